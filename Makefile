@@ -1,0 +1,47 @@
+# Everything a person or CI does with a checkout. `make run` and `make test` need Python ≥ 3.11 and make only.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
+
+.PHONY: run test check golden bench pyz gpu clean
+.DEFAULT_GOAL := help
+
+help: ## show this list
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 10
+
+$(BIN)/pip:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "gpuproof needs Python 3.11 or newer; '$(PYTHON)' is $$($(PYTHON) --version 2>&1). Set another: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 2; }
+	@$(PYTHON) -m venv $(VENV) || \
+	  { rm -rf $(VENV); echo "'$(PYTHON) -m venv' failed; on Debian and Ubuntu: apt-get install python3-venv"; exit 2; }
+
+$(VENV)/run-ready: $(BIN)/pip pyproject.toml constraints.txt
+	@echo "Installing gpuproof and PyTorch into $(VENV) (once)"
+	@$(INSTALL) -e '.[torch]'
+	@touch $@
+
+$(VENV)/dev-ready: $(VENV)/run-ready
+	@echo "Installing what the tests need into $(VENV) (once)"
+	@$(INSTALL) -e '.[torch,dev]'
+	@touch $@
+
+run: $(VENV)/run-ready ## measure this machine with the quick recipe
+	@$(BIN)/gpuproof run quick
+
+test: $(VENV)/dev-ready ## all tests
+	$(BIN)/python -m pytest --doctest-modules src tests
+
+check: $(VENV)/dev-ready ## what every commit passes: format, lint, types, layers, unit tests
+	$(BIN)/ruff format --check src tests
+	$(BIN)/ruff check src tests
+	$(BIN)/codespell src tests docs
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python -m pytest -q --doctest-modules src tests/unit tests/contract
+
+golden: $(VENV)/dev-ready ## rewrite the golden files from what the code prints now; read the diff
+	$(BIN)/python -m pytest -q tests/golden --update-golden
+
+clean: ## remove the environment and every build product
+	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -1,0 +1,1 @@
+"""The one path of every command: suite → launcher → store."""

@@ -1,0 +1,96 @@
+"""The `gpuproof` command: lists its commands without loading what they need, and ends in one way.
+
+A user's mistake is one paragraph on standard error and the exit code of `gpuproof.errors.ExitCode`;
+only a fault of ours prints a traceback.
+"""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from importlib import import_module
+from typing import NoReturn
+
+import click
+
+from gpuproof.errors import ExitCode, GpuproofError
+
+COMMANDS: dict[str, str] = {}
+"""Command name → `module:attribute`; such a module imports only click and the standard library at its top."""
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are modules, imported when they are named or listed."""
+
+    def __init__(self, *, commands_by_path: dict[str, str], **kwargs: object) -> None:
+        super().__init__(**kwargs)  # type: ignore[arg-type]  # click types its own keywords
+        self._paths = commands_by_path
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Name the commands in the order of the table, which is the order of use."""
+        return list(self._paths)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import and return one command; None where there is none of that name."""
+        path = self._paths.get(cmd_name)
+        if path is None:
+            return None
+        module, _, attribute = path.partition(":")
+        command = getattr(import_module(module), attribute)
+        assert isinstance(command, click.Command)
+        return command
+
+
+def _print_version(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
+    if value:
+        from gpuproof import __version__
+
+        click.echo(f"gpuproof {__version__}")
+        ctx.exit()
+
+
+@click.group(
+    cls=LazyGroup,
+    commands_by_path=COMMANDS,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_print_version,
+    help="Print the version and exit.",
+)
+def cli() -> None:
+    """Measure GPUs under deep-learning load, explain what was measured, and judge it.
+
+    \b
+    Start here:
+      gpuproof doctor        what this machine has, and what is missing
+      gpuproof run quick     a trustworthy number in under a minute
+    """  # noqa: D301  # click reads the backspace character
+
+
+def main() -> NoReturn:
+    """Run the command line; every way out ends here with its exit code."""
+    try:
+        code = cli.main(standalone_mode=False)
+    except click.exceptions.Abort:
+        code = ExitCode.INTERRUPTED
+    except KeyboardInterrupt:
+        code = ExitCode.INTERRUPTED
+    except click.ClickException as error:
+        error.show()
+        code = ExitCode.USAGE
+    except GpuproofError as error:
+        click.echo(f"gpuproof: {error}", err=True)
+        code = error.exit_code
+    except BrokenPipeError:
+        sys.stderr.close()
+        code = ExitCode.DONE
+    except Exception:  # noqa: BLE001  # the last line of defence: say that the fault is ours
+        traceback.print_exc()
+        click.echo("gpuproof: this is a bug in gpuproof; please report it with the lines above.", err=True)
+        code = ExitCode.OUR_BUG
+    sys.exit(int(code or 0))

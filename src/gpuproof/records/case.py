@@ -1,0 +1,106 @@
+"""The case: what one launch of a worker is asked to do, as immutable JSON.
+
+A case is made by a suite on the control side, checked there, and read by every rank. It is the whole
+of a worker's input: no other flag, environment variable or file changes what is measured.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+CaseKind = Literal["training", "inference"]
+Precision = Literal["fp32", "amp", "bf16"]
+OptimizerName = Literal["SGD", "Adam"]
+CompileMode = Literal["default", "reduce-overhead", "max-autotune"]
+Backend = Literal["auto", "nccl", "gloo"]
+DeviceChoice = Literal["auto", "cuda", "cpu"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelSpec:
+    """The workload, by its registered name, with its own options."""
+
+    name: str
+    num_classes: int
+    channels_last: bool
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataSpec:
+    """Where samples come from.
+
+    `file` is a raw tensor file that the control side prepared, relative to the run directory;
+    None means samples drawn on the device.
+    """
+
+    name: str
+    batch_size: int
+    """Samples per rank in one micro-batch."""
+    samples_per_epoch: int
+    image_size: int | None
+    file: str | None
+    loader: dict[str, Any] = field(default_factory=dict)
+    """The data-loader keys as the user set them; reported as not applied where no loader runs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingSpec:
+    """Optimisation and precision."""
+
+    epochs: int
+    precision: Precision
+    optimizer: OptimizerName
+    learning_rate: float
+    weight_decay: float
+    momentum: float
+    grad_clip_norm: float | None
+    compile_enabled: bool
+    compile_mode: CompileMode
+    seed: int
+    cudnn_benchmark: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WindowSpec:
+    """What is warmed up, measured and written down."""
+
+    enabled: bool
+    warmup_steps: int
+    measure_by: Literal["steps", "time"]
+    measure_steps: int | None
+    measure_seconds: float | None
+    log_step_times: bool
+    sync_cuda: bool
+    evaluate_after: bool
+    profile: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParallelSpec:
+    """How many ranks on this host, on which devices, talking how."""
+
+    nproc: int
+    device: DeviceChoice
+    devices: tuple[int, ...] | None
+    backend: Backend
+    gradient_accumulation_steps: int
+    threads_per_rank: int | None
+    timeout_s: float
+    hang_timeout_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """One launch: a replicate of one point of a suite."""
+
+    schema_version: int
+    kind: CaseKind
+    case_id: str
+    replicate: int
+    model: ModelSpec
+    data: DataSpec
+    training: TrainingSpec
+    window: WindowSpec
+    parallel: ParallelSpec

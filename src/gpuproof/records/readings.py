@@ -1,0 +1,167 @@
+"""The records that a sampler writes: what the devices and the host did, second by second.
+
+recording → (sample | counters | event | mark | gap)… → recording_end. One file a host, JSON Lines.
+Readings are kept under the names of `METRICS`, each ending in its unit. A reading that is not there is
+absent from `values`; why stands in the device's latest `unavailable` map, so that a million
+samples do not repeat it and nothing missing ever becomes 0.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal, NewType
+
+from gpuproof.records.journal import record_kind
+
+FrameworkIndex = NewType("FrameworkIndex", int)
+"""`cuda:N` as this process sees it, after CUDA_VISIBLE_DEVICES or ROCR_VISIBLE_DEVICES."""
+VendorIndex = NewType("VendorIndex", int)
+"""The position in the vendor library's own list, or of the DRM card."""
+PhysicalIndex = NewType("PhysicalIndex", int)
+"""The position among all devices of the host ordered by PCI address: ours, the key of `Sample.devices`."""
+
+Vendor = Literal["nvidia", "amd", "intel", "fake", "replay"]
+Lane = Literal["fast", "slow"]
+
+ThrottleReason = Literal[
+    "idle",
+    "application_clocks",
+    "power_cap",
+    "power_brake",
+    "thermal_software",
+    "thermal_hardware",
+    "hardware_slowdown",
+    "current_limit",
+    "voltage_regulator",
+    "sync_boost",
+    "display_clocks",
+    "reliability",
+    "other",
+]
+"""One vocabulary over the vendors. `idle`, `application_clocks` and `display_clocks` are no faults."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceIdentity:
+    """Who a device is, the same over reboots and whatever order a library lists it in."""
+
+    physical_index: int
+    vendor: Vendor
+    vendor_index: int
+    framework_index: int | None
+    """None where the process's visibility variables hide it, or no framework numbers it."""
+    uuid: str | None
+    pci_bus_id: str | None
+    name: str
+    static: dict[str, Any] = field(default_factory=dict)
+    """Read once: mem_total_bytes, power limits, clock maxima, driver, VBIOS, MIG, ECC mode, PCIe maxima …"""
+    unavailable: dict[str, str] = field(default_factory=dict)
+    """Static facts and metrics that this device or driver does not give: name → reason."""
+
+
+@record_kind("recording")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recording:
+    """The first line: what is being read, how often, by whom."""
+
+    host: str
+    pid: int
+    boot_id: str | None
+    gpuproof_version: str
+    unix_s: float
+    monotonic_s: float
+    fast_interval_s: float
+    slow_interval_s: float
+    devices: tuple[DeviceIdentity, ...]
+    host_facts: dict[str, Any]
+    command: tuple[str, ...] | None = None
+    """The command being watched; kept only when the user asked for command lines."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceReading:
+    """One device at one moment."""
+
+    values: dict[str, float]
+    throttle_reasons: tuple[str, ...] | None = None
+    """None: not given by this device. Empty: given, and nothing held it back."""
+
+
+@record_kind("sample")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """All devices and the host at one tick. A slow-lane sample carries the costly metrics as well."""
+
+    monotonic_s: float
+    unix_s: float
+    lane: Lane
+    devices: dict[str, DeviceReading]
+    """Physical index (as text) → reading."""
+    host: dict[str, float]
+
+
+@record_kind("unavailable")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unavailable:
+    """From here on a device does not give these metrics (lost GPU, hanging driver): name → reason."""
+
+    monotonic_s: float
+    physical_index: int
+    reasons: dict[str, str]
+
+
+@record_kind("counters")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counters:
+    """Running totals at one end of the recording, or of a phase: their differences are exact at any rate."""
+
+    monotonic_s: float
+    at: str
+    """`start`, `end`, or the name of the mark."""
+    devices: dict[str, dict[str, float]]
+
+
+@record_kind("device_event")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceEvent:
+    """Something a driver announced: an XID, a lost device, a reset."""
+
+    monotonic_s: float
+    physical_index: int
+    event: str
+    code: int | None
+    message: str
+
+
+@record_kind("mark")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mark:
+    """What the watched work said of itself: epoch, batch, phase, or anything else."""
+
+    monotonic_s: float
+    metadata: dict[str, Any]
+
+
+@record_kind("device_processes")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceProcesses:
+    """Who uses the devices: process id and bytes. Names and command lines only when the user asked."""
+
+    monotonic_s: float
+    devices: dict[str, dict[str, Any]]
+
+
+@record_kind("recording_end")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordingEnd:
+    """The last line of a recording that ended in good order, with what the sampler says of itself."""
+
+    monotonic_s: float
+    unix_s: float
+    samples: int
+    missed_ticks: int
+    max_jitter_s: float
+    own_cpu_s: float
+    reason: str
+    exit_code: int | None = None
+    """Of the watched command, negative for a signal; None without one."""

@@ -1,0 +1,233 @@
+"""The records that a worker writes while it runs a case, in the order in which they come.
+
+start → environment (one rank a host) → setup → phase … steps … window → result, or failure at any point.
+Times named `*_monotonic_s` are readings of the host's CLOCK_MONOTONIC, comparable between the processes
+of one host only; `*_unix_s` are for dates.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from gpuproof.records.journal import record_kind
+
+PhaseName = Literal["prepare", "compile", "warmup", "measure", "evaluate", "profile", "finish"]
+FailureCause = Literal[
+    "out_of_memory",
+    "exception",
+    "hang",
+    "timeout",
+    "lost_rank",
+    "interrupted",
+    "disk_full",
+    "environment",
+]
+
+TRANSIENT_CAUSES: frozenset[str] = frozenset({"lost_rank", "interrupted", "disk_full", "environment"})
+"""Causes outside the case itself: `--resume` runs such a case again without being asked twice."""
+
+
+@record_kind("start")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Start:
+    """A rank has begun: who and where it is."""
+
+    rank: int
+    world_size: int
+    local_rank: int
+    local_world_size: int
+    host: str
+    pid: int
+    start: Literal["exec", "fork"]
+    gpuproof_version: str
+    unix_s: float
+    monotonic_s: float
+
+
+@record_kind("environment")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Environment:
+    """What the host has: operating system, processor, memory, devices, driver, framework, NCCL variables."""
+
+    host: str
+    facts: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Device:
+    """The device that a rank computes on, named by the framework and by its permanent identity."""
+
+    kind: Literal["cuda", "cpu"]
+    index: int | None
+    name: str
+    uuid: str | None
+    memory_total_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotApplied:
+    """An option that the user set and that has no effect here."""
+
+    key: str
+    reason: str
+
+
+@record_kind("setup")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setup:
+    """What was really built: model size, work per step, effective options."""
+
+    rank: int
+    device: Device
+    backend: str | None
+    threads: int
+    num_parameters: int
+    items_per_step: int
+    """Samples of this rank in one optimizer step, all micro-batches together."""
+    item: str
+    flops_per_step: float | None
+    """Model FLOPs of this rank in one step, from the closed form; None where there is none."""
+    precision: str
+    compiled: str | None
+    """The torch.compile mode that really ran, None for eager."""
+    data: str
+    pool_samples: int
+    not_applied: tuple[NotApplied, ...]
+    notes: tuple[str, ...]
+    monotonic_s: float
+
+
+@record_kind("phase")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Phase:
+    """A phase has begun or ended."""
+
+    rank: int
+    name: PhaseName
+    event: Literal["begin", "end"]
+    monotonic_s: float
+    expected_steps: int | None = None
+    expected_s: float | None = None
+
+
+@record_kind("steps")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Steps:
+    """About a second of step times, in order. `first_step` counts from 0 within the phase."""
+
+    rank: int
+    phase: PhaseName
+    first_step: int
+    durations_s: tuple[float, ...]
+
+
+@record_kind("progress")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """How far a phase is, about once a second, where step times themselves are not kept."""
+
+    rank: int
+    phase: PhaseName
+    steps_done: int
+    monotonic_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostLoad:
+    """What the host's processors did during a window. CPU seconds are summed over all processors."""
+
+    num_cpus: int
+    busy_cpu_s: float | None
+    """By every process of the host, this one included."""
+    own_cpu_s: float
+    """By this rank, all its threads."""
+    run_queue_wait_s: float | None
+    """Time this rank's threads were ready to run and had no processor."""
+    steal_cpu_s: float | None
+    """Time that the hypervisor gave to other machines."""
+    missing: str | None
+    """Why a field is None."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceNeighbours:
+    """Other users of the rank's device, read outside the window at its two ends."""
+
+    other_processes: int | None
+    other_memory_bytes: int | None
+    missing: str | None
+
+
+@record_kind("window")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Window:
+    """One measured window of one rank."""
+
+    rank: int
+    host: str
+    num_steps: int
+    requested_steps: int | None
+    requested_s: float | None
+    items: int
+    wall_s: float
+    """From the synchronised start to the synchronised end, on the host's monotonic clock."""
+    steps_s: float
+    """Sum of the step times, by the clock named in `clock`."""
+    clock: Literal["device_event", "host", "host_synchronised"]
+    stop_reason: str
+    begin_monotonic_s: float
+    end_monotonic_s: float
+    load: HostLoad
+    neighbours: DeviceNeighbours
+    peak_allocated_bytes: int | None
+    peak_reserved_bytes: int | None
+    peak_with_warmup_bytes: int | None
+
+
+@record_kind("evaluation")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evaluation:
+    """Loss and accuracy over the rank's pool, after the window."""
+
+    rank: int
+    samples: int
+    mean_loss: float | None
+    accuracy: float | None
+    missing: str | None
+
+
+@record_kind("profile")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProfileTrace:
+    """A profiler pass of its own, after the window and outside every figure."""
+
+    rank: int
+    steps: int
+    file: str
+
+
+@record_kind("result")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """The rank did all that the case asked of it. The last record of a good journal."""
+
+    rank: int
+    monotonic_s: float
+    last_loss: float | None
+
+
+@record_kind("failure")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """Why a rank, or the launch as a whole (rank None), did not finish."""
+
+    rank: int | None
+    host: str
+    phase: str
+    cause: FailureCause
+    message: str
+    next_step: str | None = None
+    traceback: str | None = None
+    stacks: str | None = None
+    steps_done: int | None = None

@@ -1,0 +1,65 @@
+"""Numbers with units as people read them. One way to write a duration, a rate, a size or a share.
+
+>>> seconds(0.00123)
+'1.23 ms'
+>>> rate(1249.7, "samples")
+'1,250 samples/s'
+>>> memory(3 * 2**30)
+'3.00 GiB'
+"""
+
+from __future__ import annotations
+
+MISSING = "–"
+
+
+def significant(value: float, digits: int = 3) -> str:
+    """Format `value` with `digits` significant digits and thousands separators, without exponents.
+
+    >>> [significant(x) for x in (0.012345, 9.999, 12.345, 1234.5, 0.0)]
+    ['0.0123', '10.0', '12.3', '1,234', '0']
+    """
+    if value == 0:
+        return "0"
+    rounded = float(f"{value:.{digits - 1}e}")
+    exponent = int(f"{rounded:e}".partition("e")[2])
+    return f"{value:,.{max(0, digits - 1 - exponent)}f}"
+
+
+def seconds(value: float | None) -> str:
+    """Format a duration given in seconds with the unit that fits it (ns to h)."""
+    if value is None:
+        return MISSING
+    for limit, scale, unit in ((1e-6, 1e9, "ns"), (1e-3, 1e6, "µs"), (1.0, 1e3, "ms"), (120.0, 1.0, "s")):
+        if abs(value) < limit:
+            return f"{significant(value * scale)} {unit}"
+    if abs(value) < 7200:
+        return f"{int(value // 60)} min {int(value % 60):02d} s"
+    return f"{int(value // 3600)} h {int(value % 3600 // 60):02d} min"
+
+
+def rate(value: float | None, item: str) -> str:
+    """Format a rate in items per second."""
+    return MISSING if value is None else f"{significant(value)} {item}/s"
+
+
+def memory(value_bytes: float | None) -> str:
+    """Format a size in bytes with binary units (KiB = 1024 bytes)."""
+    if value_bytes is None:
+        return MISSING
+    size = float(value_bytes)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if abs(size) < 1024:
+            return f"{size:.0f} B" if unit == "B" else f"{significant(size)} {unit}"
+        size /= 1024
+    return f"{significant(size)} TiB"
+
+
+def share(value: float | None) -> str:
+    """Format a fraction (0.021) as a percentage ('2.1 %')."""
+    return MISSING if value is None else f"{significant(value * 100, 2)} %"
+
+
+def count(value: int | None) -> str:
+    """Format a whole number with thousands separators."""
+    return MISSING if value is None else f"{value:,}"

@@ -1,0 +1,84 @@
+"""Journals: what was flushed is read back, whatever happened to the process or the disk."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpuproof.errors import RecordError
+from gpuproof.records.journal import RESERVE_BYTES, Journal, decode, encode, read_journal
+from gpuproof.records.run import Failure, Steps
+
+finite = st.floats(allow_nan=False, allow_infinity=False)
+
+
+@given(durations=st.lists(finite), first=st.integers(0, 10**9))
+def test_a_record_survives_the_round_trip(durations: list[float], first: int) -> None:
+    record = Steps(rank=0, phase="measure", first_step=first, durations_s=tuple(durations))
+    assert decode(encode(record)) == record
+
+
+def test_every_whole_record_is_read_at_whatever_byte_the_file_ends(tmp_path: Path) -> None:
+    records = [Steps(rank=0, phase="warmup", first_step=i, durations_s=(0.5, i / 7)) for i in range(4)]
+    path = tmp_path / "rank-0.jsonl"
+    journal = Journal(path)
+    for record in records:
+        journal.append(record)
+    journal.close()
+    whole = path.read_bytes()
+    ends = [i + 1 for i, byte in enumerate(whole) if byte == ord("\n")]
+    for cut in range(len(whole) + 1):
+        path.write_bytes(whole[:cut])
+        content = read_journal(path)
+        assert list(content.records) == records[: sum(end <= cut for end in ends)]
+        assert (content.torn is None) == (cut == 0 or cut in ends)
+
+
+def test_a_broken_line_in_the_middle_is_an_error_with_its_place(tmp_path: Path) -> None:
+    path = tmp_path / "rank-0.jsonl"
+    path.write_text(
+        encode(Steps(rank=0, phase="warmup", first_step=0, durations_s=())) + "\n{\n{}\n", encoding="utf-8"
+    )
+    with pytest.raises(RecordError, match=r"rank-0\.jsonl:2"):
+        read_journal(path)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"first_step": None}, "first_step: expected a whole number, found NoneType"),
+        ({"first_step": True}, "first_step: expected a whole number, found bool"),
+        ({"durations_s": [0.1, "x"]}, "durations_s: expected numbers"),
+        ({"phase": "lunch"}, "'lunch' is not one of"),
+        ({"v": 99}, "schema version 99"),
+    ],
+)
+def test_ill_typed_records_are_refused_by_name(change: dict[str, object], message: str) -> None:
+    line = json.loads(encode(Steps(rank=0, phase="measure", first_step=0, durations_s=(0.1,))))
+    with pytest.raises(RecordError, match=message):
+        decode(json.dumps({**line, **change}))
+
+
+def test_unknown_keys_and_kinds_of_a_newer_minor_version_are_passed_over() -> None:
+    line = json.loads(encode(Steps(rank=0, phase="measure", first_step=0, durations_s=(0.1,))))
+    assert decode(json.dumps({**line, "new_key": 1})) == decode(json.dumps(line))
+    assert decode('{"kind": "future", "v": 1}') is None
+
+
+def test_nan_is_never_recorded() -> None:
+    with pytest.raises(RecordError, match="nan cannot be recorded"):
+        encode(Steps(rank=0, phase="measure", first_step=0, durations_s=(float("nan"),)))
+
+
+def test_last_words_free_the_reserve_first(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "rank-0.jsonl")
+    reserve = tmp_path / ".reserve-rank-0.jsonl"
+    assert reserve.stat().st_size == RESERVE_BYTES
+    failure = Failure(rank=0, host="h", phase="measure", cause="disk_full", message="no space left")
+    journal.append_last_words(failure)
+    assert not reserve.exists()
+    assert read_journal(tmp_path / "rank-0.jsonl").records == (failure,)
