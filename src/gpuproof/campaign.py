@@ -1,1 +1,206 @@
-"""The one path of every command: suite → launcher → store."""
+"""The one path of every command: config → suite → launcher → store → report.
+
+A campaign may be interrupted at any moment and resumed: what is done is on disk, and nothing is run
+twice. It judges nothing itself.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+
+from gpuproof import __version__
+from gpuproof.config.models import RunConfig
+from gpuproof.datasets.catalogue import prepare
+from gpuproof.launchers.base import Launched, Launcher
+from gpuproof.records.case import Case
+from gpuproof.records.collected import CaseRecords
+from gpuproof.records.journal import JournalTail
+from gpuproof.records.run import TRANSIENT_CAUSES, Failure, FailureCause, Result
+from gpuproof.store import RunDirectory, default_run_id, read_case
+from gpuproof.suites.training import next_cases
+
+if TYPE_CHECKING:
+    from gpuproof.report.conclude import Conclusion
+
+FOLLOW_S = 0.25
+"""How often the first rank's journal is looked at, for the progress bar."""
+GRACE_S = 10.0
+"""Time that ranks get for their last words: stacks of all threads, on a disk that may be slow."""
+
+
+class Progress(Protocol):
+    """Hears how a campaign goes on; shows it or not."""
+
+    def case_begins(self, case: Case, *, position: int, total: int) -> None:
+        """Hear that a launch begins, `position` counting from 1."""
+
+    def case_advances(self, records: Sequence[Any]) -> None:
+        """Hear the first rank's new records."""
+
+    def case_ends(self, records: CaseRecords) -> None:
+        """Hear how a launch ended."""
+
+
+def create_run(config: RunConfig, *, origins: Mapping[str, str], source: str) -> RunDirectory:
+    """Make the directory of a new run and write down what was asked.
+
+    Raises:
+        UsageError: there is a run of that name already, or its recipe cannot be run.
+        EnvironmentUnfitError: the place cannot be written.
+    """
+    next_cases(config, settled=())  # a recipe that cannot be run leaves no directory behind
+    now = datetime.now(timezone.utc)
+    run_id = config.run.run_id or default_run_id(now)
+    run = RunDirectory.create(Path(config.run.save_dir), config.run.experiment_name, run_id)
+    run.write_description(
+        {
+            "gpuproof_version": __version__,
+            "run_id": run_id,
+            "created": now.isoformat(timespec="seconds"),
+            "source": source,
+            "commit_hash": _commit_hash() if config.run.commit_hash == "auto" else config.run.commit_hash,
+            "config": config.model_dump(mode="json"),
+            "origins": dict(origins),
+        }
+    )
+    return run
+
+
+def config_of(run: RunDirectory) -> RunConfig:
+    """Read back what a run was asked."""
+    return RunConfig.model_validate_json(json.dumps(run.description()["config"]))
+
+
+def run_campaign(
+    run: RunDirectory, *, launcher: Launcher, progress: Progress, retry_failed: bool = False
+) -> Conclusion:
+    """Launch what is not settled yet, then conclude.
+
+    Raises:
+        UsageError: another process works on the run, or its data is not there.
+        EnvironmentUnfitError: the launcher cannot start processes, or the disk is full.
+        KeyboardInterrupt: Ctrl-C or SIGTERM, after the ranks gave their last words.
+    """
+    config = config_of(run)
+    with run.locked(), sigterm_interrupts():
+        pending = next_cases(config, settled=_settled(run.cases(), retry_failed=retry_failed))
+        source = Path(config.data.path) if config.data.path else None
+        prepare(config.data.name, run.root, source=source)
+        for position, case in enumerate(pending, 1):
+            progress.case_begins(case, position=position, total=len(pending))
+            records = _launch(case, run, launcher, progress, time_limit_s=config.run.time_limit_s)
+            progress.case_ends(records)
+            if _is_hopeless(records):
+                break
+        from gpuproof.report.conclude import conclude
+
+        return conclude(run, config)
+
+
+def _settled(launched: Sequence[CaseRecords], *, retry_failed: bool) -> set[tuple[str, int]]:
+    settled = {"done"} if retry_failed else {"done", "failed"}
+    return {(r.case.case_id, r.case.replicate) for r in launched if r.status in settled}
+
+
+def _is_hopeless(records: CaseRecords) -> bool:
+    """Say whether more launches would meet the same fate: the machine lacks what the recipe needs."""
+    failure = records.primary_failure
+    return records.status != "done" and failure is not None and failure.cause in ("environment", "disk_full")
+
+
+def _launch(
+    case: Case, run: RunDirectory, launcher: Launcher, progress: Progress, *, time_limit_s: float | None
+) -> CaseRecords:
+    folder = run.begin_case(case)
+    launched = launcher.start(case, folder)
+    try:
+        status = _follow(launched, JournalTail(folder / "rank-0.jsonl"), progress, time_limit_s=time_limit_s)
+    except KeyboardInterrupt:
+        launched.end(GRACE_S)
+        run.add_record(folder, _launcher_failure("interrupted", "the campaign was interrupted"))
+        raise
+    launched.end(GRACE_S)
+    if status is None:
+        run.add_record(folder, _launcher_failure("timeout", f"not done within {time_limit_s:g} s"))
+    elif silent := _silent_ranks(read_case(folder)):
+        run.add_record(folder, _lost(silent, status, folder))
+    return read_case(folder)
+
+
+def _follow(
+    launched: Launched, journal: JournalTail, progress: Progress, *, time_limit_s: float | None
+) -> int | None:
+    """Tell `progress` what happens until the launch ends; return its status, None if its time ran out."""
+    deadline_s = time.monotonic() + (time_limit_s or float("inf"))
+    while (status := launched.wait(FOLLOW_S)) is None:
+        progress.case_advances(journal.new_records())
+        import_conclusion()
+        if time.monotonic() > deadline_s:
+            return None
+    progress.case_advances(journal.new_records())
+    return status
+
+
+def import_conclusion() -> None:
+    """Import what the end of a campaign needs while the ranks import torch, rather than after them."""
+    import gpuproof.report.conclude  # noqa: F401
+
+
+def _silent_ranks(records: CaseRecords) -> list[int]:
+    """Return the ranks that left neither a result nor last words."""
+    spoke = {r.rank for r in records.of(Result)} | {f.rank for f in records.of(Failure)}
+    return [rank for rank in range(records.world_size) if rank not in spoke]
+
+
+def _lost(ranks: Sequence[int], status: int, folder: Path) -> Failure:
+    who = f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {', '.join(map(str, ranks))}"
+    how = f"by {signal.Signals(-status).name}" if status < 0 else f"(exit status {status} of the launch)"
+    return _launcher_failure(
+        "lost_rank",
+        f"{who} ended without a word {how}: killed from outside, or by the kernel for want of memory",
+        next_step=f"Look at stderr-{ranks[0]}.txt in {folder} and at dmesg; finish the run with --resume",
+    )
+
+
+def _launcher_failure(cause: FailureCause, message: str, *, next_step: str | None = None) -> Failure:
+    return Failure(
+        rank=None,
+        host=socket.gethostname(),
+        phase="launch",
+        cause=cause,
+        message=message,
+        unix_s=time.time(),
+        next_step=next_step or ("Finish the run with --resume" if cause in TRANSIENT_CAUSES else None),
+    )
+
+
+@contextmanager
+def sigterm_interrupts() -> Iterator[None]:
+    """Treat SIGTERM as Ctrl-C, so that both end the ranks in good order."""
+
+    def interrupt(_number: int, _frame: object) -> NoReturn:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _commit_hash() -> str | None:
+    """Return the commit of the working directory; None outside a checkout, or without git."""
+    try:
+        answer = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False)  # noqa: S607
+    except OSError:
+        return None
+    return answer.stdout.strip() or None

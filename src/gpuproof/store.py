@@ -1,1 +1,203 @@
-"""The run directory: where everything about a run lies, written whole or not at all."""
+"""The run directory: where everything about a run lies, written whole or not at all.
+
+    <save_dir>/<experiment>/<run_id>/
+      run.json                     what was asked, with the origin of every value
+      data/                        samples prepared for the node side
+      cases/<case>/<replicate>/    spec.json launch.txt launcher.jsonl rank-N.jsonl stderr-N.txt
+
+All other files are derived from these and may be made again. An attempt that did not finish is moved
+aside before the case is launched again, so that nothing that was measured is ever overwritten.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from gpuproof.errors import EnvironmentUnfitError, RecordError, UsageError
+from gpuproof.records.case import Case
+from gpuproof.records.codec import from_json, to_json
+from gpuproof.records.collected import CaseRecords
+from gpuproof.records.journal import SCHEMA_VERSION, Journal, read_journal
+
+ASIDE = ".attempt-"
+LAUNCHER_JOURNAL = "launcher.jsonl"
+
+
+class RunDirectory:
+    """One run on disk."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    @classmethod
+    def create(cls, save_dir: Path, experiment: str, run_id: str) -> RunDirectory:
+        """Make the directory of a new run.
+
+        Raises:
+            UsageError: the run exists already, or the place cannot be written.
+        """
+        root = save_dir / experiment / run_id
+        try:
+            (root / "cases").mkdir(parents=True)
+        except FileExistsError as error:
+            raise UsageError(
+                "there is a run of that name already",
+                place=str(root),
+                next_step=f"Finish it with `gpuproof run --resume {root}`, or choose another run.run_id",
+            ) from error
+        except OSError as error:
+            raise EnvironmentUnfitError(
+                f"cannot be written: {error.strerror}", place=str(root), next_step="Set run.save_dir"
+            ) from error
+        return cls(root)
+
+    @classmethod
+    def open(cls, path: Path) -> RunDirectory:
+        """Open a run that exists.
+
+        Raises:
+            UsageError: there is none at `path`.
+        """
+        if not (path / "run.json").is_file():
+            raise UsageError(
+                "not a run directory: it holds no run.json",
+                place=str(path),
+                next_step="`gpuproof runs` lists the runs that there are",
+            )
+        return cls(path)
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the run for this process.
+
+        Raises:
+            UsageError: another process works on it.
+        """
+        with (self.root / ".lock").open("w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise UsageError(
+                    "another process is working on this run", place=str(self.root), next_step="Let it end"
+                ) from error
+            yield
+
+    def write_description(self, description: Mapping[str, Any]) -> None:
+        """Write run.json."""
+        self.write_json("run.json", {"schema_version": SCHEMA_VERSION, **description})
+
+    def description(self) -> dict[str, Any]:
+        """Read run.json.
+
+        Raises:
+            RecordError: it is damaged or of a newer schema.
+        """
+        path = self.root / "run.json"
+        try:
+            data = json.loads(path.read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise RecordError(f"cannot be read ({error})", place=str(path)) from error
+        if not isinstance(data, dict) or data.get("schema_version", 0) > SCHEMA_VERSION:
+            raise RecordError("was written by a newer gpuproof", place=str(path))
+        return data
+
+    def case_folder(self, case: Case) -> Path:
+        """Return where a launch keeps its files."""
+        return self.root / "cases" / case.case_id / str(case.replicate)
+
+    def begin_case(self, case: Case) -> Path:
+        """Make the folder of a launch with its spec; an unfinished attempt is moved aside."""
+        folder = self.case_folder(case)
+        if folder.exists():
+            attempt = 1
+            while (aside := folder.with_name(f"{folder.name}{ASIDE}{attempt}")).exists():
+                attempt += 1
+            folder.rename(aside)
+        folder.mkdir(parents=True)
+        write_whole(folder / "spec.json", json.dumps(to_json(case), indent=2) + "\n")
+        return folder
+
+    def add_record(self, folder: Path, record: Any) -> None:
+        """Add a record of the launcher's own to a launch."""
+        journal = Journal(folder / LAUNCHER_JOURNAL)
+        journal.append_last_words(record)
+        journal.close()
+
+    def cases(self) -> list[CaseRecords]:
+        """Read every launch of the run, the latest attempt of each, by case and replicate."""
+        folders = [spec.parent for spec in (self.root / "cases").glob("*/*/spec.json")]
+        launched = [read_case(folder) for folder in folders if ASIDE not in folder.name]
+        return sorted(launched, key=lambda records: (records.case.case_id, records.case.replicate))
+
+    def write_json(self, name: str, content: Any) -> Path:
+        """Write one of the run's files as JSON."""
+        return self.write_text(name, json.dumps(to_json(content), indent=2, allow_nan=False) + "\n")
+
+    def write_text(self, name: str, content: str) -> Path:
+        """Write one of the run's files."""
+        write_whole(self.root / name, content)
+        return self.root / name
+
+
+def read_case(folder: Path) -> CaseRecords:
+    """Read what a launch left in its folder, salvaging what a killed process was about to write.
+
+    Raises:
+        RecordError: a file is damaged elsewhere than at its end.
+    """
+    spec = folder / "spec.json"
+    try:
+        case = from_json(Case, json.loads(spec.read_text(encoding="utf-8")), place=str(spec))
+    except ValueError as error:
+        raise RecordError(f"cannot be read ({error})", place=str(spec)) from error
+    journals = [read_journal(path) for path in sorted(folder.glob("*.jsonl"), key=_rank_order)]
+    return CaseRecords(
+        case=case,
+        records=tuple(record for journal in journals for record in journal.records),
+        torn=tuple(journal.torn for journal in journals if journal.torn),
+    )
+
+
+def _rank_order(path: Path) -> tuple[int, str]:
+    digits = path.stem.rpartition("-")[2]
+    return (int(digits) if digits.isdigit() else -1, path.name)
+
+
+def write_whole(path: Path, content: str) -> None:
+    """Write a file aside and rename it, so that a reader finds all of it or nothing.
+
+    Raises:
+        EnvironmentUnfitError: the disk is full.
+    """
+    aside = path.with_name(f".{path.name}.part")
+    try:
+        aside.write_text(content, encoding="utf-8")
+        os.replace(aside, path)
+    except OSError as error:
+        aside.unlink(missing_ok=True)
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        raise EnvironmentUnfitError(
+            "the disk is full",
+            place=str(path),
+            next_step="Free some room; what was measured is kept, finish the run with --resume",
+        ) from error
+
+
+def default_run_id(now: datetime) -> str:
+    """Name a run after its start in UTC and this process, as in run_20261120T133012_4711."""
+    return f"run_{now:%Y%m%dT%H%M%S}_{os.getpid()}"
+
+
+def list_runs(save_dir: Path) -> list[RunDirectory]:
+    """Return the runs under `save_dir`, newest first."""
+    paths = sorted(save_dir.glob("*/*/run.json"), key=lambda path: path.stat().st_mtime, reverse=True)
+    return [RunDirectory(path.parent) for path in paths]

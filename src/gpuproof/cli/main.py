@@ -15,7 +15,11 @@ import click
 
 from gpuproof.errors import ExitCode, GpuproofError
 
-COMMANDS: dict[str, str] = {}
+COMMANDS: dict[str, str] = {
+    "run": "gpuproof.cli.run:run",
+    "report": "gpuproof.cli.report:report",
+    "runs": "gpuproof.cli.report:runs",
+}
 """Command name → `module:attribute`; such a module imports only click and the standard library at its top."""
 
 

@@ -22,7 +22,7 @@ class ModelSpec:
     """The workload, by its registered name, with its own options."""
 
     name: str
-    num_classes: int
+    num_classes: int | None
     channels_last: bool
     options: dict[str, Any] = field(default_factory=dict)
 
@@ -99,6 +99,7 @@ class Case:
     kind: CaseKind
     case_id: str
     replicate: int
+    capture_env: bool
     model: ModelSpec
     data: DataSpec
     training: TrainingSpec

@@ -91,6 +91,27 @@ def read_journal(path: Path) -> JournalContent:
     return JournalContent(tuple(r for r in records if r is not None), torn)
 
 
+class JournalTail:
+    """Reads a journal while it is being written: each call returns what has come since the last."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._offset = 0
+
+    def new_records(self) -> tuple[Any, ...]:
+        """Return the whole records written since the last call; none while there is no file yet."""
+        try:
+            with self._path.open("rb") as file:
+                file.seek(self._offset)
+                data = file.read()
+        except FileNotFoundError:
+            return ()
+        whole = data[: data.rfind(b"\n") + 1]
+        self._offset += len(whole)
+        records = (decode(line, place=self._path.name) for line in whole.splitlines() if line.strip())
+        return tuple(record for record in records if record is not None)
+
+
 class Journal:
     """An open journal: append records, each flushed, so that a killed process loses none it wrote."""
 

@@ -227,6 +227,7 @@ class Failure:
     phase: str
     cause: FailureCause
     message: str
+    unix_s: float
     next_step: str | None = None
     traceback: str | None = None
     stacks: str | None = None

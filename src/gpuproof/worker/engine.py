@@ -1,1 +1,167 @@
-"""The engine: warm up, time every step, stop, and say why it stopped."""
+"""The engine: run steps, time each of them, stop, and say why it stopped.
+
+It knows a step (a function of nothing), a clock and a plan, and no feature of training, inference,
+ranks or devices. Steps run in chunks; between chunks, about four times a second, finished step times
+are handed on. Inside a chunk nothing but the step and the clock runs.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Protocol
+
+StepFunction = Callable[[], None]
+StepTimesSink = Callable[[Sequence[float]], None]
+
+CHUNK_S = 0.25
+"""Planned length of a chunk: long against the cost between chunks, short enough to stop on time."""
+
+
+class StepClock(Protocol):
+    """Times steps without holding them up."""
+
+    @property
+    def capacity(self) -> int:
+        """Steps that may be timed before `drain` must be called; at least 1 after a `drain`."""
+
+    def begin(self) -> None:
+        """Mark the start of a step."""
+
+    def end(self) -> None:
+        """Mark the end of a step."""
+
+    def drain(self, *, wait: bool) -> Sequence[float]:
+        """Return the times in seconds of the steps finished since the last call, in order.
+
+        With `wait`, all steps begun are finished first.
+        """
+
+    def synchronize(self) -> None:
+        """Return when the device has done all that it was given."""
+
+
+class StepPlan(Protocol):
+    """Decides, chunk by chunk, how many steps come next."""
+
+    stop_reason: str
+
+    def next_steps(self, *, done: int, elapsed_s: float, capacity: int) -> int:
+        """Return the length of the next chunk, at most `capacity`; 0 ends the window."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WindowTiming:
+    """What one window took."""
+
+    num_steps: int
+    begin_s: float
+    end_s: float
+    steps_s: float
+    stop_reason: str
+
+    @property
+    def wall_s(self) -> float:
+        """Seconds from the synchronised start to the synchronised end."""
+        return self.end_s - self.begin_s
+
+
+def run_chunk(step: StepFunction, clock: StepClock, num_steps: int) -> None:
+    """Run and time `num_steps` steps. The hot loop: nothing else belongs here."""
+    begin, end = clock.begin, clock.end
+    for _ in range(num_steps):
+        begin()
+        step()
+        end()
+
+
+def run_window(step: StepFunction, clock: StepClock, plan: StepPlan, sink: StepTimesSink) -> WindowTiming:
+    """Run steps until `plan` says stop, between two synchronisations; give all step times to `sink`."""
+    num_steps = 0
+    steps_s = 0.0
+    with collector_out_of_the_way():
+        clock.synchronize()
+        begin_s = perf_counter()
+        elapsed_s = 0.0
+        while chunk := plan.next_steps(done=num_steps, elapsed_s=elapsed_s, capacity=clock.capacity):
+            run_chunk(step, clock, chunk)
+            num_steps += chunk
+            times = clock.drain(wait=False)
+            steps_s += sum(times)
+            sink(times)
+            gc.collect(0)
+            elapsed_s = perf_counter() - begin_s
+        clock.synchronize()
+        end_s = perf_counter()
+    times = clock.drain(wait=True)
+    sink(times)
+    return WindowTiming(
+        num_steps=num_steps,
+        begin_s=begin_s,
+        end_s=end_s,
+        steps_s=steps_s + sum(times),
+        stop_reason=plan.stop_reason,
+    )
+
+
+@contextmanager
+def collector_out_of_the_way() -> Iterator[None]:
+    """Keep the garbage collector from running inside steps; what is alive now is not looked at again."""
+    was_enabled = gc.isenabled()
+    gc.collect()
+    gc.freeze()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+        if was_enabled:
+            gc.enable()
+
+
+class FixedSteps:
+    """Stop after a number of steps. `step_s` is a first guess of a step's time, for the chunk length."""
+
+    def __init__(self, num_steps: int, *, step_s: float | None = None) -> None:
+        self._num_steps = num_steps
+        self._step_s = step_s
+        self.stop_reason = f"{num_steps} steps"
+
+    def next_steps(self, *, done: int, elapsed_s: float, capacity: int) -> int:
+        """Return what is left, cut into chunks of about `CHUNK_S`."""
+        chunk = steps_within(CHUNK_S, step_s=elapsed_s / done if done else self._step_s)
+        return min(self._num_steps - done, capacity, chunk)
+
+
+class TimeLimit:
+    """Stop after a number of seconds, all ranks after the same step.
+
+    `agree` returns the smallest of the ranks' proposals; ranks that stopped at different steps would
+    wait for each other forever in the next collective.
+    """
+
+    def __init__(self, limit_s: float, *, agree: Callable[[int], int], step_s: float | None = None) -> None:
+        self._limit_s = limit_s
+        self._agree = agree
+        self._step_s = step_s
+        self.stop_reason = f"{limit_s:g} s"
+
+    def next_steps(self, *, done: int, elapsed_s: float, capacity: int) -> int:
+        """Return the agreed number of steps that fit the time left; at least one until it is over."""
+        left_s = self._limit_s - elapsed_s
+        if left_s <= 0:
+            return self._agree(0)
+        step_s = elapsed_s / done if done else self._step_s
+        return self._agree(min(capacity, steps_within(min(left_s, CHUNK_S), step_s=step_s)))
+
+
+def steps_within(seconds: float, *, step_s: float | None) -> int:
+    """Return how many whole steps of `step_s` fit, at least one; one where the step time is unknown.
+
+    >>> steps_within(0.25, step_s=0.1), steps_within(0.25, step_s=3.0), steps_within(0.25, step_s=None)
+    (2, 1, 1)
+    """
+    return max(1, int(seconds / step_s)) if step_s else 1

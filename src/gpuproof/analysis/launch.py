@@ -1,0 +1,80 @@
+"""One launch in figures: how long, how much, how fast, from the records of all its ranks.
+
+Throughput is the items of all ranks over the longest rank's window. Step times are those of that same
+rank, since it is the one that all others wait for.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gpuproof.analysis.rates import throughput
+from gpuproof.records.case import Case
+from gpuproof.records.collected import CaseRecords
+from gpuproof.records.run import Setup, Window
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """A launch that measured something."""
+
+    case: Case
+    windows: tuple[Window, ...]
+    setups: tuple[Setup, ...]
+    step_times_s: tuple[float, ...]
+    """Of the slowest rank; empty where they were not kept."""
+
+    @property
+    def slowest(self) -> Window:
+        """The window of the rank that took longest."""
+        return max(self.windows, key=lambda window: window.wall_s)
+
+    @property
+    def setup(self) -> Setup:
+        """What the first rank built; the others built the same."""
+        return self.setups[0]
+
+    @property
+    def world_size(self) -> int:
+        """Ranks, one device each."""
+        return len(self.windows)
+
+    @property
+    def items_total(self) -> int:
+        """Items of all ranks in the window."""
+        return sum(window.items for window in self.windows)
+
+    @property
+    def items_per_s_total(self) -> float:
+        """Throughput of all ranks together."""
+        return throughput(self.items_total, self.slowest.wall_s)
+
+    @property
+    def items_per_step_total(self) -> int:
+        """The effective batch: items of all ranks in one update of the weights."""
+        return sum(setup.items_per_step for setup in self.setups)
+
+    @property
+    def mean_step_s(self) -> float:
+        """Mean step time of the slowest rank, over the window."""
+        return self.slowest.wall_s / self.slowest.num_steps
+
+    @property
+    def flops_per_s_per_device(self) -> float | None:
+        """Model FLOP/s of one device, where the work of a step is known."""
+        work = self.setup.flops_per_step
+        return None if work is None else throughput(work * self.slowest.num_steps, self.slowest.wall_s)
+
+
+def launch_of(records: CaseRecords) -> Launch | None:
+    """Return the launch's figures; None where it did not end well or measured no step."""
+    windows = tuple(sorted(records.windows, key=lambda window: window.rank))
+    if records.status != "done" or not windows or any(not window.num_steps for window in windows):
+        return None
+    slowest = max(windows, key=lambda window: window.wall_s)
+    return Launch(
+        case=records.case,
+        windows=windows,
+        setups=tuple(sorted(records.setups, key=lambda setup: setup.rank)),
+        step_times_s=tuple(records.step_times_s(slowest.rank)),
+    )

@@ -1,0 +1,141 @@
+"""A whole run in figures: all launches of one recipe together, with intervals and with every doubt."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from gpuproof.analysis.estimate import Interval, Unavailable
+from gpuproof.analysis.launch import Launch, launch_of
+from gpuproof.analysis.launches import interval_of_launches, interval_of_step_times
+from gpuproof.analysis.percentiles import Percentile, percentile
+from gpuproof.analysis.rates import throughput
+from gpuproof.analysis.validity import Finding, Validity, findings_of, worst
+from gpuproof.hardware import Peak
+from gpuproof.records.collected import CaseRecords
+from gpuproof.records.run import Failure
+from gpuproof.units import share
+
+PERCENTILES = (50.0, 90.0, 95.0, 99.0)
+WIDE_INTERVAL = 0.05
+"""Half the interval over the centre; wider, and the run says little."""
+
+PeakLookup = Callable[[str, str], Peak | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSummary:
+    """What a run measured. Rates are totals over all ranks; times are in seconds."""
+
+    launches: tuple[Launch, ...]
+    failures: tuple[Failure, ...]
+    """The first failure of each launch that failed or was cut short."""
+    num_planned: int
+    validity: Validity | None
+    """None where nothing was measured."""
+    findings: tuple[Finding, ...]
+    items_total: int
+    window_s: float
+    items_per_s_total: float | None
+    items_per_s_total_interval: Interval | Unavailable
+    step_s_interval: Interval | Unavailable
+    """Of the median step time."""
+    step_percentiles: tuple[Percentile, ...]
+    flops_per_s_per_device: float | None
+    peak: Peak | None
+
+    @property
+    def mean_step_s(self) -> float | None:
+        """Mean step time over all launches."""
+        steps = sum(launch.slowest.num_steps for launch in self.launches)
+        return self.window_s / steps if steps else None
+
+
+def summarize(cases: Sequence[CaseRecords], *, num_planned: int, peak_of: PeakLookup) -> RunSummary:
+    """Put the launches of one recipe together."""
+    launches = tuple(launch for records in cases if (launch := launch_of(records)) is not None)
+    failures = tuple(f for records in cases if records.status != "done" and (f := records.primary_failure))
+    first = launches[0] if launches else None
+    peak = peak_of(first.setup.device.name, first.case.training.precision) if first else None
+    interval = _throughput_interval(launches)
+    findings = (*_distinct(launches, peak), *_run_findings(interval))
+    window_s = sum(launch.slowest.wall_s for launch in launches)
+    items_total = sum(launch.items_total for launch in launches)
+    flops = [launch.flops_per_s_per_device for launch in launches]
+    known = [value for value in flops if value is not None]
+    return RunSummary(
+        launches=launches,
+        failures=failures,
+        num_planned=num_planned,
+        validity=worst(findings) if launches else None,
+        findings=findings,
+        items_total=items_total,
+        window_s=window_s,
+        items_per_s_total=throughput(items_total, window_s) if launches else None,
+        items_per_s_total_interval=interval,
+        step_s_interval=interval_of_step_times([launch.step_times_s for launch in launches]),
+        step_percentiles=_step_percentiles(launches),
+        flops_per_s_per_device=sum(known) / len(known) if known else None,
+        peak=peak,
+    )
+
+
+def _throughput_interval(launches: Sequence[Launch]) -> Interval | Unavailable:
+    """Give Student's t over launches; for one launch, the inverse of its step time's interval."""
+    if len(launches) != 1:
+        return interval_of_launches([launch.items_per_s_total for launch in launches])
+    (only,) = launches
+    step = interval_of_step_times([only.step_times_s])
+    if isinstance(step, Unavailable):
+        return step
+    centre = only.items_per_s_total
+    return Interval(
+        low=centre * step.centre / step.high,
+        high=centre * step.centre / step.low,
+        centre=centre,
+        confidence=step.confidence,
+        method=f"{step.method}, of the median step time",
+        num_launches=1,
+        num_samples=step.num_samples,
+        between_launches=False,
+    )
+
+
+def _step_percentiles(launches: Sequence[Launch]) -> tuple[Percentile, ...]:
+    pooled = [time for launch in launches for time in launch.step_times_s]
+    return tuple(percentile(pooled, q) for q in PERCENTILES)
+
+
+def _distinct(launches: Sequence[Launch], peak: Peak | None) -> list[Finding]:
+    """Return the launches' findings, the same doubt of several launches said once, with their number."""
+    by_code: dict[str, list[Finding]] = {}
+    for launch in launches:
+        for finding in findings_of(launch, peak):
+            by_code.setdefault(finding.code, []).append(finding)
+    found = []
+    for same in by_code.values():
+        of_several = f" (in {len(same)} of {len(launches)} launches)" if len(launches) > 1 else ""
+        found.append(
+            Finding(
+                validity=same[0].validity,
+                code=same[0].code,
+                reason=same[0].reason + of_several,
+                remedy=same[0].remedy,
+            )
+        )
+    return found
+
+
+def _run_findings(interval: Interval | Unavailable) -> list[Finding]:
+    if isinstance(interval, Unavailable) or interval.relative_half_width is None:
+        return []
+    if interval.between_launches and interval.relative_half_width > WIDE_INTERVAL:
+        return [
+            Finding(
+                validity="SUSPECT",
+                code="launches-differ",
+                reason=f"the interval over launches is ±{share(interval.relative_half_width)} wide",
+                remedy="Raise run.repeats, measure longer, or find out what differs between launches",
+            )
+        ]
+    return []

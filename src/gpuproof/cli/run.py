@@ -1,0 +1,139 @@
+"""`gpuproof run`: from a recipe to a result, and on from where a run was interrupted."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from gpuproof.cli.options import json_option, log_options
+from gpuproof.errors import ExitCode, UsageError
+
+if TYPE_CHECKING:
+    from gpuproof.store import RunDirectory
+
+
+@click.command(context_settings={"ignore_unknown_options": True})
+@click.argument("config", required=False, metavar="CONFIG")
+@click.argument("overrides", nargs=-1, type=click.UNPROCESSED, metavar="[--KEY.SUBKEY=VALUE]...")
+@click.option("--nproc", metavar="N", help="Ranks on this host, one device each (distributed.nproc).")
+@click.option("--devices", metavar="0,2", help="Devices to use, as torch counts them (distributed.devices).")
+@click.option("--timeout", metavar="SECONDS", help="Time that one launch may take (run.time_limit_s).")
+@click.option("--resume", type=click.Path(path_type=Path), metavar="RUN", help="Finish an interrupted run.")
+@click.option("--retry-failed", is_flag=True, help="With --resume: launch again what failed, too.")
+@click.option("--dry-run", is_flag=True, help="Print the command of each launch, and start nothing.")
+@json_option
+@log_options
+@click.pass_context
+def run(
+    ctx: click.Context,
+    config: str | None,
+    overrides: tuple[str, ...],
+    nproc: str | None,
+    devices: str | None,
+    timeout: str | None,
+    resume: Path | None,
+    *,
+    retry_failed: bool,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
+    r"""Measure what a recipe describes.
+
+    CONFIG is a YAML file, or the name of a recipe that comes with gpuproof: quick. Any key of it can be
+    set from here as --KEY.SUBKEY=VALUE; VALUE is read as YAML.
+
+    \b
+    gpuproof run quick
+    gpuproof run configs/synthetic_resnet50.yaml --training.precision=bf16 --nproc 4
+    gpuproof run quick --model.name=resnet50 --data.batch_size=64 --run.repeats=5
+    gpuproof run --resume results/quick/run_20261120T133012_4711
+
+    The first rank prints throughput with its interval, what could be wrong with it, and where the files
+    lie. Under your own torchrun, start `python -m gpuproof run CONFIG` as the script.
+    """
+    from gpuproof.cli.progress import progress_on
+    from gpuproof.cli.report import show_report
+
+    given = {"distributed.nproc": nproc, "run.time_limit_s": timeout}
+    words = [*overrides, *(f"--{key}={value}" for key, value in given.items() if value is not None)]
+    if devices is not None:
+        words.append(f"--distributed.devices=[{devices}]")
+    if resume is not None:
+        run_directory = _resumed(resume, config, words)
+    elif config is None:
+        raise click.UsageError(
+            "Missing CONFIG: a YAML file, or the name of a recipe. Try: gpuproof run quick"
+        )
+    elif dry_run:
+        _print_commands(config, words)
+        return
+    else:
+        run_directory = _created(config, words)
+
+    from gpuproof.campaign import run_campaign
+    from gpuproof.launchers.local import LocalLauncher
+
+    click.echo(f"Results go to {run_directory.root}", err=True)
+    try:
+        with progress_on() as progress:
+            conclusion = run_campaign(
+                run_directory, launcher=LocalLauncher(), progress=progress, retry_failed=retry_failed
+            )
+    except KeyboardInterrupt:
+        click.echo(
+            f"Interrupted. What was measured is kept; go on with: gpuproof run --resume {run_directory.root}",
+            err=True,
+        )
+        ctx.exit(ExitCode.INTERRUPTED)
+    show_report(conclusion.report, as_json=as_json)
+    ctx.exit(conclusion.exit_code)
+
+
+def _created(config: str, words: list[str]) -> RunDirectory:
+    from gpuproof.campaign import create_run
+    from gpuproof.config.load import load_config
+    from gpuproof.launchers.attached import become_follower, check_ranks, is_follower
+
+    loaded = load_config(config, words)
+    check_ranks(loaded.config, os.environ)
+    if is_follower(os.environ):
+        become_follower()
+    return create_run(loaded.config, origins=loaded.origins, source=loaded.source)
+
+
+def _resumed(path: Path, config: str | None, words: list[str]) -> RunDirectory:
+    from gpuproof.launchers.attached import is_attached
+    from gpuproof.store import RunDirectory
+
+    if config is not None or words:
+        raise UsageError(
+            "a resumed run goes on with its own config",
+            place="--resume",
+            next_step="Leave CONFIG and all settings out, or start a new run",
+        )
+    if is_attached(os.environ):
+        raise UsageError(
+            "a run cannot be resumed under a launcher of yours: the other ranks would wait for a case "
+            "that may be done",
+            place="--resume",
+            next_step="Start a new run",
+        )
+    return RunDirectory.open(path)
+
+
+def _print_commands(config: str, words: list[str]) -> None:
+    import shlex
+
+    from gpuproof.config.load import load_config
+    from gpuproof.launchers.local import LocalLauncher
+    from gpuproof.suites.training import next_cases
+
+    loaded = load_config(config, words)
+    for case in next_cases(loaded.config, settled=()):
+        folder = Path(loaded.config.run.save_dir, loaded.config.run.experiment_name, "RUN_ID")
+        folder = folder / "cases" / case.case_id / str(case.replicate)
+        port = 29500 if case.parallel.nproc > 1 else None
+        click.echo(shlex.join(LocalLauncher().command(case, folder, port=port)))

@@ -1,0 +1,82 @@
+"""Under a launcher of the user's: torchrun, srun, or RANK and WORLD_SIZE set by hand.
+
+Every rank then starts `gpuproof run` with the same words. Rank 0 is the campaign; the others become
+workers that wait for its case.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from typing import NoReturn
+
+from gpuproof.config.models import RunConfig
+from gpuproof.errors import UsageError
+
+
+def is_attached(environment: Mapping[str, str]) -> bool:
+    """Say whether this process is one rank of several that somebody else started.
+
+    Raises:
+        UsageError: the variables that say so contradict each other.
+    """
+    world_size = _number(environment, "WORLD_SIZE", default=1)
+    if world_size > 1 and "RANK" not in environment:
+        raise UsageError(
+            f"WORLD_SIZE={world_size} is set and RANK is not",
+            place="environment",
+            next_step="Set RANK too, or unset WORLD_SIZE and use --nproc",
+        )
+    return world_size > 1
+
+
+def is_follower(environment: Mapping[str, str]) -> bool:
+    """Say whether this process is a rank other than the first."""
+    return is_attached(environment) and _number(environment, "RANK", default=0) > 0
+
+
+def check_ranks(config: RunConfig, environment: Mapping[str, str]) -> None:
+    """Hold what the config says of ranks against what is there.
+
+    Raises:
+        UsageError: they differ, or the recipe asks for what one launch of the user's cannot give.
+    """
+    if not is_attached(environment):
+        return
+    distributed = config.distributed
+    declared = {"WORLD_SIZE": distributed.world_size, "LOCAL_RANK": distributed.local_rank}
+    declared["GROUP_RANK"] = distributed.node_rank
+    for name, value in declared.items():
+        if value is not None and name in environment and _number(environment, name, default=0) != value:
+            raise UsageError(
+                f"the config says {value}, the environment says {name}={environment[name]}",
+                place=f"distributed.{'node_rank' if name == 'GROUP_RANK' else name.lower()}",
+                next_step="Set it to null",
+            )
+    if distributed.nproc > 1:
+        raise UsageError(
+            f"{distributed.nproc} ranks were asked for inside a launch that has its own",
+            place="distributed.nproc",
+            next_step="Leave it at 1 under torchrun",
+        )
+    if config.run.repeats > 1:
+        raise UsageError(
+            "a launcher that is not ours starts each rank once, and a repeat is a fresh launch",
+            place="run.repeats",
+            next_step="Set it to 1 and start the launcher as often as you want repeats",
+        )
+
+
+def become_follower() -> NoReturn:
+    """Turn this process into a worker that waits for rank 0's case."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os.execv(sys.executable, [sys.executable, "-m", "gpuproof.worker", "join"])  # noqa: S606
+
+
+def _number(environment: Mapping[str, str], name: str, *, default: int) -> int:
+    try:
+        return int(environment.get(name, default))
+    except ValueError as error:
+        raise UsageError(f"{name}={environment[name]!r} is no whole number", place="environment") from error

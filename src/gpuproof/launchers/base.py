@@ -1,0 +1,36 @@
+"""What every launcher offers: start a case, wait for it, end it.
+
+A launcher starts node-side processes and brings their files into the case's folder. It judges nothing:
+what happened is in the records.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Protocol
+
+from gpuproof.records.case import Case
+
+
+class Launched(Protocol):
+    """The processes of one case."""
+
+    command: str
+    """What was started, as a person could type it."""
+
+    def wait(self, timeout_s: float) -> int | None:
+        """Wait at most `timeout_s`, without polling; return the exit status once all has ended, else None."""
+
+    def end(self, grace_s: float) -> None:
+        """Ask all processes to end, wait `grace_s` for their last words, then kill what is left."""
+
+
+class Launcher(Protocol):
+    """Starts cases."""
+
+    def start(self, case: Case, folder: Path) -> Launched:
+        """Start the case's ranks, writing into `folder`, which holds its spec.json.
+
+        Raises:
+            EnvironmentUnfitError: the processes cannot be started here.
+        """

@@ -1,0 +1,74 @@
+"""What one launch left behind: its case and every record of every rank, and how it stands.
+
+This is what analysis works on. It is made from files by the store, or written down by hand in a test.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar
+
+from gpuproof.records.case import Case
+from gpuproof.records.run import TRANSIENT_CAUSES, Failure, Result, Setup, Start, Steps, Window
+
+CaseStatus = Literal["done", "failed", "unfinished"]
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaseRecords:
+    """One launch of one case, with the records of all ranks in the order of the ranks."""
+
+    case: Case
+    records: tuple[Any, ...]
+    torn: tuple[str, ...] = ()
+    """Notes of lines that were torn when a process was killed; nothing else of them is left out."""
+
+    def of(self, kind: type[T]) -> tuple[T, ...]:
+        """Return the records of one type."""
+        return tuple(record for record in self.records if isinstance(record, kind))
+
+    @property
+    def world_size(self) -> int:
+        """Ranks that were started; where none wrote anything, those that were asked for."""
+        return next((start.world_size for start in self.of(Start)), self.case.parallel.nproc)
+
+    @property
+    def status(self) -> CaseStatus:
+        """Say `done` when every rank wrote its result, `failed` when running it again would fail again.
+
+        A launch that was interrupted, or fell to something outside the case, is unfinished.
+        """
+        if {result.rank for result in self.of(Result)} == set(range(self.world_size)):
+            return "done"
+        primary = self.primary_failure
+        if primary is not None and primary.cause not in TRANSIENT_CAUSES:
+            return "failed"
+        return "unfinished"
+
+    @property
+    def primary_failure(self) -> Failure | None:
+        """Return the failure that came first: ranks that fell because another did are not the cause."""
+        failures = self.of(Failure)
+        ranked = sorted(failures, key=lambda f: (f.cause == "interrupted", f.unix_s))
+        lost = [failure for failure in failures if failure.cause in ("lost_rank", "timeout")]
+        return next(iter([*lost, *ranked]), None)
+
+    @property
+    def setups(self) -> tuple[Setup, ...]:
+        """What each rank built."""
+        return self.of(Setup)
+
+    @property
+    def windows(self) -> tuple[Window, ...]:
+        """The measured window of each rank."""
+        return self.of(Window)
+
+    def step_times_s(self, rank: int, *, phase: str = "measure") -> list[float]:
+        """Return the step times of one rank in order; empty where they were not kept."""
+        return [
+            duration
+            for steps in self.of(Steps)
+            if steps.rank == rank and steps.phase == phase
+            for duration in steps.durations_s
+        ]

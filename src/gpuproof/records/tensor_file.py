@@ -1,0 +1,78 @@
+"""Raw tensor files: how the control side hands real samples to a node that has no library but torch.
+
+A line of JSON (shape, SHA-256 of what follows), then uint8 images in C order, then one uint8 label a
+sample. Made by `gpuproof.datasets`, read by the worker's sample pool.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+from gpuproof.errors import RecordError
+from gpuproof.records.codec import from_json, to_json
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TensorFileHeader:
+    """What a file holds: images of `shape` (count, channels, height, width), uint8, and their labels."""
+
+    name: str
+    shape: tuple[int, ...]
+    num_classes: int
+    sha256: str
+
+    @property
+    def num_elements(self) -> int:
+        """Bytes of image data."""
+        return math.prod(self.shape)
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes after the header: images, then labels."""
+        return self.num_elements + self.shape[0]
+
+
+def write_tensor_file(
+    path: Path, *, name: str, shape: tuple[int, ...], num_classes: int, images: bytes, labels: bytes
+) -> TensorFileHeader:
+    """Write images (uint8, C order) and labels, aside and then renamed, so that it is whole or absent."""
+    digest = hashlib.sha256(images)
+    digest.update(labels)
+    header = TensorFileHeader(name=name, shape=shape, num_classes=num_classes, sha256=digest.hexdigest())
+    assert len(images) + len(labels) == header.num_bytes
+    aside = path.with_name(f".{path.name}.part")
+    with aside.open("wb") as file:
+        file.write(json.dumps(to_json(header)).encode() + b"\n")
+        file.write(images)
+        file.write(labels)
+    aside.replace(path)
+    return header
+
+
+def read_header(path: Path) -> tuple[TensorFileHeader, int]:
+    """Return the header and the offset of the data.
+
+    Raises:
+        RecordError: the file is cut short, changed, or no tensor file.
+    """
+    with path.open("rb") as file:
+        line = file.readline()
+        try:
+            header = from_json(TensorFileHeader, json.loads(line), place=str(path))
+        except ValueError as error:
+            raise RecordError("not a tensor file", place=str(path)) from error
+        offset = file.tell()
+        digest = hashlib.sha256()
+        while block := file.read(2**20):  # hashlib.file_digest came with Python 3.11
+            digest.update(block)
+    if digest.hexdigest() != header.sha256:
+        raise RecordError(
+            "the data does not match its checksum",
+            place=str(path),
+            next_step="Delete the file; it is made again",
+        )
+    return header, offset

@@ -1,0 +1,88 @@
+"""Conclude a run: from what lies on disk to its report and derived files. Needs no device.
+
+`gpuproof report RUN` is this, and every campaign ends with it.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gpuproof.analysis.run_summary import RunSummary, summarize
+from gpuproof.config.models import RunConfig
+from gpuproof.errors import ExitCode
+from gpuproof.hardware import peak_of
+from gpuproof.records.collected import CaseRecords
+from gpuproof.records.run import Environment, ProfileTrace, Result, Start
+from gpuproof.report.model import ReportModel, build_report
+from gpuproof.report.seed_formats import epoch_lines, summary_csv, summary_json
+from gpuproof.store import RunDirectory
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conclusion:
+    """What a run ends with."""
+
+    report: ReportModel
+    exit_code: ExitCode
+
+
+def conclude(run: RunDirectory, config: RunConfig) -> Conclusion:
+    """Make the report and every derived file of a run again from its records.
+
+    Raises:
+        RecordError: a file of the run is damaged.
+        EnvironmentUnfitError: the disk is full.
+    """
+    cases = run.cases()
+    summary = summarize(cases, num_planned=config.run.repeats, peak_of=peak_of)
+    _write_derived_files(run, config, cases, summary)
+    report = build_report(
+        summary,
+        run=str(run.root),
+        description=run.description(),
+        files=sorted(path.name for path in run.root.iterdir() if not path.name.startswith(".")),
+        torn=[note for records in cases for note in records.torn],
+    )
+    return Conclusion(report=report, exit_code=exit_code_of(report))
+
+
+def _write_derived_files(
+    run: RunDirectory, config: RunConfig, cases: Sequence[CaseRecords], summary: RunSummary
+) -> None:
+    description = run.description()
+    environment = {found.host: found.facts for records in cases for found in records.of(Environment)}
+    if environment:
+        run.write_json("environment.json", environment)
+    epochs = epoch_lines(summary.launches, samples_per_epoch=config.data.samples_per_epoch)
+    run.write_text("metrics_epoch.jsonl", epochs)
+    run.write_text("summary.csv", summary_csv(summary, description=description))
+    summarized = summary_json(
+        summary, description=description, environment=environment or None, wall_clock_s=_wall_clock_s(cases)
+    )
+    run.write_json("run_summary.json", summarized)
+    for records in cases[:1]:
+        for trace in records.of(ProfileTrace):
+            shutil.copyfile(run.case_folder(records.case) / trace.file, run.root / trace.file)
+
+
+def _wall_clock_s(cases: Sequence[CaseRecords]) -> float | None:
+    """Sum over launches the time from a rank's first record to its result, the longest rank's of each."""
+    total = 0.0
+    for records in cases:
+        starts = {start.rank: start.monotonic_s for start in records.of(Start)}
+        total += max((result.monotonic_s - starts[result.rank] for result in records.of(Result)), default=0.0)
+    return total or None
+
+
+def exit_code_of(report: ReportModel) -> ExitCode:
+    """Return 0 for a run that measured what it was asked to, whatever its doubts short of INVALID."""
+    causes = {failure.cause for failure in report.failures}
+    if causes & {"environment", "disk_full"}:
+        return ExitCode.UNFIT_ENVIRONMENT
+    if causes == {"timeout"}:
+        return ExitCode.TIMEOUT
+    if len(report.launches) < report.num_planned:
+        return ExitCode.FAILED
+    return ExitCode.INCONCLUSIVE if report.validity in (None, "INVALID") else ExitCode.DONE

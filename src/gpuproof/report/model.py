@@ -1,0 +1,258 @@
+"""The report model: what a run says, in the order in which a person wants to know it.
+
+Every form of a report (terminal, JSON, later Markdown and HTML) is drawn from this one value; none of
+them computes anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gpuproof import units
+from gpuproof.analysis.estimate import Interval, Unavailable
+from gpuproof.analysis.run_summary import RunSummary
+from gpuproof.analysis.validity import Finding, Validity
+from gpuproof.records.run import Failure, NotApplied
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measure:
+    """One figure with its unit, and what is known of its uncertainty."""
+
+    name: str
+    value: float | None
+    unit: str
+    text: str
+    """Value and unit as people read them."""
+    detail: str
+    """The interval and its method, or why there is none."""
+    interval: Interval | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchRow:
+    """One launch in the table of launches."""
+
+    replicate: int
+    items_per_s_total: float
+    mean_step_s: float
+    num_steps: int
+    window_s: float
+    stop_reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportModel:
+    """What a run says."""
+
+    schema_version: int
+    title: str
+    run: str
+    """The run directory."""
+    validity: Validity | None
+    measures: tuple[Measure, ...]
+    launches: tuple[LaunchRow, ...]
+    num_planned: int
+    findings: tuple[Finding, ...]
+    failures: tuple[Failure, ...]
+    not_applied: tuple[NotApplied, ...]
+    """Keys that the user set and that changed nothing here."""
+    notes: tuple[str, ...]
+    files: tuple[str, ...]
+    next_commands: tuple[str, ...]
+
+
+def build_report(
+    summary: RunSummary,
+    *,
+    run: str,
+    description: Mapping[str, Any],
+    files: Sequence[str],
+    torn: Sequence[str] = (),
+) -> ReportModel:
+    """Build the report of a run from its summary and its description (run.json)."""
+    first = summary.launches[0] if summary.launches else None
+    config = description["config"]
+    return ReportModel(
+        schema_version=1,
+        title=_title(summary, config),
+        run=run,
+        validity=summary.validity,
+        measures=tuple(_measures(summary)),
+        launches=tuple(
+            LaunchRow(
+                replicate=launch.case.replicate,
+                items_per_s_total=launch.items_per_s_total,
+                mean_step_s=launch.mean_step_s,
+                num_steps=launch.slowest.num_steps,
+                window_s=launch.slowest.wall_s,
+                stop_reason=launch.slowest.stop_reason,
+            )
+            for launch in summary.launches
+        ),
+        num_planned=summary.num_planned,
+        findings=summary.findings,
+        failures=summary.failures,
+        not_applied=_set_by_user(first.setup.not_applied, description) if first else (),
+        notes=(*(first.setup.notes if first else ()), *_notes(summary), *torn),
+        files=tuple(files),
+        next_commands=_next_commands(summary, run),
+    )
+
+
+def _title(summary: RunSummary, config: Mapping[str, Any]) -> str:
+    parts = [f"{config['model']['name']} {config['kind']} on {config['data']['name']}"]
+    if summary.launches:
+        launch = summary.launches[0]
+        ranks = f"{launch.world_size} × " if launch.world_size > 1 else ""
+        parts.append(f"{ranks}{launch.setup.device.name}")
+        if launch.setup.device.kind == "cpu":
+            parts.append(f"{launch.setup.threads} threads")
+        parts.append(launch.setup.precision)
+        parts.append(f"batch {launch.items_per_step_total}")
+    return ", ".join(parts)
+
+
+def _measures(summary: RunSummary) -> list[Measure]:
+    if not summary.launches:
+        return []
+    item = summary.launches[0].setup.item
+    measures = [
+        _with_interval(
+            "throughput",
+            summary.items_per_s_total,
+            f"{item}/s",
+            units.rate(summary.items_per_s_total, item),
+            summary.items_per_s_total_interval,
+        )
+    ]
+    world_size = summary.launches[0].world_size
+    if world_size > 1 and summary.items_per_s_total is not None:
+        per_device = summary.items_per_s_total / world_size
+        measures.append(
+            Measure(
+                name="per device",
+                value=per_device,
+                unit=f"{item}/s",
+                text=units.rate(per_device, item),
+                detail=f"total over {world_size} ranks",
+            )
+        )
+    measures.append(
+        Measure(
+            name="mean step",
+            value=summary.mean_step_s,
+            unit="s",
+            text=units.seconds(summary.mean_step_s),
+            detail=f"{units.count(sum(launch.slowest.num_steps for launch in summary.launches))} steps "
+            f"in {units.seconds(summary.window_s)}",
+        )
+    )
+    measures += _step_measures(summary)
+    measures += _work_measures(summary)
+    return measures
+
+
+def _with_interval(
+    name: str, value: float | None, unit: str, text: str, interval: Interval | Unavailable
+) -> Measure:
+    if isinstance(interval, Unavailable):
+        return Measure(name=name, value=value, unit=unit, text=text, detail=f"no interval: {interval.reason}")
+    return Measure(
+        name=name, value=value, unit=unit, text=text, detail=_interval_text(interval, unit), interval=interval
+    )
+
+
+def _interval_text(interval: Interval, unit: str) -> str:
+    low, high = (
+        (units.seconds(interval.low), units.seconds(interval.high))
+        if unit == "s"
+        else (units.significant(interval.low), units.significant(interval.high))
+    )
+    basis = f"{interval.num_launches} launches" if interval.between_launches else "within one launch"
+    return f"{interval.confidence:.0%} interval {low} – {high} ({basis})"
+
+
+def _step_measures(summary: RunSummary) -> list[Measure]:
+    measures = []
+    for found in summary.step_percentiles:
+        bound = ""
+        if found.value is None and found.bound is not None and found.bound_q is not None:
+            bound = f"; p{found.bound_q:.0f} is at most {units.seconds(found.bound)}"
+        detail = f"{found.reason}{bound}" if found.reason else f"of {units.count(found.num_samples)} steps"
+        if not found.num_samples:
+            detail = "step times were not kept (benchmark.log_step_times is false)"
+        interval = summary.step_s_interval
+        if found.q == 50 and isinstance(interval, Interval) and found.value is not None:
+            detail = _interval_text(interval, "s")
+        measures.append(
+            Measure(
+                name=f"p{found.q:g} step",
+                value=found.value,
+                unit="s",
+                text=units.seconds(found.value),
+                detail=detail,
+                interval=interval if found.q == 50 and isinstance(interval, Interval) else None,
+            )
+        )
+    return measures
+
+
+def _work_measures(summary: RunSummary) -> list[Measure]:
+    measures = []
+    reached = summary.flops_per_s_per_device
+    if reached is not None:
+        ceiling = (
+            f"{units.share(reached / summary.peak.flops_per_s)} of the dense {summary.peak.dtype} peak, "
+            f"{units.significant(summary.peak.flops_per_s / 1e12)} TFLOP/s ({summary.peak.source})"
+            if summary.peak
+            else "this device's peak is not known, so no utilisation"
+        )
+        measures.append(
+            Measure(
+                name="model FLOP/s",
+                value=reached,
+                unit="FLOP/s",
+                text=f"{units.significant(reached / 1e9)} GFLOP/s per device",
+                detail=ceiling,
+            )
+        )
+    allocated = [w.peak_allocated_bytes for launch in summary.launches for w in launch.windows]
+    known = [value for value in allocated if value is not None]
+    if known:
+        measures.append(
+            Measure(
+                name="peak memory",
+                value=max(known),
+                unit="bytes",
+                text=units.memory(max(known)),
+                detail="allocated by tensors in the window, the largest of all ranks",
+            )
+        )
+    return measures
+
+
+def _set_by_user(found: Sequence[NotApplied], description: Mapping[str, Any]) -> tuple[NotApplied, ...]:
+    origins = description["origins"]
+    return tuple(item for item in found if origins.get(item.key, "default") != "default")
+
+
+def _notes(summary: RunSummary) -> list[str]:
+    notes = []
+    if len(summary.launches) == 1:
+        notes.append(
+            "one launch: its interval says nothing of the next one; to compare, set run.repeats to 3 or more"
+        )
+    if summary.launches and summary.launches[0].setup.device.kind == "cpu":
+        notes.append("measured on the CPU: no figure of any GPU")
+    return notes
+
+
+def _next_commands(summary: RunSummary, run: str) -> tuple[str, ...]:
+    commands = [f"gpuproof report {run}"]
+    if len(summary.launches) < summary.num_planned:
+        failed = any(f.cause in ("out_of_memory", "exception", "hang", "timeout") for f in summary.failures)
+        commands.insert(0, f"gpuproof run --resume {run}{' --retry-failed' if failed else ''}")
+    return tuple(commands)

@@ -1,0 +1,150 @@
+"""The suite behind `gpuproof run`: one training or inference recipe, launched as often as it says.
+
+In: the config and what has been launched so far. Out: the launches still to do, all at once, each a
+fresh process; none when all are done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from gpuproof import registry
+from gpuproof.config.models import DataConfig, RunConfig
+from gpuproof.datasets.catalogue import FILES
+from gpuproof.errors import UsageError
+from gpuproof.records.case import Case, DataSpec, ModelSpec, ParallelSpec, TrainingSpec, WindowSpec
+from gpuproof.records.codec import to_json
+from gpuproof.records.journal import SCHEMA_VERSION
+from gpuproof.workloads.base import WorkloadInfo
+
+CASE_ID = "main"
+LOADER_KEYS = ("num_workers", "pin_memory", "prefetch_factor", "persistent_workers")
+
+LaunchKey = tuple[str, int]
+
+
+def next_cases(config: RunConfig, settled: Collection[LaunchKey]) -> list[Case]:
+    """Return the launches not yet settled, as (case, replicate) names them.
+
+    Raises:
+        UsageError: the workload is unknown, its options are wrong, or it cannot take the data.
+    """
+    return [
+        case
+        for replicate in range(config.run.repeats)
+        if _key(case := _case(config, replicate)) not in settled
+    ]
+
+
+def _key(case: Case) -> LaunchKey:
+    return case.case_id, case.replicate
+
+
+def _case(config: RunConfig, replicate: int) -> Case:
+    training = config.training
+    return Case(
+        schema_version=SCHEMA_VERSION,
+        kind=config.kind,
+        case_id=CASE_ID,
+        replicate=replicate,
+        capture_env=config.run.capture_env,
+        model=ModelSpec(
+            name=config.model.name,
+            num_classes=config.model.num_classes,
+            channels_last=config.model.channels_last,
+            options=_options(config),
+        ),
+        data=_data(config.data),
+        training=TrainingSpec(
+            epochs=training.epochs,
+            precision=training.precision,
+            optimizer=training.optimizer,
+            learning_rate=training.learning_rate,
+            weight_decay=training.weight_decay,
+            momentum=training.momentum,
+            grad_clip_norm=training.grad_clip_norm,
+            compile_enabled=training.compile.enabled,
+            compile_mode=training.compile.mode,
+            seed=training.seed,
+            cudnn_benchmark=training.cudnn_benchmark,
+        ),
+        window=_window(config),
+        parallel=_parallel(config),
+    )
+
+
+def _data(data: DataConfig) -> DataSpec:
+    return DataSpec(
+        name=data.name,
+        batch_size=data.batch_size,
+        samples_per_epoch=data.samples_per_epoch,
+        image_size=data.image_size,
+        file=FILES.get(data.name),
+        loader={key: getattr(data, key) for key in LOADER_KEYS},
+    )
+
+
+def _window(config: RunConfig) -> WindowSpec:
+    benchmark = config.benchmark
+    return WindowSpec(
+        enabled=benchmark.enabled,
+        warmup_steps=benchmark.warmup_steps,
+        measure_by=benchmark.measure_by,
+        measure_steps=benchmark.measure_steps,
+        measure_seconds=benchmark.measure_seconds,
+        log_step_times=benchmark.log_step_times,
+        sync_cuda=benchmark.sync_cuda,
+        evaluate_after=benchmark.evaluate_after,
+        profile=config.profiling.enabled,
+    )
+
+
+def _parallel(config: RunConfig) -> ParallelSpec:
+    distributed = config.distributed
+    return ParallelSpec(
+        nproc=distributed.nproc,
+        device=distributed.device,
+        devices=distributed.devices,
+        backend=distributed.backend,
+        gradient_accumulation_steps=distributed.gradient_accumulation_steps,
+        threads_per_rank=distributed.threads_per_rank,
+        timeout_s=distributed.timeout_s,
+        hang_timeout_s=distributed.hang_timeout_s,
+    )
+
+
+def _options(config: RunConfig) -> dict[str, Any]:
+    """Check the workload's own options on this side, so that a typo fails here and not on the node."""
+    info = registry.load(registry.WORKLOADS, config.model.name)
+    assert isinstance(info, WorkloadInfo)
+    try:
+        options = TypeAdapter(info.options_type).validate_python(config.model.options)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        key = ".".join(["model", "options", *map(str, first["loc"])])
+        raise UsageError(
+            first["msg"], place=key, next_step=f"Options of {info.name}: {_known_options(info)}"
+        ) from error
+    unknown = sorted(set(config.model.options) - set(to_json(options)))
+    if unknown:
+        raise UsageError(
+            "unknown option",
+            place=f"model.options.{unknown[0]}",
+            next_step=f"Options of {info.name}: {_known_options(info)}",
+        )
+    shape = info.input_shape(options, config.data.image_size, config.model.num_classes)
+    if config.data.name in FILES and shape.kind != "image":
+        raise UsageError(
+            f"{info.name} takes {shape.kind}, and {config.data.name} are images",
+            place="data.name",
+            next_step="Use data.name=synthetic, or a model of images",
+        )
+    resolved: dict[str, Any] = to_json(options)
+    return resolved
+
+
+def _known_options(info: WorkloadInfo) -> str:
+    return ", ".join(to_json(info.options_type())) or "none"

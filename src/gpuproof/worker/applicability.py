@@ -1,0 +1,67 @@
+"""Which keys of a case have no effect here, and why. Recorded, so that no flag seems to have worked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+
+from gpuproof.records.case import Case
+from gpuproof.records.run import NotApplied
+from gpuproof.workloads.base import InputShape
+
+
+def not_applied(
+    case: Case, *, device: torch.device, shape: InputShape, world_size: int
+) -> tuple[NotApplied, ...]:
+    """List the keys of the case that change nothing on this device, in this kind of run."""
+    found = [
+        *_of_the_device(case, device, shape),
+        *_of_the_kind(case),
+        *_of_the_data(case),
+        *_of_the_ranks(case, world_size),
+    ]
+    return tuple(NotApplied(key=key, reason=reason) for key, reason in found)
+
+
+def _of_the_device(case: Case, device: torch.device, shape: InputShape) -> Iterator[tuple[str, str]]:
+    on_cpu = device.type != "cuda"
+    if case.model.channels_last and on_cpu:
+        yield "model.channels_last", "the layout is for CUDA; this run is on the CPU"
+    if case.model.channels_last and shape.kind != "image":
+        yield "model.channels_last", f"{case.model.name} takes no images"
+    if case.training.cudnn_benchmark and on_cpu:
+        yield "training.cudnn_benchmark", "cuDNN runs on CUDA devices only"
+    if case.window.sync_cuda and on_cpu:
+        yield "benchmark.sync_cuda", "a CPU step is done when it returns"
+
+
+def _of_the_kind(case: Case) -> Iterator[tuple[str, str]]:
+    training = case.training
+    if case.kind == "inference":
+        reason = "inference updates no weights"
+        for key in ("optimizer", "learning_rate", "weight_decay", "momentum"):
+            yield f"training.{key}", reason
+        if training.grad_clip_norm is not None:
+            yield "training.grad_clip_norm", reason
+        if case.parallel.gradient_accumulation_steps > 1:
+            yield "distributed.gradient_accumulation_steps", reason
+    elif training.optimizer == "Adam" and training.momentum:
+        yield "training.momentum", "Adam has none; it is for SGD"
+    if case.window.enabled:
+        yield "training.epochs", "the measured window decides the length (benchmark.enabled)"
+    if not training.compile_enabled and training.compile_mode != "default":
+        yield "training.compile.mode", "training.compile.enabled is false"
+    if case.model.num_classes is not None and case.model.name in ("medium", "large"):
+        yield "model.num_classes", "a regression has no classes; see model.options.output_dim"
+
+
+def _of_the_data(case: Case) -> Iterator[tuple[str, str]]:
+    reason = "all samples are on the device before the window begins; no loader runs"
+    for key in case.data.loader:
+        yield f"data.{key}", reason
+
+
+def _of_the_ranks(case: Case, world_size: int) -> Iterator[tuple[str, str]]:
+    if world_size == 1 and case.parallel.backend != "auto":
+        yield "distributed.backend", "one rank talks to nobody"

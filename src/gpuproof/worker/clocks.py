@@ -1,0 +1,129 @@
+"""Step clocks: pairs of device events on an accelerator, the monotonic clock on a processor.
+
+Events are recorded without synchronising, in a ring of pairs that is read as they complete, so that
+timing a step never makes the host wait for the device. `SynchronisedClock` does wait, on request
+(`benchmark.sync_cuda`): stricter for a single step, slower for all of them.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from time import perf_counter
+from typing import Literal
+
+import torch
+
+RING_PAIRS = 1024
+
+ClockName = Literal["device_event", "host", "host_synchronised"]
+
+
+class HostClock:
+    """Times steps that are done when they return."""
+
+    name: ClockName = "host"
+    capacity: int = 65_536
+
+    def __init__(self) -> None:
+        self._begin_s = 0.0
+        self._times_s: list[float] = []
+
+    def begin(self) -> None:
+        """Mark the start of a step."""
+        self._begin_s = perf_counter()
+
+    def end(self) -> None:
+        """Mark the end of a step."""
+        self._times_s.append(perf_counter() - self._begin_s)
+
+    def drain(self, *, wait: bool) -> Sequence[float]:
+        """Return the step times since the last call."""
+        times, self._times_s = self._times_s, []
+        return times
+
+    def synchronize(self) -> None:
+        """Do nothing: a processor has done its work when the call returns."""
+
+
+class SynchronisedClock(HostClock):
+    """Times steps on the host between two synchronisations of the device."""
+
+    name: ClockName = "host_synchronised"
+
+    def __init__(self, synchronize: Callable[[], None]) -> None:
+        super().__init__()
+        self.synchronize = synchronize  # type: ignore[method-assign]  # the device's own, without a detour
+
+    def begin(self) -> None:
+        """Mark the start of a step, the device being idle."""
+        self.synchronize()
+        super().begin()
+
+    def end(self) -> None:
+        """Mark the end of a step when the device has done it."""
+        self.synchronize()
+        super().end()
+
+
+class EventClock:
+    """Times steps on the device by pairs of events from a ring."""
+
+    name: ClockName = "device_event"
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._free = deque((_event(), _event()) for _ in range(RING_PAIRS))
+        self._recorded: deque[tuple[torch.cuda.Event, torch.cuda.Event]] = deque()
+
+    @property
+    def capacity(self) -> int:
+        """Pairs that are free: never under half the ring after a `drain`."""
+        return len(self._free)
+
+    def begin(self) -> None:
+        """Record the start of a step."""
+        self._free[0][0].record()
+
+    def end(self) -> None:
+        """Record the end of a step."""
+        pair = self._free.popleft()
+        pair[1].record()
+        self._recorded.append(pair)
+
+    def drain(self, *, wait: bool) -> Sequence[float]:
+        """Return the times of completed steps; with `wait`, of all.
+
+        Where more than half the ring is under way it waits for the oldest, which also bounds how far
+        the host runs ahead of the device.
+        """
+        if wait:
+            self.synchronize()
+        times = []
+        while self._recorded:
+            pair = self._recorded[0]
+            if len(self._recorded) > RING_PAIRS // 2:
+                pair[1].synchronize()
+            elif not pair[1].query():
+                break
+            self._recorded.popleft()
+            times.append(pair[0].elapsed_time(pair[1]) / 1e3)
+            self._free.append(pair)
+        return times
+
+    def synchronize(self) -> None:
+        """Wait for the device."""
+        torch.cuda.synchronize(self._device)
+
+
+def _event() -> torch.cuda.Event:
+    return torch.cuda.Event(enable_timing=True)
+
+
+def clock_for(device: torch.device, *, synchronised: bool) -> HostClock | EventClock:
+    """Choose the clock of a device."""
+    if device.type != "cuda":
+        return HostClock()
+    if synchronised:
+        return SynchronisedClock(lambda: torch.cuda.synchronize(device))
+    return EventClock(device)

@@ -1,0 +1,101 @@
+"""What a host has: the facts that make a result comparable, or explain why it is not.
+
+Read by the first rank of each host and by `probe`. Everything is a fact or None; secrets in variables
+are never read, since only the named prefixes are.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import socket
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+ENVIRONMENT_PREFIXES = (
+    "NCCL_",
+    "GLOO_",
+    "TORCH_",
+    "CUDA_",
+    "OMP_",
+    "MKL_",
+    "KMP_",
+    "ROCR_",
+    "HIP_",
+    "PYTORCH_",
+)
+SECRET_WORDS = ("KEY", "TOKEN", "SECRET", "PASSWORD")
+
+
+def describe_host(environment: Mapping[str, str] = os.environ) -> dict[str, Any]:
+    """Return the facts of this host as JSON: system, processor, memory, devices, framework, variables."""
+    return {
+        "host": socket.gethostname(),
+        "os": platform.platform(),
+        "python": sys.version.split()[0],
+        "cpu": _processor(),
+        "memory_total_bytes": _memory_total_bytes(),
+        "torch": str(torch.__version__),
+        "torch_cuda": torch.version.cuda,
+        "torch_hip": torch.version.hip,
+        "cudnn": torch.backends.cudnn.version() if torch.cuda.is_available() else None,
+        "nccl": _nccl_version(),
+        "driver": _first_line("/proc/driver/nvidia/version"),
+        "devices": [_cuda_device(index) for index in range(torch.cuda.device_count())],
+        "environment": {
+            name: "redacted" if any(word in name for word in SECRET_WORDS) else value
+            for name, value in sorted(environment.items())
+            if name.startswith(ENVIRONMENT_PREFIXES)
+        },
+    }
+
+
+def _processor() -> dict[str, Any]:
+    names = [line for line in _lines("/proc/cpuinfo") if line.startswith("model name")]
+    return {
+        "name": names[0].partition(":")[2].strip() if names else platform.processor() or None,
+        "logical_cpus": os.cpu_count(),
+        "usable_cpus": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None,
+        "governor": _first_line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
+        "vector": torch.backends.cpu.get_cpu_capability(),
+    }
+
+
+def _memory_total_bytes() -> int | None:
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (ValueError, OSError):
+        return None
+
+
+def _nccl_version() -> str | None:
+    if not torch.cuda.is_available() or not torch.distributed.is_nccl_available():
+        return None
+    return ".".join(map(str, torch.cuda.nccl.version()))
+
+
+def _cuda_device(index: int) -> dict[str, Any]:
+    properties = torch.cuda.get_device_properties(index)
+    return {
+        "index": index,
+        "name": properties.name,
+        "uuid": str(getattr(properties, "uuid", "")) or None,
+        "compute_capability": f"{properties.major}.{properties.minor}",
+        "multiprocessors": properties.multi_processor_count,
+        "memory_total_bytes": properties.total_memory,
+    }
+
+
+def _lines(path: str) -> list[str]:
+    try:
+        return Path(path).read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return []
+
+
+def _first_line(path: str) -> str | None:
+    return next(iter(_lines(path)), None)

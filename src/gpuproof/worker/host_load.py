@@ -1,0 +1,74 @@
+"""What the host's processors did between two moments, and how much of it this process did.
+
+Read from /proc just outside the measured window, so that a neighbour who took the processor during
+the window is seen afterwards, at no cost inside it. Other systems give what Python gives, and say why
+the rest is missing.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from gpuproof.records.run import HostLoad
+
+BUSY_FIELDS = (1, 2, 3, 6, 7)
+"""user, nice, system, irq, softirq in the first line of /proc/stat; idle and iowait are not busy."""
+STEAL_FIELD = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadReading:
+    """Running totals at one moment."""
+
+    own_cpu_s: float
+    busy_cpu_s: float | None
+    steal_cpu_s: float | None
+    run_queue_wait_s: float | None
+    missing: str | None
+
+
+def read_load(proc: Path = Path("/proc")) -> LoadReading:
+    """Read the totals now. What the system does not give is None, with the reason in `missing`."""
+    busy_cpu_s: float | None = None
+    steal_cpu_s: float | None = None
+    run_queue_wait_s: float | None = None
+    missing: str | None = None
+    try:
+        fields = (proc / "stat").read_text().split("\n", 1)[0].split()
+        ticks_per_s = os.sysconf("SC_CLK_TCK")
+        busy_cpu_s = sum(int(fields[i]) for i in BUSY_FIELDS) / ticks_per_s
+        steal_cpu_s = int(fields[STEAL_FIELD]) / ticks_per_s
+        run_queue_wait_s = _run_queue_wait_s(proc / "self" / "task")
+    except (OSError, IndexError, ValueError) as error:
+        missing = f"{proc}: {error}"
+    return LoadReading(
+        own_cpu_s=time.process_time(),
+        busy_cpu_s=busy_cpu_s,
+        steal_cpu_s=steal_cpu_s,
+        run_queue_wait_s=run_queue_wait_s,
+        missing=missing,
+    )
+
+
+def _run_queue_wait_s(tasks: Path) -> float:
+    """Sum over this process's threads the time spent ready to run without a processor (schedstat, ns)."""
+    return sum(int((task / "schedstat").read_text().split()[1]) for task in tasks.iterdir()) / 1e9
+
+
+def load_between(begin: LoadReading, end: LoadReading) -> HostLoad:
+    """Return the load of the interval between two readings."""
+    return HostLoad(
+        num_cpus=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
+        busy_cpu_s=_difference(begin.busy_cpu_s, end.busy_cpu_s),
+        own_cpu_s=end.own_cpu_s - begin.own_cpu_s,
+        run_queue_wait_s=_difference(begin.run_queue_wait_s, end.run_queue_wait_s),
+        steal_cpu_s=_difference(begin.steal_cpu_s, end.steal_cpu_s),
+        missing=begin.missing or end.missing,
+    )
+
+
+def _difference(begin: float | None, end: float | None) -> float | None:
+    return None if begin is None or end is None else end - begin

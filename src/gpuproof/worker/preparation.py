@@ -1,0 +1,199 @@
+"""Everything that a case needs before its first step: ranks, device, model, samples, step, clock.
+
+Comes in: a case and this rank's identity. Goes out: `Prepared`, whose parts stay the same to the end.
+"""
+
+from __future__ import annotations
+
+import gc
+from dataclasses import dataclass
+from pathlib import Path
+from time import monotonic
+
+import torch
+from torch.distributed.distributed_c10d import Store
+
+from gpuproof.records.case import Case
+from gpuproof.records.run import Device, Setup
+from gpuproof.worker.applicability import not_applied
+from gpuproof.worker.clocks import EventClock, HostClock, clock_for
+from gpuproof.worker.distributed import Ranks, choose_device
+from gpuproof.worker.identity import RankIdentity, effective_threads
+from gpuproof.worker.precision import PrecisionPolicy, apply_precision
+from gpuproof.worker.sample_pool import SamplePool, file_pool, synthetic_pool
+from gpuproof.worker.torch_inference import InferenceStep
+from gpuproof.worker.torch_model import (
+    WorkloadOnTorch,
+    compiled,
+    data_parallel,
+    graph_breaks,
+    load_workload,
+    uses_channels_last,
+)
+from gpuproof.worker.torch_training import TrainingStep
+
+
+@dataclass(slots=True, kw_only=True)
+class Prepared:
+    """A case that is ready to run on this rank."""
+
+    case: Case
+    identity: RankIdentity
+    device: torch.device
+    ranks: Ranks
+    threads: int
+    precision: PrecisionPolicy
+    workload: WorkloadOnTorch
+    pool: SamplePool
+    step: TrainingStep | InferenceStep
+    clock: EventClock | HostClock
+
+    @property
+    def items_per_step(self) -> int:
+        """Samples of this rank in one step, all micro-batches together."""
+        training = self.case.kind == "training"
+        return self.case.data.batch_size * (self.case.parallel.gradient_accumulation_steps if training else 1)
+
+
+def release(prepared: Prepared) -> None:
+    """Let go of the model, then leave the process group.
+
+    In this order: a process that ends while a data-parallel module still holds the group may die with
+    SIGABRT after its work is done.
+    """
+    ranks = prepared.ranks
+    ranks.barrier()
+    for name in ("step", "workload", "pool", "clock"):
+        delattr(prepared, name)
+    gc.collect()
+    ranks.close()
+
+
+def prepare(case: Case, *, identity: RankIdentity, run_folder: Path, store: Store | None = None) -> Prepared:
+    """Build all parts of the case on this rank's device.
+
+    Raises:
+        EnvironmentUnfitError: the machine lacks a device, a backend or a precision that the case asks for.
+        UsageError: the workload is unknown or cannot be imported.
+    """
+    threads = effective_threads(case.parallel, identity)
+    torch.set_num_threads(threads)
+    device = choose_device(case.parallel, identity)
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+        torch.backends.cudnn.benchmark = case.training.cudnn_benchmark
+    precision = apply_precision(case.training.precision, device)
+    ranks = Ranks(identity, device=device, parallel=case.parallel, store=store)
+    workload = load_workload(case, device)
+    pool = _pool(case, workload, identity=identity, device=device, run_folder=run_folder)
+    return Prepared(
+        case=case,
+        identity=identity,
+        device=device,
+        ranks=ranks,
+        threads=threads,
+        precision=precision,
+        workload=workload,
+        pool=pool,
+        step=_step(case, workload, pool=pool, precision=precision, device=device, identity=identity),
+        clock=clock_for(device, synchronised=case.window.sync_cuda),
+    )
+
+
+def _pool(
+    case: Case, workload: WorkloadOnTorch, *, identity: RankIdentity, device: torch.device, run_folder: Path
+) -> SamplePool:
+    channels_last = uses_channels_last(case, device, workload.shape)
+    if case.data.file is None:
+        return synthetic_pool(
+            workload.shape,
+            batch_size=case.data.batch_size,
+            seed=case.training.seed + identity.rank,
+            device=device,
+            channels_last=channels_last,
+        )
+    return file_pool(
+        run_folder / case.data.file,
+        workload.shape,
+        batch_size=case.data.batch_size,
+        seed=case.training.seed,
+        rank=identity.rank,
+        world_size=identity.world_size,
+        device=device,
+        channels_last=channels_last,
+    )
+
+
+def _step(
+    case: Case,
+    workload: WorkloadOnTorch,
+    *,
+    pool: SamplePool,
+    precision: PrecisionPolicy,
+    device: torch.device,
+    identity: RankIdentity,
+) -> TrainingStep | InferenceStep:
+    module = compiled(workload.module, case)
+    if case.kind == "inference":
+        return InferenceStep(module=module, pool=pool, precision=precision)
+    return TrainingStep(
+        case,
+        module=data_parallel(module, device, world_size=identity.world_size),
+        loss=workload.loss,
+        pool=pool,
+        precision=precision,
+    )
+
+
+def setup_record(prepared: Prepared) -> Setup:
+    """Say what was really built."""
+    case, workload = prepared.case, prepared.workload
+    return Setup(
+        rank=prepared.identity.rank,
+        device=_device_record(prepared.device),
+        backend=prepared.ranks.backend,
+        threads=prepared.threads,
+        num_parameters=workload.num_parameters,
+        items_per_step=prepared.items_per_step,
+        item=workload.info.item,
+        flops_per_step=prepared.items_per_step * workload.flops_per_item,
+        precision=case.training.precision,
+        compiled=case.training.compile_mode if case.training.compile_enabled else None,
+        data=case.data.name,
+        pool_samples=prepared.pool.num_samples,
+        not_applied=not_applied(
+            case, device=prepared.device, shape=workload.shape, world_size=prepared.identity.world_size
+        ),
+        notes=_notes(prepared),
+        monotonic_s=monotonic(),
+    )
+
+
+def _notes(prepared: Prepared) -> tuple[str, ...]:
+    notes = []
+    if prepared.ranks.backend == "gloo":
+        notes.append("ranks talk over gloo: not representative of GPUs with NCCL")
+    if prepared.case.training.compile_enabled and (breaks := graph_breaks()):
+        notes.append(f"torch.compile fell back to eager at {breaks} graph breaks")
+    return tuple(notes)
+
+
+def _device_record(device: torch.device) -> Device:
+    if device.type != "cuda":
+        return Device(kind="cpu", index=None, name="CPU", uuid=None, memory_total_bytes=None)
+    properties = torch.cuda.get_device_properties(device)
+    return Device(
+        kind="cuda",
+        index=device.index,
+        name=properties.name,
+        uuid=device_uuid(device),
+        memory_total_bytes=properties.total_memory,
+    )
+
+
+def device_uuid(device: torch.device) -> str | None:
+    """Return the permanent identity of a CUDA device as the driver writes it; None where torch has none."""
+    if device.type != "cuda":
+        return None
+    uuid = getattr(torch.cuda.get_device_properties(device), "uuid", None)
+    return f"GPU-{uuid}" if uuid is not None else None

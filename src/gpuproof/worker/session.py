@@ -1,0 +1,204 @@
+"""The story of one case on one rank: prepare, compile, warm up, measure, evaluate, profile.
+
+Comes in: a case and the identity of this rank. Goes out: records, through the recorder. Everything that
+is costly happens before the window; between its two ends only the engine runs.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+from time import monotonic, perf_counter
+
+import torch
+from torch.distributed.distributed_c10d import Store
+
+from gpuproof.devices.neighbours import other_users
+from gpuproof.records.case import Case
+from gpuproof.records.run import Environment, ProfileTrace, Result, Window
+from gpuproof.worker.engine import FixedSteps, StepPlan, TimeLimit, run_window
+from gpuproof.worker.environment import describe_host
+from gpuproof.worker.host_load import load_between, read_load
+from gpuproof.worker.identity import RankIdentity
+from gpuproof.worker.preparation import Prepared, device_uuid, prepare, setup_record
+from gpuproof.worker.recorder import Recorder, StepTimesWriter
+from gpuproof.worker.torch_inference import evaluate
+
+COMPILE_STEPS = 2
+PROFILED_STEPS = 5
+
+
+def run_case(
+    case: Case,
+    *,
+    identity: RankIdentity,
+    recorder: Recorder,
+    run_folder: Path,
+    store: Store | None = None,
+) -> Prepared:
+    """Run the whole case on this rank; its last record is the result. Returns what must be released."""
+    recorder.begin("prepare")
+    if case.capture_env and identity.local_rank == 0:
+        recorder.write(Environment(host=socket.gethostname(), facts=describe_host()))
+    prepared = prepare(case, identity=identity, run_folder=run_folder, store=store)
+    recorder.end("prepare")
+
+    if case.training.compile_enabled:
+        compile_model(prepared, recorder)
+    recorder.write(setup_record(prepared))
+    warm = warm_up(prepared, recorder)
+    measure(prepared, recorder, warm)
+    if case.window.evaluate_after:
+        evaluate_model(prepared, recorder)
+    if case.window.profile:
+        profile(prepared, recorder)
+
+    recorder.begin("finish")
+    loss = prepared.step.last_loss
+    last_loss = math.nan if loss is None else float(loss)
+    recorder.write(
+        Result(
+            rank=identity.rank,
+            monotonic_s=monotonic(),
+            last_loss=last_loss if math.isfinite(last_loss) else None,
+        )
+    )
+    return prepared
+
+
+def compile_model(prepared: Prepared, recorder: Recorder) -> None:
+    """Run the first steps of a compiled model apart: they take minutes, and are no step times."""
+    recorder.begin("compile", expected_steps=COMPILE_STEPS)
+    for _ in range(COMPILE_STEPS):
+        prepared.step()
+    prepared.clock.synchronize()
+    recorder.end("compile")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WarmUp:
+    """What the window may know of the warm-up."""
+
+    step_s: float | None
+    peak_bytes: int | None
+
+
+def warm_up(prepared: Prepared, recorder: Recorder) -> WarmUp:
+    """Run the warm-up, once a case; then forget its peak of memory, but for the record."""
+    window = prepared.case.window
+    num_steps = window.warmup_steps if window.enabled else 0
+    recorder.begin("warmup", expected_steps=num_steps)
+    writer = StepTimesWriter(recorder, "warmup", keep_times=True)
+    timing = run_window(prepared.step, prepared.clock, FixedSteps(num_steps), writer)
+    writer.flush()
+    recorder.end("warmup")
+    warm = WarmUp(
+        step_s=timing.wall_s / timing.num_steps if timing.num_steps else None,
+        peak_bytes=_peak_bytes(prepared.device),
+    )
+    if prepared.device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(prepared.device)
+    return warm
+
+
+def measure(prepared: Prepared, recorder: Recorder, warm: WarmUp) -> None:
+    """Run the measured window and write down what it took, and what else the host did meanwhile."""
+    length = _window_length(prepared)
+    recorder.begin("measure", expected_steps=length.steps, expected_s=length.seconds)
+    writer = StepTimesWriter(recorder, "measure", keep_times=prepared.case.window.log_step_times)
+    plan = _plan(length, prepared=prepared, step_s=warm.step_s)
+    prepared.ranks.barrier()
+    load_before = read_load()
+    timing = run_window(prepared.step, prepared.clock, plan, writer)
+    load_after = read_load()
+    writer.flush()
+    clock_offset_s = monotonic() - perf_counter()
+    recorder.write(
+        Window(
+            rank=prepared.identity.rank,
+            host=socket.gethostname(),
+            num_steps=timing.num_steps,
+            requested_steps=length.steps,
+            requested_s=length.seconds,
+            items=timing.num_steps * prepared.items_per_step,
+            wall_s=timing.wall_s,
+            steps_s=timing.steps_s,
+            clock=prepared.clock.name,
+            stop_reason=timing.stop_reason,
+            begin_monotonic_s=timing.begin_s + clock_offset_s,
+            end_monotonic_s=timing.end_s + clock_offset_s,
+            load=load_between(load_before, load_after),
+            neighbours=other_users(device_uuid(prepared.device), own_pids=(os.getpid(),)),
+            peak_allocated_bytes=_peak_bytes(prepared.device),
+            peak_reserved_bytes=_peak_reserved_bytes(prepared.device),
+            peak_with_warmup_bytes=warm.peak_bytes,
+        )
+    )
+    recorder.end("measure")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WindowLength:
+    """How long the window is asked to be: by steps, or by seconds."""
+
+    steps: int | None = None
+    seconds: float | None = None
+
+
+def _window_length(prepared: Prepared) -> WindowLength:
+    case = prepared.case
+    if not case.window.enabled:
+        global_batch = prepared.items_per_step * prepared.identity.world_size
+        return WindowLength(
+            steps=case.training.epochs * math.ceil(case.data.samples_per_epoch / global_batch)
+        )
+    if case.window.measure_by == "steps":
+        return WindowLength(steps=case.window.measure_steps)
+    return WindowLength(seconds=case.window.measure_seconds)
+
+
+def _plan(length: WindowLength, *, prepared: Prepared, step_s: float | None) -> StepPlan:
+    if length.seconds is not None:
+        return TimeLimit(length.seconds, agree=prepared.ranks.agree, step_s=step_s)
+    assert length.steps is not None
+    return FixedSteps(length.steps, step_s=step_s)
+
+
+def evaluate_model(prepared: Prepared, recorder: Recorder) -> None:
+    """Look at what the model has learnt, after the window."""
+    recorder.begin("evaluate")
+    recorder.write(
+        evaluate(
+            prepared.workload.module,
+            pool=prepared.pool,
+            loss=prepared.workload.loss,
+            precision=prepared.precision,
+            rank=prepared.identity.rank,
+        )
+    )
+    recorder.end("evaluate")
+
+
+def profile(prepared: Prepared, recorder: Recorder) -> None:
+    """Trace a few more steps, after the window: tracing slows what it looks at."""
+    recorder.begin("profile", expected_steps=PROFILED_STEPS)
+    with torch.profiler.profile() as profiler:
+        for _ in range(PROFILED_STEPS):
+            prepared.step()
+        prepared.clock.synchronize()
+    if prepared.identity.rank == 0:
+        trace = recorder.path.with_name("trace_rank0.json")
+        profiler.export_chrome_trace(str(trace))
+        recorder.write(ProfileTrace(rank=0, steps=PROFILED_STEPS, file=trace.name))
+    recorder.end("profile")
+
+
+def _peak_bytes(device: torch.device) -> int | None:
+    return torch.cuda.max_memory_allocated(device) if device.type == "cuda" else None
+
+
+def _peak_reserved_bytes(device: torch.device) -> int | None:
+    return torch.cuda.max_memory_reserved(device) if device.type == "cuda" else None

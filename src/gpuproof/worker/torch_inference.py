@@ -1,0 +1,53 @@
+"""An inference step: one forward pass of a batch in evaluation mode, without gradients."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from gpuproof.records.run import Evaluation
+from gpuproof.worker.precision import PrecisionPolicy
+from gpuproof.worker.sample_pool import SamplePool
+from gpuproof.worker.torch_model import LossFunction
+
+
+class InferenceStep:
+    """One batch forward, as a function of nothing. Steps are queued, not waited for: this is throughput."""
+
+    last_loss = None
+
+    def __init__(self, *, module: nn.Module, pool: SamplePool, precision: PrecisionPolicy) -> None:
+        self._module = module.eval()
+        self._pool = pool
+        self._autocast = precision.autocast
+
+    def __call__(self) -> None:
+        """Run one step."""
+        inputs, _ = self._pool.next_batch()
+        with torch.inference_mode(), self._autocast():
+            self._module(inputs)
+
+
+@torch.inference_mode()
+def evaluate(
+    module: nn.Module, *, pool: SamplePool, loss: LossFunction, precision: PrecisionPolicy, rank: int
+) -> Evaluation:
+    """Return mean loss, and accuracy for classes, over the whole pool; the module ends in training mode."""
+    module.eval()
+    total_loss = 0.0
+    correct = 0
+    classes = not pool.targets.is_floating_point()
+    for _ in range(pool.num_samples // pool.batch_size):
+        inputs, targets = pool.next_batch()
+        with precision.autocast():
+            outputs = module(inputs)
+            total_loss += float(loss(outputs, targets)) * len(targets)
+        correct += int((outputs.argmax(dim=1) == targets).sum()) if classes else 0
+    module.train()
+    return Evaluation(
+        rank=rank,
+        samples=pool.num_samples,
+        mean_loss=total_loss / pool.num_samples,
+        accuracy=correct / pool.num_samples if classes else None,
+        missing=None if classes else "accuracy is for classes; this workload is a regression",
+    )

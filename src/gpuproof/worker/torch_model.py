@@ -1,0 +1,87 @@
+"""The model of a case on its device: built, seeded, laid out, compiled and made data-parallel as asked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from gpuproof import registry
+from gpuproof.records.case import Case
+from gpuproof.workloads.base import InputShape, WorkloadInfo
+
+LossFunction = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+LOSSES: dict[str, LossFunction] = {
+    "cross_entropy": nn.functional.cross_entropy,
+    "mean_squared_error": nn.functional.mse_loss,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkloadOnTorch:
+    """A registered workload with its options and shapes resolved for one case."""
+
+    info: WorkloadInfo
+    shape: InputShape
+    num_parameters: int
+    module: nn.Module
+    loss: LossFunction
+    flops_per_item: float
+
+
+def load_workload(case: Case, device: torch.device) -> WorkloadOnTorch:
+    """Build the case's model on `device`, from its seed alone.
+
+    Raises:
+        UsageError: no such workload, or its package cannot be imported.
+        TypeError: the options do not fit; the control side has checked them, so this is a bug.
+    """
+    info = registry.load(registry.WORKLOADS, case.model.name)
+    assert isinstance(info, WorkloadInfo)
+    options = info.options_type(**case.model.options)
+    shape = info.input_shape(options, case.data.image_size, case.model.num_classes)
+    torch.manual_seed(case.training.seed)
+    with torch.device(device):
+        module = info.resolve_implementation()(options, shape)
+    module = module.to(device)
+    if uses_channels_last(case, device, shape):
+        module = module.to(memory_format=torch.channels_last)
+    work = info.work(options, shape)
+    return WorkloadOnTorch(
+        info=info,
+        shape=shape,
+        num_parameters=sum(parameter.numel() for parameter in module.parameters()),
+        module=module,
+        loss=LOSSES[info.loss],
+        flops_per_item=work.training_flops if case.kind == "training" else work.forward_flops,
+    )
+
+
+def uses_channels_last(case: Case, device: torch.device, shape: InputShape) -> bool:
+    """Say whether tensors are laid out NHWC: asked for, on CUDA, for images."""
+    return case.model.channels_last and device.type == "cuda" and shape.kind == "image"
+
+
+def compiled(module: nn.Module, case: Case) -> nn.Module:
+    """Return the module compiled as the case asks; an error of the compiler is an error of the case."""
+    if not case.training.compile_enabled:
+        return module
+    result: nn.Module = torch.compile(module, mode=case.training.compile_mode)  # type: ignore[assignment]
+    return result
+
+
+def data_parallel(module: nn.Module, device: torch.device, *, world_size: int) -> nn.Module:
+    """Return the module with its gradients averaged over all ranks; itself where it is alone."""
+    if world_size == 1:
+        return module
+    return DistributedDataParallel(module, device_ids=[device.index] if device.type == "cuda" else None)
+
+
+def graph_breaks() -> int:
+    """Count the places where torch.compile gave up and went back to eager, since the process began."""
+    from torch._dynamo.utils import counters
+
+    return sum(counters["graph_break"].values())

@@ -1,0 +1,61 @@
+"""What a workload says of itself without torch: its options, its input, its size and its work.
+
+A plug-in registers one `WorkloadInfo` under the entry-point group `gpuproof.workloads`. The control side
+reads it to validate options and to know how much work a step is; the worker resolves `implementation`
+and builds the torch module.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, Literal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InputShape:
+    """One sample, without the batch dimension: (channels, height, width) or (features,)."""
+
+    kind: Literal["image", "features"]
+    shape: tuple[int, ...]
+    num_targets: int
+    """Classes for images, target values for features."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """The size of a model and the floating-point work of one sample, from closed forms.
+
+    A multiply-add counts as two operations. `training_flops` is forward plus the gradients of weights
+    and inputs, less the input gradient of the first layer, which nothing asks for.
+    """
+
+    num_parameters: int
+    forward_flops: float
+    training_flops: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkloadInfo:
+    """A workload as the registry knows it.
+
+    `options_type` is a standard-library dataclass; `input_shape(options, image_size, num_classes)` and
+    `work(options, input_shape)` take an instance of it. `implementation` is `module:function`, a function
+    of (options, input_shape) that returns a `torch.nn.Module`; `loss` names a loss of the worker.
+    """
+
+    name: str
+    summary: str
+    item: str
+    options_type: type[Any]
+    input_shape: Callable[[Any, int | None, int | None], InputShape]
+    work: Callable[[Any, InputShape], Work]
+    implementation: str
+    loss: Literal["cross_entropy", "mean_squared_error"]
+
+    def resolve_implementation(self) -> Callable[[Any, InputShape], Any]:
+        """Import the torch half; called on the node only."""
+        module, _, attribute = self.implementation.partition(":")
+        function: Callable[[Any, InputShape], Any] = getattr(import_module(module), attribute)
+        return function
