@@ -1,0 +1,145 @@
+"""Which keys of a config, each fine alone, cannot hold together, and what to change.
+
+In: a `RunConfig` whose single values are in bounds. Out: every contradiction, with the keys that make it.
+A key that is merely without effect (momentum under Adam, channels_last on a CPU) is none: the run records
+it as not applied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from gpuproof.config.models import RunConfig
+
+CLASSES = {"digits": 10, "CIFAR100": 100}
+"""Classes in each labelled data set; a model with fewer outputs has no place for some labels."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contradiction:
+    """Keys that cannot hold together (dotted, the one to change first), why, and the remedy."""
+
+    keys: tuple[str, ...]
+    cause: str
+    next_step: str
+
+
+def find_contradictions(config: RunConfig) -> list[Contradiction]:
+    """Name every contradiction in `config`, in the order of the rules below."""
+    return [found for rule in _RULES if (found := rule(config)) is not None]
+
+
+def _window_has_an_end(config: RunConfig) -> Contradiction | None:
+    window = config.benchmark
+    length = {"steps": window.measure_steps, "time": window.measure_seconds}[window.measure_by]
+    if not window.enabled or length is not None:
+        return None
+    needed = {"steps": "measure_steps", "time": "measure_seconds"}[window.measure_by]
+    return Contradiction(
+        keys=("benchmark.measure_by", f"benchmark.{needed}"),
+        cause=f"the window is measured by {window.measure_by}, but benchmark.{needed} is null",
+        next_step=f"Set benchmark.{needed}",
+    )
+
+
+def _window_fits_the_time_limit(config: RunConfig) -> Contradiction | None:
+    limit_s, window = config.run.time_limit_s, config.benchmark
+    if limit_s is None or window.measure_by != "time" or limit_s > (window.measure_seconds or 0):
+        return None
+    return Contradiction(
+        keys=("run.time_limit_s", "benchmark.measure_seconds"),
+        cause=f"the time limit of {limit_s:g} s ends before the window of {window.measure_seconds:g} s does",
+        next_step="Raise run.time_limit_s, or shorten benchmark.measure_seconds",
+    )
+
+
+def _epoch_holds_a_batch(config: RunConfig) -> Contradiction | None:
+    data = config.data
+    if data.name != "synthetic" or data.samples_per_epoch >= data.batch_size:
+        return None
+    return Contradiction(
+        keys=("data.samples_per_epoch", "data.batch_size"),
+        cause=f"an epoch of {data.samples_per_epoch} samples holds no batch of {data.batch_size}",
+        next_step=f"Set data.samples_per_epoch to {data.batch_size} or more",
+    )
+
+
+def _data_has_a_place(config: RunConfig) -> Contradiction | None:
+    if config.data.name != "CIFAR100" or config.data.path is not None:
+        return None
+    return Contradiction(
+        keys=("data.name", "data.path"),
+        cause="CIFAR100 is read from a folder, but data.path is null",
+        next_step="Set data.path to the folder that holds CIFAR-100, for example ./data",
+    )
+
+
+def _every_label_has_an_output(config: RunConfig) -> Contradiction | None:
+    classes = CLASSES.get(config.data.name, 0)
+    if config.model.num_classes >= classes:
+        return None
+    return Contradiction(
+        keys=("model.num_classes", "data.name"),
+        cause=f"{config.data.name} has {classes} classes, the model {config.model.num_classes}",
+        next_step=f"Set model.num_classes to {classes}",
+    )
+
+
+def _cpu_has_no_indices(config: RunConfig) -> Contradiction | None:
+    where = config.distributed
+    if where.device != "cpu" or where.devices is None:
+        return None
+    return Contradiction(
+        keys=("distributed.devices", "distributed.device"),
+        cause="device indices are given, but the device is cpu, which has none",
+        next_step="Remove distributed.devices, or set distributed.device to cuda",
+    )
+
+
+def _nccl_needs_gpus(config: RunConfig) -> Contradiction | None:
+    where = config.distributed
+    if where.device != "cpu" or where.backend != "nccl":
+        return None
+    return Contradiction(
+        keys=("distributed.backend", "distributed.device"),
+        cause="nccl connects GPUs, but the device is cpu",
+        next_step="Set distributed.backend to auto",
+    )
+
+
+def _each_device_is_named_once(config: RunConfig) -> Contradiction | None:
+    devices = config.distributed.devices or ()
+    if len(set(devices)) == len(devices):
+        return None
+    return Contradiction(
+        keys=("distributed.devices",),
+        cause=f"a device is named twice in {list(devices)}",
+        next_step="Name each device once",
+    )
+
+
+def _each_rank_has_a_device(config: RunConfig) -> Contradiction | None:
+    where = config.distributed
+    if where.devices is None or where.nproc <= len(where.devices):
+        return None
+    return Contradiction(
+        keys=("distributed.nproc", "distributed.devices"),
+        cause=f"{where.nproc} ranks are asked for, but {len(where.devices)} devices are named",
+        next_step="Name a device for each rank in distributed.devices, or lower distributed.nproc",
+    )
+
+
+_RULES: tuple[Callable[[RunConfig], Contradiction | None], ...] = (
+    _window_has_an_end,
+    _window_fits_the_time_limit,
+    _epoch_holds_a_batch,
+    _data_has_a_place,
+    _every_label_has_an_output,
+    _cpu_has_no_indices,
+    _nccl_needs_gpus,
+    _each_device_is_named_once,
+    _each_rank_has_a_device,
+)

@@ -1,0 +1,77 @@
+"""Load a config: file or recipe, then the command line over it, checked as a whole.
+
+In: a path or a recipe's name, and the override words. Out: a `LoadedConfig`, which knows where each value
+came from; or one `ConfigError` that names every mistake by file and line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from gpuproof.config.keys import all_keys, check_keys
+from gpuproof.config.launch_facts import find_disagreements
+from gpuproof.config.mistakes import ConfigError
+from gpuproof.config.models import RunConfig
+from gpuproof.config.overrides import read_overrides
+from gpuproof.config.settings import Setting, dotted, lay_over
+from gpuproof.config.source import read_source
+from gpuproof.config.validation import contradiction_mistake, validate
+from gpuproof.config.yaml_source import read_settings
+
+DEFAULT = "default"
+NO_LAUNCHER: Mapping[str, str] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadedConfig:
+    """A config with the origin of each value."""
+
+    config: RunConfig
+    origins: Mapping[str, str]
+    """Dotted key → `default`, `FILE:LINE` or `command line`, in the order of the model."""
+    source: str
+    """The path as it was given, or `recipe NAME`."""
+
+
+def load_config(
+    path_or_recipe_name: str,
+    overrides: Sequence[str] = (),
+    *,
+    environment: Mapping[str, str] = NO_LAUNCHER,
+) -> LoadedConfig:
+    """Read, merge and check one run's config.
+
+    Args:
+        path_or_recipe_name: a YAML file, or a recipe's name where no file has that name.
+        overrides: words such as `--training.epochs=5`.
+        environment: the process's variables, to compare declared ranks with a torchrun's; none by default.
+
+    Raises:
+        ConfigError: a usage error (exit code 2) that names every mistake.
+    """
+    source = read_source(path_or_recipe_name)
+    in_file, file_mistakes = check_keys(read_settings(source.text, source=source.name))
+    from_words, word_mistakes = check_keys(read_overrides(overrides))
+    settings = lay_over(in_file, from_words)
+    config = validate(settings, source=source.name, mistakes=[*file_mistakes, *word_mistakes])
+    _refuse_disagreements(config, settings, environment)
+    return LoadedConfig(config=config, origins=MappingProxyType(_origins(settings)), source=source.name)
+
+
+def _refuse_disagreements(
+    config: RunConfig, settings: Sequence[Setting], environment: Mapping[str, str]
+) -> None:
+    found = find_disagreements(config.distributed, environment=environment)
+    if found:
+        set_at = {setting.path: setting for setting in settings}
+        raise ConfigError(contradiction_mistake(c, set_at, source=DEFAULT) for c in found)
+
+
+def _origins(settings: Sequence[Setting]) -> dict[str, str]:
+    """Give every key its origin; of a plug-in's options, each one that was set."""
+    origins = {dotted(path): DEFAULT for path in all_keys()}
+    for setting in settings:
+        origins[dotted(setting.path)] = setting.origin
+    return origins

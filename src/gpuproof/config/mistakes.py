@@ -1,0 +1,77 @@
+"""What is wrong with a config, told to a person: every mistake at once, one line each, in reading order.
+
+In: mistakes with their place, cause and next step. Out: one `ConfigError` that prints them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from gpuproof.config.settings import Setting
+from gpuproof.errors import UsageError
+
+SHOWN = 10
+"""More mistakes than this are counted, not listed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mistake:
+    """One thing to correct. `line` is None for the command line, which is read after the file."""
+
+    place: str
+    line: int | None = None
+    cause: str
+    next_step: str | None = None
+
+    @classmethod
+    def in_setting(cls, setting: Setting, cause: str, *, next_step: str | None = None) -> Mistake:
+        """Make a mistake whose place is that of `setting`."""
+        return cls(place=setting.place, line=setting.line, cause=cause, next_step=next_step)
+
+    def __str__(self) -> str:
+        """Write the mistake as one paragraph without control characters."""
+        return str(UsageError(self.cause, place=self.place, next_step=self.next_step))
+
+
+class ConfigError(UsageError):
+    """A config that cannot be used; exit code 2. Prints one line a mistake."""
+
+    def __init__(self, mistakes: Iterable[Mistake]) -> None:
+        self.mistakes = tuple(sorted(mistakes, key=_reading_order))
+        first = self.mistakes[0]
+        super().__init__(first.cause, place=first.place, next_step=first.next_step)
+
+    def __str__(self) -> str:
+        """Join the mistakes: one is a paragraph of its own, several stand below a count."""
+        lines = [str(mistake) for mistake in self.mistakes]
+        if len(lines) == 1:
+            return lines[0]
+        left_out = [f"and {len(lines) - SHOWN} more."] if len(lines) > SHOWN else []
+        return "\n  ".join([f"{len(lines)} mistakes in the config:", *lines[:SHOWN], *left_out])
+
+
+def _reading_order(mistake: Mistake) -> tuple[bool, int]:
+    return mistake.line is None, mistake.line or 0
+
+
+def shown(value: Any, written: str | None = None) -> str:
+    """Describe a value as it was given, in at most some 60 characters.
+
+    >>> shown(None), shown(True), shown(3), shown("32"), shown([1]), shown({})
+    ('null', 'true', '3', 'the text "32"', 'a list', 'a mapping')
+    """
+    if isinstance(value, str):
+        return f'the text "{_shortened(value)}"'
+    if isinstance(value, list):
+        return "a list"
+    if isinstance(value, dict):
+        return "a mapping"
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    return _shortened(written or str(value))
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= 50 else f"{text[:40]}… ({len(text)} characters)"

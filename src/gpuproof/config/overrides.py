@@ -1,0 +1,73 @@
+"""Read the command line's words into settings: `--training.epochs=5`, `--distributed.devices [0,1]`.
+
+A value is YAML (1e-4 is a number, `[0,1]` a list, `null` nothing), except that a key which holds text takes
+the word as it stands. Of two values for one key the later counts, as on any command line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from gpuproof.config.keys import enclosing_key
+from gpuproof.config.mistakes import ConfigError, Mistake
+from gpuproof.config.settings import COMMAND_LINE, KeyPath, Setting
+from gpuproof.config.yaml_source import is_storable, read_value
+
+_HOW = "Write --section.key=value, for example --training.epochs=5"
+
+
+def read_overrides(words: Sequence[str]) -> list[Setting]:
+    """Read all overrides in their order.
+
+    Raises:
+        ConfigError: with every word that is no override and every value that is no YAML.
+    """
+    outcomes = [_outcome(name, value) for name, value in _pairs(words)]
+    mistakes = [mistake for _, wrong in outcomes for mistake in wrong]
+    if mistakes:
+        raise ConfigError(mistakes)
+    return [setting for settings, _ in outcomes for setting in settings]
+
+
+def _outcome(name: str, value: str | None) -> tuple[list[Setting], tuple[Mistake, ...]]:
+    try:
+        return _read_override(name, value), ()
+    except ConfigError as error:
+        return [], error.mistakes
+
+
+def _pairs(words: Sequence[str]) -> Iterator[tuple[str, str | None]]:
+    """Split the words into names and values; the value of a name without one is None."""
+    remaining = list(words)
+    while remaining:
+        name, equals, value = remaining.pop(0).partition("=")
+        if equals:
+            yield name, value
+        elif name.startswith("--") and remaining and not remaining[0].startswith("--"):
+            yield name, remaining.pop(0)
+        else:
+            yield name, None
+
+
+def _read_override(name: str, value: str | None) -> list[Setting]:
+    path = tuple(name.removeprefix("--").split("."))
+    if not name.startswith("--") or not all(path):
+        raise _refused(COMMAND_LINE, f'"{name}" is no key of the config', _HOW)
+    place = f"{COMMAND_LINE}: {'.'.join(path)}"
+    if not value:
+        raise _refused(place, "no value is given", "Write null for none")
+    if not is_storable(name + value):
+        raise _refused(place, "the value holds control characters", "Remove them")
+    if _is_taken_as_it_stands(path, value):
+        return [Setting(path=path, value=value, source=COMMAND_LINE)]
+    return read_value(value, path=path, source=COMMAND_LINE)
+
+
+def _is_taken_as_it_stands(path: KeyPath, value: str) -> bool:
+    key = enclosing_key(path)
+    is_yaml = value[0] in "\"'" or value in ("null", "~")
+    return key is not None and key.is_text and not is_yaml
+
+
+def _refused(place: str, cause: str, next_step: str) -> ConfigError:
+    return ConfigError([Mistake(place=place, cause=cause, next_step=next_step)])

@@ -1,0 +1,44 @@
+"""The config as data for others: its JSON Schema, a run's record of it, and YAML with origins.
+
+Pure functions of the model or of a `LoadedConfig`; what they return is plain JSON or text.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from gpuproof.config.load import LoadedConfig
+from gpuproof.config.models import RunConfig
+
+
+def json_schema() -> dict[str, Any]:
+    """Return the JSON Schema of a config file, for editors and for the documentation."""
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **RunConfig.model_json_schema()}
+
+
+def resolved(loaded: LoadedConfig) -> dict[str, Any]:
+    """Return what `run.json` keeps: the source, every value, and the origin of each dotted key."""
+    return {
+        "source": loaded.source,
+        "values": loaded.config.model_dump(mode="json"),
+        "origins": dict(loaded.origins),
+    }
+
+
+def as_yaml_with_origins(loaded: LoadedConfig) -> str:
+    """Write every value as YAML that loads again, each with its origin in a comment."""
+    values = loaded.config.model_dump(mode="json")
+    return "".join(f"{line}\n" for line in _lines(values, loaded.origins, ""))
+
+
+def _lines(values: Mapping[str, Any], origins: Mapping[str, str], above: str) -> Iterator[str]:
+    indent = "  " * above.count(".")
+    for name, value in values.items():
+        origin = origins.get(above + name)
+        if origin is None:
+            yield f"{indent}{name}:"
+            yield from _lines(value, origins, f"{above}{name}.")
+        else:
+            yield f"{indent}{name}: {json.dumps(value, ensure_ascii=False)}  # {origin}"

@@ -1,0 +1,132 @@
+"""From nested plain data to a `RunConfig`, or to mistakes in words that name what is accepted.
+
+In: settings that all name keys. Out: the config, or one mistake per wrong value at the place where it was
+set, with what the key accepts (told from its JSON Schema) and what was found.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from pydantic import ValidationError
+
+from gpuproof.config.contradictions import Contradiction
+from gpuproof.config.keys import all_keys, enclosing_key
+from gpuproof.config.mistakes import ConfigError, Mistake, shown
+from gpuproof.config.models import RunConfig
+from gpuproof.config.scalars import resolve
+from gpuproof.config.settings import KeyPath, Setting, nest
+
+_FORMATS = {
+    "file-name": "a name of letters, digits, `.`, `_` and `-` that begins with a letter or digit",
+    "commit": "auto or a commit's hexadecimal hash",
+}
+
+
+def validate(settings: Sequence[Setting], *, source: str, mistakes: Sequence[Mistake] = ()) -> RunConfig:
+    """Build the config from checked settings.
+
+    Args:
+        settings: what was set, each key known.
+        source: the config's name, for mistakes that no setting is the place of.
+        mistakes: what is already known to be wrong, reported together with what is found here.
+
+    Raises:
+        ConfigError: something is wrong. Contradictions are told once all values are right by themselves.
+    """
+    try:
+        config = RunConfig.model_validate(nest(settings))
+    except ValidationError as error:
+        set_at = {setting.path: setting for setting in settings}
+        wrong, contradictions = _sort_out(error)
+        found = [_wrong_value(set_at, path) for path in wrong]
+        if not wrong and not mistakes:
+            found = [contradiction_mistake(c, set_at, source=source) for c in contradictions]
+        raise ConfigError([*mistakes, *found]) from None
+    if mistakes:
+        raise ConfigError(mistakes)
+    return config
+
+
+def contradiction_mistake(found: Contradiction, set_at: Mapping[KeyPath, Setting], *, source: str) -> Mistake:
+    """Place a contradiction at the first of its keys that was set, else at the source as a whole."""
+    paths = [tuple(key.split(".")) for key in found.keys]
+    setting = next((set_at[path] for path in paths if path in set_at), None)
+    if setting is None:
+        place = f"{source}: {found.keys[0]}"
+        return Mistake(place=place, cause=found.cause, next_step=found.next_step)
+    return Mistake.in_setting(setting, found.cause, next_step=found.next_step)
+
+
+def _sort_out(error: ValidationError) -> tuple[list[KeyPath], list[Contradiction]]:
+    """Part pydantic's errors into keys with a wrong value and contradictions."""
+    wrong: dict[KeyPath, None] = {}
+    contradictions: list[Contradiction] = []
+    for detail in error.errors(include_url=False):
+        contradictions += detail.get("ctx", {}).get("contradictions", ())
+        key = enclosing_key(tuple(str(part) for part in detail["loc"]))
+        if key is not None:
+            wrong[key.path] = None
+    return list(wrong), contradictions
+
+
+def _wrong_value(set_at: Mapping[KeyPath, Setting], path: KeyPath) -> Mistake:
+    setting = set_at[path]
+    schema = _schemas()[path]
+    cause = f"expected {accepted(schema)}, found {shown(setting.value, setting.written)}"
+    return Mistake.in_setting(setting, cause, next_step=_hint(setting, schema, path))
+
+
+def _hint(setting: Setting, schema: Mapping[str, Any], path: KeyPath) -> str:
+    kinds = {part.get("type") for part in schema.get("anyOf", [schema])}
+    if isinstance(setting.value, str):
+        if kinds & {"integer", "number"} and isinstance(resolve(setting.value), (int, float)):
+            return "Take the quotes away: quoted digits are text"
+        if "boolean" in kinds:
+            return "YAML 1.2 has the two words true and false, without quotes"
+    return f"The key means: {all_keys()[path].description}"
+
+
+@functools.cache
+def _schemas() -> Mapping[KeyPath, dict[str, Any]]:
+    """Return the JSON Schema of each key's value."""
+    whole = RunConfig.model_json_schema()
+    return {path: _schema_at(whole, path) for path in all_keys()}
+
+
+def _schema_at(whole: dict[str, Any], path: Iterable[str]) -> dict[str, Any]:
+    node = whole
+    for name in path:
+        reference = node.get("$ref")
+        section = whole["$defs"][reference.rpartition("/")[2]] if reference else node
+        node = section["properties"][name]
+    return node
+
+
+def accepted(schema: Mapping[str, Any]) -> str:
+    """Say in words which values a JSON Schema takes.
+
+    >>> accepted({"anyOf": [{"type": "integer", "minimum": 1}, {"type": "null"}]})
+    'a whole number from 1 or null'
+    """
+    if "anyOf" in schema:
+        return " or ".join(accepted(part) for part in schema["anyOf"])
+    if "enum" in schema:
+        return f"one of {', '.join(schema['enum'])}"
+    if schema["type"] == "array":
+        return f"a list, each {accepted(schema['items'])}"
+    if schema["type"] == "string":
+        return _FORMATS.get(schema.get("format", ""), _text(schema))
+    words = {"integer": "a whole number", "number": "a number", "boolean": "true or false", "null": "null"}
+    return words[schema["type"]] + _bounds(schema)
+
+
+def _text(schema: Mapping[str, Any]) -> str:
+    return f"text of {schema.get('minLength', 0)} to {schema['maxLength']} printable characters"
+
+
+def _bounds(schema: Mapping[str, Any]) -> str:
+    signs = {"minimum": "from", "exclusiveMinimum": "above", "maximum": "to", "exclusiveMaximum": "below"}
+    return "".join(f" {word} {schema[sign]:,}" for sign, word in signs.items() if sign in schema)
