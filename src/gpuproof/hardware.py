@@ -27,7 +27,7 @@ class Peak:
 
 def peak_of(device_name: str, precision: str) -> Peak | None:
     """Return the dense peak of the device of exactly this name, in the arithmetic of `precision`."""
-    dtype = PEAK_TYPE_OF_PRECISION.get(precision)
+    dtype = PEAK_TYPE_OF_PRECISION[precision]
     for device in _devices():
         if device_name in device["names"] and dtype in device["dense_tflops"]:
             return Peak(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gpuproof.analysis.estimate import Interval, Unavailable
 from gpuproof.analysis.launch import Launch, launch_of
@@ -73,7 +73,7 @@ def summarize(cases: Sequence[CaseRecords], *, num_planned: int, peak_of: PeakLo
         window_s=window_s,
         items_per_s_total=throughput(items_total, window_s) if launches else None,
         items_per_s_total_interval=interval,
-        step_s_interval=interval_of_step_times([launch.step_times_s for launch in launches]),
+        step_s_interval=_not_negative(interval_of_step_times([x.step_times_s for x in launches])),
         step_percentiles=_step_percentiles(launches),
         flops_per_s_per_device=sum(known) / len(known) if known else None,
         peak=peak,
@@ -83,7 +83,7 @@ def summarize(cases: Sequence[CaseRecords], *, num_planned: int, peak_of: PeakLo
 def _throughput_interval(launches: Sequence[Launch]) -> Interval | Unavailable:
     """Give Student's t over launches; for one launch, the inverse of its step time's interval."""
     if len(launches) != 1:
-        return interval_of_launches([launch.items_per_s_total for launch in launches])
+        return _not_negative(interval_of_launches([launch.items_per_s_total for launch in launches]))
     (only,) = launches
     step = interval_of_step_times([only.step_times_s])
     if isinstance(step, Unavailable):
@@ -99,6 +99,11 @@ def _throughput_interval(launches: Sequence[Launch]) -> Interval | Unavailable:
         num_samples=step.num_samples,
         between_launches=False,
     )
+
+
+def _not_negative(interval: Interval | Unavailable) -> Interval | Unavailable:
+    """Cut an interval at 0: below it no rate and no time can lie, however much launches differ."""
+    return interval if isinstance(interval, Unavailable) else replace(interval, low=max(0.0, interval.low))
 
 
 def _step_percentiles(launches: Sequence[Launch]) -> tuple[Percentile, ...]:

@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 @click.pass_context
 def run(
     ctx: click.Context,
+    *,
     config: str | None,
     overrides: tuple[str, ...],
     nproc: str | None,
     devices: str | None,
     timeout: str | None,
     resume: Path | None,
-    *,
     retry_failed: bool,
     dry_run: bool,
     as_json: bool,
@@ -64,9 +64,7 @@ def run(
     if resume is not None:
         run_directory = _resumed(resume, config, words)
     elif config is None:
-        raise click.UsageError(
-            "Missing CONFIG: a YAML file, or the name of a recipe. Try: gpuproof run quick"
-        )
+        raise click.UsageError("Missing CONFIG, a YAML file or the name of a recipe; try: gpuproof run quick")
     elif dry_run:
         _print_commands(config, words)
         return
@@ -95,10 +93,10 @@ def run(
 def _created(config: str, words: list[str]) -> RunDirectory:
     from gpuproof.campaign import create_run
     from gpuproof.config.load import load_config
-    from gpuproof.launchers.attached import become_follower, check_ranks, is_follower
+    from gpuproof.launchers.attached import become_follower, check_launch, is_follower
 
-    loaded = load_config(config, words)
-    check_ranks(loaded.config, os.environ)
+    loaded = load_config(config, words, environment=os.environ)
+    check_launch(loaded.config, os.environ)
     if is_follower(os.environ):
         become_follower()
     return create_run(loaded.config, origins=loaded.origins, source=loaded.source)

@@ -36,27 +36,17 @@ def is_follower(environment: Mapping[str, str]) -> bool:
     return is_attached(environment) and _number(environment, "RANK", default=0) > 0
 
 
-def check_ranks(config: RunConfig, environment: Mapping[str, str]) -> None:
-    """Hold what the config says of ranks against what is there.
+def check_launch(config: RunConfig, environment: Mapping[str, str]) -> None:
+    """Refuse what one launch of the user's cannot give.
 
     Raises:
-        UsageError: they differ, or the recipe asks for what one launch of the user's cannot give.
+        UsageError: the recipe asks for ranks or launches of its own.
     """
     if not is_attached(environment):
         return
-    distributed = config.distributed
-    declared = {"WORLD_SIZE": distributed.world_size, "LOCAL_RANK": distributed.local_rank}
-    declared["GROUP_RANK"] = distributed.node_rank
-    for name, value in declared.items():
-        if value is not None and name in environment and _number(environment, name, default=0) != value:
-            raise UsageError(
-                f"the config says {value}, the environment says {name}={environment[name]}",
-                place=f"distributed.{'node_rank' if name == 'GROUP_RANK' else name.lower()}",
-                next_step="Set it to null",
-            )
-    if distributed.nproc > 1:
+    if config.distributed.nproc > 1:
         raise UsageError(
-            f"{distributed.nproc} ranks were asked for inside a launch that has its own",
+            f"{config.distributed.nproc} ranks were asked for inside a launch that has its own",
             place="distributed.nproc",
             next_step="Leave it at 1 under torchrun",
         )
