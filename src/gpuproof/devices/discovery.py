@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from gpuproof.devices import fake, nvidia, replay
+from gpuproof.devices import amd, fake, intel, nvidia, replay
 from gpuproof.devices.base import DeviceAdapter, DeviceError, VendorDevice
 from gpuproof.devices.guard import CallGuard, GuardedDevices, OpenDevice
 from gpuproof.devices.visibility import Candidate, Numbering, number
@@ -51,12 +51,16 @@ def open_devices(
     return GuardedDevices(_placed(listed, env), absent=absent, guard=guard)
 
 
-def _openers(env: Mapping[str, str], _sysfs_root: Path) -> dict[str, Callable[[], DeviceAdapter]]:
+def _openers(env: Mapping[str, str], sysfs_root: Path) -> dict[str, Callable[[], DeviceAdapter]]:
     if env.get(fake.VARIABLE):
         return {"fake": partial(fake.open_adapter, env[fake.VARIABLE])}
     if env.get(replay.VARIABLE):
         return {"replay": partial(replay.open_adapter, Path(env[replay.VARIABLE]))}
-    return {"nvidia": nvidia.open_adapter}
+    return {
+        "nvidia": nvidia.open_adapter,
+        "amd": partial(amd.open_adapter, sysfs_root),
+        "intel": partial(intel.open_adapter, sysfs_root),
+    }
 
 
 def _opened(guard: CallGuard, vendor: str, opener: Callable[[], DeviceAdapter]) -> list[_Listed] | str:
