@@ -176,6 +176,7 @@ class _AmdCard:
         )
 
     def _is_asleep(self) -> bool:
+        self.files.require_card()
         return self._text_or_none("power/runtime_status") == "suspended"
 
     def _fast(self) -> _Sources:

@@ -133,6 +133,7 @@ class _IntelCard:
         self._link = self._files if switch is None else SysfsFiles(switch)
 
     def read(self, lane: Lane) -> Readout:
+        self._files.require_card()
         sources = self._fast() if lane == "fast" else self._slow()
         values, missing = collect(sources)
         reasons = None
@@ -147,6 +148,7 @@ class _IntelCard:
         )
 
     def counters(self) -> Readout:
+        self._files.require_card()
         values, missing = collect({"energy_j": self._energy_j})
         return complete_readout(
             values, unavailable=missing, expected=names(kind="counter"), otherwise=_NOT_IN_SYSFS

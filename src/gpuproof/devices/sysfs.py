@@ -17,6 +17,7 @@ from gpuproof.devices.base import DeviceError, DeviceLostError, NotSupportedErro
 from gpuproof.records.readings import VendorIndex
 
 _READ_BYTES = 8192
+_GONE = "the card is gone: its directory in /sys has vanished"
 _RIGHTS = {errno.EACCES, errno.EPERM}
 
 
@@ -67,6 +68,15 @@ class SysfsFiles:
     def __init__(self, base: Path) -> None:
         self.base = base
         self._descriptors: dict[str, int] = {}
+
+    def require_card(self) -> None:
+        """Make sure that the card is still there, which a kept descriptor alone would not show.
+
+        Raises:
+            DeviceLostError: its directory has vanished.
+        """
+        if not self.base.exists():
+            raise DeviceLostError(_GONE)
 
     def read(self, name: str) -> bytes:
         """Read a file from its beginning.
@@ -124,7 +134,7 @@ class SysfsFiles:
 
     def _explained(self, name: str, error: OSError) -> DeviceError:
         if not self.base.exists():
-            return DeviceLostError("the card is gone: its directory in /sys has vanished")
+            return DeviceLostError(_GONE)
         if error.errno == errno.ENOENT:
             return NotSupportedError(f"this card or kernel has no {name}")
         if error.errno in _RIGHTS:
