@@ -30,11 +30,13 @@ ThrottleReason = Literal[
     "power_brake",
     "thermal_software",
     "thermal_hardware",
+    "thermal_memory",
     "hardware_slowdown",
     "current_limit",
     "voltage_regulator",
     "sync_boost",
     "display_clocks",
+    "board_limit",
     "reliability",
     "other",
 ]
