@@ -12,7 +12,13 @@ from gpuproof.workloads.base import WorkloadInfo
 
 @pytest.mark.parametrize(
     ("name", "image_size", "num_classes"),
-    [("medium", None, None), ("large", None, None), ("resnet18", 64, 10), ("resnet18", 75, 1000), ("resnet50", 64, 1000)],
+    [
+        ("medium", None, None),
+        ("large", None, None),
+        ("resnet18", 64, 10),
+        ("resnet18", 75, 1000),
+        ("resnet50", 64, 1000),
+    ],
 )
 def test_closed_forms_agree_with_torch(name: str, image_size: int | None, num_classes: int | None) -> None:
     info = registry.load(registry.WORKLOADS, name)

@@ -78,7 +78,9 @@ def test_last_words_free_the_reserve_first(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "rank-0.jsonl")
     reserve = tmp_path / ".reserve-rank-0.jsonl"
     assert reserve.stat().st_size == RESERVE_BYTES
-    failure = Failure(rank=0, host="h", phase="measure", cause="disk_full", message="no space left", unix_s=0.0)
+    failure = Failure(
+        rank=0, host="h", phase="measure", cause="disk_full", message="no space left", unix_s=0.0
+    )
     journal.append_last_words(failure)
     assert not reserve.exists()
     assert read_journal(tmp_path / "rank-0.jsonl").records == (failure,)

@@ -33,7 +33,7 @@ def test_mlp_flops_by_hand() -> None:
     weights = 50 * 256 + 256 * 128 + 128 * 64 + 64 * 3
     work = work_of("medium")
     assert work.forward_flops == 2 * weights
-    # Gradients of weights and of inputs cost a forward pass each, but for the input gradient of the first layer.
+    # Gradients of weights and of inputs cost a forward pass each, but nobody asks for those of the data.
     assert work.training_flops == 2 * (3 * weights - 50 * 256)
 
 

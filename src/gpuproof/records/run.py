@@ -152,7 +152,7 @@ class HostLoad:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceNeighbours:
-    """Other users of the rank's device, read outside the window at its two ends."""
+    """Other users of the rank's device, read just after the window."""
 
     other_processes: int | None
     other_memory_bytes: int | None
