@@ -47,7 +47,7 @@ def block_length(series: FloatArray) -> int:
     (2·G²/D)^⅓·n^⅓ with G = Σ λ(k/M)·|k|·R(k), D = 4/3·(Σ λ(k/M)·R(k))², R the autocovariance and λ the
     flat-top window; M is twice the lag from which √log₁₀n or at least 5 autocorrelations in a row are under
     2·√(log₁₀n/n). Times `LONGER_BLOCKS`, limited to 3·√n and n/3, rounded up.
-    1 for a constant series and for under 8 values.
+    1 for a constant series, for under 8 values, and where the sum in D is under R(0).
     """
     n = series.size
     if n < 8 or np.ptp(series) == 0:
@@ -57,8 +57,8 @@ def block_length(series: FloatArray) -> int:
     lags = np.arange(1, half_window + 1)
     weighted = np.minimum(1, 2 * (1 - lags / half_window)) * covariance[1 : half_window + 1]
     spectrum = float(covariance[0] + 2 * weighted.sum())
-    if spectrum <= 0:
-        return 1  # neighbours repel each other: taken as independent, which errs on the wide side
+    if spectrum <= covariance[0]:
+        return 1  # neighbours repel each other, if anything: taking them as independent errs on the wide side
     slope = float(2 * (lags * weighted).sum())
     best = float(np.cbrt(1.5 * (slope / spectrum) ** 2 * n))
     return max(1, ceil(min(LONGER_BLOCKS * best, 3 * sqrt(n), n / 3)))
