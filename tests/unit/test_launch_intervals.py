@@ -100,6 +100,14 @@ def test_launches_that_agree_in_every_digit_have_an_interval_without_width() -> 
     assert (interval.low, interval.centre, interval.high) == (2.0, 2.0, 2.0)
 
 
+def test_launches_of_one_step_each_are_enough_if_they_are_many() -> None:
+    values = [float(i) for i in range(1, 31)]
+    interval = available(interval_of_step_times([[value] for value in values]))
+    by_t = available(interval_of_launches(values))
+    assert interval.centre == 15.5
+    assert interval.high - interval.low == pytest.approx(by_t.high - by_t.low, rel=0.1)
+
+
 def test_the_same_seed_gives_the_same_interval() -> None:
     rng = np.random.default_rng(4)
     steps = [rng.normal(10, 1, 30) for _ in range(25)]

@@ -112,6 +112,19 @@ def test_the_expanded_interval_by_hand() -> None:
     assert high == pytest.approx(100_000 - 95.4, abs=0.1)
 
 
+def test_a_tail_too_thin_for_the_resamples_is_taken_as_normal() -> None:
+    # 99 % with 4 degrees: t = 4.604095, times √(5/4) is 5.147534. Of 1, 2, 3 the mean is 2, the sd √(2/3).
+    low, high = expanded_interval(np.array([1.0, 2.0, 3.0]), 0.99, 4)
+    assert low == pytest.approx(2 - 5.147534 * 0.816497, abs=1e-5)
+    assert high == pytest.approx(2 + 5.147534 * 0.816497, abs=1e-5)
+
+
+def test_equal_readings_that_held_for_longer_and_longer_have_an_interval_without_width() -> None:
+    series = Series(values=[0.1] * 60, durations_s=[0.1 * i for i in range(1, 61)])
+    interval = available(interval_of_series(series, centre="mean"))
+    assert (interval.low, interval.centre, interval.high) == (0.1, 0.1, 0.1)
+
+
 def test_welch_degrees_by_hand() -> None:
     # (1 + 3)²/(1²/4 + 3²/9) = 16/1.25
     assert welch_degrees_of_freedom([1.0, 3.0], [4, 9]) == pytest.approx(12.8)
