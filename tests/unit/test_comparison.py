@@ -6,7 +6,7 @@ from math import exp, log, sqrt
 from typing import Literal
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuproof.analysis.comparison import compare_launches
@@ -96,6 +96,7 @@ def test_a_confidence_in_percent_is_refused() -> None:
 launches = st.lists(st.floats(0.5, 2.0), min_size=3, max_size=8).filter(lambda x: max(x) / min(x) > 1.001)
 
 
+@settings(deadline=None)
 @given(a=launches, b=launches)
 def test_swapping_sides_inverts_the_answer(a: list[float], b: list[float]) -> None:
     one, other = compare_launches(a, b, better="lower"), compare_launches(b, a, better="lower")
@@ -107,6 +108,7 @@ def test_swapping_sides_inverts_the_answer(a: list[float], b: list[float]) -> No
     assert {one.verdict, other.verdict} in ({"faster", "slower"}, {"no difference shown"})
 
 
+@settings(deadline=None)
 @given(a=launches, b=launches)
 def test_the_verdict_is_the_tests(a: list[float], b: list[float]) -> None:
     result = compare_launches(a, b, better="lower")

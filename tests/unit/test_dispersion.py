@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuproof.analysis.dispersion import (
@@ -80,6 +80,7 @@ def test_what_is_no_list_of_finite_numbers_is_refused(values: list[float], messa
         outliers(values)
 
 
+@settings(deadline=None)
 @given(
     values=st.lists(st.integers(-1000, 1000).map(float), min_size=1, max_size=50),
     shift=st.integers(-1000, 1000),

@@ -6,7 +6,7 @@ from math import sqrt
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuproof.analysis.estimate import Interval, Unavailable
@@ -146,6 +146,7 @@ def test_a_confidence_of_1_is_refused() -> None:
 whole = st.integers(-1000, 1000).map(float)
 
 
+@settings(deadline=None)
 @given(
     values=st.lists(whole, min_size=2, max_size=20),
     shift=st.integers(-1000, 1000),
@@ -161,6 +162,7 @@ def test_shifting_and_scaling_the_values_shifts_and_scales_the_interval(
     assert one.low <= one.centre <= one.high
 
 
+@settings(deadline=None)
 @given(values=st.lists(whole, min_size=2, max_size=20))
 def test_more_confidence_is_never_a_narrower_interval(values: list[float]) -> None:
     usual, sure = (available(interval_of_launches(values, confidence=c)) for c in (0.9, 0.99))

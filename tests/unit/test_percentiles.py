@@ -6,7 +6,7 @@ from math import comb
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuproof.analysis.percentiles import (
@@ -105,6 +105,7 @@ def test_a_negative_count_is_refused() -> None:
         under_limit_needed(-1, 99)
 
 
+@settings(deadline=None)
 @given(samples=st.integers(1, 3000), q=st.sampled_from(QS), confidence=st.sampled_from((0.9, 0.95, 0.99)))
 def test_allowed_and_needed_are_the_same_rule_read_both_ways(
     samples: int, q: float, confidence: float
@@ -116,6 +117,7 @@ def test_allowed_and_needed_are_the_same_rule_read_both_ways(
     assert under_limit_needed(least + 1, q, confidence=confidence) + least + 1 > samples
 
 
+@settings(deadline=None)
 @given(st.lists(st.floats(0, 1e6), min_size=29, max_size=200))
 def test_the_bound_is_no_lower_than_the_percentile(values: list[float]) -> None:
     found = percentile(values, 90)
