@@ -6,7 +6,7 @@ from math import comb
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from gpuproof.analysis.percentiles import (
@@ -106,6 +106,7 @@ def test_a_negative_count_is_refused() -> None:
 
 
 @settings(deadline=None)
+@example(samples=468, q=90, confidence=0.9)
 @given(samples=st.integers(1, 3000), q=st.sampled_from(QS), confidence=st.sampled_from((0.9, 0.95, 0.99)))
 def test_allowed_and_needed_are_the_same_rule_read_both_ways(
     samples: int, q: float, confidence: float
