@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from gpuproof.cli.options import json_option
+from gpuproof.cli.options import json_option, node_side_for
 from gpuproof.errors import ExitCode
 
 MARKS = {"ok": "[green]ok[/]", "limited": "[yellow]limited[/]", "missing": "[bold red]missing[/]"}
@@ -24,7 +24,8 @@ def doctor(ctx: click.Context, python: str | None, *, as_json: bool) -> None:
     from gpuproof.launchers.probe import probe
     from gpuproof.report.diagnosis import diagnose
 
-    facts = probe(python or sys.executable)
+    with node_side_for(python) as worker:
+        facts = probe(python or sys.executable, worker=worker)
     checks = diagnose(facts)
     if as_json:
         import json

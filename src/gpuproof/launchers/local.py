@@ -13,7 +13,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from gpuproof.errors import EnvironmentUnfitError
@@ -21,14 +21,21 @@ from gpuproof.launchers.attached import is_attached
 from gpuproof.launchers.base import Launched
 from gpuproof.records.case import Case
 
-WORKER = ("-m", "gpuproof.worker", "run")
+INSTALLED_WORKER = ("-m", "gpuproof.worker")
 
 
 class LocalLauncher:
-    """Starts cases on this host with one Python."""
+    """Starts cases on this host with one Python; `worker` is how it finds the node side."""
 
-    def __init__(self, *, python: str = sys.executable, environment: Mapping[str, str] = os.environ) -> None:
+    def __init__(
+        self,
+        *,
+        python: str = sys.executable,
+        worker: Sequence[str] = INSTALLED_WORKER,
+        environment: Mapping[str, str] = os.environ,
+    ) -> None:
         self._python = python
+        self._worker = worker
         self._environment = environment
 
     def start(self, case: Case, folder: Path) -> Launched:
@@ -57,7 +64,14 @@ class LocalLauncher:
 
     def command(self, case: Case, folder: Path, *, port: int | None) -> list[str]:
         """Return the command line that runs the case; pure, so that it can be shown without running it."""
-        worker = [*WORKER, str(folder / "spec.json"), str(folder), "--parent-pid", str(os.getpid())]
+        worker = [
+            *self._worker,
+            "run",
+            str(folder / "spec.json"),
+            str(folder),
+            "--parent-pid",
+            str(os.getpid()),
+        ]
         if is_attached(self._environment):
             return [self._python, *worker, "--attached"]
         if port is None:

@@ -5,20 +5,22 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 from gpuproof.errors import EnvironmentUnfitError
+from gpuproof.launchers.local import INSTALLED_WORKER
 
 TIMEOUT_S = 120.0
 
 
-def probe(python: str = sys.executable) -> dict[str, Any]:
-    """Return the facts of this host as seen by `python`.
+def probe(python: str = sys.executable, *, worker: Sequence[str] = INSTALLED_WORKER) -> dict[str, Any]:
+    """Return the facts of this host as seen by `python`; `worker` is how it finds the node side.
 
     Raises:
         EnvironmentUnfitError: the probe cannot be started, fails, or hangs.
     """
-    command = [python, "-m", "gpuproof.worker", "probe"]
+    command = [python, *worker, "probe"]
     try:
         answer = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
         facts: dict[str, Any] = json.loads(answer.stdout)
