@@ -7,6 +7,7 @@ twice. It judges nothing itself.
 from __future__ import annotations
 
 import json
+import logging
 import signal
 import socket
 import subprocess
@@ -30,6 +31,8 @@ from gpuproof.suites.training import next_cases
 
 if TYPE_CHECKING:
     from gpuproof.report.conclude import Conclusion
+
+log = logging.getLogger(__name__)
 
 FOLLOW_S = 0.25
 """How often the first rank's journal is looked at, for the progress bar."""
@@ -122,6 +125,8 @@ def _launch(
 ) -> CaseRecords:
     folder = run.begin_case(case)
     launched = launcher.start(case, folder)
+    log.info("case %s, launch %d in %s", case.case_id, case.replicate + 1, folder)
+    log.debug("started: %s", launched.command)
     try:
         status = _follow(launched, JournalTail(folder / "rank-0.jsonl"), progress, time_limit_s=time_limit_s)
     except KeyboardInterrupt:
@@ -129,11 +134,16 @@ def _launch(
         run.add_record(folder, _launcher_failure("interrupted", "the campaign was interrupted"))
         raise
     launched.end(GRACE_S)
+    log.debug("ended with status %s", status)
     if status is None:
         run.add_record(folder, _launcher_failure("timeout", f"not done within {time_limit_s:g} s"))
     elif silent := _silent_ranks(read_case(folder)):
         run.add_record(folder, _lost(silent, status, folder))
-    return read_case(folder)
+    records = read_case(folder)
+    log.info("launch %d is %s", case.replicate + 1, records.status)
+    for failure in records.of(Failure):
+        log.error("%s\n%s", failure.message, failure.traceback or failure.stacks or "")
+    return records
 
 
 def _follow(
@@ -141,12 +151,16 @@ def _follow(
 ) -> int | None:
     """Tell `progress` what happens until the launch ends; return its status, None if its time ran out."""
     deadline_s = time.monotonic() + (time_limit_s or float("inf"))
-    while (status := launched.wait(FOLLOW_S)) is None:
-        progress.case_advances(journal.new_records())
+    status = None
+    while status is None:
+        status = launched.wait(FOLLOW_S)
+        records = journal.new_records()
+        for record in records:
+            log.debug("rank 0: %s", record)
+        progress.case_advances(records)
         import_conclusion()
-        if time.monotonic() > deadline_s:
+        if status is None and time.monotonic() > deadline_s:
             return None
-    progress.case_advances(journal.new_records())
     return status
 
 
