@@ -65,7 +65,7 @@ def _refuse_absent(name: str) -> NoReturn:
     names = recipe_names()
     close = difflib.get_close_matches(name, names, n=1)
     meant = f"Did you mean the recipe {close[0]}?" if close else "Give the path of a YAML file or a recipe;"
-    _refuse(name or '""', "there is no such file or recipe", f"{meant} The recipes are {', '.join(names)}")
+    _refuse(name, "there is no such file or recipe", f"{meant} The recipes are {', '.join(names)}")
 
 
 def _decode(content: bytes, name: str) -> str:
@@ -85,4 +85,4 @@ def _decode(content: bytes, name: str) -> str:
 
 
 def _refuse(place: str, cause: str, next_step: str, *, line: int | None = None) -> NoReturn:
-    raise ConfigError([Mistake(place=place, line=line, cause=cause, next_step=next_step)])
+    raise ConfigError([Mistake(place=place or '""', line=line, cause=cause, next_step=next_step)])
