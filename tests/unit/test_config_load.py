@@ -157,14 +157,14 @@ def test_options_are_laid_over_each_other_key_by_key() -> None:
         (
             "run:\n  run_id: ../x\n",
             "run.yaml:2: run.run_id: expected a name of letters, digits, `.`, `_` and `-` that begins with "
-            'a letter or digit or null, found the text "../x". ',
+            'a letter or digit, or null, found the text "../x". ',
         ),
         ("run:\n  experiment_name: a/b\n", "expected a name of letters"),
         ("run:\n  save_dir: ''\n", "expected text of 1 to 4096 printable characters, found the text"),
         ("run:\n  repeats: 1001\n", "expected a whole number from 1 to 1,000, found 1001. "),
         (
             "distributed:\n  devices: [0, -1]\n",
-            "expected a list, each a whole number from 0 to 1,023 or null, found [0, -1]",
+            "expected a list, each a whole number from 0 to 1,023, or null, found [0, -1]",
         ),
     ],
 )
@@ -247,8 +247,8 @@ def test_a_fact_of_which_the_launch_says_nothing_is_believed() -> None:
         (b"kind: a\x00b\n", "run.yaml:1: the line holds the unprintable character U+0000"),
         (b"kind: a\r\nx: \x1b[1m\r\n", "run.yaml:2: the line holds the unprintable character U+001B"),
         (b"", "run.yaml:1: the config is empty"),
-        (b" " * (2**20 + 1), "run.yaml: larger than 1 MiB, so it is no config"),
-        (b"#" * (10 * 2**20), "run.yaml: larger than 1 MiB, so it is no config"),
+        (b" " * (2**16 + 1), "run.yaml: larger than 64 KiB, so it is no config"),
+        (b"#" * (10 * 2**20), "run.yaml: larger than 64 KiB, so it is no config"),
     ],
 )
 def test_files_that_are_no_text_are_refused(content: bytes, message: str) -> None:

@@ -1,4 +1,4 @@
-"""The recipe and the configs that come with gpuproof; every key set from the command line, and set wrongly."""
+"""The shipped recipe and configs; every key set from the command line, and set wrongly."""
 
 from __future__ import annotations
 

@@ -14,8 +14,8 @@ from typing import NoReturn
 from gpuproof.config.mistakes import ConfigError, Mistake
 from gpuproof.config.yaml_source import is_storable
 
-MAX_BYTES = 2**20
-"""A config is a few kB; a file beyond 1 MiB was named by mistake, and would take seconds to parse."""
+MAX_BYTES = 2**16
+"""64 KiB. A config is a few kB; a larger file was named by mistake, and could take minutes to parse."""
 
 RECIPES = Path(__file__).parent.parent / "recipes"
 
@@ -37,7 +37,7 @@ def read_source(name: str) -> SourceText:
     """Read the config file or recipe called `name`.
 
     Raises:
-        ConfigError: there is none, it cannot be read, it is over 1 MiB, or it is no printable UTF-8.
+        ConfigError: there is none, it cannot be read, it is over 64 KiB, or it is no printable UTF-8.
     """
     path, shown_name = Path(name), name
     if name in recipe_names() and not path.is_file():
@@ -57,7 +57,7 @@ def _read(path: Path, name: str) -> bytes:
         reason = getattr(error, "strerror", None) or str(error)
         _refuse(name, f"cannot be read ({reason})", "Check the name and its permissions")
     if len(content) > MAX_BYTES:
-        _refuse(name, "larger than 1 MiB, so it is no config", "Name the YAML config file")
+        _refuse(name, "larger than 64 KiB, so it is no config", "Name the YAML config file")
     return content
 
 

@@ -108,10 +108,10 @@ def accepted(schema: Mapping[str, Any]) -> str:
     """Say in words which values a JSON Schema takes.
 
     >>> accepted({"anyOf": [{"type": "integer", "minimum": 1}, {"type": "null"}]})
-    'a whole number from 1 or null'
+    'a whole number from 1, or null'
     """
     if "anyOf" in schema:
-        return " or ".join(accepted(part) for part in schema["anyOf"])
+        return ", or ".join(accepted(part) for part in schema["anyOf"])
     if "enum" in schema:
         return f"one of {', '.join(schema['enum'])}"
     if schema["type"] == "array":
