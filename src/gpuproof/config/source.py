@@ -15,7 +15,7 @@ from gpuproof.config.mistakes import ConfigError, Mistake
 from gpuproof.config.yaml_source import is_storable
 
 MAX_BYTES = 2**16
-"""64 KiB. A config is a few kB; a larger file was named by mistake, and could take minutes to parse."""
+"""64 KiB. A config is a few kB; a larger file was named by mistake, and could take most of a minute to parse."""
 
 RECIPES = Path(__file__).parent.parent / "recipes"
 
