@@ -14,7 +14,13 @@ import pytest
 
 from fakes import nvml_library
 from gpuproof.devices import nvidia
-from gpuproof.devices.base import DeviceProcess, DriverMissingError, VendorEvent
+from gpuproof.devices.base import (
+    DeviceLostError,
+    DeviceProcess,
+    DriverMissingError,
+    NotSupportedError,
+    VendorEvent,
+)
 from gpuproof.devices.discovery import open_devices
 from gpuproof.devices.guard import GuardedDevices
 from gpuproof.devices.neighbours import other_users
@@ -398,3 +404,54 @@ def test_neighbours_are_unknown_without_a_driver(nvml: nvml_library.FakeNvml) ->
 
     assert other_users(UUID_0, own_pids=[]).missing == "the NVIDIA kernel driver is not loaded"
     assert other_users(None, own_pids=[]).missing == "the device has no UUID"
+
+
+def test_a_gpu_that_is_lost_from_the_start_is_listed_with_reasons(nvml: nvml_library.FakeNvml) -> None:
+    nvml.update(g1_all="!15")
+    devices = open_devices({})
+
+    lost = next(device for device in devices.identities if device.vendor_index == 1)
+    readings = devices.read("slow")
+    devices.close()
+
+    assert (lost.name, lost.uuid, lost.pci_bus_id) == ("NVIDIA GPU 1", None, None)
+    assert "the GPU is lost" in lost.unavailable["uuid"]
+    assert "the GPU is lost" in lost.unavailable["mem_total_bytes"]
+    assert readings[PhysicalIndex(0)].reading.values == pytest.approx(FAST | SLOW)
+    assert readings[PhysicalIndex(1)].reading.values == {}
+
+
+def test_a_gpu_without_nvlink_gpm_fans_or_pstate_says_so(nvml: nvml_library.FakeNvml) -> None:
+    nvml.update(g0_link0="!3", g0_gpm=0, g0_fan="!3", g0_pstate=32, g0_field138="!3", g0_power="!3")
+    adapter = nvidia.open_adapter()
+
+    fast, slow = adapter.read(GPU_0, lane="fast"), adapter.read(GPU_0, lane="slow")
+
+    for name in ("nvlink_links_active", "sm_active_percent", "fan_percent", "nvlink_tx_bytes"):
+        assert slow.unavailable[name] == "not supported by this device or its present mode"
+    assert fast.unavailable["pstate_level"] == "the driver does not know it"
+    assert "power_w" not in fast.reading.values
+
+
+def test_a_gpu_lost_while_its_links_are_counted_is_lost(nvml: nvml_library.FakeNvml) -> None:
+    nvml.update(g0_link2="!15")
+
+    with pytest.raises(DeviceLostError):
+        nvidia.open_adapter().read(GPU_0, lane="slow")
+
+
+def test_a_driver_without_events_refuses_with_the_reason(nvml: nvml_library.FakeNvml) -> None:
+    nvml.update(g0_event_types="!3", g1_event_types="!3")
+
+    with pytest.raises(NotSupportedError, match="not supported"):
+        nvidia.open_adapter().poll_events()
+    devices = open_devices({})
+    assert devices.poll_events() == ()
+    assert devices.events_unavailable == {"nvidia": "not supported by this device or its present mode"}
+    devices.close()
+
+
+def test_a_driver_that_lists_no_gpu_is_absent_with_that_reason(nvml: nvml_library.FakeNvml) -> None:
+    nvml.set({"s.gpus": 0})
+
+    assert open_devices({}).absent["nvidia"] == "the NVIDIA driver lists no GPU"

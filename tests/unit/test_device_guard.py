@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from gpuproof.devices.base import DeviceError, DeviceHungError, DeviceLostError
+from gpuproof.devices.deadline import CallGuard
 from gpuproof.devices.discovery import open_devices
-from gpuproof.devices.guard import CallGuard
 from gpuproof.devices.sysfs import SysfsFiles
 from gpuproof.records.metrics import names
 from gpuproof.records.readings import PhysicalIndex

@@ -14,7 +14,8 @@ from typing import Any
 
 from gpuproof.devices import amd, fake, intel, nvidia, replay
 from gpuproof.devices.base import DeviceAdapter, DeviceError, VendorDevice
-from gpuproof.devices.guard import CallGuard, GuardedDevices, OpenDevice
+from gpuproof.devices.deadline import CallGuard
+from gpuproof.devices.guard import GuardedDevices, OpenDevice
 from gpuproof.devices.visibility import Candidate, Numbering, number
 from gpuproof.records.readings import DeviceIdentity, PhysicalIndex
 
