@@ -123,6 +123,8 @@ def test_accelerator_without_an_edge_sensor(trees: tuple[Path, Path, Path]) -> N
         }
     )
     assert "no mem_busy_percent" in readout.unavailable["util_mem_ctrl_percent"]
+    assert readout.reading.throttle_reasons is None
+    assert "first" in readout.unavailable["throttle_reasons"]
 
 
 def test_throttle_seconds_of_an_accelerator_from_its_cycle_counts(trees: tuple[Path, Path, Path]) -> None:

@@ -15,6 +15,7 @@ from gpuproof.devices.describe import describe_devices
 from gpuproof.devices.discovery import open_devices
 from gpuproof.errors import UsageError
 from gpuproof.records.journal import Journal
+from gpuproof.records.metrics import names
 from gpuproof.records.readings import (
     Counters,
     DeviceEvent,
@@ -199,6 +200,9 @@ def test_all_vendors_of_a_host_are_numbered_together_by_pci_address(tmp_path: Pa
     sysfs_trees.i915(tmp_path, number=2)  # 0000:00:02.0
     devices = open_devices({}, sysfs_root=tmp_path)
 
+    for identity in devices.identities:
+        assert identity.static.keys() | identity.unavailable.keys() >= set(names(kind="static"))
+        assert not identity.static.keys() & identity.unavailable.keys()
     found = [(d.physical_index, d.vendor, d.vendor_index, d.framework_index) for d in devices.identities]
     readings = devices.read("fast")
     devices.close()
