@@ -455,3 +455,30 @@ def test_a_driver_that_lists_no_gpu_is_absent_with_that_reason(nvml: nvml_librar
     nvml.set({"s.gpus": 0})
 
     assert open_devices({}).absent["nvidia"] == "the NVIDIA driver lists no GPU"
+
+
+@pytest.mark.parametrize(
+    ("bits", "reasons"),
+    [
+        (0x0, ()),
+        (0x1, ("idle",)),
+        (0x2, ("application_clocks",)),
+        (0x4, ("power_cap",)),
+        (0x8, ("hardware_slowdown",)),
+        (0x10, ("sync_boost",)),
+        (0x20, ("thermal_software",)),
+        (0x40, ("thermal_hardware",)),
+        (0x80, ("power_brake",)),
+        (0x100, ("display_clocks",)),
+        (0x200, ("board_limit",)),
+        (0x400, ("reliability",)),
+        (0x48, ("hardware_slowdown", "thermal_hardware")),
+        (0x10004, ("power_cap", "other")),
+    ],
+)
+def test_every_clock_event_bit_has_its_name(
+    nvml: nvml_library.FakeNvml, bits: int, reasons: tuple[str, ...]
+) -> None:
+    nvml.update(g0_reasons=bits)
+
+    assert nvidia.open_adapter().read(GPU_0, lane="fast").reading.throttle_reasons == reasons
