@@ -422,7 +422,8 @@ def test_a_gpu_that_is_lost_from_the_start_is_listed_with_reasons(nvml: nvml_lib
 
 
 def test_a_gpu_without_nvlink_gpm_fans_or_pstate_says_so(nvml: nvml_library.FakeNvml) -> None:
-    nvml.update(g0_link0="!3", g0_gpm=0, g0_fan="!3", g0_pstate=32, g0_field138="!3", g0_power="!3")
+    nvml.update(g0_link0="!3", g0_link1="!3", g0_link2="!3", g0_link3="!3")
+    nvml.update(g0_gpm=0, g0_fan="!3", g0_pstate=32, g0_field138="!3", g0_power="!3")
     adapter = nvidia.open_adapter()
 
     fast, slow = adapter.read(GPU_0, lane="fast"), adapter.read(GPU_0, lane="slow")
@@ -482,3 +483,37 @@ def test_every_clock_event_bit_has_its_name(
     nvml.update(g0_reasons=bits)
 
     assert nvidia.open_adapter().read(GPU_0, lane="fast").reading.throttle_reasons == reasons
+
+
+def test_a_board_that_wires_some_links_only_counts_those(nvml: nvml_library.FakeNvml) -> None:
+    nvml.update(g0_link0="!3", g0_field91=6, g0_link5=1, g0_link6=1)  # link 6 is past the GPU's six
+
+    slow = nvidia.open_adapter().read(GPU_0, lane="slow")
+
+    assert slow.reading.values["nvlink_links_active"] == 3
+
+
+def test_gpm_that_is_refused_for_a_while_comes_back(nvml: nvml_library.FakeNvml) -> None:
+    nvml.update(g0_gpm_sample="!4")
+    adapter = nvidia.open_adapter()
+
+    refused = adapter.read(GPU_0, lane="slow")
+    nvml.remove("0.gpm_sample")
+    adapter.read(GPU_0, lane="slow")
+    measured = adapter.read(GPU_0, lane="slow")
+
+    assert refused.unavailable["sm_active_percent"] == "this user may not read it"
+    assert measured.reading.values == pytest.approx(SLOW | GPM)
+
+
+def test_a_driver_that_hangs_while_it_is_opened_leaves_its_vendor_absent(
+    nvml: nvml_library.FakeNvml,
+) -> None:
+    nvml.update(g1_all="~")
+
+    devices = open_devices({}, open_deadline_s=0.2)
+    nvml.update(g1_all=0)
+    devices.close()
+
+    assert devices.identities == ()
+    assert "did not return within 0.2 s" in devices.absent["nvidia"]

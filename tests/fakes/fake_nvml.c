@@ -295,6 +295,9 @@ API int nvmlGpmSampleAlloc(void **out) { *out = calloc(1, 64); return OK; }
 API int nvmlGpmSampleFree(void *sample) { free(sample); return OK; }
 API int nvmlGpmSampleGet(Handle h, int *sample) {
   static int taken;
+  double ignored;
+  int code = number((int)(h - handles), "gpm_sample", &ignored);
+  if (code != OK && code != NOT_SUPPORTED) return code;
   sample[0] = ++taken;
   sample[1] = (int)(h - handles);
   return OK;
