@@ -517,3 +517,21 @@ def test_a_driver_that_hangs_while_it_is_opened_leaves_its_vendor_absent(
 
     assert devices.identities == ()
     assert "did not return within 0.2 s" in devices.absent["nvidia"]
+
+
+def test_neighbours_are_unknown_while_the_driver_hangs(nvml: nvml_library.FakeNvml) -> None:
+    nvml.update(g0_compute="~")
+
+    neighbours = other_users(UUID_0, own_pids=[4343], deadline_s=0.2)
+    nvml.update(g0_compute=0)
+
+    assert neighbours.other_processes is None
+    assert "did not return within 0.2 s" in (neighbours.missing or "")
+
+
+def test_neighbours_on_a_mig_instance_and_on_a_device_that_is_not_there(nvml: nvml_library.FakeNvml) -> None:
+    nvml.update(g18_compute=1, g18_compute_pid0=55, g18_compute_mem0=7, g18_graphics=0)
+
+    for uuid in ("MIG-00000018-aaaa", "00000018-aaaa"):
+        assert other_users(uuid, own_pids=[]).other_memory_bytes == 7
+    assert other_users("unheard-of", own_pids=[]).missing == "the driver knows no such device"

@@ -111,7 +111,9 @@ API int nvmlDeviceGetHandleByIndex_v2(unsigned index, Handle *out) { *out = &han
 API int nvmlDeviceGetHandleByUUID(const char *uuid, Handle *out) {
   unsigned index;
   if (!loaded) return UNINITIALIZED;
-  if (sscanf(uuid, "GPU-%8u", &index) != 1 && sscanf(uuid, "MIG-%8u", &index) != 1) return NOT_FOUND;
+  int is_gpu = sscanf(uuid, "GPU-%8u", &index) == 1 && index < 10;
+  int is_mig = !is_gpu && sscanf(uuid, "MIG-%8u", &index) == 1 && index >= 10 && index < DEVICES;
+  if (!is_gpu && !is_mig) return NOT_FOUND;
   *out = &handles[index];
   return OK;
 }
