@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import signal
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from gpuproof.errors import EnvironmentUnfitError
 
@@ -75,7 +75,7 @@ def _start(
     *,
     env: Mapping[str, str] | None,
     pass_fds: Sequence[int],
-    mask: set[signal.Signals],
+    mask: Collection[int],
 ) -> subprocess.Popen[bytes]:
     def restore_mask() -> None:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)

@@ -27,8 +27,10 @@ class Listener(Protocol):
 
     exit_code: int | None
     """The watched command's, once the parent has told it."""
-    bad_marks: int
-    """Lines of the work that were no marks."""
+
+    @property
+    def bad_marks(self) -> int:
+        """Lines of the work that were no marks."""
 
     def wait(self, seconds: float) -> None:
         """Sleep so long, or until something arrives."""

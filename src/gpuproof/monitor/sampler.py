@@ -111,6 +111,7 @@ class Sampler:
         self._plan = plan
         self._clock = clock
         self._samples = 0
+        self._missed_ticks = 0
         self._max_jitter_s = 0.0
         self._reasons: dict[PhysicalIndex, dict[str, str]] = {}
         self._processes: dict[str, dict[str, Any]] = {}
@@ -121,22 +122,19 @@ class Sampler:
         Raises:
             OSError: the recording cannot be written any more; its last line says so where there is room.
         """
-        start_s = self._clock.monotonic()
-        fast = Schedule(start_s=start_s, interval_s=self._plan.interval_s)
-        slow = Schedule(start_s=start_s, interval_s=self._plan.slow_interval_s)
         try:
-            self._begin(start_s)
-            reason = self._loop(fast, slow, end_s=self._end_s(start_s))
+            self._begin()
+            reason = self._loop()
             self._sample("slow")
             self._count("end")
         except OSError as error:
-            self._recorder.append_last_words(self._end(fast, f"cannot write: {error.strerror}"))
+            self._recorder.append_last_words(self._end(f"cannot write: {error.strerror}"))
             raise
-        end = self._end(fast, reason)
+        end = self._end(reason)
         self._recorder.append_last_words(end)
         return end
 
-    def _begin(self, start_s: float) -> None:
+    def _begin(self) -> None:
         self._recorder.append(
             Recording(
                 host=platform.node(),
@@ -144,7 +142,7 @@ class Sampler:
                 boot_id=boot_id(),
                 gpuproof_version=__version__,
                 unix_s=self._clock.wall(),
-                monotonic_s=start_s,
+                monotonic_s=self._clock.monotonic(),
                 fast_interval_s=self._plan.interval_s,
                 slow_interval_s=self._plan.slow_interval_s,
                 devices=self._devices.identities,
@@ -155,7 +153,11 @@ class Sampler:
         self._count("start")
         self._listener.ready()
 
-    def _loop(self, fast: Schedule, slow: Schedule, *, end_s: float) -> str:
+    def _loop(self) -> str:
+        start_s = self._clock.monotonic()
+        fast = Schedule(start_s=start_s, interval_s=self._plan.interval_s)
+        slow = Schedule(start_s=start_s, interval_s=self._plan.slow_interval_s)
+        end_s = float("inf") if self._plan.duration_s is None else start_s + self._plan.duration_s
         while True:
             reason = self._sleep_until(min(fast.deadline_s, end_s))
             if reason is not None:
@@ -169,6 +171,7 @@ class Sampler:
             if is_slow:
                 slow.advance(fast.deadline_s)
             fast.advance(self._clock.monotonic())
+            self._missed_ticks = fast.missed_ticks
 
     def _sleep_until(self, deadline_s: float) -> str | None:
         """Sleep until the deadline, writing marks as they arrive; return the reason to stop, if any."""
@@ -223,15 +226,12 @@ class Sampler:
         totals = {str(index): dict(readout.reading.values) for index, readout in readouts.items()}
         self._recorder.append(Counters(monotonic_s=now_s, at=at, devices=totals))
 
-    def _end_s(self, start_s: float) -> float:
-        return float("inf") if self._plan.duration_s is None else start_s + self._plan.duration_s
-
-    def _end(self, fast: Schedule, reason: str) -> RecordingEnd:
+    def _end(self, reason: str) -> RecordingEnd:
         return RecordingEnd(
             monotonic_s=self._clock.monotonic(),
             unix_s=self._clock.wall(),
             samples=self._samples,
-            missed_ticks=fast.missed_ticks,
+            missed_ticks=self._missed_ticks,
             max_jitter_s=self._max_jitter_s,
             own_cpu_s=self._clock.own_cpu(),
             reason=reason,

@@ -25,8 +25,8 @@ from gpuproof.errors import EnvironmentUnfitError
 from gpuproof.monitor.listener import READY
 from gpuproof.monitor.marks import FD_VARIABLE, PIPE_VARIABLE
 
-READY_TIMEOUT_S = 10.0
-"""Longer than the deadlines of several hanging driver calls in a row."""
+READY_TIMEOUT_S = 30.0
+"""Longer than waking eight GPUs without persistence mode; a driver that hangs longer delays no work."""
 STOP_TIMEOUT_S = 15.0
 
 _BOOT = (
