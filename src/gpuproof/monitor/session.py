@@ -20,20 +20,14 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-import gpuproof
 from gpuproof.errors import EnvironmentUnfitError
 from gpuproof.monitor.listener import READY
 from gpuproof.monitor.marks import FD_VARIABLE, PIPE_VARIABLE
+from gpuproof.own_process import own_command
 
 READY_TIMEOUT_S = 30.0
 """Longer than waking eight GPUs without persistence mode; a driver that hangs longer delays no work."""
 STOP_TIMEOUT_S = 15.0
-
-_BOOT = (
-    "import sys; sys.path[0] = sys.argv.pop(1); "
-    "from gpuproof.worker.sample import main; sys.exit(main(sys.argv[1:]))"
-)
-"""Starts from the same files or archive as this process, and never imports from the working directory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,7 +129,6 @@ def start_sampler(out: Path, *, options: SamplerOptions, marks: MarksPipe | None
 
 
 def _command(out: Path, *, options: SamplerOptions, control_fd: int, marks: MarksPipe | None) -> list[str]:
-    root = str(Path(gpuproof.__file__).parents[1])
     arguments = [f"--out={out}", f"--control-fd={control_fd}"]
     if marks is not None:
         arguments.append(f"--marks-fd={marks.descriptor}")
@@ -147,4 +140,4 @@ def _command(out: Path, *, options: SamplerOptions, control_fd: int, marks: Mark
         arguments.append(f"--devices={options.devices}")
     if options.command is not None:
         arguments += ["--command", *options.command]
-    return [sys.executable, "-c", _BOOT, root, *arguments]
+    return own_command("gpuproof.worker.sample") + arguments
