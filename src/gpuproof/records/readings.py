@@ -35,6 +35,7 @@ ThrottleReason = Literal[
     "voltage_regulator",
     "sync_boost",
     "display_clocks",
+    "board_limit",
     "reliability",
     "other",
 ]

@@ -1,0 +1,127 @@
+"""What a device adapter is, what it answers, and how it says that it cannot.
+
+An adapter speaks to one vendor's driver. It knows its devices by `VendorIndex` only; `discovery` orders the
+devices of all adapters by PCI address, and `guard` runs their calls so that a hanging one stops its own
+device only. A sampler uses `discovery.open_devices`, never an adapter. Every metric named in
+`gpuproof.records.metrics` is either in a readout's values or in its `unavailable` map with a reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from gpuproof.errors import EnvironmentUnfitError
+from gpuproof.records.readings import DeviceReading, Lane, Vendor, VendorIndex
+
+
+class DeviceError(EnvironmentUnfitError):
+    """A driver, a library or a device does not give what was asked of it."""
+
+
+class LibraryMissingError(DeviceError):
+    """The vendor's library, or its Python binding, is not installed."""
+
+
+class DriverMissingError(DeviceError):
+    """The kernel driver is not loaded, or has no device."""
+
+
+class DeviceLostError(DeviceError):
+    """The device fell off the bus, was reset, or its files are gone."""
+
+
+class DeviceHungError(DeviceError):
+    """A driver call has not returned in the time that it was given."""
+
+
+class NotSupportedError(DeviceError):
+    """This device or driver does not offer what was asked, now or ever."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VendorDevice:
+    """A device as its adapter lists it, before it has a place among all devices of the host."""
+
+    vendor_index: VendorIndex
+    uuid: str | None
+    pci_bus_id: str | None
+    """`domain:bus:device.function` in lower case with a domain of four digits or more: 0000:65:00.0."""
+    name: str
+    mig_parent: VendorIndex | None = None
+    """The GPU that this MIG instance is a part of; None for a whole GPU."""
+    static: Mapping[str, Any] = field(default_factory=dict)
+    unavailable: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Readout:
+    """One reading and, for each metric of the lane that is not in it, why."""
+
+    reading: DeviceReading
+    unavailable: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceProcess:
+    """A process that holds a context on a device."""
+
+    pid: int
+    mem_used_bytes: int | None
+    """None where the driver does not say (containers, WDDM, MIG without rights)."""
+    kind: str
+    """`compute` or `graphics`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VendorEvent:
+    """Something that a driver announced about one of an adapter's devices."""
+
+    vendor_index: VendorIndex
+    event: str
+    code: int | None
+    message: str
+
+
+class DeviceAdapter(Protocol):
+    """One vendor's driver. Opened by its module's `open_adapter`, which raises a `DeviceError` if it cannot.
+
+    Calls may block as long as the driver does; `guard` is what bounds them.
+    """
+
+    @property
+    def vendor(self) -> Vendor:
+        """Whose devices these are."""
+
+    def identities(self) -> tuple[VendorDevice, ...]:
+        """List the devices with their static facts, in the vendor's order."""
+
+    def read(self, vendor_index: VendorIndex, *, lane: Lane) -> Readout:
+        """Read one device now. The slow lane carries the slow metrics only, not the fast ones again.
+
+        Raises:
+            DeviceLostError: the device is gone; the other devices are not affected.
+            DriverMissingError: the driver was unloaded. A later call tries again.
+        """
+
+    def counters(self, vendor_index: VendorIndex) -> Readout:
+        """Read every running total of one device, for the two ends of a recording.
+
+        Raises:
+            DeviceLostError: as `read`.
+        """
+
+    def processes(self, vendor_index: VendorIndex) -> tuple[DeviceProcess, ...]:
+        """List the processes on one device.
+
+        Raises:
+            NotSupportedError: this driver does not tell.
+            DeviceLostError: as `read`.
+        """
+
+    def poll_events(self) -> tuple[VendorEvent, ...]:
+        """Return what the driver announced since the last call, without waiting for more."""
+
+    def close(self) -> None:
+        """Let go of the driver. Closing twice is harmless."""
