@@ -8,7 +8,7 @@ device only. A sampler uses `discovery.open_devices`, never an adapter. Every me
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -57,10 +57,27 @@ class VendorDevice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Readout:
-    """One reading and, for each metric of the lane that is not in it, why."""
+    """One reading and, for each metric of the lane that is not in it, why (`throttle_reasons` among them)."""
 
     reading: DeviceReading
     unavailable: Mapping[str, str]
+
+
+def complete_readout(
+    values: Mapping[str, float],
+    *,
+    unavailable: Mapping[str, str],
+    expected: Iterable[str],
+    otherwise: str,
+    throttle_reasons: tuple[str, ...] | None = None,
+) -> Readout:
+    """Make a readout that accounts for every expected metric; `otherwise` is the reason of last resort."""
+    missing = {name: unavailable.get(name, otherwise) for name in expected if name not in values}
+    if throttle_reasons is None and "throttle_reasons" in unavailable:
+        missing["throttle_reasons"] = unavailable["throttle_reasons"]
+    return Readout(
+        reading=DeviceReading(values=dict(values), throttle_reasons=throttle_reasons), unavailable=missing
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

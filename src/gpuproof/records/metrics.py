@@ -46,11 +46,11 @@ _FAST_GAUGES: Final = {
     "clock_sm_mhz*": "clock of the compute units (SM, gfx, GT)",
     "clock_mem_mhz*": "clock of device memory",
     "pstate_level": "NVIDIA performance state, 0 the highest",
-    "fan_percent": "fan speed, share of its maximum",
-    "fan_rpm": "fan speed, revolutions a minute",
 }
 _SLOW_GAUGES: Final = {
     "power_limit_w*": "power cap in force",
+    "fan_percent": "fan speed, share of its maximum",
+    "fan_rpm": "fan speed, revolutions a minute",
     "pcie_gen*": "PCIe generation of the link now; falls when idle, so judge it under load only",
     "pcie_width*": "PCIe lanes in use now",
     "temp_margin_c": "kelvin left before the device slows itself down",

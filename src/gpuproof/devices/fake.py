@@ -1,0 +1,227 @@
+"""Devices that do not exist, for tests and for trying the tools: deterministic, and named as what they are.
+
+`GPUPROOF_FAKE_DEVICES` says how many and what happens to the last of them: `2`, `2:thermal`, `4:lost`.
+All numbers are functions of the clock that comes in, so that a frozen clock gives the same reading twice.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, Literal, get_args
+
+from gpuproof.devices.base import (
+    DeviceLostError,
+    DeviceProcess,
+    Readout,
+    VendorDevice,
+    VendorEvent,
+    complete_readout,
+)
+from gpuproof.errors import UsageError
+from gpuproof.records.metrics import names
+from gpuproof.records.readings import Lane, Vendor, VendorIndex
+
+VARIABLE = "GPUPROOF_FAKE_DEVICES"
+Scenario = Literal["normal", "thermal", "power_cap", "lost", "hang", "xid", "ecc", "mig", "na"]
+
+_GIB = 2**30
+LOST_AFTER_S = 3.0
+"""After opening, the lost device answers this long."""
+EVENT_AFTER_S = 2.0
+"""After opening, an XID or an ECC error comes this late."""
+_XID_CODE = 79
+_PERIOD_S = 10.0
+_NOT_FAKED = "the fake device has no such metric"
+_STATIC: dict[str, Any] = {
+    "mem_total_bytes": 16 * _GIB,
+    "power_limit_w": 300.0,
+    "power_limit_default_w": 300.0,
+    "temp_slowdown_c": 90.0,
+    "temp_shutdown_c": 95.0,
+    "clock_sm_max_mhz": 1500.0,
+    "clock_mem_max_mhz": 1200.0,
+    "pcie_gen_max": 4,
+    "pcie_width_max": 16,
+    "driver_version": "fake",
+}
+_NA_METRICS = frozenset({"util_gpu_percent", "power_w", "temp_mem_c", "energy_j", "ecc_corrected_count"})
+
+
+def open_adapter(choice: str, *, clock: Callable[[], float] = time.monotonic) -> FakeAdapter:
+    """Make the devices that `choice` names, such as `2:thermal`.
+
+    Raises:
+        UsageError: it names no number, or a scenario that does not exist.
+    """
+    count, _, scenario = choice.partition(":")
+    scenario = scenario or "normal"
+    if not count.isdigit() or scenario not in get_args(Scenario):
+        raise UsageError(
+            f"{choice!r} is not a number of devices and a scenario",
+            place=VARIABLE,
+            next_step=f"Write N or N:SCENARIO; scenarios are {', '.join(get_args(Scenario))}",
+        )
+    return FakeAdapter(int(count), scenario=scenario, clock=clock)
+
+
+class FakeAdapter:
+    """`count` devices, the last of which has the scenario. With `mig`, its two instances follow."""
+
+    def __init__(self, count: int, *, scenario: str, clock: Callable[[], float]) -> None:
+        self._count = count
+        self._scenario = scenario
+        self._clock = clock
+        self._opened_s = clock()
+        self._announced = False
+        self._closed = threading.Event()
+
+    @property
+    def vendor(self) -> Vendor:
+        """Never a real vendor's name."""
+        return "fake"
+
+    def identities(self) -> tuple[VendorDevice, ...]:
+        """List the devices, on PCI bus f0 and up of a domain that no host has."""
+        whole = [self._identity(index) for index in range(self._count)]
+        return (*whole, *(self._instance(place) for place in range(2 if self._scenario == "mig" else 0)))
+
+    def read(self, vendor_index: VendorIndex, *, lane: Lane) -> Readout:
+        """Compute one lane's numbers for this moment.
+
+        Raises:
+            DeviceLostError: the scenario is `lost` and its time has come.
+        """
+        reasons = self._reasons(vendor_index) if lane == "fast" else None
+        return self._readout(vendor_index, names(lane=lane), reasons)
+
+    def counters(self, vendor_index: VendorIndex) -> Readout:
+        """Compute every running total for this moment.
+
+        Raises:
+            DeviceLostError: as `read`.
+        """
+        return self._readout(vendor_index, names(kind="counter"), None)
+
+    def processes(self, vendor_index: VendorIndex) -> tuple[DeviceProcess, ...]:
+        """Name one process that does not exist: no host has process ids this high."""
+        self._refuse_if_gone(vendor_index)
+        return (DeviceProcess(pid=2**30 + vendor_index, mem_used_bytes=2 * _GIB, kind="compute"),)
+
+    def poll_events(self) -> tuple[VendorEvent, ...]:
+        """Announce the scenario's event once, when its time has come."""
+        if self._announced or self._scenario not in ("xid", "ecc") or self._elapsed_s() < EVENT_AFTER_S:
+            return ()
+        self._announced = True
+        index = VendorIndex(self._count - 1)
+        if self._scenario == "xid":
+            return (VendorEvent(vendor_index=index, event="xid", code=_XID_CODE, message=f"XID {_XID_CODE}"),)
+        message = "a memory error that ECC could not correct"
+        return (VendorEvent(vendor_index=index, event="ecc_uncorrected", code=None, message=message),)
+
+    def close(self) -> None:
+        """Let hanging calls return."""
+        self._closed.set()
+
+    def _identity(self, index: int) -> VendorDevice:
+        return VendorDevice(
+            vendor_index=VendorIndex(index),
+            uuid=f"FAKE-{index:04d}",
+            pci_bus_id=f"ffff:{0xF0 + index:02x}:00.0",
+            name="Fake device",
+            static=dict(_STATIC, mig_mode="enabled" if self._is_scene(index, "mig") else "disabled"),
+        )
+
+    def _instance(self, place: int) -> VendorDevice:
+        parent = self._count - 1
+        return VendorDevice(
+            vendor_index=VendorIndex(self._count + place),
+            uuid=f"MIG-FAKE-{parent:04d}-{place}",
+            pci_bus_id=f"ffff:{0xF0 + parent:02x}:00.0",
+            name="Fake device MIG instance",
+            mig_parent=VendorIndex(parent),
+            static={"mem_total_bytes": 8 * _GIB, "mig_gpu_instance_id": place, "mig_compute_instance_id": 0},
+        )
+
+    def _is_scene(self, index: int, scenario: Scenario) -> bool:
+        return self._scenario == scenario and index == self._count - 1
+
+    def _elapsed_s(self) -> float:
+        return self._clock() - self._opened_s
+
+    def _refuse_if_gone(self, index: VendorIndex) -> None:
+        if self._is_scene(index, "lost") and self._elapsed_s() >= LOST_AFTER_S:
+            raise DeviceLostError("the fake GPU is lost")
+        if self._is_scene(index, "hang"):
+            self._closed.wait()
+
+    def _reasons(self, index: VendorIndex) -> tuple[str, ...] | None:
+        if index >= self._count or self._is_scene(index, "na"):
+            return None
+        if self._is_scene(index, "thermal"):
+            return ("thermal_software",)
+        return ("power_cap",) if self._is_scene(index, "power_cap") else ()
+
+    def _readout(
+        self, index: VendorIndex, expected: tuple[str, ...], reasons: tuple[str, ...] | None
+    ) -> Readout:
+        self._refuse_if_gone(index)
+        values = self._values(index)
+        missing = {} if self._reasons(index) is not None else {"throttle_reasons": "not given here"}
+        if index >= self._count:
+            values = {"mem_used_bytes": values["mem_used_bytes"]}
+            missing |= dict.fromkeys(expected, "measured for the whole GPU, not for a MIG instance")
+        elif self._is_scene(index, "na"):
+            missing |= dict.fromkeys(_NA_METRICS, "[N/A] by scenario")
+            values = {name: value for name, value in values.items() if name not in _NA_METRICS}
+        return complete_readout(
+            {name: value for name, value in values.items() if name in expected},
+            unavailable=missing,
+            expected=expected,
+            otherwise=_NOT_FAKED,
+            throttle_reasons=reasons,
+        )
+
+    def _values(self, index: int) -> dict[str, float]:
+        elapsed_s = self._elapsed_s()
+        angle = 2 * math.pi * elapsed_s / _PERIOD_S
+        values = {
+            "util_gpu_percent": 90 + 10 * math.sin(angle),
+            "util_mem_ctrl_percent": 40.0,
+            "mem_used_bytes": 2.0 * _GIB,
+            "mem_reserved_bytes": 0.5 * _GIB,
+            "power_w": 200 + 50 * math.sin(angle),
+            "energy_j": 200 * elapsed_s + 50 * _PERIOD_S / (2 * math.pi) * (1 - math.cos(angle)),
+            "temp_gpu_c": 60.0,
+            "temp_mem_c": 70.0,
+            "clock_sm_mhz": 1500.0,
+            "clock_mem_mhz": 1200.0,
+            "power_limit_w": 300.0,
+            "pcie_gen": 4.0,
+            "pcie_width": 16.0,
+            "pcie_replay_count": 0.0,
+            "ecc_corrected_count": 0.0,
+            "ecc_uncorrected_count": 0.0,
+            "throttle_time_thermal_software_s": 0.0,
+            "throttle_time_power_cap_s": 0.0,
+        }
+        return values | self._scene(index, elapsed_s)
+
+    def _scene(self, index: int, elapsed_s: float) -> dict[str, float]:
+        """Return what the scenario changes."""
+        if self._is_scene(index, "thermal"):
+            return {"temp_gpu_c": 91.0, "clock_sm_mhz": 900.0, "throttle_time_thermal_software_s": elapsed_s}
+        if self._is_scene(index, "power_cap"):
+            return {
+                "power_limit_w": 150.0,
+                "power_w": 150.0,
+                "energy_j": 150 * elapsed_s,
+                "clock_sm_mhz": 1100.0,
+                "throttle_time_power_cap_s": elapsed_s,
+            }
+        if self._is_scene(index, "ecc"):
+            uncorrected = 1.0 if elapsed_s >= EVENT_AFTER_S else 0.0
+            return {"ecc_corrected_count": float(int(elapsed_s)), "ecc_uncorrected_count": uncorrected}
+        return {}
