@@ -92,6 +92,8 @@ class RecordingData:
             for mark in self.marks
             if mark.metadata.get("phase") is not None
         ]
+        if not starts:
+            return ()
         last_s = float(self.time_s[-1]) if len(self.time_s) else 0.0
         ends = [start for start, _ in starts[1:]] + [last_s]
         return tuple(

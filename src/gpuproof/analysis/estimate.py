@@ -1,0 +1,83 @@
+"""What an estimate is: an interval with its method and basis, or the reason why there is none.
+
+Every statistic of gpuproof takes plain numbers and gives an `Interval` or an `Unavailable`. Too little
+data is an answer, not an exception; a NaN or an infinity among the data is an exception, because records
+never hold one.
+
+>>> Interval(low=9.0, high=11.0, centre=10.0, confidence=0.95, method="Student's t",
+...          num_launches=5, num_samples=5, between_launches=True).relative_half_width
+0.1
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+FloatArray: TypeAlias = npt.NDArray[np.float64]
+Numbers: TypeAlias = Sequence[float] | FloatArray
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unavailable:
+    """There is no estimate, and why."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interval:
+    """A confidence interval about a centre, in the unit of the data it was made from."""
+
+    low: float
+    high: float
+    centre: float
+    confidence: float
+    method: str
+    num_launches: int
+    num_samples: int
+    between_launches: bool
+    """Whether variation between launches is in it. Without, it must not be used to compare runs."""
+
+    @property
+    def relative_half_width(self) -> float | None:
+        """Half the width over the centre's size; None where the centre is 0."""
+        return (self.high - self.low) / 2 / abs(self.centre) if self.centre else None
+
+
+def finite(values: Numbers) -> FloatArray:
+    """Give `values` as a one-dimensional array.
+
+    Raises:
+        ValueError: a value is NaN or infinite, or there is more than one dimension.
+    """
+    array = np.asarray(values, dtype=np.float64)
+    if array.ndim != 1:
+        raise ValueError(f"expected one dimension, found {array.ndim}")
+    if not np.isfinite(array).all():
+        raise ValueError("statistics need finite values; found NaN or infinity")
+    return array
+
+
+def checked_confidence(confidence: float) -> float:
+    """Give `confidence` back.
+
+    Raises:
+        ValueError: it is not strictly between 0 and 1.
+    """
+    if not 0 < confidence < 1:
+        raise ValueError(f"confidence is a fraction between 0 and 1, not {confidence}")
+    return confidence
+
+
+def welch_degrees_of_freedom(variances: Sequence[float], freedoms: Sequence[float]) -> float:
+    """Give the degrees of freedom of a sum of independent estimates (Welch and Satterthwaite).
+
+    `variances` are those of the estimates (s²/n for a mean), not all 0; `freedoms` are their own degrees.
+    """
+    parts = sum(variance**2 / freedom for variance, freedom in zip(variances, freedoms, strict=True))
+    return sum(variances) ** 2 / parts
