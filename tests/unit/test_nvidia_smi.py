@@ -8,7 +8,8 @@ import numpy as np
 
 from gpuproof.observe.formats import load
 
-CSV = """timestamp, index, name, uuid, utilization.gpu [%], memory.used [MiB], power.draw [W], temperature.gpu, \
+CSV = """timestamp, index, name, uuid, \
+utilization.gpu [%], memory.used [MiB], power.draw [W], temperature.gpu, \
 pstate, clocks_throttle_reasons.active, memory.total [MiB]
 2026/11/20 10:00:00.100, 0, NVIDIA A, GPU-a, 35 %, 1024 MiB, 70.50 W, 60, P0, 0x0000000000000024, 8192 MiB
 2026/11/20 10:00:00.130, 1, NVIDIA A, GPU-b, [N/A], 10 MiB, [Not Supported], 61, P8, 0x01, 8192 MiB
