@@ -15,7 +15,9 @@ import click
 
 from gpuproof.errors import ExitCode, GpuproofError
 
-COMMANDS: dict[str, str] = {}
+COMMANDS: dict[str, str] = {
+    "monitor": "gpuproof.cli.monitor:monitor",
+}
 """Command name → `module:attribute`; such a module imports only click and the standard library at its top."""
 
 
