@@ -118,6 +118,21 @@ def test_phases_run_from_mark_to_mark(tmp_path: Path) -> None:
     np.testing.assert_array_equal(data.in_phase("warmup"), [True, False, False])
 
 
+def test_a_phase_ends_with_a_null_and_is_not_cut_by_marks_that_repeat_it(tmp_path: Path) -> None:
+    marks = [(0.5, "train"), (1.0, "train"), (1.5, None), (2.5, "eval")]
+    records = [
+        HEAD,
+        *(sample(float(second), d0=reading(None, power_w=1.0)) for second in range(5)),
+        *(Mark(monotonic_s=50.0 + at, metadata={"phase": phase}) for at, phase in marks),
+        Mark(monotonic_s=51.2, metadata={"batch": 4}),
+    ]
+    data = load_recording(write(tmp_path / "m.jsonl", records))
+    assert [(p.name, p.start_s, p.end_s) for p in data.phases()] == [("train", 0.5, 1.5), ("eval", 2.5, 4.0)]
+    np.testing.assert_array_equal(data.in_phase("train"), [False, True, False, False, False])
+    np.testing.assert_array_equal(data.in_phase("eval"), [False, False, False, True, True])
+    np.testing.assert_array_equal(data.in_phase("none"), [False] * 5)
+
+
 def test_a_recording_cut_at_any_byte_gives_its_whole_samples_and_says_so(tmp_path: Path) -> None:
     whole = write(tmp_path / "m.jsonl", list(RECORDS)).read_bytes()
     head_end = whole.index(b"\n")

@@ -37,6 +37,11 @@ SENSOR_GPU = 0
 MEMORY_V2 = 0x02000028
 ECC_CORRECTED, ECC_UNCORRECTED, ECC_VOLATILE = 0, 1, 0
 PSTATE_UNKNOWN = 32
+_NO_VERSION_2 = {
+    nvml_border.FUNCTION_NOT_FOUND,
+    nvml_border.INVALID_ARGUMENT,
+    nvml_border.ARGUMENT_VERSION_MISMATCH,
+}
 
 EVENT_REASON_BITS: dict[int, ThrottleReason] = {
     0x1: "idle",
@@ -137,10 +142,7 @@ def memory(nvml: Any, handle: Any) -> Answer:
     try:
         info = nvml.nvmlDeviceGetMemoryInfo(handle, MEMORY_V2)
     except nvml.NVMLError as error:
-        if nvml_border.error_code(error) not in (
-            nvml_border.FUNCTION_NOT_FOUND,
-            nvml_border.INVALID_ARGUMENT,
-        ):
+        if nvml_border.error_code(error) not in _NO_VERSION_2:
             raise
         info = nvml.nvmlDeviceGetMemoryInfo(handle)
         return {"mem_used_bytes": info.used, "mem_reserved_bytes": "this driver counts it as used memory"}

@@ -86,28 +86,35 @@ class RecordingData:
         return monotonic_s - self.recording.monotonic_s
 
     def phases(self) -> tuple[PhaseSpan, ...]:
-        """List the stretches between marks that name a phase; the last lasts to the last sample."""
-        starts = [
-            (self.seconds_in(mark.monotonic_s), str(mark.metadata["phase"]))
-            for mark in self.marks
-            if mark.metadata.get("phase") is not None
-        ]
-        if not starts:
-            return ()
+        """List the stretches that marks name, up to the next phase or a null; the last to the last sample."""
+        changes = self._phase_changes()
         last_s = float(self.time_s[-1]) if len(self.time_s) else 0.0
-        ends = [start for start, _ in starts[1:]] + [last_s]
+        ends = [start for start, _ in changes[1:]] + [last_s]
         return tuple(
             PhaseSpan(name=name, start_s=start, end_s=max(start, end))
-            for (start, name), end in zip(starts, ends, strict=True)
+            for (start, name), end in zip(changes, ends, strict=False)
+            if name is not None
         )
 
     def in_phase(self, name: str) -> Flags:
         """Tell for each sample whether it lies in a phase of that name."""
-        spans = self.phases()
-        named = np.array([span.name == name for span in spans] + [False])
-        latest = np.searchsorted([span.start_s for span in spans], self.time_s, side="right") - 1
+        changes = self._phase_changes()
+        named = np.array([phase == name for _, phase in changes] + [False])
+        latest = np.searchsorted([start for start, _ in changes], self.time_s, side="right") - 1
         inside: Flags = named[latest]  # before the first mark `latest` is -1: the False at the end
         return inside
+
+    def _phase_changes(self) -> list[tuple[float, str | None]]:
+        """Say when the phase became another; marks that repeat it, one a batch, change nothing."""
+        changes: list[tuple[float, str | None]] = []
+        for mark in sorted(self.marks, key=lambda mark: mark.monotonic_s):
+            if "phase" not in mark.metadata:
+                continue
+            phase = mark.metadata["phase"]
+            name = None if phase is None else str(phase)
+            if name != (changes[-1][1] if changes else None):
+                changes.append((self.seconds_in(mark.monotonic_s), name))
+        return changes
 
 
 def load_recording(path: Path) -> RecordingData:

@@ -30,6 +30,7 @@ ThrottleReason = Literal[
     "power_brake",
     "thermal_software",
     "thermal_hardware",
+    "thermal_memory",
     "hardware_slowdown",
     "current_limit",
     "voltage_regulator",

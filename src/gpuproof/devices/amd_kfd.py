@@ -1,0 +1,60 @@
+"""ROCm's own list of GPUs and of the processes on them, from the KFD's files under /sys.
+
+ROCm numbers GPUs in the order of these nodes, not of DRM cards.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from gpuproof.devices.base import DeviceProcess
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KfdNode:
+    """A GPU as ROCm's kernel side knows it."""
+
+    number: int
+    gpu_id: int
+
+
+def find_nodes(root: Path) -> dict[str, KfdNode]:
+    """Map the PCI address of each GPU to its node; a container may not read the nodes of others' GPUs."""
+    nodes = [_node(path) for path in sorted((root / "class/kfd/kfd/topology/nodes").glob("*"))]
+    return dict(node for node in nodes if node is not None)
+
+
+def _node(path: Path) -> tuple[str, KfdNode] | None:
+    try:
+        properties = dict(re.findall(r"^(\w+) (\d+)$", (path / "properties").read_text(), re.MULTILINE))
+        gpu_id = int((path / "gpu_id").read_text())
+    except PermissionError:
+        return None
+    if gpu_id == 0:  # a node of processors
+        return None
+    return _pci_address(properties), KfdNode(number=int(path.name), gpu_id=gpu_id)
+
+
+def list_processes(root: Path, node: KfdNode) -> tuple[DeviceProcess, ...]:
+    """List the processes that hold memory of a GPU; one that ends meanwhile is left out."""
+    found = []
+    for path in sorted((root / "class/kfd/kfd/proc").glob(f"*/vram_{node.gpu_id}")):
+        used_bytes = _number_or_none(path)
+        if used_bytes is not None:
+            found.append(DeviceProcess(pid=int(path.parent.name), mem_used_bytes=used_bytes, kind="compute"))
+    return tuple(found)
+
+
+def _number_or_none(path: Path) -> int | None:
+    try:
+        return int(path.read_text())
+    except FileNotFoundError:
+        return None
+
+
+def _pci_address(properties: dict[str, str]) -> str:
+    location = int(properties["location_id"])
+    domain = int(properties.get("domain", 0))
+    return f"{domain:04x}:{location >> 8 & 0xFF:02x}:{location >> 3 & 0x1F:02x}.{location & 7}"

@@ -1,0 +1,43 @@
+"""What devices does this host have, in words and numbers for environment capture and `doctor`?
+
+Opens every vendor, reads each device's static facts, closes everything. What comes out is JSON.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from gpuproof.devices.discovery import open_devices
+from gpuproof.records.codec import to_json
+from gpuproof.records.readings import DeviceIdentity
+
+_VERSIONS = {"version": "driver_version", "cuda": "cuda_version"}
+
+
+def describe_devices(env: Mapping[str, str], *, sysfs_root: Path = Path("/sys")) -> dict[str, Any]:
+    """Describe the host's devices and, for each vendor without any, why.
+
+    `drivers` maps a vendor to its driver's version (and `cuda`, the newest CUDA it supports).
+
+    Raises:
+        UsageError: GPUPROOF_FAKE_DEVICES or GPUPROOF_REPLAY_DEVICES cannot be read.
+    """
+    devices = open_devices(env, sysfs_root=sysfs_root)
+    try:
+        return {
+            "devices": [to_json(identity) for identity in devices.identities],
+            "drivers": _drivers(devices.identities),
+            "absent": dict(devices.absent),
+        }
+    finally:
+        devices.close()
+
+
+def _drivers(identities: Sequence[DeviceIdentity]) -> dict[str, dict[str, Any]]:
+    drivers: dict[str, dict[str, Any]] = {}
+    for identity in identities:
+        known = {name: identity.static[fact] for name, fact in _VERSIONS.items() if fact in identity.static}
+        drivers.setdefault(identity.vendor, {}).update(known)
+    return drivers

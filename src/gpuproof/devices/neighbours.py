@@ -1,0 +1,68 @@
+"""Who else uses this rank's device? Asked outside the measured window, at its two ends.
+
+In come the device's UUID, as NVML or as torch writes it, and the process ids of the launch; out comes how
+many other processes hold a context and how much memory, or why that cannot be known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from gpuproof.devices import nvml as nvml_border
+from gpuproof.devices.base import DeviceError, DeviceProcess
+from gpuproof.devices.nvidia_devices import list_processes
+from gpuproof.records.run import DeviceNeighbours
+
+
+def other_users(device_uuid: str | None, own_pids: Collection[int]) -> DeviceNeighbours:
+    """Count the processes on a device that are not among `own_pids`, and their memory.
+
+    In a container, NVML's process ids may be those of the host: where none of `own_pids` is listed, the
+    answer is unknown, not that everybody is a stranger.
+    """
+    if device_uuid is None:
+        return _unknown("the device has no UUID")
+    try:
+        processes = _processes(device_uuid)
+    except DeviceError as error:
+        return _unknown(error.cause)
+    return _judged(processes, own_pids)
+
+
+def _judged(processes: Sequence[DeviceProcess], own_pids: Collection[int]) -> DeviceNeighbours:
+    others = [process for process in processes if process.pid not in own_pids]
+    if own_pids and len(others) == len(processes):
+        return _unknown(
+            "the driver lists none of this launch's processes: it sees another PID namespace, or they hold "
+            "no context"
+        )
+    sizes = [process.mem_used_bytes for process in others]
+    known = [size for size in sizes if size is not None]
+    complete = len(known) == len(sizes)
+    return DeviceNeighbours(
+        other_processes=len(others),
+        other_memory_bytes=sum(known) if complete else None,
+        missing=None if complete else "the driver does not tell every process's memory",
+    )
+
+
+def _processes(device_uuid: str) -> tuple[DeviceProcess, ...]:
+    nvml = nvml_border.load_binding()
+    nvml_border.initialise(nvml)
+    try:
+        return _listed(nvml, device_uuid)
+    finally:
+        nvml_border.shut_down(nvml)
+
+
+def _listed(nvml: Any, device_uuid: str) -> tuple[DeviceProcess, ...]:
+    uuid = device_uuid if device_uuid.startswith(("GPU-", "MIG-")) else f"GPU-{device_uuid}"
+    try:
+        return list_processes(nvml, nvml.nvmlDeviceGetHandleByUUID(uuid))
+    except nvml.NVMLError as error:
+        raise nvml_border.device_error(error) from error
+
+
+def _unknown(reason: str) -> DeviceNeighbours:
+    return DeviceNeighbours(other_processes=None, other_memory_bytes=None, missing=reason)

@@ -1,0 +1,208 @@
+"""Reading a graphics card's files under /sys: cards by driver, kept descriptors, errors that say why.
+
+A sysfs file is read again from the same descriptor, which costs a tenth of opening it. What comes out is a
+text or a number; what cannot be read is a `DeviceError` that names the file. The root is a parameter.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from pathlib import Path
+
+from gpuproof.devices.base import DeviceError, DeviceLostError, NotSupportedError
+from gpuproof.records.readings import VendorIndex
+
+_READ_BYTES = 8192
+_GONE = "the card is gone: its directory in /sys has vanished"
+_RIGHTS = {errno.EACCES, errno.EPERM}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Card:
+    """A DRM card that a driver of interest has bound."""
+
+    vendor_index: VendorIndex
+    """The N of cardN, which need not begin at 0."""
+    driver: str
+    card_dir: Path
+    device_dir: Path
+    pci_bus_id: str
+
+
+def find_cards(root: Path, drivers: Collection[str]) -> tuple[Card, ...]:
+    """List the cards of these drivers that sit on PCI, by card number."""
+    cards = [
+        _card(path, drivers)
+        for path in sorted((root / "class/drm").glob("card*"))
+        if re.fullmatch(r"card\d+", path.name)
+    ]
+    return tuple(sorted((card for card in cards if card is not None), key=lambda card: card.vendor_index))
+
+
+def _card(path: Path, drivers: Collection[str]) -> Card | None:
+    device = path / "device"
+    driver = (device / "driver").resolve().name
+    slot = re.search(r"^PCI_SLOT_NAME=(.+)$", _text_or_empty(device / "uevent"), re.MULTILINE)
+    if driver not in drivers or slot is None:
+        return None
+    return Card(
+        vendor_index=VendorIndex(int(path.name.removeprefix("card"))),
+        driver=driver,
+        card_dir=path,
+        device_dir=device,
+        pci_bus_id=slot.group(1).lower(),
+    )
+
+
+def _text_or_empty(path: Path) -> str:
+    return path.read_text() if path.is_file() else ""
+
+
+class SysfsFiles:
+    """The files below one directory, each opened once."""
+
+    def __init__(self, base: Path) -> None:
+        self.base = base
+        self._descriptors: dict[str, int] = {}
+
+    def require_card(self) -> None:
+        """Make sure that the card is still there, which a kept descriptor alone would not show.
+
+        Raises:
+            DeviceLostError: its directory has vanished.
+        """
+        if not self.base.exists():
+            raise DeviceLostError(_GONE)
+
+    def read(self, name: str) -> bytes:
+        """Read a file from its beginning.
+
+        Raises:
+            NotSupportedError: this card has no such file.
+            DeviceLostError: the card itself is gone.
+            DeviceError: the file is there and cannot be read now.
+        """
+        try:
+            return self._pread(name)
+        except OSError as error:
+            if error.errno == errno.ENODEV and name in self._descriptors:
+                return self._reopened(name)
+            raise self._explained(name, error) from error
+
+    def text(self, name: str) -> str:
+        """Read a file as one stripped text; raises as `read`."""
+        return self.read(name).decode(errors="replace").strip()
+
+    def number(self, name: str, scale: float = 1.0) -> float:
+        """Read a decimal number and scale it to our unit; raises as `read`, and for what is no number."""
+        text = self.text(name)
+        try:
+            return int(text) * scale
+        except ValueError as error:
+            raise DeviceError(f"{name} holds {text!r}, not a number") from error
+
+    def has(self, name: str) -> bool:
+        """Say whether the card has this file."""
+        return (self.base / name).exists()
+
+    def glob(self, pattern: str) -> list[str]:
+        """List the files that match, relative to the base, in order."""
+        return sorted(str(path.relative_to(self.base)) for path in self.base.glob(pattern))
+
+    def close(self) -> None:
+        """Close every descriptor."""
+        for descriptor in self._descriptors.values():
+            os.close(descriptor)
+        self._descriptors.clear()
+
+    def _pread(self, name: str) -> bytes:
+        if name not in self._descriptors:
+            self._descriptors[name] = os.open(self.base / name, os.O_RDONLY | os.O_CLOEXEC)
+        return os.pread(self._descriptors[name], _READ_BYTES, 0)
+
+    def _reopened(self, name: str) -> bytes:
+        """Open the file anew: after a driver reload the old descriptor answers ENODEV for ever."""
+        os.close(self._descriptors.pop(name))
+        try:
+            return self._pread(name)
+        except OSError as error:
+            raise self._explained(name, error) from error
+
+    def _explained(self, name: str, error: OSError) -> DeviceError:
+        if not self.base.exists():
+            return DeviceLostError(_GONE)
+        if error.errno == errno.ENOENT:
+            return NotSupportedError(f"this card or kernel has no {name}")
+        if error.errno in _RIGHTS:
+            return DeviceError(f"this user may not read {name}, or the card is asleep")
+        return DeviceError(f"{name}: {os.strerror(error.errno or 0)}")
+
+
+class Sensors:
+    """The hwmon channels of a card, found by label and never by number."""
+
+    def __init__(self, files: SysfsFiles) -> None:
+        directories = files.glob("hwmon/hwmon*")
+        self._files = files
+        self.prefix = f"{directories[0]}/" if directories else None
+
+    def by_label(self, kind: str) -> dict[str, str]:
+        """Map the label of each `kind` channel (temp, freq, energy, power) to its path without suffix."""
+        found = {}
+        for name in self._files.glob(f"{self.prefix}{kind}*_label") if self.prefix else []:
+            found[self._files.text(name)] = name.removesuffix("_label")
+        return found
+
+    def path(self, name: str) -> str:
+        """Name a file of the card's hwmon directory.
+
+        Raises:
+            NotSupportedError: the card has no hwmon directory.
+        """
+        if self.prefix is None:
+            raise NotSupportedError("this card or kernel has no hwmon directory")
+        return self.prefix + name
+
+
+def collect(
+    sources: dict[str, Callable[[], float]],
+) -> tuple[dict[str, float], dict[str, str]]:
+    """Ask each metric's source; what it refuses becomes a reason.
+
+    Raises:
+        DeviceLostError: the card is gone.
+    """
+    values: dict[str, float] = {}
+    missing: dict[str, str] = {}
+    for metric, ask in sources.items():
+        answer = _ask(ask)
+        if isinstance(answer, str):
+            missing[metric] = answer
+        else:
+            values[metric] = answer
+    return values, missing
+
+
+def _ask(ask: Callable[[], float]) -> float | str:
+    try:
+        return ask()
+    except DeviceLostError:
+        raise
+    except DeviceError as error:
+        return error.cause
+
+
+_PCIE_GENERATIONS = {2.5: 1, 5.0: 2, 8.0: 3, 16.0: 4, 32.0: 5, 64.0: 6}
+
+
+def pcie_generation(files: SysfsFiles, name: str) -> int:
+    """Read a link speed such as `16.0 GT/s PCIe` as its PCIe generation; raises as `SysfsFiles.read`."""
+    text = files.text(name)
+    speed = re.match(r"[\d.]+", text)
+    if speed is None or float(speed.group()) not in _PCIE_GENERATIONS:
+        raise DeviceError(f"{name} holds {text!r}, not a known link speed")
+    return _PCIE_GENERATIONS[float(speed.group())]
