@@ -162,7 +162,7 @@ def _side(used: _Used) -> Side:
     return Side(
         source=recording.source,
         duration_s=recording.duration_s,
-        used_s=float(durations(recording.time_s)[counted].sum()),
+        used_s=min(recording.duration_s, float(durations(recording.time_s)[counted].sum())),
         num_gpus=len(recording.devices),
     )
 

@@ -25,6 +25,7 @@ def render_comparison(comparison: Comparison) -> str:
     rows: list[tuple[str, ...]] = [("", "A", "B", "B − A", "95 % interval", "verdict")]
     rows += [_row(metric) for metric in comparison.metrics]
     lines += list(_table(rows)) if len(rows) > 1 else ["Neither recording has a reading to compare there."]
+    lines += [f"  {title(m.metric)}: cannot tell: {m.reason}" for m in comparison.metrics if m.reason]
     lines += ["", _LIMITS]
     return "\n".join(lines) + "\n"
 
@@ -54,7 +55,7 @@ def _row(metric: MetricComparison) -> tuple[str, ...]:
     name, interval = metric.metric, metric.difference
     means = (quantity(name, metric.first_mean), quantity(name, metric.second_mean))
     if interval is None:
-        return (title(name), *means, MISSING, MISSING, f"{metric.verdict}: {metric.reason}")
+        return (title(name), *means, MISSING, MISSING, metric.verdict)
     return (
         title(name),
         *means,

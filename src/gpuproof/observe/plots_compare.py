@@ -142,7 +142,7 @@ def plot_memory(recordings: Sequence[RecordingData], path: Path) -> None:
         GpuproofError: the picture cannot be written.
     """
     bars_in = 0.5 + 0.32 * len(recordings)
-    figure = style.new_figure(_WIDTH_IN, 5.2 + bars_in)
+    figure = style.new_figure(_WIDTH_IN, 5.55 + bars_in)
     total_in = figure.get_figheight()
     style.headline(figure, "Device memory", f"{len(recordings)} recording(s), all GPUs of each together")
     course = figure.add_axes((0.06, 1 - 4.1 / total_in, 0.9, 3.0 / total_in))

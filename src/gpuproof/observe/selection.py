@@ -7,10 +7,14 @@ sentence where the choice was not the only one possible.
 from __future__ import annotations
 
 import glob
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from gpuproof.errors import UsageError
+
+RECORDING_SUFFIXES = (".jsonl", ".json", ".csv")
+"""What a pattern may mean: not the summaries and pictures that lie beside a recording."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,10 +33,11 @@ def newest_match(pattern: str) -> Selected:
     """
     if Path(pattern).is_file():
         return Selected(path=Path(pattern), note=None)
-    matches = [Path(name) for name in glob.glob(pattern, recursive=True) if Path(name).is_file()]
+    found = (Path(name) for name in glob.glob(pattern, recursive=True))
+    matches = _one_a_run(path for path in found if path.is_file() and path.suffix in RECORDING_SUFFIXES)
     if not matches:
         raise UsageError(
-            "no such file, and no file matches it as a pattern",
+            "no such file, and no recording matches it as a pattern",
             place=pattern,
             next_step="Quote patterns, so that gpuproof and not the shell resolves them",
         )
@@ -41,3 +46,24 @@ def newest_match(pattern: str) -> Selected:
     if len(matches) > 1:
         note = f"{pattern} matches {len(matches)} files; took the newest, {newest}"
     return Selected(path=newest, note=note)
+
+
+def recordings_in(folder: Path) -> list[Path]:
+    """List the recordings under a directory, each run once, in order of their names.
+
+    Raises:
+        UsageError: there is none.
+    """
+    found = (path for path in folder.rglob("gpu_stats_*") if path.suffix in RECORDING_SUFFIXES)
+    recordings = sorted(_one_a_run(found))
+    if not recordings:
+        raise UsageError("holds no recording (gpu_stats_*.jsonl, .json or .csv)", place=str(folder))
+    return recordings
+
+
+def _one_a_run(paths: Iterable[Path]) -> list[Path]:
+    """Of files that differ in their suffix only, keep the JSON Lines that the others were made from."""
+    by_stem: dict[Path, Path] = {}
+    for path in sorted(paths, key=lambda path: RECORDING_SUFFIXES.index(path.suffix)):
+        by_stem.setdefault(path.with_suffix(""), path)
+    return list(by_stem.values())
