@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from gpuproof.errors import RecordError
-from gpuproof.observe.recording import NAN, Columns, DeviceTrack, Floats, RecordingData
+from gpuproof.observe.recording import NAN, Columns, DeviceTrack, Floats, Reasons, RecordingData
 from gpuproof.records.readings import DeviceIdentity, Mark, Recording, Vendor
 
 MIB_BYTES = 2**20
@@ -120,19 +120,18 @@ def _identity(row: Row) -> DeviceIdentity:
 
 
 def _track(index: int, ticks: list[list[Row]]) -> DeviceTrack:
-    metrics, flags, last = Columns(), Columns(), None
+    metrics, reasons, last = Columns(), Reasons(), None
     for number, tick in enumerate(ticks):
         for row in tick:
             if row.index == index:
                 last = row
                 metrics.put(number, row.values)
                 if row.throttle_reasons is not None:
-                    flags.put(number, {"": 1.0, **dict.fromkeys(row.throttle_reasons, 1.0)})
+                    reasons.put(number, row.throttle_reasons)
     assert last is not None
-    given = {reason: column == 1.0 for reason, column in flags.arrays(len(ticks)).items()}
-    known = given.pop("", np.zeros(len(ticks), dtype=bool))
+    given, told = reasons.flags(len(ticks))
     columns = _without_idle_fan(metrics.arrays(len(ticks)))
-    return DeviceTrack(identity=_identity(last), metrics=columns, throttle=given, throttle_known=known)
+    return DeviceTrack(identity=_identity(last), metrics=columns, throttle=given, throttle_known=told)
 
 
 def _without_idle_fan(columns: dict[str, Floats]) -> dict[str, Floats]:
