@@ -1,8 +1,9 @@
 """How long and how much memory do a day's readings of eight GPUs take to load, summarise and draw?
 
 Writes a synthetic recording of 24 h at one reading a second, then measures each step in one fresh
-process. Prints wall and processor seconds and the peak of resident memory; asserts nothing. The numbers are made up,
-only their amount is that of a real machine. Usage: python benchmarks/recording_24h.py [SECONDS] [GPUS]
+process. Prints wall and processor seconds and the peak of resident memory; asserts nothing. The numbers
+are made up, only their amount is that of a real machine.
+Usage: python benchmarks/recording_24h.py [SECONDS] [GPUS]
 """
 
 from __future__ import annotations
@@ -131,7 +132,8 @@ def main() -> None:
             [sys.executable, "-c", MEASURED, str(path)], check=True, text=True, capture_output=True
         )
         result = json.loads(done.stdout)
-    times = result["times"] | {"together": [sum(column) for column in zip(*result["times"].values())]}
+    together = [sum(column) for column in zip(*result["times"].values(), strict=True)]
+    times = result["times"] | {"together": together}
     for name, (wall_s, cpu_s) in times.items():
         print(f"{name:<10} {wall_s:6.2f} s, of processor time {cpu_s:6.2f} s")
     print(f"peak memory {result['peak_kib'] / 1024:.0f} MiB")

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import pty
 import random
 import re
+import select
 import signal
+import struct
 import subprocess
 import sys
+import termios
 import time
 import urllib.request
 from pathlib import Path
@@ -146,3 +151,36 @@ def test_the_text_of_show_comes_from_any_format(tmp_path: Path) -> None:
     assert "Old GPU" in done.stdout
     assert re.search(r"memory used +1\.00 GiB", done.stdout)
     assert "held back             –" in done.stdout
+
+
+def test_the_live_view_runs_in_a_terminal_and_q_ends_it(tmp_path: Path) -> None:
+    control, terminal = pty.openpty()
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 150, 0, 0))
+    environment = {**os.environ, "GPUPROOF_FAKE_DEVICES": "3:xid", "TERM": "xterm-256color"}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "gpuproof", "monitor", "live", "--interval=0.1"],
+        cwd=tmp_path,
+        env=environment,
+        stdin=terminal,
+        stdout=terminal,
+        stderr=terminal,
+    )
+    os.close(terminal)
+    seen = read_until(control, b"xid")
+    os.write(control, b"q")
+    seen += read_until(control, b"\x1b[?1049l")
+    assert process.wait(timeout=30) == 0
+    os.close(control)
+    assert b"\x1b[?1049h" in seen  # on a screen of its own, given back at the end
+    assert b"3 GPU(s)" in seen
+
+
+def read_until(descriptor: int, expected: bytes) -> bytes:
+    """Read what a terminal shows until it shows `expected`."""
+    seen = b""
+    deadline = time.monotonic() + 60
+    while expected not in seen:
+        assert time.monotonic() < deadline, seen[-2000:]
+        if select.select([descriptor], [], [], 0.5)[0]:
+            seen += os.read(descriptor, 65536)
+    return seen

@@ -74,7 +74,8 @@ def _devices(first: DeviceTrack, second: DeviceTrack) -> Iterator[Condition]:
     yield from _limits(where, first, second)
     keys = dict.fromkeys((*_MUST_BE_KNOWN, *first.identity.static, *second.identity.static))
     for key in keys:
-        yield from _fact(where, key, first, second)
+        if key != "power_limit_w":
+            yield from _fact(where, key, first, second)
 
 
 def _fact(where: str, key: str, first: DeviceTrack, second: DeviceTrack) -> Iterator[Condition]:
@@ -103,7 +104,10 @@ def _limits(where: str, first: DeviceTrack, second: DeviceTrack) -> Iterator[Con
 def _cap(track: DeviceTrack) -> float | None:
     column = track.values("power_limit_w")
     given = column[~np.isnan(column)] if column is not None else ()
-    return float(np.median(given)) if len(given) else None
+    if len(given):
+        return float(np.median(given))
+    fact = track.identity.static.get("power_limit_w")
+    return float(fact) if isinstance(fact, (int, float)) else None
 
 
 def _condition(where: str, fact: str, first: str, second: str, *, weight: Weight) -> Condition:

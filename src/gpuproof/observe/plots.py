@@ -61,7 +61,7 @@ def _static(key: str) -> Callable[[DeviceTrack], float | Floats | None]:
 
 def _power_limit(track: DeviceTrack) -> float | Floats | None:
     column = track.values("power_limit_w")
-    return column if column is not None else _static("power_limit_default_w")(track)
+    return column if column is not None else _static("power_limit_w")(track)
 
 
 PANELS: Final = (
