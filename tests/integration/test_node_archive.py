@@ -5,31 +5,17 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import zipfile
 from pathlib import Path
 
 import pytest
 
-import gpuproof
+from gpuproof.launchers.archive import build_archive
 from gpuproof.observe.recording import load_recording
-
-NODE_SIDE = ("records", "devices", "monitor", "worker")
-SHARED = ("__init__.py", "errors.py", "units.py", "foreground.py", "own_process.py", "registry.py")
-MAIN = "import sys\nfrom gpuproof.worker.record import main\nsys.exit(main(sys.argv[1:]))\n"
 
 
 @pytest.fixture
 def archive(tmp_path: Path) -> Path:
-    package = Path(gpuproof.__file__).parent
-    path = tmp_path / "a node's file.pyz"
-    with zipfile.ZipFile(path, "w") as file:
-        for name in SHARED:
-            file.write(package / name, f"gpuproof/{name}")
-        for name in NODE_SIDE:
-            for source in (package / name).glob("*.py"):
-                file.write(source, f"gpuproof/{name}/{source.name}")
-        file.writestr("__main__.py", MAIN)
-    return path
+    return build_archive(tmp_path / "a node's file.pyz")
 
 
 def test_the_archive_alone_records_a_command(archive: Path, tmp_path: Path) -> None:
@@ -37,7 +23,7 @@ def test_the_archive_alone_records_a_command(archive: Path, tmp_path: Path) -> N
     out = tmp_path / "r.jsonl"
     work = """echo '{"phase": "train"}' >&$GPUPROOF_MARKS_FD; sleep 0.3; exit 6"""
     done = subprocess.run(
-        [bare_python, str(archive), "--interval=0.1", f"--out={out}", "--", "sh", "-c", work],
+        [bare_python, str(archive), "record", "--interval=0.1", f"--out={out}", "--", "sh", "-c", work],
         cwd=tmp_path,
         env={"PATH": os.environ["PATH"], "GPUPROOF_FAKE_DEVICES": "1", "PYTHONNOUSERSITE": "1"},
         capture_output=True,

@@ -68,7 +68,7 @@ def new_figure(width_in: float, height_in: float) -> Figure:
     except ImportError as error:
         raise EnvironmentUnfitError(
             "pictures need matplotlib, which is not installed",
-            next_step="Install it with: pip install 'gpuproof[html]'",
+            next_step="Install it with: pip install 'gpuproof[monitor]'",
         ) from error
     return Figure(figsize=(width_in, height_in), dpi=DPI, facecolor="white")
 
