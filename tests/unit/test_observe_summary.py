@@ -185,7 +185,8 @@ def test_phases_of_one_name_are_joined(tmp_path: Path) -> None:
     assert (load.name, load.duration_s) == ("load", 6.0)
     assert (train.name, train.duration_s) == ("train", 4.0)
     train_mean = train.devices[0].mean("power_w")
-    assert train_mean == pytest.approx((300 * 4 + 100) / 5)  # the sample at the border belongs to both
+    assert train_mean == pytest.approx(300.0)  # the sample at 8 s belongs to what follows
+    assert load.samples + train.samples == 11
 
 
 def test_an_unknown_phase_is_answered_with_those_there_are(tmp_path: Path) -> None:
@@ -198,7 +199,7 @@ def test_a_cases_window_is_cut_out_by_the_monotonic_clock(tmp_path: Path) -> Non
     recording = rec.loaded(tmp_path, phased(tmp_path))
     cut = window.between(recording, begin_monotonic_s=1004.0, end_monotonic_s=1007.0)
     measured = summarise_window(recording, window=cut)
-    assert (measured.duration_s, measured.samples) == (3.0, 4)
+    assert (measured.duration_s, measured.samples) == (3.0, 3)
     assert measured.devices[1].mean("power_w") == pytest.approx(301.0)
 
 
