@@ -22,9 +22,8 @@ from gpuproof.records import readings as r
 from gpuproof.records.journal import encode
 
 
-def lines(seconds: int, gpus: int) -> Iterator[str]:
-    """Give the lines of a recording, a mark each ten minutes, one GPU hot in the last third."""
-    chance = random.Random(0)
+def header(gpus: int) -> r.Recording:
+    """Open the recording of so many devices."""
     devices = tuple(
         r.DeviceIdentity(
             physical_index=g,
@@ -38,20 +37,24 @@ def lines(seconds: int, gpus: int) -> Iterator[str]:
         )
         for g in range(gpus)
     )
-    yield encode(
-        r.Recording(
-            host="synthetic",
-            pid=1,
-            boot_id=None,
-            gpuproof_version="0",
-            unix_s=1.795e9,
-            monotonic_s=0.0,
-            fast_interval_s=1.0,
-            slow_interval_s=5.0,
-            devices=devices,
-            host_facts={},
-        )
+    return r.Recording(
+        host="synthetic",
+        pid=1,
+        boot_id=None,
+        gpuproof_version="0",
+        unix_s=1.795e9,
+        monotonic_s=0.0,
+        fast_interval_s=1.0,
+        slow_interval_s=5.0,
+        devices=devices,
+        host_facts={},
     )
+
+
+def lines(seconds: int, gpus: int) -> Iterator[str]:
+    """Give the lines of a recording, a mark each ten minutes, one GPU hot in the last third."""
+    chance = random.Random(0)
+    yield encode(header(gpus))
     for t in range(seconds):
         if t % 600 == 0:
             phase = "train" if t // 600 % 4 else "evaluate"

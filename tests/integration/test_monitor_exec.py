@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from gpuproof.observe.recording import RecordingData, load_recording
+from gpuproof.own_process import own_command
 
 EXEC = [sys.executable, "-P", "-m", "gpuproof", "monitor", "exec"]
 """As the installed script does it: without the working directory on the path."""
@@ -321,3 +322,19 @@ def test_an_output_directory_that_cannot_be_is_said_before_the_command_runs(tmp_
     assert done.returncode == 2
     assert "results" in done.stderr
     assert not (tmp_path / "ran").exists()
+
+
+def test_record_writes_one_file_and_nothing_else(tmp_path: Path) -> None:
+    command = [*EXEC[:-1], "record", "--interval", "0.1", "--out", "r.jsonl"]
+    options: dict[str, Any] = {"cwd": tmp_path, "env": environment(), "capture_output": True, "text": True}
+    done = subprocess.run([*command, "--duration", "0.5"], timeout=PATIENCE_S, **options)
+    assert (done.returncode, done.stdout) == (0, "")
+    assert done.stderr == "gpuproof: readings are in r.jsonl\n"
+    assert len(load_recording(tmp_path / "r.jsonl").time_s) == 6
+    for start_of_command in (command, [*own_command("gpuproof.worker.record"), "--out=r.jsonl"]):
+        again = subprocess.run([*start_of_command, "--", "touch", "ran"], timeout=PATIENCE_S, **options)
+        assert again.returncode == 2
+        assert again.stderr == "gpuproof: r.jsonl: the file exists. Name another file, or remove it.\n"
+    both = subprocess.run([*command, "--duration", "1", "--", "true"], timeout=PATIENCE_S, **options)
+    assert both.returncode == 2
+    assert [path.name for path in tmp_path.iterdir()] == ["r.jsonl"]

@@ -13,6 +13,8 @@ from gpuproof.errors import EnvironmentUnfitError, RecordError, UsageError
 from gpuproof.observe.formats import gpu_stats, gputop, load
 from gpuproof.observe.formats.write import write_array
 from gpuproof.observe.recording import load_recording
+from gpuproof.observe.summary import summarise
+from gpuproof.observe.summary_text import render_text
 from gpuproof.records.journal import encode
 from gpuproof.records.readings import (
     DeviceIdentity,
@@ -330,6 +332,7 @@ def test_a_dict_with_samples_counts_from_its_start(tmp_path: Path, cut: bool) ->
     expected = [100.0 * 2**20] if cut else [100.0 * 2**20, 200.0 * 2**20]
     np.testing.assert_array_equal(data.devices[0].metrics["mem_used_bytes"], expected)
     assert np.isnan(data.unix_s).all()
+    assert "UTC" not in render_text(summarise(data))
     assert ("cut short after 1 whole objects" in data.notes) == cut
 
 

@@ -50,6 +50,8 @@ def record(
     if command and duration is not None:
         raise UsageError("is for a recording without a command", place="--duration")
     path = out or Path(f"gpu_stats_{config_of(command) or 'machine'}_{_stamp()}.jsonl")
+    if path.exists():
+        raise UsageError("the file exists", place=str(path), next_step="Name another file, or remove it")
     arguments = _options(interval=interval, slow_interval=slow_interval, devices=devices, duration=duration)
     status = _record(path, arguments, command=command, keep_command=keep_command)
     if path.exists() and path.stat().st_size > 0:

@@ -61,11 +61,20 @@ def open_recorder(out: str, *, stdout: BinaryIO) -> Recorder:
     if out == STANDARD_OUTPUT:
         return StreamRecorder(stdout)
     path = Path(out)
+    refuse_existing(path)
     try:
-        if path.exists() and path.stat().st_size > 0:
-            raise UsageError("the file exists", place=out, next_step="Name another file, or remove it")
         return Journal(path)
     except OSError as error:
         raise EnvironmentUnfitError(
             f"cannot write the recording ({error.strerror})", place=out, next_step="Name a file elsewhere"
         ) from error
+
+
+def refuse_existing(path: Path) -> None:
+    """Refuse a file that something was written to already.
+
+    Raises:
+        UsageError: it is there and not empty.
+    """
+    if path.exists() and path.stat().st_size > 0:
+        raise UsageError("the file exists", place=str(path), next_step="Name another file, or remove it")

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gpuproof.foreground import CommandNotStartedError, run_in_foreground
+from gpuproof.monitor.recorder import refuse_existing
 from gpuproof.monitor.session import MarksPipe, SamplerOptions, SamplerSession, start_sampler
 
 
@@ -30,8 +31,10 @@ def watch(command: Sequence[str], *, out: Path, options: SamplerOptions, env: Ma
     """Run `command` with a sampler beside it that writes to `out`.
 
     Raises:
+        UsageError: `out` holds something already; nothing was started.
         EnvironmentUnfitError: the sampler's process cannot be started; the command was not either.
     """
+    refuse_existing(out)
     marks = _marks_pipe()
     try:
         session = start_sampler(out, options=options, marks=marks)

@@ -66,12 +66,13 @@ def _row(metric: MetricComparison) -> tuple[str, ...]:
 
 
 def signed(metric: str, value: float) -> str:
-    """Write a difference with its sign; temperatures with a decimal, as 0 °C would hide one.
+    """Write a difference with its sign; degrees and megahertz with decimals, as 0 would hide one.
 
     >>> signed("power_w", -12.5), signed("temp_gpu_c", 0.4)
     ('−12.5 W', '+0.400 °C')
     """
-    size = f"{significant(abs(value))} °C" if metric.endswith("_c") else quantity(metric, abs(value))
+    unit = {"_c": "°C", "_mhz": "MHz"}.get(metric[metric.rindex("_") :])
+    size = f"{significant(abs(value))} {unit}" if unit else quantity(metric, abs(value))
     if value == 0:
         return size
     return f"{'+' if value > 0 else '−'}{size}"

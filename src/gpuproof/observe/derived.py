@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
-from gpuproof.errors import GpuproofError
+from gpuproof.errors import EnvironmentUnfitError, GpuproofError
 from gpuproof.observe.compare import compare
 from gpuproof.observe.compare_text import render_comparison
 from gpuproof.observe.formats import gpu_stats, gputop, load
@@ -91,6 +92,12 @@ def _named(wanted: Wanted, ending: str) -> Path:
 
 
 def _write_plot(recording: RecordingData, path: Path) -> None:
+    if find_spec("matplotlib") is None:
+        raise EnvironmentUnfitError(
+            "drawing needs the Python package matplotlib, which is not installed",
+            place=path.name,
+            next_step="Install it with: pip install 'gpuproof[monitor]', then `gpuproof monitor plot`",
+        )
     from gpuproof.observe.plots import plot_recording  # matplotlib takes its time
 
     plot_recording(recording, path)

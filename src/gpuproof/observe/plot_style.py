@@ -116,8 +116,8 @@ def describe(recording: RecordingData) -> str:
         kinds[track.identity.name] = kinds.get(track.identity.name, 0) + 1
     devices = ", ".join(f"{number} × {name}" if number > 1 else name for name, number in kinds.items())
     parts = [devices or "no GPU", recording.recording.host]
-    if len(recording.unix_s):
-        parts.append(f"{datetime.fromtimestamp(float(recording.unix_s[0]), timezone.utc):%Y-%m-%d %H:%M} UTC")
+    if recording.began_unix_s is not None:
+        parts.append(f"{datetime.fromtimestamp(recording.began_unix_s, timezone.utc):%Y-%m-%d %H:%M} UTC")
     parts.append(seconds(recording.duration_s))
     return "  ·  ".join(parts)
 

@@ -68,6 +68,7 @@ class RecordingData:
     time_s: Floats
     """Seconds since the recording began, by the monotonic clock where the format has one."""
     unix_s: Floats
+    """Wall time of each sample; NaN throughout where the format counts from its own start."""
     devices: tuple[DeviceTrack, ...]
     host: dict[str, Floats]
     counters: tuple[r.Counters, ...] = ()
@@ -84,6 +85,11 @@ class RecordingData:
     def duration_s(self) -> float:
         """Seconds from the first to the last sample, by their timestamps; 0 with under two samples."""
         return float(self.time_s[-1] - self.time_s[0]) if len(self.time_s) > 1 else 0.0
+
+    @property
+    def began_unix_s(self) -> float | None:
+        """Wall time of the first sample; None without samples or where the format has no wall time."""
+        return float(self.unix_s[0]) if len(self.unix_s) and not np.isnan(self.unix_s[0]) else None
 
     def seconds_in(self, monotonic_s: float) -> float:
         """Turn a record's monotonic time into seconds since the recording began."""

@@ -117,7 +117,7 @@ def summarise(recording: RecordingData) -> RecordingSummary:
         source=recording.source,
         format=recording.format,
         host=recording.recording.host,
-        began_unix_s=float(recording.unix_s[0]) if len(recording.unix_s) else None,
+        began_unix_s=recording.began_unix_s,
         command=recording.recording.command,
         whole=summarise_window(recording, window=windows.whole(recording)),
         phases=tuple(summarise_window(recording, window=phase) for phase in phases),

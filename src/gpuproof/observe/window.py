@@ -35,10 +35,14 @@ class Window:
         return sum(span.end_s - span.begin_s for span in self.spans)
 
     def holds(self, time_s: Floats) -> Flags:
-        """Tell for each time whether it lies in the window, both ends included."""
+        """Tell for each sample's time whether it lies in the window.
+
+        A sample at the end of a span belongs to what comes after it; the last of all has nothing after it.
+        """
         inside = np.zeros(len(time_s), dtype=bool)
         for span in self.spans:
-            inside |= (time_s >= span.begin_s) & (time_s <= span.end_s)
+            inside |= (time_s >= span.begin_s) & (time_s < span.end_s)
+            inside[-1:] |= time_s[-1:] == span.end_s
         return inside
 
 
