@@ -20,6 +20,7 @@ Answer = dict[str, float | str]
 
 FIELD_MEMORY_TEMP = 82
 FIELD_TOTAL_ENERGY_MJ = 83
+FIELD_NVLINK_COUNT = 91
 FIELD_PCIE_REPLAY = 94
 FIELD_NVLINK_DATA_TX_KIB = 138
 FIELD_NVLINK_DATA_RX_KIB = 139
@@ -30,7 +31,8 @@ FIELD_SW_THERMAL_NS = 269
 FIELD_HW_THERMAL_NS = 270
 FIELD_POWER_BRAKE_NS = 271
 ALL_LINKS = 0xFFFFFFFF
-MAX_NVLINKS = 72
+OLD_DRIVERS_NVLINKS = 18
+"""Links to ask for where the driver does not tell their number."""
 
 CLOCK_SM, CLOCK_MEM = 1, 2
 SENSOR_GPU = 0
@@ -218,18 +220,20 @@ def _remapped_rows(nvml: Any, handle: Any) -> Answer:
 
 
 def _nvlinks_active(nvml: Any, handle: Any) -> Answer:
-    """Count the links that are up. The first link raises where there is no NVLink at all."""
-    active = int(nvml.nvmlDeviceGetNvLinkState(handle, 0))
-    for link in range(1, MAX_NVLINKS):
-        state = _link_state(nvml, handle, link)
-        if state is None:
-            break
-        active += state
-    return {"nvlink_links_active": active}
+    """Count the links that are up. A board may wire only some of its GPU's links; the others refuse."""
+    states = [_link_state(nvml, handle, link) for link in range(_num_links(nvml, handle))]
+    if all(state is None for state in states):
+        raise nvml.NVMLError(nvml_border.NOT_SUPPORTED)
+    return {"nvlink_links_active": sum(state or 0 for state in states)}
+
+
+def _num_links(nvml: Any, handle: Any) -> int:
+    count = read_fields(nvml, handle, (Field(metric="links", field_id=FIELD_NVLINK_COUNT),))["links"]
+    return OLD_DRIVERS_NVLINKS if isinstance(count, str) else int(count)
 
 
 def _link_state(nvml: Any, handle: Any, link: int) -> int | None:
-    """Return 1 or 0, or None past the last link, which NVML answers with an error of that link's."""
+    """Return 1 for up, 0 for down, None for a link that is not there."""
     try:
         return int(nvml.nvmlDeviceGetNvLinkState(handle, link))
     except nvml.NVMLError as error:

@@ -43,6 +43,7 @@ _CAUSES = {
     UNINITIALIZED: "NVML is not initialised; the driver was reloaded",
     NOT_SUPPORTED: "not supported by this device or its present mode",
     NO_PERMISSION: "this user may not read it",
+    NOT_FOUND: "the driver knows no such device",
     DRIVER_NOT_LOADED: "the NVIDIA kernel driver is not loaded",
     LIBRARY_NOT_FOUND: "libnvidia-ml.so.1 is not installed",
     FUNCTION_NOT_FOUND: "this driver's NVML is too old to offer it",
