@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import json
 from array import array
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import orjson
 from numpy.typing import NDArray
 
 from gpuproof.errors import RecordError
@@ -228,7 +228,7 @@ class _Builder:
         if not line.strip():
             return
         try:
-            data = json.loads(line)
+            data = orjson.loads(line)
             kind = data["kind"]
         except (ValueError, TypeError, KeyError):
             self.damaged.append(number)
