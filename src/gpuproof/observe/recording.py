@@ -95,6 +95,14 @@ class RecordingData:
         """Turn a record's monotonic time into seconds since the recording began."""
         return monotonic_s - self.recording.monotonic_s
 
+    def reasons_missing(self, track: DeviceTrack) -> dict[str, str]:
+        """Say why metrics are missing: as said at the start, and later when a device was lost."""
+        reasons = dict(track.identity.unavailable)
+        for record in self.unavailable:
+            if record.physical_index == track.identity.physical_index:
+                reasons.update(record.reasons)
+        return reasons
+
     def phases(self) -> tuple[PhaseSpan, ...]:
         """List the stretches that marks name, up to the next phase or a null; the last to the last sample."""
         changes = self._phase_changes()
