@@ -68,9 +68,7 @@ def findings_of(launch: Launch, peak: Peak | None) -> tuple[Finding, ...]:
     )
 
 
-def _invalid(
-    code: str, reason: str, remedy: str = "Please report it: the records contradict each other"
-) -> Finding:
+def _invalid(code: str, reason: str, remedy: str = REPORT_IT) -> Finding:
     return Finding(validity="INVALID", code=code, reason=reason, remedy=remedy)
 
 
@@ -98,6 +96,12 @@ def _contradictions(launch: Launch) -> Iterator[Finding]:
     kept = len(launch.step_times_s)
     if kept and kept != launch.slowest.num_steps:
         yield _invalid("steps-lost", f"{kept} step times were kept of {launch.slowest.num_steps} steps")
+    elif kept and abs(sum(launch.step_times_s) / launch.slowest.steps_s - 1) > AGREEMENT:
+        yield _invalid(
+            "step-times-disagree",
+            f"the step times sum to {seconds(sum(launch.step_times_s))}, "
+            f"their window says {seconds(launch.slowest.steps_s)}",
+        )
 
 
 def _ceiling(launch: Launch, peak: Peak | None) -> Iterator[Finding]:
@@ -105,7 +109,7 @@ def _ceiling(launch: Launch, peak: Peak | None) -> Iterator[Finding]:
     if peak is not None and reached is not None and reached > peak.flops_per_s:
         yield _invalid(
             "over-ceiling",
-            f"{reached / 1e12:.1f} TFLOP/s is over the {peak.flops_per_s / 1e12:.1f} TFLOP/s dense "
+            f"{reached / 1e12:,.1f} TFLOP/s is over the {peak.flops_per_s / 1e12:,.1f} TFLOP/s dense "
             f"{peak.dtype} peak of {launch.setup.device.name} ({peak.source})",
         )
 
@@ -118,10 +122,16 @@ def _shortfall(launch: Launch) -> Iterator[Finding]:
             f"{window.num_steps} of {window.requested_steps} steps were measured",
             "Run it again",
         )
+    if window.requested_s is not None and window.wall_s < window.requested_s:
+        yield _invalid(
+            "too-short",
+            f"{seconds(window.wall_s)} of {seconds(window.requested_s)} were measured",
+            "Run it again",
+        )
     if window.num_steps < FEW_STEPS:
         yield _suspect(
             "few-steps",
-            f"only {window.num_steps} steps were measured (at least {FEW_STEPS})",
+            f"too few steps were measured: {window.num_steps}, and it takes at least {FEW_STEPS}",
             "Raise benchmark.measure_steps or benchmark.measure_seconds",
         )
 
@@ -156,7 +166,7 @@ def _step_times(launch: Launch) -> Iterator[Finding]:
     if spread is not None and spread > NOISE:
         yield _suspect(
             "noisy",
-            f"step times spread by {share(spread)} (interquartile range over median)",
+            f"the middle half of the step times spans {share(spread)} of their median",
             "Look for what else ran, for changing clocks, or for steps of unequal work",
         )
     change = drift(launch.step_times_s, at_least=DRIFT)
@@ -215,6 +225,7 @@ def _device_neighbours(launch: Launch) -> Iterator[Finding]:
         if others:
             yield _suspect(
                 "gpu-neighbours",
-                f"{others} other processes use {setup.device.name} {setup.device.uuid or ''}".rstrip(),
+                f"{others} other {'process uses' if others == 1 else 'processes use'} "
+                f"{setup.device.name} {setup.device.uuid or ''}".rstrip(),
                 "Wait until they have ended, or choose other devices (distributed.devices)",
             )

@@ -77,12 +77,17 @@ def _wall_clock_s(cases: Sequence[CaseRecords]) -> float | None:
 
 
 def exit_code_of(report: ReportModel) -> ExitCode:
-    """Return 0 for a run that measured what it was asked to, whatever its doubts short of INVALID."""
+    """Return 0 for a run that measured what it was asked to, whatever its doubts short of INVALID.
+
+    Launches that are missing without a failure (somebody killed the campaign) are INCONCLUSIVE.
+    """
     causes = {failure.cause for failure in report.failures}
     if causes & {"environment", "disk_full"}:
         return ExitCode.UNFIT_ENVIRONMENT
-    if causes == {"timeout"}:
-        return ExitCode.TIMEOUT
-    if len(report.launches) < report.num_planned:
+    for cause, code in (("timeout", ExitCode.TIMEOUT), ("interrupted", ExitCode.INTERRUPTED)):
+        if causes == {cause}:
+            return code
+    if causes:
         return ExitCode.FAILED
-    return ExitCode.INCONCLUSIVE if report.validity in (None, "INVALID") else ExitCode.DONE
+    incomplete = len(report.launches) < report.num_planned
+    return ExitCode.INCONCLUSIVE if incomplete or report.validity in (None, "INVALID") else ExitCode.DONE

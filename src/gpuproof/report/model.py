@@ -6,15 +6,18 @@ them computes anything.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import floor
 from typing import Any
 
 from gpuproof import units
 from gpuproof.analysis.estimate import Interval, Unavailable
+from gpuproof.analysis.percentiles import Percentile
 from gpuproof.analysis.run_summary import RunSummary
 from gpuproof.analysis.validity import Finding, Validity
-from gpuproof.records.run import Failure, NotApplied
+from gpuproof.records.run import TRANSIENT_CAUSES, Failure, NotApplied
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +32,8 @@ class Measure:
     detail: str
     """The interval and its method, or why there is none."""
     interval: Interval | None = None
+    uncertainty: str | None = None
+    """The farther end of the interval from its centre, as a share: ±1.2 %."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,7 +166,13 @@ def _with_interval(
     if isinstance(interval, Unavailable):
         return Measure(name=name, value=value, unit=unit, text=text, detail=f"no interval: {interval.reason}")
     return Measure(
-        name=name, value=value, unit=unit, text=text, detail=_interval_text(interval, unit), interval=interval
+        name=name,
+        value=value,
+        unit=unit,
+        text=text,
+        detail=_interval_text(interval, unit),
+        interval=interval,
+        uncertainty=None if interval.relative_reach is None else f"±{units.share(interval.relative_reach)}",
     )
 
 
@@ -169,7 +180,7 @@ def _interval_text(interval: Interval, unit: str) -> str:
     low, high = (
         (units.seconds(interval.low), units.seconds(interval.high))
         if unit == "s"
-        else (units.significant(interval.low), units.significant(interval.high))
+        else (units.significant(interval.low), f"{units.significant(interval.high)} {unit}")
     )
     basis = f"{interval.num_launches} launches" if interval.between_launches else "within one launch"
     return f"{interval.confidence:.0%} interval {low} – {high} ({basis})"
@@ -180,8 +191,8 @@ def _step_measures(summary: RunSummary) -> list[Measure]:
     for found in summary.step_percentiles:
         bound = ""
         if found.value is None and found.bound is not None and found.bound_q is not None:
-            bound = f"; p{found.bound_q:.0f} is at most {units.seconds(found.bound)}"
-        detail = f"{found.reason}{bound}" if found.reason else f"of {units.count(found.num_samples)} steps"
+            bound = f"; p{floor(found.bound_q)} is at most {units.seconds(found.bound)}"
+        detail = f"{_needs(found)}{bound}" if found.reason else f"of {units.count(found.num_samples)} steps"
         if not found.num_samples:
             detail = "step times were not kept (benchmark.log_step_times is false)"
         interval = summary.step_s_interval
@@ -200,13 +211,17 @@ def _step_measures(summary: RunSummary) -> list[Measure]:
     return measures
 
 
+def _needs(found: Percentile) -> str:
+    return f"needs {units.count(found.num_needed)} steps, have {units.count(found.num_samples)}"
+
+
 def _work_measures(summary: RunSummary) -> list[Measure]:
     measures = []
     reached = summary.flops_per_s_per_device
     if reached is not None:
         ceiling = (
             f"{units.share(reached / summary.peak.flops_per_s)} of the dense {summary.peak.dtype} peak, "
-            f"{units.significant(summary.peak.flops_per_s / 1e12)} TFLOP/s ({summary.peak.source})"
+            f"{units.flops(summary.peak.flops_per_s)} ({summary.peak.source})"
             if summary.peak
             else "this device's peak is not known, so no utilisation"
         )
@@ -215,8 +230,8 @@ def _work_measures(summary: RunSummary) -> list[Measure]:
                 name="model FLOP/s",
                 value=reached,
                 unit="FLOP/s",
-                text=f"{units.significant(reached / 1e9)} GFLOP/s per device",
-                detail=ceiling,
+                text=units.flops(reached),
+                detail=f"per device; {ceiling}",
             )
         )
     allocated = [w.peak_allocated_bytes for launch in summary.launches for w in launch.windows]
@@ -251,8 +266,9 @@ def _notes(summary: RunSummary) -> list[str]:
 
 
 def _next_commands(summary: RunSummary, run: str) -> tuple[str, ...]:
-    commands = [f"gpuproof report {run}"]
+    quoted = shlex.quote(run)
+    commands = [f"gpuproof report {quoted}"]
     if len(summary.launches) < summary.num_planned:
-        failed = any(f.cause in ("out_of_memory", "exception", "hang", "timeout") for f in summary.failures)
-        commands.insert(0, f"gpuproof run --resume {run}{' --retry-failed' if failed else ''}")
+        failed = any(failure.cause not in TRANSIENT_CAUSES for failure in summary.failures)
+        commands.insert(0, f"gpuproof run --resume {quoted}{' --retry-failed' if failed else ''}")
     return tuple(commands)
