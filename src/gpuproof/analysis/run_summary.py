@@ -141,8 +141,8 @@ def _run_findings(interval: Interval | Unavailable) -> list[Finding]:
             Finding(
                 validity="SUSPECT",
                 code="launches-differ",
-                reason=f"launches differ: the interval of their throughput is ±{share(interval.relative_reach)} "
-                f"wide ({interval.num_launches} launches)",
+                reason=f"launches differ: the interval of the throughput of {interval.num_launches} launches "
+                f"is ±{share(interval.relative_reach)} wide",
                 remedy="Raise run.repeats, measure longer, or find out what differs between launches",
             )
         ]
