@@ -26,7 +26,7 @@ def significant(value: float, digits: int = 3) -> str:
     return f"{value:,.{max(0, digits - 1 - exponent)}f}"
 
 
-def seconds(value: float | None) -> str:
+def seconds(value: float | None, *, digits: int = 3) -> str:
     """Format a duration given in seconds with the unit that fits it (ns to h)."""
     if value is None:
         return MISSING
@@ -34,7 +34,7 @@ def seconds(value: float | None) -> str:
         return "0 s"
     for limit, scale, unit in ((1e-6, 1e9, "ns"), (1e-3, 1e6, "µs"), (1.0, 1e3, "ms"), (120.0, 1.0, "s")):
         if abs(value) < limit:
-            return f"{significant(value * scale)} {unit}"
+            return f"{significant(value * scale, digits)} {unit}"
     if abs(value) < 7200:
         return f"{int(value // 60)} min {int(value % 60):02d} s"
     return f"{int(value // 3600)} h {int(value % 3600 // 60):02d} min"
@@ -45,7 +45,7 @@ def rate(value: float | None, item: str) -> str:
     return MISSING if value is None else f"{significant(value)} {item}/s"
 
 
-def flops(value_per_s: float | None) -> str:
+def flops(value_per_s: float | None, *, digits: int = 3) -> str:
     """Format a rate of floating-point operations given in FLOP/s with the unit that fits it.
 
     >>> flops(395.2e12), flops(1.5e9)
@@ -55,8 +55,8 @@ def flops(value_per_s: float | None) -> str:
         return MISSING
     for scale, unit in ((1e12, "T"), (1e9, "G"), (1e6, "M")):
         if value_per_s >= scale:
-            return f"{significant(value_per_s / scale)} {unit}FLOP/s"
-    return f"{significant(value_per_s)} FLOP/s"
+            return f"{significant(value_per_s / scale, digits)} {unit}FLOP/s"
+    return f"{significant(value_per_s, digits)} FLOP/s"
 
 
 def memory(value_bytes: float | None) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import floor
+from math import ceil, floor, log10
 from typing import Any
 
 from gpuproof import units
@@ -177,13 +177,20 @@ def _with_interval(
 
 
 def _interval_text(interval: Interval, unit: str) -> str:
+    digits = _digits_that_show(interval)
     low, high = (
-        (units.seconds(interval.low), units.seconds(interval.high))
+        (units.seconds(interval.low, digits=digits), units.seconds(interval.high, digits=digits))
         if unit == "s"
-        else (units.significant(interval.low), f"{units.significant(interval.high)} {unit}")
+        else (units.significant(interval.low, digits), f"{units.significant(interval.high, digits)} {unit}")
     )
     basis = f"{interval.num_launches} launches" if interval.between_launches else "within one launch"
     return f"{interval.confidence:.0%} interval {low} – {high} ({basis})"
+
+
+def _digits_that_show(interval: Interval) -> int:
+    """Return the significant digits that tell the ends of an interval apart, from 3 to 6."""
+    width = interval.relative_half_width
+    return 3 if not width else min(6, max(3, 1 + ceil(-log10(width))))
 
 
 def _step_measures(summary: RunSummary) -> list[Measure]:
@@ -221,7 +228,7 @@ def _work_measures(summary: RunSummary) -> list[Measure]:
     if reached is not None:
         ceiling = (
             f"{units.share(reached / summary.peak.flops_per_s)} of the dense {summary.peak.dtype} peak, "
-            f"{units.flops(summary.peak.flops_per_s)} ({summary.peak.source})"
+            f"{units.flops(summary.peak.flops_per_s, digits=4)}"
             if summary.peak
             else "this device's peak is not known, so no utilisation"
         )
@@ -262,6 +269,8 @@ def _notes(summary: RunSummary) -> list[str]:
         )
     if summary.launches and summary.launches[0].setup.device.kind == "cpu":
         notes.append("measured on the CPU: no figure of any GPU")
+    if summary.peak is not None and summary.flops_per_s_per_device is not None:
+        notes.append(f"peak: {summary.peak.source}, as of {summary.peak.date}")
     return notes
 
 

@@ -85,13 +85,12 @@ def _verdict(report: ReportModel) -> Text:
         first = report.measures[0]
         verdict.append(first.text, style="bold")
         verdict.append(f" {first.uncertainty or '(uncertainty unknown)'}  ")
+    meanings = [MEANING[report.validity]] if report.validity is not None else []
+    if len(report.launches) < report.num_planned:
+        meanings.append(f"{len(report.launches)} of {report.num_planned} launches were measured")
     word = report.validity or NOTHING
     verdict.append(word, style=VALIDITY_STYLE.get(word, "bold red"))
-    if report.validity is not None:
-        verdict.append(f": {MEANING[report.validity]}")
-    if len(report.launches) < report.num_planned:
-        verdict.append(f"; {len(report.launches)} of {report.num_planned} launches were measured")
-    return verdict
+    return verdict.append(f": {'; '.join(meanings)}" if meanings else "")
 
 
 def _section(title: str, *body: RenderableType) -> Group:
@@ -108,7 +107,8 @@ def _failure(failure: Failure) -> Table:
     steps = f" after {units.count(failure.steps_done)} steps" if failure.steps_done else ""
     lines = failure.message.strip().splitlines() or ["no message"]
     said = "".join(c if c.isprintable() else " " for c in lines[0])
-    reason = f"{who} on {failure.host}, phase {failure.phase}{steps}: {said}"
+    phase = f", phase {failure.phase}" if failure.rank is not None else ""
+    reason = f"{who} on {failure.host}{phase}{steps}: {said}"
     return _item(f"[bold red]{failure.cause.replace('_', ' ')}[/]", reason, failure.next_step)
 
 
@@ -141,7 +141,7 @@ def _launches(report: ReportModel) -> Table:
         table.add_row(
             str(row.replicate + 1),
             f"{units.significant(row.items_per_s_total)} {escape(unit)}",
-            units.seconds(row.mean_step_s),
+            units.seconds(row.mean_step_s, digits=4),
             units.count(row.num_steps),
             units.seconds(row.window_s),
         )
