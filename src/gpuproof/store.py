@@ -16,7 +16,7 @@ import fcntl
 import json
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -105,8 +105,15 @@ class RunDirectory:
             data = json.loads(path.read_text(encoding="utf-8"))
         except ValueError as error:
             raise RecordError(f"cannot be read ({error})", place=str(path)) from error
-        if not isinstance(data, dict) or data.get("schema_version", 0) > SCHEMA_VERSION:
-            raise RecordError("was written by a newer gpuproof", place=str(path))
+        version = data.get("schema_version") if isinstance(data, dict) else None
+        if not isinstance(data, dict) or not isinstance(version, int):
+            raise RecordError("not the description of a run: it has no schema_version", place=str(path))
+        if version > SCHEMA_VERSION:
+            raise RecordError(
+                f"schema version {version}, this gpuproof reads up to {SCHEMA_VERSION}",
+                place=str(path),
+                next_step="Read it with the gpuproof that wrote it, or a newer one",
+            )
         return data
 
     def case_folder(self, case: Case) -> Path:
@@ -176,16 +183,21 @@ def write_whole(path: Path, content: str) -> None:
     """Write a file aside and rename it, so that a reader finds all of it or nothing.
 
     Raises:
-        EnvironmentUnfitError: the disk is full.
+        EnvironmentUnfitError: the disk is full, or the place cannot be written.
     """
     aside = path.with_name(f".{path.name}.part")
     try:
         aside.write_text(content, encoding="utf-8")
         os.replace(aside, path)
     except OSError as error:
-        aside.unlink(missing_ok=True)
+        with suppress(OSError):
+            aside.unlink(missing_ok=True)
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-            raise
+            raise EnvironmentUnfitError(
+                f"cannot be written: {error.strerror}",
+                place=str(path),
+                next_step="Copy the run to a place of your own",
+            ) from error
         raise EnvironmentUnfitError(
             "the disk is full",
             place=str(path),

@@ -44,6 +44,7 @@ class CaseProgress:
         self._began_s = 0.0
         self._in_steps_s = 0.0
         self._items_per_step = case.data.batch_size
+        self._item = "samples"
 
     def advance(self, records: Sequence[Any]) -> None:
         """Take new records in."""
@@ -51,7 +52,7 @@ class CaseProgress:
             if isinstance(record, Phase) and record.event == "begin":
                 self._begin(record)
             elif isinstance(record, Setup):
-                self._items_per_step = record.items_per_step
+                self._items_per_step, self._item = record.items_per_step, record.item
             elif isinstance(record, Steps):
                 self.steps_done += len(record.durations_s)
                 self._in_steps_s += sum(record.durations_s)
@@ -73,7 +74,7 @@ class CaseProgress:
         """The first rank's speed so far, or nothing."""
         if self.steps_done == 0 or self._in_steps_s == 0:
             return ""
-        return f"{units.rate(self.steps_done * self._items_per_step / self._in_steps_s, 'samples')} a rank"
+        return f"{units.rate(self.steps_done * self._items_per_step / self._in_steps_s, self._item)} a rank"
 
 
 class BarProgress:

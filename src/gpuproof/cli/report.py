@@ -86,6 +86,7 @@ def _print_rows(rows: list[dict[str, object]]) -> None:
     from rich.table import Table
 
     from gpuproof import units
+    from gpuproof.report.terminal import write
 
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     for name in ("run", "created", "what", "launches"):
@@ -99,7 +100,7 @@ def _print_rows(rows: list[dict[str, object]]) -> None:
             units.rate(speed, "samples") if isinstance(speed, float) else units.MISSING,
             str(row["validity"] or "not concluded"),
         )
-    standard_output().print(table)
+    write(standard_output(), table)
 
 
 def show_report(report: ReportModel, *, as_json: bool) -> None:

@@ -43,7 +43,7 @@ def run(
     dry_run: bool,
     as_json: bool,
 ) -> None:
-    r"""Measure what a recipe describes.
+    """Measure what a recipe describes.
 
     CONFIG is a YAML file, or the name of a recipe that comes with gpuproof: quick. Any key of it can be
     set from here as --KEY.SUBKEY=VALUE; VALUE is read as YAML.
@@ -56,7 +56,7 @@ def run(
 
     The first rank prints throughput with its interval, what could be wrong with it, and where the files
     lie. Under your own torchrun, start `python -m gpuproof run CONFIG` as the script.
-    """
+    """  # noqa: D301  # click reads the backspace character
     from gpuproof.cli.progress import progress_on
     from gpuproof.cli.report import show_report
 

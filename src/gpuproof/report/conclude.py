@@ -38,12 +38,13 @@ def conclude(run: RunDirectory, config: RunConfig) -> Conclusion:
     cases = run.cases()
     summary = summarize(cases, num_planned=config.run.repeats, peak_of=peak_of)
     _write_derived_files(run, config, cases, summary)
+    lost = _copy_traces(run, cases)
     report = build_report(
         summary,
         run=str(run.root),
         description=run.description(),
         files=sorted(path.name for path in run.root.iterdir() if not path.name.startswith(".")),
-        torn=[note for records in cases for note in records.torn],
+        torn=[*(note for records in cases for note in records.torn), *lost],
     )
     return Conclusion(report=report, exit_code=exit_code_of(report))
 
@@ -62,9 +63,19 @@ def _write_derived_files(
         summary, description=description, environment=environment or None, wall_clock_s=_wall_clock_s(cases)
     )
     run.write_json("run_summary.json", summarized)
+
+
+def _copy_traces(run: RunDirectory, cases: Sequence[CaseRecords]) -> list[str]:
+    """Put the first launch's trace beside the reports; return a note of each that is not there."""
+    lost = []
     for records in cases[:1]:
         for trace in records.of(ProfileTrace):
-            shutil.copyfile(run.case_folder(records.case) / trace.file, run.root / trace.file)
+            source = run.case_folder(records.case) / trace.file
+            if source.is_file():
+                shutil.copyfile(source, run.root / trace.file)
+            else:
+                lost.append(f"{trace.file} was written and is gone: expected {source}")
+    return lost
 
 
 def _wall_clock_s(cases: Sequence[CaseRecords]) -> float | None:
@@ -77,12 +88,17 @@ def _wall_clock_s(cases: Sequence[CaseRecords]) -> float | None:
 
 
 def exit_code_of(report: ReportModel) -> ExitCode:
-    """Return 0 for a run that measured what it was asked to, whatever its doubts short of INVALID."""
+    """Return 0 for a run that measured what it was asked to, whatever its doubts short of INVALID.
+
+    Launches that are missing without a failure (somebody killed the campaign) are INCONCLUSIVE.
+    """
     causes = {failure.cause for failure in report.failures}
     if causes & {"environment", "disk_full"}:
         return ExitCode.UNFIT_ENVIRONMENT
-    if causes == {"timeout"}:
-        return ExitCode.TIMEOUT
-    if len(report.launches) < report.num_planned:
+    for cause, code in (("timeout", ExitCode.TIMEOUT), ("interrupted", ExitCode.INTERRUPTED)):
+        if causes == {cause}:
+            return code
+    if causes:
         return ExitCode.FAILED
-    return ExitCode.INCONCLUSIVE if report.validity in (None, "INVALID") else ExitCode.DONE
+    incomplete = len(report.launches) < report.num_planned
+    return ExitCode.INCONCLUSIVE if incomplete or report.validity in (None, "INVALID") else ExitCode.DONE

@@ -95,7 +95,8 @@ def _cuda(facts: Facts) -> Check | None:
         return Check(
             name="CUDA",
             status="ok",
-            found=f"{facts['torch_cuda'] or facts['torch_hip']}, torch sees {len(seen)} devices",
+            found=f"{facts['torch_cuda'] or facts['torch_hip']}, torch sees {len(seen)} "
+            f"{'device' if len(seen) == 1 else 'devices'}",
         )
     if not facts["accelerators"]["devices"]:
         return Check(

@@ -28,7 +28,7 @@ def _of_the_device(case: Case, device: torch.device, shape: InputShape) -> Itera
     on_cpu = device.type != "cuda"
     if case.model.channels_last and on_cpu:
         yield "model.channels_last", "the layout is for CUDA; this run is on the CPU"
-    if case.model.channels_last and shape.kind != "image":
+    elif case.model.channels_last and shape.kind != "image":
         yield "model.channels_last", f"{case.model.name} takes no images"
     if case.training.cudnn_benchmark and on_cpu:
         yield "training.cudnn_benchmark", "cuDNN runs on CUDA devices only"
@@ -48,7 +48,10 @@ def _of_the_kind(case: Case) -> Iterator[tuple[str, str]]:
             yield "distributed.gradient_accumulation_steps", reason
     elif training.optimizer == "Adam" and training.momentum:
         yield "training.momentum", "Adam has none; it is for SGD"
-    if case.window.enabled:
+    if not case.window.enabled:
+        for key in ("warmup_steps", "measure_by", "measure_steps", "measure_seconds"):
+            yield f"benchmark.{key}", "training.epochs decides the length (benchmark.enabled is false)"
+    else:
         yield "training.epochs", "the measured window decides the length (benchmark.enabled)"
     if not training.compile_enabled and training.compile_mode != "default":
         yield "training.compile.mode", "training.compile.enabled is false"
