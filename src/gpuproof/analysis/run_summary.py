@@ -51,15 +51,22 @@ class RunSummary:
         return self.window_s / steps if steps else None
 
 
-def summarize(cases: Sequence[CaseRecords], *, num_planned: int, peak_of: PeakLookup) -> RunSummary:
-    """Put the launches of one recipe together."""
+def summarize(
+    cases: Sequence[CaseRecords],
+    *,
+    num_planned: int,
+    peak_of: PeakLookup,
+    observed: Sequence[Finding] = (),
+) -> RunSummary:
+    """Put the launches of one recipe together; `observed` are doubts that come from readings beside them."""
     launches = tuple(launch for records in cases if (launch := launch_of(records)) is not None)
     failures = tuple(f for records in cases if records.status != "done" and (f := records.primary_failure))
     first = launches[0] if launches else None
     peak = peak_of(first.setup.device.name, first.case.training.precision) if first else None
     interval = _throughput_interval(launches)
     findings = sorted(
-        (*_distinct(launches, peak), *_run_findings(interval)), key=lambda found: found.validity != "INVALID"
+        (*_distinct(launches, peak), *_run_findings(interval), *observed),
+        key=lambda found: found.validity != "INVALID",
     )
     window_s = sum(launch.slowest.wall_s for launch in launches)
     items_total = sum(launch.items_total for launch in launches)

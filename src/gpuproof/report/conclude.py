@@ -9,12 +9,15 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from gpuproof.analysis.launch import launch_of
 from gpuproof.analysis.run_summary import RunSummary, summarize
+from gpuproof.analysis.validity import Finding
 from gpuproof.config.models import RunConfig
 from gpuproof.errors import ExitCode
 from gpuproof.hardware import peak_of
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import Environment, ProfileTrace, Result, Start
+from gpuproof.report.explanations import LaunchExplanation, explain_launch
 from gpuproof.report.model import ReportModel, build_report
 from gpuproof.report.seed_formats import epoch_lines, summary_csv, summary_json
 from gpuproof.store import RunDirectory
@@ -36,17 +39,44 @@ def conclude(run: RunDirectory, config: RunConfig) -> Conclusion:
         EnvironmentUnfitError: the disk is full.
     """
     cases = run.cases()
-    summary = summarize(cases, num_planned=config.run.repeats, peak_of=peak_of)
+    explanations = _explanations(run, cases)
+    summary = summarize(
+        cases, num_planned=config.run.repeats, peak_of=peak_of, observed=_observed(explanations)
+    )
     _write_derived_files(run, config, cases, summary)
     lost = _copy_traces(run, cases)
     report = build_report(
         summary,
         run=str(run.root),
         description=run.description(),
+        explanations=explanations,
         files=sorted(path.name for path in run.root.iterdir() if not path.name.startswith(".")),
         torn=[*(note for records in cases for note in records.torn), *lost],
     )
     return Conclusion(report=report, exit_code=exit_code_of(report))
+
+
+def _explanations(run: RunDirectory, cases: Sequence[CaseRecords]) -> tuple[LaunchExplanation, ...]:
+    launches = [launch for records in cases if (launch := launch_of(records)) is not None]
+    return tuple(
+        explain_launch(launch, run.case_folder(launch.case))
+        for launch in launches
+        if launch.case.monitor_interval_s is not None
+    )
+
+
+def _observed(explanations: Sequence[LaunchExplanation]) -> list[Finding]:
+    """Turn the faults that devices showed in a window into doubts about its figures."""
+    return [
+        Finding(
+            validity="SUSPECT",
+            code="device-fault",
+            reason=f"{fault} (launch {explanation.replicate + 1})",
+            remedy="Look at cooling, power and the driver's log, and run it again",
+        )
+        for explanation in explanations
+        for fault in explanation.faults
+    ]
 
 
 def _write_derived_files(

@@ -18,6 +18,7 @@ from gpuproof.analysis.percentiles import Percentile
 from gpuproof.analysis.run_summary import RunSummary
 from gpuproof.analysis.validity import Finding, Validity
 from gpuproof.records.run import TRANSIENT_CAUSES, Failure, NotApplied
+from gpuproof.report.explanations import LaunchExplanation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +63,8 @@ class ReportModel:
     num_planned: int
     findings: tuple[Finding, ...]
     failures: tuple[Failure, ...]
+    explanations: tuple[LaunchExplanation, ...]
+    """What devices and host did in each launch's window; empty where nothing was read beside it."""
     not_applied: tuple[NotApplied, ...]
     """Keys that the user set and that changed nothing here."""
     notes: tuple[str, ...]
@@ -75,6 +78,7 @@ def build_report(
     run: str,
     description: Mapping[str, Any],
     files: Sequence[str],
+    explanations: Sequence[LaunchExplanation] = (),
     torn: Sequence[str] = (),
 ) -> ReportModel:
     """Build the report of a run from its summary and its description (run.json)."""
@@ -85,7 +89,7 @@ def build_report(
         title=_title(summary, config),
         run=run,
         validity=summary.validity,
-        measures=tuple(_measures(summary)),
+        measures=(*_measures(summary), *_energy_measures(summary, explanations)),
         launches=tuple(
             LaunchRow(
                 replicate=launch.case.replicate,
@@ -100,6 +104,7 @@ def build_report(
         num_planned=summary.num_planned,
         findings=summary.findings,
         failures=summary.failures,
+        explanations=tuple(explanations),
         not_applied=_set_by_user(first.setup.not_applied, description) if first else (),
         notes=(*(first.setup.notes if first else ()), *_notes(summary), *torn),
         files=tuple(files),
@@ -254,6 +259,21 @@ def _work_measures(summary: RunSummary) -> list[Measure]:
             )
         )
     return measures
+
+
+def _energy_measures(summary: RunSummary, explanations: Sequence[LaunchExplanation]) -> list[Measure]:
+    energies = [explanation.energy_j for explanation in explanations]
+    known = [energy for energy in energies if energy is not None]
+    if not known or len(known) < len(summary.launches):
+        return []
+    item = summary.launches[0].setup.item
+    per_item = sum(known) / summary.items_total
+    text = f"{units.significant(per_item)} J/{item.removesuffix('s')}"
+    return [
+        Measure(
+            name="energy", value=per_item, unit=f"J/{item}", text=text, detail=explanations[0].energy_text
+        )
+    ]
 
 
 def _set_by_user(found: Sequence[NotApplied], description: Mapping[str, Any]) -> tuple[NotApplied, ...]:

@@ -71,6 +71,8 @@ def _figures(report: ReportModel) -> Iterator[RenderableType]:
         yield _section("Figures", _measures(report))
     if len(report.launches) > 1:
         yield _section("Launches", _launches(report))
+    if report.explanations:
+        yield _section("Meanwhile", *_meanwhile(report))
     if report.not_applied:
         lines = [f"[bold]{escape(item.key)}[/]: {escape(item.reason)}" for item in report.not_applied]
         yield _section("Set, without effect here", *lines)
@@ -91,6 +93,46 @@ def _verdict(report: ReportModel) -> Text:
     word = report.validity or NOTHING
     verdict.append(word, style=VALIDITY_STYLE.get(word, "bold red"))
     return verdict.append(f": {'; '.join(meanings)}" if meanings else "")
+
+
+def _meanwhile(report: ReportModel) -> Iterator[RenderableType]:
+    """What devices and host did in the windows: a row a device, then a sentence for all that stood out."""
+    table = _devices(report)
+    if table.row_count:
+        yield table
+    sentences = [
+        f"launch {x.replicate + 1}: {sentence}" for x in report.explanations for sentence in x.sentences
+    ]
+    yield from (escape(sentence) for sentence in sentences)
+    if not table.row_count and not sentences:
+        yield "the host was read beside every launch, and nothing stood out"
+
+
+def _devices(report: ReportModel) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    for name in ("launch", "device"):
+        table.add_column(name)
+    for name in ("busy", "SM clock", "of at most", "power", "hottest"):
+        table.add_column(name, justify="right")
+    for explanation in report.explanations:
+        for host in explanation.readings:
+            window_s = host.readings.end_monotonic_s - host.readings.begin_monotonic_s
+            for device in host.readings.devices:
+                index = str(device.physical_index)
+                table.add_row(
+                    str(explanation.replicate + 1),
+                    escape(f"GPU {index} {host.device_names[index]}"),
+                    _reading(device.util_gpu_percent, "%"),
+                    _reading(device.clock_sm_mhz, "MHz"),
+                    _reading(device.clock_sm_max_mhz, "MHz"),
+                    _reading(None if device.energy_j is None else device.energy_j / window_s, "W"),
+                    _reading(device.temp_gpu_max_c, "°C"),
+                )
+    return table
+
+
+def _reading(value: float | None, unit: str) -> str:
+    return units.MISSING if value is None else f"{value:,.0f} {unit}"
 
 
 def _section(title: str, *body: RenderableType) -> Group:
