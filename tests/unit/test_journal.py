@@ -76,6 +76,7 @@ def test_nan_is_never_recorded() -> None:
 
 def test_last_words_free_the_reserve_first(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "rank-0.jsonl")
+    journal.reserve_room()
     reserve = tmp_path / ".reserve-rank-0.jsonl"
     assert reserve.stat().st_size == RESERVE_BYTES
     failure = Failure(

@@ -18,10 +18,13 @@ from pathlib import Path
 
 from gpuproof.errors import EnvironmentUnfitError
 from gpuproof.launchers.attached import is_attached
-from gpuproof.launchers.base import Launched
+from gpuproof.launchers.base import LAUNCHER_OUTPUT, Launched
 from gpuproof.records.case import Case
 
 WORKER = ("-m", "gpuproof.worker", "run")
+AGENT_GRACE_S = 8
+"""Time that torch's agent gives ranks between SIGTERM and SIGKILL: less than a campaign gives the agent,
+because each rank has a session of its own, and only the agent can kill it."""
 
 
 class LocalLauncher:
@@ -39,14 +42,14 @@ class LocalLauncher:
         """
         command = self.command(case, folder, port=_free_port() if case.parallel.nproc > 1 else None)
         (folder / "launch.txt").write_text(f"{shlex.join(command)}\n", encoding="utf-8")
-        with (folder / "launcher-output.txt").open("ab") as output:
+        with (folder / LAUNCHER_OUTPUT).open("ab") as output:
             try:
                 process = subprocess.Popen(
                     command,
                     stdin=subprocess.DEVNULL,
                     stdout=output,
                     stderr=subprocess.STDOUT,
-                    env=dict(self._environment),
+                    env={"TORCH_ELASTIC_SHUTDOWN_TIMEOUT": str(AGENT_GRACE_S), **self._environment},
                     start_new_session=True,  # a Ctrl-C is for us; we pass it on in good order
                 )
             except OSError as error:
@@ -69,7 +72,7 @@ class LocalLauncher:
 
 
 class LocalProcesses:
-    """The process that was started and its descendants, which share its process group."""
+    """The process that was started, and its process group. Ranks under an agent end when it does."""
 
     def __init__(self, process: subprocess.Popen[bytes], command: str) -> None:
         self.command = command
@@ -82,11 +85,13 @@ class LocalProcesses:
         return self._process.returncode if self._ended.wait(timeout_s) else None
 
     def end(self, grace_s: float) -> None:
-        """End the whole group: SIGTERM, time for last words, SIGKILL."""
-        self._signal(signal.SIGTERM)
-        self._ended.wait(grace_s)
-        self._signal(signal.SIGKILL)
-        self._ended.wait(grace_s)
+        """End the whole group: SIGTERM, time for last words, SIGKILL; a second Ctrl-C cuts the time short."""
+        try:
+            self._signal(signal.SIGTERM)
+            self._ended.wait(grace_s)
+        finally:
+            self._signal(signal.SIGKILL)
+            self._ended.wait(grace_s)
 
     def _signal(self, number: signal.Signals) -> None:
         try:

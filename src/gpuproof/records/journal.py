@@ -7,6 +7,7 @@ record, in order, and whether the end of the file was torn (a process killed in 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 from collections.abc import Callable, Mapping
@@ -22,6 +23,8 @@ SCHEMA_VERSION = 1
 
 RESERVE_BYTES = 65_536
 """Kept beside each journal, so that a full disk still leaves room for the failure record."""
+
+RESERVE_PREFIX = ".reserve-"
 
 _KINDS: dict[str, type] = {}
 T = TypeVar("T")
@@ -112,19 +115,59 @@ class JournalTail:
         return tuple(record for record in records if record is not None)
 
 
+def has_writer(path: Path) -> bool:
+    """Say whether a living process holds this journal open to write; False where files cannot be locked."""
+    with path.open("rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+    return False
+
+
+def drop_reserves(folder: Path) -> None:
+    """Give back the room that the journals of killed processes still hold in `folder`."""
+    for reserve in folder.glob(f"{RESERVE_PREFIX}*"):
+        reserve.unlink(missing_ok=True)
+
+
 class Journal:
-    """An open journal: append records, each flushed, so that a killed process loses none it wrote."""
+    """An open journal: append records, each flushed, so that a killed process loses none it wrote.
+
+    Opening needs no room on the disk, so that a process which finds none can still try to say so. The
+    file is locked while its writer lives: `has_writer` tells others, whatever became of the process.
+    """
 
     def __init__(self, path: Path) -> None:
-        self._reserve = path.with_name(f".reserve-{path.name}")
-        self._reserve.write_bytes(b"\0" * RESERVE_BYTES)
+        self._reserve = path.with_name(f"{RESERVE_PREFIX}{path.name}")
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            os.close(self._file)
+            raise RecordError(
+                "another process is writing it",
+                place=str(path),
+                next_step="Give every rank a RANK of its own",
+            ) from error
+        except OSError:
+            pass  # a file system without locks; nothing but `has_writer` needs them
+
+    def reserve_room(self) -> None:
+        """Keep room on the disk for last words, in bytes that no file system can compress away.
+
+        Raises:
+            OSError: the disk is full.
+        """
+        self._reserve.write_bytes(os.urandom(RESERVE_BYTES))
 
     def append(self, record: Any) -> None:
         """Write one record in a single system call.
 
         Raises:
-            OSError: the disk is full or gone. A partial line is ended, so that later records stay readable.
+            OSError: the disk is full or gone. A partial line is taken back, so that all stays readable.
         """
         self._write((encode(record) + "\n").encode())
 
@@ -141,9 +184,8 @@ class Journal:
     def _write(self, data: bytes) -> None:
         start = os.fstat(self._file).st_size
         try:
-            written = os.write(self._file, data)
-            if written < len(data):
-                os.write(self._file, data[written:])
+            while data:
+                data = data[os.write(self._file, data) :]
         except OSError:
             with contextlib.suppress(OSError):
                 os.ftruncate(self._file, start)

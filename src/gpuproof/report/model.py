@@ -6,6 +6,7 @@ them computes anything.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -251,6 +252,7 @@ def _notes(summary: RunSummary) -> list[str]:
 
 
 def _next_commands(summary: RunSummary, run: str) -> tuple[str, ...]:
+    run = shlex.quote(run)
     commands = [f"gpuproof report {run}"]
     if len(summary.launches) < summary.num_planned:
         failed = any(f.cause in ("out_of_memory", "exception", "hang", "timeout") for f in summary.failures)
