@@ -23,7 +23,7 @@ from gpuproof.datasets.catalogue import prepare
 from gpuproof.launchers.base import LAUNCHER_OUTPUT, Launched, Launcher
 from gpuproof.records.case import Case
 from gpuproof.records.collected import CaseRecords
-from gpuproof.records.journal import JournalTail, drop_reserves
+from gpuproof.records.journal import JournalTail
 from gpuproof.records.run import TRANSIENT_CAUSES, Failure, FailureCause, Result, Start
 from gpuproof.store import RunDirectory, default_run_id, needing_room, read_case
 from gpuproof.suites.training import next_cases
@@ -130,7 +130,6 @@ def _launch(
     except KeyboardInterrupt:
         run.add_record(folder, _launcher_failure("interrupted", "the campaign was interrupted"))
         raise
-    drop_reserves(folder)
     failure = _failure_of_launch(read_case(folder), status, folder, time_limit_s=time_limit_s)
     if failure is not None:
         run.add_record(folder, failure)

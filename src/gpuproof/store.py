@@ -27,7 +27,7 @@ from gpuproof.errors import EnvironmentUnfitError, RecordError, UsageError
 from gpuproof.records.case import Case
 from gpuproof.records.codec import from_json, to_json
 from gpuproof.records.collected import CaseRecords
-from gpuproof.records.journal import SCHEMA_VERSION, Journal, drop_reserves, has_writer, read_journal
+from gpuproof.records.journal import SCHEMA_VERSION, Journal, has_writer, read_journal
 
 ASIDE = ".attempt-"
 LAUNCHER_JOURNAL = "launcher.jsonl"
@@ -143,7 +143,6 @@ class RunDirectory:
             while (aside := folder.with_name(f"{folder.name}{ASIDE}{attempt}")).exists():
                 attempt += 1
             folder.rename(aside)
-            drop_reserves(aside)
         folder.mkdir(parents=True)
         write_whole(folder / "spec.json", json.dumps(to_json(case), indent=2) + "\n")
         return folder

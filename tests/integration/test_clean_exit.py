@@ -1,4 +1,4 @@
-"""Worker processes end cleanly, every time: a process that holds a data-parallel model at its exit may not."""
+"""Worker processes end cleanly, every time: one that holds a data-parallel model at its exit may not."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ def test_an_exception_fails_its_launch_alone_and_only_retry_failed_repeats_it(a_
 
 
 def test_a_killed_rank_is_lost_and_resumed(a_run: Run) -> None:
-    process = a_run.start("medium", steps=10**7)
+    process = a_run.start("faulty", steps=40, step_s=0.1)
     a_run.record(Steps)
     os.kill(a_run.record(Start).pid, signal.SIGKILL)
     ended = a_run.command_line.finish(process)
@@ -79,7 +79,10 @@ def test_a_killed_rank_is_lost_and_resumed(a_run: Run) -> None:
     assert "rank 0 ended without a word by SIGKILL" in failure.message
     assert a_run.statuses() == ["unfinished"]
     assert a_run.case().of(Steps)
-    assert not list(a_run.folder().glob(".reserve-*"))
+
+    resumed = a_run.resume()
+    assert resumed.returncode == 0, resumed.stderr
+    assert [attempt.status for attempt in a_run.attempts()] == ["unfinished"]
 
 
 def test_a_killed_rank_of_two_is_named_and_the_other_is_not_blamed(a_run: Run) -> None:

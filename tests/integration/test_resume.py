@@ -32,7 +32,7 @@ def test_resuming_a_finished_run_launches_nothing(a_run: Run) -> None:
         again = a_run.resume(*words)
         assert again.returncode == 0, again.stderr
         assert "launch " not in again.stderr
-        assert again.stdout == first.stdout
+        assert again.stdout.partition("Files")[0] == first.stdout.partition("Files")[0] != ""
     assert fingerprint(a_run.root / "cases") == before
 
 
@@ -110,5 +110,6 @@ def check_finished(run: Run) -> None:
     assert [records.case.replicate for records in RunDirectory.open(run.root).cases()] == list(range(REPEATS))
     assert Counter(attempt.status for attempt in run.attempts()).keys() <= {"unfinished"}
     assert not any(attempt.of(Result) for attempt in run.attempts())
-    assert not list(run.root.glob("cases/*/*/.reserve-*"))
+    assert not list(run.root.rglob(".*.part"))
+    assert not list(run.root.rglob(".reserve-*"))
     assert run.all_gone()

@@ -10,6 +10,7 @@ import contextlib
 import fcntl
 import json
 import os
+import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,9 +23,7 @@ SCHEMA_VERSION = 1
 """1 (2026-11): first version."""
 
 RESERVE_BYTES = 65_536
-"""Kept beside each journal, so that a full disk still leaves room for the failure record."""
-
-RESERVE_PREFIX = ".reserve-"
+"""Kept on the disk of each journal, so that a full disk still leaves room for the failure record."""
 
 _KINDS: dict[str, type] = {}
 T = TypeVar("T")
@@ -127,12 +126,6 @@ def has_writer(path: Path) -> bool:
     return False
 
 
-def drop_reserves(folder: Path) -> None:
-    """Give back the room that the journals of killed processes still hold in `folder`."""
-    for reserve in folder.glob(f"{RESERVE_PREFIX}*"):
-        reserve.unlink(missing_ok=True)
-
-
 class Journal:
     """An open journal: append records, each flushed, so that a killed process loses none it wrote.
 
@@ -141,7 +134,8 @@ class Journal:
     """
 
     def __init__(self, path: Path) -> None:
-        self._reserve = path.with_name(f"{RESERVE_PREFIX}{path.name}")
+        self._folder = path.parent
+        self._reserve: int | None = None
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -158,10 +152,14 @@ class Journal:
     def reserve_room(self) -> None:
         """Keep room on the disk for last words, in bytes that no file system can compress away.
 
+        The file that holds it has no name, so that it is gone with the process, however that ends.
+
         Raises:
             OSError: the disk is full.
         """
-        self._reserve.write_bytes(os.urandom(RESERVE_BYTES))
+        self._reserve, name = tempfile.mkstemp(prefix=".reserve-", dir=self._folder)
+        os.unlink(name)
+        _write_all(self._reserve, os.urandom(RESERVE_BYTES))
 
     def append(self, record: Any) -> None:
         """Write one record in a single system call.
@@ -173,20 +171,29 @@ class Journal:
 
     def append_last_words(self, record: Any) -> None:
         """Write a failure record, freeing the reserved room first."""
-        self._reserve.unlink(missing_ok=True)
+        self._free_reserve()
         self.append(record)
 
     def close(self) -> None:
         """Close the file and give back the reserved room."""
         os.close(self._file)
-        self._reserve.unlink(missing_ok=True)
+        self._free_reserve()
+
+    def _free_reserve(self) -> None:
+        if self._reserve is not None:
+            os.close(self._reserve)
+            self._reserve = None
 
     def _write(self, data: bytes) -> None:
         start = os.fstat(self._file).st_size
         try:
-            while data:
-                data = data[os.write(self._file, data) :]
+            _write_all(self._file, data)
         except OSError:
             with contextlib.suppress(OSError):
                 os.ftruncate(self._file, start)
             raise
+
+
+def _write_all(file: int, data: bytes) -> None:
+    while data:
+        data = data[os.write(file, data) :]
