@@ -43,5 +43,8 @@ check: $(VENV)/dev-ready ## what every commit passes: format, lint, types, layer
 golden: $(VENV)/dev-ready ## rewrite the golden files from what the code prints now; read the diff
 	$(BIN)/python -m pytest -q tests/golden --update-golden
 
+pyz: $(VENV)/run-ready ## the node side as one file: dist/gpuproof-node.pyz
+	@$(BIN)/python -m gpuproof.launchers.archive dist/gpuproof-node.pyz
+
 clean: ## remove the environment and every build product
 	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

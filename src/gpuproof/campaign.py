@@ -7,6 +7,7 @@ twice. It judges nothing itself.
 from __future__ import annotations
 
 import json
+import logging
 import signal
 import socket
 import subprocess
@@ -30,6 +31,8 @@ from gpuproof.suites.training import next_cases
 
 if TYPE_CHECKING:
     from gpuproof.report.conclude import Conclusion
+
+log = logging.getLogger(__name__)
 
 FOLLOW_S = 0.25
 """How often the first rank's journal is looked at, for the progress bar."""
@@ -125,15 +128,22 @@ def _launch(
 ) -> CaseRecords:
     folder = run.begin_case(case)
     launched = launcher.start(case, folder)
+    log.info("case %s, launch %d in %s", case.case_id, case.replicate + 1, folder)
+    log.debug("started: %s", launched.command)
     try:
         status = _follow_to_the_end(launched, folder, progress, time_limit_s=time_limit_s)
     except KeyboardInterrupt:
         run.add_record(folder, _launcher_failure("interrupted", "the campaign was interrupted"))
         raise
-    failure = _failure_of_launch(read_case(folder), status, folder, time_limit_s=time_limit_s)
-    if failure is not None:
-        run.add_record(folder, failure)
-    return read_case(folder)
+    log.debug("ended with status %s", status)
+    unsaid = _failure_of_launch(read_case(folder), status, folder, time_limit_s=time_limit_s)
+    if unsaid is not None:
+        run.add_record(folder, unsaid)
+    records = read_case(folder)
+    log.info("launch %d is %s", case.replicate + 1, records.status)
+    for failure in records.of(Failure):
+        log.error("%s\n%s", failure.message, failure.traceback or failure.stacks or "")
+    return records
 
 
 def _follow_to_the_end(
@@ -151,12 +161,16 @@ def _follow(
 ) -> int | None:
     """Tell `progress` what happens until the launch ends; return its status, None if its time ran out."""
     deadline_s = time.monotonic() + (time_limit_s or float("inf"))
-    while (status := launched.wait(FOLLOW_S)) is None:
-        progress.case_advances(journal.new_records())
+    status = None
+    while status is None:
+        status = launched.wait(FOLLOW_S)
+        records = journal.new_records()
+        for record in records:
+            log.debug("rank 0: %s", record)
+        progress.case_advances(records)
         import_conclusion()
-        if time.monotonic() > deadline_s:
+        if status is None and time.monotonic() > deadline_s:
             return None
-    progress.case_advances(journal.new_records())
     return status
 
 

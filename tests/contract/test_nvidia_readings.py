@@ -14,7 +14,13 @@ import pytest
 
 from fakes import nvml_library
 from gpuproof.devices import nvidia
-from gpuproof.devices.base import DeviceProcess, DriverMissingError, VendorEvent
+from gpuproof.devices.base import (
+    DeviceLostError,
+    DeviceProcess,
+    DriverMissingError,
+    NotSupportedError,
+    VendorEvent,
+)
 from gpuproof.devices.discovery import open_devices
 from gpuproof.devices.guard import GuardedDevices
 from gpuproof.devices.neighbours import other_users
@@ -398,3 +404,134 @@ def test_neighbours_are_unknown_without_a_driver(nvml: nvml_library.FakeNvml) ->
 
     assert other_users(UUID_0, own_pids=[]).missing == "the NVIDIA kernel driver is not loaded"
     assert other_users(None, own_pids=[]).missing == "the device has no UUID"
+
+
+def test_a_gpu_that_is_lost_from_the_start_is_listed_with_reasons(nvml: nvml_library.FakeNvml) -> None:
+    nvml.update(g1_all="!15")
+    devices = open_devices({})
+
+    lost = next(device for device in devices.identities if device.vendor_index == 1)
+    readings = devices.read("slow")
+    devices.close()
+
+    assert (lost.name, lost.uuid, lost.pci_bus_id) == ("NVIDIA GPU 1", None, None)
+    assert "the GPU is lost" in lost.unavailable["uuid"]
+    assert "the GPU is lost" in lost.unavailable["mem_total_bytes"]
+    assert readings[PhysicalIndex(0)].reading.values == pytest.approx(FAST | SLOW)
+    assert readings[PhysicalIndex(1)].reading.values == {}
+
+
+def test_a_gpu_without_nvlink_gpm_fans_or_pstate_says_so(nvml: nvml_library.FakeNvml) -> None:
+    nvml.update(g0_link0="!3", g0_link1="!3", g0_link2="!3", g0_link3="!3")
+    nvml.update(g0_gpm=0, g0_fan="!3", g0_pstate=32, g0_field138="!3", g0_power="!3")
+    adapter = nvidia.open_adapter()
+
+    fast, slow = adapter.read(GPU_0, lane="fast"), adapter.read(GPU_0, lane="slow")
+
+    for name in ("nvlink_links_active", "sm_active_percent", "fan_percent", "nvlink_tx_bytes"):
+        assert slow.unavailable[name] == "not supported by this device or its present mode"
+    assert fast.unavailable["pstate_level"] == "the driver does not know it"
+    assert "power_w" not in fast.reading.values
+
+
+def test_a_gpu_lost_while_its_links_are_counted_is_lost(nvml: nvml_library.FakeNvml) -> None:
+    nvml.update(g0_link2="!15")
+
+    with pytest.raises(DeviceLostError):
+        nvidia.open_adapter().read(GPU_0, lane="slow")
+
+
+def test_a_driver_without_events_refuses_with_the_reason(nvml: nvml_library.FakeNvml) -> None:
+    nvml.update(g0_event_types="!3", g1_event_types="!3")
+
+    with pytest.raises(NotSupportedError, match="not supported"):
+        nvidia.open_adapter().poll_events()
+    devices = open_devices({})
+    assert devices.poll_events() == ()
+    assert devices.events_unavailable == {"nvidia": "not supported by this device or its present mode"}
+    devices.close()
+
+
+def test_a_driver_that_lists_no_gpu_is_absent_with_that_reason(nvml: nvml_library.FakeNvml) -> None:
+    nvml.set({"s.gpus": 0})
+
+    assert open_devices({}).absent["nvidia"] == "the NVIDIA driver lists no GPU"
+
+
+@pytest.mark.parametrize(
+    ("bits", "reasons"),
+    [
+        (0x0, ()),
+        (0x1, ("idle",)),
+        (0x2, ("application_clocks",)),
+        (0x4, ("power_cap",)),
+        (0x8, ("hardware_slowdown",)),
+        (0x10, ("sync_boost",)),
+        (0x20, ("thermal_software",)),
+        (0x40, ("thermal_hardware",)),
+        (0x80, ("power_brake",)),
+        (0x100, ("display_clocks",)),
+        (0x200, ("board_limit",)),
+        (0x400, ("reliability",)),
+        (0x48, ("hardware_slowdown", "thermal_hardware")),
+        (0x10004, ("power_cap", "other")),
+    ],
+)
+def test_every_clock_event_bit_has_its_name(
+    nvml: nvml_library.FakeNvml, bits: int, reasons: tuple[str, ...]
+) -> None:
+    nvml.update(g0_reasons=bits)
+
+    assert nvidia.open_adapter().read(GPU_0, lane="fast").reading.throttle_reasons == reasons
+
+
+def test_a_board_that_wires_some_links_only_counts_those(nvml: nvml_library.FakeNvml) -> None:
+    nvml.update(g0_link0="!3", g0_field91=6, g0_link5=1, g0_link6=1)  # link 6 is past the GPU's six
+
+    slow = nvidia.open_adapter().read(GPU_0, lane="slow")
+
+    assert slow.reading.values["nvlink_links_active"] == 3
+
+
+def test_gpm_that_is_refused_for_a_while_comes_back(nvml: nvml_library.FakeNvml) -> None:
+    nvml.update(g0_gpm_sample="!4")
+    adapter = nvidia.open_adapter()
+
+    refused = adapter.read(GPU_0, lane="slow")
+    nvml.remove("0.gpm_sample")
+    adapter.read(GPU_0, lane="slow")
+    measured = adapter.read(GPU_0, lane="slow")
+
+    assert refused.unavailable["sm_active_percent"] == "this user may not read it"
+    assert measured.reading.values == pytest.approx(SLOW | GPM)
+
+
+def test_a_driver_that_hangs_while_it_is_opened_leaves_its_vendor_absent(
+    nvml: nvml_library.FakeNvml,
+) -> None:
+    nvml.update(g1_all="~")
+
+    devices = open_devices({}, open_deadline_s=0.2)
+    nvml.update(g1_all=0)
+    devices.close()
+
+    assert devices.identities == ()
+    assert "did not return within 0.2 s" in devices.absent["nvidia"]
+
+
+def test_neighbours_are_unknown_while_the_driver_hangs(nvml: nvml_library.FakeNvml) -> None:
+    nvml.update(g0_compute="~")
+
+    neighbours = other_users(UUID_0, own_pids=[4343], deadline_s=0.2)
+    nvml.update(g0_compute=0)
+
+    assert neighbours.other_processes is None
+    assert "did not return within 0.2 s" in (neighbours.missing or "")
+
+
+def test_neighbours_on_a_mig_instance_and_on_a_device_that_is_not_there(nvml: nvml_library.FakeNvml) -> None:
+    nvml.update(g18_compute=1, g18_compute_pid0=55, g18_compute_mem0=7, g18_graphics=0)
+
+    for uuid in ("MIG-00000018-aaaa", "00000018-aaaa"):
+        assert other_users(uuid, own_pids=[]).other_memory_bytes == 7
+    assert other_users("unheard-of", own_pids=[]).missing == "the driver knows no such device"

@@ -111,7 +111,9 @@ API int nvmlDeviceGetHandleByIndex_v2(unsigned index, Handle *out) { *out = &han
 API int nvmlDeviceGetHandleByUUID(const char *uuid, Handle *out) {
   unsigned index;
   if (!loaded) return UNINITIALIZED;
-  if (sscanf(uuid, "GPU-%8u", &index) != 1 && sscanf(uuid, "MIG-%8u", &index) != 1) return NOT_FOUND;
+  int is_gpu = sscanf(uuid, "GPU-%8u", &index) == 1 && index < 10;
+  int is_mig = !is_gpu && sscanf(uuid, "MIG-%8u", &index) == 1 && index >= 10 && index < DEVICES;
+  if (!is_gpu && !is_mig) return NOT_FOUND;
   *out = &handles[index];
   return OK;
 }
@@ -295,6 +297,9 @@ API int nvmlGpmSampleAlloc(void **out) { *out = calloc(1, 64); return OK; }
 API int nvmlGpmSampleFree(void *sample) { free(sample); return OK; }
 API int nvmlGpmSampleGet(Handle h, int *sample) {
   static int taken;
+  double ignored;
+  int code = number((int)(h - handles), "gpm_sample", &ignored);
+  if (code != OK && code != NOT_SUPPORTED) return code;
   sample[0] = ++taken;
   sample[1] = (int)(h - handles);
   return OK;

@@ -71,7 +71,7 @@ def w7900(root: Path, number: int = 1, pci: str = "0000:83:00.0") -> Path:
             "pcie_replay_count": "3",
             "pp_dpm_sclk": "0: 500Mhz\n1: 1750Mhz *\n2: 2060Mhz",
             "pp_dpm_mclk": "0: 96Mhz\n1: 1124Mhz *",
-            "ras/umc_err_count": "ue: 1\nce: 14",
+            "ras/umc_err_count": "ue: 1\nce: 14",  # codespell:ignore ue
             "power_dpm_force_performance_level": "auto",
             "gpu_metrics": metrics_1_3(indep_throttle_status=1 << 36 | 1 << 0),
             "hwmon/hwmon5/power1_average": "164000000",

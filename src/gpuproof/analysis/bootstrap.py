@@ -24,7 +24,7 @@ Centre: TypeAlias = Literal["mean", "median"] | RowStatistic
 
 LONGER_BLOCKS = 1.5
 """Over the published length. That one is best for the variance; intervals of strongly autocorrelated series
-cover too seldom with it, and longer blocks win back most of that at no cost to other series."""
+cover too seldom with it, and longer blocks win back most of that at little cost to others."""
 CHUNK_VALUES = 2**20
 """Values resampled at a time: 8 MB, whatever the length of the series and the number of resamples."""
 
@@ -47,7 +47,7 @@ def block_length(series: FloatArray) -> int:
     (2·G²/D)^⅓·n^⅓ with G = Σ λ(k/M)·|k|·R(k), D = 4/3·(Σ λ(k/M)·R(k))², R the autocovariance and λ the
     flat-top window; M is twice the lag from which √log₁₀n or at least 5 autocorrelations in a row are under
     2·√(log₁₀n/n). Times `LONGER_BLOCKS`, limited to 3·√n and n/3, rounded up.
-    1 for a constant series and for under 8 values.
+    1 for a constant series, for under 8 values, and where the sum in D is under R(0).
     """
     n = series.size
     if n < 8 or np.ptp(series) == 0:
@@ -57,8 +57,8 @@ def block_length(series: FloatArray) -> int:
     lags = np.arange(1, half_window + 1)
     weighted = np.minimum(1, 2 * (1 - lags / half_window)) * covariance[1 : half_window + 1]
     spectrum = float(covariance[0] + 2 * weighted.sum())
-    if spectrum <= 0:
-        return 1  # neighbours repel each other: taken as independent, which errs on the wide side
+    if spectrum <= covariance[0]:
+        return 1  # neighbours repel each other, if anything: taking them as independent errs on the wide side
     slope = float(2 * (lags * weighted).sum())
     best = float(np.cbrt(1.5 * (slope / spectrum) ** 2 * n))
     return max(1, ceil(min(LONGER_BLOCKS * best, 3 * sqrt(n), n / 3)))
@@ -101,10 +101,15 @@ def expanded_interval(
     Resamples of n pieces vary by √((n − 1)/n) too little, and their percentiles take no account of the
     variance being an estimate: plain percentile intervals cover too seldom. Hesterberg (2015, What Teachers
     Should Know about the Bootstrap, The American Statistician 69) cuts Φ(−√(n/(n − 1))·t) instead of
-    (1 − confidence)/2 from each end, t being Student's quantile with n − 1 degrees of freedom.
+    (1 − confidence)/2 from each end, t being Student's quantile with n − 1 degrees of freedom. Where the
+    resamples are too few to show so thin a tail, it is taken as normal: their mean ± √(n/(n − 1))·t·sd.
     """
     inflation = sqrt((degrees_of_freedom + 1) / degrees_of_freedom)
-    tail = ndtr(inflation * stdtrit(degrees_of_freedom, (1 - confidence) / 2))
+    reach = -inflation * float(stdtrit(degrees_of_freedom, (1 - confidence) / 2))
+    tail = float(ndtr(-reach))
+    if tail * (resamples.size + 1) < 1:
+        mean, half_width = float(resamples.mean()), reach * float(resamples.std())
+        return mean - half_width, mean + half_width
     low, high = np.quantile(resamples, (tail, 1 - tail), method="weibull")
     return float(low), float(high)
 
@@ -154,7 +159,8 @@ def _resampled_means(
 ) -> Resampled:
     """Take block sums from running sums, which costs one addition a block rather than one a value."""
     weights = np.ones_like(values) if weights is None else weights
-    mean = float(np.average(values, weights=weights))
+    # About the first value: rounding must not give equal readings an influence that looks like a trend.
+    mean = float(values[0] + np.average(values - values[0], weights=weights))
     influence = weights * (values - mean)
     length = block_length(influence)
     size = values.size

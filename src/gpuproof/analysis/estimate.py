@@ -79,5 +79,8 @@ def welch_degrees_of_freedom(variances: Sequence[float], freedoms: Sequence[floa
 
     `variances` are those of the estimates (s²/n for a mean), not all 0; `freedoms` are their own degrees.
     """
-    parts = sum(variance**2 / freedom for variance, freedom in zip(variances, freedoms, strict=True))
-    return sum(variances) ** 2 / parts
+    total = sum(variances)
+    shares = (
+        (variance / total) ** 2 / freedom for variance, freedom in zip(variances, freedoms, strict=True)
+    )
+    return 1 / sum(shares)

@@ -21,8 +21,6 @@ from scipy.special import betainc
 
 from gpuproof.analysis.estimate import Numbers, checked_confidence, finite
 
-MAX_SAMPLES = 10**12
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Percentile:
@@ -54,9 +52,14 @@ def under_limit_needed(over_limit: int, q: float, *, confidence: float = 0.95) -
     if over_limit < 0:
         raise ValueError(f"a count is not negative: {over_limit}")
     share, risk = _checked_share(q), 1 - checked_confidence(confidence)
-    return 1 + bisect_left(
-        range(1, MAX_SAMPLES), True, key=lambda under: bool(betainc(under, over_limit + 1, share) <= risk)
-    )
+
+    def enough(under: int) -> bool:
+        return bool(betainc(under, over_limit + 1, share) <= risk)
+
+    limit = 2
+    while not enough(limit):  # stay near the answer: betainc(2e9, 39, 0.9) is NaN, not 0
+        limit *= 2
+    return 1 + bisect_left(range(1, limit), True, key=enough)
 
 
 def samples_needed(q: float, *, confidence: float = 0.95) -> int:

@@ -129,7 +129,14 @@ def _shortfall(launch: Launch) -> Iterator[Finding]:
 def _gaps(launch: Launch) -> Iterator[Finding]:
     window = launch.slowest
     gap = 1 - window.steps_s / window.wall_s
-    if window.clock == "host" and gap > HOST_GAP:
+    if window.clock == "host" and launch.world_size > 1:
+        if gap > AGREEMENT:
+            yield _suspect(
+                "ranks-wait",
+                f"ranks waited for each other between steps for {share(gap)} of the window",
+                "Measure by steps, or give each rank processors of its own (distributed.threads_per_rank)",
+            )
+    elif window.clock == "host" and gap > HOST_GAP:
         yield _invalid(
             "gap-between-steps",
             f"{share(gap)} of the window lies outside all steps, where nothing of ours runs",

@@ -19,6 +19,8 @@ COMMANDS: dict[str, str] = {
     "run": "gpuproof.cli.run:run",
     "report": "gpuproof.cli.report:report",
     "runs": "gpuproof.cli.report:runs",
+    "doctor": "gpuproof.cli.doctor:doctor",
+    "monitor": "gpuproof.cli.monitor:monitor",
 }
 """Command name → `module:attribute`; such a module imports only click and the standard library at its top."""
 

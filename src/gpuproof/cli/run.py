@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from gpuproof.cli.options import json_option, log_options
+from gpuproof.cli.options import json_option, log_options, node_side_for
 from gpuproof.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 @click.option("--nproc", metavar="N", help="Ranks on this host, one device each (distributed.nproc).")
 @click.option("--devices", metavar="0,2", help="Devices to use, as torch counts them (distributed.devices).")
 @click.option("--timeout", metavar="SECONDS", help="Time that one launch may take (run.time_limit_s).")
+@click.option("--python", metavar="PATH", help="Run the ranks with this Python, which needs torch only.")
 @click.option("--resume", type=click.Path(path_type=Path), metavar="RUN", help="Finish an interrupted run.")
 @click.option("--retry-failed", is_flag=True, help="With --resume: launch again what failed, too.")
 @click.option("--dry-run", is_flag=True, help="Print the command of each launch, and start nothing.")
@@ -35,6 +37,7 @@ def run(
     nproc: str | None,
     devices: str | None,
     timeout: str | None,
+    python: str | None,
     resume: Path | None,
     retry_failed: bool,
     dry_run: bool,
@@ -77,9 +80,10 @@ def run(
 
     click.echo(f"Results go to {run_directory.root}", err=True)
     try:
-        with progress_on() as progress:
+        with node_side_for(python) as worker, progress_on() as progress:
+            launcher = LocalLauncher(python=python or sys.executable, worker=worker)
             conclusion = run_campaign(
-                run_directory, launcher=LocalLauncher(), progress=progress, retry_failed=retry_failed
+                run_directory, launcher=launcher, progress=progress, retry_failed=retry_failed
             )
     except KeyboardInterrupt:
         click.echo(

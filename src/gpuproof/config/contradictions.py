@@ -127,7 +127,7 @@ def _each_rank_has_a_device(config: RunConfig) -> Contradiction | None:
         return None
     return Contradiction(
         keys=("distributed.nproc", "distributed.devices"),
-        cause=f"{where.nproc} ranks are asked for, but {len(where.devices)} devices are named",
+        cause=f"{where.nproc} ranks are asked for, but distributed.devices names {len(where.devices)}",
         next_step="Name a device for each rank in distributed.devices, or lower distributed.nproc",
     )
 

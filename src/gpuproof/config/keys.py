@@ -83,9 +83,9 @@ def check_keys(settings: Iterable[Setting]) -> tuple[list[Setting], list[Mistake
     """Part the settings that name keys from the mistakes; text keys get their words as written."""
     known: list[Setting] = []
     mistakes: list[Mistake] = []
-    unknown: set[KeyPath] = set()
+    refused: set[KeyPath] = set()
     for given in settings:
-        if any(given.path[:end] in unknown for end in range(1, len(given.path) + 1)):
+        if any(given.path[:end] in refused for end in range(1, len(given.path))):
             continue
         key = enclosing_key(given.path)
         setting = _as_written(given, key)
@@ -94,9 +94,10 @@ def check_keys(settings: Iterable[Setting]) -> tuple[list[Setting], list[Mistake
         elif setting.path in all_sections():
             mistake = _fault_of_section(setting)
         else:
-            mistake = _unknown(setting, unknown)
+            mistake = _unknown(setting)
         if mistake is not None:
             mistakes.append(mistake)
+            refused.add(setting.path)
         elif key is not None:
             known.append(setting)
     return known, mistakes
@@ -109,6 +110,9 @@ def _as_written(setting: Setting, key: Key | None) -> Setting:
 
 
 def _fault_inside(setting: Setting, key: Key) -> Mistake | None:
+    if not key.is_free and (setting.value == {} or setting.path != key.path):
+        cause = f"{dotted(key.path)} holds one value and has no keys of its own"
+        return Mistake.in_setting(setting, cause, next_step=f"The key means: {key.description}")
     if not _is_finite(setting.value):
         return Mistake.in_setting(
             setting, "infinity and NaN are no settings", next_step="Write a finite number"
@@ -139,10 +143,9 @@ def _fault_of_section(setting: Setting) -> Mistake | None:
     )
 
 
-def _unknown(setting: Setting, unknown: set[KeyPath]) -> Mistake:
+def _unknown(setting: Setting) -> Mistake:
     depth = next(end for end in range(1, len(setting.path) + 1) if setting.path[:end] not in all_sections())
     path = setting.path[:depth]
-    unknown.add(path)
     valid = keys_below(path[:-1])
     home = dotted(path[:-1]) or "the config"
     guess = _probable_key(path, valid)

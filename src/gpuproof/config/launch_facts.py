@@ -30,7 +30,7 @@ def find_disagreements(declared: DistributedConfig, *, environment: Mapping[str,
                 Contradiction(
                     keys=(f"distributed.{name}", "distributed.nproc"),
                     cause=f"{name} is declared as {declared_value}, but {witness}",
-                    next_step="Leave it null, or start as many ranks as it says",
+                    next_step="Set it to null, or launch as it says",
                 )
             )
     return found

@@ -17,7 +17,7 @@ from gpuproof.config.models import RunConfig
 from gpuproof.config.overrides import read_overrides
 from gpuproof.config.settings import Setting, dotted, lay_over
 from gpuproof.config.source import read_source
-from gpuproof.config.validation import contradiction_mistake, validate
+from gpuproof.config.validation import contradiction_mistakes, validate
 from gpuproof.config.yaml_source import read_settings
 
 DEFAULT = "default"
@@ -30,7 +30,7 @@ class LoadedConfig:
 
     config: RunConfig
     origins: Mapping[str, str]
-    """Dotted key → `default`, `FILE:LINE` or `command line`, in the order of the model."""
+    """Dotted key → `default`, `FILE:LINE` or `command line`."""
     source: str
     """The path as it was given, or `recipe NAME`."""
 
@@ -55,23 +55,18 @@ def load_config(
     in_file, file_mistakes = check_keys(read_settings(source.text, source=source.name))
     from_words, word_mistakes = check_keys(read_overrides(overrides))
     settings = lay_over(in_file, from_words)
-    config = validate(settings, source=source.name, mistakes=[*file_mistakes, *word_mistakes])
-    _refuse_disagreements(config, settings, environment)
+    config = validate(settings, mistakes=[*file_mistakes, *word_mistakes])
+    disagreements = find_disagreements(config.distributed, environment=environment)
+    if disagreements:
+        raise ConfigError(contradiction_mistakes(disagreements, settings))
     return LoadedConfig(config=config, origins=MappingProxyType(_origins(settings)), source=source.name)
 
 
-def _refuse_disagreements(
-    config: RunConfig, settings: Sequence[Setting], environment: Mapping[str, str]
-) -> None:
-    found = find_disagreements(config.distributed, environment=environment)
-    if found:
-        set_at = {setting.path: setting for setting in settings}
-        raise ConfigError(contradiction_mistake(c, set_at, source=DEFAULT) for c in found)
-
-
 def _origins(settings: Sequence[Setting]) -> dict[str, str]:
-    """Give every key its origin; of a plug-in's options, each one that was set."""
+    """Give every key its origin; where a plug-in's options were set one by one, each of them."""
     origins = {dotted(path): DEFAULT for path in all_keys()}
     for setting in settings:
+        for end in range(1, len(setting.path)):
+            origins.pop(dotted(setting.path[:end]), None)
         origins[dotted(setting.path)] = setting.origin
     return origins

@@ -5,6 +5,7 @@ In: mistakes with their place, cause and next step. Out: one `ConfigError` that 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -59,18 +60,12 @@ def _reading_order(mistake: Mistake) -> tuple[bool, int]:
 def shown(value: Any, written: str | None = None) -> str:
     """Describe a value as it was given, in at most some 60 characters.
 
-    >>> shown(None), shown(True), shown(3), shown("32"), shown([1]), shown({})
-    ('null', 'true', '3', 'the text "32"', 'a list', 'a mapping')
+    >>> shown(None), shown(True), shown(3), shown("32"), shown([0, None])
+    ('null', 'true', '3', 'the text "32"', '[0, null]')
     """
     if isinstance(value, str):
         return f'the text "{_shortened(value)}"'
-    if isinstance(value, list):
-        return "a list"
-    if isinstance(value, dict):
-        return "a mapping"
-    if value is None or isinstance(value, bool):
-        return {None: "null", True: "true", False: "false"}[value]
-    return _shortened(written or str(value))
+    return _shortened(written or json.dumps(value))
 
 
 def _shortened(text: str) -> str:

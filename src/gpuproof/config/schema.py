@@ -11,6 +11,7 @@ from typing import Any
 
 from gpuproof.config.load import LoadedConfig
 from gpuproof.config.models import RunConfig
+from gpuproof.config.scalars import resolve
 
 
 def json_schema() -> dict[str, Any]:
@@ -36,9 +37,15 @@ def as_yaml_with_origins(loaded: LoadedConfig) -> str:
 def _lines(values: Mapping[str, Any], origins: Mapping[str, str], above: str) -> Iterator[str]:
     indent = "  " * above.count(".")
     for name, value in values.items():
+        key = name if _is_plain_key(name) else json.dumps(name, ensure_ascii=False)
         origin = origins.get(above + name)
         if origin is None:
-            yield f"{indent}{name}:"
+            yield f"{indent}{key}:"
             yield from _lines(value, origins, f"{above}{name}.")
         else:
-            yield f"{indent}{name}: {json.dumps(value, ensure_ascii=False)}  # {origin}"
+            comment = "".join(c if c.isprintable() else " " for c in origin)
+            yield f"{indent}{key}: {json.dumps(value, ensure_ascii=False)}  # {comment}"
+
+
+def _is_plain_key(name: str) -> bool:
+    return name.isidentifier() and isinstance(resolve(name), str)

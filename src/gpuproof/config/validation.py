@@ -17,7 +17,7 @@ from gpuproof.config.keys import all_keys, enclosing_key
 from gpuproof.config.mistakes import ConfigError, Mistake, shown
 from gpuproof.config.models import RunConfig
 from gpuproof.config.scalars import resolve
-from gpuproof.config.settings import KeyPath, Setting, nest
+from gpuproof.config.settings import KeyPath, Setting, dotted, nest
 
 _FORMATS = {
     "file-name": "a name of letters, digits, `.`, `_` and `-` that begins with a letter or digit",
@@ -25,13 +25,10 @@ _FORMATS = {
 }
 
 
-def validate(settings: Sequence[Setting], *, source: str, mistakes: Sequence[Mistake] = ()) -> RunConfig:
-    """Build the config from checked settings.
+def validate(settings: Sequence[Setting], *, mistakes: Sequence[Mistake] = ()) -> RunConfig:
+    """Build the config from settings that name keys.
 
-    Args:
-        settings: what was set, each key known.
-        source: the config's name, for mistakes that no setting is the place of.
-        mistakes: what is already known to be wrong, reported together with what is found here.
+    `mistakes` is what is known to be wrong already; it is reported together with what is found here.
 
     Raises:
         ConfigError: something is wrong. Contradictions are told once all values are right by themselves.
@@ -39,25 +36,27 @@ def validate(settings: Sequence[Setting], *, source: str, mistakes: Sequence[Mis
     try:
         config = RunConfig.model_validate(nest(settings))
     except ValidationError as error:
-        set_at = {setting.path: setting for setting in settings}
         wrong, contradictions = _sort_out(error)
-        found = [_wrong_value(set_at, path) for path in wrong]
+        found = [_wrong_value(settings, path) for path in wrong]
         if not wrong and not mistakes:
-            found = [contradiction_mistake(c, set_at, source=source) for c in contradictions]
+            found = contradiction_mistakes(contradictions, settings)
         raise ConfigError([*mistakes, *found]) from None
     if mistakes:
         raise ConfigError(mistakes)
     return config
 
 
-def contradiction_mistake(found: Contradiction, set_at: Mapping[KeyPath, Setting], *, source: str) -> Mistake:
-    """Place a contradiction at the first of its keys that was set, else at the source as a whole."""
-    paths = [tuple(key.split(".")) for key in found.keys]
-    setting = next((set_at[path] for path in paths if path in set_at), None)
-    if setting is None:
-        place = f"{source}: {found.keys[0]}"
-        return Mistake(place=place, cause=found.cause, next_step=found.next_step)
-    return Mistake.in_setting(setting, found.cause, next_step=found.next_step)
+def contradiction_mistakes(found: Iterable[Contradiction], settings: Iterable[Setting]) -> list[Mistake]:
+    """Place each contradiction at the first of its keys that was set; one was, since the defaults agree."""
+    set_at = {dotted(setting.path): setting for setting in settings}
+    return [
+        Mistake.in_setting(
+            next(set_at[key] for key in contradiction.keys if key in set_at),
+            contradiction.cause,
+            next_step=contradiction.next_step,
+        )
+        for contradiction in found
+    ]
 
 
 def _sort_out(error: ValidationError) -> tuple[list[KeyPath], list[Contradiction]]:
@@ -72,8 +71,8 @@ def _sort_out(error: ValidationError) -> tuple[list[KeyPath], list[Contradiction
     return list(wrong), contradictions
 
 
-def _wrong_value(set_at: Mapping[KeyPath, Setting], path: KeyPath) -> Mistake:
-    setting = set_at[path]
+def _wrong_value(settings: Iterable[Setting], path: KeyPath) -> Mistake:
+    setting = next(setting for setting in settings if setting.path == path)
     schema = _schemas()[path]
     cause = f"expected {accepted(schema)}, found {shown(setting.value, setting.written)}"
     return Mistake.in_setting(setting, cause, next_step=_hint(setting, schema, path))
@@ -109,21 +108,23 @@ def accepted(schema: Mapping[str, Any]) -> str:
     """Say in words which values a JSON Schema takes.
 
     >>> accepted({"anyOf": [{"type": "integer", "minimum": 1}, {"type": "null"}]})
-    'a whole number from 1 or null'
+    'a whole number from 1, or null'
     """
     if "anyOf" in schema:
-        return " or ".join(accepted(part) for part in schema["anyOf"])
+        return ", or ".join(accepted(part) for part in schema["anyOf"])
     if "enum" in schema:
         return f"one of {', '.join(schema['enum'])}"
     if schema["type"] == "array":
         return f"a list, each {accepted(schema['items'])}"
     if schema["type"] == "string":
-        return _FORMATS.get(schema.get("format", ""), _text(schema))
+        return _text(schema)
     words = {"integer": "a whole number", "number": "a number", "boolean": "true or false", "null": "null"}
     return words[schema["type"]] + _bounds(schema)
 
 
 def _text(schema: Mapping[str, Any]) -> str:
+    if "format" in schema:
+        return _FORMATS[schema["format"]]
     return f"text of {schema.get('minLength', 0)} to {schema['maxLength']} printable characters"
 
 

@@ -7,6 +7,7 @@ stands, before anything is built from it. In: text. Out: settings, or a `ConfigE
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any, NoReturn
 
@@ -31,6 +32,7 @@ MAX_DEPTH = 20
 """Levels of nesting; a config has four, and a parser of untrusted text needs some bound."""
 
 _NO_REFERENCES = "anchors, aliases and merge keys are refused: what a run did must be readable line by line"
+_BEYOND_UNICODE = re.compile(r"\\U(?!00(0|10))[0-9a-fA-F]{8}")
 _WRITE_IT_OUT = "Write the value out where it is used"
 
 
@@ -40,7 +42,7 @@ def read_settings(text: str, *, source: str) -> list[Setting]:
     Raises:
         ConfigError: the text is no YAML, or holds what a config may not hold.
     """
-    return _Reader(text, source=source, in_lines=True).document()
+    return _Reader(text, source=source).document()
 
 
 def read_value(text: str, *, path: KeyPath, source: str) -> list[Setting]:
@@ -49,7 +51,7 @@ def read_value(text: str, *, path: KeyPath, source: str) -> list[Setting]:
     Raises:
         ConfigError: as `read_settings`.
     """
-    return _Reader(text, source=source, in_lines=False).value(path)
+    return _Reader(text, source=source, key=path).value()
 
 
 def is_storable(text: str) -> bool:
@@ -58,12 +60,16 @@ def is_storable(text: str) -> bool:
 
 
 class _Reader:
-    """One pass over the events of one text; mistakes are gathered, and only broken syntax ends it early."""
+    """One pass over the events of one text; mistakes are gathered, and only broken syntax ends it early.
 
-    def __init__(self, text: str, *, source: str, in_lines: bool) -> None:
+    The text is a file, whose lines are named, or the value of one key, where the key says it all.
+    """
+
+    def __init__(self, text: str, *, source: str, key: KeyPath = ()) -> None:
         self._text = text
         self._source = source
-        self._in_lines = in_lines
+        self._key = key
+        self._in_lines = not key
         self._events = self._parse()
         self._settings: list[Setting] = []
         self._mistakes: list[Mistake] = []
@@ -78,11 +84,11 @@ class _Reader:
         self._read_mapping(())
         return self._finish()
 
-    def value(self, path: KeyPath) -> list[Setting]:
+    def value(self) -> list[Setting]:
         root = self._root()
         if root is None:
-            self._stop(1, path, "no value is given", "Write null for none")
-        self._read(root, path, line=1)
+            self._stop(1, (), "no value is given", "Write null for none")
+        self._read(root, self._key, line=1)
         return self._finish()
 
     def _root(self) -> Event | None:
@@ -109,6 +115,11 @@ class _Reader:
             yield from YAML(typ="safe", pure=True).parse(self._text)
         except YAMLError as error:
             self._refuse_syntax(error)
+        except ValueError:
+            # The library's one other way out (ruamel.yaml 0.19, found by fuzzing): an escape beyond Unicode.
+            found = _BEYOND_UNICODE.search(self._text)
+            line = self._text.count("\n", 0, found.start() if found else 0) + 1
+            self._stop(line, (), "an escape stands for no character", "Write \\U0010FFFF at most")
 
     def _refuse_syntax(self, error: YAMLError) -> NoReturn:
         mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
@@ -117,7 +128,10 @@ class _Reader:
         if "\t" in line[: len(line) - len(line.lstrip())]:
             self._stop(index + 1, (), "a tab in the indentation", "Indent with spaces")
         problem = getattr(error, "problem", None) or getattr(error, "context", None) or "unreadable text"
-        self._stop(index + 1, (), f"not YAML: {problem}", "Write `key: value`, indented by spaces")
+        form = (
+            "`key: value`, indented by spaces" if self._in_lines else "one value, [a, list] or {a: mapping}"
+        )
+        self._stop(index + 1, (), f"not YAML: {problem}", f"Write {form}")
 
     def _read(self, event: Event, path: KeyPath, *, line: int) -> None:
         """Turn the node that `event` begins into settings at and below `path`."""
@@ -206,7 +220,8 @@ class _Reader:
 
     def _note(self, line: int, path: KeyPath, cause: str, next_step: str) -> None:
         origin = f"{self._source}:{line}" if self._in_lines else self._source
-        place = f"{origin}: {dotted(path)}" if path else origin
+        key = dotted(path or self._key)
+        place = f"{origin}: {key}" if key else origin
         at = line if self._in_lines else None
         self._mistakes.append(Mistake(place=place, line=at, cause=cause, next_step=next_step))
 

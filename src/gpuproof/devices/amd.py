@@ -205,7 +205,7 @@ class _AmdCard:
             "pcie_width": partial(files.number, "current_link_width"),
             "pcie_replay_count": partial(files.number, "pcie_replay_count"),
             "ecc_corrected_count": partial(self._errors, "ce"),
-            "ecc_uncorrected_count": partial(self._errors, "ue"),
+            "ecc_uncorrected_count": partial(self._errors, "ue"),  # codespell:ignore ue
         }
 
     def _static(self) -> _Sources:

@@ -18,7 +18,7 @@ class ResidencyClock:
     def __init__(self) -> None:
         self._previous: dict[str, int] | None = None
         self._seconds = dict.fromkeys(RESIDENCIES, 0.0)
-        self._active: tuple[str, ...] = ()
+        self._active: tuple[str, ...] | None = None
 
     def advance(self, table: dict[str, int]) -> None:
         """Take the next table; one without residencies is passed over."""
@@ -52,7 +52,10 @@ class ResidencyClock:
         """Return what held the card back between the last two tables, or None and why not known."""
         if not _complete(table):
             return None, "this gpu_metrics table has no throttle status that holds for every card"
-        return self._active, ""
+        return (
+            self._active,
+            "" if self._active is not None else "a difference of two readings; this is the first",
+        )
 
 
 def _complete(table: dict[str, int]) -> bool:

@@ -5,12 +5,15 @@ Opens every vendor, reads each device's static facts, closes everything. What co
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from gpuproof.devices.discovery import open_devices
 from gpuproof.records.codec import to_json
+from gpuproof.records.readings import DeviceIdentity
+
+_VERSIONS = {"version": "driver_version", "cuda": "cuda_version"}
 
 
 def describe_devices(env: Mapping[str, str], *, sysfs_root: Path = Path("/sys")) -> dict[str, Any]:
@@ -23,18 +26,18 @@ def describe_devices(env: Mapping[str, str], *, sysfs_root: Path = Path("/sys"))
     """
     devices = open_devices(env, sysfs_root=sysfs_root)
     try:
-        identities = devices.identities
         return {
-            "devices": [to_json(identity) for identity in identities],
-            "drivers": {
-                identity.vendor: {
-                    name: identity.static[fact]
-                    for name, fact in (("version", "driver_version"), ("cuda", "cuda_version"))
-                    if fact in identity.static
-                }
-                for identity in identities
-            },
+            "devices": [to_json(identity) for identity in devices.identities],
+            "drivers": _drivers(devices.identities),
             "absent": dict(devices.absent),
         }
     finally:
         devices.close()
+
+
+def _drivers(identities: Sequence[DeviceIdentity]) -> dict[str, dict[str, Any]]:
+    drivers: dict[str, dict[str, Any]] = {}
+    for identity in identities:
+        known = {name: identity.static[fact] for name, fact in _VERSIONS.items() if fact in identity.static}
+        drivers.setdefault(identity.vendor, {}).update(known)
+    return drivers

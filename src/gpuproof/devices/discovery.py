@@ -14,14 +14,18 @@ from typing import Any
 
 from gpuproof.devices import amd, fake, intel, nvidia, replay
 from gpuproof.devices.base import DeviceAdapter, DeviceError, VendorDevice
-from gpuproof.devices.guard import CallGuard, GuardedDevices, OpenDevice
+from gpuproof.devices.deadline import CallGuard
+from gpuproof.devices.guard import GuardedDevices, OpenDevice
 from gpuproof.devices.visibility import Candidate, Numbering, number
+from gpuproof.records.metrics import names
 from gpuproof.records.readings import DeviceIdentity, PhysicalIndex
 
 DEADLINE_S = 2.0
 """Longer than a driver call that is going to return, short enough to lose a tick or two only."""
 OPEN_DEADLINE_S = 60.0
 """Opening wakes every GPU of a host without persistence mode, which takes seconds each."""
+
+_NOT_OFFERED = "the vendor's interface has no such fact"
 
 _Listed = tuple[DeviceAdapter, VendorDevice]
 
@@ -115,7 +119,8 @@ def _identity(
     static: dict[str, Any] = dict(device.static)
     if candidate.mig_parent_uuid is not None:
         static["mig_parent_uuid"] = candidate.mig_parent_uuid
-    unavailable = dict(device.unavailable)
+    unavailable = {name: _NOT_OFFERED for name in names(kind="static") if name not in static}
+    unavailable |= device.unavailable
     if index in numbering.reasons:
         unavailable["framework_index"] = numbering.reasons[index]
     return DeviceIdentity(

@@ -7,15 +7,23 @@ many other processes hold a context and how much memory, or why that cannot be k
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from functools import partial
 from typing import Any
 
 from gpuproof.devices import nvml as nvml_border
 from gpuproof.devices.base import DeviceError, DeviceProcess
+from gpuproof.devices.deadline import CallGuard
 from gpuproof.devices.nvidia_devices import list_processes
 from gpuproof.records.run import DeviceNeighbours
 
+DEADLINE_S = 5.0
+"""Starting NVML beside a running framework takes well under a second; a driver that hangs must not hold up
+the case."""
 
-def other_users(device_uuid: str | None, own_pids: Collection[int]) -> DeviceNeighbours:
+
+def other_users(
+    device_uuid: str | None, own_pids: Collection[int], *, deadline_s: float = DEADLINE_S
+) -> DeviceNeighbours:
     """Count the processes on a device that are not among `own_pids`, and their memory.
 
     In a container, NVML's process ids may be those of the host: where none of `own_pids` is listed, the
@@ -23,10 +31,13 @@ def other_users(device_uuid: str | None, own_pids: Collection[int]) -> DeviceNei
     """
     if device_uuid is None:
         return _unknown("the device has no UUID")
+    guard = CallGuard(deadline_s)
     try:
-        processes = _processes(device_uuid)
+        processes = guard.call("neighbours", partial(_processes, device_uuid))
     except DeviceError as error:
         return _unknown(error.cause)
+    finally:
+        guard.close()
     return _judged(processes, own_pids)
 
 
@@ -57,11 +68,22 @@ def _processes(device_uuid: str) -> tuple[DeviceProcess, ...]:
 
 
 def _listed(nvml: Any, device_uuid: str) -> tuple[DeviceProcess, ...]:
-    uuid = device_uuid if device_uuid.startswith(("GPU-", "MIG-")) else f"GPU-{device_uuid}"
     try:
-        return list_processes(nvml, nvml.nvmlDeviceGetHandleByUUID(uuid))
+        return list_processes(nvml, _handle(nvml, device_uuid))
     except nvml.NVMLError as error:
         raise nvml_border.device_error(error) from error
+
+
+def _handle(nvml: Any, device_uuid: str) -> Any:
+    """Look up a UUID, which torch writes without saying whether it is a GPU's or a MIG instance's."""
+    if device_uuid.startswith(("GPU-", "MIG-")):
+        return nvml.nvmlDeviceGetHandleByUUID(device_uuid)
+    try:
+        return nvml.nvmlDeviceGetHandleByUUID(f"GPU-{device_uuid}")
+    except nvml.NVMLError as error:
+        if nvml_border.error_code(error) != nvml_border.NOT_FOUND:
+            raise
+    return nvml.nvmlDeviceGetHandleByUUID(f"MIG-{device_uuid}")
 
 
 def _unknown(reason: str) -> DeviceNeighbours:

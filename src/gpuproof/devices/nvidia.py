@@ -46,8 +46,9 @@ def open_adapter() -> NvidiaAdapter:
     try:
         adapter = NvidiaAdapter(nvml)
     except nvml.NVMLError as error:
+        nvml_border.shut_down(nvml)
         raise nvml_border.device_error(error) from error
-    if not adapter.identities():
+    if not adapter.has_devices:
         adapter.close()
         raise DriverMissingError("the NVIDIA driver lists no GPU")
     return adapter
@@ -67,6 +68,11 @@ class NvidiaAdapter:
     def vendor(self) -> Vendor:
         """Whose devices these are."""
         return "nvidia"
+
+    @property
+    def has_devices(self) -> bool:
+        """Whether NVML lists any GPU."""
+        return bool(self._devices)
 
     def identities(self) -> tuple[VendorDevice, ...]:
         """List whole GPUs in NVML's order, then the MIG instances."""
@@ -205,7 +211,7 @@ class NvidiaAdapter:
                 pci_bus_id=None,
                 name=f"NVIDIA GPU {device.vendor_index}",
                 mig_parent=device.mig_parent,
-                unavailable=dict.fromkeys(("name", "pci_bus_id", *names(kind="static")), error.cause),
+                unavailable=dict.fromkeys(("uuid", "name", "pci_bus_id", *names(kind="static")), error.cause),
             )
 
     def _described(self, device: NvmlDevice) -> VendorDevice:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from gpuproof.devices import nvml as nvml_border
-from gpuproof.devices.base import NotSupportedError, VendorEvent
+from gpuproof.devices.base import DeviceError, NotSupportedError, VendorEvent
 from gpuproof.devices.nvidia_devices import NvmlDevice, handle_address
 
 _XID, _DOUBLE_BIT_ECC = 0x8, 0x2
@@ -50,7 +50,11 @@ class EventQueue:
 
     def _event(self, data: Any) -> VendorEvent:
         address = handle_address(data.device)
-        (index,) = [d.vendor_index for d in self._devices if d.handle and handle_address(d.handle) == address]
+        index = next(
+            (d.vendor_index for d in self._devices if d.handle and handle_address(d.handle) == address), None
+        )
+        if index is None:
+            raise DeviceError("NVML announced an event of a GPU that it does not list")
         if data.eventType == _XID:
             code = int(data.eventData)
             return VendorEvent(vendor_index=index, event="xid", code=code, message=f"XID {code}")

@@ -20,6 +20,7 @@ Answer = dict[str, float | str]
 
 FIELD_MEMORY_TEMP = 82
 FIELD_TOTAL_ENERGY_MJ = 83
+FIELD_NVLINK_COUNT = 91
 FIELD_PCIE_REPLAY = 94
 FIELD_NVLINK_DATA_TX_KIB = 138
 FIELD_NVLINK_DATA_RX_KIB = 139
@@ -30,13 +31,19 @@ FIELD_SW_THERMAL_NS = 269
 FIELD_HW_THERMAL_NS = 270
 FIELD_POWER_BRAKE_NS = 271
 ALL_LINKS = 0xFFFFFFFF
-MAX_NVLINKS = 72
+OLD_DRIVERS_NVLINKS = 18
+"""Links to ask for where the driver does not tell their number."""
 
 CLOCK_SM, CLOCK_MEM = 1, 2
 SENSOR_GPU = 0
 MEMORY_V2 = 0x02000028
 ECC_CORRECTED, ECC_UNCORRECTED, ECC_VOLATILE = 0, 1, 0
 PSTATE_UNKNOWN = 32
+_NO_VERSION_2 = {
+    nvml_border.FUNCTION_NOT_FOUND,
+    nvml_border.INVALID_ARGUMENT,
+    nvml_border.ARGUMENT_VERSION_MISMATCH,
+}
 
 EVENT_REASON_BITS: dict[int, ThrottleReason] = {
     0x1: "idle",
@@ -137,10 +144,7 @@ def memory(nvml: Any, handle: Any) -> Answer:
     try:
         info = nvml.nvmlDeviceGetMemoryInfo(handle, MEMORY_V2)
     except nvml.NVMLError as error:
-        if nvml_border.error_code(error) not in (
-            nvml_border.FUNCTION_NOT_FOUND,
-            nvml_border.INVALID_ARGUMENT,
-        ):
+        if nvml_border.error_code(error) not in _NO_VERSION_2:
             raise
         info = nvml.nvmlDeviceGetMemoryInfo(handle)
         return {"mem_used_bytes": info.used, "mem_reserved_bytes": "this driver counts it as used memory"}
@@ -216,18 +220,20 @@ def _remapped_rows(nvml: Any, handle: Any) -> Answer:
 
 
 def _nvlinks_active(nvml: Any, handle: Any) -> Answer:
-    """Count the links that are up. The first link raises where there is no NVLink at all."""
-    active = int(nvml.nvmlDeviceGetNvLinkState(handle, 0))
-    for link in range(1, MAX_NVLINKS):
-        state = _link_state(nvml, handle, link)
-        if state is None:
-            break
-        active += state
-    return {"nvlink_links_active": active}
+    """Count the links that are up. A board may wire only some of its GPU's links; the others refuse."""
+    states = [_link_state(nvml, handle, link) for link in range(_num_links(nvml, handle))]
+    if all(state is None for state in states):
+        raise nvml.NVMLError(nvml_border.NOT_SUPPORTED)
+    return {"nvlink_links_active": sum(state or 0 for state in states)}
+
+
+def _num_links(nvml: Any, handle: Any) -> int:
+    count = read_fields(nvml, handle, (Field(metric="links", field_id=FIELD_NVLINK_COUNT),))["links"]
+    return OLD_DRIVERS_NVLINKS if isinstance(count, str) else int(count)
 
 
 def _link_state(nvml: Any, handle: Any, link: int) -> int | None:
-    """Return 1 or 0, or None past the last link, which NVML answers with an error of that link's."""
+    """Return 1 for up, 0 for down, None for a link that is not there."""
     try:
         return int(nvml.nvmlDeviceGetNvLinkState(handle, link))
     except nvml.NVMLError as error:

@@ -33,14 +33,14 @@ class GpmSampler:
         """Take a sample and return the means since the last one."""
         if self._spare is None and self._previous is None and not self._supported(nvml, handle):
             raise nvml.NVMLError(nvml_border.NOT_SUPPORTED)
-        sample = self._spare or nvml.nvmlGpmSampleAlloc()
-        self._spare = None
-        nvml.nvmlGpmSampleGet(handle, sample)
-        previous, self._previous = self._previous, sample
-        if previous is None:
+        if self._spare is None:
+            self._spare = nvml.nvmlGpmSampleAlloc()
+        nvml.nvmlGpmSampleGet(handle, self._spare)
+        begin, end = self._previous, self._spare
+        self._previous, self._spare = end, begin
+        if begin is None:
             return dict.fromkeys(self.metrics, "a mean between two readings; this is the first")
-        self._spare = previous
-        return self._means(nvml, previous, sample)
+        return self._means(nvml, begin, end)
 
     @staticmethod
     def _supported(nvml: Any, handle: Any) -> bool:

@@ -28,6 +28,7 @@ FUNCTION_NOT_FOUND = 13
 GPU_IS_LOST = 15
 RESET_REQUIRED = 16
 VERSION_MISMATCH = 18
+ARGUMENT_VERSION_MISMATCH = 25
 DEPRECATED = 26
 GPU_NOT_FOUND = 28
 
@@ -42,6 +43,7 @@ _CAUSES = {
     UNINITIALIZED: "NVML is not initialised; the driver was reloaded",
     NOT_SUPPORTED: "not supported by this device or its present mode",
     NO_PERMISSION: "this user may not read it",
+    NOT_FOUND: "the driver knows no such device",
     DRIVER_NOT_LOADED: "the NVIDIA kernel driver is not loaded",
     LIBRARY_NOT_FOUND: "libnvidia-ml.so.1 is not installed",
     FUNCTION_NOT_FOUND: "this driver's NVML is too old to offer it",

@@ -13,7 +13,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from gpuproof.errors import EnvironmentUnfitError
@@ -21,17 +21,24 @@ from gpuproof.launchers.attached import is_attached
 from gpuproof.launchers.base import LAUNCHER_OUTPUT, Launched
 from gpuproof.records.case import Case
 
-WORKER = ("-m", "gpuproof.worker", "run")
+INSTALLED_WORKER = ("-m", "gpuproof.worker")
 AGENT_GRACE_S = 8
 """Time that torch's agent gives ranks between SIGTERM and SIGKILL: less than a campaign gives the agent,
 because each rank has a session of its own, and only the agent can kill it."""
 
 
 class LocalLauncher:
-    """Starts cases on this host with one Python."""
+    """Starts cases on this host with one Python; `worker` is how it finds the node side."""
 
-    def __init__(self, *, python: str = sys.executable, environment: Mapping[str, str] = os.environ) -> None:
+    def __init__(
+        self,
+        *,
+        python: str = sys.executable,
+        worker: Sequence[str] = INSTALLED_WORKER,
+        environment: Mapping[str, str] = os.environ,
+    ) -> None:
         self._python = python
+        self._worker = worker
         self._environment = environment
 
     def start(self, case: Case, folder: Path) -> Launched:
@@ -40,27 +47,52 @@ class LocalLauncher:
         Raises:
             EnvironmentUnfitError: the Python to run them with cannot be started.
         """
-        command = self.command(case, folder, port=_free_port() if case.parallel.nproc > 1 else None)
-        (folder / "launch.txt").write_text(f"{shlex.join(command)}\n", encoding="utf-8")
+        commands = [self.command(case, folder, port=_free_port() if case.parallel.nproc > 1 else None)]
+        if case.monitor_interval_s is not None:
+            commands.append(self._sampler_command(case.monitor_interval_s, folder))
+        (folder / "launch.txt").write_text("".join(f"{shlex.join(c)}\n" for c in commands), encoding="utf-8")
+        ranks, *samplers = [self._start(command, folder) for command in commands]
+        return LocalProcesses(ranks, samplers, command=shlex.join(commands[0]))
+
+    def _start(self, command: list[str], folder: Path) -> subprocess.Popen[bytes]:
         with (folder / LAUNCHER_OUTPUT).open("ab") as output:
             try:
-                process = subprocess.Popen(
+                return subprocess.Popen(
                     command,
                     stdin=subprocess.DEVNULL,
                     stdout=output,
                     stderr=subprocess.STDOUT,
-                    env={"TORCH_ELASTIC_SHUTDOWN_TIMEOUT": str(AGENT_GRACE_S), **self._environment},
+                    env=self._environment_of_ranks(),
                     start_new_session=True,  # a Ctrl-C is for us; we pass it on in good order
                 )
             except OSError as error:
                 raise EnvironmentUnfitError(
                     f"cannot be started: {error.strerror}", place=command[0]
                 ) from error
-        return LocalProcesses(process, shlex.join(command))
+
+    def _environment_of_ranks(self) -> dict[str, str]:
+        return {
+            "TORCH_ELASTIC_SHUTDOWN_TIMEOUT": str(AGENT_GRACE_S),
+            **self._environment,
+            # What lies in the user's working directory, a random.py say, is not to be imported.
+            "PYTHONSAFEPATH": "1",
+        }
+
+    def _sampler_command(self, interval_s: float, folder: Path) -> list[str]:
+        out = folder / f"monitor-{socket.gethostname()}.jsonl"
+        sampler = [*self._worker, "sample", f"--out={out}", f"--interval={interval_s:g}"]
+        return [self._python, *sampler, f"--parent-pid={os.getpid()}"]
 
     def command(self, case: Case, folder: Path, *, port: int | None) -> list[str]:
         """Return the command line that runs the case; pure, so that it can be shown without running it."""
-        worker = [*WORKER, str(folder / "spec.json"), str(folder), "--parent-pid", str(os.getpid())]
+        worker = [
+            *self._worker,
+            "run",
+            str(folder / "spec.json"),
+            str(folder),
+            "--parent-pid",
+            str(os.getpid()),
+        ]
         if is_attached(self._environment):
             return [self._python, *worker, "--attached"]
         if port is None:
@@ -72,11 +104,18 @@ class LocalLauncher:
 
 
 class LocalProcesses:
-    """The process that was started, and its process group. Ranks under an agent end when it does."""
+    """The ranks' first process with its group, and the sampler. Ranks under an agent end when it does."""
 
-    def __init__(self, process: subprocess.Popen[bytes], command: str) -> None:
+    def __init__(
+        self,
+        process: subprocess.Popen[bytes],
+        samplers: Sequence[subprocess.Popen[bytes]] = (),
+        *,
+        command: str,
+    ) -> None:
         self.command = command
         self._process = process
+        self._samplers = samplers
         self._ended = threading.Event()
         threading.Thread(target=self._reap, name="gpuproof-reaper", daemon=True).start()
 
@@ -85,13 +124,20 @@ class LocalProcesses:
         return self._process.returncode if self._ended.wait(timeout_s) else None
 
     def end(self, grace_s: float) -> None:
-        """End the whole group: SIGTERM, time for last words, SIGKILL; a second Ctrl-C cuts the time short."""
+        """End the whole group: SIGTERM, time for last words, SIGKILL; then the sampler likewise.
+
+        A second Ctrl-C cuts the time for last words short, and leaves no process behind either.
+        """
         try:
             self._signal(signal.SIGTERM)
             self._ended.wait(grace_s)
         finally:
             self._signal(signal.SIGKILL)
             self._ended.wait(grace_s)
+            for sampler in self._samplers:
+                sampler.terminate()
+            for sampler in self._samplers:
+                _reap(sampler, grace_s)
 
     def _signal(self, number: signal.Signals) -> None:
         try:
@@ -102,6 +148,13 @@ class LocalProcesses:
     def _reap(self) -> None:
         self._process.wait()
         self._ended.set()
+
+
+def _reap(process: subprocess.Popen[bytes], grace_s: float) -> None:
+    try:
+        process.wait(grace_s)
+    except subprocess.TimeoutExpired:
+        process.kill()
 
 
 def _free_port() -> int:

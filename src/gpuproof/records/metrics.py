@@ -10,6 +10,7 @@ once and stands in `DeviceIdentity.static`. `starred` metrics are the ones that 
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import Final, Literal, get_args
 
@@ -127,6 +128,7 @@ def throttle_time_name(reason: ThrottleReason) -> str:
 METRICS: Final[dict[str, Metric]] = _catalogue()
 
 
+@functools.cache
 def names(*, lane: Lane | None = None, kind: MetricKind | None = None) -> tuple[str, ...]:
     """List the metric names of a lane, a kind, or both, in the order of the catalogue."""
     return tuple(

@@ -31,7 +31,7 @@ SHARED = "shared"
 def lead(assignment: Assignment, spec: Any) -> NoReturn:
     """Hand the case to the other ranks, then run rank 0 of it."""
     store = _open_store()
-    store.set("assignment", json.dumps({"spec": spec, "folder": str(assignment.folder)}))
+    store.set("assignment", json.dumps({"spec": spec, "folder": str(assignment.folder.resolve())}))
     run_assignment(replace(assignment, store=store))
 
 

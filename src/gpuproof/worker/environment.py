@@ -16,6 +16,8 @@ from typing import Any
 
 import torch
 
+from gpuproof.devices.describe import describe_devices
+
 ENVIRONMENT_PREFIXES = (
     "NCCL_",
     "GLOO_",
@@ -46,6 +48,7 @@ def describe_host(environment: Mapping[str, str] = os.environ) -> dict[str, Any]
         "nccl": _nccl_version(),
         "driver": _first_line("/proc/driver/nvidia/version"),
         "devices": [_cuda_device(index) for index in range(torch.cuda.device_count())],
+        "accelerators": describe_devices(dict(environment)),
         "environment": {
             name: "redacted" if any(word in name for word in SECRET_WORDS) else value
             for name, value in sorted(environment.items())

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 import platform
+import shutil
 import socket
 import sys
 from collections.abc import Sequence
+from importlib.util import find_spec
 
 from gpuproof import __version__
 
@@ -15,24 +17,26 @@ from gpuproof import __version__
 def main(_arguments: Sequence[str]) -> int:
     """Print the facts; without torch, those that need none, and the reason."""
     facts: dict[str, object] = {"gpuproof": __version__, "executable": sys.executable}
+    facts["modules"] = {name: find_spec(name) is not None for name in ("psutil", "pynvml")}
+    facts["compiler"] = shutil.which("c++") or shutil.which("g++")
     try:
         from gpuproof.worker.environment import describe_host
 
         facts |= describe_host()
     except ImportError as error:
-        facts |= {
-            "host": socket.gethostname(),
-            "os": platform.platform(),
-            "python": platform.python_version(),
-            "torch": None,
-            "torch_missing": str(error),
-        }
-    facts["monitoring"] = _monitoring()
+        facts |= _without_torch(error)
     sys.stdout.write(json.dumps(facts, allow_nan=False) + "\n")
     return 0
 
 
-def _monitoring() -> dict[str, object]:
+def _without_torch(error: ImportError) -> dict[str, object]:
     from gpuproof.devices.describe import describe_devices
 
-    return describe_devices(dict(os.environ))
+    return {
+        "host": socket.gethostname(),
+        "os": platform.platform(),
+        "python": platform.python_version(),
+        "torch": None,
+        "torch_missing": str(error),
+        "accelerators": describe_devices(dict(os.environ)),
+    }

@@ -32,7 +32,8 @@ class InferenceStep:
 def evaluate(
     module: nn.Module, *, pool: SamplePool, loss: LossFunction, precision: PrecisionPolicy, rank: int
 ) -> Evaluation:
-    """Return mean loss, and accuracy for classes, over the whole pool; the module ends in training mode."""
+    """Return mean loss, and accuracy for classes, over the whole pool; the module keeps its mode."""
+    was_training = module.training
     module.eval()
     total_loss = 0.0
     correct = 0
@@ -43,7 +44,7 @@ def evaluate(
             outputs = module(inputs)
             total_loss += float(loss(outputs, targets)) * len(targets)
         correct += int((outputs.argmax(dim=1) == targets).sum()) if classes else 0
-    module.train()
+    module.train(was_training)
     return Evaluation(
         rank=rank,
         samples=pool.num_samples,

@@ -1,0 +1,156 @@
+"""Calls into drivers with a deadline each, made in turn on a thread that is not the caller's.
+
+A call that hangs cannot be stopped, only left behind: it keeps its thread, its key is refused until it
+returns, and a fresh thread makes the other calls. Calls go over in batches, because waking a thread costs
+more than most driver calls do.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Generic, TypeVar
+
+from gpuproof.devices.base import DeviceError, DeviceHungError
+
+T = TypeVar("T")
+
+
+class CallGuard:
+    """Makes driver calls. Not for use by several threads at once."""
+
+    def __init__(self, deadline_s: float) -> None:
+        self.deadline_s = deadline_s
+        self._thread: _DriverThread | None = None
+        self._stuck: dict[str, _Batch[object]] = {}
+
+    def call(self, key: str, function: Callable[[], T]) -> T:
+        """Make one call; `key` names what it touches.
+
+        Raises:
+            DeviceHungError: it did not return in time, or an earlier call for `key` still has not.
+        """
+        answer = self.call_all({key: function})[key]
+        if isinstance(answer, DeviceError):
+            raise answer
+        return answer
+
+    def call_all(self, calls: Mapping[str, Callable[[], T]]) -> dict[str, T | DeviceError]:
+        """Make one call for each key, in turn; an answer is the call's own or its `DeviceError`.
+
+        Any other exception is raised here: it is a bug, not a state of a device.
+        """
+        answers: dict[str, T | DeviceError] = {}
+        pending = []
+        for key, function in calls.items():
+            if self._is_stuck(key):
+                answers[key] = self._hung()
+            else:
+                pending.append((key, function))
+        while pending:
+            batch = _Batch(pending)
+            self._run(batch)
+            answers |= {key: answer for (key, _), answer in zip(pending, batch.answers(), strict=False)}
+            pending = pending[len(batch.outcomes) :]
+            if pending:
+                key, _ = pending.pop(0)
+                answers[key] = self._hung()
+                self._stuck[key] = batch  # type: ignore[assignment]  # only asked whether it has ended
+        return answers
+
+    def close(self) -> None:
+        """Let the thread end. One in a hanging call is a daemon and ends with the process."""
+        if self._thread is not None:
+            self._thread.stop()
+            self._thread = None
+
+    def _run(self, batch: _Batch[T]) -> None:
+        if self._thread is None:
+            self._thread = _DriverThread()
+        self._thread.submit(batch)
+        if not batch.wait(self.deadline_s):
+            self._thread.stop()
+            self._thread = None
+
+    def _is_stuck(self, key: str) -> bool:
+        if key in self._stuck and self._stuck[key].ended.is_set():
+            del self._stuck[key]
+        return key in self._stuck
+
+    def _hung(self) -> DeviceHungError:
+        return DeviceHungError(
+            f"the driver call did not return within {self.deadline_s:g} s; not read again until it does"
+        )
+
+
+class _Batch(Generic[T]):
+    """Calls that one thread makes in turn, until all are made or one hangs and the rest is given up."""
+
+    def __init__(self, calls: Sequence[tuple[str, Callable[[], T]]]) -> None:
+        self.outcomes: list[tuple[bool, T | BaseException]] = []
+        self.ended = threading.Event()
+        self._functions = [function for _, function in calls]
+        self._lock = threading.Lock()
+        self._given_up = False
+        self._begun_s = time.monotonic()
+
+    def run(self) -> None:
+        """Make the calls; on the driver thread."""
+        for function in self._functions:
+            outcome = _outcome(function)
+            with self._lock:
+                if self._given_up:
+                    break
+                self.outcomes.append(outcome)
+                self._begun_s = time.monotonic()
+        self.ended.set()
+
+    def wait(self, deadline_s: float) -> bool:
+        """Wait for the end; False if the call after the last outcome is over its deadline."""
+        while not self.ended.wait(self._begun_s + deadline_s - time.monotonic()):
+            with self._lock:
+                if len(self.outcomes) == len(self._functions):
+                    return True
+                self._given_up = time.monotonic() >= self._begun_s + deadline_s
+                if self._given_up:
+                    return False
+        return True
+
+    def answers(self) -> list[T | DeviceError]:
+        """Return the answers so far; raise what is neither an answer nor a state of a device."""
+        return [_answer(*outcome) for outcome in self.outcomes]
+
+
+class _DriverThread:
+    """A daemon thread that runs batches, one after the other."""
+
+    def __init__(self) -> None:
+        self._batches: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        threading.Thread(target=self._serve, daemon=True, name="gpuproof-driver").start()
+
+    def submit(self, batch: _Batch[T]) -> None:
+        self._batches.put(batch.run)
+
+    def stop(self) -> None:
+        self._batches.put(None)
+
+    def _serve(self) -> None:
+        while (run := self._batches.get()) is not None:
+            run()
+
+
+def _outcome(function: Callable[[], T]) -> tuple[bool, T | BaseException]:
+    try:
+        return True, function()
+    except BaseException as error:  # noqa: BLE001  # handed to the caller, who raises it
+        return False, error
+
+
+def _answer(good: bool, value: T | BaseException) -> T | DeviceError:
+    if isinstance(value, BaseException) and not good:
+        if isinstance(value, DeviceError):
+            return value
+        raise value
+    return value  # type: ignore[return-value]  # `good` says that it is what the call returned

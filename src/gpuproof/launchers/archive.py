@@ -1,0 +1,54 @@
+"""The node side as one file: `gpuproof-node.pyz`, which any Python runs as it stands.
+
+It holds the node side's packages and the metadata that makes built-in workloads known, and nothing of
+the control side. Two archives of the same version are the same, byte for byte.
+"""
+
+from __future__ import annotations
+
+import sys
+import zipfile
+from importlib.metadata import distribution
+from pathlib import Path
+
+import gpuproof
+
+NODE_SIDE = ("__init__.py", "errors.py", "units.py", "registry.py", "own_process.py", "foreground.py")
+NODE_PACKAGES = ("records", "devices", "monitor", "workloads", "worker")
+METADATA = "Metadata-Version: 2.1\nName: gpuproof\nVersion: {}\n"
+EPOCH = (1980, 1, 1, 0, 0, 0)
+"""The date of every member: an archive says what it holds, not when it was made."""
+SHEBANG = b"#!/usr/bin/env python3\n"
+MAIN = "import sys\nfrom gpuproof.worker.__main__ import main\nsys.exit(main())\n"
+
+
+def build_archive(target: Path) -> Path:
+    """Write the archive to `target`, aside and then renamed; returns `target`."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    aside = target.with_name(f".{target.name}.part")
+    with aside.open("wb") as file:
+        file.write(SHEBANG)
+        with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+            for name, content in sorted(_members().items()):
+                archive.writestr(zipfile.ZipInfo(name, EPOCH), content, zipfile.ZIP_DEFLATED)
+    aside.chmod(0o755)
+    aside.replace(target)
+    return target
+
+
+def _members() -> dict[str, str]:
+    package = Path(gpuproof.__file__).parent
+    sources = [package / name for name in NODE_SIDE]
+    sources += [path for name in NODE_PACKAGES for path in (package / name).rglob("*.py")]
+    members = {
+        f"gpuproof/{path.relative_to(package).as_posix()}": path.read_text("utf-8") for path in sources
+    }
+    folder = f"gpuproof-{gpuproof.__version__}.dist-info"
+    members[f"{folder}/METADATA"] = METADATA.format(gpuproof.__version__)
+    members[f"{folder}/entry_points.txt"] = distribution("gpuproof").read_text("entry_points.txt") or ""
+    members["__main__.py"] = MAIN
+    return members
+
+
+if __name__ == "__main__":
+    sys.stdout.write(f"{build_archive(Path(sys.argv[1]))}\n")

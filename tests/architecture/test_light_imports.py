@@ -1,0 +1,49 @@
+"""What is opened often opens fast: help loads no heavy library, the node side no library at all."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+HEAVY = (
+    "torch",
+    "numpy",
+    "scipy",
+    "pydantic",
+    "ruamel",
+    "rich",
+    "sklearn",
+    "matplotlib",
+    "textual",
+    "asyncio",
+)
+
+
+def modules_after(program: str) -> set[str]:
+    report = "import sys, json; sys.stderr.write('MODULES' + json.dumps(sorted(sys.modules)))"
+    result = subprocess.run(
+        [sys.executable, "-c", f"import atexit\natexit.register(lambda: exec({report!r}))\n{program}"],
+        capture_output=True,
+        text=True,
+    )
+    return set(json.loads(result.stderr.rpartition("MODULES")[2]))
+
+
+@pytest.mark.parametrize(
+    "words", [["--help"], ["--version"], ["run", "--help"], ["report", "--help"], ["doctor", "--help"]]
+)
+def test_help_loads_nothing_heavy(words: list[str]) -> None:
+    loaded = modules_after(
+        f"import sys; sys.argv = ['gpuproof', *{words!r}]\nfrom gpuproof.cli.main import main; main()"
+    )
+    assert "gpuproof.cli.main" in loaded
+    assert loaded.isdisjoint(HEAVY)
+
+
+def test_a_worker_that_has_not_begun_has_loaded_no_torch() -> None:
+    loaded = modules_after("import gpuproof.worker.__main__, gpuproof.worker.run")
+    assert "gpuproof.records.run" in loaded
+    assert loaded.isdisjoint(HEAVY)

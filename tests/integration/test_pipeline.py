@@ -1,0 +1,205 @@
+"""The pipeline whole: a recipe in, records and every derived file out, figures that agree with each other."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+
+from gpuproof.records.run import Evaluation, Phase, ProfileTrace, Result, Setup, Steps, Window
+from running import TINY, gpuproof, only_case, run_directory
+
+
+@pytest.fixture(scope="module")
+def odd_place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("run") / "it's an odd place – ünï $HOME"
+    place.mkdir()
+    return place
+
+
+@pytest.fixture(scope="module")
+def finished(odd_place: Path) -> Path:
+    result = gpuproof(
+        *("run", "quick", *TINY, "--run.run_id=whole", "--run.repeats=2", "--data.samples_per_epoch=64"),
+        *("--benchmark.evaluate_after=true", "--profiling.enabled=true", "--run.notes=a note", "--json"),
+        cwd=odd_place,
+    )
+    assert result.returncode == 0, result.stderr
+    report = json.loads(result.stdout)
+    assert report["validity"] in ("VALID", "SUSPECT")
+    assert [row["num_steps"] for row in report["launches"]] == [20, 20]
+    return odd_place
+
+
+def test_records_come_in_the_order_of_the_story(finished: Path) -> None:
+    records = run_directory(finished, "whole").cases()[0]
+    phases = [(p.name, p.event) for p in records.of(Phase)]
+    assert [name for name, event in phases if event == "begin"] == [
+        *("prepare", "warmup", "measure", "evaluate", "profile", "finish"),
+    ]
+    (setup,), (window,) = records.of(Setup), records.of(Window)
+    assert (setup.num_parameters, setup.items_per_step) == (54_403, 8)
+    assert (window.num_steps, window.items) == (20, 160)
+    assert len(records.step_times_s(0)) == 20
+    assert len(records.step_times_s(0, phase="warmup")) == 2
+    assert sum(records.step_times_s(0)) == pytest.approx(window.steps_s, rel=1e-6)
+    assert records.of(Evaluation)[0].mean_loss is not None
+    assert isinstance(records.records[-1], Result)
+
+
+def test_summary_has_the_known_fields_and_agrees_with_itself(finished: Path) -> None:
+    root = run_directory(finished, "whole").root
+    summary = json.loads((root / "run_summary.json").read_text())
+    known = "experiment_name run_id world_size precision channels_last batch_size global_batch_size "
+    known += "effective_batch_size total_steps total_samples total_measured_time_s total_wall_clock_s "
+    known += "commit_hash env notes"
+    assert set(known.split()) <= set(summary)
+    assert summary["total_samples"] == 2 * 20 * 8
+    assert summary["throughput_samples_per_s"] == pytest.approx(
+        summary["total_samples"] / summary["total_measured_time_s"]
+    )
+    assert summary["mean_step_ms"] == pytest.approx(summary["total_measured_time_s"] / 40 * 1e3)
+    assert summary["notes"] == "a note"
+    assert next(iter(summary["env"].values()))["torch"]
+    assert summary["p99_step_ms"] is None
+    assert "p99 n/a (needs 299, have 40)" in summary["percentiles_missing"]
+
+
+def test_epochs_are_cut_from_the_endless_stream(finished: Path) -> None:
+    root = run_directory(finished, "whole").root
+    rows = [json.loads(line) for line in (root / "metrics_epoch.jsonl").read_text().splitlines()]
+    first_launch = [row for row in rows if row["replicate"] == 0]
+    # 64 samples an epoch at 8 a step: 8 + 8 + 4 of the 20 steps.
+    assert [(row["epoch"], row["measured_steps"], row["measured_samples"]) for row in first_launch] == [
+        *((0, 8, 64), (1, 8, 64), (2, 4, 32)),
+    ]
+    known = "epoch throughput_samples_per_s epoch_time_s total_steps measured_steps measured_samples "
+    known += "mean_step_ms p50_step_ms p95_step_ms"
+    assert all(set(known.split()) <= set(row) for row in rows)
+    assert all(
+        row["throughput_samples_per_s"] == pytest.approx(row["measured_samples"] / row["epoch_time_s"])
+        for row in rows
+    )
+
+
+def test_csv_header_is_the_keys_of_its_rows(finished: Path) -> None:
+    root = run_directory(finished, "whole").root
+    with (root / "summary.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [row["replicate"] for row in rows] == ["0", "1"]
+    assert all(None not in row and None not in row.values() for row in rows)
+    for row in rows:
+        assert (row["measured_steps"], row["measured_samples"]) == ("20", "160")
+        assert float(row["mean_step_ms"]) == pytest.approx(float(row["measured_time_s"]) / 20 * 1e3)
+
+
+def test_trace_and_environment_lie_in_the_run(finished: Path) -> None:
+    run = run_directory(finished, "whole")
+    assert run.cases()[0].of(ProfileTrace)[0].steps == 5
+    assert json.loads((run.root / "trace_rank0.json").read_text())["traceEvents"]
+    (facts,) = json.loads((run.root / "environment.json").read_text()).values()
+    assert facts["cpu"]["logical_cpus"] >= 1
+
+
+def test_report_and_runs_read_it_again_from_disk(finished: Path) -> None:
+    root = run_directory(finished, "whole").root
+    before = (root / "run_summary.json").read_text()
+    (root / "run_summary.json").unlink()
+    shown = gpuproof("report", str(root), cwd=finished)
+    assert shown.returncode == 0, shown.stderr
+    assert "medium training on synthetic" in shown.stdout
+    assert "95% interval" in shown.stdout
+    assert (root / "run_summary.json").read_text() == before
+    listed = json.loads(gpuproof("runs", "--json", cwd=finished).stdout)
+    assert [(row["launches"], row["what"]) for row in listed] == [("2/2", "medium training on synthetic")]
+
+
+def test_inference_takes_no_gradients_and_counts_forward_work(tmp_path: Path) -> None:
+    result = gpuproof(
+        "run",
+        "quick",
+        *TINY,
+        "--kind=inference",
+        "--run.run_id=i",
+        "--training.learning_rate=1",
+        cwd=tmp_path,
+    )
+    assert result.returncode == 0, result.stderr
+    assert "training.learning_rate" in result.stdout
+    assert "inference updates no weights" in " ".join(result.stdout.split())
+    (setup,) = only_case(run_directory(tmp_path, "i")).of(Setup)
+    weights = 50 * 256 + 256 * 128 + 128 * 64 + 64 * 3
+    assert setup.flops_per_step == 8 * 2 * weights
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["--training.precision=bf16"], {"precision": "bf16"}),
+        (["--training.precision=amp"], {"precision": "amp"}),
+        (["--training.optimizer=Adam", "--training.grad_clip_norm=1.0"], {"items_per_step": 8}),
+        (["--distributed.gradient_accumulation_steps=3"], {"items_per_step": 24}),
+        (["--model.options={input_dim: 7, output_dim: 2}"], {"num_parameters": 43_330}),
+        (["--distributed.threads_per_rank=1"], {"threads": 1}),
+        (
+            ["--data.name=digits", "--model.name=resnet18", "--data.image_size=16"],
+            {"num_parameters": 11_181_642},
+        ),
+    ],
+)
+def test_options_reach_the_worker(words: list[str], expected: dict[str, object], tmp_path: Path) -> None:
+    # 7·256 + 256 + 256·128 + 128 + 128·64 + 64 + 64·2 + 2 = 43,330 parameters of the small perceptron.
+    result = gpuproof(
+        "run", "quick", *TINY, "--benchmark.measure_steps=3", *words, "--run.run_id=o", cwd=tmp_path
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
+    (setup,) = only_case(run_directory(tmp_path, "o")).of(Setup)
+    assert {key: getattr(setup, key) for key in expected} == expected
+
+
+def test_windows_by_seconds_end_on_time_and_without_step_times_still_count(tmp_path: Path) -> None:
+    result = gpuproof(
+        *("run", "quick", *TINY, "--benchmark.measure_by=time", "--benchmark.measure_seconds=1.5"),
+        *("--benchmark.log_step_times=false", "--run.run_id=t"),
+        cwd=tmp_path,
+    )
+    assert result.returncode == 0, result.stderr
+    assert "step times were not kept" in result.stdout
+    records = only_case(run_directory(tmp_path, "t"))
+    (window,) = records.of(Window)
+    assert window.wall_s >= 1.5
+    assert window.stop_reason == "1.5 s"
+    assert not [steps for steps in records.of(Steps) if steps.phase == "measure"]
+
+
+def test_epochs_decide_only_where_no_window_is_measured(tmp_path: Path) -> None:
+    result = gpuproof(
+        *("run", "quick", *TINY, "--benchmark.enabled=false", "--training.epochs=3"),
+        *("--data.samples_per_epoch=20", "--run.run_id=e"),
+        cwd=tmp_path,
+    )
+    assert result.returncode == 0, result.stderr
+    (window,) = only_case(run_directory(tmp_path, "e")).of(Window)
+    assert window.num_steps == 3 * 3  # 20 samples are 3 steps of 8
+
+
+def test_log_file_holds_every_detail(tmp_path: Path) -> None:
+    result = gpuproof("run", "quick", *TINY, "--log-file", "the log.txt", "--run.run_id=l", cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    log = (tmp_path / "the log.txt").read_text()
+    assert " DEBUG gpuproof" in log
+    assert "gpuproof.worker run" in log
+
+
+def test_a_compiled_model_is_said_to_be_and_its_compilation_is_no_step(tmp_path: Path) -> None:
+    result = gpuproof(
+        "run", "quick", *TINY, "--training.compile.enabled=true", "--run.run_id=c", cwd=tmp_path
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
+    records = only_case(run_directory(tmp_path, "c"))
+    assert records.setups[0].compiled == "default"
+    phases = [phase.name for phase in records.of(Phase) if phase.event == "begin"]
+    assert phases[:4] == ["prepare", "compile", "warmup", "measure"]
+    assert len(records.step_times_s(0)) == 20

@@ -1,0 +1,135 @@
+"""Several ranks: totals are totals, however the ranks were started."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gpuproof.records.collected import CaseRecords
+from gpuproof.records.run import Setup, Start, Window
+from running import TIMEOUT_S, TINY, clean_environment, gpuproof, gpuproof_command, only_case, run_directory
+
+
+def free_port() -> str:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return str(listener.getsockname()[1])
+
+
+def assert_totals_are_totals(folder: Path, run_id: str, *, ranks: int) -> CaseRecords:
+    """Hold the reported throughput against the raw windows: all samples over the longest, ratio 1."""
+    run = run_directory(folder, run_id)
+    records = only_case(run)
+    windows = records.of(Window)
+    assert sorted(window.rank for window in windows) == list(range(ranks))
+    assert len({window.num_steps for window in windows}) == 1
+    samples = sum(window.items for window in windows)
+    longest_s = max(window.wall_s for window in windows)
+    summary = json.loads((run.root / "run_summary.json").read_text())
+    assert summary["throughput_samples_per_s"] / (samples / longest_s) == pytest.approx(1.0)
+    assert summary["total_samples"] == samples
+    assert summary["world_size"] == ranks
+    batch = summary["effective_batch_size"]
+    assert summary["throughput_samples_per_s"] * summary["mean_step_ms"] / 1e3 == pytest.approx(batch)
+    return records
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 4])
+def test_throughput_is_all_samples_over_the_longest_window(ranks: int, tmp_path: Path) -> None:
+    result = gpuproof("run", "quick", *TINY, "--nproc", str(ranks), "--run.run_id=n", cwd=tmp_path)
+    assert result.returncode == 0, result.stdout + result.stderr
+    records = assert_totals_are_totals(tmp_path, "n", ranks=ranks)
+    assert all(window.items == 20 * 8 for window in records.of(Window))
+    assert {setup.threads for setup in records.of(Setup)} == {max(1, usable_cpus() // ranks)}
+    assert ("not representative" in result.stdout) == (ranks > 1)
+
+
+def usable_cpus() -> int:
+    import os
+
+    return len(os.sched_getaffinity(0))
+
+
+def test_ranks_stop_a_window_by_seconds_after_the_same_step(tmp_path: Path) -> None:
+    result = gpuproof(
+        *("run", "quick", *TINY, "--nproc=2", "--benchmark.measure_by=time", "--benchmark.measure_seconds=1"),
+        *("--distributed.gradient_accumulation_steps=2", "--run.run_id=s"),
+        cwd=tmp_path,
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
+    records = assert_totals_are_totals(tmp_path, "s", ranks=2)
+    assert all(setup.items_per_step == 16 for setup in records.of(Setup))
+
+
+def test_under_a_torchrun_of_the_users(tmp_path: Path) -> None:
+    result = subprocess.run(
+        [
+            *(sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2"),
+            f"--master-port={free_port()}",
+            *gpuproof_command("run", "quick", *TINY, "--run.run_id=t")[1:],
+        ],
+        cwd=tmp_path,
+        env=clean_environment(),
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert_totals_are_totals(tmp_path, "t", ranks=2)
+    assert result.stdout.count("medium training on synthetic") == 1
+
+
+@pytest.mark.parametrize("shared_disk", [True, False])
+def test_with_the_variables_set_by_hand(shared_disk: bool, tmp_path: Path) -> None:
+    port = free_port()
+    folders = [tmp_path / "rank 0", tmp_path / "rank 1"]
+    command = gpuproof_command("run", "quick", *TINY, "--run.run_id=h")
+    if not shared_disk:  # a rank that is shown nothing at rank 0's path, as on a host of its own
+        hide = f"mount -t tmpfs none '{folders[0]}' && cd '{folders[1]}' && exec \"$@\""
+        command_of_rank_1 = ["unshare", "--mount", "--map-root-user", "sh", "-c", hide, "sh", *command]
+    else:
+        command_of_rank_1 = command
+    processes = []
+    for rank, words in enumerate([command, command_of_rank_1]):
+        folders[rank].mkdir(exist_ok=True)
+        variables = {"RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+        processes.append(
+            subprocess.Popen(
+                words,
+                cwd=folders[rank],
+                env=clean_environment(**variables),
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+        )
+    outputs = [process.communicate(timeout=TIMEOUT_S) for process in processes]
+    assert [process.returncode for process in processes] == [0, 0], outputs
+    records = assert_totals_are_totals(folders[0], "h", ranks=2)
+    assert {start.rank for start in records.of(Start)} == {0, 1}
+    assert ("keeps its records in" in outputs[1][1]) == (not shared_disk)
+
+
+@pytest.mark.parametrize(
+    ("variables", "words", "message"),
+    [
+        ({"WORLD_SIZE": "2"}, [], "WORLD_SIZE=2 is set and RANK is not"),
+        ({"WORLD_SIZE": "two", "RANK": "0"}, [], "WORLD_SIZE='two' is no whole number"),
+        ({"WORLD_SIZE": "2", "RANK": "0"}, ["--run.repeats=3"], "run.repeats"),
+        ({"WORLD_SIZE": "2", "RANK": "1"}, ["--nproc=2"], "distributed.nproc"),
+        ({"WORLD_SIZE": "2", "RANK": "0"}, ["--distributed.world_size=4"], "distributed.world_size"),
+    ],
+)
+def test_a_launch_that_contradicts_the_config_is_refused(
+    variables: dict[str, str], words: list[str], message: str, tmp_path: Path
+) -> None:
+    result = gpuproof("run", "quick", *TINY, *words, cwd=tmp_path, environment=clean_environment(**variables))
+    assert result.returncode == 2
+    assert message in result.stderr
+    assert "Traceback" not in result.stderr
+    assert not (tmp_path / "results").exists()

@@ -1,0 +1,62 @@
+"""Running the real command in tests, as a subprocess, and reading what it left behind."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from gpuproof.records.collected import CaseRecords
+from gpuproof.store import RunDirectory
+
+LAUNCHER_VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+TIMEOUT_S = 300
+
+TINY = (
+    "--model.name=medium",
+    "--data.name=synthetic",
+    "--data.batch_size=8",
+    "--benchmark.warmup_steps=2",
+    "--benchmark.measure_by=steps",
+    "--benchmark.measure_steps=20",
+    "--run.repeats=1",
+)
+"""Over the quick recipe: a run that takes as long as importing torch does."""
+
+
+def clean_environment(**variables: str) -> dict[str, str]:
+    """Return this process's environment without a launcher's variables, with `variables` added."""
+    kept = {name: value for name, value in os.environ.items() if name not in LAUNCHER_VARIABLES}
+    return {**kept, **variables}
+
+
+def gpuproof_command(*words: str) -> list[str]:
+    """Return the command line of `gpuproof WORDS`."""
+    return [sys.executable, "-m", "gpuproof", *words]
+
+
+def gpuproof(
+    *words: str, cwd: Path, environment: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run `gpuproof WORDS` to its end."""
+    return subprocess.run(
+        gpuproof_command(*words),
+        cwd=cwd,
+        env=clean_environment() if environment is None else environment,
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+    )
+
+
+def run_directory(cwd: Path, run_id: str, experiment: str = "quick") -> RunDirectory:
+    """Open a run that a command in `cwd` made."""
+    return RunDirectory.open(cwd / "results" / experiment / run_id)
+
+
+def only_case(run: RunDirectory) -> CaseRecords:
+    """Return the records of a run's single launch."""
+    (records,) = run.cases()
+    return records

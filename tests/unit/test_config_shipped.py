@@ -1,0 +1,169 @@
+"""The shipped recipe and configs; every key set from the command line, and set wrongly."""
+
+from __future__ import annotations
+
+import functools
+import json
+import operator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpuproof.config.keys import all_keys
+from gpuproof.config.load import load_config
+from gpuproof.config.mistakes import ConfigError
+from gpuproof.config.models import RunConfig
+from gpuproof.config.schema import resolved
+from gpuproof.config.settings import KeyPath, dotted
+from gpuproof.config.source import recipe_names
+
+CONFIGS = Path(__file__).parent.parent.parent / "configs"
+
+OTHER_VALUES: dict[str, Any] = {
+    "kind": "inference",
+    "data.name": "digits",
+    "data.path": "elsewhere",
+    "data.image_size": 64,
+    "model.name": "mlp",
+    "model.options": {"hidden": [8, 8]},
+    "training.precision": "bf16",
+    "training.optimizer": "Adam",
+    "training.momentum": 0.5,
+    "training.grad_clip_norm": 1.5,
+    "training.compile.mode": "max-autotune",
+    "training.weight_decay": 0.25,
+    "benchmark.measure_by": "time",
+    "benchmark.measure_seconds": 7.5,
+    "distributed.backend": "gloo",
+    "distributed.device": "cuda",
+    "distributed.devices": [3, 1],
+    "distributed.threads_per_rank": 2,
+    "distributed.world_size": 1,
+    "distributed.local_rank": 0,
+    "distributed.node_rank": 0,
+    "run.experiment_name": "other",
+    "run.run_id": "2026-11-20.a_1",
+    "run.save_dir": "elsewhere",
+    "run.commit_hash": "0123abc",
+    "run.notes": "a note",
+    "run.time_limit_s": 900.5,
+}
+"""A value other than the default for each key that doubling gives none."""
+
+
+NEEDS = {"benchmark.measure_by": ["--benchmark.measure_seconds=5"]}
+"""What must be set with a key for its other value to make sense."""
+
+
+def other_value(name: str, default: Any) -> Any:
+    if isinstance(default, bool):
+        return not default
+    return OTHER_VALUES[name] if name in OTHER_VALUES else default * 2
+
+
+@pytest.mark.parametrize("path", list(all_keys()), ids=dotted)
+def test_every_key_can_be_set_from_the_command_line(path: KeyPath, tmp_path: Path) -> None:
+    file, name = tmp_path / "run.yaml", dotted(path)
+    file.write_text("kind: training\n", encoding="utf-8")
+    default = functools.reduce(getattr, path, RunConfig())
+    value = other_value(name, default)
+    assert value != default
+    word = f"--{name}={value if isinstance(value, str) else json.dumps(value)}"
+    loaded = load_config(str(file), [word, *NEEDS.get(name, [])])
+    assert functools.reduce(operator.getitem, path, resolved(loaded)["values"]) == value
+    below = [key for key in loaded.origins if key.startswith(f"{name}.")]
+    assert {loaded.origins[key] for key in below or [name]} == {"command line"}
+
+
+@pytest.mark.parametrize("path", list(all_keys()), ids=dotted)
+def test_every_key_refuses_what_it_does_not_take_and_says_what_it_takes(
+    path: KeyPath, tmp_path: Path
+) -> None:
+    file = tmp_path / "run.yaml"
+    file.write_text(
+        "".join(f"{'  ' * depth}{part}:\n" for depth, part in enumerate(path)).rstrip() + " [[1]]\n"
+    )
+    with pytest.raises(ConfigError) as caught:
+        load_config(str(file))
+    assert str(caught.value).startswith(f"{file}:{len(path)}: {dotted(path)}: expected ")
+    assert ", found [[1]]. " in str(caught.value)
+
+
+def test_every_recipe_loads() -> None:
+    assert "quick" in recipe_names()
+    for name in recipe_names():
+        assert load_config(name).source == f"recipe {name}"
+
+
+def test_the_quick_recipe_is_three_launches_of_resnet18_on_digits() -> None:
+    config = load_config("quick").config
+    assert (config.kind, config.model.name, config.model.num_classes) == ("training", "resnet18", 10)
+    assert (config.data.name, config.data.image_size, config.data.batch_size) == ("digits", 64, 32)
+    assert (config.training.precision, config.training.optimizer) == ("fp32", "SGD")
+    assert (config.benchmark.warmup_steps, config.benchmark.measure_by) == (3, "time")
+    assert (config.benchmark.measure_seconds, config.run.repeats) == (5.0, 3)
+
+
+COMMON: dict[str, dict[str, Any]] = {
+    "data": {
+        "batch_size": 256,
+        "num_workers": 8,
+        "pin_memory": True,
+        "prefetch_factor": 4,
+        "persistent_workers": True,
+    },
+    "model": {"name": "resnet50", "channels_last": True},
+    "training": {
+        "precision": "amp",
+        "weight_decay": 0.0,
+        "momentum": 0.9,
+        "grad_clip_norm": None,
+        "seed": 1337,
+        "cudnn_benchmark": True,
+    },
+    "benchmark": {
+        "enabled": True,
+        "warmup_steps": 100,
+        "measure_by": "steps",
+        "measure_steps": 2000,
+        "measure_seconds": None,
+        "log_step_times": True,
+        "sync_cuda": False,
+        "evaluate_after": False,
+    },
+    "distributed": {
+        "backend": "auto",
+        "gradient_accumulation_steps": 1,
+        "world_size": None,
+        "local_rank": None,
+        "node_rank": None,
+    },
+    "run": {"run_id": None, "save_dir": "./results", "capture_env": True, "commit_hash": "auto"},
+}
+
+
+@pytest.mark.parametrize(
+    ("file", "own"),
+    [
+        ("synthetic_resnet50.yaml", ("synthetic", None, 1000, 3, "SGD", 0.1, False)),
+        ("cifar100_resnet50.yaml", ("CIFAR100", "./data", 100, 10, "Adam", 0.001, True)),
+    ],
+)
+def test_the_shipped_configs_hold_the_values_of_the_seed(file: str, own: tuple[object, ...]) -> None:
+    loaded = load_config(str(CONFIGS / file))
+    values = resolved(loaded)["values"]
+    for section, expected in COMMON.items():
+        assert {key: values[section][key] for key in expected} == expected
+        assert all(loaded.origins[f"{section}.{key}"].startswith(str(CONFIGS / file)) for key in expected)
+    training = values["training"]
+    assert own == (
+        values["data"]["name"],
+        values["data"]["path"],
+        values["model"]["num_classes"],
+        training["epochs"],
+        training["optimizer"],
+        training["learning_rate"],
+        training["compile"]["enabled"],
+    )
+    assert values["run"]["experiment_name"] == Path(file).stem

@@ -1,0 +1,271 @@
+"""Intervals within one process: block lengths, weights, differences, ratios, drift."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpuproof.analysis.bootstrap import CHUNK_VALUES, Centre, block_length, expanded_interval, resample
+from gpuproof.analysis.drift import Drift, drift
+from gpuproof.analysis.estimate import FloatArray, Interval, Unavailable, welch_degrees_of_freedom
+from gpuproof.analysis.series import Series, interval_of_difference, interval_of_ratio, interval_of_series
+
+CENTRES: tuple[Centre, ...] = ("mean", "median")
+
+
+def available(interval: Interval | Unavailable) -> Interval:
+    assert isinstance(interval, Interval), interval
+    return interval
+
+
+def autoregressive(size: int, *, phi: float, seed: int) -> FloatArray:
+    noise = np.random.default_rng(seed).standard_normal(size)
+    for i in range(1, size):
+        noise[i] = phi * noise[i - 1] + np.sqrt(1 - phi**2) * noise[i]
+    return noise
+
+
+def test_block_length_is_near_the_optimum_of_a_known_process() -> None:
+    # AR(1) with φ = 0.6: G/ĝ(0) = 2φ/(1 − φ²) = 1.875, so (1.5·1.875²·n)^⅓·1.5 = 44.9 at n = 5,000.
+    lengths = [block_length(autoregressive(5000, phi=0.6, seed=seed)) for seed in range(20)]
+    assert 36 < np.median(lengths) < 54
+
+
+def test_block_length_grows_with_autocorrelation_and_is_short_for_none() -> None:
+    medians = [
+        np.median([block_length(autoregressive(1000, phi=phi, seed=seed)) for seed in range(20)])
+        for phi in (0.0, 0.5, 0.9)
+    ]
+    assert medians[0] <= 4 < medians[1] < medians[2]
+
+
+def test_block_length_of_what_has_no_autocorrelation_to_measure() -> None:
+    assert block_length(np.arange(7.0)) == 1
+    assert block_length(np.full(100, 3.0)) == 1
+    assert block_length(np.tile([1.0, -1.0], 50)) == 1
+
+
+def test_block_length_of_a_trend_is_the_limit() -> None:
+    # A straight line of 90 values: min(3·√90, 90/3) = min(28.5, 30), rounded up.
+    assert block_length(np.arange(90.0)) == 29
+
+
+def test_resamples_are_runs_of_the_series() -> None:
+    # With the first value of each row's blocks known, a row of a straight line rises by 1 within a block.
+    line = np.arange(100.0)
+    seen: list[FloatArray] = []
+
+    def keep(rows: FloatArray) -> FloatArray:
+        seen.append(rows.copy())
+        return np.asarray(rows.sum(axis=1))
+
+    drawn = resample(line, centre=keep, num_resamples=50, rng=np.random.default_rng(0))
+    length = block_length(line)
+    rows = seen[1]
+    assert rows.shape == (50, 100)
+    for start in range(0, 100, length):
+        assert (np.diff(rows[:, start : start + length], axis=1) == 1).all()
+    assert drawn.statistic == 4950.0
+    assert drawn.resamples.tolist() == rows.sum(axis=1).tolist()
+    assert drawn.num_blocks == 100 // length
+
+
+def test_means_from_running_sums_are_the_means_of_the_resampled_rows() -> None:
+    values = autoregressive(203, phi=0.6, seed=5)
+    fast = resample(values, centre="mean", num_resamples=300, rng=np.random.default_rng(9))
+    plain = resample(
+        values, centre=lambda rows: rows.mean(axis=1), num_resamples=300, rng=np.random.default_rng(9)
+    )
+    assert fast.resamples == pytest.approx(plain.resamples, abs=1e-12)
+    assert fast.statistic == pytest.approx(plain.statistic, abs=1e-12)
+
+
+def test_medians_of_rows_are_medians_and_leave_the_series_alone() -> None:
+    values = autoregressive(50, phi=0.0, seed=6)
+    before = values.copy()
+    for series in (values, values[:49]):
+        drawn = resample(series, centre="median", num_resamples=10, rng=np.random.default_rng(1))
+        assert drawn.statistic == np.median(series)
+    assert (values == before).all()
+
+
+def test_memory_is_bounded_by_working_in_chunks() -> None:
+    sizes: list[int] = []
+
+    def largest(rows: FloatArray) -> FloatArray:
+        sizes.append(rows.size)
+        return np.asarray(rows.max(axis=1))
+
+    values = autoregressive(5000, phi=0.0, seed=7)
+    drawn = resample(values, centre=largest, num_resamples=1000, rng=np.random.default_rng(1))
+    assert drawn.resamples.size == 1000
+    assert max(sizes) <= CHUNK_VALUES < sum(sizes)
+
+
+def test_the_expanded_interval_by_hand() -> None:
+    # 5 pieces: t(0.975; 4) = 2.776445, times √(5/4) is 3.104160; Φ(−3.104160) = 0.000954.
+    # Of 99,999 evenly spaced resamples the quantile at p stands at p·100,000 = 95.4.
+    low, high = expanded_interval(np.arange(1.0, 100_000.0), 0.95, 4)
+    assert low == pytest.approx(95.4, abs=0.1)
+    assert high == pytest.approx(100_000 - 95.4, abs=0.1)
+
+
+def test_a_tail_too_thin_for_the_resamples_is_taken_as_normal() -> None:
+    # 99 % with 4 degrees: t = 4.604095, times √(5/4) is 5.147534. Of 1, 2, 3 the mean is 2, the sd √(2/3).
+    low, high = expanded_interval(np.array([1.0, 2.0, 3.0]), 0.99, 4)
+    assert low == pytest.approx(2 - 5.147534 * 0.816497, abs=1e-5)
+    assert high == pytest.approx(2 + 5.147534 * 0.816497, abs=1e-5)
+
+
+def test_equal_readings_that_held_for_longer_and_longer_have_an_interval_without_width() -> None:
+    series = Series(values=[0.1] * 60, durations_s=[0.1 * i for i in range(1, 61)])
+    interval = available(interval_of_series(series, centre="mean"))
+    assert (interval.low, interval.centre, interval.high) == (0.1, 0.1, 0.1)
+
+
+def test_welch_degrees_by_hand() -> None:
+    # (1 + 3)²/(1²/4 + 3²/9) = 16/1.25
+    assert welch_degrees_of_freedom([1.0, 3.0], [4, 9]) == pytest.approx(12.8)
+
+
+def test_the_time_weighted_mean() -> None:
+    # 100 W for 3 s and 300 W for 1 s, again and again: (300 + 300)/4 = 150 W; unweighted it would be 200.
+    series = Series(values=[100.0, 300.0] * 20, durations_s=[3.0, 1.0] * 20)
+    interval = available(interval_of_series(series, centre="mean"))
+    assert interval.centre == 150.0
+    assert interval.low <= 150.0 <= interval.high
+    assert (interval.num_launches, interval.between_launches) == (1, False)
+
+
+def test_equal_durations_weigh_as_none() -> None:
+    values = autoregressive(200, phi=0.5, seed=8)
+    plain = available(interval_of_series(Series(values=values), centre="mean", seed=3))
+    weighted = available(
+        interval_of_series(Series(values=values, durations_s=np.full(200, 2.0)), centre="mean", seed=3)
+    )
+    assert weighted.low == pytest.approx(plain.low)
+    assert weighted.high == pytest.approx(plain.high)
+
+
+@pytest.mark.parametrize(
+    ("durations", "message"), [([1.0] * 11, "12 values with 11"), ([1.0] * 11 + [0.0], "above 0 s")]
+)
+def test_ill_formed_durations_are_refused(durations: list[float], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        interval_of_series(Series(values=[1.0] * 12, durations_s=durations), centre="mean")
+
+
+def test_durations_with_a_median_are_refused() -> None:
+    with pytest.raises(ValueError, match="mean only"):
+        interval_of_series(Series(values=[1.0] * 12, durations_s=[1.0] * 12), centre="median")
+
+
+def test_a_confidence_in_percent_is_refused() -> None:
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        interval_of_series(Series(values=[1.0] * 12), confidence=95)
+
+
+def test_a_series_that_only_rises_has_no_centre_to_speak_of() -> None:
+    found = interval_of_series(Series(values=list(range(90))), centre="mean")
+    assert found == Unavailable(
+        reason="90 values are so autocorrelated that they make 3 independent pieces (needs 5): "
+        "the series drifts or is too short"
+    )
+
+
+def test_a_known_difference_and_ratio_are_in_their_intervals() -> None:
+    # AR(1) with φ = 0.5 has a long-run variance of (1 + φ)/(1 − φ) = 3: the error of the difference is
+    # √(3/1,600 + 3/2,400) = 0.0559, its 95 % half-width 0.110, and about a hundredth of that for the ratio.
+    noise = [autoregressive(size, phi=0.5, seed=10) for size in (1600, 2400)]
+    first, second = (Series(values=m + x - x.mean()) for m, x in zip((100, 110), noise, strict=True))
+    difference = available(interval_of_difference(first, second))
+    ratio = available(interval_of_ratio(first, second))
+    assert difference.centre == pytest.approx(10)
+    assert (difference.high - difference.low) / 2 == pytest.approx(0.110, rel=0.25)
+    assert ratio.centre == pytest.approx(1.1)
+    assert ratio.low < 1.1 < ratio.high
+    assert ratio.high - ratio.low == pytest.approx((difference.high - difference.low) / 100, rel=0.25)
+    assert difference.num_samples == 4000
+    assert not difference.between_launches
+
+
+@pytest.mark.parametrize("compare", [interval_of_difference, interval_of_ratio])
+def test_the_series_that_is_too_short_is_named(compare: object) -> None:
+    assert callable(compare)
+    short, long = Series(values=[1.0] * 3), Series(values=[1.0] * 20)
+    reason = "series: too few values for an interval (needs 10, have 3)"
+    assert compare(short, long) == Unavailable(reason=f"first {reason}")
+    assert compare(long, short) == Unavailable(reason=f"second {reason}")
+
+
+def test_constant_series_differ_exactly() -> None:
+    first, second = Series(values=[2.0] * 20), Series(values=[3.0] * 20)
+    interval = available(interval_of_difference(first, second))
+    assert (interval.low, interval.centre, interval.high) == (1.0, 1.0, 1.0)
+
+
+def test_there_is_no_ratio_to_what_may_be_0() -> None:
+    near_0 = Series(values=autoregressive(100, phi=0.0, seed=12))
+    found = interval_of_ratio(near_0, Series(values=[1.0] * 20))
+    assert found == Unavailable(reason="no ratio: the first series is not clearly above 0")
+
+
+@settings(max_examples=30, derandomize=True, deadline=None)
+@given(
+    values=st.lists(st.integers(0, 1000).map(float), min_size=10, max_size=60),
+    shift=st.integers(-1000, 1000),
+    scale=st.sampled_from((0.5, 2.0, 1024.0)),
+    centre=st.sampled_from(CENTRES),
+)
+def test_shifting_and_scaling_the_series_shifts_and_scales_the_interval(
+    values: list[float], shift: int, scale: float, centre: Centre
+) -> None:
+    one = interval_of_series(Series(values=values), centre=centre, num_resamples=2000)
+    moved = interval_of_series(
+        Series(values=[scale * x + shift for x in values]), centre=centre, num_resamples=2000
+    )
+    assert type(one) is type(moved)
+    if isinstance(one, Interval) and isinstance(moved, Interval):
+        for end in ("low", "centre", "high"):
+            assert getattr(moved, end) == pytest.approx(scale * getattr(one, end) + shift, abs=1e-6)
+        assert min(values) - 1e-9 <= one.low <= one.high <= max(values) + 1e-9
+
+
+def test_a_drift_of_known_size_is_found() -> None:
+    # From 100 to 106 in a line: the thirds' means are 101 and 105, so 4/101 = 3.96 %.
+    values = np.linspace(100, 106, 900) + 0.5 * autoregressive(900, phi=0.5, seed=13)
+    found = drift(values)
+    assert isinstance(found, Drift)
+    assert found.relative_change == pytest.approx(4 / 101, abs=0.003)
+    assert found.low < found.relative_change < found.high
+    assert found.drifting
+
+
+def test_a_drift_too_small_to_matter_is_measured_and_not_called_one() -> None:
+    values = np.linspace(100, 100.6, 900) + 0.05 * autoregressive(900, phi=0.5, seed=14)
+    found = drift(values)
+    assert isinstance(found, Drift)
+    assert found.low > 0
+    assert not found.drifting
+    tighter = drift(values, at_least=0.001)
+    assert isinstance(tighter, Drift)
+    assert tighter.drifting
+
+
+def test_a_straight_line_without_noise_is_a_drift_not_noise() -> None:
+    # 1 … 90: thirds' means 15.5 and 75.5; 75.5/15.5 − 1 = 3.870968.
+    found = drift(np.arange(1.0, 91.0))
+    assert isinstance(found, Drift)
+    assert found.relative_change == pytest.approx(3.870968, abs=1e-6)
+    assert found.drifting
+
+
+def test_too_few_values_show_no_drift() -> None:
+    assert drift([1.0] * 29) == Unavailable(reason="too few values to see a drift (needs 30, have 29)")
+
+
+def test_what_stops_the_ratio_stops_the_drift() -> None:
+    found = drift([0.0] * 90)
+    assert found == Unavailable(reason="no ratio: the first series is not clearly above 0")
