@@ -15,6 +15,7 @@ import errno
 import fcntl
 import json
 import os
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import datetime
@@ -25,10 +26,12 @@ from gpuproof.errors import EnvironmentUnfitError, RecordError, UsageError
 from gpuproof.records.case import Case
 from gpuproof.records.codec import from_json, to_json
 from gpuproof.records.collected import CaseRecords
-from gpuproof.records.journal import SCHEMA_VERSION, Journal, read_journal
+from gpuproof.records.journal import SCHEMA_VERSION, Journal, has_writer, read_journal
 
 ASIDE = ".attempt-"
+FULL_DISK = (errno.ENOSPC, errno.EDQUOT)
 LAUNCHER_JOURNAL = "launcher.jsonl"
+ORPHAN_POLL_S = 0.1
 
 
 class RunDirectory:
@@ -48,10 +51,12 @@ class RunDirectory:
         try:
             (root / "cases").mkdir(parents=True)
         except FileExistsError as error:
+            resumable = (root / "run.json").is_file()
+            way_on = f"Finish it with `{resume_command(root)}`" if resumable else "Remove it"
             raise UsageError(
-                "there is a run of that name already",
+                "there is a run of that name already" if resumable else "is there already, and holds no run",
                 place=str(root),
-                next_step=f"Finish it with `gpuproof run --resume {root}`, or choose another run.run_id",
+                next_step=f"{way_on}, or choose another run.run_id",
             ) from error
         except OSError as error:
             raise EnvironmentUnfitError(
@@ -89,6 +94,23 @@ class RunDirectory:
                     "another process is working on this run", place=str(self.root), next_step="Let it end"
                 ) from error
             yield
+
+    def wait_for_writers(self, timeout_s: float) -> None:
+        """Wait until no rank of an earlier campaign writes here: orphans notice, and end, in about a second.
+
+        Raises:
+            UsageError: one is still there after `timeout_s`.
+        """
+        deadline_s = time.monotonic() + timeout_s
+        for journal in self.root.glob("cases/*/*/rank-*.jsonl"):
+            while has_writer(journal):
+                if time.monotonic() > deadline_s:
+                    raise UsageError(
+                        "a rank of an earlier launch is still writing it",
+                        place=str(journal),
+                        next_step="End that process: the first line of the file has its host and pid",
+                    )
+                time.sleep(ORPHAN_POLL_S)
 
     def write_description(self, description: Mapping[str, Any]) -> None:
         """Write run.json."""
@@ -186,23 +208,44 @@ def write_whole(path: Path, content: str) -> None:
         EnvironmentUnfitError: the disk is full, or the place cannot be written.
     """
     aside = path.with_name(f".{path.name}.part")
-    try:
-        aside.write_text(content, encoding="utf-8")
-        os.replace(aside, path)
-    except OSError as error:
-        with suppress(OSError):
-            aside.unlink(missing_ok=True)
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+    with needing_room(path):
+        try:
+            aside.write_text(content, encoding="utf-8")
+            os.replace(aside, path)
+        except OSError as error:
+            with suppress(OSError):
+                aside.unlink(missing_ok=True)
+            if error.errno in FULL_DISK:
+                raise
             raise EnvironmentUnfitError(
                 f"cannot be written: {error.strerror}",
                 place=str(path),
                 next_step="Copy the run to a place of your own",
             ) from error
+
+
+@contextmanager
+def needing_room(place: Path) -> Iterator[None]:
+    """Say of a full disk, wherever in the block it shows, that it is full and what to do.
+
+    Raises:
+        EnvironmentUnfitError: the disk is full.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in FULL_DISK:
+            raise
         raise EnvironmentUnfitError(
             "the disk is full",
-            place=str(path),
+            place=str(place),
             next_step="Free some room; what was measured is kept, finish the run with --resume",
         ) from error
+
+
+def resume_command(root: Path) -> str:
+    """Return the command that finishes a run, as it can be pasted into a shell."""
+    return shlex.join(["gpuproof", "run", "--resume", str(root)])
 
 
 def default_run_id(now: datetime) -> str:

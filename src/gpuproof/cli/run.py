@@ -76,6 +76,7 @@ def run(
 
     from gpuproof.campaign import run_campaign
     from gpuproof.launchers.local import LocalLauncher
+    from gpuproof.store import resume_command
 
     click.echo(f"Results go to {run_directory.root}", err=True)
     try:
@@ -86,7 +87,7 @@ def run(
             )
     except KeyboardInterrupt:
         click.echo(
-            f"Interrupted. What was measured is kept; go on with: gpuproof run --resume {run_directory.root}",
+            f"Interrupted. What was measured is kept; go on with: {resume_command(run_directory.root)}",
             err=True,
         )
         ctx.exit(ExitCode.INTERRUPTED)
