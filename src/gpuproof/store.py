@@ -158,7 +158,7 @@ def read_case(folder: Path) -> CaseRecords:
         case = from_json(Case, json.loads(spec.read_text(encoding="utf-8")), place=str(spec))
     except ValueError as error:
         raise RecordError(f"cannot be read ({error})", place=str(spec)) from error
-    journals = [read_journal(path) for path in sorted(folder.glob("*.jsonl"), key=_rank_order)]
+    journals = [read_journal(path) for path in _journals(folder)]
     return CaseRecords(
         case=case,
         records=tuple(record for journal in journals for record in journal.records),
@@ -166,9 +166,10 @@ def read_case(folder: Path) -> CaseRecords:
     )
 
 
-def _rank_order(path: Path) -> tuple[int, str]:
-    digits = path.stem.rpartition("-")[2]
-    return (int(digits) if digits.isdigit() else -1, path.name)
+def _journals(folder: Path) -> list[Path]:
+    ranks = sorted(folder.glob("rank-*.jsonl"), key=lambda path: int(path.stem.removeprefix("rank-")))
+    launcher = folder / LAUNCHER_JOURNAL
+    return [launcher, *ranks] if launcher.exists() else ranks
 
 
 def write_whole(path: Path, content: str) -> None:

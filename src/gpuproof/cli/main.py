@@ -20,6 +20,7 @@ COMMANDS: dict[str, str] = {
     "report": "gpuproof.cli.report:report",
     "runs": "gpuproof.cli.report:runs",
     "doctor": "gpuproof.cli.doctor:doctor",
+    "monitor": "gpuproof.cli.monitor:monitor",
 }
 """Command name → `module:attribute`; such a module imports only click and the standard library at its top."""
 

@@ -234,6 +234,13 @@ class ProfilingConfig(Section):
     enabled: bool = Field(default=False, description="Trace some steps after the window, on rank 0.")
 
 
+class MonitoringConfig(Section):
+    """What is read of devices and host beside the work."""
+
+    enabled: bool = Field(default=True, description="Record devices and host beside each launch.")
+    interval_s: float = Field(default=0.2, ge=0.01, le=3600, description="Seconds between two readings.")
+
+
 class RunConfig(Section):
     """Everything that one run is asked to do."""
 
@@ -250,6 +257,9 @@ class RunConfig(Section):
     run: RunSection = Field(default_factory=RunSection, description="Names, places and how often.")
     profiling: ProfilingConfig = Field(
         default_factory=ProfilingConfig, description="A trace after the window."
+    )
+    monitoring: MonitoringConfig = Field(
+        default_factory=MonitoringConfig, description="What is read beside the work."
     )
 
     @model_validator(mode="after")

@@ -8,7 +8,7 @@ reasons instead of values, and everything else goes on. `open_devices` in `disco
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -78,6 +78,10 @@ class GuardedDevices:
         """Every device, by physical index."""
         return tuple(device.identity for device in self._devices)
 
+    def select(self, chosen: Collection[int]) -> None:
+        """From now on read only the devices of these physical indices, and tell only their events."""
+        self._devices = tuple(device for device in self._devices if device.physical_index in chosen)
+
     def read(self, lane: Lane) -> dict[PhysicalIndex, Readout]:
         """Read every device; the slow lane is a fast reading and the slow metrics together.
 
@@ -108,7 +112,12 @@ class GuardedDevices:
             except DeviceError as error:
                 self.events_unavailable[adapter.vendor] = error.cause
                 continue
-            self._events += [self._placed(adapter, event) for event in announced]
+            self._events += [
+                self._placed(device, event)
+                for event in announced
+                for device in self._devices
+                if device.adapter is adapter and device.vendor_index == event.vendor_index
+            ]
         events, self._events = tuple(self._events), []
         return events
 
@@ -158,15 +167,10 @@ class GuardedDevices:
             )
         )
 
-    def _placed(self, adapter: DeviceAdapter, event: VendorEvent) -> DeviceEvent:
-        (index,) = [
-            device.physical_index
-            for device in self._devices
-            if device.adapter is adapter and device.vendor_index == event.vendor_index
-        ]
+    def _placed(self, device: OpenDevice, event: VendorEvent) -> DeviceEvent:
         return DeviceEvent(
             monotonic_s=self._clock(),
-            physical_index=index,
+            physical_index=device.physical_index,
             event=event.event,
             code=event.code,
             message=event.message,

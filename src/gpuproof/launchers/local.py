@@ -44,23 +44,34 @@ class LocalLauncher:
         Raises:
             EnvironmentUnfitError: the Python to run them with cannot be started.
         """
-        command = self.command(case, folder, port=_free_port() if case.parallel.nproc > 1 else None)
-        (folder / "launch.txt").write_text(f"{shlex.join(command)}\n", encoding="utf-8")
+        commands = [self.command(case, folder, port=_free_port() if case.parallel.nproc > 1 else None)]
+        if case.monitor_interval_s is not None:
+            commands.append(self._sampler_command(case.monitor_interval_s, folder))
+        (folder / "launch.txt").write_text("".join(f"{shlex.join(c)}\n" for c in commands), encoding="utf-8")
+        ranks, *samplers = [self._start(command, folder) for command in commands]
+        return LocalProcesses(ranks, samplers, command=shlex.join(commands[0]))
+
+    def _start(self, command: list[str], folder: Path) -> subprocess.Popen[bytes]:
         with (folder / "launcher-output.txt").open("ab") as output:
             try:
-                process = subprocess.Popen(
+                return subprocess.Popen(
                     command,
                     stdin=subprocess.DEVNULL,
                     stdout=output,
                     stderr=subprocess.STDOUT,
-                    env=dict(self._environment),
+                    # What lies in the user's working directory, a random.py say, is not to be imported.
+                    env={**self._environment, "PYTHONSAFEPATH": "1"},
                     start_new_session=True,  # a Ctrl-C is for us; we pass it on in good order
                 )
             except OSError as error:
                 raise EnvironmentUnfitError(
                     f"cannot be started: {error.strerror}", place=command[0]
                 ) from error
-        return LocalProcesses(process, shlex.join(command))
+
+    def _sampler_command(self, interval_s: float, folder: Path) -> list[str]:
+        out = folder / f"monitor-{socket.gethostname()}.jsonl"
+        sampler = [*self._worker, "sample", f"--out={out}", f"--interval={interval_s:g}"]
+        return [self._python, *sampler, f"--parent-pid={os.getpid()}"]
 
     def command(self, case: Case, folder: Path, *, port: int | None) -> list[str]:
         """Return the command line that runs the case; pure, so that it can be shown without running it."""
@@ -83,11 +94,18 @@ class LocalLauncher:
 
 
 class LocalProcesses:
-    """The process that was started and its descendants, which share its process group."""
+    """The ranks' first process and its descendants, which share its group, and the sampler beside them."""
 
-    def __init__(self, process: subprocess.Popen[bytes], command: str) -> None:
+    def __init__(
+        self,
+        process: subprocess.Popen[bytes],
+        samplers: Sequence[subprocess.Popen[bytes]] = (),
+        *,
+        command: str,
+    ) -> None:
         self.command = command
         self._process = process
+        self._samplers = samplers
         self._ended = threading.Event()
         threading.Thread(target=self._reap, name="gpuproof-reaper", daemon=True).start()
 
@@ -96,11 +114,15 @@ class LocalProcesses:
         return self._process.returncode if self._ended.wait(timeout_s) else None
 
     def end(self, grace_s: float) -> None:
-        """End the whole group: SIGTERM, time for last words, SIGKILL."""
+        """End the whole group: SIGTERM, time for last words, SIGKILL; then the sampler likewise."""
         self._signal(signal.SIGTERM)
         self._ended.wait(grace_s)
         self._signal(signal.SIGKILL)
         self._ended.wait(grace_s)
+        for sampler in self._samplers:
+            sampler.terminate()
+        for sampler in self._samplers:
+            _reap(sampler, grace_s)
 
     def _signal(self, number: signal.Signals) -> None:
         try:
@@ -111,6 +133,13 @@ class LocalProcesses:
     def _reap(self) -> None:
         self._process.wait()
         self._ended.set()
+
+
+def _reap(process: subprocess.Popen[bytes], grace_s: float) -> None:
+    try:
+        process.wait(grace_s)
+    except subprocess.TimeoutExpired:
+        process.kill()
 
 
 def _free_port() -> int:

@@ -33,6 +33,8 @@ JsonObject = dict[str, Any]
 
 def to_json(value: Any) -> Any:
     """Turn dataclasses, mappings, sequences and scalars into what `json.dumps` takes as it stands."""
+    if type(value) is float and math.isfinite(value):  # nearly all there is: first, for the sampler's sake
+        return value
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {f.name: to_json(getattr(value, f.name)) for f in dataclasses.fields(value)}
     if isinstance(value, Mapping):

@@ -112,11 +112,20 @@ class JournalTail:
         return tuple(record for record in records if record is not None)
 
 
+def release_reserve(path: Path) -> None:
+    """Remove the room that a writer kept beside a journal, after that writer was killed."""
+    _reserve(path).unlink(missing_ok=True)
+
+
+def _reserve(path: Path) -> Path:
+    return path.with_name(f".reserve-{path.name}")
+
+
 class Journal:
     """An open journal: append records, each flushed, so that a killed process loses none it wrote."""
 
     def __init__(self, path: Path) -> None:
-        self._reserve = path.with_name(f".reserve-{path.name}")
+        self._reserve = _reserve(path)
         self._reserve.write_bytes(b"\0" * RESERVE_BYTES)
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
 

@@ -151,6 +151,7 @@ class DeviceProcesses:
 
     monotonic_s: float
     devices: dict[str, dict[str, Any]]
+    """Physical index → {"processes": [{pid, mem_used_bytes or null, kind}, …]} or {"unavailable": reason}."""
 
 
 @record_kind("recording_end")
@@ -167,3 +168,5 @@ class RecordingEnd:
     reason: str
     exit_code: int | None = None
     """Of the watched command, negative for a signal; None without one."""
+    bad_marks: int = 0
+    """Lines on the marks pipe that were no JSON objects."""

@@ -51,6 +51,7 @@ def _case(config: RunConfig, replicate: int) -> Case:
         case_id=CASE_ID,
         replicate=replicate,
         capture_env=config.run.capture_env,
+        monitor_interval_s=config.monitoring.interval_s if config.monitoring.enabled else None,
         model=ModelSpec(
             name=config.model.name,
             num_classes=config.model.num_classes,

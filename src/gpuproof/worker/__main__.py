@@ -14,6 +14,8 @@ COMMANDS = {
     "run": "gpuproof.worker.run:main",
     "join": "gpuproof.worker.attach:join",
     "probe": "gpuproof.worker.probe:main",
+    "sample": "gpuproof.worker.sample:main",
+    "record": "gpuproof.worker.record:main",
 }
 USAGE = f"usage: python -m gpuproof.worker {{{' | '.join(COMMANDS)}}} [--help]\n\n{__doc__}"
 

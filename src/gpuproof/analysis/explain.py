@@ -1,0 +1,267 @@
+"""Why was a case slow or noisy? Sentences from what the devices and the host did meanwhile.
+
+In: plain readings of one measured window, as `observe` cuts them out of a recording. Out: findings, the
+gravest first, and the energy that an item took. A finding is said only of what was read: a device that
+tells no throttle reasons is named as unknown, not as sound. Thermal, brake and hardware reasons are
+faults; a power cap is a limit that somebody chose; an idle device means that the host was the bottleneck.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+from gpuproof.units import share as share_text
+from gpuproof.units import significant
+
+Gravity = Literal["fault", "limit", "host", "unknown"]
+_ORDER: Final[tuple[Gravity, ...]] = ("fault", "limit", "host", "unknown")
+
+_FAULTS: Final = {
+    "thermal": "thermal slowdown",
+    "thermal_software": "software thermal slowdown",
+    "thermal_hardware": "hardware thermal slowdown",
+    "hardware_slowdown": "hardware slowdown",
+    "power_brake": "power brake",
+    "current_limit": "current limit",
+    "voltage_regulator": "voltage-regulator limit",
+}
+_LIMITS: Final = {
+    "power_cap": "power cap",
+    "sync_boost": "sync boost",
+    "board_limit": "board limit",
+    "reliability": "reliability limit",
+    "other": "an unnamed throttle reason",
+}
+
+MIN_SHARE: Final = 0.01
+"""A reason that held for less of the window than this is not worth a sentence."""
+CLOCK_DROP: Final = 0.03
+"""Clocks are named where the mean lies this far under the highest, and for every fault."""
+IDLE_SHARE: Final = 0.10
+BUSY_CPU_PERCENT: Final = 95.0
+BUSY_CORE_PERCENT: Final = 98.0
+LOW_UTILISATION_PERCENT: Final = 80.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceWindow:
+    """What one device did in the window. Means are over time; None is unknown."""
+
+    physical_index: int
+    throttle_shares: Mapping[str, float] | None
+    """Reason → share of the window, 0 to 1. None: the device does not tell."""
+    clock_sm_mhz: float | None = None
+    clock_sm_max_mhz: float | None = None
+    util_gpu_percent: float | None = None
+    power_limit_w: float | None = None
+    power_limit_default_w: float | None = None
+    temp_gpu_max_c: float | None = None
+    energy_j: float | None = None
+    energy_method: Literal["counter", "integrated_power"] | None = None
+    energy_coverage: float | None = None
+    energy_missing: str | None = None
+    events: Sequence[str] = ()
+    """What the driver announced, such as `xid 63: …`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostWindow:
+    """What the host did in the window; None is unknown."""
+
+    cpu_percent: float | None = None
+    cpu_max_core_percent: float | None = None
+    cpu_iowait_percent: float | None = None
+    swap_growth_bytes: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WindowReadings:
+    """A measured window of one host, between two readings of its monotonic clock."""
+
+    begin_monotonic_s: float
+    end_monotonic_s: float
+    devices: tuple[DeviceWindow, ...]
+    host: HostWindow = field(default_factory=HostWindow)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One sentence, how grave it is, and the device that it is about (None: the host)."""
+
+    gravity: Gravity
+    physical_index: int | None
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnergyPerItem:
+    """Energy of all devices together for one item."""
+
+    energy_j_per_item: float | None
+    sentence: str
+    """The figure with its method and coverage, or why there is none."""
+
+
+def explain(readings: WindowReadings, *, slower_by: Mapping[int, float] | None = None) -> tuple[Finding, ...]:
+    """Say what held the devices back in a window, the gravest first, then by device.
+
+    `slower_by` is how much slower a device was than its peers (0.18 for 18 %), where that is known; it
+    stands before the reason. An empty answer means that everything was read and nothing was found.
+    """
+    lag = slower_by or {}
+    findings = [
+        finding
+        for device in readings.devices
+        for finding in _device_findings(device, lag.get(device.physical_index))
+    ]
+    findings += _host_findings(readings)
+    place = len(readings.devices)
+    return tuple(
+        sorted(
+            findings,
+            key=lambda f: (
+                _ORDER.index(f.gravity),
+                place if f.physical_index is None else f.physical_index,
+            ),
+        )
+    )
+
+
+def energy_per_item(readings: WindowReadings, *, items: int, item: str) -> EnergyPerItem:
+    """Divide the energy of all devices in the window by its items, in joules an item.
+
+    An energy that covers part of the window is scaled by its coverage when that is 90 % or more, and
+    refused below: the unseen rest may differ.
+
+    Raises:
+        ValueError: the count of items is not above 0.
+    """
+    if items <= 0:
+        raise ValueError(f"energy per item needs items, not {items}")
+    if not readings.devices:
+        return EnergyPerItem(energy_j_per_item=None, sentence="no energy: no device was read")
+    total_j = 0.0
+    for device in readings.devices:
+        scaled = _whole_energy(device)
+        if isinstance(scaled, str):
+            return EnergyPerItem(
+                energy_j_per_item=None, sentence=f"no energy: GPU {device.physical_index}: {scaled}"
+            )
+        total_j += scaled
+    methods = {device.energy_method for device in readings.devices}
+    basis = "energy counters" if methods == {"counter"} else "power integrated over time"
+    if len(methods) > 1:
+        basis = "energy counters on some devices and integrated power on the others"
+    lowest = min(device.energy_coverage or 0.0 for device in readings.devices)
+    per_item = total_j / items
+    return EnergyPerItem(
+        energy_j_per_item=per_item,
+        sentence=f"{significant(per_item)} J/{item} over {len(readings.devices)} GPU(s), "
+        f"from {basis}, which cover {share_text(lowest)} of the window",
+    )
+
+
+def _whole_energy(device: DeviceWindow) -> float | str:
+    """Give the energy of the whole window in joules, or why there is none."""
+    if device.energy_j is None or not device.energy_coverage:
+        return device.energy_missing or "neither an energy counter nor power readings"
+    if device.energy_coverage < 0.9:
+        return f"its energy is known for {share_text(device.energy_coverage)} of the window only"
+    return device.energy_j / device.energy_coverage
+
+
+def _device_findings(device: DeviceWindow, slower_by: float | None) -> Iterator[Finding]:
+    index = device.physical_index
+    for event in device.events:
+        yield Finding(gravity="fault", physical_index=index, sentence=f"GPU {index}: {event}")
+    shares = device.throttle_shares
+    if shares is None:
+        yield Finding(
+            gravity="unknown",
+            physical_index=index,
+            sentence=f"GPU {index}: tells no throttle reasons, so whether it was held back is unknown",
+        )
+        return
+    yield from _reasons(device, shares, "fault", _FAULTS, slower_by)
+    yield from _reasons(device, shares, "limit", _LIMITS, slower_by)
+    if shares.get("idle", 0.0) >= IDLE_SHARE:
+        yield Finding(
+            gravity="host",
+            physical_index=index,
+            sentence=f"GPU {index}: idle in {share_text(shares['idle'])} of the window: "
+            "it waited for the host or for another device",
+        )
+
+
+def _reasons(
+    device: DeviceWindow,
+    shares: Mapping[str, float],
+    gravity: Gravity,
+    titles: Mapping[str, str],
+    slower_by: float | None,
+) -> Iterator[Finding]:
+    """Join all reasons of one gravity into one sentence, the longest first."""
+    held = sorted(
+        (
+            (share, titles[reason])
+            for reason, share in shares.items()
+            if reason in titles and share >= MIN_SHARE
+        ),
+        reverse=True,
+    )
+    if not held:
+        return
+    lag = "" if slower_by is None else f"−{significant(slower_by * 100, 2)} %: "
+    parts = ", ".join(f"{title} in {share_text(share)}" for share, title in held)
+    details = [f"{parts} of the window", *_clock(device, gravity), *_cap(device, shares, gravity)]
+    if gravity == "fault" and device.temp_gpu_max_c is not None:
+        details.append(f"up to {device.temp_gpu_max_c:.0f} °C")
+    yield Finding(
+        gravity=gravity,
+        physical_index=device.physical_index,
+        sentence=f"GPU {device.physical_index}: {lag}{'; '.join(details)}",
+    )
+
+
+def _clock(device: DeviceWindow, gravity: Gravity) -> Iterator[str]:
+    mean, highest = device.clock_sm_mhz, device.clock_sm_max_mhz
+    if mean is None or highest is None:
+        return
+    if gravity == "fault" or mean < highest * (1 - CLOCK_DROP):
+        yield f"SM clock {highest:,.0f} → {mean:,.0f} MHz"
+
+
+def _cap(device: DeviceWindow, shares: Mapping[str, float], gravity: Gravity) -> Iterator[str]:
+    """Say of a power cap whether it is the one that the device shipped with."""
+    cap, shipped = device.power_limit_w, device.power_limit_default_w
+    if gravity != "limit" or shares.get("power_cap", 0.0) < MIN_SHARE or cap is None or shipped is None:
+        return
+    if cap < shipped:
+        yield f"the cap is {cap:,.0f} W, below the default of {shipped:,.0f} W"
+    else:
+        yield f"it works at its default cap of {shipped:,.0f} W, as configured"
+
+
+def _host_findings(readings: WindowReadings) -> Iterator[Finding]:
+    for sentence in _host_sentences(readings.host):
+        yield Finding(gravity="host", physical_index=None, sentence=sentence)
+    known = [d.util_gpu_percent for d in readings.devices if d.util_gpu_percent is not None]
+    core = readings.host.cpu_max_core_percent
+    if known and core is not None and core >= BUSY_CORE_PERCENT and max(known) < LOW_UTILISATION_PERCENT:
+        yield Finding(
+            gravity="host",
+            physical_index=None,
+            sentence=f"the host was the bottleneck: one CPU was busy {significant(core)} % of the time "
+            f"while no GPU was over {significant(max(known))} %",
+        )
+
+
+def _host_sentences(host: HostWindow) -> Iterator[str]:
+    if host.cpu_percent is not None and host.cpu_percent >= BUSY_CPU_PERCENT:
+        yield f"host CPU was saturated: {significant(host.cpu_percent)} % busy over the window"
+    if host.cpu_iowait_percent is not None and host.cpu_iowait_percent >= 10:
+        yield f"the host waited for its disks in {significant(host.cpu_iowait_percent)} % of CPU time"
+    if host.swap_growth_bytes is not None and host.swap_growth_bytes > 0:
+        yield f"the host swapped: {significant(host.swap_growth_bytes / 2**20)} MiB more at the end"

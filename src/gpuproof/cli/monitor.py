@@ -1,0 +1,22 @@
+"""`gpuproof monitor`: the group of commands that watch devices."""
+
+from __future__ import annotations
+
+from gpuproof.cli.main import LazyGroup
+
+COMMANDS: dict[str, str] = {
+    "live": "gpuproof.cli.monitor_view:live",
+    "exec": "gpuproof.cli.monitor_record:exec_command",
+    "record": "gpuproof.cli.monitor_record:record",
+    "show": "gpuproof.cli.monitor_view:show",
+    "compare": "gpuproof.cli.monitor_view:compare",
+    "plot": "gpuproof.cli.monitor_view:plot",
+    "serve": "gpuproof.cli.monitor_view:serve",
+}
+"""Command name → `module:attribute`."""
+
+monitor = LazyGroup(
+    name="monitor",
+    commands_by_path=COMMANDS,
+    help="Watch GPUs and host: live, beside a command, or afterwards.",
+)

@@ -1,0 +1,211 @@
+"""`gpuproof monitor record` and `exec`: record this machine, or a command and what the machine did meanwhile.
+
+The reading is done by a process of the node side; what it wrote becomes readings, summary, plot and
+comparison here. Standard output stays the command's own: all that is said here goes to standard error.
+"""
+
+from __future__ import annotations
+
+import glob
+import re
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from gpuproof.errors import EnvironmentUnfitError, GpuproofError, UsageError
+
+if TYPE_CHECKING:
+    from gpuproof.observe.derived import OutputFormat
+
+RECORD_MODULE = "gpuproof.worker.record"
+_COMMAND_SETTINGS = {"ignore_unknown_options": False, "allow_interspersed_args": False}
+_SECONDS = click.FloatRange(min=0.01)
+
+
+@click.command("record", context_settings=_COMMAND_SETTINGS)
+@click.option("--out", type=click.Path(path_type=Path), help="A new file to write to.")
+@click.option("--interval", type=_SECONDS, help="Seconds between readings (0.2).")
+@click.option("--slow-interval", type=_SECONDS, help="Seconds between readings of costly metrics (1).")
+@click.option("--duration", type=_SECONDS, help="End after so many seconds; without, at Ctrl-C.")
+@click.option("--devices", help="Physical indices to read, such as 0,2 (all).")
+@click.option("--keep-command", is_flag=True, help="Store the command line in the recording.")
+@click.argument("command", nargs=-1, type=click.UNPROCESSED)
+@click.pass_context
+def record(
+    ctx: click.Context,
+    *,
+    out: Path | None,
+    interval: float | None,
+    slow_interval: float | None,
+    duration: float | None,
+    devices: str | None,
+    keep_command: bool,
+    command: tuple[str, ...],
+) -> None:
+    """Record this machine as JSON Lines until Ctrl-C, or beside COMMAND until it ends."""
+    if command and duration is not None:
+        raise UsageError("is for a recording without a command", place="--duration")
+    path = out or Path(f"gpu_stats_{config_of(command) or 'machine'}_{_stamp()}.jsonl")
+    if path.exists():
+        raise UsageError("the file exists", place=str(path), next_step="Name another file, or remove it")
+    arguments = _options(interval=interval, slow_interval=slow_interval, devices=devices, duration=duration)
+    status = _record(path, arguments, command=command, keep_command=keep_command)
+    if path.exists() and path.stat().st_size > 0:
+        click.echo(f"gpuproof: readings are in {path}", err=True)
+    ctx.exit(status)
+
+
+@click.command("exec", context_settings=_COMMAND_SETTINGS)
+@click.option("--config-name", help="Name of this configuration in the file names (from the command).")
+@click.option("--model", help="Name of the model, stored with the readings.")
+@click.option(
+    "--output-dir",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path("results"),
+    show_default=True,
+)
+@click.option("--generate-graphs", is_flag=True, help="Write _plot.png too.")
+@click.option("--compare-with", metavar="GLOB", help="Compare with the newest file that matches.")
+@click.option("--interval", type=_SECONDS, help="Seconds between readings (0.2).")
+@click.option("--devices", help="Physical indices to read, such as 0,2 (all).")
+@click.option(
+    "--format", "format_", type=click.Choice(["native", "gputop"]), default="native", show_default=True
+)
+@click.option("--keep-command", is_flag=True, help="Store the command line in the recording.")
+@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
+@click.pass_context
+def exec_command(
+    ctx: click.Context,
+    *,
+    config_name: str | None,
+    model: str | None,
+    output_dir: Path,
+    generate_graphs: bool,
+    compare_with: str | None,
+    interval: float | None,
+    devices: str | None,
+    format_: OutputFormat,
+    keep_command: bool,
+    command: tuple[str, ...],
+) -> None:
+    """Run COMMAND and write down what GPUs and host did meanwhile.
+
+    The command's exit code, signals and terminal are its own. It can say where it is with
+    gpuproof.monitor.marks.publish(phase="train", epoch=1), or by writing a line of JSON to the
+    descriptor $GPUPROOF_MARKS_FD or the pipe $GPUPROOF_MARKS_PIPE.
+    """
+    other = None if compare_with is None else newest_match(compare_with)
+    config = _safe(config_name or model or config_of(command) or "command")
+    recording = _new_recording(output_dir, config)
+    arguments = _options(interval=interval, slow_interval=None, devices=devices, duration=None)
+    status = _record(recording, arguments, command=command, keep_command=keep_command)
+    metadata = {"config": config} | ({"model": model} if model else {})
+    try:
+        _derive(recording, metadata=metadata, format_=format_, plot=generate_graphs, compare_with=other)
+    except GpuproofError as error:
+        click.echo(f"gpuproof: {error}", err=True)
+    ctx.exit(status)
+
+
+def newest_match(pattern: str) -> Path:
+    """Return the newest recording that a glob matches, as the JSON Lines it was made of where they are there.
+
+    Raises:
+        UsageError: it matches nothing.
+    """
+    found = (Path(name) for name in glob.glob(pattern, recursive=True))
+    matches = [path for path in found if path.suffix in (".json", ".jsonl", ".csv")]
+    if not matches:
+        raise UsageError(
+            "no recording matches", place=f"--compare-with {pattern}", next_step="Quote the pattern; see `ls`"
+        )
+    newest = max(matches, key=lambda path: (path.stat().st_mtime, path.name))
+    source = newest.with_suffix(".jsonl")
+    return source if source.exists() else newest
+
+
+def config_of(command: Sequence[str]) -> str | None:
+    """Name a configuration after the script that a command runs, else after its program.
+
+    >>> config_of(["python", "-u", "src/train net.py", "--lr", "0.1"]), config_of(["/bin/sleep", "1"])
+    ('train_net', 'sleep')
+    """
+    scripts = (part for part in command if re.search(r"\.(py|sh)$", part))
+    name = next(scripts, command[0] if command else None)
+    return None if name is None else _safe(Path(name).stem)
+
+
+def _safe(name: str) -> str:
+    """Make a name that is one part of a file name on every system."""
+    return re.sub(r"[^A-Za-z0-9.+=-]+", "_", name).strip("._")[:100] or "command"
+
+
+def _stamp() -> str:
+    return time.strftime("%Y%m%d_%H%M%S")
+
+
+def _options(
+    *, interval: float | None, slow_interval: float | None, devices: str | None, duration: float | None
+) -> list[str]:
+    given = {
+        "--interval": interval,
+        "--slow-interval": slow_interval,
+        "--devices": devices,
+        "--duration": duration,
+    }
+    return [f"{name}={value}" for name, value in given.items() if value is not None]
+
+
+def _record(path: Path, arguments: list[str], *, command: Sequence[str], keep_command: bool) -> int:
+    from gpuproof.foreground import exit_status, run_in_foreground
+    from gpuproof.own_process import own_command
+
+    flags = ["--quiet", *(["--keep-command"] if keep_command else [])]
+    end = ["--", *command] if command else []
+    returncode = run_in_foreground([*own_command(RECORD_MODULE), f"--out={path}", *arguments, *flags, *end])
+    return exit_status(returncode)
+
+
+def _new_recording(folder: Path, config: str) -> Path:
+    """Reserve a file name that no other run has, even one started in the same second.
+
+    Raises:
+        EnvironmentUnfitError: the directory cannot be made or written to.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        while True:
+            path = folder / f"gpu_stats_{config}_{_stamp()}.jsonl"
+            try:
+                path.touch(exist_ok=False)
+            except FileExistsError:
+                time.sleep(0.2)
+            else:
+                return path
+    except OSError as error:
+        raise EnvironmentUnfitError(
+            error.strerror or str(error), place=str(folder), next_step="Name another with --output-dir"
+        ) from error
+
+
+def _derive(
+    path: Path, *, metadata: dict[str, str], format_: OutputFormat, plot: bool, compare_with: Path | None
+) -> None:
+    from gpuproof.observe.derived import Wanted, write_derived
+    from gpuproof.observe.recording import load_recording
+
+    wanted = Wanted(
+        stem=path.with_suffix(""), format=format_, metadata=metadata, plot=plot, compare_with=compare_with
+    )
+    derived = write_derived(load_recording(path), wanted)
+    sys.stdout.flush()
+    if derived.comparison is not None:
+        click.echo(derived.comparison, err=True)
+    for failure in derived.failures:
+        click.echo(f"gpuproof: {failure}", err=True)
+    names = ", ".join(written.name for written in derived.written)
+    click.echo(f"gpuproof: {path.parent}: {names}", err=True)

@@ -1,0 +1,222 @@
+"""What is the host doing beside the devices? CPU, memory, swap, disk and network, and what machine it is.
+
+In: nothing. Out: values by the names below; `disk_*` and `net_*` are running totals since boot, so that
+their differences are exact at any rate. psutil answers when it is there, else `/proc`. CPU shares need
+two readings: the reader takes the first when it is made, so that no share is ever the 0 of a first call.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import platform
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+MIN_CPU_SPAN_S = 0.05
+"""The kernel counts CPU time in ticks of 10 ms; a share over less than five of them says nothing."""
+
+_VIRTUAL_DISKS = ("loop", "ram", "zram", "dm-", "md", "sr")
+_VIRTUAL_LINKS = ("lo", "docker", "veth", "br-", "virbr", "cni", "flannel", "cali")
+_SECTOR_BYTES = 512  # of /proc/diskstats, whatever the disk's own sector is
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CpuTimes:
+    """CPU seconds since boot, one entry a logical CPU."""
+
+    busy_s: tuple[float, ...]
+    iowait_s: tuple[float, ...]
+    total_s: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostTotals:
+    """One reading of the operating system's books; `values` go into samples as they stand."""
+
+    cpu: CpuTimes
+    values: dict[str, float]
+
+
+Source = Callable[[], HostTotals]
+
+
+class HostReader:
+    """Reads the host; CPU shares are over the time since the last reading that gave them."""
+
+    def __init__(self, source: Source | None = None) -> None:
+        self.source_name = "given"
+        if source is None:
+            self.source_name, source = default_source()
+        self._source = source
+        self._before = source().cpu
+
+    def read(self) -> dict[str, float]:
+        """Read the host now. CPU shares are absent when too little time went by to tell."""
+        totals = self._source()
+        shares = cpu_shares(self._before, totals.cpu)
+        if shares:
+            self._before = totals.cpu
+        return {**shares, "load_1min": os.getloadavg()[0], **totals.values}
+
+    def facts(self) -> dict[str, Any]:
+        """Tell what machine this is; no user names, no command lines."""
+        return {
+            "os": platform.platform(),
+            "kernel": platform.release(),
+            "python": platform.python_version(),
+            "cpu_model": cpu_model(),
+            "cpus_logical": os.cpu_count(),
+            "cpus_allowed": _cpus_allowed(),
+            "host_source": self.source_name,
+        }
+
+
+def cpu_shares(before: CpuTimes, after: CpuTimes) -> dict[str, float]:
+    """Give the share of CPU time that was busy and that waited for disks, over all CPUs, and the busiest's.
+
+    >>> before = CpuTimes(busy_s=(10.0, 10.0), iowait_s=(0.0, 0.0), total_s=(20.0, 20.0))
+    >>> after = CpuTimes(busy_s=(11.0, 10.0), iowait_s=(0.0, 0.5), total_s=(21.0, 21.0))
+    >>> cpu_shares(before, after)
+    {'cpu_percent': 50.0, 'cpu_iowait_percent': 25.0, 'cpu_max_core_percent': 100.0}
+    """
+    spans = [late - early for early, late in zip(before.total_s, after.total_s, strict=False)]
+    if not spans or min(spans) < MIN_CPU_SPAN_S:
+        return {}
+    busy = [late - early for early, late in zip(before.busy_s, after.busy_s, strict=False)]
+    waited = sum(after.iowait_s) - sum(before.iowait_s)
+    return {
+        "cpu_percent": _percent(sum(busy), sum(spans)),
+        "cpu_iowait_percent": _percent(waited, sum(spans)),
+        "cpu_max_core_percent": max(_percent(part, span) for part, span in zip(busy, spans, strict=True)),
+    }
+
+
+def _percent(part: float, whole: float) -> float:
+    return min(100.0, max(0.0, 100.0 * part / whole))  # the kernel's own counters step back a little at times
+
+
+def default_source() -> tuple[str, Source]:
+    """Choose psutil when it can be imported, else `/proc`; return its name and the source."""
+    try:
+        import psutil
+    except ImportError:
+        return "/proc", read_proc
+    return f"psutil {psutil.__version__}", read_psutil
+
+
+def read_psutil() -> HostTotals:
+    """Read the totals through psutil."""
+    import psutil
+
+    per_cpu = psutil.cpu_times(percpu=True)
+    memory, swap = psutil.virtual_memory(), psutil.swap_memory()
+    disks = [
+        io for name, io in psutil.disk_io_counters(perdisk=True, nowrap=False).items() if is_whole_disk(name)
+    ]
+    links = [
+        io
+        for name, io in psutil.net_io_counters(pernic=True, nowrap=False).items()
+        if not name.startswith(_VIRTUAL_LINKS)
+    ]
+    return HostTotals(
+        cpu=_cpu_times([_jiffies_of(cpu) for cpu in per_cpu]),
+        values={
+            "mem_used_bytes": float(memory.total - memory.available),
+            "mem_available_bytes": float(memory.available),
+            "swap_used_bytes": float(swap.used),
+            "disk_read_bytes": float(sum(io.read_bytes for io in disks)),
+            "disk_write_bytes": float(sum(io.write_bytes for io in disks)),
+            "net_rx_bytes": float(sum(io.bytes_recv for io in links)),
+            "net_tx_bytes": float(sum(io.bytes_sent for io in links)),
+        },
+    )
+
+
+def _jiffies_of(cpu: Any) -> list[float]:
+    names = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
+    return [float(getattr(cpu, name, 0.0)) for name in names]
+
+
+def read_proc(root: Path = Path("/proc")) -> HostTotals:
+    """Read the totals from a Linux `/proc`."""
+    ticks_per_s = os.sysconf("SC_CLK_TCK")
+    cpus = [
+        [float(field) / ticks_per_s for field in line.split()[1:9]]
+        for line in (root / "stat").read_text().splitlines()
+        if line.startswith("cpu") and line[3].isdigit()
+    ]
+    return HostTotals(cpu=_cpu_times(cpus), values={**_memory(root), **_disks(root), **_links(root)})
+
+
+def _cpu_times(cpus: list[list[float]]) -> CpuTimes:
+    """Sum user, nice, system, idle, iowait, irq, softirq, steal; guest time is inside user already."""
+    totals = [sum(cpu) for cpu in cpus]
+    return CpuTimes(
+        busy_s=tuple(total - cpu[3] - cpu[4] for total, cpu in zip(totals, cpus, strict=True)),
+        iowait_s=tuple(cpu[4] for cpu in cpus),
+        total_s=tuple(totals),
+    )
+
+
+def _memory(root: Path) -> dict[str, float]:
+    pairs = (line.split(":", 1) for line in (root / "meminfo").read_text().splitlines())
+    size = {name: float(rest.split()[0]) * 1024 for name, rest in pairs}
+    return {
+        "mem_used_bytes": size["MemTotal"] - size["MemAvailable"],
+        "mem_available_bytes": size["MemAvailable"],
+        "swap_used_bytes": size["SwapTotal"] - size["SwapFree"],
+    }
+
+
+def _disks(root: Path) -> dict[str, float]:
+    rows = [line.split() for line in (root / "diskstats").read_text().splitlines()]
+    whole = [row for row in rows if is_whole_disk(row[2])]
+    return {
+        "disk_read_bytes": sum(float(row[5]) for row in whole) * _SECTOR_BYTES,
+        "disk_write_bytes": sum(float(row[9]) for row in whole) * _SECTOR_BYTES,
+    }
+
+
+def _links(root: Path) -> dict[str, float]:
+    rows = [line.split(":", 1) for line in (root / "net" / "dev").read_text().splitlines()[2:]]
+    counted = [rest.split() for name, rest in rows if not name.strip().startswith(_VIRTUAL_LINKS)]
+    return {
+        "net_rx_bytes": sum(float(fields[0]) for fields in counted),
+        "net_tx_bytes": sum(float(fields[8]) for fields in counted),
+    }
+
+
+@functools.cache
+def is_whole_disk(name: str) -> bool:
+    """Tell a disk from a partition of one and from what is made of disks: each byte is counted once."""
+    if name.startswith(_VIRTUAL_DISKS):
+        return False
+    blocks = Path("/sys/block")
+    return not blocks.is_dir() or (blocks / name).exists()
+
+
+def boot_id() -> str | None:
+    """Return the kernel's id of this boot, or None where there is none (another system, a closed /proc)."""
+    try:
+        return BOOT_ID.read_text().strip()
+    except OSError:
+        return None
+
+
+def cpu_model() -> str | None:
+    """Return the CPU's name as the kernel gives it, or None."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return None
+    names = (line.partition(":")[2].strip() for line in lines if line.lower().startswith("model name"))
+    return next(names, None)
+
+
+def _cpus_allowed() -> int | None:
+    """CPUs that this process may use: fewer than the machine's under a job scheduler."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None

@@ -1,0 +1,131 @@
+"""What does the sampler hear while it sleeps? Signals, marks of the work, and the end of its parent.
+
+In: descriptors and a process id. Out: one wait that ends early when something happens, the marks, and
+the reason to stop. Nothing here polls in a loop: the process sleeps in the kernel until it is woken.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import selectors
+import signal
+import socket
+from types import FrameType
+from typing import Any, Protocol
+
+from gpuproof.monitor.marks import MarkReader
+
+READY = b"ready\n"
+"""What the sampler says on its control socket once the first counters are read."""
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+class Listener(Protocol):
+    """What a sampler needs to know of the world around it."""
+
+    exit_code: int | None
+    """The watched command's, once the parent has told it."""
+
+    @property
+    def bad_marks(self) -> int:
+        """Lines of the work that were no marks."""
+
+    def wait(self, seconds: float) -> None:
+        """Sleep so long, or until something arrives."""
+
+    def stop_reason(self) -> str | None:
+        """Say why the recording should end now; None while it should go on."""
+
+    def marks(self, now_s: float) -> list[tuple[float, dict[str, Any]]]:
+        """Take the marks that arrived: when each was published, and what it says."""
+
+    def ready(self) -> None:
+        """Tell whoever waits that the recording has begun."""
+
+
+class SystemListener:
+    """Listens to the operating system. Made once in a process, in its main thread."""
+
+    def __init__(
+        self,
+        *,
+        marks_fd: int | None = None,
+        control_fd: int | None = None,
+        parent_pid: int | None = None,
+    ) -> None:
+        self.exit_code: int | None = None
+        self._reason: str | None = None
+        self._parent_pid = parent_pid
+        self._selector = selectors.DefaultSelector()
+        self._wake, wake_writer = socket.socketpair()
+        for end in (self._wake, wake_writer):
+            end.setblocking(False)
+        self._wake_writer = wake_writer
+        signal.set_wakeup_fd(wake_writer.fileno(), warn_on_full_buffer=False)
+        for number in STOP_SIGNALS:
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                signal.signal(number, self._on_signal)
+        self._selector.register(self._wake, selectors.EVENT_READ)
+        self._marks = None if marks_fd is None else MarkReader(marks_fd)
+        if marks_fd is not None:
+            self._selector.register(marks_fd, selectors.EVENT_READ)
+        self._control = None if control_fd is None else socket.socket(fileno=control_fd)
+        if self._control is not None:
+            self._selector.register(self._control, selectors.EVENT_READ)
+
+    @property
+    def bad_marks(self) -> int:
+        """Lines on the pipe that were no JSON objects."""
+        return 0 if self._marks is None else self._marks.bad_lines
+
+    def wait(self, seconds: float) -> None:
+        """Sleep until a signal, a mark or a word of the parent arrives, at most `seconds`."""
+        for key, _ in self._selector.select(max(0.0, seconds)):
+            if key.fileobj is self._wake:
+                with contextlib.suppress(BlockingIOError):
+                    self._wake.recv(4096)
+            elif key.fileobj is self._control:
+                self._hear_parent()
+
+    def stop_reason(self) -> str | None:
+        """Return the reason to end, looking after the parent too."""
+        if self._reason is None and self._parent_pid is not None and os.getppid() != self._parent_pid:
+            self._reason = "parent gone"
+        return self._reason
+
+    def marks(self, now_s: float) -> list[tuple[float, dict[str, Any]]]:
+        """Take what the work published since the last call."""
+        if self._marks is None:
+            return []
+        taken = list(self._marks.take(now_s))
+        if self._marks.closed:
+            with contextlib.suppress(KeyError):
+                self._selector.unregister(self._marks.descriptor)
+        return taken
+
+    def ready(self) -> None:
+        """Say so on the control socket; a parent that is gone is noticed at the next wait."""
+        if self._control is not None:
+            with contextlib.suppress(BrokenPipeError):
+                self._control.sendall(READY)
+
+    def _on_signal(self, number: int, _frame: FrameType | None) -> None:
+        self._reason = self._reason or signal.Signals(number).name
+
+    def _hear_parent(self) -> None:
+        assert self._control is not None
+        self._selector.unregister(self._control)
+        self._reason, self.exit_code = _parent_words(self._control)
+
+
+def _parent_words(control: socket.socket) -> tuple[str, int | None]:
+    """Read the one message of the parent: the command's exit code, or its own end."""
+    try:
+        message = control.recv(4096)
+    except ConnectionError:
+        message = b""
+    if not message:
+        return "parent gone", None
+    return "command ended", json.loads(message)["exit_code"]

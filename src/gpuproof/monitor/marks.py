@@ -1,0 +1,130 @@
+"""How does the work say where it is? One call, or one line of JSON on a pipe, from any language.
+
+    from gpuproof.monitor.marks import publish
+    publish(phase="train", epoch=1)                    # Python
+    echo '{"phase": "train"}' >&$GPUPROOF_MARKS_FD     # a shell, through the inherited descriptor
+    echo '{"phase": "train"}' > "$GPUPROOF_MARKS_PIPE" # a process that closed what it inherited
+
+Marks add up: a mark changes the keys that it names and keeps the others; null takes a key away. Where
+nobody listens, or the pipe is full, the mark is dropped: the work never waits and never fails for it.
+This module is the standard library alone, so that a copy of the file works without gpuproof.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import select
+import stat
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+FD_VARIABLE = "GPUPROOF_MARKS_FD"
+PIPE_VARIABLE = "GPUPROOF_MARKS_PIPE"
+MAX_LINE_BYTES = select.PIPE_BUF
+"""A line up to this long reaches the pipe in one piece, whoever else writes at that moment."""
+
+
+def publish(**metadata: Any) -> bool:
+    """Publish where the work is, such as `phase="train", epoch=3, batch=100`; tell if it was sent.
+
+    Nothing is sent where no monitor listens, its pipe is full, or the line is over 4 KiB.
+
+    Raises:
+        TypeError: a value cannot be written as JSON.
+    """
+    line = json.dumps({**metadata, "monotonic_s": time.monotonic()}, separators=(",", ":")) + "\n"
+    data = line.encode()
+    if len(data) > MAX_LINE_BYTES:
+        return False
+    path, number = os.environ.get(PIPE_VARIABLE), os.environ.get(FD_VARIABLE)
+    return _send_to_pipe(path, data) if path else _send_to_descriptor(number, data)
+
+
+def _send_to_descriptor(number: str | None, data: bytes) -> bool:
+    """Write to the inherited descriptor, if that number is a pipe here and not some file of the work."""
+    if not number or not number.isdigit():
+        return False
+    try:
+        if not stat.S_ISFIFO(os.fstat(int(number)).st_mode):
+            return False
+        return os.write(int(number), data) == len(data)
+    except OSError:
+        return False
+
+
+def _send_to_pipe(path: str, data: bytes) -> bool:
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
+    except OSError:
+        return False
+    try:
+        return os.write(descriptor, data) == len(data)
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
+
+
+class MarkReader:
+    """The monitor's end: takes what is in the pipe, a line at a time, and counts what is no JSON object."""
+
+    def __init__(self, descriptor: int) -> None:
+        self.descriptor = descriptor
+        self.bad_lines = 0
+        self.closed = False
+        self._rest = b""
+        os.set_blocking(descriptor, False)
+
+    def take(self, now_s: float) -> Iterator[tuple[float, dict[str, Any]]]:
+        """Yield each waiting mark with the monotonic time at which it was published, at most `now_s`."""
+        *lines, self._rest = (self._rest + self._read_all()).split(b"\n")
+        if len(self._rest) > MAX_LINE_BYTES:
+            self.bad_lines += 1
+            self._rest = b""
+        for line in lines:
+            metadata = _parsed(line)
+            if metadata is not None:
+                yield _time_of(metadata, now_s), metadata
+            elif line.strip():
+                self.bad_lines += 1
+
+    def _read_all(self) -> bytes:
+        """Read what is there, at most 1 MiB, so that a flood of marks cannot hold up the readings."""
+        chunks: list[bytes] = []
+        for _ in range(16):
+            try:
+                chunk = os.read(self.descriptor, 65536)
+            except OSError as error:
+                if error.errno not in (errno.EAGAIN, errno.EWOULDBLOCK):
+                    raise
+                break
+            if not chunk:
+                self.closed = True
+                break
+            chunks.append(chunk)
+        return b"".join(chunks)
+
+
+def _parsed(line: bytes) -> dict[str, Any] | None:
+    try:
+        metadata = json.loads(line, parse_constant=_refuse)
+    except (ValueError, RecursionError):
+        return None
+    return dict(metadata) if isinstance(metadata, Mapping) else None
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is no JSON")
+
+
+def _time_of(metadata: dict[str, Any], now_s: float) -> float:
+    """Take the publisher's own clock reading out of a mark; without one the mark is of now."""
+    published_s = metadata.pop("monotonic_s", None)
+    with contextlib.suppress(TypeError):
+        if now_s - 10.0 < published_s <= now_s:
+            return float(published_s)
+    return now_s

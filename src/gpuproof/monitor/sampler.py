@@ -1,0 +1,251 @@
+"""What did the devices and the host do, tick by tick? The loop of the sampling process.
+
+In: open devices, the host reader, a plan, and the clock, recorder and listener to work with. Out: the
+records of one recording, from `Recording` to `RecordingEnd`. Fast and slow lanes run on absolute
+deadlines of the monotonic clock; the loop sleeps in between, and tells of itself how late it was, what
+it missed and what CPU time it took.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from gpuproof import __version__
+from gpuproof.devices.base import DeviceProcess, Readout
+from gpuproof.monitor.host import boot_id
+from gpuproof.monitor.listener import Listener
+from gpuproof.monitor.recorder import Recorder
+from gpuproof.monitor.schedule import Schedule
+from gpuproof.records.readings import (
+    Counters,
+    DeviceEvent,
+    DeviceIdentity,
+    DeviceProcesses,
+    Lane,
+    Mark,
+    PhysicalIndex,
+    Recording,
+    RecordingEnd,
+    Sample,
+    Unavailable,
+)
+
+LONGEST_SLEEP_S = 1.0
+"""How long a parent may be gone unnoticed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """How often to read, and how long."""
+
+    interval_s: float = 0.2
+    slow_interval_s: float = 1.0
+    duration_s: float | None = None
+    command: tuple[str, ...] | None = None
+    """Stored in the recording's first line; None unless the user asked for it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Clock:
+    """The clocks of a sampler; tests give their own."""
+
+    monotonic: Callable[[], float] = time.monotonic
+    wall: Callable[[], float] = time.time
+    own_cpu: Callable[[], float] = time.process_time
+
+
+class Devices(Protocol):
+    """What a sampler asks of the devices; `devices.guard.GuardedDevices` answers it."""
+
+    absent: dict[str, str]
+
+    @property
+    def identities(self) -> tuple[DeviceIdentity, ...]:
+        """Every device, by physical index."""
+
+    def read(self, lane: Lane) -> Mapping[PhysicalIndex, Readout]:
+        """Read every device."""
+
+    def counters(self) -> Mapping[PhysicalIndex, Readout]:
+        """Read every running total."""
+
+    def processes(self) -> Mapping[PhysicalIndex, tuple[DeviceProcess, ...] | str]:
+        """List who uses the devices."""
+
+    def poll_events(self) -> tuple[DeviceEvent, ...]:
+        """Return what drivers announced."""
+
+
+class Host(Protocol):
+    """What a sampler asks of the host; `monitor.host.HostReader` answers it."""
+
+    def read(self) -> dict[str, float]:
+        """Read the host now."""
+
+    def facts(self) -> dict[str, Any]:
+        """Tell what machine this is."""
+
+
+class Sampler:
+    """One recording: made, run once, and done."""
+
+    def __init__(
+        self,
+        devices: Devices,
+        *,
+        host: Host,
+        recorder: Recorder,
+        listener: Listener,
+        plan: Plan,
+        clock: Clock,
+    ) -> None:
+        self._devices = devices
+        self._host = host
+        self._recorder = recorder
+        self._listener = listener
+        self._plan = plan
+        self._clock = clock
+        self._samples = 0
+        self._missed_ticks = 0
+        self._max_jitter_s = 0.0
+        self._reasons: dict[PhysicalIndex, dict[str, str]] = {}
+        self._processes: dict[str, dict[str, Any]] = {}
+
+    def run(self) -> RecordingEnd:
+        """Record until a signal, the parent's end or the planned duration; return the last record.
+
+        Raises:
+            OSError: the recording cannot be written any more; its last line says so where there is room.
+        """
+        try:
+            self._begin()
+            reason = self._loop()
+            self._sample("slow")
+            self._count("end")
+        except OSError as error:
+            self._recorder.append_last_words(self._end(f"cannot write: {error.strerror}"))
+            raise
+        end = self._end(reason)
+        self._recorder.append_last_words(end)
+        return end
+
+    def _begin(self) -> None:
+        self._recorder.append(
+            Recording(
+                host=platform.node(),
+                pid=os.getpid(),
+                boot_id=boot_id(),
+                gpuproof_version=__version__,
+                unix_s=self._clock.wall(),
+                monotonic_s=self._clock.monotonic(),
+                fast_interval_s=self._plan.interval_s,
+                slow_interval_s=self._plan.slow_interval_s,
+                devices=self._devices.identities,
+                host_facts={**self._host.facts(), "vendors_absent": self._devices.absent},
+                command=self._plan.command,
+            )
+        )
+        self._count("start")
+        self._listener.ready()
+
+    def _loop(self) -> str:
+        start_s = self._clock.monotonic()
+        fast = Schedule(start_s=start_s, interval_s=self._plan.interval_s)
+        slow = Schedule(start_s=start_s, interval_s=self._plan.slow_interval_s)
+        end_s = float("inf") if self._plan.duration_s is None else start_s + self._plan.duration_s
+        while True:
+            reason = self._sleep_until(min(fast.deadline_s, end_s))
+            if reason is not None:
+                return reason
+            now_s = self._clock.monotonic()
+            if now_s >= end_s:
+                return "duration"
+            self._max_jitter_s = max(self._max_jitter_s, now_s - fast.deadline_s)
+            is_slow = slow.is_due(fast.deadline_s)
+            self._sample("slow" if is_slow else "fast")
+            if is_slow:
+                slow.advance(fast.deadline_s)
+            fast.advance(self._clock.monotonic())
+            self._missed_ticks = fast.missed_ticks
+
+    def _sleep_until(self, deadline_s: float) -> str | None:
+        """Sleep until the deadline, writing marks as they arrive; return the reason to stop, if any."""
+        while True:
+            now_s = self._clock.monotonic()
+            for published_s, metadata in self._listener.marks(now_s):
+                self._recorder.append(Mark(monotonic_s=published_s, metadata=metadata))
+            reason = self._listener.stop_reason()
+            if reason is not None or now_s >= deadline_s:
+                return reason
+            self._listener.wait(min(deadline_s - now_s, LONGEST_SLEEP_S))
+
+    def _sample(self, lane: Lane) -> None:
+        now_s, unix_s = self._clock.monotonic(), self._clock.wall()
+        readouts = self._devices.read(lane)
+        self._note_reasons(now_s, readouts)
+        self._recorder.append(
+            Sample(
+                monotonic_s=now_s,
+                unix_s=unix_s,
+                lane=lane,
+                devices={str(index): readout.reading for index, readout in readouts.items()},
+                host=self._host.read() if lane == "slow" else {},
+            )
+        )
+        self._samples += 1
+        for event in self._devices.poll_events():
+            self._recorder.append(event)
+        if lane == "slow":
+            self._note_processes(now_s)
+
+    def _note_reasons(self, now_s: float, readouts: Mapping[PhysicalIndex, Readout]) -> None:
+        """Write a device's map of what it does not give, whenever that map changes."""
+        for index, readout in readouts.items():
+            before = self._reasons.get(index, {})
+            given = readout.reading.values
+            now = {name: why for name, why in before.items() if name not in given} | dict(readout.unavailable)
+            if now != before:
+                self._reasons[index] = now
+                self._recorder.append(Unavailable(monotonic_s=now_s, physical_index=index, reasons=now))
+
+    def _note_processes(self, now_s: float) -> None:
+        """Write who uses the devices, whenever that changes."""
+        now = {str(index): _process_entry(users) for index, users in self._devices.processes().items()}
+        if now != self._processes:
+            self._processes = now
+            self._recorder.append(DeviceProcesses(monotonic_s=now_s, devices=now))
+
+    def _count(self, at: str) -> None:
+        now_s = self._clock.monotonic()
+        readouts = self._devices.counters()
+        totals = {str(index): dict(readout.reading.values) for index, readout in readouts.items()}
+        self._recorder.append(Counters(monotonic_s=now_s, at=at, devices=totals))
+
+    def _end(self, reason: str) -> RecordingEnd:
+        return RecordingEnd(
+            monotonic_s=self._clock.monotonic(),
+            unix_s=self._clock.wall(),
+            samples=self._samples,
+            missed_ticks=self._missed_ticks,
+            max_jitter_s=self._max_jitter_s,
+            own_cpu_s=self._clock.own_cpu(),
+            reason=reason,
+            exit_code=self._listener.exit_code,
+            bad_marks=self._listener.bad_marks,
+        )
+
+
+def _process_entry(users: tuple[DeviceProcess, ...] | str) -> dict[str, Any]:
+    """Write process ids and bytes only: names and command lines are nobody's business here."""
+    if isinstance(users, str):
+        return {"unavailable": users}
+    return {
+        "processes": [
+            {"pid": user.pid, "mem_used_bytes": user.mem_used_bytes, "kind": user.kind} for user in users
+        ]
+    }

@@ -1,0 +1,146 @@
+"""How does the sampler run beside a piece of work? As a process of its own, started before, stopped after.
+
+In: where to record and how often. Out: the environment and descriptors that the work inherits so that it
+can publish marks, and at the end what went wrong with the readings, if anything did. A sampler that dies
+takes nothing with it; one whose parent dies ends by itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from gpuproof.errors import EnvironmentUnfitError
+from gpuproof.monitor.listener import READY
+from gpuproof.monitor.marks import FD_VARIABLE, PIPE_VARIABLE
+from gpuproof.own_process import own_command
+from gpuproof.records.journal import release_reserve
+
+READY_TIMEOUT_S = 30.0
+"""Longer than waking eight GPUs without persistence mode; a driver that hangs longer delays no work."""
+STOP_TIMEOUT_S = 15.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SamplerOptions:
+    """How the sampler reads; None leaves its own default."""
+
+    interval_s: float | None = None
+    slow_interval_s: float | None = None
+    devices: str | None = None
+    command: tuple[str, ...] | None = None
+    """To be stored in the recording; None unless the user asked for it."""
+
+
+class MarksPipe:
+    """The pipe by which the work says where it is: named, so that it outlives descriptors that are closed.
+
+    Opened for reading and writing at each end, so that no writer is ever killed for want of a reader;
+    not blocking, so that no writer ever waits.
+    """
+
+    def __init__(self) -> None:
+        self._folder = tempfile.mkdtemp(prefix="gpuproof-")
+        self.path = str(Path(self._folder) / "marks")
+        os.mkfifo(self.path, 0o600)
+        opened = os.open(self.path, os.O_RDWR | os.O_NONBLOCK)
+        self.descriptor = fcntl.fcntl(opened, fcntl.F_DUPFD_CLOEXEC, 3)
+        os.close(opened)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The variables that tell the work where the pipe is."""
+        return {FD_VARIABLE: str(self.descriptor), PIPE_VARIABLE: self.path}
+
+    def close(self) -> None:
+        """Close this end and remove the pipe's name."""
+        os.close(self.descriptor)
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+class SamplerSession:
+    """A running sampler. Made by `start_sampler`; `stop` ends it and may be called once."""
+
+    def __init__(self, process: subprocess.Popen[bytes], *, control: socket.socket, out: Path) -> None:
+        self._process = process
+        self._control = control
+        self._out = out
+
+    def wait_ready(self, timeout_s: float = READY_TIMEOUT_S) -> bool:
+        """Wait until the start counters are read; False if the sampler ended or took too long."""
+        self._control.settimeout(timeout_s)
+        try:
+            return self._control.recv(len(READY)) == READY
+        except (TimeoutError, ConnectionError):
+            return False
+
+    def stop(self, *, exit_code: int | None, timeout_s: float = STOP_TIMEOUT_S) -> str | None:
+        """End the recording with the command's exit code; return what went wrong, None if nothing did."""
+        with contextlib.suppress(OSError):  # a sampler that is gone already: its return code says so below
+            self._control.settimeout(timeout_s)
+            self._control.sendall(json.dumps({"exit_code": exit_code}).encode())
+        try:
+            returncode = self._process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+            return f"the sampler did not end within {timeout_s:g} s and was killed"
+        finally:
+            self._control.close()
+            release_reserve(self._out)
+        if returncode < 0:
+            return f"the sampler was ended by {signal.Signals(-returncode).name} before the command"
+        return f"the sampler failed (exit status {returncode})" if returncode else None
+
+
+def start_sampler(out: Path, *, options: SamplerOptions, marks: MarksPipe | None = None) -> SamplerSession:
+    """Start the sampler, writing to `out`.
+
+    It runs in a session of its own: the terminal's Ctrl-C is for the work, whose end it has to see.
+
+    Raises:
+        EnvironmentUnfitError: Python cannot be started again.
+    """
+    ours, theirs = socket.socketpair()
+    descriptors = [theirs.fileno()] + ([marks.descriptor] if marks else [])
+    try:
+        process = subprocess.Popen(
+            _command(out, options=options, control_fd=theirs.fileno(), marks=marks),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            pass_fds=descriptors,
+            start_new_session=True,
+        )
+    except OSError as error:
+        ours.close()
+        raise EnvironmentUnfitError(
+            f"cannot start the sampler ({error.strerror})", place=sys.executable
+        ) from error
+    finally:
+        theirs.close()
+    return SamplerSession(process, control=ours, out=out)
+
+
+def _command(out: Path, *, options: SamplerOptions, control_fd: int, marks: MarksPipe | None) -> list[str]:
+    arguments = [f"--out={out}", f"--control-fd={control_fd}"]
+    if marks is not None:
+        arguments.append(f"--marks-fd={marks.descriptor}")
+    if options.interval_s is not None:
+        arguments.append(f"--interval={options.interval_s}")
+    if options.slow_interval_s is not None:
+        arguments.append(f"--slow-interval={options.slow_interval_s}")
+    if options.devices is not None:
+        arguments.append(f"--devices={options.devices}")
+    if options.command is not None:
+        arguments += ["--command", *options.command]
+    return own_command("gpuproof.worker.sample") + arguments

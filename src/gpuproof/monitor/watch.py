@@ -1,0 +1,73 @@
+"""What did the machine do while this command ran? Records beside any command, and stays out of its way.
+
+In: an argument list, where to record, how often. Out: the recording, and the command's own exit code.
+The command runs whatever happens to the sampler; the recording is kept whatever happens to the command.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from gpuproof.foreground import CommandNotStartedError, run_in_foreground
+from gpuproof.monitor.recorder import refuse_existing
+from gpuproof.monitor.session import MarksPipe, SamplerOptions, SamplerSession, start_sampler
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watched:
+    """How the command and its recording ended."""
+
+    returncode: int
+    """The command's, negative for a signal."""
+    not_started: str | None
+    """Why the command could not be started; its `returncode` is then what a shell would answer."""
+    trouble: str | None
+    """What is wrong with the recording, None if it is whole."""
+
+
+def watch(command: Sequence[str], *, out: Path, options: SamplerOptions, env: Mapping[str, str]) -> Watched:
+    """Run `command` with a sampler beside it that writes to `out`.
+
+    Raises:
+        UsageError: `out` holds something already; nothing was started.
+        EnvironmentUnfitError: the sampler's process cannot be started; the command was not either.
+    """
+    refuse_existing(out)
+    marks = _marks_pipe()
+    try:
+        session = start_sampler(out, options=options, marks=marks)
+        ready = session.wait_ready()
+        returncode, not_started = _run(command, env=env, marks=marks)
+        trouble = _stop(session, ready=ready, returncode=returncode)
+    finally:
+        if marks is not None:
+            marks.close()
+    return Watched(returncode=returncode, not_started=not_started, trouble=trouble)
+
+
+def _marks_pipe() -> MarksPipe | None:
+    """Make the pipe for marks; without a writable temporary directory the work is watched without marks."""
+    try:
+        return MarksPipe()
+    except OSError:
+        return None
+
+
+def _run(
+    command: Sequence[str], *, env: Mapping[str, str], marks: MarksPipe | None
+) -> tuple[int, str | None]:
+    environment = {**env, **(marks.environment if marks else {})}
+    try:
+        returncode = run_in_foreground(command, env=environment, pass_fds=[marks.descriptor] if marks else [])
+    except CommandNotStartedError as error:
+        return error.status, str(error)
+    return returncode, None
+
+
+def _stop(session: SamplerSession, *, ready: bool, returncode: int) -> str | None:
+    trouble = session.stop(exit_code=returncode)
+    if trouble is None and not ready:
+        return "the sampler was not ready when the command started; its first seconds are missing"
+    return trouble

@@ -1,0 +1,109 @@
+"""Which files are made from a recording of a command? Readings, summary, plot and comparison, beside it.
+
+In: the recording and the stem of the names, `results/gpu_stats_<config>_<timestamp>`. Out: the files that
+were written, and why each of the others was not: one that fails takes none of the others with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Literal
+
+from gpuproof.errors import EnvironmentUnfitError, GpuproofError
+from gpuproof.observe.compare import compare
+from gpuproof.observe.compare_text import render_comparison
+from gpuproof.observe.formats import gpu_stats, gputop, load
+from gpuproof.observe.formats.write import write_array, write_text
+from gpuproof.observe.recording import RecordingData
+from gpuproof.observe.summary import summarise
+from gpuproof.observe.summary_text import render_text
+
+OutputFormat = Literal["native", "gputop"]
+_Part = tuple[Path, Callable[[Path], object]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What to make of a recording."""
+
+    stem: Path
+    """The path of every file up to its `.json`, `_summary.txt`, `_plot.png` …"""
+    format: OutputFormat = "native"
+    metadata: Mapping[str, Any]
+    """Added to each row's `training_metadata`: the model and configuration."""
+    plot: bool = False
+    compare_with: Path | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Derived:
+    """What was made, and what could not be."""
+
+    written: tuple[Path, ...]
+    failures: tuple[str, ...]
+    comparison: str | None
+    """The text of the comparison, if one was asked for and made."""
+
+
+def write_derived(recording: RecordingData, wanted: Wanted) -> Derived:
+    """Write every wanted file; a failure is told in the answer and stops none of the others."""
+    written, failures = [], []
+    comparison: str | None = None
+    for path, write in _parts(recording, wanted):
+        try:
+            outcome = write(path)
+        except GpuproofError as error:
+            failures.append(str(error))
+            continue
+        written.append(path)
+        comparison = outcome if isinstance(outcome, str) else comparison
+    return Derived(written=tuple(written), failures=tuple(failures), comparison=comparison)
+
+
+def _parts(recording: RecordingData, wanted: Wanted) -> Iterator[_Part]:
+    yield from _readings(recording, wanted)
+    yield (
+        _named(wanted, "_summary.txt"),
+        lambda path: write_text(path, render_text(summarise(recording))),
+    )
+    if wanted.plot:
+        yield _named(wanted, "_plot.png"), lambda path: _write_plot(recording, path)
+    if wanted.compare_with is not None:
+        other = wanted.compare_with
+        yield _named(wanted, "_comparison.txt"), lambda path: _write_comparison(recording, path, other=other)
+
+
+def _readings(recording: RecordingData, wanted: Wanted) -> Iterator[_Part]:
+    if wanted.format == "native":
+        rows = gpu_stats.rows(recording, metadata=wanted.metadata)
+        yield _named(wanted, ".json"), lambda path: write_array(path, rows)
+        return
+    yield _named(wanted, ".json"), lambda path: write_array(path, gputop.samples(recording))
+    if len(recording.devices) > 1:
+        together = gputop.multi_gpu_samples(recording)
+        yield _named(wanted, "_multi_gpu.json"), lambda path: write_array(path, together)
+
+
+def _named(wanted: Wanted, ending: str) -> Path:
+    return wanted.stem.with_name(wanted.stem.name + ending)
+
+
+def _write_plot(recording: RecordingData, path: Path) -> None:
+    if find_spec("matplotlib") is None:
+        raise EnvironmentUnfitError(
+            "drawing needs the Python package matplotlib, which is not installed",
+            place=path.name,
+            next_step="Install it with: pip install 'gpuproof[monitor]', then `gpuproof monitor plot`",
+        )
+    from gpuproof.observe.plots import plot_recording  # matplotlib takes its time
+
+    plot_recording(recording, path)
+
+
+def _write_comparison(recording: RecordingData, path: Path, *, other: Path) -> str:
+    text = render_comparison(compare(load(other), recording))
+    write_text(path, text)
+    return text

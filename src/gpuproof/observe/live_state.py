@@ -1,0 +1,146 @@
+"""What is known of devices and host right now? Latest readings, recent history, and what went wrong.
+
+In: records, in the order in which a sampler writes them. Out: state that a live view draws and an exporter
+serves. A metric that the device stopped giving is taken away, so that nobody reads an old value as new.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from gpuproof.records import readings as r
+from gpuproof.records.metrics import METRICS
+
+HISTORY: Final = 600
+"""Readings kept of each metric: ten minutes at one a second."""
+MAX_EVENTS: Final = 50
+
+History = deque[float | None]
+
+
+@dataclass(slots=True)
+class DeviceState:
+    """One device now."""
+
+    identity: r.DeviceIdentity
+    values: dict[str, float] = field(default_factory=dict)
+    history: dict[str, History] = field(default_factory=dict)
+    reasons: tuple[str, ...] | None = None
+    """Throttle reasons of the last reading; None where it told none."""
+    unavailable: dict[str, str] = field(default_factory=dict)
+    processes: tuple[dict[str, Any], ...] | None = None
+    """None where the driver does not tell."""
+    energy_start_j: float | None = None
+    answering: bool = True
+    """Whether the last sample had a reading of this device."""
+
+
+@dataclass(slots=True)
+class LiveState:
+    """Everything that a recording has said so far."""
+
+    header: r.Recording | None = None
+    devices: dict[int, DeviceState] = field(default_factory=dict)
+    host: dict[str, float] = field(default_factory=dict)
+    host_history: dict[str, History] = field(default_factory=dict)
+    host_rates: dict[str, float] = field(default_factory=dict)
+    """Growth a second of the host's running totals, between the last two samples."""
+    metadata: dict[str, Any] = field(default_factory=dict)
+    events: deque[r.DeviceEvent] = field(default_factory=lambda: deque(maxlen=MAX_EVENTS))
+    end: r.RecordingEnd | None = None
+    samples: int = 0
+    last_s: float | None = None
+    """Monotonic time of the last sample."""
+    _host_s: float | None = None
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds from the recording's first line to its last sample."""
+        if self.header is None or self.last_s is None:
+            return 0.0
+        return self.last_s - self.header.monotonic_s
+
+    def apply(self, records: Iterable[Any]) -> None:
+        """Take in records; kinds that say nothing of the present are passed over."""
+        for record in records:
+            match record:
+                case r.Recording():
+                    self.header = record
+                    self.devices = {d.physical_index: _device(d) for d in record.devices}
+                case r.Sample():
+                    self._sample(record)
+                case r.Unavailable():
+                    self._unavailable(record)
+                case r.DeviceProcesses():
+                    self._processes(record)
+                case r.DeviceEvent():
+                    self.events.append(record)
+                case r.Mark():
+                    self.metadata.update(record.metadata)
+                case r.RecordingEnd():
+                    self.end = record
+                case _:
+                    pass
+
+    def _sample(self, sample: r.Sample) -> None:
+        self._host(sample)
+        self.samples += 1
+        self.last_s = sample.monotonic_s
+        for index, device in self.devices.items():
+            reading = sample.devices.get(str(index))
+            device.answering = reading is not None and bool(reading.values)
+            values = {} if reading is None else reading.values
+            fast = {m for m in device.values if m in METRICS and METRICS[m].lane == "fast"}
+            for metric in fast - values.keys():
+                del device.values[metric]
+            device.values.update(values)
+            device.reasons = None if reading is None else reading.throttle_reasons
+            if device.energy_start_j is None:
+                device.energy_start_j = values.get("energy_j")
+            _remember(device.history, values)
+            for metric in values:
+                device.unavailable.pop(metric, None)
+
+    def _host(self, sample: r.Sample) -> None:
+        """Take in the host's readings; most samples of the fast lane have none."""
+        if not sample.host:
+            return
+        if self._host_s is not None and sample.monotonic_s > self._host_s:
+            span_s = sample.monotonic_s - self._host_s
+            self.host_rates = {
+                name: (total - self.host[name]) / span_s
+                for name, total in sample.host.items()
+                if name.startswith(("disk_", "net_")) and name in self.host
+            }
+        self._host_s = sample.monotonic_s
+        self.host.update(sample.host)
+        _remember(self.host_history, sample.host)
+
+    def _unavailable(self, record: r.Unavailable) -> None:
+        device = self.devices.get(record.physical_index)
+        if device is not None:
+            device.unavailable.update(record.reasons)
+            for metric in record.reasons:
+                device.values.pop(metric, None)
+
+    def _processes(self, record: r.DeviceProcesses) -> None:
+        for key, entry in record.devices.items():
+            device = self.devices.get(int(key))
+            if device is not None:
+                found = entry.get("processes")
+                device.processes = None if found is None else tuple(found)
+
+
+def _device(identity: r.DeviceIdentity) -> DeviceState:
+    return DeviceState(identity=identity, unavailable=dict(identity.unavailable))
+
+
+def _remember(history: dict[str, History], values: dict[str, float]) -> None:
+    """Append to every line, with None where this sample has no reading."""
+    for name in values.keys() - history.keys():
+        history[name] = deque(maxlen=HISTORY)
+    for name, line in history.items():
+        line.append(values.get(name))

@@ -1,0 +1,142 @@
+"""How is a metric called and written for people? The unit at the end of its name says it all.
+
+In: a metric's name from `gpuproof.records.metrics` or a host column, and a value in that unit.
+Out: short text; a missing value is a dash, never 0.
+
+>>> quantity("power_w", 312.4), quantity("mem_used_bytes", 2**30), quantity("clock_sm_mhz", 1980.0)
+('312 W', '1.00 GiB', '1,980 MHz')
+>>> title("util_gpu_percent"), title("temp_hotspot_c"), title("swap_used_bytes")
+('GPU utilisation', 'hot-spot temperature', 'swap used')
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from gpuproof.units import MISSING, memory, seconds, significant
+
+_TITLES: Final = {
+    "util_gpu_percent": "GPU utilisation",
+    "util_mem_ctrl_percent": "memory controller",
+    "mem_used_bytes": "memory used",
+    "mem_reserved_bytes": "memory reserved",
+    "mem_host_mapped_bytes": "host memory mapped",
+    "power_w": "power",
+    "power_instant_w": "power, instant",
+    "power_limit_w": "power limit",
+    "temp_gpu_c": "temperature",
+    "temp_hotspot_c": "hot-spot temperature",
+    "temp_mem_c": "memory temperature",
+    "temp_margin_c": "margin to slowdown",
+    "clock_sm_mhz": "SM clock",
+    "clock_mem_mhz": "memory clock",
+    "pstate_level": "performance state",
+    "fan_percent": "fan",
+    "fan_rpm": "fan speed",
+    "pcie_gen": "PCIe generation",
+    "pcie_width": "PCIe lanes",
+    "pcie_tx_bytes": "sent over PCIe",
+    "pcie_rx_bytes": "received over PCIe",
+    "pcie_replay_count": "PCIe replays",
+    "nvlink_tx_bytes": "sent over NVLink",
+    "nvlink_rx_bytes": "received over NVLink",
+    "nvlink_links_active": "NVLink links up",
+    "ecc_corrected_count": "ECC corrected errors",
+    "ecc_uncorrected_count": "ECC uncorrected errors",
+    "remapped_rows_corrected_count": "rows remapped (corrected)",
+    "remapped_rows_uncorrected_count": "rows remapped (uncorrected)",
+    "remapped_rows_pending": "row remap pending",
+    "remapped_rows_failed": "row remap failed",
+    "sm_active_percent": "SM active",
+    "sm_occupancy_percent": "SM occupancy",
+    "tensor_active_percent": "tensor pipe active",
+    "dram_active_percent": "DRAM active",
+    "cpu_percent": "CPU busy",
+    "cpu_iowait_percent": "CPU waiting for disks",
+    "cpu_max_core_percent": "busiest CPU",
+    "load_1min": "load, 1 minute",
+    "mem_available_bytes": "memory available",
+    "disk_read_bytes": "read from disks",
+    "disk_write_bytes": "written to disks",
+    "net_rx_bytes": "received by network",
+    "net_tx_bytes": "sent by network",
+}
+
+THROTTLE_TITLES: Final = {
+    "idle": "idle",
+    "application_clocks": "application clocks",
+    "power_cap": "power cap",
+    "power_brake": "power brake",
+    "thermal": "thermal slowdown",
+    "thermal_software": "software thermal slowdown",
+    "thermal_hardware": "hardware thermal slowdown",
+    "hardware_slowdown": "hardware slowdown",
+    "current_limit": "current limit",
+    "voltage_regulator": "voltage regulator",
+    "sync_boost": "sync boost",
+    "display_clocks": "display clocks",
+    "board_limit": "board limit",
+    "reliability": "reliability limit",
+    "other": "other reason",
+}
+
+STATE_REASONS: Final = frozenset({"idle", "application_clocks", "display_clocks"})
+"""Throttle reasons that tell what the device was asked to do: no fault, and nothing held it back."""
+
+
+def energy(value_j: float | None) -> str:
+    """Write an energy given in joules: J, kJ, MJ, and watt-hours from 1 kJ on.
+
+    >>> energy(7200.0)
+    '7.20 kJ (2.00 Wh)'
+    """
+    if value_j is None:
+        return MISSING
+    if abs(value_j) < 1e3:
+        return f"{significant(value_j)} J"
+    watt_hours = value_j / 3600
+    small = f"{significant(watt_hours)} Wh" if watt_hours < 1e3 else f"{significant(watt_hours / 1e3)} kWh"
+    scaled = f"{significant(value_j / 1e3)} kJ" if value_j < 1e6 else f"{significant(value_j / 1e6)} MJ"
+    return f"{scaled} ({small})"
+
+
+def _plain(unit: str, digits: int = 3) -> Callable[[float], str]:
+    return lambda value: f"{significant(value, digits)} {unit}"
+
+
+_WRITERS: Final[dict[str, Callable[[float], str]]] = {
+    "_bytes_per_s": lambda value: f"{memory(value)}/s",
+    "_bytes": memory,
+    "_percent": _plain("%"),
+    "_mhz": lambda value: f"{value:,.0f} MHz",
+    "_rpm": lambda value: f"{value:,.0f} rpm",
+    "_c": lambda value: f"{value:.0f} °C",
+    "_w": _plain("W"),
+    "_j": energy,
+    "_s": seconds,
+}
+
+
+def title(metric: str) -> str:
+    """Name a metric in words, without its unit."""
+    known = _TITLES.get(metric)
+    if known is not None:
+        return known
+    bare = next((metric.removesuffix(end) for end in _WRITERS if metric.endswith(end)), metric)
+    return bare.removesuffix("_count").replace("_", " ")
+
+
+def quantity(metric: str, value: float | None) -> str:
+    """Write a value of a metric with its unit; a dash where there is none."""
+    if value is None:
+        return MISSING
+    for end, write in _WRITERS.items():
+        if metric.endswith(end):
+            return write(value)
+    return f"{value:,.0f}" if float(value).is_integer() else significant(value)
+
+
+def throttle_title(reason: str) -> str:
+    """Name a throttle reason in words."""
+    return THROTTLE_TITLES.get(reason, reason.replace("_", " "))

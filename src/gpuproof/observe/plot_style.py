@@ -1,0 +1,140 @@
+"""How do all pictures look? One place for figures, colours, axes and time.
+
+matplotlib is loaded when the first picture is made, drawn in memory without a display, and never touches
+its global state; where it is not installed, the error names the extra that brings it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from gpuproof.errors import EnvironmentUnfitError, GpuproofError
+from gpuproof.observe.recording import RecordingData
+from gpuproof.units import seconds
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+INK: Final = "#1f2933"
+FAINT: Final = "#7b8794"
+GRID: Final = "#e4e7eb"
+DPI: Final = 110
+
+SERIES: Final = (
+    "#2563eb",
+    "#e8590c",
+    "#0b9d6e",
+    "#9c36b5",
+    "#c29200",
+    "#0c8599",
+    "#d6336c",
+    "#5c677d",
+)
+"""One colour a GPU, told apart by people with any colour vision by lightness as well as hue."""
+
+DASHES: Final = ("-", (0, (5, 1.5)), (0, (1.5, 1.2)), (0, (6, 1.5, 1.5, 1.5)))
+"""From the ninth GPU on, colours come again with another dash."""
+
+PHASE_FILLS: Final = ("#eef2f7", "#ffffff")
+
+THROTTLE_FILLS: Final = {
+    "thermal_hardware": "#a4161a",
+    "thermal_software": "#e03131",
+    "hardware_slowdown": "#7b2d8b",
+    "power_brake": "#b5179e",
+    "current_limit": "#c2255c",
+    "voltage_regulator": "#d6336c",
+    "power_cap": "#f5a524",
+    "sync_boost": "#74b3ce",
+    "board_limit": "#8d6e63",
+    "reliability": "#6c757d",
+    "other": "#495057",
+}
+"""Throttle reasons in the order in which they hide one another; states such as idle are not drawn."""
+
+
+def new_figure(width_in: float, height_in: float) -> Figure:
+    """Make an empty figure that needs no display.
+
+    Raises:
+        EnvironmentUnfitError: matplotlib is not installed.
+    """
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise EnvironmentUnfitError(
+            "pictures need matplotlib, which is not installed",
+            next_step="Install it with: pip install 'gpuproof[monitor]'",
+        ) from error
+    return Figure(figsize=(width_in, height_in), dpi=DPI, facecolor="white")
+
+
+def save(figure: Figure, path: Path) -> None:
+    """Write a figure as PNG, SVG or PDF by the path's suffix: aside first, then renamed.
+
+    Raises:
+        GpuproofError: the file cannot be written, or the suffix names no picture format.
+    """
+    aside = path.with_name(f".{path.stem}.partial{path.suffix}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(aside)
+        aside.replace(path)
+    except (OSError, ValueError) as error:
+        aside.unlink(missing_ok=True)
+        raise GpuproofError(f"the picture cannot be written ({error})", place=str(path)) from error
+
+
+def tidy(axes: Axes, *, title: str, unit: str) -> None:
+    """Give a panel its title with the unit, a quiet grid, and no box."""
+    axes.set_title(f"{title} ({unit})" if unit else title, loc="left", fontsize=10, color=INK, pad=5)
+    for side in ("top", "right", "left"):
+        axes.spines[side].set_visible(False)
+    axes.spines["bottom"].set_color(FAINT)
+    axes.grid(axis="y", color=GRID, linewidth=0.8)
+    axes.set_axisbelow(True)
+    axes.tick_params(axis="both", colors=FAINT, labelsize=8.5, length=0)
+    axes.margins(x=0)
+    axes.yaxis.set_major_formatter("{x:,.6g}")
+
+
+def headline(figure: Figure, title: str, subtitle: str) -> None:
+    """Write the picture's two lines at its upper left, at the same distance whatever its height."""
+    inch = 1 / figure.get_figheight()
+    figure.text(0.06, 1 - 0.34 * inch, title, fontsize=13.5, weight="bold", color=INK, va="center")
+    figure.text(0.06, 1 - 0.60 * inch, subtitle, fontsize=9.5, color=FAINT, va="center")
+
+
+def describe(recording: RecordingData) -> str:
+    """Write what a recording is of in one line: devices, host, date, length."""
+    kinds: dict[str, int] = {}
+    for track in recording.devices:
+        kinds[track.identity.name] = kinds.get(track.identity.name, 0) + 1
+    devices = ", ".join(f"{number} × {name}" if number > 1 else name for name, number in kinds.items())
+    parts = [devices or "no GPU", recording.recording.host]
+    if recording.began_unix_s is not None:
+        parts.append(f"{datetime.fromtimestamp(recording.began_unix_s, timezone.utc):%Y-%m-%d %H:%M} UTC")
+    parts.append(seconds(recording.duration_s))
+    return "  ·  ".join(parts)
+
+
+def time_unit(duration_s: float) -> tuple[float, str]:
+    """Choose the unit of a time axis: its length in seconds, and its name."""
+    for limit_s, length_s, name in ((180, 1.0, "s"), (10_800, 60.0, "min")):
+        if duration_s <= limit_s:
+            return length_s, name
+    return 3600.0, "h"
+
+
+def colour(place: int) -> str:
+    """Give the colour of the n-th line."""
+    return SERIES[place % len(SERIES)]
+
+
+def dash(place: int) -> str | tuple[int, Sequence[float]]:
+    """Give the dash of the n-th line."""
+    return DASHES[place // len(SERIES) % len(DASHES)]

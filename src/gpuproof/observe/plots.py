@@ -1,0 +1,374 @@
+"""What does a recording look like? Its course over time, one panel a quantity and one line a GPU.
+
+In: a `RecordingData`. Out: a picture of utilisation, memory, power with its limit, temperature with its
+slowdown threshold and clocks, over bands of phases, with a strip that shows when which GPU was held back.
+Panels that nothing was read for are left out; without a GPU the host's readings are drawn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from math import ceil
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from gpuproof.observe import plot_style as style
+from gpuproof.observe.downsample import envelope
+from gpuproof.observe.metric_text import throttle_title
+from gpuproof.observe.recording import DeviceTrack, Flags, Floats, RecordingData
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+PIECES: Final = 700
+"""Points of a line: about one a pixel column."""
+
+_GIB: Final = 2.0**30
+_HEAD_IN: Final = 1.2
+_LEGEND_IN: Final = 0.22
+_LEGEND_COLUMNS: Final = 8
+_FOOT_IN: Final = 0.55
+_PANEL_IN: Final = 1.55
+_GAP_IN: Final = 0.42
+_WIDTH_IN: Final = 11.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Panel:
+    """One quantity: which columns are tried in order, and how the axis is labelled."""
+
+    title: str
+    unit: str
+    metrics: tuple[str, ...]
+    scale: float = 1.0
+    from_zero: bool = True
+    ceiling: float | None = None
+    limit: Callable[[DeviceTrack], float | Floats | None] | None = None
+    limit_name: str = ""
+
+
+def _static(key: str) -> Callable[[DeviceTrack], float | Floats | None]:
+    def read(track: DeviceTrack) -> float | None:
+        fact = track.identity.static.get(key)
+        return float(fact) if isinstance(fact, (int, float)) else None
+
+    return read
+
+
+def _power_limit(track: DeviceTrack) -> float | Floats | None:
+    column = track.values("power_limit_w")
+    return column if column is not None else _static("power_limit_w")(track)
+
+
+PANELS: Final = (
+    Panel(title="GPU utilisation", unit="%", metrics=("util_gpu_percent",), ceiling=100.0),
+    Panel(
+        title="Memory used",
+        unit="GiB",
+        metrics=("mem_used_bytes",),
+        scale=_GIB,
+        limit=_static("mem_total_bytes"),
+        limit_name="installed",
+    ),
+    Panel(
+        title="Power",
+        unit="W",
+        metrics=("power_w", "power_instant_w"),
+        limit=_power_limit,
+        limit_name="limit",
+    ),
+    Panel(
+        title="Temperature",
+        unit="°C",
+        metrics=("temp_gpu_c", "temp_hotspot_c"),
+        from_zero=False,
+        limit=_static("temp_slowdown_c"),
+        limit_name="slowdown",
+    ),
+    Panel(
+        title="SM clock",
+        unit="MHz",
+        metrics=("clock_sm_mhz",),
+        limit=_static("clock_sm_max_mhz"),
+        limit_name="maximum",
+    ),
+)
+HOST_PANELS: Final = (
+    Panel(title="Host CPU", unit="%", metrics=("cpu_percent",), ceiling=100.0),
+    Panel(title="Host memory used", unit="GiB", metrics=("mem_used_bytes",), scale=_GIB),
+)
+
+
+def plot_recording(recording: RecordingData, path: Path) -> None:
+    """Draw a recording to `path` (PNG, SVG or PDF by its suffix).
+
+    Raises:
+        EnvironmentUnfitError: matplotlib is not installed.
+        GpuproofError: the picture cannot be written.
+    """
+    style.save(_draw(recording), path)
+
+
+def _draw(recording: RecordingData) -> Figure:
+    panels = [p for p in PANELS if any(_column(t, p) is not None for t in recording.devices)]
+    host = [] if panels else [p for p in HOST_PANELS if recording.host.get(p.metrics[0]) is not None]
+    strip_in = _strip_height(recording)
+    heights = [_PANEL_IN] * (len(panels) + len(host)) + ([strip_in] if strip_in else [])
+    if not heights:
+        return _nothing(recording)
+    figure, axes = _layout(recording, heights)
+    length_s, unit = style.time_unit(recording.duration_s)
+    for panel, place in zip(panels, axes, strict=False):
+        _draw_panel(place, panel, recording, length_s)
+    for panel, place in zip(host, axes, strict=False):
+        _draw_host(place, panel, recording, length_s)
+    if strip_in:
+        _draw_strip(axes[-1], recording, length_s)
+    _finish(figure, axes, recording, length_s, unit)
+    return figure
+
+
+def _layout(recording: RecordingData, heights: list[float]) -> tuple[Figure, list[Axes]]:
+    """Stack panels of the given heights in inches under the headline and the legend."""
+    legend_rows = ceil(len(recording.devices) / _LEGEND_COLUMNS) if len(recording.devices) > 1 else 0
+    head_in = _HEAD_IN + _LEGEND_IN * legend_rows
+    body_in = sum(heights) + _GAP_IN * (len(heights) - 1)
+    figure = style.new_figure(_WIDTH_IN, head_in + body_in + _FOOT_IN)
+    total_in = figure.get_figheight()
+    axes = figure.subplots(
+        len(heights),
+        1,
+        sharex=True,
+        squeeze=False,
+        gridspec_kw={
+            "height_ratios": heights,
+            "hspace": _GAP_IN / (sum(heights) / len(heights)),
+            "left": 0.06,
+            "right": 0.925,
+            "top": 1 - head_in / total_in,
+            "bottom": _FOOT_IN / total_in,
+        },
+    )
+    return figure, list(axes[:, 0])
+
+
+def _finish(figure: Figure, axes: list[Axes], recording: RecordingData, length_s: float, unit: str) -> None:
+    style.headline(figure, recording.source, style.describe(recording))
+    if len(recording.time_s) > 1:
+        axes[-1].set_xlim(recording.time_s[0] / length_s, recording.time_s[-1] / length_s)
+    axes[-1].set_xlabel(f"time since the recording began ({unit})", fontsize=9, color=style.FAINT)
+    draw_phases(axes, recording, length_s)
+    if len(recording.devices) > 1:
+        handles = [
+            axes[0].plot([], [], color=style.colour(n), linestyle=style.dash(n), linewidth=2.2)[0]
+            for n in range(len(recording.devices))
+        ]
+        figure.legend(
+            handles,
+            [f"GPU {track.identity.physical_index}" for track in recording.devices],
+            loc="upper left",
+            bbox_to_anchor=(0.052, 1 - 0.72 / figure.get_figheight()),
+            ncols=_LEGEND_COLUMNS,
+            frameon=False,
+            fontsize=8.5,
+            labelcolor=style.INK,
+            handlelength=1.4,
+            columnspacing=1.1,
+        )
+
+
+def _nothing(recording: RecordingData) -> Figure:
+    figure = style.new_figure(_WIDTH_IN, 2.2)
+    style.headline(figure, recording.source, style.describe(recording))
+    figure.text(0.06, 0.4, "This recording holds no readings to draw.", fontsize=11, color=style.INK)
+    return figure
+
+
+def _column(track: DeviceTrack, panel: Panel) -> Floats | None:
+    """Take the first of a panel's columns that holds a reading."""
+    for metric in panel.metrics:
+        column = track.values(metric)
+        if column is not None and not np.isnan(column).all():
+            return column
+    return None
+
+
+def _draw_panel(axes: Axes, panel: Panel, recording: RecordingData, length_s: float) -> None:
+    style.tidy(axes, title=panel.title, unit=panel.unit)
+    for place, track in enumerate(recording.devices):
+        column = _column(track, panel)
+        if column is not None:
+            draw_line(axes, recording.time_s, column, place=place, scale=panel.scale, length_s=length_s)
+    _draw_limits(axes, panel, recording, length_s)
+    _bound(axes, panel)
+
+
+def _draw_host(axes: Axes, panel: Panel, recording: RecordingData, length_s: float) -> None:
+    style.tidy(axes, title=panel.title, unit=panel.unit)
+    column = recording.host[panel.metrics[0]]
+    draw_line(axes, recording.time_s, column, place=0, scale=panel.scale, length_s=length_s)
+    _bound(axes, panel)
+
+
+def _bound(axes: Axes, panel: Panel) -> None:
+    if panel.ceiling is not None:
+        axes.set_ylim(0, panel.ceiling * 1.04)
+    elif panel.from_zero:
+        axes.set_ylim(0, axes.get_ylim()[1])
+
+
+def draw_line(
+    axes: Axes,
+    time_s: Floats,
+    column: Floats,
+    *,
+    place: int,
+    scale: float,
+    length_s: float,
+    label: str | None = None,
+) -> None:
+    """Draw one column as a line, over the band between its extremes where points were joined."""
+    shape = envelope(time_s, column, pieces=PIECES)
+    x = shape.time_s / length_s
+    if shape.reduced:
+        axes.fill_between(
+            x, shape.low / scale, shape.high / scale, color=style.colour(place), alpha=0.18, linewidth=0
+        )
+    marker = "o" if np.count_nonzero(~np.isnan(shape.mean)) == 1 else None
+    axes.plot(
+        x,
+        shape.mean / scale,
+        color=style.colour(place),
+        linestyle=style.dash(place),
+        linewidth=1.3,
+        marker=marker,
+        label=label,
+    )
+
+
+def _draw_limits(axes: Axes, panel: Panel, recording: RecordingData, length_s: float) -> None:
+    """Draw each limit once, as the GPUs of a machine mostly share it; one far off would flatten the lines."""
+    if panel.limit is None:
+        return
+    limits = {_level(panel.limit(track)) for track in recording.devices} - {None}
+    for level in sorted(value / panel.scale for value in limits if value is not None):
+        highest = max((float(np.nanmax(line.get_ydata())) for line in axes.get_lines()), default=0.0)
+        if highest < level * 0.25:
+            continue
+        axes.axhline(level, color=style.INK, linewidth=0.9, linestyle=(0, (4, 3)), alpha=0.7)
+        axes.annotate(
+            f"{panel.limit_name}\n{level:,.0f}",
+            xy=(1.006, level),
+            xycoords=("axes fraction", "data"),
+            fontsize=8,
+            color=style.INK,
+            va="center",
+            linespacing=0.95,
+        )
+
+
+def _level(limit: float | Floats | None) -> float | None:
+    """Reduce a sampled limit to its median: a cap that was changed meanwhile stands in the summary."""
+    if isinstance(limit, np.ndarray):
+        given = limit[~np.isnan(limit)]
+        return float(np.median(given)) if len(given) else None
+    return limit
+
+
+def draw_phases(axes: list[Axes], recording: RecordingData, length_s: float) -> None:
+    """Shade the phases behind all panels, and name them over the first where there is room."""
+    spans = list(_joined_phases(recording))
+    names = list(dict.fromkeys(name for name, _, _ in spans))
+    for name, begin_s, end_s in spans:
+        fill = style.PHASE_FILLS[names.index(name) % len(style.PHASE_FILLS)]
+        for panel in axes:
+            panel.axvspan(begin_s / length_s, end_s / length_s, color=fill, zorder=-5, linewidth=0)
+        if end_s - begin_s > recording.duration_s * 0.011 * len(name):
+            axes[0].annotate(
+                name,
+                xy=((begin_s + end_s) / 2 / length_s, 1.0),
+                xycoords=("data", "axes fraction"),
+                xytext=(0, 21),
+                textcoords="offset points",
+                ha="center",
+                fontsize=8.5,
+                color=style.FAINT,
+                style="italic",
+            )
+
+
+def _joined_phases(recording: RecordingData) -> Iterator[tuple[str, float, float]]:
+    """Join touching stretches of one phase, which a mark a batch makes by the thousand."""
+    current: tuple[str, float, float] | None = None
+    for span in recording.phases():
+        if current is not None and current[0] == span.name and current[2] == span.start_s:
+            current = (span.name, current[1], span.end_s)
+            continue
+        if current is not None:
+            yield current
+        current = (span.name, span.start_s, span.end_s)
+    if current is not None:
+        yield current
+
+
+def _reasons(recording: RecordingData) -> list[str]:
+    """Name the reasons that held any device back, the gravest first."""
+    given = {reason for track in recording.devices for reason, on in track.throttle.items() if on.any()}
+    return [reason for reason in style.THROTTLE_FILLS if reason in given]
+
+
+def _strip_height(recording: RecordingData) -> float:
+    return 0.25 + 0.17 * len(recording.devices) if _reasons(recording) else 0.0
+
+
+def _draw_strip(axes: Axes, recording: RecordingData, length_s: float) -> None:
+    """Draw when which GPU was held back, a row a GPU and a colour a reason; the gravest on top."""
+    reasons = _reasons(recording)
+    style.tidy(axes, title="Held back by", unit="")
+    axes.grid(visible=False)
+    for row, track in enumerate(recording.devices):
+        for reason in reversed(reasons):
+            flags = track.throttle.get(reason)
+            if flags is None:
+                continue
+            stretches = [(b / length_s, (e - b) / length_s) for b, e in held(recording.time_s, flags)]
+            axes.broken_barh(stretches, (row - 0.4, 0.8), facecolor=style.THROTTLE_FILLS[reason], linewidth=0)
+    axes.set_ylim(len(recording.devices) - 0.5, -0.5)
+    axes.set_yticks(
+        range(len(recording.devices)), [f"GPU {t.identity.physical_index}" for t in recording.devices]
+    )
+    handles = [axes.barh([0], [0], color=style.THROTTLE_FILLS[reason]) for reason in reasons]
+    axes.legend(
+        handles,
+        [throttle_title(reason) for reason in reasons],
+        loc="lower left",
+        bbox_to_anchor=(0.115, 0.98),
+        ncols=len(reasons),
+        frameon=False,
+        fontsize=8.5,
+        handlelength=1.0,
+        borderaxespad=0.0,
+        labelcolor=style.INK,
+    )
+
+
+def held(time_s: Floats, flags: Flags) -> Iterator[tuple[float, float]]:
+    """Give the stretches, begin and end in seconds, over which flags were set; joined to what is visible."""
+    if not flags.any():
+        return
+    edges = np.diff(np.concatenate([[False], flags, [False]]).astype(np.int8))
+    begins = np.flatnonzero(edges == 1)
+    ends = np.flatnonzero(edges == -1)
+    last = len(time_s) - 1
+    pixel_s = (time_s[-1] - time_s[0]) / (2 * PIECES)
+    begin_s, end_s = float(time_s[begins[0]]), float(time_s[min(ends[0], last)])
+    for begin, end in zip(begins[1:], ends[1:], strict=True):
+        if time_s[begin] - end_s > pixel_s:
+            yield begin_s, max(end_s, begin_s + pixel_s)
+            begin_s = float(time_s[begin])
+        end_s = float(time_s[min(end, last)])
+    yield begin_s, max(end_s, begin_s + pixel_s)

@@ -1,0 +1,253 @@
+"""What do several recordings, or several GPUs, look like side by side?
+
+In: two recordings and their comparison; or any number of recordings; or one window's summary. Out: a
+picture of A against B (course and distribution), the memory of many recordings over time and in bars,
+or the load of each GPU against the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from gpuproof.observe import plot_style as style
+from gpuproof.observe.balance import Balance, load_balance
+from gpuproof.observe.compare import Comparison, MetricComparison
+from gpuproof.observe.compare_text import signed
+from gpuproof.observe.plots import draw_line
+from gpuproof.observe.recording import Floats, RecordingData
+from gpuproof.observe.summary import RecordingSummary, WindowSummary, summarise
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_GIB: Final = 2.0**30
+_WIDTH_IN: Final = 11.0
+_SCALES: Final[dict[str, tuple[str, str, float]]] = {
+    "util_gpu_percent": ("GPU utilisation", "%", 1.0),
+    "mem_used_bytes": ("Memory used", "GiB", _GIB),
+    "power_w": ("Power", "W", 1.0),
+    "temp_gpu_c": ("Temperature", "°C", 1.0),
+    "clock_sm_mhz": ("SM clock", "MHz", 1.0),
+}
+"""Metrics that the comparison draws: title, unit, and what a reading is divided by."""
+
+
+def plot_comparison(first: RecordingData, second: RecordingData, comparison: Comparison, path: Path) -> None:
+    """Draw A and B over time and as distributions, each panel with its verdict.
+
+    Raises:
+        EnvironmentUnfitError: matplotlib is not installed.
+        GpuproofError: the picture cannot be written.
+    """
+    metrics = [metric for metric in comparison.metrics if metric.metric in _SCALES]
+    figure = style.new_figure(_WIDTH_IN, 1.95 + 1.75 * max(1, len(metrics)))
+    total_in = figure.get_figheight()
+    warning = "" if comparison.comparable else "NOT COMPARABLE as they stand (conditions differ)  ·  "
+    style.headline(figure, "A against B", f"{warning}verdicts over {comparison.basis}")
+    axes = figure.subplots(
+        max(1, len(metrics)),
+        2,
+        squeeze=False,
+        gridspec_kw={
+            "width_ratios": (3.2, 1),
+            "hspace": 0.42,
+            "wspace": 0.1,
+            "left": 0.06,
+            "right": 0.97,
+            "top": 1 - 1.4 / total_in,
+            "bottom": 0.55 / total_in,
+        },
+    )
+    length_s, unit = style.time_unit(max(first.duration_s, second.duration_s))
+    for metric, (course, spread) in zip(metrics, axes, strict=False):
+        _draw_pair(course, spread, metric, (first, second), length_s)
+    for course, spread in axes[: len(metrics) - 1]:
+        course.set_xticklabels([])
+        spread.set_xticklabels([])
+    axes[-1][0].set_xlabel(f"time since each began ({unit})", fontsize=9, color=style.FAINT)
+    axes[-1][1].set_xlabel("share of readings", fontsize=9, color=style.FAINT)
+    _legend(figure, [f"A  {first.source}", f"B  {second.source}"], top_in=0.74)
+    style.save(figure, path)
+
+
+def _draw_pair(
+    course: Axes,
+    spread: Axes,
+    metric: MetricComparison,
+    recordings: tuple[RecordingData, RecordingData],
+    length_s: float,
+) -> None:
+    name, unit, scale = _SCALES[metric.metric]
+    style.tidy(course, title=name, unit=unit)
+    style.tidy(spread, title=_verdict(metric), unit="")
+    columns = [_over_gpus(recording, metric.metric) for recording in recordings]
+    for place, (recording, column) in enumerate(zip(recordings, columns, strict=True)):
+        draw_line(course, recording.time_s, column, place=place, scale=scale, length_s=length_s)
+    edges = _edges(columns, scale).tolist()
+    for place, column in enumerate(columns):
+        given = column[~np.isnan(column)] / scale
+        if len(given):
+            spread.hist(
+                given,
+                bins=edges,
+                weights=np.full(len(given), 100 / len(given)),
+                orientation="horizontal",
+                color=style.colour(place),
+                alpha=0.55,
+            )
+    lowest = 0.0 if metric.metric != "temp_gpu_c" else course.get_ylim()[0]
+    highest = 104.0 if unit == "%" else course.get_ylim()[1]
+    course.set_ylim(lowest, highest)
+    spread.set_ylim(lowest, highest)
+    spread.set_yticklabels([])
+    spread.xaxis.set_major_formatter("{x:.0f} %")
+
+
+def _verdict(metric: MetricComparison) -> str:
+    if metric.difference is None or metric.verdict in {"cannot tell", "no difference shown"}:
+        return metric.verdict
+    return f"B is {metric.verdict}: {signed(metric.metric, metric.difference.centre)}"
+
+
+def _edges(columns: Sequence[Floats], scale: float) -> Floats:
+    joined = np.concatenate([column[~np.isnan(column)] for column in columns]) / scale
+    if not len(joined):
+        return np.linspace(0.0, 1.0, 31)
+    low, high = float(joined.min()), float(joined.max())
+    return np.linspace(low, high, 41) if high > low else np.array([low - 0.5, high + 0.5])
+
+
+def _over_gpus(recording: RecordingData, metric: str) -> Floats:
+    """Average a metric over the GPUs at each sample, NaN where none was read."""
+    columns = [c for track in recording.devices if (c := track.values(metric)) is not None]
+    if not columns:
+        return np.full(len(recording.time_s), np.nan)
+    table = np.vstack(columns)
+    given = np.count_nonzero(~np.isnan(table), axis=0)
+    return np.where(given > 0, np.nansum(table, axis=0) / np.maximum(given, 1), np.nan)
+
+
+def plot_memory(recordings: Sequence[RecordingData], path: Path) -> None:
+    """Draw the device memory in use of many recordings: over time, and as mean and peak.
+
+    Memory is the sum over the GPUs. A recording without memory readings keeps its row, without a bar.
+
+    Raises:
+        EnvironmentUnfitError: matplotlib is not installed.
+        GpuproofError: the picture cannot be written.
+    """
+    bars_in = 0.5 + 0.32 * len(recordings)
+    figure = style.new_figure(_WIDTH_IN, 5.55 + bars_in)
+    total_in = figure.get_figheight()
+    style.headline(figure, "Device memory", f"{len(recordings)} recording(s), all GPUs of each together")
+    course = figure.add_axes((0.06, 1 - 4.1 / total_in, 0.9, 3.0 / total_in))
+    length_s, unit = style.time_unit(max((r.duration_s for r in recordings), default=0.0))
+    style.tidy(course, title="Memory used", unit="GiB")
+    for place, recording in enumerate(recordings):
+        draw_line(
+            course, recording.time_s, _total_memory(recording), place=place, scale=_GIB, length_s=length_s
+        )
+    course.set_ylim(0, course.get_ylim()[1])
+    course.set_xlabel(f"time since each began ({unit})", fontsize=9, color=style.FAINT)
+    bars = figure.add_axes((0.36, 0.5 / total_in, 0.5, bars_in / total_in))
+    _draw_memory_bars(bars, [summarise(recording) for recording in recordings], recordings)
+    style.save(figure, path)
+
+
+def _draw_memory_bars(
+    axes: Axes, summaries: Sequence[RecordingSummary], recordings: Sequence[RecordingData]
+) -> None:
+    style.tidy(axes, title="Mean (bar) and peak (line)", unit="GiB")
+    axes.grid(axis="y", visible=False)
+    axes.grid(axis="x", color=style.GRID, linewidth=0.8)
+    highest = 0.0
+    for row, (summary, recording) in enumerate(zip(summaries, recordings, strict=True)):
+        means = [device.mean("mem_used_bytes") for device in summary.whole.devices]
+        column = _total_memory(recording)
+        given = column[~np.isnan(column)]
+        if None in means or not len(given):
+            axes.text(0, row, " not read", fontsize=8.5, color=style.FAINT, va="center")
+            continue
+        mean, peak = sum(m for m in means if m is not None) / _GIB, float(given.max()) / _GIB
+        highest = max(highest, peak)
+        axes.barh([row], [mean], height=0.55, color=style.colour(row), alpha=0.85)
+        axes.plot([peak, peak], [row - 0.36, row + 0.36], color=style.INK, linewidth=1.6)
+        axes.annotate(
+            f"{mean:.2f}, peak {peak:.2f}",
+            xy=(peak, row),
+            xytext=(6, 0),
+            textcoords="offset points",
+            fontsize=8.5,
+            color=style.INK,
+            va="center",
+        )
+    axes.set_ylim(len(summaries) - 0.4, -0.6)
+    axes.set_xlim(0, highest * 1.05 or 1.0)
+    axes.set_yticks(range(len(summaries)), [summary.source for summary in summaries], color=style.INK)
+
+
+def _total_memory(recording: RecordingData) -> Floats:
+    """Sum memory over the GPUs; NaN where one of them was not read, for a part is not the whole."""
+    columns = [track.values("mem_used_bytes") for track in recording.devices]
+    given = [column for column in columns if column is not None]
+    if not given or len(given) < len(columns):
+        return np.full(len(recording.time_s), np.nan)
+    total: Floats = np.vstack(given).sum(axis=0)
+    return total
+
+
+def plot_balance(window: WindowSummary, source: str, path: Path) -> None:
+    """Draw each GPU's mean utilisation, memory and power against the mean of all.
+
+    Raises:
+        EnvironmentUnfitError: matplotlib is not installed.
+        GpuproofError: the picture cannot be written.
+    """
+    figure = style.new_figure(_WIDTH_IN, 4.2)
+    style.headline(figure, "Load balance", f"{source}  ·  {len(window.devices)} GPUs")
+    axes = figure.subplots(
+        1, 3, gridspec_kw={"left": 0.06, "right": 0.97, "top": 0.68, "bottom": 0.09, "wspace": 0.18}
+    )
+    for place, balance in zip(axes, load_balance(window), strict=True):
+        _draw_balance(place, balance)
+    style.save(figure, path)
+
+
+def _draw_balance(axes: Axes, balance: Balance) -> None:
+    name, unit, scale = _SCALES[balance.metric]
+    judged = (
+        balance.missing
+        if balance.variation is None
+        else f"{balance.band}, varies by {balance.variation * 100:.1f} %"
+    )
+    style.tidy(axes, title=name, unit=unit)
+    axes.set_title(f"{name} ({unit})\n{judged}", loc="left", fontsize=10, color=style.INK, pad=5)
+    places = range(len(balance.means))
+    for place, mean in zip(places, balance.means.values(), strict=True):
+        axes.bar([place], [mean / scale], color=style.colour(place), width=0.7)
+    if balance.means:
+        centre = sum(balance.means.values()) / len(balance.means) / scale
+        axes.axhline(centre, color=style.INK, linewidth=0.9, linestyle=(0, (4, 3)))
+    axes.set_xticks(places, [f"GPU {index}" if len(places) <= 4 else str(index) for index in balance.means])
+    axes.margins(x=0.03)
+
+
+def _legend(figure: Figure, labels: Sequence[str], *, top_in: float) -> None:
+    from matplotlib.lines import Line2D
+
+    figure.legend(
+        [Line2D([], [], color=style.colour(n), linewidth=2.2) for n in range(len(labels))],
+        labels,
+        loc="upper left",
+        bbox_to_anchor=(0.052, 1 - top_in / figure.get_figheight()),
+        ncols=2,
+        frameon=False,
+        fontsize=8.5,
+        labelcolor=style.INK,
+        handlelength=1.4,
+    )

@@ -1,0 +1,302 @@
+"""What did a recording hold? Loads a sampler's JSON Lines into columns, one value a device, metric and tick.
+
+In: the path of a recording. Out: `RecordingData`, whose arrays all have one entry a sample, NaN where
+there was no reading. A line that cannot be read is left out, counted and named in `notes`: a recording
+that a crash cut short is still a recording. Other formats become the same value in `formats`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import json
+from array import array
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpuproof.errors import RecordError
+from gpuproof.records import readings as r
+from gpuproof.records.journal import decode
+
+Floats = NDArray[np.float64]
+Flags = NDArray[np.bool_]
+NAN = float("nan")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceTrack:
+    """One device over the whole recording."""
+
+    identity: r.DeviceIdentity
+    metrics: dict[str, Floats]
+    """Metric → one value a sample, NaN where there was none (a slow-lane metric has many)."""
+    throttle: dict[str, Flags]
+    """Throttle reason → whether it was given at each sample; only reasons that occurred."""
+    throttle_known: Flags
+    """Whether the device told its throttle reasons at each sample, also when there were none."""
+
+    def values(self, metric: str) -> Floats | None:
+        """Return the metric's column; None where the device never gave it."""
+        return self.metrics.get(metric)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PhaseSpan:
+    """A stretch of the recording that the watched work named, in seconds from the start."""
+
+    name: str
+    start_s: float
+    end_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordingData:
+    """A recording in memory: columns over `time_s`, and the records between the samples."""
+
+    source: str
+    """The file's name, for titles and messages."""
+    format: str
+    """`gpuproof`, or the name of the format that it was imported from."""
+    recording: r.Recording
+    time_s: Floats
+    """Seconds since the recording began, by the monotonic clock where the format has one."""
+    unix_s: Floats
+    """Wall time of each sample; NaN throughout where the format counts from its own start."""
+    devices: tuple[DeviceTrack, ...]
+    host: dict[str, Floats]
+    counters: tuple[r.Counters, ...] = ()
+    marks: tuple[r.Mark, ...] = ()
+    events: tuple[r.DeviceEvent, ...] = ()
+    unavailable: tuple[r.Unavailable, ...] = ()
+    processes: tuple[r.DeviceProcesses, ...] = ()
+    end: r.RecordingEnd | None = None
+    """None where the recording has no last line: the sampler was killed, or the format has none."""
+    notes: tuple[str, ...] = ()
+    """What the reader has to know before trusting it: lines left out, a missing end, units assumed."""
+
+    @property
+    def duration_s(self) -> float:
+        """Seconds from the first to the last sample, by their timestamps; 0 with under two samples."""
+        return float(self.time_s[-1] - self.time_s[0]) if len(self.time_s) > 1 else 0.0
+
+    @property
+    def began_unix_s(self) -> float | None:
+        """Wall time of the first sample; None without samples or where the format has no wall time."""
+        return float(self.unix_s[0]) if len(self.unix_s) and not np.isnan(self.unix_s[0]) else None
+
+    def seconds_in(self, monotonic_s: float) -> float:
+        """Turn a record's monotonic time into seconds since the recording began."""
+        return monotonic_s - self.recording.monotonic_s
+
+    def phases(self) -> tuple[PhaseSpan, ...]:
+        """List the stretches that marks name, up to the next phase or a null; the last to the last sample."""
+        changes = self._phase_changes()
+        last_s = float(self.time_s[-1]) if len(self.time_s) else 0.0
+        ends = [start for start, _ in changes[1:]] + [last_s]
+        return tuple(
+            PhaseSpan(name=name, start_s=start, end_s=max(start, end))
+            for (start, name), end in zip(changes, ends, strict=False)
+            if name is not None
+        )
+
+    def in_phase(self, name: str) -> Flags:
+        """Tell for each sample whether it lies in a phase of that name."""
+        changes = self._phase_changes()
+        named = np.array([phase == name for _, phase in changes] + [False])
+        latest = np.searchsorted([start for start, _ in changes], self.time_s, side="right") - 1
+        inside: Flags = named[latest]  # before the first mark `latest` is -1: the False at the end
+        return inside
+
+    def _phase_changes(self) -> list[tuple[float, str | None]]:
+        """Say when the phase became another; marks that repeat it, one a batch, change nothing."""
+        changes: list[tuple[float, str | None]] = []
+        for mark in sorted(self.marks, key=lambda mark: mark.monotonic_s):
+            if "phase" not in mark.metadata:
+                continue
+            phase = mark.metadata["phase"]
+            name = None if phase is None else str(phase)
+            if name != (changes[-1][1] if changes else None):
+                changes.append((self.seconds_in(mark.monotonic_s), name))
+        return changes
+
+
+def load_recording(path: Path) -> RecordingData:
+    """Load a recording that gpuproof wrote.
+
+    Raises:
+        RecordError: the file cannot be read, holds no `recording` line, or is of a newer schema.
+    """
+    builder = _Builder(path.name)
+    try:
+        with path.open("rb") as file, _no_collection():
+            for number, line in enumerate(file, 1):
+                builder.add(line, number)
+    except OSError as error:
+        raise RecordError(error.strerror or str(error), place=str(path)) from error
+    return builder.finish()
+
+
+@contextlib.contextmanager
+def _no_collection() -> Iterator[None]:
+    """Hold off the collector of cycles, which finds none in JSON and takes a quarter of the reading time."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+class Columns:
+    """Columns made of rows; a column that a row does not name gets NaN there.
+
+    Rows with the same names are kept together as they come, a day of them in a few arrays.
+    """
+
+    def __init__(self) -> None:
+        self._tables: dict[tuple[str, ...], tuple[array[int], array[float]]] = {}
+
+    def put(self, index: int, values: Mapping[str, float]) -> None:
+        """Set the values of sample `index`.
+
+        Raises:
+            TypeError: a value is no number.
+        """
+        row = array("d", values.values())
+        names = tuple(values)
+        table = self._tables.get(names)
+        if table is None:
+            table = self._tables[names] = (array("q"), array("d"))
+        table[0].append(index)
+        table[1].extend(row)
+
+    def arrays(self, length: int) -> dict[str, Floats]:
+        """Return the columns, one entry for each of `length` samples."""
+        columns: dict[str, Floats] = {}
+        for names, (places, numbers) in self._tables.items():
+            table = np.frombuffer(numbers, dtype=np.float64).reshape(len(places), len(names))
+            for name, values in zip(names, table.T, strict=True):
+                columns.setdefault(name, np.full(length, NAN))[places] = values
+        return columns
+
+
+class Reasons:
+    """The throttle reasons of one device, sample by sample."""
+
+    def __init__(self) -> None:
+        self._samples: defaultdict[tuple[str, ...], array[int]] = defaultdict(partial(array, "q"))
+
+    def put(self, index: int, reasons: Iterable[str]) -> None:
+        """Set the reasons that were given at sample `index`; none at all is an answer too."""
+        self._samples[tuple(reasons)].append(index)
+
+    def flags(self, length: int) -> tuple[dict[str, Flags], Flags]:
+        """Return each reason's flags, and which of `length` samples had an answer."""
+        known = np.zeros(length, dtype=bool)
+        given: dict[str, Flags] = {}
+        for reasons, places in self._samples.items():
+            known[places] = True
+            for reason in reasons:
+                given.setdefault(reason, np.zeros(length, dtype=bool))[places] = True
+        return given, known
+
+
+@dataclass
+class _Builder:
+    """Takes lines one by one, so that a day of readings never stands in memory as text."""
+
+    source: str
+    head: r.Recording | None = None
+    end: r.RecordingEnd | None = None
+    time_s: array[float] = field(default_factory=lambda: array("d"))
+    unix_s: array[float] = field(default_factory=lambda: array("d"))
+    host: Columns = field(default_factory=Columns)
+    metrics: defaultdict[str, Columns] = field(default_factory=lambda: defaultdict(Columns))
+    throttle: defaultdict[str, Reasons] = field(default_factory=lambda: defaultdict(Reasons))
+    others: dict[type, list[Any]] = field(default_factory=dict)
+    damaged: list[int] = field(default_factory=list)
+
+    def add(self, line: bytes, number: int) -> None:
+        if not line.strip():
+            return
+        try:
+            data = json.loads(line)
+            kind = data["kind"]
+        except (ValueError, TypeError, KeyError):
+            self.damaged.append(number)
+            return
+        if kind == "recording":
+            self.head = self.head or decode(line, place=f"{self.source}:{number}")
+            return
+        try:
+            if kind == "sample":
+                self._add_sample(data)
+            else:
+                self._add_record(decode(line))
+        except (RecordError, ValueError, TypeError, KeyError, AttributeError):
+            self.damaged.append(number)
+
+    def _add_sample(self, data: dict[str, Any]) -> None:
+        """Take a sample from its plain JSON: building records of a day's readings takes minutes."""
+        monotonic_s, unix_s = float(data["monotonic_s"]), float(data["unix_s"])
+        index = len(self.time_s)
+        self.time_s.append(monotonic_s)
+        self.unix_s.append(unix_s)
+        self.host.put(index, data["host"])
+        for key, reading in data["devices"].items():
+            self.metrics[key].put(index, reading["values"])
+            reasons = reading.get("throttle_reasons")
+            if reasons is not None:
+                self.throttle[key].put(index, reasons)
+
+    def _add_record(self, record: Any) -> None:
+        if isinstance(record, r.RecordingEnd):
+            self.end = record
+        elif record is not None:
+            self.others.setdefault(type(record), []).append(record)
+
+    def finish(self) -> RecordingData:
+        if self.head is None:
+            raise RecordError(
+                "holds no recording line",
+                place=self.source,
+                next_step="Name a file that `gpuproof monitor record` or `exec` wrote",
+            )
+        return RecordingData(
+            source=self.source,
+            format="gpuproof",
+            recording=self.head,
+            time_s=np.frombuffer(self.time_s, dtype=np.float64) - self.head.monotonic_s,
+            unix_s=np.frombuffer(self.unix_s, dtype=np.float64),
+            devices=tuple(self._track(identity) for identity in self.head.devices),
+            host=self.host.arrays(len(self.time_s)),
+            counters=tuple(self.others.get(r.Counters, ())),
+            marks=tuple(self.others.get(r.Mark, ())),
+            events=tuple(self.others.get(r.DeviceEvent, ())),
+            unavailable=tuple(self.others.get(r.Unavailable, ())),
+            processes=tuple(self.others.get(r.DeviceProcesses, ())),
+            end=self.end,
+            notes=tuple(self._notes()),
+        )
+
+    def _track(self, identity: r.DeviceIdentity) -> DeviceTrack:
+        key, length = str(identity.physical_index), len(self.time_s)
+        given, known = self.throttle[key].flags(length)
+        metrics = self.metrics[key].arrays(length)
+        return DeviceTrack(identity=identity, metrics=metrics, throttle=given, throttle_known=known)
+
+    def _notes(self) -> Iterator[str]:
+        if self.damaged:
+            places = ", ".join(str(number) for number in self.damaged[:5])
+            more = ", …" if len(self.damaged) > 5 else ""
+            yield f"{len(self.damaged)} damaged line(s) left out (line {places}{more})"
+        if self.end is None:
+            yield "the recording has no end: the sampler was killed or is still running"

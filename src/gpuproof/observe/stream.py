@@ -1,0 +1,137 @@
+"""Where do live readings come from? A sampler process of our own, or a recording that is being written.
+
+Out: the records one by one, as they come, and None whenever there is nothing for now, so that a reader
+can be stopped. A sampler that cannot start ends the stream with its own words.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import subprocess
+import sys
+import time
+from collections.abc import Generator, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any, Final
+
+from gpuproof.errors import EnvironmentUnfitError, RecordError
+from gpuproof.own_process import own_command
+from gpuproof.records.journal import decode
+from gpuproof.records.readings import RecordingEnd
+
+SAMPLER_MODULE: Final = "gpuproof.worker.sample"
+POLL_S: Final = 0.2
+Records = Generator[Any, None, None]
+"""Records as they come, None when there is nothing for now; closing it ends the sampler behind it."""
+
+_CHUNK_BYTES: Final = 1 << 16
+_MAX_LINES: Final = 500
+"""Lines of one batch, so that a long recording does not hold up the one who reads it."""
+
+
+def sampler_command(*, interval_s: float, devices: str | None) -> list[str]:
+    """Give the command line of a sampler that writes to standard output and ends with us."""
+    command = [*own_command(SAMPLER_MODULE), "--out=-", f"--interval={interval_s}"]
+    command += [f"--slow-interval={max(2.0, interval_s)}", f"--parent-pid={os.getpid()}"]
+    return command if devices is None else [*command, f"--devices={devices}"]
+
+
+def sampled(command: list[str]) -> Records:
+    """Start a sampler and give its records; the sampler ends when the iterator is closed.
+
+    Raises:
+        EnvironmentUnfitError: the sampler cannot start, or ended by itself without a last record.
+    """
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL
+    )
+    assert process.stdout is not None
+    ended = False
+    try:
+        for record in _records_of(process.stdout.fileno()):
+            ended = ended or isinstance(record, RecordingEnd)
+            yield record
+        if not ended:
+            raise EnvironmentUnfitError(*_last_words(process))
+    finally:
+        process.terminate()
+        process.communicate()
+
+
+def _last_words(process: subprocess.Popen[bytes]) -> tuple[str]:
+    _, errors = process.communicate()
+    words = errors.decode(errors="replace").strip()
+    return (words.removeprefix("gpuproof: ") or f"the sampler ended with code {process.returncode}",)
+
+
+def _records_of(descriptor: int) -> Records:
+    """Split what a pipe gives into records, waiting no longer than a poll for more."""
+    rest = b""
+    while True:
+        ready, _, _ = select.select([descriptor], [], [], POLL_S)
+        if not ready:
+            yield None
+            continue
+        chunk = os.read(descriptor, _CHUNK_BYTES)
+        if not chunk:
+            return
+        *lines, rest = (rest + chunk).split(b"\n")
+        yield from _decoded(lines)
+        yield None
+
+
+def followed(path: Path, *, poll_s: float = POLL_S) -> Records:
+    """Read a recording from its beginning, and go on as it grows, until its last record.
+
+    Raises:
+        RecordError: the file cannot be opened.
+    """
+    try:
+        file = path.open("rb")
+    except OSError as error:
+        raise RecordError(error.strerror or str(error), place=str(path)) from error
+    with file:
+        rest = b""
+        while True:
+            chunk = file.read(_CHUNK_BYTES)
+            *lines, rest = (rest + chunk).split(b"\n")
+            for record in _decoded(lines):
+                yield record
+                if isinstance(record, RecordingEnd):
+                    return
+            if not chunk:
+                yield None
+                time.sleep(poll_s)
+
+
+def piped(descriptor: int | None = None) -> Records:
+    """Read records from standard input: `ssh NODE python gpuproof-node.pyz sample | … monitor live -`."""
+    return _records_of(sys.stdin.fileno() if descriptor is None else descriptor)
+
+
+def batches(records: Records) -> Generator[list[Any], None, None]:
+    """Group records that are there at once, so that a view is drawn once for all; close them at the end."""
+    batch: list[Any] = []
+    with closing(records):
+        for record in records:
+            if record is not None:
+                batch.append(record)
+            if record is None or len(batch) >= _MAX_LINES:
+                yield batch
+                batch = []
+        yield batch
+
+
+def _decoded(lines: list[bytes]) -> Iterator[Any]:
+    """Decode lines; one that is no record of ours is passed over, as `load_recording` does."""
+    for line in lines:
+        if not line.strip():
+            continue
+        try:
+            record = decode(line)
+        except RecordError:
+            continue
+        if record is not None:
+            yield record

@@ -1,0 +1,127 @@
+"""Why was a launch slow or noisy, and what energy did it take? Its records joined to its readings.
+
+In: the launches of a run and the sampler's recordings that lie beside their records. Out: for each launch
+what devices and host did in its window, and sentences about it. A recording that is missing or broken
+is said, and takes nothing else with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import median
+
+from gpuproof.analysis.explain import WindowReadings, energy_per_item, explain
+from gpuproof.analysis.launch import Launch
+from gpuproof.analysis.rates import throughput
+from gpuproof.errors import RecordError
+from gpuproof.observe.case_window import case_window
+from gpuproof.observe.recording import RecordingData, load_recording
+from gpuproof.records.run import Window
+
+SLOWER = 0.02
+"""A rank this share below its peers' median is said to be slower."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchReadings:
+    """What one host and the devices that a launch used did during its window."""
+
+    replicate: int
+    host: str
+    device_names: Mapping[str, str]
+    """Physical index (as text) → name."""
+    readings: WindowReadings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchExplanation:
+    """One launch explained."""
+
+    replicate: int
+    readings: tuple[LaunchReadings, ...]
+    sentences: tuple[str, ...]
+    energy_j: float | None
+    """Of all devices of the launch, over the window."""
+    energy_text: str
+
+
+def explain_launch(launch: Launch, folder: Path) -> LaunchExplanation:
+    """Explain a launch from the recordings in its folder."""
+    readings: list[LaunchReadings] = []
+    sentences: list[str] = []
+    for host, windows in _by_host(launch.windows).items():
+        path = folder / f"monitor-{host}.jsonl"
+        try:
+            recording = load_recording(path)
+        except RecordError as error:
+            sentences.append(f"no readings of {host}: {error.cause}")
+            continue
+        found = _readings(launch, recording, windows)
+        readings.append(found)
+        lag = _slower_by(launch, recording)
+        sentences += [finding.sentence for finding in explain(found.readings, slower_by=lag)]
+    energy = _energy(launch, readings)
+    return LaunchExplanation(
+        replicate=launch.case.replicate,
+        readings=tuple(readings),
+        sentences=tuple(sentences),
+        energy_j=energy[0],
+        energy_text=energy[1],
+    )
+
+
+def _by_host(windows: Iterable[Window]) -> dict[str, list[Window]]:
+    hosts: dict[str, list[Window]] = {}
+    for window in windows:
+        hosts.setdefault(window.host, []).append(window)
+    return hosts
+
+
+def _readings(launch: Launch, recording: RecordingData, windows: Sequence[Window]) -> LaunchReadings:
+    whole = case_window(
+        recording,
+        begin_monotonic_s=min(window.begin_monotonic_s for window in windows),
+        end_monotonic_s=max(window.end_monotonic_s for window in windows),
+    )
+    used = _used_devices(launch, recording)
+    devices = tuple(device for device in whole.devices if device.physical_index in used)
+    return LaunchReadings(
+        replicate=launch.case.replicate,
+        host=recording.recording.host,
+        device_names={
+            str(device.identity.physical_index): device.identity.name
+            for device in recording.devices
+            if device.identity.physical_index in used
+        },
+        readings=replace(whole, devices=devices),
+    )
+
+
+def _used_devices(launch: Launch, recording: RecordingData) -> dict[int, int]:
+    """Map the physical index of each device that the launch used to its rank, by permanent identity."""
+    ranks = {setup.device.uuid: setup.rank for setup in launch.setups if setup.device.uuid is not None}
+    return {
+        device.identity.physical_index: ranks[device.identity.uuid]
+        for device in recording.devices
+        if device.identity.uuid in ranks
+    }
+
+
+def _slower_by(launch: Launch, recording: RecordingData) -> dict[int, float]:
+    """Say which devices were slower than the median of all, and by what share."""
+    rates = {window.rank: throughput(window.items, window.wall_s) for window in launch.windows}
+    middle = median(rates.values())
+    lags = {index: 1 - rates[rank] / middle for index, rank in _used_devices(launch, recording).items()}
+    return {index: lag for index, lag in lags.items() if lag > SLOWER}
+
+
+def _energy(launch: Launch, readings: Sequence[LaunchReadings]) -> tuple[float | None, str]:
+    devices = tuple(device for host in readings for device in host.readings.devices)
+    if len(devices) < launch.world_size:
+        return None, "no energy: not every device of the launch was read"
+    joined = replace(readings[0].readings, devices=devices)
+    energy = energy_per_item(joined, items=launch.items_total, item=launch.setup.item)
+    per_item = energy.energy_j_per_item
+    return (None if per_item is None else per_item * launch.items_total), energy.sentence

@@ -1,0 +1,130 @@
+"""`python -m gpuproof.worker sample`: record this machine until told to stop.
+
+In: options. Out: JSON Lines in a file or on standard output, and an exit code of `gpuproof.errors`.
+Ctrl-C and SIGTERM are the ordinary ways to end it: the recording gets its last line, and the code is 0.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+
+from gpuproof.devices.discovery import open_devices
+from gpuproof.errors import ExitCode, GpuproofError, UsageError
+from gpuproof.monitor.host import HostReader
+from gpuproof.monitor.listener import SystemListener
+from gpuproof.monitor.recorder import STANDARD_OUTPUT, Recorder, open_recorder
+from gpuproof.monitor.sampler import Clock, Plan, Sampler
+
+SHORTEST_INTERVAL_S = 0.01
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the sampler; return the exit code."""
+    options = _parser().parse_args(argv)
+    try:
+        return _record(options)
+    except GpuproofError as error:
+        print(f"gpuproof: {error}", file=sys.stderr)  # noqa: T201  # this process's own standard error
+        return int(error.exit_code)
+
+
+def add_reading_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options that say how to read, which `sample` and `record` share."""
+    parser.add_argument("--interval", type=seconds, metavar="S", help="seconds between readings (0.2)")
+    parser.add_argument(
+        "--slow-interval",
+        type=seconds,
+        metavar="S",
+        help="seconds between readings of the costly metrics (1)",
+    )
+    parser.add_argument("--devices", metavar="LIST", help="physical indices to read, such as 0,2 (all)")
+
+
+def seconds(text: str) -> float:
+    """Read an interval or a duration.
+
+    Raises:
+        argparse.ArgumentTypeError: it is no number of seconds, or too short to keep.
+    """
+    try:
+        value = float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds") from None
+    if not SHORTEST_INTERVAL_S <= value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text} s: give {SHORTEST_INTERVAL_S:g} s or more")
+    return value
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="gpuproof.worker sample", description="Record this machine.")
+    add_reading_options(parser)
+    parser.add_argument("--duration", type=seconds, metavar="S", help="end after so many seconds")
+    parser.add_argument(
+        "--out", default=STANDARD_OUTPUT, metavar="FILE", help="a new file; - is standard output"
+    )
+    parser.add_argument("--marks-fd", type=int, metavar="N", help="descriptor to read marks from")
+    parser.add_argument("--control-fd", type=int, metavar="N", help=argparse.SUPPRESS)
+    parser.add_argument("--parent-pid", type=int, metavar="PID", help="end when this parent is gone")
+    parser.add_argument("--command", nargs=argparse.REMAINDER, help="command line to store; comes last")
+    return parser
+
+
+def _record(options: argparse.Namespace) -> int:
+    listener = SystemListener(
+        marks_fd=options.marks_fd, control_fd=options.control_fd, parent_pid=options.parent_pid
+    )
+    devices = open_devices(os.environ)
+    try:
+        recorder = open_recorder(options.out, stdout=sys.stdout.buffer)
+        if options.devices is not None:
+            devices.select(_indices(options.devices, known=len(devices.identities)))
+        sampler = Sampler(
+            devices,
+            host=HostReader(),
+            recorder=recorder,
+            listener=listener,
+            plan=_plan(options),
+            clock=Clock(),
+        )
+        return _run(sampler, recorder, out=options.out)
+    finally:
+        devices.close()
+
+
+def _run(sampler: Sampler, recorder: Recorder, *, out: str) -> int:
+    try:
+        sampler.run()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError as error:
+        print(f"gpuproof: {out}: cannot go on recording ({error.strerror}).", file=sys.stderr)  # noqa: T201
+        return int(ExitCode.UNFIT_ENVIRONMENT)
+    finally:
+        recorder.close()
+    return int(ExitCode.DONE)
+
+
+def _plan(options: argparse.Namespace) -> Plan:
+    default = Plan()
+    interval_s = options.interval or default.interval_s
+    return Plan(
+        interval_s=interval_s,
+        slow_interval_s=max(interval_s, options.slow_interval or default.slow_interval_s),
+        duration_s=options.duration,
+        command=tuple(options.command) if options.command else None,
+    )
+
+
+def _indices(text: str, *, known: int) -> set[int]:
+    try:
+        chosen = {int(part) for part in text.split(",")}
+    except ValueError:
+        raise UsageError("not a list of device indices", place=f"--devices {text}") from None
+    if not chosen <= set(range(known)):
+        raise UsageError(
+            f"this host has {known} device(s)", place=f"--devices {text}", next_step="Indices begin at 0"
+        )
+    return chosen

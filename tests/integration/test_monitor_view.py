@@ -1,0 +1,186 @@
+"""`gpuproof monitor show | compare | plot | serve | live` as a user starts them."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import pty
+import random
+import re
+import select
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import time
+import urllib.request
+from pathlib import Path
+
+import recordings as rec
+
+PNG = b"\x89PNG\r\n\x1a\n"
+
+
+def monitor(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "gpuproof", "monitor", *arguments]
+    return subprocess.run(command, cwd=folder, text=True, capture_output=True, timeout=120)
+
+
+def recorded(path: Path, *, watts: float, gpus: int = 1) -> Path:
+    """A hundred busy seconds; power is `watts` within 5 W, at random but the same each time."""
+    noise = random.Random(watts)
+    samples = [
+        rec.sample(
+            t,
+            {
+                g: {
+                    "util_gpu_percent": 90.0 - 20 * g,
+                    "power_w": watts + noise.uniform(-5, 5),
+                    "power_limit_w": 400.0,
+                    "mem_used_bytes": 4.0 * rec.GIB,
+                }
+                for g in range(gpus)
+            },
+        )
+        for t in range(101)
+    ]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    head = rec.header([rec.identity(g) for g in range(gpus)])
+    return rec.write(path, [head, rec.mark(0, phase="train"), *samples, rec.end(100, samples=101)])
+
+
+def test_show_prints_the_summary_and_the_balance(tmp_path: Path) -> None:
+    recorded(tmp_path / "run.jsonl", watts=300.0, gpus=2)
+    done = monitor("show", "--balance", "run.jsonl", folder=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "GPU 1: Fake GPU 80" in done.stdout
+    assert re.search(
+        r"energy +(29\.9|30\.0|30\.1) kJ \(8\.3\d Wh\), power integrated over time, 100 %", done.stdout
+    )
+    assert "GPU utilisation     fair, varies by 17.7 % over 2 GPUs" in done.stdout
+
+
+def test_compare_takes_the_newest_match_and_says_so(tmp_path: Path) -> None:
+    for age, (name, watts) in enumerate((("a_1", 100.0), ("a_2", 300.0), ("b_1", 330.0))):
+        path = recorded(tmp_path / "results" / f"gpu_stats_{name}.jsonl", watts=watts)
+        os.utime(path, (1000 + age, 1000 + age))
+    done = monitor(
+        "compare",
+        "results/gpu_stats_a_*",
+        "results/gpu_stats_b_*",
+        "--phase=train",
+        "--plot=both.png",
+        folder=tmp_path,
+    )
+    assert done.returncode == 0
+    assert "matches 2 files; took the newest, results/gpu_stats_a_2.jsonl" in done.stderr
+    assert re.search(r"power +300 W +330 W +\+[23]\d\.\d W \(\+\d+\.?\d* %\) .* higher", done.stdout)
+    assert "some conditions are unknown" in done.stdout  # the fake GPU tells no MIG or ECC mode
+    assert (tmp_path / "both.png").read_bytes().startswith(PNG)
+
+
+def test_what_a_shell_resolved_to_three_files_is_refused_with_the_remedy(tmp_path: Path) -> None:
+    done = monitor("compare", "a", "b", "c", folder=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "a comparison is of two recordings, here are 3. Quote each pattern" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_plot_writes_beside_the_recording_and_a_directory_becomes_one_timeline(tmp_path: Path) -> None:
+    one = recorded(tmp_path / "matrix" / "lenet5_adam" / "gpu_stats_adam.jsonl", watts=300.0)
+    recorded(tmp_path / "matrix" / "lenet5_sgd" / "gpu_stats_sgd.jsonl", watts=200.0, gpus=2)
+    assert monitor("plot", str(one), folder=tmp_path).returncode == 0
+    assert (one.parent / "gpu_stats_adam_plot.png").read_bytes().startswith(PNG)
+    done = monitor("plot", "--kind=memory", "-o", "graphs/memory.png", "matrix", folder=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "gpuproof: wrote graphs/memory.png\n")
+    assert (tmp_path / "graphs" / "memory.png").read_bytes().startswith(PNG)
+    assert monitor("plot", "--kind=balance", "matrix", folder=tmp_path).returncode == 0
+
+
+def test_a_missing_file_and_an_empty_directory_are_one_paragraph(tmp_path: Path) -> None:
+    for arguments in (("show", "none.jsonl"), ("plot", "."), ("live", "none.jsonl"), ("serve", "none.jsonl")):
+        done = monitor(*arguments, folder=tmp_path)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert done.stderr.startswith("gpuproof: ")
+        assert done.stderr.count("\n") == 1
+
+
+def test_serve_answers_until_it_is_told_to_stop_and_leaves_no_sampler(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "gpuproof", "monitor", "serve", "--port=0", "--interval=0.1"]
+    environment = {**os.environ, "GPUPROOF_FAKE_DEVICES": "2"}
+    process = subprocess.Popen(
+        command, cwd=tmp_path, env=environment, text=True, stderr=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert process.stderr is not None
+    url = process.stderr.readline().removeprefix("gpuproof: serving ").strip()
+    text = ""
+    for _ in range(200):
+        with urllib.request.urlopen(url, timeout=10) as answer:
+            text = answer.read().decode()
+        if "gpuproof_gpu_power_watts" in text:
+            break
+        time.sleep(0.1)
+    process.send_signal(signal.SIGTERM)
+    output, errors = process.communicate(timeout=30)
+    assert 'gpuproof_gpu_power_watts{host="' in text
+    assert (process.returncode, output, errors) == (0, "", "")
+
+
+def test_the_text_of_show_comes_from_any_format(tmp_path: Path) -> None:
+    rows = [
+        {
+            "timestamp": f"2026-11-20T13:30:{t:02d}",
+            "gpu_name": "Old GPU",
+            "gpu_type": "nvidia",
+            "utilization": 80,
+            "memory_used": 1024,
+            "memory_total": 2048,
+            "memory_percent": 50.0,
+            "power": 200,
+            "temperature": 60,
+            "fan_speed": 0,
+            "elapsed_seconds": t,
+        }
+        for t in range(10)
+    ]
+    (tmp_path / "gpu_stats_old.json").write_text(json.dumps(rows), encoding="utf-8")
+    done = monitor("show", "gpu_stats_old.json", folder=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "Old GPU" in done.stdout
+    assert re.search(r"memory used +1\.00 GiB", done.stdout)
+    assert "held back             –" in done.stdout
+
+
+def test_the_live_view_runs_in_a_terminal_and_q_ends_it(tmp_path: Path) -> None:
+    control, terminal = pty.openpty()
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 150, 0, 0))
+    environment = {**os.environ, "GPUPROOF_FAKE_DEVICES": "3:xid", "TERM": "xterm-256color"}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "gpuproof", "monitor", "live", "--interval=0.1"],
+        cwd=tmp_path,
+        env=environment,
+        stdin=terminal,
+        stdout=terminal,
+        stderr=terminal,
+    )
+    os.close(terminal)
+    seen = read_until(control, b"xid")
+    os.write(control, b"q")
+    seen += read_until(control, b"\x1b[?1049l")
+    assert process.wait(timeout=30) == 0
+    os.close(control)
+    assert b"\x1b[?1049h" in seen  # on a screen of its own, given back at the end
+    assert b"3 GPU(s)" in seen
+
+
+def read_until(descriptor: int, expected: bytes) -> bytes:
+    """Read what a terminal shows until it shows `expected`."""
+    seen = b""
+    deadline = time.monotonic() + 60
+    while expected not in seen:
+        assert time.monotonic() < deadline, seen[-2000:]
+        if select.select([descriptor], [], [], 0.5)[0]:
+            seen += os.read(descriptor, 65536)
+    return seen

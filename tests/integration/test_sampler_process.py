@@ -1,0 +1,240 @@
+"""The sampling process on its own: how it ends, what it leaves, what a failing device does to others."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gpuproof.observe.recording import load_recording
+from gpuproof.own_process import own_command
+from gpuproof.records.journal import decode
+from gpuproof.records.readings import Counters, Recording, RecordingEnd, Sample
+
+PATIENCE_S = 60.0
+
+
+def environment(fake: str) -> dict[str, str]:
+    return {**os.environ, "GPUPROOF_FAKE_DEVICES": fake}
+
+
+def sample(*arguments: str, fake: str = "2", **options: Any) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*own_command("gpuproof.worker.sample"), *arguments],
+        env=environment(fake),
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        **options,
+    )
+
+
+def started(*arguments: str, fake: str = "2", **options: Any) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [*own_command("gpuproof.worker.sample"), *arguments],
+        env=environment(fake),
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        **options,
+    )
+
+
+def decoded(lines: Sequence[str]) -> list[Any]:
+    return [decode(line) for line in lines]
+
+
+def wait_for_samples(path: Path, number: int) -> None:
+    """Wait until so many samples are in the file; the deadline only bounds a test that has failed."""
+    end_s = time.monotonic() + PATIENCE_S
+    while not path.exists() or path.read_text().count('"kind":"sample"') < number:
+        assert time.monotonic() < end_s, "waited in vain"
+        time.sleep(0.02)
+
+
+def test_standard_output_carries_the_records_from_first_to_last(tmp_path: Path) -> None:
+    done = sample("--interval=0.1", "--duration=0.5")
+    assert (done.returncode, done.stderr) == (0, "")
+    records = decoded(done.stdout.splitlines())
+    assert isinstance(records[0], Recording)
+    assert isinstance(records[-1], RecordingEnd)
+    samples = [record for record in records if isinstance(record, Sample)]
+    assert records[-1].samples == len(samples) == 6
+    assert records[-1].own_cpu_s > 0
+    start, end = [record for record in records if isinstance(record, Counters)]
+    assert end.devices["1"]["energy_j"] > start.devices["1"]["energy_j"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_signal_ends_the_recording_in_good_order(tmp_path: Path, number: signal.Signals) -> None:
+    path = tmp_path / "r.jsonl"
+    process = started(f"--out={path}", "--interval=30")
+    wait_for_samples(path, 1)
+    process.send_signal(number)
+    _, stderr = process.communicate(timeout=PATIENCE_S)
+    assert (process.returncode, stderr) == (0, "")
+    data = load_recording(path)
+    assert data.end is not None
+    assert data.end.reason == number.name
+    assert [c.at for c in data.counters] == ["start", "end"]
+    assert [p.name for p in tmp_path.iterdir()] == ["r.jsonl"]
+
+
+def test_every_sample_that_was_taken_survives_kill_9(tmp_path: Path) -> None:
+    path = tmp_path / "r.jsonl"
+    process = started(f"--out={path}", "--interval=0.02", fake="8")
+    wait_for_samples(path, 20)
+    process.kill()
+    process.communicate(timeout=PATIENCE_S)
+    data = load_recording(path)
+    assert len(data.time_s) == path.read_text().count('"kind":"sample"') >= 20
+    assert all(track.metrics["power_w"].size == len(data.time_s) for track in data.devices)
+    assert data.end is None
+
+
+def test_it_ends_when_its_parent_is_gone(tmp_path: Path) -> None:
+    path = tmp_path / "r.jsonl"
+    script = """
+import subprocess, sys, os, time
+subprocess.Popen(sys.argv[1:] + [f"--parent-pid={os.getpid()}"])
+while not os.path.exists(sys.argv[-1].partition("=")[2]): time.sleep(0.02)
+"""
+    command = [*own_command("gpuproof.worker.sample"), "--interval=0.1", f"--out={path}"]
+    subprocess.run(
+        [sys.executable, "-c", script, *command], env=environment("1"), timeout=PATIENCE_S, check=True
+    )
+    end_s = time.monotonic() + PATIENCE_S
+    while '"recording_end"' not in path.read_text():
+        assert time.monotonic() < end_s, "waited in vain"
+        time.sleep(0.02)
+    end = load_recording(path).end
+    assert end is not None
+    assert end.reason == "parent gone"
+
+
+def test_a_lost_gpu_stops_its_own_readings_only(tmp_path: Path) -> None:
+    path = tmp_path / "r.jsonl"
+    assert sample(f"--out={path}", "--interval=0.1", "--duration=4", fake="3:lost").returncode == 0
+    data = load_recording(path)
+    healthy, _, lost = (track.metrics["power_w"] for track in data.devices)
+    assert not np.isnan(healthy).any()
+    assert np.isnan(lost[data.time_s > 3.2]).all()
+    assert not np.isnan(lost[data.time_s < 2.5]).any()
+    assert [(event.physical_index, event.event) for event in data.events] == [(2, "lost")]
+    latest = [u.reasons for u in data.unavailable if u.physical_index == 2][-1]
+    assert "power_w" in latest
+
+
+def test_a_hanging_driver_call_stops_its_own_readings_only(tmp_path: Path) -> None:
+    path = tmp_path / "r.jsonl"
+    assert sample(f"--out={path}", "--interval=0.1", "--duration=4", fake="2:hang").returncode == 0
+    data = load_recording(path)
+    assert not np.isnan(data.devices[0].metrics["power_w"]).any()
+    hung = data.devices[1].metrics.get("power_w")
+    assert hung is None or np.isnan(hung[-1])
+    assert data.end is not None
+    assert data.end.reason == "duration"
+    assert "hung" in {event.event for event in data.events if event.physical_index == 1}
+
+
+def test_only_the_chosen_devices_are_read(tmp_path: Path) -> None:
+    done = sample("--duration=0.2", "--devices=1,2", fake="4")
+    head, *records = decoded(done.stdout.splitlines())
+    assert [device.physical_index for device in head.devices] == [1, 2]
+    assert {key for r in records if isinstance(r, Sample) for key in r.devices} == {"1", "2"}
+
+
+def test_a_file_that_holds_a_recording_is_not_written_to(tmp_path: Path) -> None:
+    path = tmp_path / "r.jsonl"
+    path.write_text("mine\n")
+    done = sample(f"--out={path}", "--duration=0.2")
+    assert done.returncode == 2
+    assert "r.jsonl: the file exists" in done.stderr
+    assert path.read_text() == "mine\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["--interval=0"], 2, "0.01 s or more"),
+        (["--interval=soon"], 2, "no number of seconds"),
+        (["--devices=7"], 2, "this host has 2 device"),
+        (["--devices=x"], 2, "not a list of device indices"),
+        (["--out=/nowhere/r.jsonl"], 5, "cannot write the recording"),
+    ],
+)
+def test_mistakes_are_told_in_a_line(arguments: list[str], code: int, message: str) -> None:
+    done = sample(*arguments, "--duration=0.2")
+    assert done.returncode == code
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_reader_that_goes_away_ends_the_sampler_quietly() -> None:
+    process = started("--interval=0.05")
+    assert process.stdout is not None
+    process.stdout.readline()
+    process.stdout.close()
+    assert process.wait(timeout=PATIENCE_S) == 0
+    assert process.stderr is not None
+    assert process.stderr.read() == ""
+    process.stderr.close()
+
+
+def test_a_file_that_may_not_grow_keeps_every_whole_record(tmp_path: Path) -> None:
+    path = tmp_path / "r.jsonl"
+    limit = 96 * 1024
+
+    def small_disk() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+
+    done = sample(f"--out={path}", "--interval=0.01", "--duration=30", fake="8", preexec_fn=small_disk)
+    assert done.returncode == 5
+    assert "cannot go on recording" in done.stderr
+    data = load_recording(path)
+    assert len(data.time_s) > 10
+    assert all(json.loads(line) for line in path.read_text().splitlines())
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk of 256 KiB."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=256k", "gpuproof-test", str(folder)]
+    if shutil.which("mount") is None or subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("mounting a small disk needs root")
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+def test_a_full_disk_still_gets_the_last_line(small_disk: Path) -> None:
+    path = small_disk / "r.jsonl"
+    done = sample(f"--out={path}", "--interval=0.01", "--duration=60", fake="8")
+    assert done.returncode == 5
+    assert "r.jsonl: cannot go on recording (No space left on device)" in done.stderr
+    data = load_recording(path)
+    assert data.end is not None
+    assert data.end.reason == "cannot write: No space left on device"
+    assert data.end.samples == len(data.time_s) > 10
+    assert data.notes == ()
+
+
+def test_the_duration_of_a_recording_comes_from_its_timestamps(tmp_path: Path) -> None:
+    path = tmp_path / "r.jsonl"
+    sample(f"--out={path}", "--interval=0.7", "--duration=1")
+    data = load_recording(path)
+    assert len(data.time_s) == 3
+    assert data.end is not None
+    assert data.duration_s == pytest.approx(data.end.monotonic_s - data.recording.monotonic_s, abs=0.5)

@@ -1,0 +1,156 @@
+"""A against B: conditions first, then means, intervals and verdicts."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import recordings as rec
+from gpuproof.errors import UsageError
+from gpuproof.observe.compare import MetricComparison, compare
+from gpuproof.observe.compare_text import render_comparison
+from gpuproof.observe.recording import RecordingData
+from gpuproof.observe.selection import newest_match, recordings_in
+
+SAME = {"mig_mode": "off", "ecc_mode": "on"}
+
+
+def noisy(folder: Path, name: str, *, power_w: float, seed: int, **who: Any) -> RecordingData:
+    """Two hundred busy seconds with white noise of 5 W, after fifty idle ones at 60 W."""
+    noise = np.random.default_rng(seed).normal(0, 5, 250)
+    device = rec.identity()
+    device = rec.identity(static={**device.static, **SAME}, **who)
+    samples = [
+        rec.sample(
+            t,
+            {
+                0: {
+                    "util_gpu_percent": 95.0 if t >= 50 else 0.0,
+                    "power_w": (power_w if t >= 50 else 60.0) + float(noise[t]),
+                    "power_limit_w": 400.0,
+                    "mem_used_bytes": 10.0 * rec.GIB,
+                    "temp_gpu_c": 60.0,
+                }
+            },
+        )
+        for t in range(250)
+    ]
+    marks = [rec.mark(0, phase="load"), rec.mark(50, phase="train")]
+    return rec.loaded(folder, [rec.header([device]), *marks, *samples], name=name)
+
+
+def metric(comparison: Any, name: str) -> MetricComparison:
+    (found,) = [m for m in comparison.metrics if m.metric == name]
+    assert isinstance(found, MetricComparison)
+    return found
+
+
+def test_a_real_difference_is_found_in_busy_time_only(tmp_path: Path) -> None:
+    a = noisy(tmp_path, "a.jsonl", power_w=300.0, seed=1)
+    b = noisy(tmp_path, "b.jsonl", power_w=310.0, seed=2)
+    comparison = compare(a, b)
+    power = metric(comparison, "power_w")
+    assert comparison.comparable
+    assert (comparison.first.used_s, comparison.first.duration_s) == (200.0, 249.0)
+    assert power.first_mean == pytest.approx(300.0, abs=1.5)  # 60 W of idling is not in it
+    assert power.difference is not None
+    assert power.difference.low < 10.0 < power.difference.high
+    assert power.verdict == "higher"
+    assert metric(compare(b, a), "power_w").verdict == "lower"
+    assert metric(comparison, "mem_used_bytes").verdict == "no difference shown"
+
+
+def test_equal_recordings_rarely_differ(tmp_path: Path) -> None:
+    """Fifteen pairs of equal load at 95 %: four false alarms or more have a chance under 0.6 %."""
+    recordings = [noisy(tmp_path, f"{seed}.jsonl", power_w=300.0, seed=seed) for seed in range(30)]
+    pairs = zip(recordings[::2], recordings[1::2], strict=True)
+    alarms = sum(metric(compare(a, b), "power_w").verdict != "no difference shown" for a, b in pairs)
+    assert alarms < 4
+
+
+def test_a_named_phase_is_compared_alone(tmp_path: Path) -> None:
+    a = noisy(tmp_path, "a.jsonl", power_w=300.0, seed=1)
+    b = noisy(tmp_path, "b.jsonl", power_w=310.0, seed=2)
+    comparison = compare(a, b, phase_name="load")
+    assert comparison.basis == "phase load"
+    assert metric(comparison, "power_w").first_mean == pytest.approx(65.0, abs=6.5)
+    with pytest.raises(UsageError, match="no phase 'eval'"):
+        compare(a, b, phase_name="eval")
+
+
+def test_too_few_readings_cannot_tell(tmp_path: Path) -> None:
+    def short(name: str, power: float) -> RecordingData:
+        samples = [rec.sample(t, {0: {"power_w": power, "util_gpu_percent": 99.0}}) for t in range(5)]
+        return rec.loaded(tmp_path, [rec.header([rec.identity()]), *samples], name=name)
+
+    power = metric(compare(short("a.jsonl", 100.0), short("b.jsonl", 200.0)), "power_w")
+    assert (power.first_mean, power.second_mean, power.verdict) == (100.0, 200.0, "cannot tell")
+    assert power.reason is not None
+    assert "too few values" in power.reason
+
+
+def test_a_metric_that_one_side_lacks_cannot_be_told(tmp_path: Path) -> None:
+    a = noisy(tmp_path, "a.jsonl", power_w=300.0, seed=1)
+    samples = [rec.sample(t, {0: {"power_w": 300.0 + t % 3}}) for t in range(100)]
+    b = rec.loaded(tmp_path, [rec.header([rec.identity()]), *samples], name="b.jsonl")
+    comparison = compare(a, b)
+    temperature = metric(comparison, "temp_gpu_c")
+    assert comparison.basis.startswith("all readings")
+    assert (temperature.verdict, temperature.reason) == ("cannot tell", "not read in the second")
+
+
+def test_every_unlike_condition_is_named(tmp_path: Path) -> None:
+    a = noisy(tmp_path, "a.jsonl", power_w=300.0, seed=1)
+    facts = {**rec.identity().static, **SAME}
+    facts["driver_version"] = "9.9"
+    del facts["ecc_mode"]
+    other = rec.identity(name="Other GPU", uuid="GPU-ffff", static=facts)
+    samples = [rec.sample(t, {0: {"power_w": 300.0, "power_limit_w": 250.0}}) for t in range(20)]
+    b = rec.loaded(tmp_path, [rec.header([other], host="node8"), *samples], name="b.jsonl")
+    comparison = compare(a, b)
+    assert not comparison.comparable
+    assert [(c.weight, c.fact, c.first, c.second) for c in comparison.conditions] == [
+        ("differs", "name", "Fake GPU 80", "Other GPU"),
+        ("differs", "power limit", "400 W", "250 W"),
+        ("differs", "driver version", "1.2.3", "9.9"),
+        ("unknown", "ECC mode", "on", "not recorded"),
+        ("note", "name", "node7", "node8"),
+        ("note", "UUID", "GPU-0000", "GPU-ffff"),
+    ]
+    assert "NOT COMPARABLE as they stand" in render_comparison(comparison)
+
+
+def test_the_text_of_a_comparison_says_conditions_basis_and_limits(tmp_path: Path) -> None:
+    a = noisy(tmp_path, "a.jsonl", power_w=300.0, seed=1)
+    b = noisy(tmp_path, "b.jsonl", power_w=310.0, seed=2)
+    lines = render_comparison(compare(a, b)).splitlines()
+    assert lines[0] == "A: a.jsonl: 1 GPU(s), 4 min 09 s, of which 3 min 20 s compared"
+    assert lines[3] == "Comparable: same GPU, driver, power limit and clock limits."
+    assert lines[5] == "Compared over busy time: GPU utilisation of 10 % or more."
+    power = next(line for line in lines if line.startswith("  power"))
+    assert power.split()[-1] == "higher"
+    assert "what another launch" in lines[-2]
+
+
+def test_of_several_matches_the_newest_is_taken_and_named(tmp_path: Path) -> None:
+    old, new = tmp_path / "gpu_stats_b.json", tmp_path / "gpu_stats_a.json"
+    for age, path in enumerate((old, new)):
+        path.write_text("[]", encoding="utf-8")
+        os.utime(path, (1000 + age, 1000 + age))
+    pattern = str(tmp_path / "gpu_stats_*.json")
+    selected = newest_match(pattern)
+    assert selected.path == new
+    assert selected.note == f"{pattern} matches 2 files; took the newest, {new}"
+    assert newest_match(str(old)).note is None
+    (tmp_path / "gpu_stats_c_summary.txt").write_text("newer, and no recording", encoding="utf-8")
+    source = tmp_path / "gpu_stats_a.jsonl"
+    source.write_text("", encoding="utf-8")
+    os.utime(source, (1001, 1001))
+    assert newest_match(pattern + "*").path == source  # what the array was made from
+    assert recordings_in(tmp_path) == [source, old]
+    with pytest.raises(UsageError, match=r"no recording matches it as a pattern\. Quote patterns"):
+        newest_match(str(tmp_path / "none_*.json"))

@@ -1,0 +1,257 @@
+"""The exporter, scraped over HTTP, judged by promtool and read by a real Prometheus server."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import socket
+import subprocess
+import threading
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Generator, Iterator
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import gpuproof
+import recordings as rec
+from gpuproof.errors import EnvironmentUnfitError
+from gpuproof.observe.exporter import DeviceCollector, Feed, Serving, serve
+from gpuproof.observe.metric_names import DCGM, EXPORTED
+from gpuproof.records.metrics import METRICS, names
+from gpuproof.records.readings import Sample, Unavailable
+
+DASHBOARD = Path(gpuproof.__file__).parent / "templates" / "grafana_dashboard.json"
+
+
+def full_sample(at_s: float = 0.0) -> Sample:
+    """Every metric of the catalogue on GPU 0, with the value 50; only power on GPU 1."""
+    everything = dict.fromkeys((*names(kind="gauge"), *names(kind="counter")), 50.0)
+    host = dict.fromkeys(
+        (
+            "cpu_percent",
+            "cpu_iowait_percent",
+            "cpu_max_core_percent",
+            "load_1min",
+            "mem_used_bytes",
+            "net_rx_bytes",
+        ),
+        25.0,
+    )
+    return rec.sample(
+        at_s, {0: everything, 1: {"power_w": 75.0}}, reasons={0: ("thermal_software",)}, host=host
+    )
+
+
+def everything_known() -> list[Any]:
+    static = dict.fromkeys(names(kind="static"), 40.0)
+    return [rec.header([rec.identity(0, static=static), rec.identity(1, static={})]), full_sample()]
+
+
+def feeding(records: list[Any], stop: threading.Event) -> Generator[Any, None, None]:
+    """Give the records once, then a fresh sample each tenth of a second until told to stop."""
+    yield from records
+    for n in range(1, 10_000):
+        yield None
+        if stop.wait(0.1):
+            return
+        yield full_sample(float(n))
+
+
+@pytest.fixture
+def serving() -> Iterator[Serving]:
+    stop = threading.Event()
+    running = serve(feeding(everything_known(), stop), address="127.0.0.1", port=0)
+    until(lambda: "gpuproof_sampler_up 1.0" in scrape(running))
+    yield running
+    stop.set()
+    running.reader.join()
+    running.close()
+
+
+def until(holds: Any, *, attempts: int = 300) -> None:
+    for _ in range(attempts):
+        if holds():
+            return
+        time.sleep(0.1)
+    raise AssertionError("the expected state did not come")
+
+
+def scrape(running: Serving) -> str:
+    with urllib.request.urlopen(running.url, timeout=10) as answer:
+        text: str = answer.read().decode()
+    return text
+
+
+def value(text: str, metric: str, /, **labels: str) -> float | None:
+    """Find the one line of a metric with these labels."""
+    for line in text.splitlines():
+        head, _, number = line.rpartition(" ")
+        if head.partition("{")[0] == metric and all(f'{k}="{v}"' in head for k, v in labels.items()):
+            return float(number)
+    return None
+
+
+def test_readings_are_served_in_base_units_and_under_dcgms_names(serving: Serving) -> None:
+    text = scrape(serving)
+    gpu = {"index": "0", "uuid": "GPU-0000", "name": "Fake GPU 80", "host": "node7"}
+    assert value(text, "gpuproof_gpu_power_watts", **gpu) == 50.0
+    assert value(text, "gpuproof_gpu_utilization_ratio", **gpu) == 0.5
+    assert value(text, "gpuproof_gpu_clock_sm_hertz", **gpu) == 50e6
+    assert value(text, "gpuproof_gpu_energy_joules_total", **gpu) == 50.0
+    assert value(text, "gpuproof_gpu_throttle_reason", reason="thermal_software", **gpu) == 1.0
+    assert value(text, "gpuproof_gpu_throttle_reason", reason="power_cap", **gpu) == 0.0
+    assert value(text, "gpuproof_gpu_throttle_seconds_total", reason="thermal", **gpu) == 50.0
+    assert value(text, "gpuproof_host_cpu_busy_ratio", host="node7") == 0.25
+    dcgm = {"gpu": "0", "UUID": "GPU-0000", "Hostname": "node7"}
+    assert value(text, "DCGM_FI_DEV_GPU_UTIL", **dcgm) == 50.0
+    assert value(text, "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", **dcgm) == 50_000.0
+    assert value(text, "DCGM_FI_DEV_FB_USED", **dcgm) == 50 / 2**20
+
+
+def test_a_reading_that_is_not_there_has_no_line(serving: Serving) -> None:
+    text = scrape(serving)
+    assert value(text, "gpuproof_gpu_power_watts", index="1") == 75.0
+    assert value(text, "gpuproof_gpu_utilization_ratio", index="1") is None
+    assert value(text, "gpuproof_gpu_throttle_reason", index="1") is None
+
+
+def test_every_metric_of_the_catalogue_is_exported(serving: Serving) -> None:
+    text = scrape(serving)
+    for exported in EXPORTED.values():
+        name = exported.name + ("_total" if exported.kind == "counter" else "")
+        assert value(text, name, index="0") is not None, name
+    for alias, _ in DCGM.values():
+        assert value(text, alias, gpu="0") is not None, alias
+    assert DCGM.keys() <= METRICS.keys()
+
+
+def test_a_lost_device_and_a_stopped_sampler_serve_nothing_old() -> None:
+    now_s = 100.0
+    feed = Feed(fresh_until_s=200.0)
+    feed.state.apply(everything_known())
+    lost = Unavailable(monotonic_s=rec.MONOTONIC_S + 1, physical_index=0, reasons={"power_w": "lost"})
+    feed.state.apply([lost, rec.sample(1, {1: {"power_w": 76.0}})])
+    collector = DeviceCollector(feed, clock=lambda: now_s)
+
+    def served() -> dict[str, list[str]]:
+        return {f.name: [s.labels.get("index", "") for s in f.samples] for f in collector.collect()}
+
+    assert served()["gpuproof_gpu_power_watts"] == ["1"]
+    now_s = 200.0
+    assert list(served()) == ["gpuproof_sampler_up"]
+
+
+def test_when_the_records_end_the_readings_are_withdrawn() -> None:
+    running = serve((record for record in everything_known()), address="127.0.0.1", port=0)
+    running.reader.join()
+    text = scrape(running)
+    running.close()
+    assert value(text, "gpuproof_sampler_up") == 0.0
+    assert "gpuproof_gpu_power_watts" not in text
+
+
+def test_a_port_that_is_taken_is_an_error_with_its_place() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(EnvironmentUnfitError, match=rf"127\.0\.0\.1:{port}: .*--port"):
+            serve((record for record in list[Any]()), address="127.0.0.1", port=port)
+
+
+def test_the_dashboard_queries_only_what_is_exported(serving: Serving) -> None:
+    text = scrape(serving)
+    served = {line.partition("{")[0].partition(" ")[0] for line in text.splitlines() if line[:1] != "#"}
+    dashboard = json.loads(DASHBOARD.read_text(encoding="utf-8"))
+    queries = [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
+    queries += [v["definition"] for v in dashboard["templating"]["list"] if v["type"] == "query"]
+    asked = {name for query in queries for name in re.findall(r"\b(?:gpuproof|DCGM)_\w+", query)}
+    assert len(asked) > 15
+    assert asked <= served
+    places = [tuple(panel["gridPos"][k] for k in "xy") for panel in dashboard["panels"]]
+    assert len(set(places)) == len(places)
+
+
+def tool(name: str) -> str:
+    """Find a program of Debian's `prometheus` package; in CI a missing one is a failure."""
+    found = shutil.which(name)
+    if found is None:
+        assert not os.environ.get("CI"), f"{name} is missing: apt-get install prometheus"
+        pytest.skip(f"{name} is not installed (Debian: apt-get install prometheus)")
+    return found
+
+
+def test_promtool_finds_no_fault(serving: Serving) -> None:
+    checked = subprocess.run(
+        [tool("promtool"), "check", "metrics"], input=scrape(serving), text=True, capture_output=True
+    )
+    assert (checked.stdout, checked.stderr, checked.returncode) == ("", "", 0)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def test_a_real_prometheus_scrapes_and_answers_the_dashboards_queries(
+    serving: Serving, tmp_path: Path
+) -> None:
+    program = tool("prometheus")
+    where = urllib.parse.urlparse(serving.url).netloc
+    config = tmp_path / "prometheus.yml"
+    config.write_text(
+        "global: {scrape_interval: 1s, scrape_timeout: 1s}\n"
+        f"scrape_configs: [{{job_name: gpuproof, static_configs: [{{targets: ['{where}']}}]}}]\n",
+        encoding="utf-8",
+    )
+    base = f"http://127.0.0.1:{free_port()}"
+    log = (tmp_path / "log").open("wb")
+    server = subprocess.Popen(
+        [
+            program,
+            f"--config.file={config}",
+            f"--storage.tsdb.path={tmp_path / 'data'}",
+            f"--web.listen-address={base.removeprefix('http://')}",
+        ],
+        stdout=log,
+        stderr=log,
+    )
+    try:
+        until(lambda: query(base, "gpuproof_gpu_power_watts"))
+        watts = {row["metric"]["index"]: row["value"][1] for row in query(base, "gpuproof_gpu_power_watts")}
+        assert watts == {"0": "50", "1": "75"}
+        dashboard = json.loads(DASHBOARD.read_text(encoding="utf-8"))
+        for panel in dashboard["panels"]:
+            for target in panel["targets"]:
+                query(base, target["expr"].replace("$host", ".*").replace("$uuid", ".*"))
+    finally:
+        server.terminate()
+        server.wait()
+        log.close()
+
+
+def query(base: str, expression: str) -> list[Any]:
+    """Ask a Prometheus server, empty while it starts; a query that it cannot parse raises."""
+    address = f"{base}/api/v1/query?{urllib.parse.urlencode({'query': expression})}"
+    try:
+        with urllib.request.urlopen(address, timeout=5) as answer:
+            body = json.load(answer)
+    except urllib.error.HTTPError as error:
+        if error.code != HTTPStatus.SERVICE_UNAVAILABLE:
+            raise
+        return []
+    except OSError:
+        return []
+    assert body["status"] == "success"
+    rows: list[Any] = body["data"]["result"]
+    return rows

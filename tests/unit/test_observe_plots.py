@@ -1,0 +1,158 @@
+"""Pictures: what is drawn, how it is reduced, and what is said where nothing can be drawn."""
+
+from __future__ import annotations
+
+import builtins
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import recordings as rec
+from gpuproof.errors import EnvironmentUnfitError, GpuproofError
+from gpuproof.observe import plots
+from gpuproof.observe.compare import compare
+from gpuproof.observe.downsample import envelope
+from gpuproof.observe.plots import held, plot_recording
+from gpuproof.observe.plots_compare import plot_balance, plot_comparison, plot_memory
+from gpuproof.observe.recording import RecordingData
+from gpuproof.observe.summary import summarise
+
+PNG = b"\x89PNG\r\n\x1a\n"
+
+
+def test_the_envelope_keeps_every_extreme() -> None:
+    """Ten seconds a piece: the one spike of 1,000 in piece 3 is its highest, and 99 its mean."""
+    times = np.arange(100.0)
+    column = np.zeros(100)
+    column[37] = 990.0
+    shape = envelope(times, column, pieces=10)
+    assert shape.reduced
+    assert shape.high.tolist() == [0, 0, 0, 990, 0, 0, 0, 0, 0, 0]
+    assert shape.low.tolist() == [0] * 10
+    assert shape.mean[3] == pytest.approx(99.0)
+
+
+@pytest.mark.parametrize("pieces", [10, 1000])
+def test_a_hole_stays_a_hole(pieces: int) -> None:
+    times = np.arange(200.0)
+    column = np.where((times >= 60) & (times < 140), np.nan, 5.0)
+    shape = envelope(times, column, pieces=pieces)
+    inside = (shape.time_s > 80) & (shape.time_s <= 140)
+    assert inside.any()
+    assert np.isnan(shape.mean[inside][:-1]).all() or np.isnan(shape.mean[inside]).sum() == 1
+    assert np.nanmax(shape.high) == np.nanmin(shape.low) == 5.0
+
+
+def test_slow_readings_are_a_line_and_not_dots() -> None:
+    """A reading each fifth tick is its usual step, not a hole."""
+    times = np.arange(50.0)
+    shape = envelope(times, np.where(times % 5 == 0, 1.0, np.nan), pieces=100)
+    assert shape.time_s.tolist() == list(range(0, 50, 5))
+    assert not np.isnan(shape.mean).any()
+
+
+def test_stretches_of_throttling_are_joined_to_what_can_be_seen() -> None:
+    times = np.arange(10.0)
+    flags = np.isin(times, (2, 3, 7))
+    assert list(held(times, flags)) == [(2.0, 4.0), (7.0, 8.0)]
+    assert list(held(times, np.zeros(10, dtype=bool))) == []
+    day = np.arange(86_400.0)
+    flicker = day % 2 == 0
+    assert len(list(held(day, flicker))) == 1
+
+
+def eventful(folder: Path, *, gpus: int, name: str = "run.jsonl") -> RecordingData:
+    samples = [
+        rec.sample(
+            t,
+            {
+                g: {
+                    "util_gpu_percent": 90.0,
+                    "mem_used_bytes": 2.0**33 * (g + 1),
+                    "power_w": 300.0 + t % 7,
+                    "power_limit_w": 400.0,
+                    "temp_gpu_c": 70.0,
+                    "clock_sm_mhz": 1500.0,
+                }
+                for g in range(gpus)
+            },
+            reasons=dict.fromkeys(range(gpus), ("thermal_software",) if t > 20 else ()),
+            host={"cpu_percent": 40.0},
+        )
+        for t in range(40)
+    ]
+    marks = [rec.mark(0, phase="load"), rec.mark(10, phase="train")]
+    head = rec.header([rec.identity(g) for g in range(gpus)])
+    return rec.loaded(folder, [head, *marks, *samples], name=name)
+
+
+def texts(figure: Any) -> str:
+    found = [text.get_text() for text in figure.texts]
+    for axes in figure.axes:
+        found += [axes.get_title(loc="left"), *(text.get_text() for text in axes.texts)]
+        legend = axes.get_legend()
+        found += [] if legend is None else [text.get_text() for text in legend.get_texts()]
+    found += [text.get_text() for legend in figure.legends for text in legend.get_texts()]
+    return "\n".join(found)
+
+
+def test_a_recording_is_drawn_with_its_phases_limits_and_reasons(tmp_path: Path) -> None:
+    figure = plots._draw(eventful(tmp_path, gpus=2))
+    said = texts(figure)
+    for expected in (
+        "run.jsonl",
+        "2 × Fake GPU 80  ·  node7  ·  2026-11-20 13:30 UTC  ·  39.0 s",
+        "GPU utilisation (%)",
+        "Memory used (GiB)",
+        "Power (W)",
+        "limit\n400",
+        "Temperature (°C)",
+        "slowdown\n87",
+        "SM clock (MHz)",
+        "software thermal slowdown",
+        "load",
+        "train",
+        "GPU 1",
+    ):
+        assert expected in said
+    power = figure.axes[2].get_lines()[0]
+    assert np.asarray(power.get_ydata()).tolist() == [300.0 + t % 7 for t in range(40)]
+
+
+def test_without_a_gpu_the_host_is_drawn_and_without_anything_it_is_said(tmp_path: Path) -> None:
+    assert "Host CPU (%)" in texts(plots._draw(eventful(tmp_path, gpus=0)))
+    empty = rec.loaded(tmp_path, [rec.header([rec.identity()])], name="empty.jsonl")
+    assert "holds no readings to draw" in texts(plots._draw(empty))
+
+
+def test_every_picture_is_written_whole(tmp_path: Path) -> None:
+    a, b = (eventful(tmp_path, gpus=2, name=f"{name}.jsonl") for name in "ab")
+    plot_recording(a, tmp_path / "new" / "a.png")
+    plot_comparison(a, b, compare(a, b), tmp_path / "compared.png")
+    plot_memory([a, b, eventful(tmp_path, gpus=0, name="none.jsonl")], tmp_path / "memory.png")
+    plot_balance(summarise(a).whole, a.source, tmp_path / "balance.png")
+    for name in ("new/a.png", "compared.png", "memory.png", "balance.png"):
+        assert (tmp_path / name).read_bytes().startswith(PNG)
+    assert not list(tmp_path.rglob(".*partial*"))
+
+
+def test_a_suffix_that_is_no_picture_is_an_error_with_its_place(tmp_path: Path) -> None:
+    with pytest.raises(GpuproofError, match=r"run\.xyz: the picture cannot be written"):
+        plot_recording(eventful(tmp_path, gpus=1), tmp_path / "run.xyz")
+
+
+def test_without_matplotlib_the_error_names_the_extra(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = builtins.__import__
+
+    def refuse(name: str, *args: Any, **kwargs: Any) -> Any:
+        if name.startswith("matplotlib"):
+            raise ImportError(name)
+        return real(name, *args, **kwargs)
+
+    monkeypatch.setattr(builtins, "__import__", refuse)
+    with pytest.raises(EnvironmentUnfitError, match=r"pip install 'gpuproof\[html\]'"):
+        plot_recording(eventful(tmp_path, gpus=1), tmp_path / "run.png")

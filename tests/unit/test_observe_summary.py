@@ -1,0 +1,290 @@
+"""Summaries of recordings, with numbers worked out by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import recordings as rec
+from gpuproof.errors import UsageError
+from gpuproof.observe import window
+from gpuproof.observe.balance import load_balance, render_balance
+from gpuproof.observe.recording import load_recording
+from gpuproof.observe.summary import DeviceSummary, summarise, summarise_window
+from gpuproof.observe.summary_text import render_text
+from gpuproof.records.readings import DeviceEvent, Sample, Unavailable
+
+
+def only_device(folder: Path, records: list[Any]) -> DeviceSummary:
+    (device,) = summarise(rec.loaded(folder, records)).whole.devices
+    return device
+
+
+def test_the_mean_is_weighted_by_time_and_a_hole_is_not_filled(tmp_path: Path) -> None:
+    """Readings at 0, 1, 2 and 10 s: the one at 2 s stands for 1 s, not for the 8 s of the hole."""
+    powers = {0.0: 100.0, 1.0: 200.0, 2.0: 300.0, 10.0: 100.0}
+    samples = [rec.sample(t, {0: {"power_w": p}}) for t, p in powers.items()]
+    power = only_device(tmp_path, [rec.header([rec.identity()]), *samples]).metric("power_w")
+    assert power is not None
+    assert power.series is not None
+    assert power.series.mean == pytest.approx((100 + 200 + 300 + 100) / 4)
+    assert (power.series.minimum, power.series.maximum, power.series.samples) == (100.0, 300.0, 4)
+    assert power.series.p95 is None
+    assert power.series.p95_missing == "p95 n/a (needs 59, have 4)"
+
+
+def test_unequal_steps_weigh_by_their_length(tmp_path: Path) -> None:
+    """Standing for 1, 2 and 1.5 s (the usual interval): (100·1 + 200·2 + 400·1.5) / 4.5."""
+    samples = [rec.sample(t, {0: {"power_w": p}}) for t, p in ((0.0, 100.0), (1.0, 200.0), (3.0, 400.0))]
+    assert only_device(tmp_path, [rec.header([rec.identity()]), *samples]).mean("power_w") == pytest.approx(
+        1100 / 4.5
+    )
+
+
+def test_what_was_not_read_is_none_with_its_reason_and_never_zero(tmp_path: Path) -> None:
+    who = rec.identity(unavailable={"fan_percent": "not supported by this device"})
+    samples = [rec.sample(t, {0: {"power_w": 50.0}} if t < 6 else {}) for t in range(10)]
+    lost = Unavailable(
+        monotonic_s=rec.MONOTONIC_S + 6, physical_index=0, reasons={"power_w": "the device is lost"}
+    )
+    device = only_device(tmp_path, [rec.header([who]), *samples[:6], lost, *samples[6:]])
+    power, fan = device.metric("power_w"), device.metric("fan_percent")
+    assert power is not None
+    assert fan is not None
+    assert power.missing_share == pytest.approx(0.4)
+    assert power.reason == "the device is lost"
+    assert (fan.series, fan.missing_share, fan.reason) == (None, 1.0, "not supported by this device")
+    assert device.mean("fan_percent") is None
+    assert device.energy.energy_j == pytest.approx(250.0)
+    assert not device.throttling.known
+
+
+def test_slow_readings_are_not_missing_between_their_ticks(tmp_path: Path) -> None:
+    samples = [
+        rec.sample(t, {0: {"power_w": 50.0, **({"pcie_gen": 5.0} if t % 5 == 0 else {})}}) for t in range(21)
+    ]
+    pcie = only_device(tmp_path, [rec.header([rec.identity()]), *samples]).metric("pcie_gen")
+    assert pcie is not None
+    assert (pcie.missing_share, pcie.reason) == (0.0, None)
+
+
+def test_energy_is_the_counters_difference_where_there_is_one(tmp_path: Path) -> None:
+    """The counters span −1 to 11 s and say 3,000 J; the samples' 250 W over 10 s agree with it."""
+    samples = [rec.sample(t, {0: {"power_w": 250.0}}) for t in range(11)]
+    device = only_device(
+        tmp_path,
+        [
+            rec.header([rec.identity()]),
+            rec.counters(-1, "start", {0: {"energy_j": 5000.0}}),
+            *samples,
+            rec.counters(11, "end", {0: {"energy_j": 8000.0}}),
+        ],
+    )
+    assert device.energy.method == "counter"
+    assert device.energy.energy_j == 3000.0
+    assert device.energy.coverage == 1.0
+    assert device.energy.note is None
+
+
+def test_energy_falls_back_on_power_where_the_counter_stands_still(tmp_path: Path) -> None:
+    """Trapezoids of 100, 200, 300 W at 0, 1, 2 s: 150 + 250 J."""
+    samples = [rec.sample(t, {0: {"power_w": 100.0 * (t + 1), "energy_j": 7.0}}) for t in range(3)]
+    energy = only_device(tmp_path, [rec.header([rec.identity()]), *samples]).energy
+    assert (energy.method, energy.energy_j, energy.coverage) == ("integrated_power", 400.0, 1.0)
+    assert energy.note == "the energy counter stood still while power was drawn"
+
+
+def test_a_hole_in_power_lowers_the_coverage_and_is_not_guessed(tmp_path: Path) -> None:
+    """Readings at 0–4 and 6–10… with 5 to 15 s missing: 4 + 5 s of 20 s are covered."""
+    samples = [rec.sample(t, {0: {"power_w": 100.0}} if t < 5 or t > 14 else {}) for t in range(21)]
+    energy = only_device(tmp_path, [rec.header([rec.identity()]), *samples]).energy
+    assert energy.energy_j == pytest.approx(100.0 * (4 + 5))
+    assert energy.coverage == pytest.approx(9 / 20)
+
+
+def test_a_counter_that_disagrees_with_the_sensor_is_named(tmp_path: Path) -> None:
+    samples = [rec.sample(t, {0: {"power_w": 100.0, "energy_j": 400.0 * t}}) for t in range(5)]
+    note = only_device(tmp_path, [rec.header([rec.identity()]), *samples]).energy.note
+    assert note == "the counter says 400 W on average, the power sensor 100 W"
+
+
+def test_a_counter_reset_by_a_driver_reload_is_summed_around(tmp_path: Path) -> None:
+    """10 → 30 J, reload, 5 → 25 J: 40 J over two of three seconds."""
+    totals = (10.0, 30.0, 5.0, 25.0)
+    samples = [rec.sample(t, {0: {"energy_j": total}}) for t, total in enumerate(totals)]
+    energy = only_device(tmp_path, [rec.header([rec.identity()]), *samples]).energy
+    assert (energy.energy_j, energy.covered_s) == (40.0, 2.0)
+    assert energy.coverage == pytest.approx(2 / 3)
+    assert energy.note is not None
+    assert "went back 1 time(s)" in energy.note
+
+
+def test_without_power_or_counter_there_is_no_energy(tmp_path: Path) -> None:
+    samples = [rec.sample(t, {0: {"temp_gpu_c": 40.0}}) for t in range(3)]
+    energy = only_device(tmp_path, [rec.header([rec.identity()]), *samples]).energy
+    assert (energy.energy_j, energy.method, energy.coverage) == (None, None, None)
+    assert energy.note == "no energy counter: fewer than two readings of it; no power readings"
+
+
+def test_throttling_takes_counters_over_samples(tmp_path: Path) -> None:
+    """41 s of 100 s by the counter, though no sample saw it; power cap in 25 of 100 samples."""
+    samples = [
+        rec.sample(t, {0: {"power_w": 1.0}}, reasons={0: ("power_cap",) if t < 25 else ()})
+        for t in range(100)
+    ]
+    device = only_device(
+        tmp_path,
+        [
+            rec.header([rec.identity()]),
+            rec.counters(0, "start", {0: {"throttle_time_thermal_software_s": 2.0}}),
+            *samples,
+            rec.counters(100, "end", {0: {"throttle_time_thermal_software_s": 43.0}}),
+        ],
+    )
+    thermal, cap = device.throttling.shares
+    assert (thermal.reason, thermal.method) == ("thermal_software", "counter")
+    assert thermal.share == pytest.approx(0.41)
+    assert (cap.reason, cap.method) == ("power_cap", "samples")
+    assert cap.share == pytest.approx(0.25)
+
+
+def test_told_nothing_is_not_never_throttled(tmp_path: Path) -> None:
+    told = [rec.sample(t, {0: {"power_w": 1.0}}, reasons={0: ()}) for t in range(3)]
+    silent = [rec.sample(t, {0: {"power_w": 1.0}}) for t in range(3)]
+    head = rec.header([rec.identity()])
+    assert only_device(tmp_path, [head, *told]).throttling.known
+    assert not only_device(tmp_path, [head, *silent]).throttling.known
+
+
+def phased(tmp_path: Path) -> list[Any]:
+    """Two devices: load until 4 s, train until 8, load again until 10; train draws 300 W, the rest 100 W."""
+
+    def power(t: int) -> float:
+        return 300.0 if 4 <= t < 8 else 100.0
+
+    samples = [
+        rec.sample(t, {i: {"power_w": power(t) + i, "util_gpu_percent": 90.0 - 30 * i} for i in (0, 1)})
+        for t in range(11)
+    ]
+    return [
+        rec.header([rec.identity(0), rec.identity(1)]),
+        rec.mark(0, phase="load"),
+        *samples[:4],
+        rec.mark(4, phase="train"),
+        *samples[4:8],
+        rec.mark(8, phase="load"),
+        *samples[8:],
+    ]
+
+
+def test_phases_of_one_name_are_joined(tmp_path: Path) -> None:
+    summary = summarise(rec.loaded(tmp_path, phased(tmp_path)))
+    load, train = summary.phases
+    assert (load.name, load.duration_s) == ("load", 6.0)
+    assert (train.name, train.duration_s) == ("train", 4.0)
+    train_mean = train.devices[0].mean("power_w")
+    assert train_mean == pytest.approx(300.0)  # the sample at 8 s belongs to what follows
+    assert load.samples + train.samples == 11
+
+
+def test_an_unknown_phase_is_answered_with_those_there_are(tmp_path: Path) -> None:
+    recording = rec.loaded(tmp_path, phased(tmp_path))
+    with pytest.raises(UsageError, match=r"run\.jsonl: no phase 'eval' in this recording\. .*load, train"):
+        window.phase(recording, name="eval")
+
+
+def test_a_cases_window_is_cut_out_by_the_monotonic_clock(tmp_path: Path) -> None:
+    recording = rec.loaded(tmp_path, phased(tmp_path))
+    cut = window.between(recording, begin_monotonic_s=1004.0, end_monotonic_s=1007.0)
+    measured = summarise_window(recording, window=cut)
+    assert (measured.duration_s, measured.samples) == (3.0, 3)
+    assert measured.devices[1].mean("power_w") == pytest.approx(301.0)
+
+
+def test_load_balance_names_the_gpu_furthest_off(tmp_path: Path) -> None:
+    """Utilisation 90 and 60 %: mean 75, standard deviation 21.2, so 28.3 %: poor."""
+    util, memory, power = load_balance(summarise(rec.loaded(tmp_path, phased(tmp_path))).whole)
+    assert util.variation == pytest.approx(0.282843, rel=1e-5)
+    assert (util.band, power.band) == ("poor", "excellent")
+    assert (memory.variation, memory.missing) == (None, "not read on GPU 0, 1")
+    text = render_balance((util, memory))
+    assert text.startswith("GPU utilisation     poor, varies by 28.3 % over 2 GPUs; furthest off: GPU ")
+    assert text.endswith("memory used         –  (not read on GPU 0, 1)\n")
+
+
+def test_one_gpu_has_nothing_to_balance(tmp_path: Path) -> None:
+    recording = rec.loaded(tmp_path, [rec.header([rec.identity()]), rec.sample(0, {0: {"power_w": 1.0}})])
+    assert {b.missing for b in load_balance(summarise(recording).whole)} == {"1 GPU: nothing to balance"}
+
+
+def test_an_empty_recording_is_summarised_without_inventing_anything(tmp_path: Path) -> None:
+    summary = summarise(rec.loaded(tmp_path, [rec.header([rec.identity()])]))
+    assert (summary.whole.samples, summary.whole.duration_s, summary.began_unix_s) == (0, 0.0, None)
+    assert summary.whole.devices[0].metrics == ()
+    assert "0 samples" in render_text(summary)
+
+
+def test_without_a_gpu_the_host_is_summarised(tmp_path: Path) -> None:
+    samples = [rec.sample(t, {}, host={"cpu_percent": 50.0}) for t in range(3)]
+    text = render_text(summarise(rec.loaded(tmp_path, [rec.header([]), *samples])))
+    assert "No GPU was found" in text
+    assert "50.0 %" in text
+
+
+def hot_minute(t: int) -> Sample:
+    """Give the reading at `t` seconds: power is lost from 31 s on, heat slows the clock from 36 s on."""
+    return rec.sample(
+        t,
+        {
+            0: {
+                "util_gpu_percent": 98.0,
+                "mem_used_bytes": 40.0 * rec.GIB,
+                "temp_gpu_c": 70.0 + t / 4,
+                "clock_sm_mhz": 1410.0 if t >= 36 else 1980.0,
+                **({"power_w": 400.0} if t < 31 else {}),
+            }
+        },
+        reasons={0: ("thermal_software",) if t >= 36 else ()},
+        host={"cpu_percent": 25.0, "net_rx_bytes": 2.0**20 * t},
+    )
+
+
+def eventful(tmp_path: Path) -> Path:
+    """One minute with everything in it: throttling, an XID, ECC errors, a metric lost on the way."""
+    samples = [hot_minute(t) for t in range(61)]
+    who = rec.identity(unavailable={"fan_percent": "not supported by this device"})
+    errors = ("ecc_corrected_count", "pcie_rx_bytes")
+    totals = {"energy_j": 22_900.0, "ecc_corrected_count": 3.0, "pcie_rx_bytes": 60.0 * 2**20}
+    return rec.write(
+        tmp_path / "gpu_stats_demo_20261120_133000.jsonl",
+        [
+            rec.header([who]),
+            rec.counters(0, "start", {0: {"energy_j": 100.0, **dict.fromkeys(errors, 0.0)}}),
+            rec.mark(0, phase="warmup"),
+            *samples[:11],
+            rec.mark(10.5, phase="train"),
+            *samples[11:31],
+            Unavailable(
+                monotonic_s=rec.MONOTONIC_S + 31,
+                physical_index=0,
+                reasons={"power_w": "driver call timed out"},
+            ),
+            *samples[31:],
+            DeviceEvent(
+                monotonic_s=rec.MONOTONIC_S + 40,
+                physical_index=0,
+                event="xid",
+                code=63,
+                message="a row was remapped",
+            ),
+            rec.counters(60, "end", {0: totals}),
+            rec.end(60, samples=61),
+        ],
+    )
+
+
+def test_the_text_of_a_summary(tmp_path: Path) -> None:
+    expected = (Path(__file__).parents[1] / "golden/observe_summary.txt").read_text(encoding="utf-8")
+    assert render_text(summarise(load_recording(eventful(tmp_path)))) == expected
