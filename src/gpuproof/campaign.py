@@ -176,7 +176,8 @@ def _follow(
 
 def import_conclusion() -> None:
     """Import what the end of a campaign needs while the ranks import torch, rather than after them."""
-    import gpuproof.report.conclude  # noqa: F401
+    import gpuproof.report.conclude
+    import gpuproof.report.terminal  # noqa: F401
 
 
 def _failure_of_launch(

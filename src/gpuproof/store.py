@@ -15,6 +15,7 @@ import errno
 import fcntl
 import json
 import os
+import shlex
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress

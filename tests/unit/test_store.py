@@ -19,6 +19,9 @@ from records_by_hand import case, failure, one_rank, result, start, window, writ
 def test_a_run_is_created_once(tmp_path: Path) -> None:
     run = RunDirectory.create(tmp_path, "exp", "one")
     assert (run.root / "cases").is_dir()
+    with pytest.raises(UsageError, match=r"is there already, and holds no run.*Remove it"):
+        RunDirectory.create(tmp_path, "exp", "one")
+    run.write_description({})
     with pytest.raises(UsageError, match="there is a run of that name already") as caught:
         RunDirectory.create(tmp_path, "exp", "one")
     assert f"gpuproof run --resume {run.root}" in str(caught.value)

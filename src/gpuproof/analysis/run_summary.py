@@ -63,7 +63,8 @@ def summarize(
     failures = tuple(f for records in cases if records.status != "done" and (f := records.primary_failure))
     first = launches[0] if launches else None
     peak = peak_of(first.setup.device.name, first.case.training.precision) if first else None
-    interval = _throughput_interval(launches)
+    step_s_interval = interval_of_step_times([launch.step_times_s for launch in launches])
+    interval = _throughput_interval(launches, step_s_interval)
     findings = sorted(
         (*_distinct(launches, peak), *_run_findings(interval), *observed),
         key=lambda found: found.validity != "INVALID",
@@ -82,22 +83,20 @@ def summarize(
         window_s=window_s,
         items_per_s_total=throughput(items_total, window_s) if launches else None,
         items_per_s_total_interval=interval,
-        step_s_interval=_not_negative(interval_of_step_times([x.step_times_s for x in launches])),
+        step_s_interval=_not_negative(step_s_interval),
         step_percentiles=_step_percentiles(launches),
         flops_per_s_per_device=sum(known) / len(known) if known else None,
         peak=peak,
     )
 
 
-def _throughput_interval(launches: Sequence[Launch]) -> Interval | Unavailable:
+def _throughput_interval(launches: Sequence[Launch], step: Interval | Unavailable) -> Interval | Unavailable:
     """Give Student's t over launches; for one launch, the inverse of its step time's interval."""
     if len(launches) != 1:
         return _not_negative(interval_of_launches([launch.items_per_s_total for launch in launches]))
-    (only,) = launches
-    step = interval_of_step_times([only.step_times_s])
     if isinstance(step, Unavailable):
         return step
-    centre = only.items_per_s_total
+    centre = launches[0].items_per_s_total
     return Interval(
         low=centre * step.centre / step.high,
         high=centre * step.centre / step.low,

@@ -6,11 +6,9 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from time import monotonic
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from gpuproof import units
 from gpuproof.campaign import Progress as ProgressProtocol
@@ -18,6 +16,9 @@ from gpuproof.records.case import Case
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import Phase, Setup, Steps
 from gpuproof.records.run import Progress as StepsDone
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
 
 PHASES = {
     "prepare": "preparing",
@@ -151,6 +152,9 @@ def progress_on() -> Iterator[ProgressProtocol]:
     if not sys.stderr.isatty():
         yield LineProgress()
         return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
     columns = (
         TextColumn("{task.description}"),
         BarColumn(bar_width=30),

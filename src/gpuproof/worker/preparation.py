@@ -59,13 +59,15 @@ def release(prepared: Prepared) -> None:
     """Let go of the model, then leave the process group.
 
     In this order: a process that ends while a data-parallel module still holds the group may die with
-    SIGABRT after its work is done.
+    SIGABRT after its work is done. A rank that is alone has no group, and its memory goes with it.
     """
     ranks = prepared.ranks
     ranks.barrier()
     for name in ("step", "workload", "pool", "clock"):
         delattr(prepared, name)
-    gc.collect()
+    if ranks.backend is not None:
+        gc.unfreeze()
+        gc.collect()
     ranks.close()
 
 

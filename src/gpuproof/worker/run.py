@@ -109,13 +109,7 @@ def run_assignment(assignment: Assignment) -> NoReturn:
 def _run(assignment: Assignment, recorder: Recorder, watchdog: Watchdog) -> None:
     # Before torch is imported, since its OpenMP reads it once; torchrun would leave 1.
     os.environ["OMP_NUM_THREADS"] = str(effective_threads(assignment.case.parallel, assignment.identity))
-    try:
-        import torch  # noqa: F401
-    except ImportError as error:
-        raise EnvironmentUnfitError(
-            f"PyTorch cannot be imported by {sys.executable}: {error}",
-            next_step="Install it there (pip install torch), or name another Python",
-        ) from error
+    import_torch()
     from gpuproof.worker.preparation import release
     from gpuproof.worker.session import run_case
 
@@ -128,12 +122,29 @@ def _run(assignment: Assignment, recorder: Recorder, watchdog: Watchdog) -> None
     )
     watchdog.rest()
     release(prepared)
-    del prepared
-    gc.collect()
     if assignment.store is not None:
         from gpuproof.worker.attach import gather
 
         gather(assignment, recorder.path)
+
+
+def import_torch() -> None:
+    """Import torch, the garbage collector being off: none of what is made meanwhile is garbage.
+
+    Raises:
+        EnvironmentUnfitError: it cannot be imported.
+    """
+    gc.disable()
+    try:
+        import torch  # noqa: F401
+    except ImportError as error:
+        raise EnvironmentUnfitError(
+            f"PyTorch cannot be imported by {sys.executable}: {error}",
+            next_step="Install it there (pip install torch), or name another Python",
+        ) from error
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def end_process(recorder: Recorder, code: ExitCode) -> NoReturn:
