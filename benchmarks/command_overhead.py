@@ -14,13 +14,12 @@ from statistics import median
 from tempfile import TemporaryDirectory
 
 from cases import SMALL
-from pairing import Block, differences, judge_differences, machine_line, palindromes
-from timed_commands import HERE, TimedCommand, gpuproof, python, timed
-
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import Phase, Result, Start
 from gpuproof.store import RunDirectory
 from gpuproof.units import seconds
+from pairing import Block, differences, judge_differences, machine_line, palindromes
+from timed_commands import HERE, TimedCommand, gpuproof, python, timed
 
 BUDGET_S = 0.8
 BATCH, WARMUP, STEPS = 32, 20, 500

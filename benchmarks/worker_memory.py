@@ -16,11 +16,10 @@ from statistics import linear_regression
 from tempfile import TemporaryDirectory
 
 from cases import small_case
-from pairing import interval_text, machine_line
-from timed_commands import python, timed
-
 from gpuproof.analysis.launches import interval_of_launches
 from gpuproof.units import memory
+from pairing import interval_text, machine_line
+from timed_commands import python, timed
 
 NUM_POINTS = 10
 BYTES_OF_A_FLOAT = 32
