@@ -75,7 +75,7 @@ def _read(file: Path) -> tuple[np.ndarray, np.ndarray]:
     fits = labels.ndim == 1 and labels.size and pixels.shape == (labels.size, 3072)
     if not fits or labels.max() >= NUM_CLASSES:
         raise UsageError(
-            f"not a CIFAR-100 file: {pixels.shape} pixels, {labels.size} labels up to {labels.max(initial=0)}",
+            f"not a CIFAR-100 file: {pixels.shape} pixels, {labels.size} labels",
             place=str(file),
         )
     return pixels, labels
