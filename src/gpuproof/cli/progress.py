@@ -133,7 +133,7 @@ class LineProgress:
         if self._case.phase != phase:
             self._say(self._case.phase)
         elif monotonic() - self._said_s >= LINE_EVERY_S:
-            far = f", {self._case.fraction:.0%}" if self._case.fraction is not None else ""
+            far = f", {units.share(self._case.fraction)}" if self._case.fraction is not None else ""
             speed = f", {self._case.speed}" if self._case.speed else ""
             self._say(f"{self._case.phase}{far}{speed}")
 

@@ -72,8 +72,10 @@ def _read(file: Path) -> tuple[np.ndarray, np.ndarray]:
         labels = np.asarray(content[b"fine_labels"], dtype=np.uint8)
     except NOT_A_CIFAR_FILE as error:
         raise UsageError(f"not a CIFAR-100 file: {error}", place=str(file)) from error
-    if pixels.shape != (len(labels), 3072) or len(labels) == 0 or labels.max() >= NUM_CLASSES:
+    fits = labels.ndim == 1 and labels.size and pixels.shape == (labels.size, 3072)
+    if not fits or labels.max() >= NUM_CLASSES:
         raise UsageError(
-            f"not a CIFAR-100 file: {pixels.shape} pixels, {len(labels)} labels", place=str(file)
+            f"not a CIFAR-100 file: {pixels.shape} pixels, {labels.size} labels",
+            place=str(file),
         )
     return pixels, labels

@@ -150,9 +150,10 @@ def _step(
 def setup_record(prepared: Prepared) -> Setup:
     """Say what was really built."""
     case, workload = prepared.case, prepared.workload
+    device = _device_record(prepared.device)
     return Setup(
         rank=prepared.identity.rank,
-        device=_device_record(prepared.device),
+        device=device,
         backend=prepared.ranks.backend,
         threads=prepared.threads,
         num_parameters=workload.num_parameters,
@@ -164,7 +165,7 @@ def setup_record(prepared: Prepared) -> Setup:
         data=case.data.name,
         pool_samples=prepared.pool.num_samples,
         not_applied=not_applied(
-            case, device=prepared.device, shape=workload.shape, world_size=prepared.identity.world_size
+            case, device_type=device.kind, shape=workload.shape, world_size=prepared.identity.world_size
         ),
         notes=_notes(prepared),
         monotonic_s=monotonic(),
