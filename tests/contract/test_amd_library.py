@@ -446,6 +446,19 @@ def test_a_library_that_does_not_start_leaves_the_files_alone(
     assert reason in readout.unavailable["energy_j"]
 
 
+def test_a_library_that_cannot_place_its_cards_is_let_go(
+    amdsmi: amdsmi_library.FakeAmdSmi, tmp_path: Path
+) -> None:
+    sysfs_trees.w7900(tmp_path, number=1)
+    amdsmi.update(g0_bus="!6")
+
+    readout = _open(tmp_path).read(W7900, lane="fast")
+
+    assert not amdsmi.is_initialised
+    assert readout.reading.values["power_w"] == 164
+    assert "amdsmi: error 6, AMDSMI_STATUS_DRM_ERROR" in readout.unavailable["energy_j"]
+
+
 def test_without_the_package_the_files_are_read_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

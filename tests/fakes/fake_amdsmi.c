@@ -15,7 +15,7 @@
 #include <string.h>
 
 #define API __attribute__((visibility("default")))
-enum { OK = 0, INVALID = 1, NOT_SUPPORTED = 2, NO_PERMISSION = 10, NOT_INITIALISED = 32, NO_DRIVER = 34, NO_DATA = 40 };
+enum { OK = 0, INVALID = 1, NOT_SUPPORTED = 2, NOT_INITIALISED = 32, NO_DRIVER = 34, NO_DATA = 40 };
 enum { CARDS = 8, SYSTEM = -1, TEXT = 256 };
 typedef char *Handle;
 
@@ -103,7 +103,8 @@ API int amdsmi_get_gpu_device_uuid(Handle card, uint32_t *size, char *out) {
 }
 
 struct asic { char name[TEXT]; uint32_t vendor; char vendor_name[TEXT]; uint32_t subvendor; uint64_t device;
-              uint32_t revision; char serial[TEXT]; uint32_t oam, units; uint64_t target; uint32_t subsystem, rest[21]; };
+              uint32_t revision; char serial[TEXT]; uint32_t oam, units; uint64_t target;
+              uint32_t subsystem, rest[21]; };
 API int amdsmi_get_gpu_asic_info(Handle card, struct asic *out) {
   int c = card_of(card), error = state(c, "market_name");
   if (error) return error;
@@ -221,8 +222,8 @@ API int amdsmi_get_clock_info(Handle card, uint32_t kind, struct clock *out) {
 
 struct pcie {
   struct { uint16_t width; uint32_t speed, version; int slot; uint32_t version_max; uint64_t rest[9]; } most;
-  struct { uint16_t width; uint32_t speed, bandwidth; uint64_t replays, recoveries, rollovers, naks_sent, naks_received;
-           uint32_t other_end; uint64_t rest[12]; } now;
+  struct { uint16_t width; uint32_t speed, bandwidth; uint64_t replays, recoveries, rollovers;
+           uint64_t naks_sent, naks_received; uint32_t other_end; uint64_t rest[12]; } now;
   uint64_t rest[32];
 };
 API int amdsmi_get_pcie_info(Handle card, struct pcie *out) {
@@ -266,8 +267,8 @@ API int amdsmi_get_gpu_bad_page_info(Handle card, uint32_t *count, struct page *
   return OK;
 }
 
-struct links { uint32_t count; struct { uint64_t address; uint32_t rate, bandwidth, kind; uint64_t read_kb, write_kb, rest[2]; } link[64];
-               uint64_t rest[7]; };
+struct link { uint64_t address; uint32_t rate, bandwidth, kind; uint64_t read_kb, write_kb, rest[2]; };
+struct links { uint32_t count; struct link link[64]; uint64_t rest[7]; };
 API int amdsmi_get_link_metrics(Handle card, struct links *out) {
   int c = card_of(card), error = state(c, "links");
   char key[32];
@@ -299,8 +300,10 @@ API int amdsmi_get_gpu_xgmi_link_status(Handle card, struct link_states *out) {
   return OK;
 }
 
-struct process { char name[TEXT]; uint32_t pid; uint64_t memory; struct { uint64_t gfx, encoder; uint32_t rest[12]; } engines;
-                 struct { uint64_t gtt, cpu, vram; uint32_t rest[10]; } usage; char container[TEXT]; uint32_t occupancy, rest[11]; };
+struct process { char name[TEXT]; uint32_t pid; uint64_t memory;
+                 struct { uint64_t gfx, encoder; uint32_t rest[12]; } engines;
+                 struct { uint64_t gtt, cpu, vram; uint32_t rest[10]; } usage;
+                 char container[TEXT]; uint32_t occupancy, rest[11]; };
 API int amdsmi_get_gpu_process_list(Handle card, uint32_t *count, struct process *out) {
   int c = card_of(card), error = state(c, "processes");
   char key[32];

@@ -5,6 +5,9 @@ package's terms. `amd_smi_fields` says which metric is taken from which call, an
 come first: they need no package, no rights and no open device. Where the package, the library or the driver
 is missing, the readings are those of the files alone, and each metric that is absent names both reasons.
 
+A call of the library that hangs costs the card its readings of the files too, as `guard` times a card as a
+whole; one that hangs while the library opens costs all AMD cards theirs.
+
 The package must come from the ROCm release of the library (/opt/rocm/share/amd_smi): it mirrors C structs
 that change between releases. Nothing here was tried on AMD hardware; it was driven through the package
 7.0.2 and a stand-in for libamd_smi.so.
@@ -103,7 +106,11 @@ def open_library() -> SmiLibrary:
         if _code(error) == DRIVER_NOT_LOADED:
             raise DriverMissingError(_cause(error)) from error
         raise device_error(error) from error
-    return SmiLibrary(amdsmi)
+    try:
+        return SmiLibrary(amdsmi)
+    except DeviceError:
+        amdsmi.amdsmi_shut_down()
+        raise
 
 
 def device_error(error: Any) -> DeviceError:
