@@ -334,6 +334,30 @@ def test_unknown_facts_keep_their_reason(amdsmi: amdsmi_library.FakeAmdSmi, bare
     assert device.static["kfd_node"] == 7
 
 
+def test_an_answer_that_the_binding_cannot_read_is_a_reason(
+    amdsmi: amdsmi_library.FakeAmdSmi, bare: Path
+) -> None:
+    amdsmi.update(g0_serial="not hexadecimal")  # the binding makes a number of it
+
+    device = _open(bare).identities()[0]
+
+    assert device.name == "AMD GPU unknown"
+    assert device.static["hip_id"] == 3
+
+
+def test_a_function_that_an_older_package_lacks_is_a_reason(
+    amdsmi: amdsmi_library.FakeAmdSmi, bare: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr("amdsmi.amdsmi_get_link_metrics")
+
+    readout = _open(bare).read(BARE, lane="slow")
+
+    assert readout.unavailable["nvlink_tx_bytes"].endswith(
+        "amdsmi: this amdsmi is too old to offer amdsmi_get_link_metrics"
+    )
+    assert readout.reading.values["nvlink_links_active"] == 2
+
+
 def test_processes_where_the_kernel_lists_none_for_the_card(
     amdsmi: amdsmi_library.FakeAmdSmi, bare: Path
 ) -> None:
@@ -392,6 +416,20 @@ def test_events_that_this_user_may_not_hear_are_a_reason(
 
     with pytest.raises(NotSupportedError, match="this user may not read it"):
         _open(bare).poll_events()
+
+
+def test_events_that_cannot_be_read_now_are_an_error_and_come_later(
+    amdsmi: amdsmi_library.FakeAmdSmi, bare: Path
+) -> None:
+    adapter = _open(bare)
+    amdsmi.push_event(0, 3, "")
+    amdsmi.update(s_events="!12")
+
+    with pytest.raises(DeviceError, match="error 12, AMDSMI_STATUS_IO"):
+        adapter.poll_events()
+    amdsmi.remove("s.events")
+
+    assert [event.event for event in adapter.poll_events()] == ["gpu_pre_reset"]
 
 
 def test_closing_lets_go_of_events_and_library(amdsmi: amdsmi_library.FakeAmdSmi, bare: Path) -> None:
