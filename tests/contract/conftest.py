@@ -5,10 +5,11 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from fakes import amdsmi_library, nvml_library
+from fakes import amdsmi_library, nvml_library, sysfs_trees
 
 
 @pytest.fixture(scope="session")
@@ -49,3 +50,10 @@ def amdsmi(amdsmi_loaded: amdsmi_library.FakeAmdSmi) -> Iterator[amdsmi_library.
     amdsmi_loaded.set({"s.gpus": 2} | amdsmi_library.gpu(0, bus=0x83) | amdsmi_library.gpu(1, bus=5))
     yield amdsmi_loaded
     amdsmi_loaded.reset()
+
+
+@pytest.fixture
+def bare(tmp_path: Path) -> Path:
+    """A root of /sys with one AMD card, card 4 at 0000:83:00.0, that has no file but its address."""
+    sysfs_trees.card(tmp_path, 4, "amdgpu", "0000:83:00.0")
+    return tmp_path
