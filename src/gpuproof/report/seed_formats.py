@@ -29,13 +29,16 @@ def epoch_lines(launches: Sequence[Launch], *, samples_per_epoch: int) -> str:
 
 
 def _epoch_rows(launch: Launch, samples_per_epoch: int) -> Iterator[dict[str, Any]]:
+    """Cut the window into epochs. Time between steps is shared out evenly, so that epochs fill the window."""
     steps_per_epoch = -(-samples_per_epoch // launch.items_per_step_total)
     times = launch.step_times_s
     if not times:
         yield _epoch_row(launch, epoch=0, num_steps=launch.slowest.num_steps, total_s=launch.slowest.wall_s)
+    between_s = (launch.slowest.wall_s - sum(times)) / len(times) if times else 0.0
     for epoch, first in enumerate(range(0, len(times), steps_per_epoch)):
         part = times[first : first + steps_per_epoch]
-        yield _epoch_row(launch, epoch=epoch, num_steps=len(part), total_s=sum(part), times=part)
+        total_s = sum(part) + between_s * len(part)
+        yield _epoch_row(launch, epoch=epoch, num_steps=len(part), total_s=total_s, times=part)
 
 
 def _epoch_row(
