@@ -80,9 +80,9 @@ def _existing(source: str) -> Path:
 @click.option("--balance", is_flag=True, help="Judge how evenly the load is spread over the GPUs.")
 @click.argument("recording")
 def show(*, balance: bool, recording: str) -> None:
-    """Print the summary of RECORDING, a file of any known format.
+    """Print the summary of RECORDING, a file of any known format or a pattern (newest match).
 
-    Of a directory or a quoted pattern it is the newest recording.
+    A directory stands for the newest recording in it.
 
     \b
     Example:
