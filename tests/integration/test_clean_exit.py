@@ -37,8 +37,10 @@ def test_forty_of_forty_workers_end_with_status_zero_and_silently(tmp_path: Path
     workers = 0
     for case in next_cases(config_of(run), settled=()):
         folder = run.begin_case(case)
+        launched = launcher.start(case, folder)
         # torch's agent ends with 0 only if every one of its ranks did.
-        assert launcher.start(case, folder).wait(PATIENCE_S) == 0, output_of(folder)
+        assert launched.wait(PATIENCE_S) == 0, output_of(folder)
+        launched.end(PATIENCE_S)
         records = read_case(folder)
         assert records.status == "done"
         assert records.world_size == RANKS

@@ -35,7 +35,7 @@ def test_out_of_memory_names_the_remedy(a_run: Run) -> None:
     assert "Lower data.batch_size" in (failure.next_step or "")
     assert a_run.statuses() == ["failed"]
     report = a_run.report()
-    assert "out_of_memory rank 0" in report
+    assert "out of memory rank 0" in report
     assert "Lower data.batch_size" in report
 
 
