@@ -14,8 +14,16 @@ from gpuproof.records.case import Case
 from gpuproof.workloads.base import InputShape, WorkloadInfo
 
 LossFunction = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+
+
+def token_cross_entropy(scores: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """Return the mean over all positions; scores are (batch, seq_len, vocab_size)."""
+    return nn.functional.cross_entropy(scores.flatten(0, 1), targets.flatten())
+
+
 LOSSES: dict[str, LossFunction] = {
     "cross_entropy": nn.functional.cross_entropy,
+    "token_cross_entropy": token_cross_entropy,
     "mean_squared_error": nn.functional.mse_loss,
 }
 
@@ -27,9 +35,15 @@ class WorkloadOnTorch:
     info: WorkloadInfo
     shape: InputShape
     num_parameters: int
+    num_active_parameters: int | None
     module: nn.Module
     loss: LossFunction
-    flops_per_item: float
+    flops_per_sample: float
+
+    @property
+    def items_per_sample(self) -> int:
+        """What one sample counts for in a rate."""
+        return self.info.items_per_sample(self.shape)
 
 
 def load_workload(case: Case, device: torch.device) -> WorkloadOnTorch:
@@ -54,9 +68,10 @@ def load_workload(case: Case, device: torch.device) -> WorkloadOnTorch:
         info=info,
         shape=shape,
         num_parameters=sum(parameter.numel() for parameter in module.parameters()),
+        num_active_parameters=work.num_active_parameters,
         module=module,
         loss=LOSSES[info.loss],
-        flops_per_item=work.training_flops if case.kind == "training" else work.forward_flops,
+        flops_per_sample=work.training_flops if case.kind == "training" else work.forward_flops,
     )
 
 
