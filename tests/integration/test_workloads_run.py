@@ -1,4 +1,4 @@
-"""Every built-in model, tiny, trained and run by the real command; what its records call samples and items."""
+"""Every built-in model, tiny, trained and run by the real command; what a sample and an item are there."""
 
 from __future__ import annotations
 
