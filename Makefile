@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: run test check golden bench pyz gpu clean
+.PHONY: help run test check golden bench pyz clean
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -33,15 +33,19 @@ test: $(VENV)/dev-ready ## all tests
 	$(BIN)/python -m pytest --doctest-modules src tests
 
 check: $(VENV)/dev-ready ## what every commit passes: format, lint, types, layers, unit tests
-	$(BIN)/ruff format --check src tests
-	$(BIN)/ruff check src tests
-	$(BIN)/codespell src tests docs
+	$(BIN)/ruff format --check src tests benchmarks
+	$(BIN)/ruff check src tests benchmarks
+	$(BIN)/codespell src tests benchmarks docs README.md CONTRIBUTING.md CHANGELOG.md
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest -q --doctest-modules src tests/unit tests/contract
 
 golden: $(VENV)/dev-ready ## rewrite the golden files from what the code prints now; read the diff
 	$(BIN)/python -m pytest -q tests/golden --update-golden
+
+bench: $(VENV)/dev-ready ## what measuring costs, on a quiet machine: about half an hour
+	@for program in startup command_overhead worker_memory step_overhead monitor_slowdown monitor_cost recording_24h; do \
+	  echo; echo "== $$program"; $(BIN)/python benchmarks/$$program.py || exit 1; done
 
 pyz: $(VENV)/run-ready ## the node side as one file: dist/gpuproof-node.pyz
 	@$(BIN)/python -m gpuproof.launchers.archive dist/gpuproof-node.pyz

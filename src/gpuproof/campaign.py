@@ -21,12 +21,12 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 from gpuproof import __version__
 from gpuproof.config.models import RunConfig
 from gpuproof.datasets.catalogue import prepare
-from gpuproof.launchers.base import Launched, Launcher
+from gpuproof.launchers.base import LAUNCHER_OUTPUT, Launched, Launcher
 from gpuproof.records.case import Case
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.journal import JournalTail
-from gpuproof.records.run import TRANSIENT_CAUSES, Failure, FailureCause, Result
-from gpuproof.store import RunDirectory, default_run_id, read_case
+from gpuproof.records.run import TRANSIENT_CAUSES, Failure, FailureCause, Result, Start
+from gpuproof.store import RunDirectory, default_run_id, needing_room, read_case
 from gpuproof.suites.training import next_cases
 
 if TYPE_CHECKING:
@@ -38,6 +38,8 @@ FOLLOW_S = 0.25
 """How often the first rank's journal is looked at, for the progress bar."""
 GRACE_S = 10.0
 """Time that ranks get for their last words: stacks of all threads, on a disk that may be slow."""
+ORPHANS_S = 30.0
+"""Time that ranks of a campaign which was killed get to notice and end, before it is resumed."""
 
 
 class Progress(Protocol):
@@ -94,7 +96,8 @@ def run_campaign(
         KeyboardInterrupt: Ctrl-C or SIGTERM, after the ranks gave their last words.
     """
     config = config_of(run)
-    with run.locked(), sigterm_interrupts():
+    with run.locked(), sigterm_interrupts(), needing_room(run.root):
+        run.wait_for_writers(ORPHANS_S)
         pending = next_cases(config, settled=_settled(run.cases(), retry_failed=retry_failed))
         source = Path(config.data.path) if config.data.path else None
         prepare(config.data.name, run.root, source=source)
@@ -128,22 +131,29 @@ def _launch(
     log.info("case %s, launch %d in %s", case.case_id, case.replicate + 1, folder)
     log.debug("started: %s", launched.command)
     try:
-        status = _follow(launched, JournalTail(folder / "rank-0.jsonl"), progress, time_limit_s=time_limit_s)
+        status = _follow_to_the_end(launched, folder, progress, time_limit_s=time_limit_s)
     except KeyboardInterrupt:
-        launched.end(GRACE_S)
         run.add_record(folder, _launcher_failure("interrupted", "the campaign was interrupted"))
         raise
-    launched.end(GRACE_S)
     log.debug("ended with status %s", status)
-    if status is None:
-        run.add_record(folder, _launcher_failure("timeout", f"not done within {time_limit_s:g} s"))
-    elif silent := _silent_ranks(read_case(folder)):
-        run.add_record(folder, _lost(silent, status, folder))
+    unsaid = _failure_of_launch(read_case(folder), status, folder, time_limit_s=time_limit_s)
+    if unsaid is not None:
+        run.add_record(folder, unsaid)
     records = read_case(folder)
     log.info("launch %d is %s", case.replicate + 1, records.status)
     for failure in records.of(Failure):
         log.error("%s\n%s", failure.message, failure.traceback or failure.stacks or "")
     return records
+
+
+def _follow_to_the_end(
+    launched: Launched, folder: Path, progress: Progress, *, time_limit_s: float | None
+) -> int | None:
+    """Follow a launch; whatever stops us, leave none of its processes behind."""
+    try:
+        return _follow(launched, JournalTail(folder / "rank-0.jsonl"), progress, time_limit_s=time_limit_s)
+    finally:
+        launched.end(GRACE_S)
 
 
 def _follow(
@@ -166,7 +176,32 @@ def _follow(
 
 def import_conclusion() -> None:
     """Import what the end of a campaign needs while the ranks import torch, rather than after them."""
-    import gpuproof.report.conclude  # noqa: F401
+    import gpuproof.report.conclude
+    import gpuproof.report.terminal  # noqa: F401
+
+
+def _failure_of_launch(
+    records: CaseRecords, status: int | None, folder: Path, *, time_limit_s: float | None
+) -> Failure | None:
+    """Say what the ranks could not say of a launch that ended with `status`, None if its time ran out."""
+    if records.status == "done":
+        return None
+    if status is None:
+        return _launcher_failure("timeout", f"not done within {time_limit_s:g} s")
+    silent = _silent_ranks(records)
+    if silent and not records.of(Start) and status > 0:
+        return _not_begun(folder)
+    return _lost(silent, status, folder) if silent else None
+
+
+def _not_begun(folder: Path) -> Failure:
+    """Explain a launch that ended by itself before any rank began, in its own last words."""
+    said = (folder / LAUNCHER_OUTPUT).read_text(encoding="utf-8", errors="replace").strip()
+    return _launcher_failure(
+        "environment",
+        f"no rank could begin: {said.splitlines()[-1] if said else 'the launch ended without a word'}",
+        next_step=f"Try the command in {folder / 'launch.txt'} by hand; then finish the run with --resume",
+    )
 
 
 def _silent_ranks(records: CaseRecords) -> list[int]:
@@ -180,7 +215,8 @@ def _lost(ranks: Sequence[int], status: int, folder: Path) -> Failure:
     how = f"by {signal.Signals(-status).name}" if status < 0 else f"(exit status {status} of the launch)"
     return _launcher_failure(
         "lost_rank",
-        f"{who} ended without a word {how}: killed from outside, or by the kernel for want of memory",
+        f"{who} ended without a word {how}: killed from outside, by the kernel for want of "
+        "memory, or stuck in native code",
         next_step=f"Look at stderr-{ranks[0]}.txt in {folder} and at dmesg; finish the run with --resume",
     )
 

@@ -15,8 +15,10 @@ import errno
 import fcntl
 import json
 import os
+import shlex
+import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -25,10 +27,12 @@ from gpuproof.errors import EnvironmentUnfitError, RecordError, UsageError
 from gpuproof.records.case import Case
 from gpuproof.records.codec import from_json, to_json
 from gpuproof.records.collected import CaseRecords
-from gpuproof.records.journal import SCHEMA_VERSION, Journal, read_journal
+from gpuproof.records.journal import SCHEMA_VERSION, Journal, has_writer, read_journal
 
 ASIDE = ".attempt-"
+FULL_DISK = (errno.ENOSPC, errno.EDQUOT)
 LAUNCHER_JOURNAL = "launcher.jsonl"
+ORPHAN_POLL_S = 0.1
 
 
 class RunDirectory:
@@ -48,10 +52,12 @@ class RunDirectory:
         try:
             (root / "cases").mkdir(parents=True)
         except FileExistsError as error:
+            resumable = (root / "run.json").is_file()
+            way_on = f"Finish it with `{resume_command(root)}`" if resumable else "Remove it"
             raise UsageError(
-                "there is a run of that name already",
+                "there is a run of that name already" if resumable else "is there already, and holds no run",
                 place=str(root),
-                next_step=f"Finish it with `gpuproof run --resume {root}`, or choose another run.run_id",
+                next_step=f"{way_on}, or choose another run.run_id",
             ) from error
         except OSError as error:
             raise EnvironmentUnfitError(
@@ -90,6 +96,23 @@ class RunDirectory:
                 ) from error
             yield
 
+    def wait_for_writers(self, timeout_s: float) -> None:
+        """Wait until no rank of an earlier campaign writes here: orphans notice, and end, in about a second.
+
+        Raises:
+            UsageError: one is still there after `timeout_s`.
+        """
+        deadline_s = time.monotonic() + timeout_s
+        for journal in self.root.glob("cases/*/*/rank-*.jsonl"):
+            while has_writer(journal):
+                if time.monotonic() > deadline_s:
+                    raise UsageError(
+                        "a rank of an earlier launch is still writing it",
+                        place=str(journal),
+                        next_step="End that process: the first line of the file has its host and pid",
+                    )
+                time.sleep(ORPHAN_POLL_S)
+
     def write_description(self, description: Mapping[str, Any]) -> None:
         """Write run.json."""
         self.write_json("run.json", {"schema_version": SCHEMA_VERSION, **description})
@@ -105,8 +128,15 @@ class RunDirectory:
             data = json.loads(path.read_text(encoding="utf-8"))
         except ValueError as error:
             raise RecordError(f"cannot be read ({error})", place=str(path)) from error
-        if not isinstance(data, dict) or data.get("schema_version", 0) > SCHEMA_VERSION:
-            raise RecordError("was written by a newer gpuproof", place=str(path))
+        version = data.get("schema_version") if isinstance(data, dict) else None
+        if not isinstance(data, dict) or not isinstance(version, int):
+            raise RecordError("not the description of a run: it has no schema_version", place=str(path))
+        if version > SCHEMA_VERSION:
+            raise RecordError(
+                f"schema version {version}, this gpuproof reads up to {SCHEMA_VERSION}",
+                place=str(path),
+                next_step="Read it with the gpuproof that wrote it, or a newer one",
+            )
         return data
 
     def case_folder(self, case: Case) -> Path:
@@ -176,21 +206,47 @@ def write_whole(path: Path, content: str) -> None:
     """Write a file aside and rename it, so that a reader finds all of it or nothing.
 
     Raises:
-        EnvironmentUnfitError: the disk is full.
+        EnvironmentUnfitError: the disk is full, or the place cannot be written.
     """
     aside = path.with_name(f".{path.name}.part")
+    with needing_room(path):
+        try:
+            aside.write_text(content, encoding="utf-8")
+            os.replace(aside, path)
+        except OSError as error:
+            with suppress(OSError):
+                aside.unlink(missing_ok=True)
+            if error.errno in FULL_DISK:
+                raise
+            raise EnvironmentUnfitError(
+                f"cannot be written: {error.strerror}",
+                place=str(path),
+                next_step="Copy the run to a place of your own",
+            ) from error
+
+
+@contextmanager
+def needing_room(place: Path) -> Iterator[None]:
+    """Say of a full disk, wherever in the block it shows, that it is full and what to do.
+
+    Raises:
+        EnvironmentUnfitError: the disk is full.
+    """
     try:
-        aside.write_text(content, encoding="utf-8")
-        os.replace(aside, path)
+        yield
     except OSError as error:
-        aside.unlink(missing_ok=True)
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+        if error.errno not in FULL_DISK:
             raise
         raise EnvironmentUnfitError(
             "the disk is full",
-            place=str(path),
+            place=str(place),
             next_step="Free some room; what was measured is kept, finish the run with --resume",
         ) from error
+
+
+def resume_command(root: Path) -> str:
+    """Return the command that finishes a run, as it can be pasted into a shell."""
+    return shlex.join(["gpuproof", "run", "--resume", str(root)])
 
 
 def default_run_id(now: datetime) -> str:

@@ -26,13 +26,15 @@ def significant(value: float, digits: int = 3) -> str:
     return f"{value:,.{max(0, digits - 1 - exponent)}f}"
 
 
-def seconds(value: float | None) -> str:
+def seconds(value: float | None, *, digits: int = 3) -> str:
     """Format a duration given in seconds with the unit that fits it (ns to h)."""
     if value is None:
         return MISSING
+    if value == 0:
+        return "0 s"
     for limit, scale, unit in ((1e-6, 1e9, "ns"), (1e-3, 1e6, "µs"), (1.0, 1e3, "ms"), (120.0, 1.0, "s")):
         if abs(value) < limit:
-            return f"{significant(value * scale)} {unit}"
+            return f"{significant(value * scale, digits)} {unit}"
     if abs(value) < 7200:
         return f"{int(value // 60)} min {int(value % 60):02d} s"
     return f"{int(value // 3600)} h {int(value % 3600 // 60):02d} min"
@@ -41,6 +43,20 @@ def seconds(value: float | None) -> str:
 def rate(value: float | None, item: str) -> str:
     """Format a rate in items per second."""
     return MISSING if value is None else f"{significant(value)} {item}/s"
+
+
+def flops(value_per_s: float | None, *, digits: int = 3) -> str:
+    """Format a rate of floating-point operations given in FLOP/s with the unit that fits it.
+
+    >>> flops(395.2e12), flops(1.5e9)
+    ('395 TFLOP/s', '1.50 GFLOP/s')
+    """
+    if value_per_s is None:
+        return MISSING
+    for scale, unit in ((1e12, "T"), (1e9, "G"), (1e6, "M")):
+        if value_per_s >= scale:
+            return f"{significant(value_per_s / scale, digits)} {unit}FLOP/s"
+    return f"{significant(value_per_s, digits)} FLOP/s"
 
 
 def memory(value_bytes: float | None) -> str:

@@ -44,7 +44,7 @@ def start(tmp_path: Path, *arguments: str, **options: Any) -> subprocess.Popen[s
     return subprocess.Popen(
         [*EXEC, *arguments],
         cwd=tmp_path,
-        env=environment(),
+        env={**environment(), "TMPDIR": str(tmp_path)},  # what a killed monitor leaves stays here
         text=True,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

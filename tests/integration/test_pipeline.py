@@ -191,3 +191,15 @@ def test_log_file_holds_every_detail(tmp_path: Path) -> None:
     log = (tmp_path / "the log.txt").read_text()
     assert " DEBUG gpuproof" in log
     assert "gpuproof.worker run" in log
+
+
+def test_a_compiled_model_is_said_to_be_and_its_compilation_is_no_step(tmp_path: Path) -> None:
+    result = gpuproof(
+        "run", "quick", *TINY, "--training.compile.enabled=true", "--run.run_id=c", cwd=tmp_path
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
+    records = only_case(run_directory(tmp_path, "c"))
+    assert records.setups[0].compiled == "default"
+    phases = [phase.name for phase in records.of(Phase) if phase.event == "begin"]
+    assert phases[:4] == ["prepare", "compile", "warmup", "measure"]
+    assert len(records.step_times_s(0)) == 20

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuproof.errors import RecordError
-from gpuproof.records.journal import RESERVE_BYTES, Journal, decode, encode, read_journal
+from gpuproof.records.journal import RESERVE_BYTES, Journal, decode, encode, has_writer, read_journal
 from gpuproof.records.run import Failure, Steps
 
 finite = st.floats(allow_nan=False, allow_infinity=False)
@@ -76,11 +78,34 @@ def test_nan_is_never_recorded() -> None:
 
 def test_last_words_free_the_reserve_first(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "rank-0.jsonl")
-    reserve = tmp_path / ".reserve-rank-0.jsonl"
-    assert reserve.stat().st_size == RESERVE_BYTES
+    journal.reserve_room()
+    assert nameless_files(tmp_path) == [RESERVE_BYTES]
     failure = Failure(
         rank=0, host="h", phase="measure", cause="disk_full", message="no space left", unix_s=0.0
     )
     journal.append_last_words(failure)
-    assert not reserve.exists()
+    assert nameless_files(tmp_path) == []
+    journal.close()
     assert read_journal(tmp_path / "rank-0.jsonl").records == (failure,)
+    assert [path.name for path in tmp_path.iterdir()] == ["rank-0.jsonl"]
+
+
+def nameless_files(folder: Path) -> list[int]:
+    """Return the sizes of the files under `folder` that this process holds open and that have no name."""
+    found = []
+    for descriptor in list(Path("/proc/self/fd").iterdir()):
+        with contextlib.suppress(OSError):
+            target = os.readlink(descriptor)
+            if target.startswith(str(folder)) and target.endswith("(deleted)"):
+                found.append(os.fstat(int(descriptor.name)).st_size)
+    return found
+
+
+def test_a_journal_has_one_writer_and_others_can_tell(tmp_path: Path) -> None:
+    path = tmp_path / "rank-0.jsonl"
+    journal = Journal(path)
+    assert has_writer(path)
+    with pytest.raises(RecordError, match="another process is writing it"):
+        Journal(path)
+    journal.close()
+    assert not has_writer(path)

@@ -48,6 +48,12 @@ class Interval:
         """Half the width over the centre's size; None where the centre is 0."""
         return (self.high - self.low) / 2 / abs(self.centre) if self.centre else None
 
+    @property
+    def relative_reach(self) -> float | None:
+        """Distance from the centre to the farther end, over the centre's size; None where that is 0."""
+        reach = max(self.high - self.centre, self.centre - self.low)
+        return reach / abs(self.centre) if self.centre else None
+
 
 def finite(values: Numbers) -> FloatArray:
     """Give `values` as a one-dimensional array.

@@ -18,7 +18,7 @@ from gpuproof.units import share
 
 PERCENTILES = (50.0, 90.0, 95.0, 99.0)
 WIDE_INTERVAL = 0.05
-"""Half the interval over the centre; wider, and the run says little."""
+"""From the centre to the interval's farther end, over the centre; wider, and the run says little."""
 
 PeakLookup = Callable[[str, str], Peak | None]
 
@@ -51,14 +51,24 @@ class RunSummary:
         return self.window_s / steps if steps else None
 
 
-def summarize(cases: Sequence[CaseRecords], *, num_planned: int, peak_of: PeakLookup) -> RunSummary:
-    """Put the launches of one recipe together."""
+def summarize(
+    cases: Sequence[CaseRecords],
+    *,
+    num_planned: int,
+    peak_of: PeakLookup,
+    observed: Sequence[Finding] = (),
+) -> RunSummary:
+    """Put the launches of one recipe together; `observed` are doubts that come from readings beside them."""
     launches = tuple(launch for records in cases if (launch := launch_of(records)) is not None)
     failures = tuple(f for records in cases if records.status != "done" and (f := records.primary_failure))
     first = launches[0] if launches else None
     peak = peak_of(first.setup.device.name, first.case.training.precision) if first else None
-    interval = _throughput_interval(launches)
-    findings = (*_distinct(launches, peak), *_run_findings(interval))
+    step_s_interval = interval_of_step_times([launch.step_times_s for launch in launches])
+    interval = _throughput_interval(launches, step_s_interval)
+    findings = sorted(
+        (*_distinct(launches, peak), *_run_findings(interval), *observed),
+        key=lambda found: found.validity != "INVALID",
+    )
     window_s = sum(launch.slowest.wall_s for launch in launches)
     items_total = sum(launch.items_total for launch in launches)
     flops = [launch.flops_per_s_per_device for launch in launches]
@@ -68,27 +78,25 @@ def summarize(cases: Sequence[CaseRecords], *, num_planned: int, peak_of: PeakLo
         failures=failures,
         num_planned=num_planned,
         validity=worst(findings) if launches else None,
-        findings=findings,
+        findings=tuple(findings),
         items_total=items_total,
         window_s=window_s,
         items_per_s_total=throughput(items_total, window_s) if launches else None,
         items_per_s_total_interval=interval,
-        step_s_interval=_not_negative(interval_of_step_times([x.step_times_s for x in launches])),
+        step_s_interval=_not_negative(step_s_interval),
         step_percentiles=_step_percentiles(launches),
         flops_per_s_per_device=sum(known) / len(known) if known else None,
         peak=peak,
     )
 
 
-def _throughput_interval(launches: Sequence[Launch]) -> Interval | Unavailable:
+def _throughput_interval(launches: Sequence[Launch], step: Interval | Unavailable) -> Interval | Unavailable:
     """Give Student's t over launches; for one launch, the inverse of its step time's interval."""
     if len(launches) != 1:
         return _not_negative(interval_of_launches([launch.items_per_s_total for launch in launches]))
-    (only,) = launches
-    step = interval_of_step_times([only.step_times_s])
     if isinstance(step, Unavailable):
         return step
-    centre = only.items_per_s_total
+    centre = launches[0].items_per_s_total
     return Interval(
         low=centre * step.centre / step.high,
         high=centre * step.centre / step.low,
@@ -112,34 +120,35 @@ def _step_percentiles(launches: Sequence[Launch]) -> tuple[Percentile, ...]:
 
 
 def _distinct(launches: Sequence[Launch], peak: Peak | None) -> list[Finding]:
-    """Return the launches' findings, the same doubt of several launches said once, with their number."""
-    by_code: dict[str, list[Finding]] = {}
-    for launch in launches:
+    """Return the launches' findings; the same doubt of several ranks or launches is said once, counted."""
+    by_code: dict[str, dict[int, list[Finding]]] = {}
+    for number, launch in enumerate(launches):
         for finding in findings_of(launch, peak):
-            by_code.setdefault(finding.code, []).append(finding)
-    found = []
-    for same in by_code.values():
-        of_several = f" (in {len(same)} of {len(launches)} launches)" if len(launches) > 1 else ""
-        found.append(
-            Finding(
-                validity=same[0].validity,
-                code=same[0].code,
-                reason=same[0].reason + of_several,
-                remedy=same[0].remedy,
-            )
-        )
-    return found
+            by_code.setdefault(finding.code, {}).setdefault(number, []).append(finding)
+    return [_said_once(list(same.values()), num_launches=len(launches)) for same in by_code.values()]
+
+
+def _said_once(same: Sequence[Sequence[Finding]], *, num_launches: int) -> Finding:
+    """Join findings of one code, given launch by launch; more than one of a launch are of several ranks."""
+    first = same[0][0]
+    counts = []
+    if len(same[0]) > 1:
+        counts.append(f"and {len(same[0]) - 1} more alike")
+    if num_launches > 1:
+        counts.append(f"in {len(same)} of {num_launches} launches")
+    return replace(first, reason=f"{first.reason} ({', '.join(counts)})") if counts else first
 
 
 def _run_findings(interval: Interval | Unavailable) -> list[Finding]:
-    if isinstance(interval, Unavailable) or interval.relative_half_width is None:
+    if isinstance(interval, Unavailable) or interval.relative_reach is None:
         return []
-    if interval.between_launches and interval.relative_half_width > WIDE_INTERVAL:
+    if interval.between_launches and interval.relative_reach > WIDE_INTERVAL:
         return [
             Finding(
                 validity="SUSPECT",
                 code="launches-differ",
-                reason=f"the interval over launches is ±{share(interval.relative_half_width)} wide",
+                reason=f"launches differ: the interval of the throughput of {interval.num_launches} launches "
+                f"is ±{share(interval.relative_reach)} wide",
                 remedy="Raise run.repeats, measure longer, or find out what differs between launches",
             )
         ]

@@ -23,7 +23,7 @@ Validity = Literal["VALID", "SUSPECT", "INVALID"]
 AGREEMENT = 0.02
 """Device time and wall time may differ by this share before the difference must be explained."""
 HOST_GAP = 0.05
-"""On a processor nothing runs between steps, so that a gap of this share is a contradiction."""
+"""On a processor next to nothing runs between steps: a gap of this share is a contradiction."""
 FEW_STEPS = 10
 NOISE = 0.10
 """Interquartile range over median of the step times."""
@@ -68,9 +68,7 @@ def findings_of(launch: Launch, peak: Peak | None) -> tuple[Finding, ...]:
     )
 
 
-def _invalid(
-    code: str, reason: str, remedy: str = "Please report it: the records contradict each other"
-) -> Finding:
+def _invalid(code: str, reason: str, remedy: str = REPORT_IT) -> Finding:
     return Finding(validity="INVALID", code=code, reason=reason, remedy=remedy)
 
 
@@ -98,6 +96,12 @@ def _contradictions(launch: Launch) -> Iterator[Finding]:
     kept = len(launch.step_times_s)
     if kept and kept != launch.slowest.num_steps:
         yield _invalid("steps-lost", f"{kept} step times were kept of {launch.slowest.num_steps} steps")
+    elif kept and abs(sum(launch.step_times_s) / launch.slowest.steps_s - 1) > AGREEMENT:
+        yield _invalid(
+            "step-times-disagree",
+            f"the step times sum to {seconds(sum(launch.step_times_s))}, "
+            f"their window says {seconds(launch.slowest.steps_s)}",
+        )
 
 
 def _ceiling(launch: Launch, peak: Peak | None) -> Iterator[Finding]:
@@ -105,7 +109,7 @@ def _ceiling(launch: Launch, peak: Peak | None) -> Iterator[Finding]:
     if peak is not None and reached is not None and reached > peak.flops_per_s:
         yield _invalid(
             "over-ceiling",
-            f"{reached / 1e12:.1f} TFLOP/s is over the {peak.flops_per_s / 1e12:.1f} TFLOP/s dense "
+            f"{reached / 1e12:,.1f} TFLOP/s is over the {peak.flops_per_s / 1e12:,.1f} TFLOP/s dense "
             f"{peak.dtype} peak of {launch.setup.device.name} ({peak.source})",
         )
 
@@ -118,10 +122,16 @@ def _shortfall(launch: Launch) -> Iterator[Finding]:
             f"{window.num_steps} of {window.requested_steps} steps were measured",
             "Run it again",
         )
+    if window.requested_s is not None and window.wall_s < window.requested_s:
+        yield _invalid(
+            "too-short",
+            f"{seconds(window.wall_s)} of {seconds(window.requested_s)} were measured",
+            "Run it again",
+        )
     if window.num_steps < FEW_STEPS:
         yield _suspect(
             "few-steps",
-            f"only {window.num_steps} steps were measured (at least {FEW_STEPS})",
+            f"too few steps were measured: {window.num_steps}, and it takes at least {FEW_STEPS}",
             "Raise benchmark.measure_steps or benchmark.measure_seconds",
         )
 
@@ -136,11 +146,12 @@ def _gaps(launch: Launch) -> Iterator[Finding]:
                 f"ranks waited for each other between steps for {share(gap)} of the window",
                 "Measure by steps, or give each rank processors of its own (distributed.threads_per_rank)",
             )
-    elif window.clock == "host" and gap > HOST_GAP:
-        yield _invalid(
-            "gap-between-steps",
-            f"{share(gap)} of the window lies outside all steps, where nothing of ours runs",
-            "Something stopped the process: look at the neighbours, and run it again",
+    elif window.clock == "host" and gap > AGREEMENT:
+        yield Finding(
+            validity="INVALID" if gap > HOST_GAP else "SUSPECT",
+            code="gap-between-steps",
+            reason=f"{share(gap)} of the window lies outside all steps, where next to nothing of ours runs",
+            remedy="Something stopped the process: look at the neighbours, and run it again",
         )
     elif gap > AGREEMENT:
         yield _suspect(
@@ -156,7 +167,7 @@ def _step_times(launch: Launch) -> Iterator[Finding]:
     if spread is not None and spread > NOISE:
         yield _suspect(
             "noisy",
-            f"step times spread by {share(spread)} (interquartile range over median)",
+            f"the middle half of the step times spans {share(spread)} of their median",
             "Look for what else ran, for changing clocks, or for steps of unequal work",
         )
     change = drift(launch.step_times_s, at_least=DRIFT)
@@ -215,6 +226,7 @@ def _device_neighbours(launch: Launch) -> Iterator[Finding]:
         if others:
             yield _suspect(
                 "gpu-neighbours",
-                f"{others} other processes use {setup.device.name} {setup.device.uuid or ''}".rstrip(),
+                f"{others} other {'process uses' if others == 1 else 'processes use'} "
+                f"{setup.device.name} {setup.device.uuid or ''}".rstrip(),
                 "Wait until they have ended, or choose other devices (distributed.devices)",
             )

@@ -38,11 +38,12 @@ def doctor(ctx: click.Context, python: str | None, *, as_json: bool) -> None:
         from rich.table import Table
 
         from gpuproof.cli.report import standard_output
+        from gpuproof.report.terminal import write
 
         table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
         for check in checks:
             advice = f". [dim]{escape(check.next_step)}.[/]" if check.next_step else ""
             table.add_row(check.name, MARKS[check.status], escape(check.found) + advice)
-        standard_output().print(table)
+        write(standard_output(), table)
     missing = any(check.status == "missing" for check in checks)
     ctx.exit(ExitCode.UNFIT_ENVIRONMENT if missing else ExitCode.DONE)

@@ -6,11 +6,9 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from time import monotonic
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from gpuproof import units
 from gpuproof.campaign import Progress as ProgressProtocol
@@ -18,6 +16,9 @@ from gpuproof.records.case import Case
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import Phase, Setup, Steps
 from gpuproof.records.run import Progress as StepsDone
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
 
 PHASES = {
     "prepare": "preparing",
@@ -44,6 +45,7 @@ class CaseProgress:
         self._began_s = 0.0
         self._in_steps_s = 0.0
         self._items_per_step = case.data.batch_size
+        self._item = "samples"
 
     def advance(self, records: Sequence[Any]) -> None:
         """Take new records in."""
@@ -51,7 +53,7 @@ class CaseProgress:
             if isinstance(record, Phase) and record.event == "begin":
                 self._begin(record)
             elif isinstance(record, Setup):
-                self._items_per_step = record.items_per_step
+                self._items_per_step, self._item = record.items_per_step, record.item
             elif isinstance(record, Steps):
                 self.steps_done += len(record.durations_s)
                 self._in_steps_s += sum(record.durations_s)
@@ -73,7 +75,7 @@ class CaseProgress:
         """The first rank's speed so far, or nothing."""
         if self.steps_done == 0 or self._in_steps_s == 0:
             return ""
-        return f"{units.rate(self.steps_done * self._items_per_step / self._in_steps_s, 'samples')} a rank"
+        return f"{units.rate(self.steps_done * self._items_per_step / self._in_steps_s, self._item)} a rank"
 
 
 class BarProgress:
@@ -131,7 +133,7 @@ class LineProgress:
         if self._case.phase != phase:
             self._say(self._case.phase)
         elif monotonic() - self._said_s >= LINE_EVERY_S:
-            far = f", {self._case.fraction:.0%}" if self._case.fraction is not None else ""
+            far = f", {units.share(self._case.fraction)}" if self._case.fraction is not None else ""
             speed = f", {self._case.speed}" if self._case.speed else ""
             self._say(f"{self._case.phase}{far}{speed}")
 
@@ -150,6 +152,9 @@ def progress_on() -> Iterator[ProgressProtocol]:
     if not sys.stderr.isatty():
         yield LineProgress()
         return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
     columns = (
         TextColumn("{task.description}"),
         BarColumn(bar_width=30),

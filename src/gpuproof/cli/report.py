@@ -64,9 +64,13 @@ def runs(save_dir: Path, *, as_json: bool) -> None:
 def _row(root: Path) -> dict[str, object]:
     import json
 
+    from gpuproof.errors import RecordError
     from gpuproof.store import RunDirectory
 
-    description = RunDirectory(root).description()
+    try:
+        description = RunDirectory(root).description()
+    except RecordError as error:  # one damaged run must not hide the others
+        description = {"created": None, "config": None, "damage": str(error)}
     try:
         summary = json.loads((root / "run_summary.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -75,17 +79,21 @@ def _row(root: Path) -> dict[str, object]:
     return {
         "run": str(root),
         "created": description["created"],
-        "what": f"{config['model']['name']} {config['kind']} on {config['data']['name']}",
-        "launches": f"{summary.get('num_launches', 0)}/{config['run']['repeats']}",
+        "what": f"{config['model']['name']} {config['kind']} on {config['data']['name']}"
+        if config
+        else description["damage"],
+        "launches": f"{summary.get('num_launches', 0)}/{config['run']['repeats']}" if config else None,
         "throughput_samples_per_s": summary.get("throughput_samples_per_s"),
         "validity": summary.get("validity"),
     }
 
 
 def _print_rows(rows: list[dict[str, object]]) -> None:
+    from rich.markup import escape
     from rich.table import Table
 
     from gpuproof import units
+    from gpuproof.report.terminal import write
 
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     for name in ("run", "created", "what", "launches"):
@@ -95,11 +103,11 @@ def _print_rows(rows: list[dict[str, object]]) -> None:
     for row in rows:
         speed = row["throughput_samples_per_s"]
         table.add_row(
-            *(str(row[key]) for key in ("run", "created", "what", "launches")),
+            *(escape(str(row[key] or units.MISSING)) for key in ("run", "created", "what", "launches")),
             units.rate(speed, "samples") if isinstance(speed, float) else units.MISSING,
             str(row["validity"] or "not concluded"),
         )
-    standard_output().print(table)
+    write(standard_output(), table)
 
 
 def show_report(report: ReportModel, *, as_json: bool) -> None:

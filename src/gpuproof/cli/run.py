@@ -43,7 +43,7 @@ def run(
     dry_run: bool,
     as_json: bool,
 ) -> None:
-    r"""Measure what a recipe describes.
+    """Measure what a recipe describes.
 
     CONFIG is a YAML file, or the name of a recipe that comes with gpuproof: quick. Any key of it can be
     set from here as --KEY.SUBKEY=VALUE; VALUE is read as YAML.
@@ -56,7 +56,7 @@ def run(
 
     The first rank prints throughput with its interval, what could be wrong with it, and where the files
     lie. Under your own torchrun, start `python -m gpuproof run CONFIG` as the script.
-    """
+    """  # noqa: D301  # click reads the backspace character
     from gpuproof.cli.progress import progress_on
     from gpuproof.cli.report import show_report
 
@@ -76,6 +76,7 @@ def run(
 
     from gpuproof.campaign import run_campaign
     from gpuproof.launchers.local import LocalLauncher
+    from gpuproof.store import resume_command
 
     click.echo(f"Results go to {run_directory.root}", err=True)
     try:
@@ -86,7 +87,7 @@ def run(
             )
     except KeyboardInterrupt:
         click.echo(
-            f"Interrupted. What was measured is kept; go on with: gpuproof run --resume {run_directory.root}",
+            f"Interrupted. What was measured is kept; go on with: {resume_command(run_directory.root)}",
             err=True,
         )
         ctx.exit(ExitCode.INTERRUPTED)

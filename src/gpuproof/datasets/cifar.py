@@ -27,6 +27,12 @@ ALLOWED = {
 }
 
 
+NOT_A_CIFAR_FILE = (
+    *(pickle.UnpicklingError, EOFError, AttributeError, ImportError, IndexError),  # what a bad pickle raises
+    *(KeyError, TypeError, ValueError, OverflowError),  # what a good one of something else does
+)
+
+
 class _ArraysOnly(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in ALLOWED:
@@ -64,10 +70,12 @@ def _read(file: Path) -> tuple[np.ndarray, np.ndarray]:
             content = _ArraysOnly(stream, encoding="bytes").load()
         pixels = np.asarray(content[b"data"], dtype=np.uint8)
         labels = np.asarray(content[b"fine_labels"], dtype=np.uint8)
-    except (pickle.UnpicklingError, EOFError, KeyError, TypeError, ValueError) as error:
+    except NOT_A_CIFAR_FILE as error:
         raise UsageError(f"not a CIFAR-100 file: {error}", place=str(file)) from error
-    if pixels.shape != (len(labels), 3072) or len(labels) == 0 or labels.max() >= NUM_CLASSES:
+    fits = labels.ndim == 1 and labels.size and pixels.shape == (labels.size, 3072)
+    if not fits or labels.max() >= NUM_CLASSES:
         raise UsageError(
-            f"not a CIFAR-100 file: {pixels.shape} pixels, {len(labels)} labels", place=str(file)
+            f"not a CIFAR-100 file: {pixels.shape} pixels, {labels.size} labels",
+            place=str(file),
         )
     return pixels, labels

@@ -11,6 +11,9 @@ from typing import Protocol
 
 from gpuproof.records.case import Case
 
+LAUNCHER_OUTPUT = "launcher-output.txt"
+"""What the started processes printed before each rank had a file of its own."""
+
 
 class Launched(Protocol):
     """The processes of one case."""

@@ -18,10 +18,13 @@ from pathlib import Path
 
 from gpuproof.errors import EnvironmentUnfitError
 from gpuproof.launchers.attached import is_attached
-from gpuproof.launchers.base import Launched
+from gpuproof.launchers.base import LAUNCHER_OUTPUT, Launched
 from gpuproof.records.case import Case
 
 INSTALLED_WORKER = ("-m", "gpuproof.worker")
+AGENT_GRACE_S = 8
+"""Time that torch's agent gives ranks between SIGTERM and SIGKILL: less than a campaign gives the agent,
+because each rank has a session of its own, and only the agent can kill it."""
 
 
 class LocalLauncher:
@@ -52,21 +55,28 @@ class LocalLauncher:
         return LocalProcesses(ranks, samplers, command=shlex.join(commands[0]))
 
     def _start(self, command: list[str], folder: Path) -> subprocess.Popen[bytes]:
-        with (folder / "launcher-output.txt").open("ab") as output:
+        with (folder / LAUNCHER_OUTPUT).open("ab") as output:
             try:
                 return subprocess.Popen(
                     command,
                     stdin=subprocess.DEVNULL,
                     stdout=output,
                     stderr=subprocess.STDOUT,
-                    # What lies in the user's working directory, a random.py say, is not to be imported.
-                    env={**self._environment, "PYTHONSAFEPATH": "1"},
+                    env=self._environment_of_ranks(),
                     start_new_session=True,  # a Ctrl-C is for us; we pass it on in good order
                 )
             except OSError as error:
                 raise EnvironmentUnfitError(
                     f"cannot be started: {error.strerror}", place=command[0]
                 ) from error
+
+    def _environment_of_ranks(self) -> dict[str, str]:
+        return {
+            "TORCH_ELASTIC_SHUTDOWN_TIMEOUT": str(AGENT_GRACE_S),
+            **self._environment,
+            # What lies in the user's working directory, a random.py say, is not to be imported.
+            "PYTHONSAFEPATH": "1",
+        }
 
     def _sampler_command(self, interval_s: float, folder: Path) -> list[str]:
         out = folder / f"monitor-{socket.gethostname()}.jsonl"
@@ -94,7 +104,7 @@ class LocalLauncher:
 
 
 class LocalProcesses:
-    """The ranks' first process and its descendants, which share its group, and the sampler beside them."""
+    """The ranks' first process with its group, and the sampler. Ranks under an agent end when it does."""
 
     def __init__(
         self,
@@ -114,15 +124,20 @@ class LocalProcesses:
         return self._process.returncode if self._ended.wait(timeout_s) else None
 
     def end(self, grace_s: float) -> None:
-        """End the whole group: SIGTERM, time for last words, SIGKILL; then the sampler likewise."""
-        self._signal(signal.SIGTERM)
-        self._ended.wait(grace_s)
-        self._signal(signal.SIGKILL)
-        self._ended.wait(grace_s)
-        for sampler in self._samplers:
-            sampler.terminate()
-        for sampler in self._samplers:
-            _reap(sampler, grace_s)
+        """End the whole group: SIGTERM, time for last words, SIGKILL; then the sampler likewise.
+
+        A second Ctrl-C cuts the time for last words short, and leaves no process behind either.
+        """
+        try:
+            self._signal(signal.SIGTERM)
+            self._ended.wait(grace_s)
+        finally:
+            self._signal(signal.SIGKILL)
+            self._ended.wait(grace_s)
+            for sampler in self._samplers:
+                sampler.terminate()
+            for sampler in self._samplers:
+                _reap(sampler, grace_s)
 
     def _signal(self, number: signal.Signals) -> None:
         try:

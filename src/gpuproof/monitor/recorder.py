@@ -63,11 +63,13 @@ def open_recorder(out: str, *, stdout: BinaryIO) -> Recorder:
     path = Path(out)
     refuse_existing(path)
     try:
-        return Journal(path)
+        journal = Journal(path)
+        journal.reserve_room()
     except OSError as error:
         raise EnvironmentUnfitError(
             f"cannot write the recording ({error.strerror})", place=out, next_step="Name a file elsewhere"
         ) from error
+    return journal
 
 
 def refuse_existing(path: Path) -> None:

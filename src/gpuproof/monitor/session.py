@@ -24,7 +24,6 @@ from gpuproof.errors import EnvironmentUnfitError
 from gpuproof.monitor.listener import READY
 from gpuproof.monitor.marks import FD_VARIABLE, PIPE_VARIABLE
 from gpuproof.own_process import own_command
-from gpuproof.records.journal import release_reserve
 
 READY_TIMEOUT_S = 30.0
 """Longer than waking eight GPUs without persistence mode; a driver that hangs longer delays no work."""
@@ -71,10 +70,9 @@ class MarksPipe:
 class SamplerSession:
     """A running sampler. Made by `start_sampler`; `stop` ends it and may be called once."""
 
-    def __init__(self, process: subprocess.Popen[bytes], *, control: socket.socket, out: Path) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], *, control: socket.socket) -> None:
         self._process = process
         self._control = control
-        self._out = out
 
     def wait_ready(self, timeout_s: float = READY_TIMEOUT_S) -> bool:
         """Wait until the start counters are read; False if the sampler ended or took too long."""
@@ -97,7 +95,6 @@ class SamplerSession:
             return f"the sampler did not end within {timeout_s:g} s and was killed"
         finally:
             self._control.close()
-            release_reserve(self._out)
         if returncode < 0:
             return f"the sampler was ended by {signal.Signals(-returncode).name} before the command"
         return f"the sampler failed (exit status {returncode})" if returncode else None
@@ -128,7 +125,7 @@ def start_sampler(out: Path, *, options: SamplerOptions, marks: MarksPipe | None
         ) from error
     finally:
         theirs.close()
-    return SamplerSession(process, control=ours, out=out)
+    return SamplerSession(process, control=ours)
 
 
 def _command(out: Path, *, options: SamplerOptions, control_fd: int, marks: MarksPipe | None) -> list[str]:

@@ -100,10 +100,10 @@ class Case:
     case_id: str
     replicate: int
     capture_env: bool
-    monitor_interval_s: float | None
-    """Seconds between readings of devices and host beside the launch; None reads none."""
     model: ModelSpec
     data: DataSpec
     training: TrainingSpec
     window: WindowSpec
     parallel: ParallelSpec
+    monitor_interval_s: float | None = None
+    """Seconds between readings of devices and host beside the launch; None reads none."""

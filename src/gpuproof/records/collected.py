@@ -15,6 +15,25 @@ CaseStatus = Literal["done", "failed", "unfinished"]
 T = TypeVar("T")
 
 
+OWN_CAUSES = ("out_of_memory", "environment", "disk_full")
+"""Causes that no other rank's end can bring about."""
+
+
+def _precedence(failure: Failure) -> tuple[int, float]:
+    """Order failures so that the cause comes before what it brought about; alike ones by their time.
+
+    A rank that is lost takes others with it ("connection closed"), and so does a launch that is ended
+    because its time is up or somebody interrupts it. A rank that is told to end has seldom caused it.
+    """
+    if failure.cause in OWN_CAUSES:
+        order = 0
+    elif failure.rank is None or failure.cause in ("lost_rank", "timeout"):
+        order = 1
+    else:
+        order = 3 if failure.cause == "interrupted" else 2
+    return order, failure.unix_s
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaseRecords:
     """One launch of one case, with the records of all ranks in the order of the ranks."""
@@ -48,11 +67,8 @@ class CaseRecords:
 
     @property
     def primary_failure(self) -> Failure | None:
-        """Return the failure that came first: ranks that fell because another did are not the cause."""
-        failures = self.of(Failure)
-        ranked = sorted(failures, key=lambda f: (f.cause == "interrupted", f.unix_s))
-        lost = [failure for failure in failures if failure.cause in ("lost_rank", "timeout")]
-        return next(iter([*lost, *ranked]), None)
+        """Return the failure that the others came from; None where nothing failed."""
+        return min(self.of(Failure), key=_precedence, default=None)
 
     @property
     def setups(self) -> tuple[Setup, ...]:

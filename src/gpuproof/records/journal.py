@@ -7,8 +7,10 @@ record, in order, and whether the end of the file was torn (a process killed in 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
+import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +23,7 @@ SCHEMA_VERSION = 1
 """1 (2026-11): first version."""
 
 RESERVE_BYTES = 65_536
-"""Kept beside each journal, so that a full disk still leaves room for the failure record."""
+"""Kept on the disk of each journal, so that a full disk still leaves room for the failure record."""
 
 _KINDS: dict[str, type] = {}
 T = TypeVar("T")
@@ -112,48 +114,86 @@ class JournalTail:
         return tuple(record for record in records if record is not None)
 
 
-def release_reserve(path: Path) -> None:
-    """Remove the room that a writer kept beside a journal, after that writer was killed."""
-    _reserve(path).unlink(missing_ok=True)
-
-
-def _reserve(path: Path) -> Path:
-    return path.with_name(f".reserve-{path.name}")
+def has_writer(path: Path) -> bool:
+    """Say whether a living process holds this journal open to write; False where files cannot be locked."""
+    with path.open("rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+    return False
 
 
 class Journal:
-    """An open journal: append records, each flushed, so that a killed process loses none it wrote."""
+    """An open journal: append records, each flushed, so that a killed process loses none it wrote.
+
+    Opening needs no room on the disk, so that a process which finds none can still try to say so. The
+    file is locked while its writer lives: `has_writer` tells others, whatever became of the process.
+    """
 
     def __init__(self, path: Path) -> None:
-        self._reserve = _reserve(path)
-        self._reserve.write_bytes(b"\0" * RESERVE_BYTES)
+        self._folder = path.parent
+        self._reserve: int | None = None
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            os.close(self._file)
+            raise RecordError(
+                "another process is writing it",
+                place=str(path),
+                next_step="Give every rank a RANK of its own",
+            ) from error
+        except OSError:
+            pass  # a file system without locks; nothing but `has_writer` needs them
+
+    def reserve_room(self) -> None:
+        """Keep room on the disk for last words, in bytes that no file system can compress away.
+
+        The file that holds it has no name, so that it is gone with the process, however that ends.
+
+        Raises:
+            OSError: the disk is full.
+        """
+        self._reserve, name = tempfile.mkstemp(prefix=".reserve-", dir=self._folder)
+        os.unlink(name)
+        _write_all(self._reserve, os.urandom(RESERVE_BYTES))
 
     def append(self, record: Any) -> None:
         """Write one record in a single system call.
 
         Raises:
-            OSError: the disk is full or gone. A partial line is ended, so that later records stay readable.
+            OSError: the disk is full or gone. A partial line is taken back, so that all stays readable.
         """
         self._write((encode(record) + "\n").encode())
 
     def append_last_words(self, record: Any) -> None:
         """Write a failure record, freeing the reserved room first."""
-        self._reserve.unlink(missing_ok=True)
+        self._free_reserve()
         self.append(record)
 
     def close(self) -> None:
         """Close the file and give back the reserved room."""
         os.close(self._file)
-        self._reserve.unlink(missing_ok=True)
+        self._free_reserve()
+
+    def _free_reserve(self) -> None:
+        if self._reserve is not None:
+            os.close(self._reserve)
+            self._reserve = None
 
     def _write(self, data: bytes) -> None:
         start = os.fstat(self._file).st_size
         try:
-            written = os.write(self._file, data)
-            if written < len(data):
-                os.write(self._file, data[written:])
+            _write_all(self._file, data)
         except OSError:
             with contextlib.suppress(OSError):
                 os.ftruncate(self._file, start)
             raise
+
+
+def _write_all(file: int, data: bytes) -> None:
+    while data:
+        data = data[os.write(file, data) :]

@@ -66,12 +66,13 @@ def read_header(path: Path) -> tuple[TensorFileHeader, int]:
         except ValueError as error:
             raise RecordError("not a tensor file", place=str(path)) from error
         offset = file.tell()
-        digest = hashlib.sha256()
+        digest, num_bytes = hashlib.sha256(), 0
         while block := file.read(2**20):  # hashlib.file_digest came with Python 3.11
             digest.update(block)
-    if digest.hexdigest() != header.sha256:
+            num_bytes += len(block)
+    if digest.hexdigest() != header.sha256 or not header.shape or num_bytes != header.num_bytes:
         raise RecordError(
-            "the data does not match its checksum",
+            "the data is not what its first line says",
             place=str(path),
             next_step="Delete the file; it is made again",
         )

@@ -9,12 +9,15 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from gpuproof.analysis.launch import launch_of
 from gpuproof.analysis.run_summary import RunSummary, summarize
+from gpuproof.analysis.validity import Finding
 from gpuproof.config.models import RunConfig
 from gpuproof.errors import ExitCode
 from gpuproof.hardware import peak_of
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import Environment, ProfileTrace, Result, Start
+from gpuproof.report.explanations import LaunchExplanation, explain_launch
 from gpuproof.report.model import ReportModel, build_report
 from gpuproof.report.seed_formats import epoch_lines, summary_csv, summary_json
 from gpuproof.store import RunDirectory
@@ -36,16 +39,44 @@ def conclude(run: RunDirectory, config: RunConfig) -> Conclusion:
         EnvironmentUnfitError: the disk is full.
     """
     cases = run.cases()
-    summary = summarize(cases, num_planned=config.run.repeats, peak_of=peak_of)
+    explanations = _explanations(run, cases)
+    summary = summarize(
+        cases, num_planned=config.run.repeats, peak_of=peak_of, observed=_observed(explanations)
+    )
     _write_derived_files(run, config, cases, summary)
+    lost = _copy_traces(run, cases)
     report = build_report(
         summary,
         run=str(run.root),
         description=run.description(),
+        explanations=explanations,
         files=sorted(path.name for path in run.root.iterdir() if not path.name.startswith(".")),
-        torn=[note for records in cases for note in records.torn],
+        torn=[*(note for records in cases for note in records.torn), *lost],
     )
     return Conclusion(report=report, exit_code=exit_code_of(report))
+
+
+def _explanations(run: RunDirectory, cases: Sequence[CaseRecords]) -> tuple[LaunchExplanation, ...]:
+    launches = [launch for records in cases if (launch := launch_of(records)) is not None]
+    return tuple(
+        explain_launch(launch, run.case_folder(launch.case))
+        for launch in launches
+        if launch.case.monitor_interval_s is not None
+    )
+
+
+def _observed(explanations: Sequence[LaunchExplanation]) -> list[Finding]:
+    """Turn the faults that devices showed in a window into doubts about its figures."""
+    return [
+        Finding(
+            validity="SUSPECT",
+            code="device-fault",
+            reason=f"{fault} (launch {explanation.replicate + 1})",
+            remedy="Look at cooling, power and the driver's log, and run it again",
+        )
+        for explanation in explanations
+        for fault in explanation.faults
+    ]
 
 
 def _write_derived_files(
@@ -62,9 +93,19 @@ def _write_derived_files(
         summary, description=description, environment=environment or None, wall_clock_s=_wall_clock_s(cases)
     )
     run.write_json("run_summary.json", summarized)
+
+
+def _copy_traces(run: RunDirectory, cases: Sequence[CaseRecords]) -> list[str]:
+    """Put the first launch's trace beside the reports; return a note of each that is not there."""
+    lost = []
     for records in cases[:1]:
         for trace in records.of(ProfileTrace):
-            shutil.copyfile(run.case_folder(records.case) / trace.file, run.root / trace.file)
+            source = run.case_folder(records.case) / trace.file
+            if source.is_file():
+                shutil.copyfile(source, run.root / trace.file)
+            else:
+                lost.append(f"{trace.file} was written and is gone: expected {source}")
+    return lost
 
 
 def _wall_clock_s(cases: Sequence[CaseRecords]) -> float | None:
@@ -77,12 +118,17 @@ def _wall_clock_s(cases: Sequence[CaseRecords]) -> float | None:
 
 
 def exit_code_of(report: ReportModel) -> ExitCode:
-    """Return 0 for a run that measured what it was asked to, whatever its doubts short of INVALID."""
+    """Return 0 for a run that measured what it was asked to, whatever its doubts short of INVALID.
+
+    Launches that are missing without a failure (somebody killed the campaign) are INCONCLUSIVE.
+    """
     causes = {failure.cause for failure in report.failures}
     if causes & {"environment", "disk_full"}:
         return ExitCode.UNFIT_ENVIRONMENT
-    if causes == {"timeout"}:
-        return ExitCode.TIMEOUT
-    if len(report.launches) < report.num_planned:
+    for cause, code in (("timeout", ExitCode.TIMEOUT), ("interrupted", ExitCode.INTERRUPTED)):
+        if causes == {cause}:
+            return code
+    if causes:
         return ExitCode.FAILED
-    return ExitCode.INCONCLUSIVE if report.validity in (None, "INVALID") else ExitCode.DONE
+    incomplete = len(report.launches) < report.num_planned
+    return ExitCode.INCONCLUSIVE if incomplete or report.validity in (None, "INVALID") else ExitCode.DONE

@@ -93,9 +93,10 @@ def _cuda(facts: Facts) -> Check | None:
     seen = facts["devices"]
     if seen:
         return Check(
-            name="CUDA",
+            name="ROCm" if facts["torch_hip"] else "CUDA",
             status="ok",
-            found=f"{facts['torch_cuda'] or facts['torch_hip']}, torch sees {len(seen)} devices",
+            found=f"{facts['torch_cuda'] or facts['torch_hip']}, torch sees {len(seen)} "
+            f"{'device' if len(seen) == 1 else 'devices'}",
         )
     if not facts["accelerators"]["devices"]:
         return Check(
@@ -124,7 +125,7 @@ def _nccl(facts: Facts) -> Check | None:
 
 def _device_readings(facts: Facts) -> Check | None:
     nvidia = any(device["vendor"] == "nvidia" for device in facts["accelerators"]["devices"])
-    if facts["modules"]["pynvml"] or not (nvidia or facts.get("devices")):
+    if facts["modules"]["pynvml"] or not nvidia:
         return None
     return Check(
         name="GPU readings",

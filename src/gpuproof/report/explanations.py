@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 
-from gpuproof.analysis.explain import WindowReadings, energy_per_item, explain
+from gpuproof.analysis.explain import Finding, WindowReadings, energy_per_item, explain
 from gpuproof.analysis.launch import Launch
 from gpuproof.analysis.rates import throughput
 from gpuproof.errors import RecordError
@@ -42,33 +42,37 @@ class LaunchExplanation:
     replicate: int
     readings: tuple[LaunchReadings, ...]
     sentences: tuple[str, ...]
+    """What held the launch back, the gravest first; what could not be read, too."""
+    faults: tuple[str, ...]
+    """Those of the sentences that tell of a fault: a device that slowed itself down, an error."""
     energy_j: float | None
     """Of all devices of the launch, over the window."""
     energy_text: str
+    """The energy of one item with its method and coverage, or why it is not known."""
 
 
 def explain_launch(launch: Launch, folder: Path) -> LaunchExplanation:
     """Explain a launch from the recordings in its folder."""
     readings: list[LaunchReadings] = []
-    sentences: list[str] = []
+    findings: list[Finding] = []
+    unread: list[str] = []
     for host, windows in _by_host(launch.windows).items():
-        path = folder / f"monitor-{host}.jsonl"
         try:
-            recording = load_recording(path)
+            recording = load_recording(folder / f"monitor-{host}.jsonl")
         except RecordError as error:
-            sentences.append(f"no readings of {host}: {error.cause}")
+            unread.append(f"no readings of {host}: {error.cause}")
             continue
-        found = _readings(launch, recording, windows)
-        readings.append(found)
-        lag = _slower_by(launch, recording)
-        sentences += [finding.sentence for finding in explain(found.readings, slower_by=lag)]
-    energy = _energy(launch, readings)
+        read = _readings(launch, recording, windows)
+        readings.append(read)
+        findings += explain(read.readings, slower_by=_slower_by(launch, recording))
+    energy_j, energy_text = _energy(launch, readings)
     return LaunchExplanation(
         replicate=launch.case.replicate,
         readings=tuple(readings),
-        sentences=tuple(sentences),
-        energy_j=energy[0],
-        energy_text=energy[1],
+        sentences=(*(finding.sentence for finding in findings), *unread),
+        faults=tuple(finding.sentence for finding in findings if finding.gravity == "fault"),
+        energy_j=energy_j,
+        energy_text=energy_text,
     )
 
 
@@ -87,6 +91,8 @@ def _readings(launch: Launch, recording: RecordingData, windows: Sequence[Window
     )
     used = _used_devices(launch, recording)
     devices = tuple(device for device in whole.devices if device.physical_index in used)
+    # Where the processor is the device, that it is busy says nothing of a bottleneck.
+    host = replace(whole.host, cpu_percent=None) if launch.setup.device.kind == "cpu" else whole.host
     return LaunchReadings(
         replicate=launch.case.replicate,
         host=recording.recording.host,
@@ -95,7 +101,7 @@ def _readings(launch: Launch, recording: RecordingData, windows: Sequence[Window
             for device in recording.devices
             if device.identity.physical_index in used
         },
-        readings=replace(whole, devices=devices),
+        readings=replace(whole, devices=devices, host=host),
     )
 
 

@@ -6,16 +6,20 @@ them computes anything.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import ceil, floor, log10
 from typing import Any
 
 from gpuproof import units
 from gpuproof.analysis.estimate import Interval, Unavailable
 from gpuproof.analysis.launch import Launch
+from gpuproof.analysis.percentiles import Percentile
 from gpuproof.analysis.run_summary import RunSummary
 from gpuproof.analysis.validity import Finding, Validity
-from gpuproof.records.run import Failure, NotApplied
+from gpuproof.records.run import TRANSIENT_CAUSES, Failure, NotApplied
+from gpuproof.report.explanations import LaunchExplanation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +34,8 @@ class Measure:
     detail: str
     """The interval and its method, or why there is none."""
     interval: Interval | None = None
+    uncertainty: str | None = None
+    """The farther end of the interval from its centre, as a share: ±1.2 %."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +64,8 @@ class ReportModel:
     num_planned: int
     findings: tuple[Finding, ...]
     failures: tuple[Failure, ...]
+    explanations: tuple[LaunchExplanation, ...]
+    """What devices and host did in each launch's window; empty where nothing was read beside it."""
     not_applied: tuple[NotApplied, ...]
     """Keys that the user set and that changed nothing here."""
     notes: tuple[str, ...]
@@ -71,6 +79,7 @@ def build_report(
     run: str,
     description: Mapping[str, Any],
     files: Sequence[str],
+    explanations: Sequence[LaunchExplanation] = (),
     torn: Sequence[str] = (),
 ) -> ReportModel:
     """Build the report of a run from its summary and its description (run.json)."""
@@ -81,7 +90,7 @@ def build_report(
         title=_title(summary, config),
         run=run,
         validity=summary.validity,
-        measures=tuple(_measures(summary)),
+        measures=(*_measures(summary), *_energy_measures(summary, explanations)),
         launches=tuple(
             LaunchRow(
                 replicate=launch.case.replicate,
@@ -96,6 +105,7 @@ def build_report(
         num_planned=summary.num_planned,
         findings=summary.findings,
         failures=summary.failures,
+        explanations=tuple(explanations),
         not_applied=_set_by_user(first.setup.not_applied, description) if first else (),
         notes=(*(first.setup.notes if first else ()), *_notes(summary), *torn),
         files=tuple(files),
@@ -167,18 +177,31 @@ def _with_interval(
     if isinstance(interval, Unavailable):
         return Measure(name=name, value=value, unit=unit, text=text, detail=f"no interval: {interval.reason}")
     return Measure(
-        name=name, value=value, unit=unit, text=text, detail=_interval_text(interval, unit), interval=interval
+        name=name,
+        value=value,
+        unit=unit,
+        text=text,
+        detail=_interval_text(interval, unit),
+        interval=interval,
+        uncertainty=None if interval.relative_reach is None else f"±{units.share(interval.relative_reach)}",
     )
 
 
 def _interval_text(interval: Interval, unit: str) -> str:
+    digits = _digits_that_show(interval)
     low, high = (
-        (units.seconds(interval.low), units.seconds(interval.high))
+        (units.seconds(interval.low, digits=digits), units.seconds(interval.high, digits=digits))
         if unit == "s"
-        else (units.significant(interval.low), units.significant(interval.high))
+        else (units.significant(interval.low, digits), f"{units.significant(interval.high, digits)} {unit}")
     )
     basis = f"{interval.num_launches} launches" if interval.between_launches else "within one launch"
     return f"{interval.confidence:.0%} interval {low} – {high} ({basis})"
+
+
+def _digits_that_show(interval: Interval) -> int:
+    """Return the significant digits that tell the ends of an interval apart, from 3 to 6."""
+    width = interval.relative_half_width
+    return 3 if not width else min(6, max(3, 1 + ceil(-log10(width))))
 
 
 def _step_measures(summary: RunSummary) -> list[Measure]:
@@ -186,8 +209,8 @@ def _step_measures(summary: RunSummary) -> list[Measure]:
     for found in summary.step_percentiles:
         bound = ""
         if found.value is None and found.bound is not None and found.bound_q is not None:
-            bound = f"; p{found.bound_q:.0f} is at most {units.seconds(found.bound)}"
-        detail = f"{found.reason}{bound}" if found.reason else f"of {units.count(found.num_samples)} steps"
+            bound = f"; p{floor(found.bound_q)} is at most {units.seconds(found.bound)}"
+        detail = f"{_needs(found)}{bound}" if found.reason else f"of {units.count(found.num_samples)} steps"
         if not found.num_samples:
             detail = "step times were not kept (benchmark.log_step_times is false)"
         interval = summary.step_s_interval
@@ -206,13 +229,17 @@ def _step_measures(summary: RunSummary) -> list[Measure]:
     return measures
 
 
+def _needs(found: Percentile) -> str:
+    return f"needs {units.count(found.num_needed)} steps, have {units.count(found.num_samples)}"
+
+
 def _work_measures(summary: RunSummary) -> list[Measure]:
     measures = []
     reached = summary.flops_per_s_per_device
     if reached is not None:
         ceiling = (
             f"{units.share(reached / summary.peak.flops_per_s)} of the dense {summary.peak.dtype} peak, "
-            f"{units.significant(summary.peak.flops_per_s / 1e12)} TFLOP/s ({summary.peak.source})"
+            f"{units.flops(summary.peak.flops_per_s, digits=4)}"
             if summary.peak
             else "this device's peak is not known, so no utilisation"
         )
@@ -221,8 +248,8 @@ def _work_measures(summary: RunSummary) -> list[Measure]:
                 name="model FLOP/s",
                 value=reached,
                 unit="FLOP/s",
-                text=f"{units.significant(reached / 1e9)} GFLOP/s per device",
-                detail=ceiling,
+                text=units.flops(reached),
+                detail=f"per device; {ceiling}",
             )
         )
     allocated = [w.peak_allocated_bytes for launch in summary.launches for w in launch.windows]
@@ -240,6 +267,21 @@ def _work_measures(summary: RunSummary) -> list[Measure]:
     return measures
 
 
+def _energy_measures(summary: RunSummary, explanations: Sequence[LaunchExplanation]) -> list[Measure]:
+    energies = [explanation.energy_j for explanation in explanations]
+    known = [energy for energy in energies if energy is not None]
+    if not known or len(known) < len(summary.launches):
+        return []
+    item = summary.launches[0].setup.item
+    per_item = sum(known) / summary.items_total
+    text = f"{units.significant(per_item)} J/{item.removesuffix('s')}"
+    return [
+        Measure(
+            name="energy", value=per_item, unit=f"J/{item}", text=text, detail=explanations[0].energy_text
+        )
+    ]
+
+
 def _set_by_user(found: Sequence[NotApplied], description: Mapping[str, Any]) -> tuple[NotApplied, ...]:
     origins = description["origins"]
     return tuple(item for item in found if origins.get(item.key, "default") != "default")
@@ -253,12 +295,15 @@ def _notes(summary: RunSummary) -> list[str]:
         )
     if summary.launches and summary.launches[0].setup.device.kind == "cpu":
         notes.append("measured on the CPU: no figure of any GPU")
+    if summary.peak is not None and summary.flops_per_s_per_device is not None:
+        notes.append(f"peak: {summary.peak.source}, as of {summary.peak.date}")
     return notes
 
 
 def _next_commands(summary: RunSummary, run: str) -> tuple[str, ...]:
-    commands = [f"gpuproof report {run}"]
+    quoted = shlex.quote(run)
+    commands = [f"gpuproof report {quoted}"]
     if len(summary.launches) < summary.num_planned:
-        failed = any(f.cause in ("out_of_memory", "exception", "hang", "timeout") for f in summary.failures)
-        commands.insert(0, f"gpuproof run --resume {run}{' --retry-failed' if failed else ''}")
+        failed = any(failure.cause not in TRANSIENT_CAUSES for failure in summary.failures)
+        commands.insert(0, f"gpuproof run --resume {quoted}{' --retry-failed' if failed else ''}")
     return tuple(commands)

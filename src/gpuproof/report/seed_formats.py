@@ -29,13 +29,16 @@ def epoch_lines(launches: Sequence[Launch], *, samples_per_epoch: int) -> str:
 
 
 def _epoch_rows(launch: Launch, samples_per_epoch: int) -> Iterator[dict[str, Any]]:
+    """Cut the window into epochs. Time between steps is shared out evenly, so that epochs fill the window."""
     steps_per_epoch = -(-samples_per_epoch // launch.samples_per_step_total)
     times = launch.step_times_s
     if not times:
         yield _epoch_row(launch, epoch=0, num_steps=launch.slowest.num_steps, total_s=launch.slowest.wall_s)
+    between_s = (launch.slowest.wall_s - sum(times)) / len(times) if times else 0.0
     for epoch, first in enumerate(range(0, len(times), steps_per_epoch)):
         part = times[first : first + steps_per_epoch]
-        yield _epoch_row(launch, epoch=epoch, num_steps=len(part), total_s=sum(part), times=part)
+        total_s = sum(part) + between_s * len(part)
+        yield _epoch_row(launch, epoch=epoch, num_steps=len(part), total_s=total_s, times=part)
 
 
 def _epoch_row(
@@ -67,7 +70,6 @@ def summary_json(
     """Return run_summary.json."""
     config = description["config"]
     first = summary.launches[0] if summary.launches else None
-    samples = sum(launch.samples_total for launch in summary.launches)
     steps = {
         f"p{p.q:g}_step_ms": None if p.value is None else p.value * MS_PER_S for p in summary.step_percentiles
     }
@@ -82,15 +84,8 @@ def summary_json(
         "batch_size": config["data"]["batch_size"],
         "global_batch_size": config["data"]["batch_size"] * first.world_size if first else None,
         "effective_batch_size": first.samples_per_step_total if first else None,
-        "total_steps": sum(launch.slowest.num_steps for launch in summary.launches),
-        "total_samples": samples,
-        "total_measured_time_s": summary.window_s,
+        **_amounts(summary),
         "total_wall_clock_s": wall_clock_s,
-        "throughput_samples_per_s": throughput(samples, summary.window_s) if first else None,
-        "item": first.setup.item if first else None,
-        "total_items": summary.items_total,
-        "throughput_items_per_s": summary.items_per_s_total,
-        "throughput_interval": _interval(summary.items_per_s_total_interval),
         "mean_step_ms": None if summary.mean_step_s is None else summary.mean_step_s * MS_PER_S,
         **steps,
         "percentiles_missing": [p.reason for p in summary.step_percentiles if p.reason],
@@ -104,6 +99,21 @@ def summary_json(
         "commit_hash": description["commit_hash"],
         "env": environment,
         "notes": config["run"]["notes"],
+    }
+
+
+def _amounts(summary: RunSummary) -> dict[str, Any]:
+    """Say how much was done how fast: in samples, and in the items that the run's own rate counts."""
+    samples = sum(launch.samples_total for launch in summary.launches)
+    return {
+        "total_steps": sum(launch.slowest.num_steps for launch in summary.launches),
+        "total_samples": samples,
+        "total_measured_time_s": summary.window_s,
+        "throughput_samples_per_s": throughput(samples, summary.window_s) if summary.launches else None,
+        "item": summary.launches[0].setup.item if summary.launches else None,
+        "total_items": summary.items_total,
+        "throughput_items_per_s": summary.items_per_s_total,
+        "throughput_interval": _interval(summary.items_per_s_total_interval),
     }
 
 

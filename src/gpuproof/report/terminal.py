@@ -1,6 +1,12 @@
-"""The report as a person reads it in a terminal or a log."""
+"""The report as a person reads it in a terminal or a log.
+
+The order is that of the questions: how fast, how certain, is it to be trusted, why not, and what next;
+then every figure, the launches, and the files.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 from rich.console import Console, Group, RenderableType
 from rich.markup import escape
@@ -9,42 +15,153 @@ from rich.table import Table
 from rich.text import Text
 
 from gpuproof import units
+from gpuproof.analysis.validity import Finding
 from gpuproof.records.run import Failure
 from gpuproof.report.model import ReportModel
 
 VALIDITY_STYLE = {"VALID": "bold green", "SUSPECT": "bold yellow", "INVALID": "bold red"}
+MEANING = {
+    "VALID": "nothing was found that speaks against these figures",
+    "SUSPECT": "use these figures with care",
+    "INVALID": "do not use these figures",
+}
+NOTHING = "NOTHING MEASURED"
 INDENT = (0, 0, 0, 2)
 
 
 def print_report(report: ReportModel, console: Console) -> None:
     """Write the report to a console."""
-    console.print(_heading(report))
-    if report.measures:
-        console.print(Padding(_measures(report), INDENT))
-    if len(report.launches) > 1:
-        console.print(_section("Launches", _launches(report)))
+    write(console, *_judgement(report), *_figures(report))
+    places = [report.run, "  ".join(report.files)]
+    for title, lines in (("Files", places), ("Next", report.next_commands)):
+        write(console, Text(f"\n{title}", style="bold"))
+        # A path or a command that is broken over lines cannot be copied.
+        write(
+            console,
+            *[Text(f"  {line}", style="dim" if line is places[1] else "") for line in lines],
+            fold=False,
+        )
+
+
+def write(console: Console, *parts: RenderableType, fold: bool = True) -> None:
+    """Print to a terminal as it is; to a file without the blanks that fill lines up.
+
+    `fold` breaks lines that are longer than the console is wide.
+    """
+    if console.is_terminal:
+        console.print(*parts, sep="\n", soft_wrap=not fold)
+        return
+    with console.capture() as captured:
+        for part in parts:
+            console.print(part, soft_wrap=not fold)
+    console.file.write("".join(f"{line.rstrip()}\n" for line in captured.get().splitlines()))
+
+
+def _judgement(report: ReportModel) -> Iterator[RenderableType]:
+    yield Text(report.title, style="bold")
+    yield _verdict(report)
     if report.failures:
-        console.print(_section("What failed", *[_failure(failure) for failure in report.failures]))
+        yield _section("What failed", *[_failure(failure) for failure in report.failures])
     if report.findings:
-        console.print(_section("What could be wrong", _findings(report)))
+        yield _section(f"Why {report.validity}", *[_finding(finding) for finding in report.findings])
+
+
+def _figures(report: ReportModel) -> Iterator[RenderableType]:
+    if report.measures:
+        yield _section("Figures", _measures(report))
+    if len(report.launches) > 1:
+        yield _section("Launches", _launches(report))
+    if report.explanations:
+        yield _section("Meanwhile", *_meanwhile(report))
     if report.not_applied:
-        lines = [f"[bold]{escape(item.key)}[/] {escape(item.reason)}" for item in report.not_applied]
-        console.print(_section("Set, without effect here", *lines))
+        lines = [f"[bold]{escape(item.key)}[/]: {escape(item.reason)}" for item in report.not_applied]
+        yield _section("Set, without effect here", *lines)
     if report.notes:
-        console.print(_section("Mind", *[escape(note) for note in report.notes]))
-    console.print(_section("Files", f"{escape(report.run)}", f"[dim]{escape('  '.join(report.files))}[/]"))
-    console.print(_section("Next", *[escape(command) for command in report.next_commands]))
+        yield _section("Mind", *[escape(note) for note in report.notes])
 
 
-def _heading(report: ReportModel) -> Text:
-    word = report.validity or "NOTHING MEASURED"
-    heading = Text.assemble((report.title, "bold"), "  ", (word, VALIDITY_STYLE.get(word, "bold red")))
-    heading.append("\n")
-    return heading
+def _verdict(report: ReportModel) -> Text:
+    """One line: the number, its uncertainty, and whether to trust it."""
+    verdict = Text()
+    if report.measures:
+        first = report.measures[0]
+        verdict.append(first.text, style="bold")
+        verdict.append(f" {first.uncertainty or '(uncertainty unknown)'}  ")
+    meanings = [MEANING[report.validity]] if report.validity is not None else []
+    if len(report.launches) < report.num_planned:
+        meanings.append(f"{len(report.launches)} of {report.num_planned} launches were measured")
+    word = report.validity or NOTHING
+    verdict.append(word, style=VALIDITY_STYLE.get(word, "bold red"))
+    return verdict.append(f": {'; '.join(meanings)}" if meanings else "")
+
+
+def _meanwhile(report: ReportModel) -> Iterator[RenderableType]:
+    """What devices and host did in the windows: a row a device, then a sentence for all that stood out."""
+    table = _devices(report)
+    if table.row_count:
+        yield table
+    sentences = [
+        f"launch {x.replicate + 1}: {sentence}" for x in report.explanations for sentence in x.sentences
+    ]
+    yield from (escape(sentence) for sentence in sentences)
+    if not table.row_count and not sentences:
+        yield "the host was read beside every launch, and nothing stood out"
+
+
+def _devices(report: ReportModel) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    for name in ("launch", "device"):
+        table.add_column(name)
+    for name in ("busy", "SM clock", "of at most", "power", "hottest"):
+        table.add_column(name, justify="right")
+    for explanation in report.explanations:
+        for host in explanation.readings:
+            window_s = host.readings.end_monotonic_s - host.readings.begin_monotonic_s
+            for device in host.readings.devices:
+                index = str(device.physical_index)
+                table.add_row(
+                    str(explanation.replicate + 1),
+                    escape(f"GPU {index} {host.device_names[index]}"),
+                    _reading(device.util_gpu_percent, "%"),
+                    _reading(device.clock_sm_mhz, "MHz"),
+                    _reading(device.clock_sm_max_mhz, "MHz"),
+                    _reading(None if device.energy_j is None else device.energy_j / window_s, "W"),
+                    _reading(device.temp_gpu_max_c, "°C"),
+                )
+    return table
+
+
+def _reading(value: float | None, unit: str) -> str:
+    return units.MISSING if value is None else f"{value:,.0f} {unit}"
 
 
 def _section(title: str, *body: RenderableType) -> Group:
     return Group(Text(f"\n{title}", style="bold"), *[Padding(part, INDENT) for part in body])
+
+
+def _finding(finding: Finding) -> Table:
+    style = VALIDITY_STYLE[finding.validity]
+    return _item(f"[{style}]{finding.validity}[/]", finding.reason, finding.remedy)
+
+
+def _failure(failure: Failure) -> Table:
+    who = "the launch" if failure.rank is None else f"rank {failure.rank}"
+    steps = f" after {units.count(failure.steps_done)} steps" if failure.steps_done else ""
+    lines = failure.message.strip().splitlines() or ["no message"]
+    said = "".join(c if c.isprintable() else " " for c in lines[0])
+    phase = f", phase {failure.phase}" if failure.rank is not None else ""
+    reason = f"{who} on {failure.host}{phase}{steps}: {said}"
+    return _item(f"[bold red]{failure.cause.replace('_', ' ')}[/]", reason, failure.next_step)
+
+
+def _item(word: str, reason: str, advice: str | None) -> Table:
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    table.add_row(word, escape(reason))
+    if advice:
+        table.add_row("", f"→ {escape(advice)}")
+    return table
 
 
 def _measures(report: ReportModel) -> Table:
@@ -53,7 +170,7 @@ def _measures(report: ReportModel) -> Table:
     table.add_column(justify="right", style="bold", no_wrap=True)
     table.add_column(style="dim", overflow="fold")
     for measure in report.measures:
-        table.add_row(measure.name, measure.text, escape(measure.detail))
+        table.add_row(measure.name, escape(measure.text), escape(measure.detail))
     return table
 
 
@@ -61,32 +178,13 @@ def _launches(report: ReportModel) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     for name in ("launch", "throughput", "mean step", "steps", "window"):
         table.add_column(name, justify="right")
+    unit = report.measures[0].unit
     for row in report.launches:
         table.add_row(
             str(row.replicate + 1),
-            f"{units.significant(row.items_per_s_total)}/s",
-            units.seconds(row.mean_step_s),
+            f"{units.significant(row.items_per_s_total)} {escape(unit)}",
+            units.seconds(row.mean_step_s, digits=4),
             units.count(row.num_steps),
             units.seconds(row.window_s),
         )
     return table
-
-
-def _findings(report: ReportModel) -> Table:
-    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
-    table.add_column(no_wrap=True)
-    table.add_column(overflow="fold")
-    for finding in report.findings:
-        style = VALIDITY_STYLE[finding.validity]
-        table.add_row(
-            f"[{style}]{finding.validity}[/]", f"{escape(finding.reason)}. [dim]{escape(finding.remedy)}.[/]"
-        )
-    return table
-
-
-def _failure(failure: Failure) -> str:
-    who = "the launch" if failure.rank is None else f"rank {failure.rank}"
-    steps = f" after {failure.steps_done} steps" if failure.steps_done else ""
-    text = f"[bold red]{failure.cause}[/] {who} on {failure.host}, phase {failure.phase}{steps}: "
-    text += escape(failure.message.strip().splitlines()[0] if failure.message.strip() else "no message")
-    return f"{text}. [dim]{escape(failure.next_step)}.[/]" if failure.next_step else text

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-
-import torch
+from typing import Literal
 
 from gpuproof.records.case import Case
 from gpuproof.records.run import NotApplied
@@ -12,11 +11,11 @@ from gpuproof.workloads.base import InputShape
 
 
 def not_applied(
-    case: Case, *, device: torch.device, shape: InputShape, world_size: int
+    case: Case, *, device_type: Literal["cuda", "cpu"], shape: InputShape, world_size: int
 ) -> tuple[NotApplied, ...]:
     """List the keys of the case that change nothing on this device, in this kind of run."""
     found = [
-        *_of_the_device(case, device, shape),
+        *_of_the_device(case, shape, on_cpu=device_type == "cpu"),
         *_of_the_kind(case),
         *_of_the_input(case, shape),
         *_of_the_data(case),
@@ -25,11 +24,10 @@ def not_applied(
     return tuple(NotApplied(key=key, reason=reason) for key, reason in found)
 
 
-def _of_the_device(case: Case, device: torch.device, shape: InputShape) -> Iterator[tuple[str, str]]:
-    on_cpu = device.type != "cuda"
+def _of_the_device(case: Case, shape: InputShape, *, on_cpu: bool) -> Iterator[tuple[str, str]]:
     if case.model.channels_last and on_cpu:
         yield "model.channels_last", "the layout is for CUDA; this run is on the CPU"
-    if case.model.channels_last and shape.kind != "image":
+    elif case.model.channels_last and shape.kind != "image":
         yield "model.channels_last", f"{case.model.name} takes no images"
     if case.training.cudnn_benchmark and on_cpu:
         yield "training.cudnn_benchmark", "cuDNN runs on CUDA devices only"
@@ -49,7 +47,10 @@ def _of_the_kind(case: Case) -> Iterator[tuple[str, str]]:
             yield "distributed.gradient_accumulation_steps", reason
     elif training.optimizer == "Adam" and training.momentum:
         yield "training.momentum", "Adam has none; it is for SGD"
-    if case.window.enabled:
+    if not case.window.enabled:
+        for key in ("warmup_steps", "measure_by", "measure_steps", "measure_seconds"):
+            yield f"benchmark.{key}", "training.epochs decides the length (benchmark.enabled is false)"
+    else:
         yield "training.epochs", "the measured window decides the length (benchmark.enabled)"
     if not training.compile_enabled and training.compile_mode != "default":
         yield "training.compile.mode", "training.compile.enabled is false"
@@ -75,5 +76,6 @@ def _of_the_data(case: Case) -> Iterator[tuple[str, str]]:
 
 
 def _of_the_ranks(case: Case, world_size: int) -> Iterator[tuple[str, str]]:
-    if world_size == 1 and case.parallel.backend != "auto":
-        yield "distributed.backend", "one rank talks to nobody"
+    if world_size == 1:
+        for key in ("backend", "timeout_s"):
+            yield f"distributed.{key}", "one rank talks to nobody"

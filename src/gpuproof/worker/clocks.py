@@ -10,9 +10,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from time import perf_counter
-from typing import Literal
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import torch
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 RING_PAIRS = 1024
 
@@ -66,15 +69,31 @@ class SynchronisedClock(HostClock):
         super().end()
 
 
+class DeviceEvent(Protocol):
+    """A moment in the device's queue; `torch.cuda.Event` is one."""
+
+    def record(self) -> None:
+        """Put the event behind all that is queued."""
+
+    def query(self) -> bool:
+        """Say whether the device has come to it."""
+
+    def synchronize(self) -> None:
+        """Wait until the device has come to it."""
+
+    def elapsed_time(self, end: Self) -> float:
+        """Return the milliseconds from this event to `end`."""
+
+
 class EventClock:
     """Times steps on the device by pairs of events from a ring."""
 
     name: ClockName = "device_event"
 
-    def __init__(self, device: torch.device) -> None:
-        self._device = device
-        self._free = deque((_event(), _event()) for _ in range(RING_PAIRS))
-        self._recorded: deque[tuple[torch.cuda.Event, torch.cuda.Event]] = deque()
+    def __init__(self, make_event: Callable[[], DeviceEvent], synchronize: Callable[[], None]) -> None:
+        self._free = deque((make_event(), make_event()) for _ in range(RING_PAIRS))
+        self._recorded: deque[tuple[DeviceEvent, DeviceEvent]] = deque()
+        self.synchronize = synchronize
 
     @property
     def capacity(self) -> int:
@@ -111,14 +130,6 @@ class EventClock:
             self._free.append(pair)
         return times
 
-    def synchronize(self) -> None:
-        """Wait for the device."""
-        torch.cuda.synchronize(self._device)
-
-
-def _event() -> torch.cuda.Event:
-    return torch.cuda.Event(enable_timing=True)
-
 
 def clock_for(device: torch.device, *, synchronised: bool) -> HostClock | EventClock:
     """Choose the clock of a device."""
@@ -126,4 +137,4 @@ def clock_for(device: torch.device, *, synchronised: bool) -> HostClock | EventC
         return HostClock()
     if synchronised:
         return SynchronisedClock(lambda: torch.cuda.synchronize(device))
-    return EventClock(device)
+    return EventClock(lambda: torch.cuda.Event(enable_timing=True), lambda: torch.cuda.synchronize(device))

@@ -25,7 +25,7 @@ def failure_from(error: BaseException, *, rank: int, heartbeat: Heartbeat) -> Fa
         host=socket.gethostname(),
         phase=heartbeat.phase,
         cause=cause,
-        message=str(error) if isinstance(error, GpuproofError) else f"{type(error).__name__}: {error}",
+        message=_message(error),
         unix_s=time.time(),
         next_step=NEXT_STEPS.get(cause) or getattr(error, "next_step", None),
         traceback=None if isinstance(error, GpuproofError) else "".join(traceback.format_exception(error)),
@@ -46,6 +46,13 @@ def failure_from_words(words: LastWords, *, rank: int, heartbeat: Heartbeat) -> 
         stacks=words.stacks,
         steps_done=heartbeat.steps_done,
     )
+
+
+def _message(error: BaseException) -> str:
+    """Say what happened; the next step has a field of its own."""
+    if not isinstance(error, GpuproofError):
+        return f"{type(error).__name__}: {error}"
+    return f"{error.place}: {error.cause}" if error.place else error.cause
 
 
 def classify(error: BaseException) -> FailureCause:

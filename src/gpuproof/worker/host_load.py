@@ -55,18 +55,31 @@ def read_load(proc: Path = Path("/proc")) -> LoadReading:
 
 def _run_queue_wait_s(tasks: Path) -> float:
     """Sum over this process's threads the time spent ready to run without a processor (schedstat, ns)."""
-    return sum(int((task / "schedstat").read_text().split()[1]) for task in tasks.iterdir()) / 1e9
+    return sum(_wait_ns(task) for task in tasks.iterdir()) / 1e9
+
+
+def _wait_ns(task: Path) -> int:
+    try:
+        return int((task / "schedstat").read_text().split()[1])
+    except (FileNotFoundError, ProcessLookupError):
+        if task.exists():
+            raise
+        return 0  # the thread ended after it was listed
 
 
 def load_between(begin: LoadReading, end: LoadReading) -> HostLoad:
     """Return the load of the interval between two readings."""
+    wait_s = _difference(begin.run_queue_wait_s, end.run_queue_wait_s)
+    missing = begin.missing or end.missing
+    if wait_s is not None and wait_s < 0:  # a thread takes its total with it when it ends
+        wait_s, missing = None, "threads that had waited for a processor ended in the window"
     return HostLoad(
-        num_cpus=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
+        num_cpus=os.cpu_count() or 1,  # all of the host's, which busy_cpu_s is about
         busy_cpu_s=_difference(begin.busy_cpu_s, end.busy_cpu_s),
         own_cpu_s=end.own_cpu_s - begin.own_cpu_s,
-        run_queue_wait_s=_difference(begin.run_queue_wait_s, end.run_queue_wait_s),
+        run_queue_wait_s=wait_s,
         steal_cpu_s=_difference(begin.steal_cpu_s, end.steal_cpu_s),
-        missing=begin.missing or end.missing,
+        missing=missing,
     )
 
 

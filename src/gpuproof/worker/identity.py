@@ -28,7 +28,7 @@ def identity_from(environment: Mapping[str, str]) -> RankIdentity:
     """Read the identity that a launcher, or a person, put into the environment.
 
     Raises:
-        EnvironmentUnfitError: a variable is no number, or the rank is not below the world size.
+        EnvironmentUnfitError: a variable is no number, or a rank is not below the number of ranks.
     """
     try:
         world_size = int(environment.get("WORLD_SIZE", "1"))
@@ -40,15 +40,24 @@ def identity_from(environment: Mapping[str, str]) -> RankIdentity:
             f"RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE must be whole numbers ({error})",
             place="environment",
         ) from error
-    if not 0 <= rank < world_size:
+    _check_place("RANK", rank, "WORLD_SIZE", world_size)
+    _check_place("LOCAL_RANK", local_rank, "LOCAL_WORLD_SIZE", local_world_size)
+    if local_world_size > world_size:
         raise EnvironmentUnfitError(
-            f"RANK={rank} does not fit WORLD_SIZE={world_size}",
-            place="environment",
-            next_step="Ranks count from 0 to WORLD_SIZE - 1",
+            f"LOCAL_WORLD_SIZE={local_world_size} is over WORLD_SIZE={world_size}", place="environment"
         )
     return RankIdentity(
         rank=rank, world_size=world_size, local_rank=local_rank, local_world_size=local_world_size
     )
+
+
+def _check_place(name: str, place: int, size_name: str, size: int) -> None:
+    if not 0 <= place < size:
+        raise EnvironmentUnfitError(
+            f"{name}={place} does not fit {size_name}={size}",
+            place="environment",
+            next_step=f"Ranks count from 0 to {size_name} - 1",
+        )
 
 
 def effective_threads(parallel: ParallelSpec, identity: RankIdentity) -> int:

@@ -64,13 +64,15 @@ def release(prepared: Prepared) -> None:
     """Let go of the model, then leave the process group.
 
     In this order: a process that ends while a data-parallel module still holds the group may die with
-    SIGABRT after its work is done.
+    SIGABRT after its work is done. A rank that is alone has no group, and its memory goes with it.
     """
     ranks = prepared.ranks
     ranks.barrier()
     for name in ("step", "workload", "pool", "clock"):
         delattr(prepared, name)
-    gc.collect()
+    if ranks.backend is not None:
+        gc.unfreeze()
+        gc.collect()
     ranks.close()
 
 
@@ -153,9 +155,10 @@ def _step(
 def setup_record(prepared: Prepared) -> Setup:
     """Say what was really built."""
     case, workload = prepared.case, prepared.workload
+    device = _device_record(prepared.device)
     return Setup(
         rank=prepared.identity.rank,
-        device=_device_record(prepared.device),
+        device=device,
         backend=prepared.ranks.backend,
         threads=prepared.threads,
         num_parameters=workload.num_parameters,
@@ -169,7 +172,7 @@ def setup_record(prepared: Prepared) -> Setup:
         data=case.data.name,
         pool_samples=prepared.pool.num_samples,
         not_applied=not_applied(
-            case, device=prepared.device, shape=workload.shape, world_size=prepared.identity.world_size
+            case, device_type=device.kind, shape=workload.shape, world_size=prepared.identity.world_size
         ),
         notes=_notes(prepared),
         monotonic_s=monotonic(),

@@ -34,6 +34,11 @@ class Recorder:
         with self._lock:
             self._journal.append(record)
 
+    def reserve_room(self) -> None:
+        """Keep room on the disk for last words; OSError where there is none."""
+        with self._lock:
+            self._journal.reserve_room()
+
     def write_last_words(self, record: Any) -> None:
         """Append a failure record, if need be into the room kept free for it."""
         with self._lock:

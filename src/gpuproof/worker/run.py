@@ -14,6 +14,7 @@ import socket
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
@@ -27,7 +28,7 @@ from gpuproof.records.run import Start
 from gpuproof.worker.failure import failure_from, failure_from_words
 from gpuproof.worker.identity import RankIdentity, effective_threads, identity_from
 from gpuproof.worker.recorder import Recorder
-from gpuproof.worker.watchdog import Heartbeat, LastWords, Watchdog
+from gpuproof.worker.watchdog import Heartbeat, LastWords, Watchdog, process_lives
 
 if TYPE_CHECKING:
     from torch.distributed.distributed_c10d import Store
@@ -73,6 +74,9 @@ def main(arguments: Sequence[str]) -> NoReturn:
 def run_assignment(assignment: Assignment) -> NoReturn:
     """Run the rank to its end and exit: 0 when its last record is a result."""
     rank = assignment.identity.rank
+    if assignment.parent_pid is not None and not process_lives(assignment.parent_pid):
+        # The launcher died while this process started: the folder may be another attempt's by now.
+        raise EnvironmentUnfitError(f"the launcher (process {assignment.parent_pid}) is gone")
     _redirect_output(assignment.folder / f"stderr-{rank}.txt")
     heartbeat = Heartbeat()
     recorder = Recorder(assignment.folder / f"rank-{rank}.jsonl", rank=rank, heartbeat=heartbeat)
@@ -90,26 +94,22 @@ def run_assignment(assignment: Assignment) -> NoReturn:
     code = ExitCode.DONE
     try:
         recorder.write(_start_record(assignment.identity))
+        recorder.reserve_room()
         _run(assignment, recorder, watchdog)
     except BaseException as error:  # noqa: BLE001  # every end of a rank is a record, SystemExit too
         failure = failure_from(error, rank=rank, heartbeat=heartbeat)
-        recorder.write_last_words(failure)
-        sys.stderr.write(failure.traceback or f"{failure.message}\n")
         unfit = failure.cause in ("environment", "disk_full")
         code = ExitCode.UNFIT_ENVIRONMENT if unfit else ExitCode.FAILED
+        with suppress(OSError):  # not even room for this: the exit code is the last word
+            recorder.write_last_words(failure)
+            sys.stderr.write(failure.traceback or f"{failure.message}\n")
     end_process(recorder, code)
 
 
 def _run(assignment: Assignment, recorder: Recorder, watchdog: Watchdog) -> None:
     # Before torch is imported, since its OpenMP reads it once; torchrun would leave 1.
     os.environ["OMP_NUM_THREADS"] = str(effective_threads(assignment.case.parallel, assignment.identity))
-    try:
-        import torch  # noqa: F401
-    except ImportError as error:
-        raise EnvironmentUnfitError(
-            f"PyTorch cannot be imported by {sys.executable}: {error}",
-            next_step="Install it there (pip install torch), or name another Python",
-        ) from error
+    import_torch()
     from gpuproof.worker.preparation import release
     from gpuproof.worker.session import run_case
 
@@ -122,20 +122,39 @@ def _run(assignment: Assignment, recorder: Recorder, watchdog: Watchdog) -> None
     )
     watchdog.rest()
     release(prepared)
-    del prepared
-    gc.collect()
     if assignment.store is not None:
         from gpuproof.worker.attach import gather
 
         gather(assignment, recorder.path)
 
 
+def import_torch() -> None:
+    """Import torch, the garbage collector being off: none of what is made meanwhile is garbage.
+
+    Raises:
+        EnvironmentUnfitError: it cannot be imported.
+    """
+    gc.disable()
+    try:
+        import torch  # noqa: F401
+    except ImportError as error:
+        raise EnvironmentUnfitError(
+            f"PyTorch cannot be imported by {sys.executable}: {error}",
+            next_step="Install it there (pip install torch), or name another Python",
+        ) from error
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
 def end_process(recorder: Recorder, code: ExitCode) -> NoReturn:
     """Flush everything and leave at once: destructors of communication libraries crash at exit."""
-    recorder.close()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)
+    try:
+        recorder.close()
+        sys.stdout.flush()
+        sys.stderr.flush()
+    finally:
+        os._exit(code)
 
 
 def _start_record(identity: RankIdentity) -> Start:

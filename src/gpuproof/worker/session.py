@@ -6,6 +6,7 @@ is costly happens before the window; between its two ends only the engine runs.
 
 from __future__ import annotations
 
+import gc
 import math
 import os
 import socket
@@ -75,6 +76,7 @@ def compile_model(prepared: Prepared, recorder: Recorder) -> None:
     for _ in range(COMPILE_STEPS):
         prepared.step()
     prepared.clock.synchronize()
+    gc.collect()  # the compiler leaves much, in cycles, some of it old
     recorder.end("compile")
 
 

@@ -32,10 +32,11 @@ class InferenceStep:
 def evaluate(
     module: nn.Module, *, pool: SamplePool, loss: LossFunction, precision: PrecisionPolicy, rank: int
 ) -> Evaluation:
-    """Return mean loss, and accuracy for classes, over the whole pool; the module ends in training mode.
+    """Return mean loss, and accuracy for classes, over the whole pool; the module keeps its mode.
 
     Classes are the outputs' last dimension: of a sample, or of each token of a sequence.
     """
+    was_training = module.training
     module.eval()
     total_loss = 0.0
     correct = 0
@@ -46,7 +47,7 @@ def evaluate(
             outputs = module(inputs)
             total_loss += float(loss(outputs, targets)) * len(targets)
         correct += int((outputs.argmax(dim=-1) == targets).sum()) if classes else 0
-    module.train()
+    module.train(was_training)
     return Evaluation(
         rank=rank,
         samples=pool.num_samples,

@@ -1,12 +1,14 @@
 """The watchdog: a thread that gives the last words when the main thread cannot.
 
-It sees four ends that Python code in the main thread would not survive or not notice: a signal while
-the main thread is inside a collective, no progress for too long, the case's time limit, and the death
-of the launcher. Each time it writes a failure record with the stacks of all threads and ends the process.
+It sees three ends that Python code in the main thread would not survive or not notice: a signal while
+the main thread is inside a collective, no progress for too long, and the death of the launcher. Each
+time it writes a failure record with the stacks of all threads and ends the process. Where native code
+keeps the interpreter's lock, so that no thread of Python runs, a C-level timer prints the stacks instead.
 """
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import select
 import signal
@@ -15,12 +17,16 @@ import threading
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
-from time import monotonic
+from pathlib import Path
+from time import monotonic, sleep
 from typing import NoReturn
 
 from gpuproof.records.run import FailureCause
 
 POLL_S = 0.5
+LINGER_S = 2.0
+"""How long a hung rank stays after its words: over the time between the clocks of ranks that hang
+together (a chunk of steps, a poll), since the end of one rank makes the launcher end the others."""
 HANDLED_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
@@ -63,6 +69,7 @@ class Watchdog:
         self._heartbeat = heartbeat
         self._hang_timeout_s = hang_timeout_s
         self._parent_pid = parent_pid
+        self._agent_pid = os.getppid()
         self._on_end = on_end
         self._main_thread_id = threading.get_ident()
         self._signals, self._wakeup = os.pipe()
@@ -82,44 +89,54 @@ class Watchdog:
         threading.Thread(target=self._watch, name="gpuproof-watchdog", daemon=True).start()
 
     def rest(self) -> None:
-        """Stop watching: what follows is the orderly end."""
+        """Hear that all is written down: from here on a signal ends the process without a word."""
         self._resting.set()
 
     def _watch(self) -> None:
-        while not self._resting.is_set():
+        while True:
+            # Never due while this thread gets the interpreter's lock twice a second.
+            faulthandler.dump_traceback_later(self._hang_timeout_s + LINGER_S, exit=True)
             ready, _, _ = select.select([self._signals], [], [], POLL_S)
             received = self._received_signal() if ready else None
-            if received is not None and not self._resting.is_set():
+            if received is not None:
                 self._end("interrupted", f"ended by {received.name}", "Finish the run with --resume")
             self._check_parent()
-            self._check_progress()
+            if not self._resting.is_set():
+                self._check_progress()
 
     def _received_signal(self) -> signal.Signals | None:
         numbers = [n for n in os.read(self._signals, 64) if n in HANDLED_SIGNALS]
         return signal.Signals(numbers[0]) if numbers else None
 
     def _check_parent(self) -> None:
-        if self._parent_pid is not None and not _alive(self._parent_pid):
-            self._end(
-                "interrupted",
-                f"the launcher (process {self._parent_pid}) is gone",
-                "Finish the run with --resume",
-            )
+        if self._parent_pid is None:
+            return
+        for pid, gone in (
+            (self._parent_pid, not process_lives(self._parent_pid)),
+            (self._agent_pid, os.getppid() != self._agent_pid),  # of several ranks; else the same process
+        ):
+            if gone:
+                self._end(
+                    "interrupted", f"the launcher (process {pid}) is gone", "Finish the run with --resume"
+                )
 
     def _check_progress(self) -> None:
         silent_s = monotonic() - self._heartbeat.at_s
-        if silent_s > self._hang_timeout_s and not self._resting.is_set():
+        if silent_s > self._hang_timeout_s:
             self._end(
                 "hang",
                 f"no progress for {silent_s:.0f} s in phase {self._heartbeat.phase} "
                 f"after {self._heartbeat.steps_done} steps",
                 "The stack shows where; raise distributed.hang_timeout_s if the work is that slow",
+                linger_s=LINGER_S,
             )
 
-    def _end(self, cause: FailureCause, message: str, next_step: str) -> NoReturn:
-        words = LastWords(cause=cause, message=message, next_step=next_step, stacks=self._stacks())
+    def _end(self, cause: FailureCause, message: str, next_step: str, *, linger_s: float = 0.0) -> NoReturn:
         try:
-            self._on_end(words)
+            if not self._resting.is_set():
+                stacks = self._stacks()
+                self._on_end(LastWords(cause=cause, message=message, next_step=next_step, stacks=stacks))
+                sleep(linger_s)
         finally:
             os._exit(1)
 
@@ -135,11 +152,16 @@ class Watchdog:
         return "\n".join(parts)
 
 
-def _alive(pid: int) -> bool:
+def process_lives(pid: int) -> bool:
+    """Say whether a process of this host runs. A zombie does not: in a container nobody may reap it."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
     except PermissionError:
         return True
-    return True
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[0]
+    except (OSError, IndexError):
+        return True
+    return state != "Z"

@@ -1,0 +1,22 @@
+"""Cases for the benchmarks, made as `gpuproof run` makes them: recipe and settings in, case out."""
+
+from __future__ import annotations
+
+from gpuproof.config.load import load_config
+from gpuproof.records.case import Case
+from gpuproof.suites.training import next_cases
+
+SMALL = (
+    "--data.name=synthetic",
+    "--distributed.device=cpu",
+    "--distributed.threads_per_rank=1",
+    "--run.repeats=1",
+)
+"""Over the quick recipe: nothing to prepare, one thread, one launch."""
+
+
+def small_case(model: str, *settings: str) -> Case:
+    """Return the one case of the quick recipe with `SMALL`, a model and more settings."""
+    config = load_config("quick", [*SMALL, f"--model.name={model}", *settings]).config
+    (case,) = next_cases(config, settled=())
+    return case

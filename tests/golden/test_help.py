@@ -1,0 +1,29 @@
+"""What `--help` says of every command."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from gpuproof.cli.main import COMMANDS, cli
+
+
+@pytest.mark.parametrize("command", ["gpuproof", *COMMANDS])
+def test_help(command: str, golden: Callable[[str, str], None]) -> None:
+    words = ["--help"] if command == "gpuproof" else [command, "--help"]
+    shown = CliRunner().invoke(cli, words, prog_name="gpuproof", terminal_width=100)
+    assert shown.exit_code == 0
+    golden(f"help/{command}.txt", shown.output)
+
+
+def test_every_option_says_what_it_does() -> None:
+    context = click.Context(cli)
+    for name in COMMANDS:
+        command = cli.get_command(context, name)
+        assert command is not None
+        assert [
+            option.name for option in command.params if isinstance(option, click.Option) and not option.help
+        ] == []

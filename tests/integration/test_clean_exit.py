@@ -1,0 +1,55 @@
+"""Worker processes end cleanly, every time: one that holds a data-parallel model at its exit may not."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from gpuproof.campaign import config_of, create_run
+from gpuproof.config.load import load_config
+from gpuproof.launchers.local import LocalLauncher
+from gpuproof.store import RunDirectory, read_case
+from gpuproof.suites.training import next_cases
+from integration.conftest import SOURCE, TINY
+
+RANKS, LAUNCHES = 4, 10
+PATIENCE_S = 240.0
+
+
+def training_run(save_dir: Path) -> RunDirectory:
+    words = [
+        *TINY,
+        "--model.name=medium",
+        f"--distributed.nproc={RANKS}",
+        "--distributed.threads_per_rank=1",
+        f"--run.repeats={LAUNCHES}",
+        f"--run.save_dir='{save_dir}'",
+        "--benchmark.measure_steps=5",
+    ]
+    loaded = load_config("quick", words)
+    return create_run(loaded.config, origins=loaded.origins, source=loaded.source)
+
+
+def test_forty_of_forty_workers_end_with_status_zero_and_silently(tmp_path: Path) -> None:
+    run = training_run(tmp_path)
+    environment = {**os.environ, "PYTHONPATH": str(SOURCE)}
+    launcher = LocalLauncher(environment=environment)
+    workers = 0
+    for case in next_cases(config_of(run), settled=()):
+        folder = run.begin_case(case)
+        # torch's agent ends with 0 only if every one of its ranks did.
+        assert launcher.start(case, folder).wait(PATIENCE_S) == 0, output_of(folder)
+        records = read_case(folder)
+        assert records.status == "done"
+        assert records.world_size == RANKS
+        workers += records.world_size
+        for rank in range(RANKS):
+            assert (folder / f"stderr-{rank}.txt").read_text() == ""
+        assert not any(
+            word in output_of(folder) for word in ("SIGABRT", "Traceback", "exitcode", "terminate")
+        )
+    assert workers == RANKS * LAUNCHES == 40
+
+
+def output_of(folder: Path) -> str:
+    return (folder / "launcher-output.txt").read_text()

@@ -1,0 +1,291 @@
+"""Whatever ends a launch leaves readable records and says which end it was; --resume goes on from there."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from gpuproof.records.run import Failure, Start, Steps, Window
+from integration.conftest import Run, fingerprint
+
+LONG = 10_000
+"""Steps of 20 ms that no test waits for."""
+SHORT = 20
+
+
+def only_failure(run: Run, *, replicate: int = 0) -> Failure:
+    (failure,) = run.case(replicate).of(Failure)
+    return failure
+
+
+def test_out_of_memory_names_the_remedy(a_run: Run) -> None:
+    # 2^20 images of 3 × 4096 × 4096 floats are 211 TB: beyond the address space of any host of today.
+    huge = ("--data.batch_size=1048576", "--data.samples_per_epoch=1048576", "--data.image_size=4096")
+    ended = a_run.run("resnet18", *huge, steps=SHORT)
+    assert ended.returncode == 3
+    failure = only_failure(a_run)
+    assert (failure.cause, failure.rank, failure.phase) == ("out_of_memory", 0, "prepare")
+    assert "Lower data.batch_size" in (failure.next_step or "")
+    assert a_run.statuses() == ["failed"]
+    report = a_run.report()
+    assert "out_of_memory rank 0" in report
+    assert "Lower data.batch_size" in report
+
+
+def test_an_exception_fails_its_launch_alone_and_only_retry_failed_repeats_it(a_run: Run) -> None:
+    ended = a_run.run(
+        "faulty", "--run.repeats=3", steps=SHORT, fault="raise", at_step=3, unless_file="struck"
+    )
+    assert ended.returncode == 3
+    assert a_run.statuses() == ["failed", "done", "done"]
+    failure = only_failure(a_run)
+    assert (failure.cause, failure.phase, failure.message) == (
+        "exception",
+        "measure",
+        "ValueError: the model broke in step 3",
+    )
+    assert "faulty_model.py" in (failure.traceback or "")
+    assert "exception rank 0" in a_run.report()
+    assert "the model broke in step 3" in a_run.report()
+
+    before = fingerprint(a_run.root / "cases")
+    again = a_run.resume()
+    assert again.returncode == 3
+    assert fingerprint(a_run.root / "cases") == before
+
+    done = {replicate: fingerprint(a_run.folder(replicate)) for replicate in (1, 2)}
+    retried = a_run.resume("--retry-failed")
+    assert retried.returncode == 0, retried.stderr
+    assert a_run.statuses() == ["done"] * 3
+    assert {replicate: fingerprint(a_run.folder(replicate)) for replicate in (1, 2)} == done
+    assert [attempt.status for attempt in a_run.attempts()] == ["failed"]
+
+
+def test_a_killed_rank_is_lost_and_resumed(a_run: Run) -> None:
+    process = a_run.start("faulty", steps=40, step_s=0.1)
+    a_run.record(Steps)
+    os.kill(a_run.record(Start).pid, signal.SIGKILL)
+    ended = a_run.command_line.finish(process)
+    assert ended.returncode == 3
+    failure = only_failure(a_run)
+    assert failure.cause == "lost_rank"
+    assert "rank 0 ended without a word by SIGKILL" in failure.message
+    assert a_run.statuses() == ["unfinished"]
+    assert a_run.case().of(Steps)
+
+    resumed = a_run.resume()
+    assert resumed.returncode == 0, resumed.stderr
+    assert [attempt.status for attempt in a_run.attempts()] == ["unfinished"]
+
+
+def test_a_killed_rank_of_two_is_named_and_the_other_is_not_blamed(a_run: Run) -> None:
+    process = a_run.start("faulty", "--nproc=2", steps=40, step_s=0.1)
+    a_run.record(Steps)
+    os.kill(a_run.record(Start, rank=1).pid, signal.SIGKILL)
+    ended = a_run.command_line.finish(process)
+    assert ended.returncode == 3
+    records = a_run.case()
+    primary = records.primary_failure
+    assert primary is not None
+    assert (primary.cause, primary.rank) == ("lost_rank", None)
+    assert "rank 1 ended without a word" in primary.message
+    assert {failure.rank for failure in records.of(Failure)} == {None, 0}
+    assert "rank 1 ended without a word" in a_run.report()
+    assert a_run.all_gone()
+
+    resumed = a_run.resume()
+    assert resumed.returncode == 0, resumed.stderr
+    assert a_run.statuses() == ["done"]
+    assert [attempt.status for attempt in a_run.attempts()] == ["unfinished"]
+
+
+def test_when_the_agent_of_several_ranks_is_killed_the_ranks_end_too(a_run: Run) -> None:
+    process = a_run.start("faulty", "--nproc=2", steps=LONG, step_s=0.02)
+    for rank in (0, 1):
+        a_run.record(Steps, rank=rank)
+    os.kill(os_parent(a_run.record(Start).pid), signal.SIGKILL)
+    ended = a_run.command_line.finish(process)
+    assert ended.returncode == 3
+    assert a_run.all_gone()
+    for rank in (0, 1):
+        assert "is gone" in a_run.record(Failure, rank=rank).message
+    assert a_run.statuses() == ["unfinished"]
+
+
+def os_parent(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def test_a_hung_rank_leaves_the_stack_of_each_rank(a_run: Run) -> None:
+    patience = "--distributed.hang_timeout_s=25"
+    ended = a_run.run(
+        "faulty", "--nproc=2", patience, steps=SHORT, fault="sleep", on_rank=1, unless_file="struck"
+    )
+    assert ended.returncode == 3
+    failures = a_run.case().of(Failure)
+    assert [(failure.rank, failure.cause) for failure in failures] == [(0, "hang"), (1, "hang")]
+    waits, sleeps = (failure.stacks or "" for failure in failures)
+    assert "time.sleep(FOR_EVER_S)" in sleeps
+    assert "backward" in waits
+    assert "time.sleep(FOR_EVER_S)" not in waits
+    assert a_run.statuses() == ["failed"]
+    assert "hang rank" in a_run.report()
+    assert a_run.all_gone()
+
+    retried = a_run.resume("--retry-failed")
+    assert retried.returncode == 0, retried.stderr
+
+
+def test_a_hang_in_native_code_that_keeps_the_lock_still_ends_with_its_stack(a_run: Run) -> None:
+    ended = a_run.run("faulty", "--distributed.hang_timeout_s=8", steps=SHORT, fault="hold_lock")
+    assert ended.returncode == 3
+    failure = only_failure(a_run)
+    assert failure.cause == "lost_rank"
+    assert "stderr-0.txt" in (failure.next_step or "")
+    printed = (a_run.folder() / "stderr-0.txt").read_text()
+    assert "_go_wrong" in printed
+    assert a_run.all_gone()
+
+
+def test_a_time_out_ends_the_launch_with_last_words(a_run: Run) -> None:
+    ended = a_run.run("faulty", "--timeout=20", steps=LONG, step_s=0.02)
+    assert ended.returncode == 124
+    own, launch = sorted(a_run.case().of(Failure), key=lambda failure: failure.rank is None)
+    assert (launch.cause, launch.rank, launch.message) == ("timeout", None, "not done within 20 s")
+    assert (own.cause, own.rank) == ("interrupted", 0)
+    assert own.stacks
+    assert a_run.case().of(Steps)
+    assert a_run.statuses() == ["failed"]
+    assert "not done within 20 s" in a_run.report()
+    assert a_run.all_gone()
+
+
+@pytest.mark.parametrize(("number", "nproc"), [(signal.SIGTERM, 2), (signal.SIGINT, 1)])
+def test_an_interrupted_run_says_how_to_go_on(a_run: Run, number: signal.Signals, nproc: int) -> None:
+    process = a_run.start("faulty", f"--nproc={nproc}", "--run.repeats=2", steps=30, step_s=0.1)
+    for rank in range(nproc):
+        a_run.record(Steps, rank=rank)
+    process.send_signal(number)
+    ended = a_run.command_line.finish(process)
+    assert ended.returncode == 130
+    assert a_run.all_gone()
+    for rank in range(nproc):
+        words = a_run.record(Failure, rank=rank)
+        assert (words.cause, words.message) == ("interrupted", "ended by SIGTERM")
+        assert words.stacks
+    assert a_run.statuses() == ["unfinished"]
+
+    program, *words_to_resume = shlex.split(ended.stderr.rpartition("go on with: ")[2])
+    assert program == "gpuproof"
+    resumed = a_run.command_line.run(*words_to_resume)
+    assert resumed.returncode == 0, resumed.stderr
+    assert a_run.statuses() == ["done", "done"]
+
+
+def test_ranks_end_when_their_campaign_is_killed(a_run: Run) -> None:
+    process = a_run.start("faulty", "--nproc=2", steps=40, step_s=0.1)
+    a_run.record(Steps, rank=0)
+    a_run.record(Steps, rank=1)
+    process.kill()
+    # Not reaped yet: the ranks must not take the zombie for a living launcher.
+    assert a_run.all_gone()
+    for rank in (0, 1):
+        assert f"the launcher (process {process.pid}) is gone" in a_run.record(Failure, rank=rank).message
+    resumed = a_run.resume()
+    assert resumed.returncode == 0, resumed.stderr
+
+
+def test_a_second_process_on_a_run_is_refused(a_run: Run) -> None:
+    process = a_run.start("faulty", steps=LONG, step_s=0.02)
+    a_run.record(Steps)
+    second = a_run.resume()
+    assert second.returncode == 2
+    assert "another process is working on this run" in second.stderr
+    assert "Traceback" not in second.stderr
+    named_again = a_run.run("faulty", steps=SHORT)
+    assert named_again.returncode == 2
+    assert "there is a run of that name already" in named_again.stderr
+    assert process.poll() is None
+    process.send_signal(signal.SIGTERM)
+    assert a_run.command_line.finish(process).returncode == 130
+
+
+@pytest.mark.parametrize("nproc", [1, 2])
+def test_a_python_without_torch_is_an_unfit_environment(a_run: Run, tmp_path: Path, nproc: int) -> None:
+    blocked = tmp_path / "blocked"
+    blocked.mkdir()
+    (blocked / "torch.py").write_text(
+        'raise ModuleNotFoundError("No module named \'torch\'", name="torch")\n'
+    )
+    path = f"{blocked}{os.pathsep}{a_run.command_line.environment['PYTHONPATH']}"
+    words = a_run.words("medium", f"--nproc={nproc}", "--run.repeats=2", steps=SHORT)
+    ended = a_run.command_line.run(*words, PYTHONPATH=path)
+    assert ended.returncode == 5
+    failure = only_failure(a_run)
+    assert failure.cause == "environment"
+    assert "torch" in failure.message
+    assert a_run.statuses() == ["unfinished"], "another launch would meet the same fate"
+    assert "environment" in a_run.report()
+
+    resumed = a_run.resume()
+    assert resumed.returncode == 0, resumed.stderr
+    assert a_run.statuses() == ["done", "done"]
+
+
+@pytest.fixture
+def small_disk(weird_tmp_path: Path) -> Iterator[Path]:
+    """A file system of 2 MiB where runs are kept."""
+    folder = weird_tmp_path / "results"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=2m,nr_inodes=400", "tmpfs", str(folder)]
+    if os.geteuid() != 0 or subprocess.run(mount, capture_output=True).returncode != 0:
+        pytest.skip("needs root, and leave to mount a small file system")
+    yield folder
+    subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+def fill(disk: Path) -> Path:
+    filler = disk / "filler"
+    with filler.open("ab", buffering=0) as file, suppress(OSError):
+        while file.write(b"\1" * 4_096):  # the page of a tmpfs
+            pass
+    return filler
+
+
+def test_a_full_disk_leaves_a_failure_record_in_the_room_kept_for_it(a_run: Run, small_disk: Path) -> None:
+    # Without the sampler, whose own last words would give room back to the rank.
+    alone = "--monitoring.enabled=false"
+    process = a_run.start("faulty", "--run.repeats=2", alone, steps=2_000, step_s=0.001)
+    a_run.record(Steps)
+    filler = fill(small_disk)
+    ended = a_run.command_line.finish(process)
+    assert ended.returncode == 5
+    assert "Traceback" not in ended.stderr
+    failure = only_failure(a_run)
+    assert (failure.cause, failure.rank, failure.phase) == ("disk_full", 0, "measure")
+    assert "Free room on the disk" in (failure.next_step or "")
+    records = a_run.case()
+    assert records.torn == ()
+    written = [steps.first_step for steps in records.of(Steps) if steps.phase == "measure"]
+    assert written == sorted(written)
+    assert not records.of(Window)
+    assert a_run.statuses() == ["unfinished"]
+
+    fill(small_disk)
+    before = fingerprint(a_run.folder())
+    still_full = a_run.resume()
+    assert still_full.returncode == 5
+    assert "the disk is full" in still_full.stderr
+    assert "Traceback" not in still_full.stderr
+    filler.unlink()
+    resumed = a_run.resume()
+    assert resumed.returncode == 0, resumed.stderr
+    assert a_run.statuses() == ["done", "done"]
+    assert before in [fingerprint(folder) for folder in a_run.root.glob("cases/main/0.attempt-*")]

@@ -1,0 +1,95 @@
+"""Every command that the README shows runs as shown, at a tiny size; every shipped recipe does, too."""
+
+from __future__ import annotations
+
+import pickle
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from running import TIMEOUT_S, TINY, clean_environment, gpuproof
+
+ROOT = Path(__file__).parents[2]
+SMALL = (
+    *("--benchmark.warmup_steps=1", "--benchmark.measure_by=steps", "--benchmark.measure_steps=2"),
+    *("--data.batch_size=4", "--data.image_size=32", "--training.compile.enabled=false"),
+    *("--model.name=resnet18", "--training.precision=bf16", "--run.repeats=1"),
+)
+FOREVER = ("monitor live", "monitor serve")
+"""These run until they are stopped; their own tests start and stop them."""
+
+
+def commands_of(page: str) -> list[str]:
+    blocks = re.findall(
+        r"^```\n(.*?)^```", (ROOT / page).read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
+    )
+    lines = [line.partition("#")[0].strip() for block in blocks for line in block.splitlines()]
+    return [
+        line
+        for line in lines
+        if line.startswith(("gpuproof ", "torchrun ")) and not line.startswith("gpuproof:")
+    ]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder as the README takes it to be: configs, CIFAR-100 under data, a run that was made before."""
+    folder = tmp_path_factory.mktemp("readme") / "a user's place"
+    shutil.copytree(ROOT / "configs", folder / "configs")
+    write_tiny_cifar100(folder / "data" / "cifar-100-python")
+    made = gpuproof("run", "quick", *TINY, "--run.run_id=RUN", cwd=folder)
+    assert made.returncode == 0, made.stderr
+    for name in "ab":
+        watched = gpuproof("monitor", "exec", "--config-name", name, "--", "sleep", "1", cwd=folder)
+        assert watched.returncode == 0, watched.stderr
+    (folder / "train.py").write_text("print('training')\n", encoding="utf-8")
+    return folder
+
+
+def write_tiny_cifar100(folder: Path) -> None:
+    folder.mkdir(parents=True)
+    pixels = np.random.default_rng(0).integers(0, 256, (40, 3072), dtype=np.uint8)
+    content = {b"data": pixels, b"fine_labels": [i % 100 for i in range(40)]}
+    (folder / "train").write_bytes(pickle.dumps(content, protocol=2))
+
+
+def runnable(command: str) -> list[str]:
+    words = shlex.split(command)
+    small = list(SMALL) if " run " in command and "--resume" not in command else []
+    if "--model.name=large" in command:
+        small = [word for word in small if not word.startswith("--model.name")]
+    if words[0] == "torchrun":
+        words[:3] = [sys.executable, "-m", "torch.distributed.run", "--master-port=29533", *words[1:3]]
+        return [*words, *small]
+    words = [sys.executable if word == "python" else word for word in words]
+    return [sys.executable, "-m", *words, *small]
+
+
+@pytest.mark.parametrize("command", commands_of("README.md"))
+def test_readme_command(command: str, place: Path) -> None:
+    if any(words in command for words in FOREVER):
+        words = [*runnable(command), "--help"]
+    else:
+        words = runnable(command)
+    result = subprocess.run(
+        words, cwd=place, env=clean_environment(), capture_output=True, text=True, timeout=TIMEOUT_S
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+def test_the_readme_has_commands() -> None:
+    assert len(commands_of("README.md")) >= 10
+
+
+@pytest.mark.parametrize(
+    "config", ["quick", "configs/synthetic_resnet50.yaml", "configs/cifar100_resnet50.yaml"]
+)
+def test_shipped_recipe(config: str, place: Path) -> None:
+    result = gpuproof("run", config, *SMALL, "--json", cwd=place)
+    assert result.returncode == 0, result.stdout + result.stderr

@@ -1,0 +1,310 @@
+"""Records written down by hand: sensible values everywhere, so that a test states only what matters to it.
+
+The launch of a `Story` is ten samples a step, a hundred steps of 10 ms on one rank: 1,000 samples in 1 s,
+on a quiet host of 8 processors. Everything about it can be replaced; what is derived follows.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from gpuproof.analysis.launch import Launch, launch_of
+from gpuproof.config.models import RunConfig
+from gpuproof.records.case import Case, DataSpec, ModelSpec, ParallelSpec, TrainingSpec, WindowSpec
+from gpuproof.records.codec import to_json
+from gpuproof.records.collected import CaseRecords
+from gpuproof.records.journal import encode
+from gpuproof.records.run import (
+    Device,
+    DeviceNeighbours,
+    Environment,
+    Failure,
+    FailureCause,
+    HostLoad,
+    NotApplied,
+    Result,
+    Setup,
+    Start,
+    Steps,
+    Window,
+)
+from gpuproof.store import RunDirectory
+
+ITEMS_PER_STEP = 10
+NUM_STEPS = 100
+STEP_S = 0.010
+
+CPU = Device(kind="cpu", index=None, name="CPU", uuid=None, memory_total_bytes=None)
+H200 = Device(kind="cuda", index=0, name="NVIDIA H200", uuid="GPU-0a", memory_total_bytes=150_754_820_096)
+QUIET = HostLoad(
+    num_cpus=8, busy_cpu_s=1.1, own_cpu_s=1.0, run_queue_wait_s=0.001, steal_cpu_s=0.0, missing=None
+)
+ALONE = DeviceNeighbours(other_processes=0, other_memory_bytes=0, missing=None)
+
+
+def steady_times(num_steps: int = NUM_STEPS, step_s: float = STEP_S) -> tuple[float, ...]:
+    """Step times that differ by ±1 % in turns, with the given mean (for an even number of steps)."""
+    return tuple(step_s * (1.01 if i % 2 else 0.99) for i in range(num_steps))
+
+
+def case(
+    *,
+    kind: str = "training",
+    replicate: int = 0,
+    nproc: int = 1,
+    precision: str = "fp32",
+    model: Mapping[str, Any] | None = None,
+    training: Mapping[str, Any] | None = None,
+    window: Mapping[str, Any] | None = None,
+    parallel: Mapping[str, Any] | None = None,
+    loader: Mapping[str, Any] | None = None,
+    data: Mapping[str, Any] | None = None,
+) -> Case:
+    """A case of ResNet-18 on digits; each section takes replacements of its fields."""
+    sections: dict[str, Any] = {
+        "model": ModelSpec(name="resnet18", num_classes=10, channels_last=False),
+        "data": DataSpec(
+            name="digits",
+            batch_size=ITEMS_PER_STEP,
+            samples_per_epoch=400,
+            image_size=64,
+            file="data/digits.tensors",
+            loader=dict(loader or {}),
+        ),
+        "training": TrainingSpec(
+            epochs=1,
+            precision=precision,  # type: ignore[arg-type]  # spelled out by the test
+            optimizer="SGD",
+            learning_rate=0.05,
+            weight_decay=0.0,
+            momentum=0.9,
+            grad_clip_norm=None,
+            compile_enabled=False,
+            compile_mode="default",
+            seed=0,
+            cudnn_benchmark=False,
+        ),
+        "window": WindowSpec(
+            enabled=True,
+            warmup_steps=3,
+            measure_by="steps",
+            measure_steps=NUM_STEPS,
+            measure_seconds=None,
+            log_step_times=True,
+            sync_cuda=False,
+            evaluate_after=False,
+            profile=False,
+        ),
+        "parallel": ParallelSpec(
+            nproc=nproc,
+            device="auto",
+            devices=None,
+            backend="auto",
+            gradient_accumulation_steps=1,
+            threads_per_rank=None,
+            timeout_s=60,
+            hang_timeout_s=60,
+        ),
+    }
+    for name, changes in (
+        ("model", model),
+        ("data", data),
+        ("training", training),
+        ("window", window),
+        ("parallel", parallel),
+    ):
+        sections[name] = replace(sections[name], **(changes or {}))
+    return Case(
+        schema_version=1,
+        kind=kind,  # type: ignore[arg-type]  # spelled out by the test
+        case_id="main",
+        replicate=replicate,
+        capture_env=True,
+        **sections,
+    )
+
+
+def window(rank: int = 0, **changes: Any) -> Window:
+    """100 steps in 1 s."""
+    base = Window(
+        rank=rank,
+        host="node1",
+        num_steps=NUM_STEPS,
+        requested_steps=None,
+        requested_s=None,
+        items=NUM_STEPS * ITEMS_PER_STEP,
+        wall_s=1.0,
+        steps_s=1.0,
+        clock="host",
+        stop_reason="100 steps",
+        begin_monotonic_s=50.0,
+        end_monotonic_s=51.0,
+        load=QUIET,
+        neighbours=ALONE,
+        peak_allocated_bytes=None,
+        peak_reserved_bytes=None,
+        peak_with_warmup_bytes=None,
+    )
+    return replace(base, **changes)
+
+
+def setup(rank: int = 0, **changes: Any) -> Setup:
+    """ResNet-18 in fp32 on the CPU."""
+    base = Setup(
+        rank=rank,
+        device=CPU,
+        backend=None,
+        threads=4,
+        num_parameters=11_181_642,
+        items_per_step=ITEMS_PER_STEP,
+        item="samples",
+        flops_per_step=None,
+        precision="fp32",
+        compiled=None,
+        data="digits",
+        pool_samples=1797,
+        not_applied=(),
+        notes=(),
+        monotonic_s=49.0,
+    )
+    return replace(base, **changes)
+
+
+def start(rank: int = 0, *, world_size: int = 1, host: str = "node1") -> Start:
+    """A rank that began at 40 s on its host's clock."""
+    return Start(
+        rank=rank,
+        world_size=world_size,
+        local_rank=rank,
+        local_world_size=world_size,
+        host=host,
+        pid=4711 + rank,
+        start="exec",
+        gpuproof_version="0.1.0",
+        unix_s=1_795_000_000.0,
+        monotonic_s=40.0,
+    )
+
+
+def steps(rank: int = 0, *durations_s: float, phase: str = "measure", first_step: int = 0) -> Steps:
+    """Step times of one rank."""
+    return Steps(
+        rank=rank,
+        phase=phase,  # type: ignore[arg-type]  # spelled out by the test
+        first_step=first_step,
+        durations_s=durations_s,
+    )
+
+
+def result(rank: int = 0) -> Result:
+    """A good end, 12 s after the start."""
+    return Result(rank=rank, monotonic_s=52.0, last_loss=0.5)
+
+
+def failure(cause: FailureCause, *, rank: int | None = 0, unix_s: float = 100.0, **changes: Any) -> Failure:
+    """A rank's failure, or the launch's (rank None)."""
+    base = Failure(
+        rank=rank, host="node1", phase="measure", cause=cause, message=f"told of {cause}", unix_s=unix_s
+    )
+    return replace(base, **changes)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Story:
+    """One launch, rank by rank; a rank is a window, a setup, and the step times of rank 0."""
+
+    windows: Sequence[Window] = (window(),)
+    setups: Sequence[Setup] = ()
+    """One for each window; of the same rank where none is given."""
+    times_s: Sequence[float] = field(default_factory=steady_times)
+    """Of the slowest rank."""
+    case: Case | None = None
+    replicate: int = 0
+
+    def records(self) -> CaseRecords:
+        """All records of a launch that ended well."""
+        ranks = len(self.windows)
+        slowest = max(self.windows, key=lambda found: found.wall_s).rank
+        found: list[Any] = []
+        for each, built in zip(
+            self.windows, self.setups or [setup(w.rank) for w in self.windows], strict=True
+        ):
+            found += [start(each.rank, world_size=ranks), built]
+            found += [steps(each.rank, 0.5, phase="warmup")]
+            found += [steps(each.rank, *self.times_s)] if each.rank == slowest and self.times_s else []
+            found += [each, result(each.rank)]
+        return CaseRecords(
+            case=self.case or case(replicate=self.replicate, nproc=ranks), records=tuple(found)
+        )
+
+    def launch(self) -> Launch:
+        """The launch's figures."""
+        launch = launch_of(self.records())
+        assert launch is not None
+        return launch
+
+
+def one_rank(*, times_s: Sequence[float] | None = None, replicate: int = 0, **changes: Any) -> Story:
+    """A launch of one rank whose window takes the changes; its sums follow the step times."""
+    if times_s is not None:
+        total_s = sum(times_s)
+        items = len(times_s) * ITEMS_PER_STEP
+        derived = {"num_steps": len(times_s), "items": items, "wall_s": total_s, "steps_s": total_s}
+        changes = {**derived, **changes}
+        return Story(windows=[window(**changes)], times_s=times_s, replicate=replicate)
+    return Story(windows=[window(**changes)], replicate=replicate)
+
+
+def description(run_id: str = "by-hand", **sections: Mapping[str, Any]) -> dict[str, Any]:
+    """run.json of a run of the recipe that `case` is made from; sections of its config may be replaced."""
+    config = RunConfig.model_validate(
+        {
+            "data": {
+                "name": "digits",
+                "batch_size": ITEMS_PER_STEP,
+                "image_size": 64,
+                "samples_per_epoch": 400,
+            },
+            "model": {"name": "resnet18", "num_classes": 10},
+            **sections,
+        }
+    )
+    return {
+        "gpuproof_version": "0.1.0",
+        "run_id": run_id,
+        "created": "2026-11-20T12:00:00+00:00",
+        "source": "recipe quick",
+        "commit_hash": None,
+        "config": config.model_dump(mode="json"),
+        "origins": {"model.channels_last": "quick.yaml:9"},
+    }
+
+
+def write_run(
+    save_dir: Path, launches: Sequence[CaseRecords], *, run_id: str = "by-hand", **sections: Any
+) -> RunDirectory:
+    """Write a run as a campaign would have left it, before it was concluded."""
+    run = RunDirectory.create(save_dir, "examples", run_id)
+    run.write_description(description(run_id, **sections))
+    for launch in launches:
+        folder = run.case_folder(launch.case)
+        folder.mkdir(parents=True)
+        (folder / "spec.json").write_text(json.dumps(to_json(launch.case)))
+        for record in launch.records:
+            rank = getattr(record, "rank", 0)
+            name = "launcher.jsonl" if rank is None else f"rank-{rank}.jsonl"
+            with (folder / name).open("a") as journal:
+                journal.write(encode(record) + "\n")
+    return run
+
+
+def environment() -> Environment:
+    """A host's facts."""
+    return Environment(host="node1", facts={"torch": "2.6.0", "os": "Linux"})
+
+
+CHANNELS_LAST = NotApplied(key="model.channels_last", reason="the layout is for CUDA; this run is on the CPU")

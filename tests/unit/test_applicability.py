@@ -1,0 +1,106 @@
+"""Keys that change nothing here are named with the reason, and no others are."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import pytest
+
+from gpuproof.records.case import Case
+from gpuproof.worker.applicability import not_applied
+from gpuproof.workloads.base import InputShape
+from records_by_hand import case
+
+IMAGES = InputShape(kind="image", shape=(1, 64, 64), num_targets=10)
+FEATURES = InputShape(kind="features", shape=(50,), num_targets=3)
+TOKENS = InputShape(kind="tokens", shape=(12,), num_targets=50)
+
+
+def keys(
+    asked: Case,
+    *,
+    device_type: Literal["cuda", "cpu"] = "cuda",
+    shape: InputShape = IMAGES,
+    world_size: int = 2,
+) -> dict[str, str]:
+    found = not_applied(asked, device_type=device_type, shape=shape, world_size=world_size)
+    assert len({item.key for item in found}) == len(found)
+    return {item.key: item.reason for item in found}
+
+
+def test_on_a_gpu_with_a_window_only_the_epochs_are_idle() -> None:
+    assert set(keys(case())) == {"training.epochs"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "key"),
+    [
+        ({"model": {"channels_last": True}}, "model.channels_last"),
+        ({"training": {"cudnn_benchmark": True}}, "training.cudnn_benchmark"),
+        ({"window": {"sync_cuda": True}}, "benchmark.sync_cuda"),
+    ],
+)
+def test_what_is_for_cuda_is_idle_on_a_cpu(changes: dict[str, Any], key: str) -> None:
+    assert key in keys(case(**changes), device_type="cpu")
+    assert key not in keys(case(**changes), device_type="cuda")
+
+
+def test_a_layout_of_images_is_idle_without_images_and_said_once() -> None:
+    asked = case(model={"channels_last": True})
+    assert keys(asked, shape=FEATURES)["model.channels_last"] == "resnet18 takes no images"
+    assert "on the CPU" in keys(asked, shape=FEATURES, device_type="cpu")["model.channels_last"]
+
+
+def test_inference_has_no_optimizer() -> None:
+    asked = case(
+        kind="inference", training={"grad_clip_norm": 1.0}, parallel={"gradient_accumulation_steps": 4}
+    )
+    idle = {"optimizer", "learning_rate", "weight_decay", "momentum", "grad_clip_norm", "epochs"}
+    expected = {f"training.{key}" for key in idle} | {"distributed.gradient_accumulation_steps"}
+    assert set(keys(asked)) == expected
+
+
+def test_adam_has_no_momentum() -> None:
+    assert "training.momentum" in keys(case(training={"optimizer": "Adam"}))
+    assert "training.momentum" not in keys(case(training={"optimizer": "Adam", "momentum": 0.0}))
+
+
+def test_either_the_window_or_the_epochs_decide_the_length() -> None:
+    idle = keys(case(window={"enabled": False}))
+    assert set(idle) == {
+        f"benchmark.{key}" for key in ("warmup_steps", "measure_by", "measure_steps", "measure_seconds")
+    }
+
+
+def test_a_compile_mode_needs_compiling() -> None:
+    asked = {"compile_mode": "max-autotune"}
+    assert "training.compile.mode" in keys(case(training=asked))
+    assert "training.compile.mode" not in keys(case(training={**asked, "compile_enabled": True}))
+
+
+def test_a_regression_has_no_classes() -> None:
+    assert "model.num_classes" in keys(case(model={"name": "medium"}), shape=FEATURES)
+
+
+def test_no_loader_runs() -> None:
+    assert "no loader runs" in keys(case(loader={"num_workers": 8}))["data.num_workers"]
+
+
+def test_one_rank_talks_to_nobody() -> None:
+    idle = keys(case(parallel={"backend": "gloo"}), world_size=1)
+    assert {"distributed.backend", "distributed.timeout_s"} <= set(idle)
+
+
+@pytest.mark.parametrize(
+    ("shape", "instead"),
+    [(FEATURES, "model.options.output_dim"), (TOKENS, "model.options.vocab_size")],
+    ids=["features", "tokens"],
+)
+def test_sizes_of_images_and_classes_are_idle_without_images(shape: InputShape, instead: str) -> None:
+    asked = case(model={"num_classes": 10}, data={"image_size": 64})
+    found = keys(asked, shape=shape)
+    assert found["data.image_size"] == "resnet18 takes no images"
+    assert instead in found["model.num_classes"]
+    assert not {"data.image_size", "model.num_classes"} & set(keys(asked, shape=IMAGES))
+    unset = case(model={"num_classes": None}, data={"image_size": None})
+    assert not {"data.image_size", "model.num_classes"} & set(keys(unset, shape=shape))

@@ -1,0 +1,171 @@
+"""From a run on disk to its exit code and its derived files, without torch."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpuproof.campaign import config_of
+from gpuproof.errors import ExitCode
+from gpuproof.records.collected import CaseRecords
+from gpuproof.records.run import FailureCause, ProfileTrace
+from gpuproof.report.conclude import Conclusion, conclude
+from gpuproof.store import RunDirectory
+from records_by_hand import (
+    CHANNELS_LAST,
+    Story,
+    case,
+    environment,
+    failure,
+    one_rank,
+    setup,
+    start,
+    steady_times,
+    window,
+    write_run,
+)
+
+
+def concluded(
+    tmp_path: Path, launches: Sequence[CaseRecords], *, repeats: int | None = None, **sections: Any
+) -> tuple[RunDirectory, Conclusion]:
+    run = write_run(tmp_path, launches, run={"repeats": repeats or max(1, len(launches))}, **sections)
+    return run, conclude(run, config_of(run))
+
+
+def ended_by(*causes: FailureCause) -> CaseRecords:
+    failures = [failure(cause, rank=rank) for rank, cause in enumerate(causes)]
+    return CaseRecords(case=case(replicate=9), records=(start(), *failures))
+
+
+@pytest.mark.parametrize(
+    ("launches", "expected"),
+    [
+        ([one_rank().records()], ExitCode.DONE),
+        ([one_rank(wall_s=1.03).records()], ExitCode.DONE),  # a gap of 3 %: SUSPECT
+        ([one_rank(items=1).records()], ExitCode.INCONCLUSIVE),  # INVALID
+        ([ended_by("exception")], ExitCode.FAILED),
+        ([ended_by("out_of_memory")], ExitCode.FAILED),
+        ([ended_by("lost_rank")], ExitCode.FAILED),
+        ([ended_by("environment")], ExitCode.UNFIT_ENVIRONMENT),
+        ([ended_by("disk_full")], ExitCode.UNFIT_ENVIRONMENT),
+        ([ended_by("timeout")], ExitCode.TIMEOUT),
+        ([ended_by("interrupted")], ExitCode.INTERRUPTED),
+        ([one_rank().records(), ended_by("timeout")], ExitCode.TIMEOUT),
+        ([one_rank().records(), ended_by("hang")], ExitCode.FAILED),
+        ([CaseRecords(case=case(), records=(start(),))], ExitCode.INCONCLUSIVE),  # killed without a word
+        ([], ExitCode.INCONCLUSIVE),
+    ],
+)
+def test_exit_codes(launches: list[CaseRecords], expected: ExitCode, tmp_path: Path) -> None:
+    assert concluded(tmp_path, launches)[1].exit_code == expected
+
+
+def test_a_launch_that_is_missing_is_not_done(tmp_path: Path) -> None:
+    conclusion = concluded(tmp_path, [one_rank().records()], repeats=2)[1]
+    assert conclusion.exit_code == ExitCode.INCONCLUSIVE
+    assert conclusion.report.next_commands[0] == f"gpuproof run --resume {conclusion.report.run}"
+
+
+def test_what_would_fail_again_is_retried_only_when_asked(tmp_path: Path) -> None:
+    conclusion = concluded(tmp_path, [ended_by("exception")])[1]
+    assert conclusion.report.next_commands[0].endswith(" --retry-failed")
+
+
+def test_epochs_fill_the_window_and_agree_with_its_throughput(tmp_path: Path) -> None:
+    # 100 steps of 10 samples, epochs of 400: 40 + 40 + 20 steps. The steps sum to 0.97 s of a window of
+    # 1 s, so that each has 0.3 ms of the time between them.
+    story = one_rank(times_s=steady_times(100, 0.0097), wall_s=1.0, clock="device_event")
+    run, _ = concluded(tmp_path, [story.records()])
+    rows = [json.loads(line) for line in (run.root / "metrics_epoch.jsonl").read_text().splitlines()]
+    assert [row["measured_steps"] for row in rows] == [40, 40, 20]
+    assert [row["measured_samples"] for row in rows] == [400, 400, 200]
+    assert [row["epoch_time_s"] for row in rows] == [pytest.approx(t) for t in (0.4, 0.4, 0.2)]
+    assert [row["throughput_samples_per_s"] for row in rows] == [pytest.approx(1000)] * 3
+    assert [row["p50_step_ms"] for row in rows] == [pytest.approx(9.7)] * 3
+    assert rows[2]["p95_step_ms"] is None  # needs 59 steps
+
+
+def test_without_step_times_the_window_is_one_row(tmp_path: Path) -> None:
+    run, _ = concluded(tmp_path, [Story(times_s=()).records()])
+    (row,) = [json.loads(line) for line in (run.root / "metrics_epoch.jsonl").read_text().splitlines()]
+    assert (row["measured_steps"], row["epoch_time_s"], row["p50_step_ms"]) == (100, 1.0, None)
+
+
+def test_summary_json_of_two_ranks(tmp_path: Path) -> None:
+    records = Story(windows=[window(0), window(1, wall_s=1.01)], times_s=steady_times(100, 0.01)).records()
+    run, _ = concluded(tmp_path, [replace(records, records=(environment(), *records.records))])
+    summary = json.loads((run.root / "run_summary.json").read_text())
+    expected = {"world_size": 2, "batch_size": 10, "global_batch_size": 20, "effective_batch_size": 20}
+    expected |= {"total_steps": 100, "total_samples": 2000, "num_launches": 1, "num_planned": 1}
+    assert {key: summary[key] for key in expected} == expected
+    assert summary["throughput_samples_per_s"] == pytest.approx(2000 / 1.01)
+    assert summary["mean_step_ms"] == pytest.approx(10.1)
+    assert summary["total_wall_clock_s"] == 12.0  # from 40 s to 52 s on the host's clock
+    assert summary["env"] == {"node1": {"torch": "2.6.0", "os": "Linux"}}
+    assert summary["p99_step_ms"] is None
+    assert summary["percentiles_missing"] == ["p99 n/a (needs 299, have 100)"]
+
+
+def test_nothing_measured_is_null_in_every_file(tmp_path: Path) -> None:
+    run, conclusion = concluded(tmp_path, [ended_by("exception")])
+    summary = json.loads((run.root / "run_summary.json").read_text())
+    for key in ("world_size", "throughput_samples_per_s", "mean_step_ms", "p50_step_ms", "validity", "env"):
+        assert summary[key] is None, key
+    assert summary["total_wall_clock_s"] is None
+    assert summary["throughput_interval"] == {"missing": "no launches"}
+    assert (run.root / "summary.csv").read_text() == ""
+    assert (run.root / "metrics_epoch.jsonl").read_text() == ""
+    assert conclusion.report.measures == ()
+
+
+def test_csv_header_and_rows_have_the_same_columns(tmp_path: Path) -> None:
+    run, _ = concluded(tmp_path, [one_rank(replicate=i).records() for i in range(2)])
+    with (run.root / "summary.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [row["replicate"] for row in rows] == ["0", "1"]
+    assert [(row["measured_steps"], row["mean_step_ms"], row["peak_allocated_bytes"]) for row in rows] == [
+        ("100", "10.0", "")
+    ] * 2
+    assert all(None not in row for row in rows)
+
+
+def test_a_key_without_effect_is_told_only_to_whom_set_it(tmp_path: Path) -> None:
+    unasked = replace(CHANNELS_LAST, key="training.cudnn_benchmark")
+    story = Story(setups=[setup(not_applied=(CHANNELS_LAST, unasked))])
+    report = concluded(tmp_path, [story.records()])[1].report
+    assert report.not_applied == (CHANNELS_LAST,)
+
+
+def test_the_trace_of_the_first_launch_lies_beside_the_reports(tmp_path: Path) -> None:
+    records = one_rank().records()
+    traced = replace(
+        records, records=(*records.records, ProfileTrace(rank=0, steps=5, file="trace_rank0.json"))
+    )
+    run = write_run(tmp_path, [traced])
+    lost = conclude(run, config_of(run)).report
+    assert any("trace_rank0.json was written and is gone" in note for note in lost.notes)
+    (run.case_folder(records.case) / "trace_rank0.json").write_text("{}")
+    found = conclude(run, config_of(run)).report
+    assert (run.root / "trace_rank0.json").read_text() == "{}"
+    assert not any("trace" in note for note in found.notes)
+
+
+def test_a_torn_journal_is_salvaged_and_said(tmp_path: Path) -> None:
+    run = write_run(tmp_path, [one_rank().records()])
+    journal = run.case_folder(case()) / "rank-0.jsonl"
+    journal.write_text(journal.read_text() + '{"kind":"ste')
+    conclusion = conclude(run, config_of(run))
+    assert conclusion.exit_code == ExitCode.DONE
+    assert any(
+        "rank-0.jsonl: the last line is torn (12 bytes left out)" in n for n in conclusion.report.notes
+    )
+    cut = journal.read_text().splitlines()[:-2]  # the torn line, and the result before it
+    journal.write_text("\n".join(cut) + '\n{"kind":"result","v":1,"ra')
+    assert conclude(run, config_of(run)).exit_code == ExitCode.INCONCLUSIVE

@@ -1,0 +1,92 @@
+"""The doctor's rules, on facts as the probe prints them; every line that is not `ok` says what to do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gpuproof.report.diagnosis import Check, diagnose
+
+H200 = {"name": "NVIDIA H200", "vendor": "nvidia"}
+BARE: dict[str, Any] = {
+    "executable": "/usr/bin/python3",
+    "python": "3.12.1",
+    "os": "Linux",
+    "torch": None,
+    "torch_missing": "No module named 'torch'",
+    "modules": {"psutil": False, "pynvml": False},
+    "compiler": None,
+    "accelerators": {"devices": [], "absent": {"nvidia": "no driver"}},
+}
+COMPLETE: dict[str, Any] = {
+    **BARE,
+    "torch": "2.6.0",
+    "torch_cuda": "12.4",
+    "torch_hip": None,
+    "nccl": "2.21.5",
+    "devices": [{"index": 0}, {"index": 1}],
+    "modules": {"psutil": True, "pynvml": True},
+    "compiler": "/usr/bin/c++",
+    "cpu": {"name": "EPYC", "logical_cpus": 8, "usable_cpus": 4, "governor": "performance"},
+    "memory_total_bytes": 64 * 2**30,
+    "accelerators": {"devices": [H200, H200], "absent": {}},
+}
+
+
+def checks(**changes: Any) -> dict[str, Check]:
+    return {check.name: check for check in diagnose({**COMPLETE, **changes})}
+
+
+def test_a_complete_machine_is_ok_in_every_line() -> None:
+    found = checks()
+    assert {check.status for check in found.values()} == {"ok"}
+    assert found["processor"].found == "EPYC, 4 usable, 64.0 GiB"
+    assert found["CUDA"].found == "12.4, torch sees 2 devices"
+    assert checks(devices=[{"index": 0}])["CUDA"].found == "12.4, torch sees 1 device"
+    assert found["accelerators"].found == "NVIDIA H200; NVIDIA H200"
+
+
+def test_without_torch_nothing_can_be_measured() -> None:
+    found = {check.name: check for check in diagnose(BARE)}
+    assert found["PyTorch"].status == "missing"
+    assert "No module named 'torch'" in found["PyTorch"].found
+    assert [name for name, check in found.items() if check.status == "missing"] == ["PyTorch"]
+    assert "CUDA" not in found
+
+
+@pytest.mark.parametrize(
+    ("changes", "name", "expected"),
+    [
+        ({"cpu": {**COMPLETE["cpu"], "governor": "powersave"}}, "processor", "governor to performance"),
+        ({"accelerators": BARE["accelerators"], "devices": []}, "accelerators", "vendor's driver"),
+        ({"devices": []}, "CUDA", "CUDA_VISIBLE_DEVICES"),
+        ({"devices": [], "torch_cuda": None}, "CUDA", "built for the CPU only"),
+        ({"nccl": None}, "NCCL", "will use gloo"),
+        ({"modules": {"psutil": True, "pynvml": False}}, "GPU readings", "pip install nvidia-ml-py"),
+        ({"modules": {"psutil": False, "pynvml": True}}, "host readings", "pip install psutil"),
+        ({"compiler": None}, "C++ compiler", "needs one"),
+    ],
+)
+def test_what_is_lacking_is_named_with_the_remedy(changes: dict[str, Any], name: str, expected: str) -> None:
+    found = checks(**changes)
+    assert found[name].status == "limited"
+    assert expected in (found[name].next_step or "")
+
+
+def test_a_machine_without_a_gpu_works_on_its_processor() -> None:
+    found = checks(accelerators=BARE["accelerators"], devices=[])
+    assert found["CUDA"].found == "torch sees no device; gloo on the CPU will be used"
+    assert "NCCL" not in found
+
+
+def test_amd_devices_need_no_nvidia_library() -> None:
+    amd = {"devices": [{"name": "MI300X", "vendor": "amd"}], "absent": {}}
+    lacking = {"psutil": True, "pynvml": False}
+    found = checks(accelerators=amd, modules=lacking, torch_cuda=None, torch_hip="6.2")
+    assert "GPU readings" not in found
+    assert found["ROCm"].found == "6.2, torch sees 2 devices"
+
+
+def test_a_processor_that_is_not_known_is_left_out() -> None:
+    assert "processor" not in checks(cpu=None)

@@ -1,0 +1,72 @@
+"""The ring of device events, over a device that is simulated: it finishes work when the test says so."""
+
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from gpuproof.worker.clocks import RING_PAIRS, EventClock  # noqa: E402  # torch must be there first
+
+
+class Queue:
+    """A device that has reached a position in its queue; each step takes 2 ms of its own time."""
+
+    def __init__(self) -> None:
+        self.recorded = 0
+        self.reached = 0
+        self.waits = 0
+
+    def finish_all(self) -> None:
+        self.reached = self.recorded
+
+
+class Event:
+    def __init__(self, queue: Queue) -> None:
+        self.queue = queue
+        self.position = -1
+
+    def record(self) -> None:
+        self.queue.recorded += 1
+        self.position = self.queue.recorded
+
+    def query(self) -> bool:
+        return self.position <= self.queue.reached
+
+    def synchronize(self) -> None:
+        self.queue.waits += 1
+        self.queue.reached = max(self.queue.reached, self.position)
+
+    def elapsed_time(self, end: Event) -> float:
+        assert self.query()
+        assert end.query()
+        return 2.0 * (end.position - self.position)
+
+
+def run_steps(clock: EventClock, number: int) -> None:
+    for _ in range(number):
+        clock.begin()
+        clock.end()
+
+
+def test_only_finished_steps_are_read_and_none_is_lost() -> None:
+    queue = Queue()
+    clock = EventClock(lambda: Event(queue), queue.finish_all)
+    run_steps(clock, 5)
+    queue.reached = 6  # the end of the third step: two events a step
+    assert list(clock.drain(wait=False)) == [0.002] * 3
+    assert queue.waits == 0
+    assert list(clock.drain(wait=True)) == [0.002] * 2
+    assert clock.capacity == RING_PAIRS
+
+
+def test_the_host_waits_only_when_over_half_the_ring_is_under_way() -> None:
+    queue = Queue()
+    clock = EventClock(lambda: Event(queue), queue.finish_all)
+    run_steps(clock, RING_PAIRS // 2)
+    assert list(clock.drain(wait=False)) == []
+    assert queue.waits == 0
+    run_steps(clock, 10)
+    assert list(clock.drain(wait=False)) == [0.002] * 10
+    assert queue.waits == 10
+    assert clock.capacity == RING_PAIRS // 2

@@ -1,0 +1,114 @@
+"""A launch and the readings beside it: the slow device is named with its reason, the figures doubted."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import recordings as r
+from gpuproof.campaign import config_of
+from gpuproof.records.collected import CaseRecords
+from gpuproof.records.run import Device
+from gpuproof.report.conclude import Conclusion, conclude
+from records_by_hand import CPU, Story, case, one_rank, setup, window, write_run
+
+NUM_SAMPLES = 101
+"""Ten a second over a window of ten seconds, both ends read."""
+
+
+def gpu(rank: int) -> Device:
+    return Device(
+        kind="cuda", index=rank, name="Fake GPU 80", uuid=f"GPU-{rank:04d}", memory_total_bytes=80 * r.GIB
+    )
+
+
+def four_ranks() -> CaseRecords:
+    """Independent ranks, 1,000 samples each; rank 3 needs 12.2 s for what the others do in 10 s."""
+    windows = [
+        window(rank, host="node7", begin_monotonic_s=r.MONOTONIC_S, end_monotonic_s=r.MONOTONIC_S + 10)
+        for rank in range(4)
+    ]
+    windows = [
+        replace(w, wall_s=12.2 if w.rank == 3 else 10.0, steps_s=10.0, clock="device_event") for w in windows
+    ]
+    windows[3] = replace(windows[3], steps_s=12.2)
+    launched = replace(case(nproc=4, kind="inference"), monitor_interval_s=0.1)
+    setups = [setup(rank, device=gpu(rank)) for rank in range(4)]
+    return Story(windows=windows, setups=setups, times_s=[0.122] * 100, case=launched).records()
+
+
+def recording_of_a_hot_gpu() -> list[object]:
+    """GPU 3 falls from 1,980 to 600 MHz for 41 of 101 readings; each GPU takes 300 W."""
+    records: list[object] = [r.header([r.identity(i) for i in range(5)], fast_interval_s=0.1)]
+    for tick in range(NUM_SAMPLES):
+        hot = tick < 41
+        values = {
+            i: {"util_gpu_percent": 99.0, "power_w": 300.0, "clock_sm_mhz": 1980.0, "temp_gpu_c": 60.0}
+            for i in range(5)
+        }
+        values[3] |= {"clock_sm_mhz": 600.0, "temp_gpu_c": 88.0} if hot else {}
+        told: dict[int, tuple[str, ...]] = dict.fromkeys(range(5), ())
+        told[3] = ("thermal_software",) if hot else ()
+        records.append(r.sample(tick / 10, values, reasons=told, host={"cpu_percent": 20.0}))
+    return [*records, r.end(10.0, samples=NUM_SAMPLES)]
+
+
+def concluded(folder: Path, launch: CaseRecords, recording: list[object] | None) -> Conclusion:
+    run = write_run(folder, [launch])
+    if recording is not None:
+        r.write(run.case_folder(launch.case) / "monitor-node7.jsonl", recording)
+    return conclude(run, config_of(run))
+
+
+def test_the_hot_device_is_named_with_its_lag_its_reason_and_its_clock(tmp_path: Path) -> None:
+    report = concluded(tmp_path, four_ranks(), recording_of_a_hot_gpu()).report
+    # Rates 100, 100, 100 and 81.97 samples/s: the last is 18.03 % under the median.
+    # Mean clock over the window: 0.41 · 600 + 0.59 · 1980 = 1,414 MHz.
+    (sentence,) = report.explanations[0].sentences
+    assert sentence.startswith("GPU 3: −18 %: software thermal slowdown in 41 % of the window")
+    assert "SM clock 1,980 → 1,4" in sentence
+    assert "up to 88 °C" in sentence
+    finding = next(finding for finding in report.findings if finding.code == "device-fault")
+    assert finding.validity == "SUSPECT"
+    assert finding.reason == f"{sentence} (launch 1)"
+    assert report.validity == "SUSPECT"
+
+
+def test_devices_that_the_launch_did_not_use_are_left_out(tmp_path: Path) -> None:
+    (explanation,) = concluded(tmp_path, four_ranks(), recording_of_a_hot_gpu()).report.explanations
+    (host,) = explanation.readings
+    assert sorted(host.device_names) == ["0", "1", "2", "3"]
+
+
+def test_energy_is_that_of_the_devices_of_the_launch(tmp_path: Path) -> None:
+    report = concluded(tmp_path, four_ranks(), recording_of_a_hot_gpu()).report
+    # 4 GPUs · 300 W · 10 s = 12,000 J over 4 · 1,000 samples.
+    measure = next(measure for measure in report.measures if measure.name == "energy")
+    assert measure.value == pytest.approx(3.0)
+    assert "power integrated" in measure.detail
+
+
+@pytest.mark.parametrize("recording", [None, ["garbage"]])
+def test_missing_readings_are_said_and_take_nothing_with_them(
+    recording: list[object] | None, tmp_path: Path
+) -> None:
+    launch = four_ranks()
+    run = write_run(tmp_path, [launch])
+    if recording is not None:
+        (run.case_folder(launch.case) / "monitor-node7.jsonl").write_text("garbage\n")
+    report = conclude(run, config_of(run)).report
+    assert report.measures[0].value == pytest.approx(4000 / 12.2)
+    assert "no readings of node7" in report.explanations[0].sentences[0]
+    assert not [measure for measure in report.measures if measure.name == "energy"]
+
+
+def test_a_busy_processor_is_no_bottleneck_where_it_is_the_device(tmp_path: Path) -> None:
+    story = one_rank(host="node7", begin_monotonic_s=r.MONOTONIC_S, end_monotonic_s=r.MONOTONIC_S + 10)
+    assert setup().device is CPU
+    launch = replace(story, case=replace(case(), monitor_interval_s=0.1)).records()
+    samples = [r.sample(tick / 10, {}, host={"cpu_percent": 99.9}) for tick in range(NUM_SAMPLES)]
+    report = concluded(tmp_path, launch, [r.header([]), *samples, r.end(10.0, samples=NUM_SAMPLES)]).report
+    assert report.explanations[0].sentences == ()
+    assert report.validity == "VALID"

@@ -1,0 +1,111 @@
+"""Progress, told from a launch's records: lines in a log, a bar on a terminal."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import pytest
+from rich.console import Console
+from rich.progress import Progress, TextColumn
+
+from gpuproof.cli.progress import BarProgress, CaseProgress, LineProgress, progress_on
+from gpuproof.records.collected import CaseRecords
+from gpuproof.records.run import Phase
+from gpuproof.records.run import Progress as StepsDone
+from records_by_hand import case, failure, one_rank, setup, start, steps
+
+
+def begin(name: Any, **expected: Any) -> Phase:
+    return Phase(rank=0, name=name, event="begin", monotonic_s=0.0, **expected)
+
+
+def test_a_launch_is_as_far_as_its_steps_are() -> None:
+    progress = CaseProgress(case(), position=2, total=3)
+    assert (progress.title, progress.phase, progress.fraction) == ("launch 2/3", "starting", None)
+    progress.advance([begin("warmup", expected_steps=3), steps(0, 0.5, phase="warmup")])
+    assert (progress.phase, progress.steps_done) == ("warming up", 1)
+    assert progress.fraction == pytest.approx(1 / 3)
+    progress.advance([setup(items_per_step=20), begin("measure", expected_steps=8), steps(0, 0.1, 0.3)])
+    assert (progress.phase, progress.fraction) == ("measuring", 0.25)
+    assert progress.speed == "100 samples/s a rank"  # 2 steps of 20 in 0.4 s
+    progress.advance([StepsDone(rank=0, phase="measure", steps_done=6, monotonic_s=1.0)])
+    assert progress.fraction == 0.75
+
+
+def test_the_item_is_the_workload_s() -> None:
+    progress = CaseProgress(case(), position=1, total=1)
+    progress.advance([setup(item="tokens"), begin("measure"), steps(0, 0.1)])
+    assert progress.speed == "100 tokens/s a rank"
+    assert progress.fraction is None
+
+
+def test_a_window_by_seconds_is_as_far_as_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr("gpuproof.cli.progress.monotonic", lambda: now[0])
+    progress = CaseProgress(case(), position=1, total=1)
+    progress.advance([begin("measure", expected_s=5.0)])
+    now[0] = 102.0
+    progress.advance([])
+    assert progress.fraction == pytest.approx(0.4)
+    now[0] = 109.0
+    progress.advance([])
+    assert progress.fraction == 1.0
+
+
+def test_a_log_gets_a_line_a_phase_and_one_every_ten_seconds(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr("gpuproof.cli.progress.monotonic", lambda: now[0])
+    lines = LineProgress()
+    lines.case_begins(case(), position=1, total=2)
+    lines.case_advances([begin("measure", expected_steps=4)])
+    now[0] = 9.0
+    lines.case_advances([steps(0, 0.1)])
+    now[0] = 10.0
+    lines.case_advances([steps(0, 0.1)])
+    lines.case_ends(one_rank().records())
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.splitlines() == [
+        "launch 1/2: starting",
+        "launch 1/2: measuring",
+        "launch 1/2: measuring, 50 %, 100 samples/s a rank",
+        "launch 1/2: done",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("records", "word", "far"),
+    [
+        (one_rank().records(), "done", 1.0),
+        (CaseRecords(case=case(), records=(start(), failure("exception"))), "failed", 0.0),
+        (CaseRecords(case=case(), records=(start(),)), "unfinished", 0.0),
+    ],
+)
+def test_a_bar_moves_with_the_steps_and_ends_as_the_launch_did(
+    records: CaseRecords, word: str, far: float
+) -> None:
+    bars = Progress(
+        TextColumn("{task.fields[phase]}"), console=Console(file=io.StringIO()), auto_refresh=False
+    )
+    bar = BarProgress(bars)
+    bar.case_begins(case(), position=1, total=1)
+    (task,) = bars.tasks
+    assert (task.total, task.fields["phase"]) == (None, "starting")
+    bar.case_advances([begin("measure", expected_steps=4), steps(0, 0.1)])
+    assert (task.total, task.completed, task.fields["phase"]) == (1.0, 0.25, "measuring")
+    bar.case_ends(records)
+    assert (task.completed, task.fields["phase"]) == (far, word)
+
+
+@pytest.mark.parametrize(("terminal", "kind"), [(False, LineProgress), (True, BarProgress)])
+def test_a_terminal_gets_bars_and_a_log_lines(
+    terminal: bool, kind: type, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stderr = io.StringIO()
+    monkeypatch.setattr(stderr, "isatty", lambda: terminal)
+    monkeypatch.setattr("sys.stderr", stderr)
+    with progress_on() as progress:
+        assert type(progress) is kind

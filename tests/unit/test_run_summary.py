@@ -1,0 +1,156 @@
+"""Many launches as one run: total over total, intervals over launches, doubts said once and counted."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from gpuproof.analysis.estimate import Interval, Unavailable
+from gpuproof.analysis.run_summary import RunSummary, summarize
+from gpuproof.hardware import Peak, peak_of
+from gpuproof.records.collected import CaseRecords
+from records_by_hand import H200, QUIET, Story, case, failure, one_rank, setup, start, steady_times, window
+
+
+def summary_of(*launches: CaseRecords, planned: int | None = None) -> RunSummary:
+    return summarize(launches, num_planned=planned or len(launches), peak_of=peak_of)
+
+
+def three_launches(*walls_s: float) -> list[CaseRecords]:
+    return [
+        one_rank(times_s=steady_times(100, wall_s / 100), replicate=i).records()
+        for i, wall_s in enumerate(walls_s)
+    ]
+
+
+def test_throughput_is_total_over_total_and_its_interval_is_over_launches() -> None:
+    summary = summary_of(*three_launches(1.0, 1.25, 0.8))
+    assert summary.items_total == 3000
+    assert summary.window_s == pytest.approx(3.05)
+    assert summary.items_per_s_total == pytest.approx(3000 / 3.05)
+    assert summary.mean_step_s == pytest.approx(3.05 / 300)
+    interval = summary.items_per_s_total_interval
+    assert isinstance(interval, Interval)
+    # Rates 1,000, 800 and 1,250: mean 1,016.67, s = 225.46, t(2) = 4.3027: ± 560.1.
+    assert interval.num_launches == 3
+    assert interval.centre == pytest.approx(1016.67, abs=0.01)
+    assert interval.low == pytest.approx(456.6, abs=0.1)
+    assert interval.high == pytest.approx(1576.7, abs=0.1)
+    assert [found.code for found in summary.findings] == ["launches-differ"]
+    assert "±55 % wide" in summary.findings[0].reason
+
+
+@pytest.mark.parametrize(("second_s", "expected"), [(1.005, []), (1.01, ["launches-differ"])])
+def test_launches_may_differ_as_far_as_their_interval_stays_narrow(
+    second_s: float, expected: list[str]
+) -> None:
+    # Half the interval of two is 6.353 times their distance: 5 samples/s make ±3.2 %, 10 make ±6.3 %.
+    summary = summary_of(*three_launches(1.0, second_s))
+    assert [found.code for found in summary.findings] == expected
+
+
+def test_an_interval_of_rates_or_times_ends_at_zero() -> None:
+    summary = summary_of(*three_launches(1.0, 4.0))
+    for interval in (summary.items_per_s_total_interval, summary.step_s_interval):
+        assert isinstance(interval, Interval)
+        assert interval.low == 0.0
+        assert interval.relative_reach is not None
+        assert interval.relative_reach > 1
+
+
+def test_one_launch_has_an_interval_within_itself_only() -> None:
+    summary = summary_of(one_rank().records())
+    interval = summary.items_per_s_total_interval
+    assert isinstance(interval, Interval)
+    assert not interval.between_launches
+    assert interval.centre == 1000
+    assert interval.low <= 1000 <= interval.high
+    assert interval.method.endswith("of the median step time")
+    assert summary.validity == "VALID"
+
+
+def test_without_step_times_one_launch_has_no_interval() -> None:
+    summary = summary_of(Story(times_s=()).records())
+    assert isinstance(summary.items_per_s_total_interval, Unavailable)
+    assert isinstance(summary.step_s_interval, Unavailable)
+    assert summary.items_per_s_total == 1000
+
+
+def test_nothing_measured_is_no_figure_and_no_validity() -> None:
+    records = CaseRecords(case=case(), records=(start(), failure("exception")))
+    summary = summary_of(records, planned=3)
+    assert summary.validity is None
+    assert summary.items_per_s_total is None
+    assert summary.mean_step_s is None
+    assert summary.flops_per_s_per_device is None
+    assert summary.peak is None
+    assert [found.cause for found in summary.failures] == ["exception"]
+    assert isinstance(summary.items_per_s_total_interval, Unavailable)
+    assert (summary.num_planned, len(summary.launches)) == (3, 0)
+
+
+def test_a_failed_launch_leaves_the_others_their_figures() -> None:
+    lost = CaseRecords(case=case(replicate=2), records=(start(), failure("lost_rank", rank=None)))
+    silent = CaseRecords(case=case(replicate=3), records=())
+    summary = summary_of(*three_launches(1.0, 1.0), lost, silent)
+    assert (len(summary.launches), [found.cause for found in summary.failures]) == (2, ["lost_rank"])
+    assert summary.items_per_s_total == pytest.approx(1000)
+
+
+def test_the_same_doubt_of_several_launches_is_said_once_with_their_number() -> None:
+    noisy = [0.01 * (1 + 0.2 * (-1) ** i) for i in range(100)]
+    launches = [one_rank(times_s=noisy, replicate=i).records() for i in range(2)]
+    quiet = one_rank(times_s=[0.01] * 100, replicate=2).records()
+    summary = summary_of(*launches, quiet)
+    assert [found.code for found in summary.findings] == ["noisy"]
+    assert summary.findings[0].reason.endswith("(in 2 of 3 launches)")
+    assert summary.validity == "SUSPECT"
+
+
+def test_the_same_doubt_of_several_ranks_is_not_counted_as_launches() -> None:
+    shared = replace(window().neighbours, other_processes=1)
+    ranks = [window(rank, neighbours=shared, clock="device_event") for rank in range(4)]
+    story = Story(windows=ranks, setups=[setup(rank, device=H200) for rank in range(4)])
+    (found,) = summary_of(story.records()).findings
+    assert found.reason.endswith("GPU-0a (and 3 more alike)")
+    (found,) = summary_of(story.records(), replace(story, replicate=1).records()).findings
+    assert found.reason.endswith("GPU-0a (and 3 more alike, in 2 of 2 launches)")
+
+
+def test_what_makes_figures_invalid_comes_first() -> None:
+    stolen = replace(QUIET, steal_cpu_s=4.0)
+    times = [0.01 * (1 + 0.2 * (-1) ** i) for i in range(100)]
+    summary = summary_of(one_rank(times_s=times, load=stolen, requested_s=9.0).records())
+    assert [found.code for found in summary.findings] == ["too-short", "noisy", "cpu-steal"]
+    assert summary.validity == "INVALID"
+
+
+def test_the_ceiling_is_that_of_the_first_launch_s_device_and_precision() -> None:
+    asked: list[tuple[str, str]] = []
+
+    def peak(device: str, precision: str) -> Peak:
+        asked.append((device, precision))
+        return Peak(flops_per_s=2e12, dtype="bf16", source="by hand", date="2026-11-20")
+
+    built = setup(device=H200, flops_per_step=1e10)
+    stories = [
+        Story(
+            windows=[window(wall_s=wall_s, steps_s=wall_s)],
+            setups=[built],
+            times_s=(),
+            case=case(precision="bf16"),
+        )
+        for wall_s in (1.0, 2.0)
+    ]
+    summary = summarize([story.records() for story in stories], num_planned=2, peak_of=peak)
+    assert asked == [("NVIDIA H200", "bf16")]
+    assert summary.flops_per_s_per_device == pytest.approx((1e12 + 0.5e12) / 2)
+
+
+def test_percentiles_are_given_only_where_the_steps_are_enough() -> None:
+    found: dict[float, Any] = {p.q: p for p in summary_of(one_rank().records()).step_percentiles}
+    assert found[50.0].value == pytest.approx(0.010)
+    assert found[95.0].value == pytest.approx(0.0101)
+    assert found[99.0].value is None  # needs 299

@@ -1,0 +1,147 @@
+"""The run directory: whole files or none, nothing overwritten, every mistake one paragraph."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from datetime import datetime, timezone
+from pathlib import Path
+
+import pytest
+
+from gpuproof.errors import EnvironmentUnfitError, RecordError, UsageError
+from gpuproof.records.journal import encode
+from gpuproof.store import RunDirectory, default_run_id, list_runs, read_case, write_whole
+from records_by_hand import case, failure, one_rank, result, start, window, write_run
+
+
+def test_a_run_is_created_once(tmp_path: Path) -> None:
+    run = RunDirectory.create(tmp_path, "exp", "one")
+    assert (run.root / "cases").is_dir()
+    with pytest.raises(UsageError, match=r"is there already, and holds no run.*Remove it"):
+        RunDirectory.create(tmp_path, "exp", "one")
+    run.write_description({})
+    with pytest.raises(UsageError, match="there is a run of that name already") as caught:
+        RunDirectory.create(tmp_path, "exp", "one")
+    assert f"gpuproof run --resume {run.root}" in str(caught.value)
+
+
+def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(EnvironmentUnfitError, match=r"cannot be written: Not a directory.*run\.save_dir"):
+        RunDirectory.create(tmp_path / "file", "exp", "one")
+
+
+def test_only_a_run_is_opened(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"holds no run\.json"):
+        RunDirectory.open(tmp_path)
+    run = write_run(tmp_path, [])
+    assert RunDirectory.open(run.root).description()["run_id"] == "by-hand"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("{", "cannot be read"),
+        ("[]", "not the description of a run"),
+        ("{}", "it has no schema_version"),
+        ('{"schema_version": "1"}', "it has no schema_version"),
+        ('{"schema_version": 2}', "schema version 2, this gpuproof reads up to 1"),
+        ("\x80", "cannot be read"),
+    ],
+)
+def test_a_damaged_description_is_an_error_that_names_it(text: str, expected: str, tmp_path: Path) -> None:
+    (tmp_path / "run.json").write_bytes(text.encode("latin-1"))
+    with pytest.raises(RecordError, match=expected) as caught:
+        RunDirectory(tmp_path).description()
+    assert str(tmp_path / "run.json") in str(caught.value)
+
+
+def test_only_one_process_works_on_a_run(tmp_path: Path) -> None:
+    run = RunDirectory.create(tmp_path, "exp", "one")
+    with run.locked(), pytest.raises(UsageError, match="another process is working"), run.locked():
+        pass
+    with run.locked():
+        pass
+
+
+def test_an_attempt_is_moved_aside_and_never_overwritten(tmp_path: Path) -> None:
+    run = write_run(tmp_path, [])
+    for attempt in range(3):
+        folder = run.begin_case(case())
+        (folder / "stderr-0.txt").write_text(str(attempt))
+    main = run.root / "cases" / "main"
+    kept = {path.name: (path / "stderr-0.txt").read_text() for path in main.iterdir()}
+    assert kept == {"0.attempt-1": "0", "0.attempt-2": "1", "0": "2"}
+    (records,) = run.cases()
+    assert records.case == case()
+
+
+def test_launches_come_in_order_with_the_records_of_every_rank(tmp_path: Path) -> None:
+    launches = [one_rank(replicate=replicate).records() for replicate in (10, 2)]
+    run = write_run(tmp_path, launches)
+    run.add_record(run.case_folder(launches[0].case), failure("timeout", rank=None))
+    found = run.cases()
+    assert [records.case.replicate for records in found] == [2, 10]
+    assert found[0] == launches[1]
+    assert found[1].records == (failure("timeout", rank=None), *launches[0].records)
+
+
+def test_ranks_are_read_in_their_order_not_in_that_of_their_names(tmp_path: Path) -> None:
+    run = write_run(tmp_path, [])
+    folder = run.begin_case(case(nproc=11))
+    launch = [
+        record for rank in range(11) for record in (start(rank, world_size=11), window(rank), result(rank))
+    ]
+    for record in launch:
+        with (folder / f"rank-{record.rank}.jsonl").open("a") as journal:
+            journal.write(encode(record) + "\n")
+    assert read_case(folder).records == tuple(launch)
+    assert read_case(folder).status == "done"
+
+
+def test_a_damaged_spec_or_line_is_named(tmp_path: Path) -> None:
+    run = write_run(tmp_path, [one_rank().records()])
+    folder = run.case_folder(case())
+    journal = folder / "rank-0.jsonl"
+    whole = journal.read_text()
+    journal.write_text("rubbish\n" + whole)
+    with pytest.raises(RecordError, match=r"rank-0\.jsonl:1: not a JSON record"):
+        run.cases()
+    journal.write_text(whole)
+    (folder / "spec.json").write_text("{")
+    with pytest.raises(RecordError, match=r"spec\.json: cannot be read"):
+        run.cases()
+
+
+def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "run.json"
+    write_whole(path, "old")
+
+    def full(_source: object, _target: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "replace", full)
+        with pytest.raises(EnvironmentUnfitError, match=r"the disk is full.*--resume"):
+            write_whole(path, "new")
+    assert path.read_text() == "old"
+    assert [found.name for found in tmp_path.iterdir()] == ["run.json"]
+
+
+def test_a_run_of_somebody_else_s_cannot_be_written(tmp_path: Path) -> None:
+    with pytest.raises(EnvironmentUnfitError, match=r"cannot be written: .*Copy the run"):
+        write_whole(tmp_path / "gone" / "run_summary.json", "{}")
+
+
+def test_runs_are_named_by_their_start_and_listed_newest_first(tmp_path: Path) -> None:
+    assert default_run_id(datetime(2026, 11, 20, 13, 30, 12, tzinfo=timezone.utc)).startswith(
+        "run_20261120T133012_"
+    )
+    assert list_runs(tmp_path / "absent") == []
+    for age, name in ((20, "older"), (10, "newer")):
+        path = write_run(tmp_path, [], run_id=name).root / "run.json"
+        os.utime(path, (1_000_000 - age, 1_000_000 - age))
+        assert json.loads(path.read_text())["run_id"] == name
+    assert [run.root.name for run in list_runs(tmp_path)] == ["newer", "older"]

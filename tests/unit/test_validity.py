@@ -1,0 +1,247 @@
+"""Every doubt from both sides of its threshold, on launches whose numbers are written down by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from gpuproof.analysis.validity import Finding, findings_of, worst
+from gpuproof.hardware import peak_of
+from records_by_hand import H200, QUIET, Story, case, one_rank, setup, steady_times, window
+
+H200_BF16 = peak_of("NVIDIA H200", "bf16")
+
+
+def codes(story: Story) -> list[tuple[str, str]]:
+    return [(found.validity, found.code) for found in findings_of(story.launch(), None)]
+
+
+def only(story: Story) -> Finding:
+    (found,) = findings_of(story.launch(), None)
+    return found
+
+
+def test_nothing_is_said_of_a_launch_that_is_sound() -> None:
+    assert codes(one_rank()) == []
+    assert codes(Story(windows=[window(rank) for rank in range(4)])) == []
+
+
+def test_the_worst_finding_decides() -> None:
+    suspect = Finding(validity="SUSPECT", code="noisy", reason="r", remedy="m")
+    invalid = replace(suspect, validity="INVALID")
+    assert (worst([]), worst([suspect]), worst([suspect, invalid])) == ("VALID", "SUSPECT", "INVALID")
+
+
+# --- contradictions -------------------------------------------------------------------------------------
+
+
+def test_items_must_be_those_of_the_steps() -> None:
+    found = only(one_rank(items=999))
+    assert (found.validity, found.code) == ("INVALID", "items-disagree")
+    assert "rank 0 counts 999 items, its steps make 1,000" in found.reason
+
+
+def test_ranks_must_run_the_same_steps() -> None:
+    story = Story(windows=[window(0), window(1, num_steps=99, items=990)])
+    assert codes(story) == [("INVALID", "ranks-disagree")]
+    assert "[99, 100]" in only(story).reason
+
+
+@pytest.mark.parametrize(
+    ("step_s", "expected"), [(0.01019, []), (0.01021, [("INVALID", "steps-exceed-window")])]
+)
+def test_steps_must_fit_their_window(step_s: float, expected: list[Any]) -> None:
+    assert codes(one_rank(times_s=steady_times(100, step_s), wall_s=1.0)) == expected
+
+
+def test_step_times_must_be_of_all_steps() -> None:
+    assert codes(Story(times_s=steady_times(98))) == [("INVALID", "steps-lost")]
+    assert codes(Story(times_s=())) == []  # not kept at all, as the recipe may ask
+
+
+@pytest.mark.parametrize(
+    ("step_s", "expected"), [(0.0099, []), (0.0090, [("INVALID", "step-times-disagree")])]
+)
+def test_step_times_must_sum_to_what_the_window_says(step_s: float, expected: list[Any]) -> None:
+    assert codes(Story(times_s=steady_times(100, step_s))) == expected
+
+
+# --- the physical ceiling -------------------------------------------------------------------------------
+
+
+def _on_h200(flops_per_step: float) -> Story:
+    built = setup(device=H200, flops_per_step=flops_per_step, precision="bf16")
+    return Story(windows=[window(clock="device_event")], setups=[built], case=case(precision="bf16"))
+
+
+def test_a_fake_fast_gpu_is_over_its_ceiling() -> None:
+    # 100 steps of 9.896 TFLOP in 1 s: 989.6 TFLOP/s, where the data sheet allows 989.5.
+    (found,) = findings_of(_on_h200(9.896e12).launch(), H200_BF16)
+    assert (found.validity, found.code) == ("INVALID", "over-ceiling")
+    assert "989.6 TFLOP/s is over the 989.5 TFLOP/s dense bf16 peak of NVIDIA H200" in found.reason
+    assert "data sheet" in found.reason
+
+
+def test_at_the_ceiling_or_without_one_there_is_no_finding() -> None:
+    assert findings_of(_on_h200(9.895e12).launch(), H200_BF16) == ()
+    assert findings_of(_on_h200(9.895e20).launch(), None) == ()
+    assert findings_of(one_rank().launch(), H200_BF16) == ()  # no closed form of the work
+
+
+# --- less than was asked --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [
+        ({"requested_steps": 100}, []),
+        ({"requested_steps": 101}, [("INVALID", "too-short")]),
+        ({"requested_s": 1.0}, []),
+        ({"requested_s": 1.01}, [("INVALID", "too-short")]),
+    ],
+)
+def test_a_window_that_ended_early_is_no_result(asked: dict[str, Any], expected: list[Any]) -> None:
+    assert codes(one_rank(**asked)) == expected
+
+
+@pytest.mark.parametrize(("num_steps", "expected"), [(10, []), (9, [("SUSPECT", "few-steps")])])
+def test_few_steps_say_little(num_steps: int, expected: list[Any]) -> None:
+    assert codes(one_rank(times_s=[0.01] * num_steps)) == expected
+
+
+# --- time between steps ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("clock", "busy_s", "expected"),
+    [
+        ("device_event", 0.981, []),
+        ("device_event", 0.979, [("SUSPECT", "host-bound")]),
+        ("host_synchronised", 0.979, [("SUSPECT", "host-bound")]),
+        ("host", 0.981, []),
+        ("host", 0.979, [("SUSPECT", "gap-between-steps")]),
+        ("host", 0.951, [("SUSPECT", "gap-between-steps")]),
+        ("host", 0.949, [("INVALID", "gap-between-steps")]),
+    ],
+)
+def test_time_outside_of_steps_is_explained_or_refused(
+    clock: str, busy_s: float, expected: list[Any]
+) -> None:
+    assert codes(one_rank(times_s=steady_times(100, busy_s / 100), wall_s=1.0, clock=clock)) == expected
+
+
+@pytest.mark.parametrize(("busy_s", "expected"), [(0.981, []), (0.90, [("SUSPECT", "ranks-wait")])])
+def test_ranks_on_processors_may_wait_for_each_other(busy_s: float, expected: list[Any]) -> None:
+    waiting = window(1, steps_s=busy_s, wall_s=1.0001)
+    story = Story(windows=[window(0), waiting], times_s=steady_times(100, busy_s / 100))
+    assert codes(story) == expected
+
+
+# --- unsteady steps -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("swing", "expected"), [(0.049, []), (0.051, [("SUSPECT", "noisy")])])
+def test_step_times_may_spread_by_a_tenth(swing: float, expected: list[Any]) -> None:
+    # Half of the steps are slower by `swing`, half faster: the quartiles lie 2 × swing apart.
+    assert codes(one_rank(times_s=[0.01 * (1 + swing * (-1) ** i) for i in range(100)])) == expected
+
+
+@pytest.mark.parametrize(("growth", "expected"), [(0.0606, []), (0.0914, [("SUSPECT", "drifting")])])
+def test_the_last_third_may_differ_from_the_first_by_a_twentieth(growth: float, expected: list[Any]) -> None:
+    # Steps grow evenly by g: the thirds' means are 1 + g/6 and 1 + 5g/6, which is 4.0 % and 6.0 % apart.
+    times = [0.01 * (1 + growth * i / 299) * (1 + 0.001 * (-1) ** i) for i in range(300)]
+    assert codes(one_rank(times_s=times)) == expected
+    if expected:
+        assert "became 6.0 % slower" in only(one_rank(times_s=times)).reason
+        assert "faster" in only(one_rank(times_s=times[::-1])).reason
+
+
+# --- neighbours -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("load", "expected"),
+    [
+        # 8 processors, a window of 1 s, 1 s of it our own; others' share is what is over 1 s.
+        ({"busy_cpu_s": 1.24, "run_queue_wait_s": 0.5}, []),
+        ({"busy_cpu_s": 1.26, "run_queue_wait_s": 0.5}, [("SUSPECT", "cpu-neighbours")]),
+        ({"busy_cpu_s": 5.0, "run_queue_wait_s": 0.020}, []),  # 0.020 of 1.020 s is under 2 %
+        ({"busy_cpu_s": 5.0, "run_queue_wait_s": 0.021}, [("SUSPECT", "cpu-neighbours")]),
+        ({"busy_cpu_s": 7.5, "run_queue_wait_s": None}, []),
+        ({"busy_cpu_s": 7.7, "run_queue_wait_s": None}, [("SUSPECT", "cpu-neighbours")]),  # of 7.6 s
+        ({"busy_cpu_s": None, "run_queue_wait_s": 0.5}, []),
+        ({"busy_cpu_s": None, "run_queue_wait_s": None}, []),
+        ({"steal_cpu_s": 0.16}, []),
+        ({"steal_cpu_s": 0.17}, [("SUSPECT", "cpu-steal")]),
+        ({"steal_cpu_s": None}, []),
+    ],
+)
+def test_processors_taken_by_others(load: dict[str, Any], expected: list[Any]) -> None:
+    assert codes(one_rank(load=replace(QUIET, **load))) == expected
+
+
+def test_a_neighbour_who_takes_steps_from_3_to_330_ms_is_noticed() -> None:
+    # 30 steps that need 3 ms on two threads, 0.18 s of work in all, drawn out over 9.9 s: the two
+    # threads stood in the queue for the rest, while two processors worked for somebody else.
+    crowded = replace(QUIET, num_cpus=2, busy_cpu_s=19.7, own_cpu_s=0.18, run_queue_wait_s=19.3)
+    found = only(one_rank(times_s=[0.330] * 30, load=crowded))
+    assert (found.validity, found.code) == ("SUSPECT", "cpu-neighbours")
+    assert "kept 2.0 of 2 processors busy" in found.reason
+    # The same steps from a model that does need 330 ms are nobody's fault.
+    own_work = replace(QUIET, num_cpus=2, busy_cpu_s=19.9, own_cpu_s=19.7, run_queue_wait_s=0.02)
+    assert codes(one_rank(times_s=[0.330] * 30, load=own_work)) == []
+
+
+def test_neighbours_are_counted_once_a_host_and_ranks_are_no_neighbours_of_each_other() -> None:
+    crowd = replace(QUIET, busy_cpu_s=4.0, run_queue_wait_s=0.5)  # of four ranks with 1 s each
+    same_host = [window(rank, load=crowd) for rank in range(4)]
+    assert codes(Story(windows=same_host)) == []
+    two_hosts = [replace(each, host=f"node{each.rank // 2}") for each in same_host]
+    assert codes(Story(windows=two_hosts)) == [("SUSPECT", "cpu-neighbours")] * 2
+
+
+@pytest.mark.parametrize(
+    ("others", "expected"),
+    [(None, None), (0, None), (1, "1 other process uses"), (2, "2 other processes use")],
+)
+def test_other_users_of_the_gpu(others: int | None, expected: str | None) -> None:
+    neighbours = replace(window().neighbours, other_processes=others)
+    story = Story(windows=[window(neighbours=neighbours, clock="device_event")], setups=[setup(device=H200)])
+    reasons = [found.reason for found in findings_of(story.launch(), None)]
+    assert reasons == ([] if expected is None else [f"{expected} NVIDIA H200 GPU-0a"])
+
+
+# --- published figures that contradict themselves (requirements C12, C19, C21) -----------------------------
+
+
+def test_a_throughput_that_its_own_step_time_denies_is_invalid() -> None:
+    # Claimed: 14,234 samples/s with steps of 47.2 ms and 512 samples. 100 such steps take 4.72 s, so that
+    # the claim is 67,184 samples; the steps make 51,200, which is 10,847 samples/s.
+    claimed = one_rank(times_s=[0.0472] * 100, items=67_184)
+    story = replace(claimed, setups=[setup(items_per_step=512)])
+    assert codes(story) == [("INVALID", "items-disagree")]
+    honest = replace(one_rank(times_s=[0.0472] * 100, items=51_200), setups=[setup(items_per_step=512)])
+    assert codes(honest) == []
+    assert honest.launch().items_per_s_total == pytest.approx(10_847.5, abs=0.05)
+
+
+def test_a_window_ten_times_as_long_as_its_steps_is_invalid() -> None:
+    # Claimed: 100 steps of 39 ms, 45.2 s in all, 52,800 samples/s on 32 ranks with 64 samples each.
+    ranks = range(32)
+    slow = [window(r, wall_s=45.2, steps_s=3.9, items=round(52_800 * 45.2 / 32)) for r in ranks]
+    setups = [setup(r, items_per_step=64) for r in ranks]
+    found = codes(Story(windows=slow, setups=setups, times_s=[0.039] * 100))
+    assert found == [("INVALID", "items-disagree")] * 32 + [("SUSPECT", "ranks-wait")]
+    assert codes(one_rank(times_s=[0.039] * 100, wall_s=45.2)) == [("INVALID", "gap-between-steps")]
+
+
+@pytest.mark.parametrize("num_ranks", [1, 2, 4])
+def test_throughput_times_the_ranks_once_more_cannot_be_expressed(num_ranks: int) -> None:
+    # A rank that counts everybody's samples as its own would multiply the total by the number of ranks.
+    honest = Story(windows=[window(r) for r in range(num_ranks)])
+    assert honest.launch().items_per_s_total == 1000 * num_ranks
+    inflated = Story(windows=[window(r, items=1000 * num_ranks) for r in range(num_ranks)])
+    expected = [("INVALID", "items-disagree")] * num_ranks if num_ranks > 1 else []
+    assert codes(inflated) == expected
