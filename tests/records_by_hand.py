@@ -46,6 +46,64 @@ QUIET = HostLoad(
 ALONE = DeviceNeighbours(other_processes=0, other_memory_bytes=0, missing=None)
 
 
+MODEL = ModelSpec(name="resnet18", num_classes=10, channels_last=False)
+DATA = DataSpec(
+    name="digits",
+    batch_size=ITEMS_PER_STEP,
+    samples_per_epoch=400,
+    image_size=64,
+    file="data/digits.tensors",
+    loader={},
+)
+TRAINING = TrainingSpec(
+    epochs=1,
+    precision="fp32",
+    optimizer="SGD",
+    learning_rate=0.05,
+    weight_decay=0.0,
+    momentum=0.9,
+    grad_clip_norm=None,
+    compile_enabled=False,
+    compile_mode="default",
+    seed=0,
+    cudnn_benchmark=False,
+)
+WINDOW = WindowSpec(
+    enabled=True,
+    warmup_steps=3,
+    measure_by="steps",
+    measure_steps=NUM_STEPS,
+    measure_seconds=None,
+    log_step_times=True,
+    sync_cuda=False,
+    evaluate_after=False,
+    profile=False,
+)
+PARALLEL = ParallelSpec(
+    nproc=1,
+    device="auto",
+    devices=None,
+    backend="auto",
+    gradient_accumulation_steps=1,
+    threads_per_rank=None,
+    timeout_s=60,
+    hang_timeout_s=60,
+)
+CASE = Case(
+    schema_version=1,
+    kind="training",
+    case_id="main",
+    replicate=0,
+    capture_env=True,
+    model=MODEL,
+    data=DATA,
+    training=TRAINING,
+    window=WINDOW,
+    parallel=PARALLEL,
+)
+"""ResNet-18 on digits, 100 steps."""
+
+
 def steady_times(num_steps: int = NUM_STEPS, step_s: float = STEP_S) -> tuple[float, ...]:
     """Step times that differ by ±1 % in turns, with the given mean (for an even number of steps)."""
     return tuple(step_s * (1.01 if i % 2 else 0.99) for i in range(num_steps))
@@ -65,66 +123,18 @@ def case(
     data: Mapping[str, Any] | None = None,
 ) -> Case:
     """A case of ResNet-18 on digits; each section takes replacements of its fields."""
-    sections: dict[str, Any] = {
-        "model": ModelSpec(name="resnet18", num_classes=10, channels_last=False),
-        "data": DataSpec(
-            name="digits",
-            batch_size=ITEMS_PER_STEP,
-            samples_per_epoch=400,
-            image_size=64,
-            file="data/digits.tensors",
-            loader=dict(loader or {}),
-        ),
-        "training": TrainingSpec(
-            epochs=1,
-            precision=precision,  # type: ignore[arg-type]  # spelled out by the test
-            optimizer="SGD",
-            learning_rate=0.05,
-            weight_decay=0.0,
-            momentum=0.9,
-            grad_clip_norm=None,
-            compile_enabled=False,
-            compile_mode="default",
-            seed=0,
-            cudnn_benchmark=False,
-        ),
-        "window": WindowSpec(
-            enabled=True,
-            warmup_steps=3,
-            measure_by="steps",
-            measure_steps=NUM_STEPS,
-            measure_seconds=None,
-            log_step_times=True,
-            sync_cuda=False,
-            evaluate_after=False,
-            profile=False,
-        ),
-        "parallel": ParallelSpec(
-            nproc=nproc,
-            device="auto",
-            devices=None,
-            backend="auto",
-            gradient_accumulation_steps=1,
-            threads_per_rank=None,
-            timeout_s=60,
-            hang_timeout_s=60,
-        ),
+    changes: dict[str, Mapping[str, Any]] = {
+        "model": model or {},
+        "data": {"loader": dict(loader or {}), **(data or {})},
+        "training": {"precision": precision, **(training or {})},
+        "window": window or {},
+        "parallel": {"nproc": nproc, **(parallel or {})},
     }
-    for name, changes in (
-        ("model", model),
-        ("data", data),
-        ("training", training),
-        ("window", window),
-        ("parallel", parallel),
-    ):
-        sections[name] = replace(sections[name], **(changes or {}))
-    return Case(
-        schema_version=1,
+    return replace(
+        CASE,
         kind=kind,  # type: ignore[arg-type]  # spelled out by the test
-        case_id="main",
         replicate=replicate,
-        capture_env=True,
-        **sections,
+        **{name: replace(getattr(CASE, name), **changed) for name, changed in changes.items()},
     )
 
 

@@ -14,7 +14,7 @@ from typing import get_args
 import pytest
 
 from fakes import nvml_library, sysfs_trees
-from gpuproof.devices import amd, fake, intel, nvidia, replay
+from gpuproof.devices import amd, amd_smi, fake, intel, nvidia, replay
 from gpuproof.devices.base import DeviceAdapter, DeviceLostError, NotSupportedError, Readout, VendorDevice
 from gpuproof.records.codec import to_json
 from gpuproof.records.journal import Journal
@@ -62,6 +62,14 @@ def _amd(_request: pytest.FixtureRequest, tmp: Path) -> Subject:
     sysfs_trees.w7900(tmp, number=1)
     accelerator = sysfs_trees.mi300(tmp, number=9)
     return Subject(adapter=amd.open_adapter(tmp), lose_second=lambda: shutil.rmtree(accelerator))
+
+
+def _amd_with_library(request: pytest.FixtureRequest, tmp: Path) -> Subject:
+    request.getfixturevalue("amdsmi")
+    sysfs_trees.w7900(tmp, number=1)
+    accelerator = sysfs_trees.mi300(tmp, number=9)
+    adapter = amd.open_adapter(tmp, open_library=amd_smi.open_library)
+    return Subject(adapter=adapter, lose_second=lambda: shutil.rmtree(accelerator))
 
 
 def _intel(_request: pytest.FixtureRequest, tmp: Path) -> Subject:
@@ -141,7 +149,14 @@ def recording(path: Path) -> Path:
     return path
 
 
-_SUBJECTS = {"nvidia": _nvidia, "amd": _amd, "intel": _intel, "fake": _fake, "replay": _replay}
+_SUBJECTS = {
+    "nvidia": _nvidia,
+    "amd": _amd,
+    "amd with its library": _amd_with_library,
+    "intel": _intel,
+    "fake": _fake,
+    "replay": _replay,
+}
 
 
 @pytest.fixture(params=list(_SUBJECTS))

@@ -316,6 +316,20 @@ def test_no_command_line_is_kept_unless_asked(tmp_path: Path) -> None:
     assert recording(other).recording.command == ("true", "--password=tell-nobody")
 
 
+@pytest.mark.parametrize("devices", ["7", "0,x"])
+def test_devices_that_are_not_there_are_said_before_the_command_runs(tmp_path: Path, devices: str) -> None:
+    done = run(tmp_path, "--devices", devices, "--", "touch", "ran")
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"gpuproof: --devices {devices}: ")
+    assert done.stderr.count("\n") == 1
+    assert not (tmp_path / "ran").exists()
+    assert list((tmp_path / "results").iterdir()) == []
+    recorded = [*EXEC[:-1], "record", "--out=r.jsonl", f"--devices={devices}", "--duration=1"]
+    options: dict[str, Any] = {"cwd": tmp_path, "env": environment(), "capture_output": True}
+    assert subprocess.run(recorded, timeout=PATIENCE_S, **options).returncode == 2
+    assert [path.name for path in tmp_path.iterdir()] == ["results"]
+
+
 def test_an_output_directory_that_cannot_be_is_said_before_the_command_runs(tmp_path: Path) -> None:
     (tmp_path / "results").write_text("a file")
     done = run(tmp_path, "--", "touch", "ran")

@@ -18,6 +18,8 @@ import time
 import urllib.request
 from pathlib import Path
 
+import pytest
+
 import recordings as rec
 
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -75,7 +77,7 @@ def test_compare_takes_the_newest_match_and_says_so(tmp_path: Path) -> None:
         folder=tmp_path,
     )
     assert done.returncode == 0
-    assert "matches 2 files; took the newest, results/gpu_stats_a_2.jsonl" in done.stderr
+    assert "matches 2 recordings; took the newest, results/gpu_stats_a_2.jsonl" in done.stderr
     assert re.search(r"power +300 W +330 W +\+[23]\d\.\d W \(\+\d+\.?\d* %\) .* higher", done.stdout)
     assert "some conditions are unknown" in done.stdout  # the fake GPU tells no MIG or ECC mode
     assert (tmp_path / "both.png").read_bytes().startswith(PNG)
@@ -84,7 +86,7 @@ def test_compare_takes_the_newest_match_and_says_so(tmp_path: Path) -> None:
 def test_what_a_shell_resolved_to_three_files_is_refused_with_the_remedy(tmp_path: Path) -> None:
     done = monitor("compare", "a", "b", "c", folder=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
-    assert "a comparison is of two recordings, here are 3. Quote each pattern" in done.stderr
+    assert "takes two recordings, A and B; 3 given. Quote each pattern" in done.stderr
     assert "Traceback" not in done.stderr
 
 
@@ -105,6 +107,34 @@ def test_a_missing_file_and_an_empty_directory_are_one_paragraph(tmp_path: Path)
         assert (done.returncode, done.stdout) == (2, "")
         assert done.stderr.startswith("gpuproof: ")
         assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("live",), "monitor live: draws on a terminal"),
+        (("show", "empty.jsonl"), "empty.jsonl: is empty"),
+        (("plot", "-o", "run.xyz", "run.jsonl"), "run.xyz: is no picture that can be drawn"),
+        (("compare", "run.jsonl"), "monitor compare: takes two recordings, A and B; 1 given"),
+    ],
+)
+def test_a_mistake_is_one_paragraph_with_its_place(
+    tmp_path: Path, arguments: tuple[str, ...], said: str
+) -> None:
+    recorded(tmp_path / "run.jsonl", watts=300.0)
+    (tmp_path / "empty.jsonl").touch()
+    done = monitor(*arguments, folder=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"gpuproof: {said}")
+    assert done.stderr.count("\n") == 1
+
+
+def test_what_the_sampler_refuses_is_a_mistake_of_the_user_to_serve_too(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "gpuproof", "monitor", "serve", "--port=0", "--devices=7"]
+    environment = {**os.environ, "GPUPROOF_FAKE_DEVICES": "2"}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, text=True, capture_output=True, timeout=60)
+    assert done.returncode == 2
+    assert done.stderr.endswith("gpuproof: --devices 7: this host has 2 GPU(s). Indices begin at 0.\n")
 
 
 def test_serve_answers_until_it_is_told_to_stop_and_leaves_no_sampler(tmp_path: Path) -> None:

@@ -169,7 +169,7 @@ def test_a_file_that_holds_a_recording_is_not_written_to(tmp_path: Path) -> None
     [
         (["--interval=0"], 2, "0.01 s or more"),
         (["--interval=soon"], 2, "no number of seconds"),
-        (["--devices=7"], 2, "this host has 2 device"),
+        (["--devices=7"], 2, "this host has 2 GPU"),
         (["--devices=x"], 2, "not a list of device indices"),
         (["--out=/nowhere/r.jsonl"], 5, "cannot write the recording"),
     ],

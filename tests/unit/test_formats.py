@@ -339,7 +339,7 @@ def test_a_dict_with_samples_counts_from_its_start(tmp_path: Path, cut: bool) ->
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "of no format"),
+        ("", "is empty"),
         ("hello\n", "of no format"),
         ("[]", "holds no reading"),
         ('[{"a": 1}]', "its objects are no readings"),

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
+import sys
 from pathlib import Path
 
 import pytest
 
-from gpuproof.cli.monitor_record import config_of, newest_match
-from gpuproof.errors import UsageError
+from gpuproof.cli.monitor_record import config_of
 from gpuproof.observe.derived import Wanted, write_derived
 from recordings import header, identity, loaded, sample
 
@@ -28,20 +27,6 @@ def test_a_configuration_is_named_after_the_script(command: list[str], config: s
     assert config_of(command) == config
 
 
-def test_the_newest_match_is_taken_and_its_source_preferred(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    for age, name in enumerate(["new.json", "old.json", "old.jsonl", "new_plot.png", "odd [x].json"]):
-        (tmp_path / name).write_text("")
-        os.utime(tmp_path / name, (1000 - age, 1000 - age))
-    assert newest_match("*.json") == Path("new.json")
-    assert newest_match(str(tmp_path / "o*.json")) == tmp_path / "old.jsonl"
-    assert newest_match("n*") == Path("new.json")
-    with pytest.raises(UsageError, match="no recording matches"):
-        newest_match("*_plot.png")
-
-
 def test_a_file_that_cannot_be_made_takes_none_of_the_others_with_it(tmp_path: Path) -> None:
     no_power = [sample(float(i), {0: {"util_gpu_percent": 50.0, "mem_used_bytes": 1.0}}) for i in range(3)]
     data = loaded(tmp_path, [header([identity()]), *no_power])
@@ -56,7 +41,7 @@ def test_a_file_that_cannot_be_made_takes_none_of_the_others_with_it(tmp_path: P
 def test_without_matplotlib_the_plot_alone_is_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gpuproof.observe.derived.find_spec", lambda name: None)
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     data = loaded(tmp_path, [header([identity()]), sample(0.0, {0: {"power_w": 1.0}})])
     derived = write_derived(data, Wanted(stem=tmp_path / "s", metadata={}, plot=True))
     assert [path.name for path in derived.written] == ["s.json", "s_summary.txt"]

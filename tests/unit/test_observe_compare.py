@@ -14,7 +14,7 @@ from gpuproof.errors import UsageError
 from gpuproof.observe.compare import MetricComparison, compare
 from gpuproof.observe.compare_text import render_comparison
 from gpuproof.observe.recording import RecordingData
-from gpuproof.observe.selection import newest_match, recordings_in
+from gpuproof.observe.selection import Selected, newest_match, recordings_in
 
 SAME = {"mig_mode": "off", "ecc_mode": "on"}
 
@@ -144,13 +144,18 @@ def test_of_several_matches_the_newest_is_taken_and_named(tmp_path: Path) -> Non
     pattern = str(tmp_path / "gpu_stats_*.json")
     selected = newest_match(pattern)
     assert selected.path == new
-    assert selected.note == f"{pattern} matches 2 files; took the newest, {new}"
+    assert selected.note == f"{pattern} matches 2 recordings; took the newest, {new}"
     assert newest_match(str(old)).note is None
     (tmp_path / "gpu_stats_c_summary.txt").write_text("newer, and no recording", encoding="utf-8")
     source = tmp_path / "gpu_stats_a.jsonl"
     source.write_text("", encoding="utf-8")
     os.utime(source, (1001, 1001))
-    assert newest_match(pattern + "*").path == source  # what the array was made from
+    assert newest_match(pattern).path == source  # what the array was made from
+    (tmp_path / "gpu_stats_a_multi_gpu.json").write_text("[]", encoding="utf-8")
+    assert newest_match(pattern).path == source  # gputop's second file of the same run
+    assert newest_match(str(tmp_path)) == Selected(
+        path=source, note=f"{tmp_path} matches 2 recordings; took the newest, {source}"
+    )
     assert recordings_in(tmp_path) == [source, old]
     with pytest.raises(UsageError, match=r"no recording matches it as a pattern\. Quote patterns"):
         newest_match(str(tmp_path / "none_*.json"))

@@ -92,6 +92,16 @@ def test_the_rows_say_in_words_what_is_wrong() -> None:
     assert "not told on GPU 1" in shown(live_text.process_table(state))
 
 
+def test_a_lost_device_says_so_also_where_other_metrics_were_never_there() -> None:
+    never = {"clock_mem_application_mhz": "no such fact", "pstate_level": "no such metric"}
+    gone = dict.fromkeys(("power_w", "temp_gpu_c", "util_gpu_percent"), "the device is lost")
+    state = LiveState()
+    state.apply([rec.header([rec.identity(0, unavailable=never)]), rec.sample(0, {0: {"power_w": 300.0}})])
+    lost = Unavailable(monotonic_s=rec.MONOTONIC_S + 1, physical_index=0, reasons=gone)
+    state.apply([lost, rec.sample(1, {})])
+    assert "✗ the device is lost" in shown(live_text.device_table(state, width=160))
+
+
 def test_what_was_not_told_is_not_called_fine() -> None:
     state = LiveState()
     state.apply([rec.header([rec.identity()]), rec.sample(0, {0: {"power_w": 1.0}})])

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import recordings as rec
-from gpuproof.errors import EnvironmentUnfitError, GpuproofError
+from gpuproof.errors import EnvironmentUnfitError, UsageError
 from gpuproof.observe import plots
 from gpuproof.observe.compare import compare
 from gpuproof.observe.downsample import envelope
@@ -139,7 +139,9 @@ def test_every_picture_is_written_whole(tmp_path: Path) -> None:
 
 
 def test_a_suffix_that_is_no_picture_is_an_error_with_its_place(tmp_path: Path) -> None:
-    with pytest.raises(GpuproofError, match=r"run\.xyz: the picture cannot be written"):
+    with pytest.raises(
+        UsageError, match=r"run\.xyz: is no picture that can be drawn\. End its name in \.png"
+    ):
         plot_recording(eventful(tmp_path, gpus=1), tmp_path / "run.xyz")
 
 
@@ -154,5 +156,5 @@ def test_without_matplotlib_the_error_names_the_extra(
         return real(name, *args, **kwargs)
 
     monkeypatch.setattr(builtins, "__import__", refuse)
-    with pytest.raises(EnvironmentUnfitError, match=r"pip install 'gpuproof\[html\]'"):
+    with pytest.raises(EnvironmentUnfitError, match=r"pip install 'gpuproof\[monitor\]'"):
         plot_recording(eventful(tmp_path, gpus=1), tmp_path / "run.png")

@@ -14,6 +14,7 @@ from gpuproof.observe.balance import load_balance, render_balance
 from gpuproof.observe.recording import load_recording
 from gpuproof.observe.summary import DeviceSummary, summarise, summarise_window
 from gpuproof.observe.summary_text import render_text
+from gpuproof.records.metrics import names
 from gpuproof.records.readings import DeviceEvent, Sample, Unavailable
 
 
@@ -288,3 +289,25 @@ def eventful(tmp_path: Path) -> Path:
 def test_the_text_of_a_summary(tmp_path: Path) -> None:
     expected = (Path(__file__).parents[1] / "golden/observe_summary.txt").read_text(encoding="utf-8")
     assert render_text(summarise(load_recording(eventful(tmp_path)))) == expected
+
+
+def test_a_counter_or_reason_that_was_refused_later_is_explained_in_the_drivers_words(tmp_path: Path) -> None:
+    samples = [rec.sample(float(t), {0: {"temp_gpu_c": 50.0}}) for t in range(3)]
+    refused = Unavailable(
+        monotonic_s=0.5,
+        physical_index=0,
+        reasons={"energy_j": "not on this board", "throttle_reasons": "not for an instance"},
+    )
+    device = only_device(tmp_path, [rec.header([rec.identity()]), *samples, refused])
+    assert device.energy.note == "no energy counter: not on this board; no power readings"
+    assert device.throttling.missing == "not for an instance"
+
+
+def test_a_long_label_keeps_its_distance_and_a_long_list_is_wrapped(tmp_path: Path) -> None:
+    samples = [rec.sample(float(t), {0: {"ecc_uncorrected_count": 0.0}}) for t in range(3)]
+    identity = rec.identity(unavailable=dict.fromkeys(names(kind="gauge"), "not on this board"))
+    path = rec.write(tmp_path / "r.jsonl", [rec.header([identity]), *samples])
+    text = render_text(summarise(load_recording(path)))
+    assert "  ECC uncorrected errors  0\n" in text
+    assert max(map(len, text.splitlines())) <= 100
+    assert text.count("not on this board") == 1

@@ -27,6 +27,10 @@ LONGER_BLOCKS = 1.5
 cover too seldom with it, and longer blocks win back most of that at little cost to others."""
 CHUNK_VALUES = 2**20
 """Values resampled at a time: 8 MB, whatever the length of the series and the number of resamples."""
+MOST_RESAMPLED_VALUES = 10**8
+"""About a second and a half of medians: what a series of a million steps may take to be judged."""
+FEWEST_RESAMPLES = 300
+"""Enough to read the ends of a 95 % interval off, to about a tenth of its width."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +87,7 @@ def resample(
     if weights is not None:
         raise ValueError("weights go with the mean only")
     statistic = _row_medians if centre == "median" else centre
+    num_resamples = min(num_resamples, max(FEWEST_RESAMPLES, MOST_RESAMPLED_VALUES // values.size))
     observed = float(statistic(values[np.newaxis].copy())[0])
     length = block_length(np.sign(values - observed) if centre == "median" else values)
     return Resampled(

@@ -6,6 +6,7 @@ only a fault of ours prints a traceback.
 
 from __future__ import annotations
 
+import io
 import sys
 import traceback
 from importlib import import_module
@@ -80,6 +81,9 @@ def cli() -> None:
 
 def main() -> NoReturn:
     """Run the command line; every way out ends here with its exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a terminal without ± or × gets a ? and not a traceback
+            stream.reconfigure(errors="replace")
     try:
         code = cli.main(standalone_mode=False)
     except click.exceptions.Abort:

@@ -6,7 +6,6 @@ comparison here. Standard output stays the command's own: all that is said here 
 
 from __future__ import annotations
 
-import glob
 import re
 import sys
 import time
@@ -46,7 +45,12 @@ def record(
     keep_command: bool,
     command: tuple[str, ...],
 ) -> None:
-    """Record this machine as JSON Lines until Ctrl-C, or beside COMMAND until it ends."""
+    """Record this machine as JSON Lines until Ctrl-C, or beside COMMAND until it ends.
+
+    \b
+    Example:
+      gpuproof monitor record --interval 1 --out night.jsonl
+    """  # noqa: D301  # click reads the backspace character
     if command and duration is not None:
         raise UsageError("is for a recording without a command", place="--duration")
     path = out or Path(f"gpu_stats_{config_of(command) or 'machine'}_{_stamp()}.jsonl")
@@ -67,13 +71,19 @@ def record(
     type=click.Path(path_type=Path, file_okay=False),
     default=Path("results"),
     show_default=True,
+    help="Directory to write to; made if need be.",
 )
 @click.option("--generate-graphs", is_flag=True, help="Write _plot.png too.")
 @click.option("--compare-with", metavar="GLOB", help="Compare with the newest file that matches.")
 @click.option("--interval", type=_SECONDS, help="Seconds between readings (0.2).")
 @click.option("--devices", help="Physical indices to read, such as 0,2 (all).")
 @click.option(
-    "--format", "format_", type=click.Choice(["native", "gputop"]), default="native", show_default=True
+    "--format",
+    "format_",
+    type=click.Choice(["native", "gputop"]),
+    default="native",
+    show_default=True,
+    help="Shape of the .json file.",
 )
 @click.option("--keep-command", is_flag=True, help="Store the command line in the recording.")
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
@@ -97,12 +107,20 @@ def exec_command(
     The command's exit code, signals and terminal are its own. It can say where it is with
     gpuproof.monitor.marks.publish(phase="train", epoch=1), or by writing a line of JSON to the
     descriptor $GPUPROOF_MARKS_FD or the pipe $GPUPROOF_MARKS_PIPE.
-    """
-    other = None if compare_with is None else newest_match(compare_with)
+
+    \b
+    Example:
+      gpuproof monitor exec --config-name adamw --generate-graphs -- python train.py --lr 0.1
+      gpuproof monitor exec --config-name sgd --compare-with 'results/gpu_stats_adamw_*' -- python train.py
+    """  # noqa: D301  # click reads the backspace character
+    other = None if compare_with is None else _compared_with(compare_with)
     config = _safe(config_name or model or config_of(command) or "command")
     recording = _new_recording(output_dir, config)
     arguments = _options(interval=interval, slow_interval=None, devices=devices, duration=None)
     status = _record(recording, arguments, command=command, keep_command=keep_command)
+    if recording.stat().st_size == 0:  # no sampler, no readings: it has said why
+        recording.unlink()
+        ctx.exit(status)
     metadata = {"config": config} | ({"model": model} if model else {})
     try:
         _derive(recording, metadata=metadata, format_=format_, plot=generate_graphs, compare_with=other)
@@ -111,21 +129,13 @@ def exec_command(
     ctx.exit(status)
 
 
-def newest_match(pattern: str) -> Path:
-    """Return the newest recording that a glob matches, as the JSON Lines it was made of where they are there.
+def _compared_with(pattern: str) -> Path:
+    from gpuproof.observe.selection import newest_match
 
-    Raises:
-        UsageError: it matches nothing.
-    """
-    found = (Path(name) for name in glob.glob(pattern, recursive=True))
-    matches = [path for path in found if path.suffix in (".json", ".jsonl", ".csv")]
-    if not matches:
-        raise UsageError(
-            "no recording matches", place=f"--compare-with {pattern}", next_step="Quote the pattern; see `ls`"
-        )
-    newest = max(matches, key=lambda path: (path.stat().st_mtime, path.name))
-    source = newest.with_suffix(".jsonl")
-    return source if source.exists() else newest
+    selected = newest_match(pattern)
+    if selected.note is not None:
+        click.echo(f"gpuproof: {selected.note}", err=True)
+    return selected.path
 
 
 def config_of(command: Sequence[str]) -> str | None:
@@ -207,5 +217,5 @@ def _derive(
         click.echo(derived.comparison, err=True)
     for failure in derived.failures:
         click.echo(f"gpuproof: {failure}", err=True)
-    names = ", ".join(written.name for written in derived.written)
+    names = ", ".join(written.name for written in (path, *derived.written))
     click.echo(f"gpuproof: {path.parent}: {names}", err=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 import threading
 from importlib.util import find_spec
 from pathlib import Path
@@ -28,8 +29,19 @@ def live(*, interval: float, devices: str | None, source: str | None) -> None:
 
     SOURCE is a recording that is being written, which is followed, or - for records on standard input;
     without it a sampler is started.
-    """
+
+    \b
+    Example:
+      gpuproof monitor live --interval 0.5
+      ssh NODE python3 gpuproof-node.pyz sample | gpuproof monitor live -
+    """  # noqa: D301  # click reads the backspace character
     _require("textual", "live")
+    if not sys.stdout.isatty():
+        raise UsageError(
+            "draws on a terminal, which standard output is not here",
+            place="monitor live",
+            next_step="For readings in a file or pipe use `gpuproof monitor record`",
+        )
     from gpuproof.observe.live import run_live
 
     run_live(_records(source, interval=interval, devices=devices))
@@ -68,7 +80,15 @@ def _existing(source: str) -> Path:
 @click.option("--balance", is_flag=True, help="Judge how evenly the load is spread over the GPUs.")
 @click.argument("recording")
 def show(*, balance: bool, recording: str) -> None:
-    """Print the summary of RECORDING, a file of any known format or a pattern (newest match)."""
+    """Print the summary of RECORDING, a file of any known format.
+
+    Of a directory or a quoted pattern it is the newest recording.
+
+    \b
+    Example:
+      gpuproof monitor show results
+      gpuproof monitor show --balance 'results/gpu_stats_adamw_*'
+    """  # noqa: D301  # click reads the backspace character
     from gpuproof.observe.balance import load_balance, render_balance
     from gpuproof.observe.summary import summarise
     from gpuproof.observe.summary_text import render_text
@@ -94,13 +114,17 @@ def compare(*, phase: str | None, busy: float, picture: Path | None, recordings:
     """Compare recording B with A: first whether they are comparable, then by how much they differ.
 
     A and B are files of any known format, or quoted patterns, of which the newest match is taken.
-    """
+
+    \b
+    Example:
+      gpuproof monitor compare --phase train 'results/gpu_stats_adamw_*' 'results/gpu_stats_sgd_*'
+    """  # noqa: D301  # click reads the backspace character
     from gpuproof.observe.compare import compare as compare_recordings
     from gpuproof.observe.compare_text import render_comparison
 
     if len(recordings) != 2:
         raise UsageError(
-            f"a comparison is of two recordings, here are {len(recordings)}",
+            f"takes two recordings, A and B; {len(recordings)} given",
             place="monitor compare",
             next_step="Quote each pattern ('results/gpu_stats_a_*'), so that the shell does not resolve it",
         )
@@ -127,7 +151,13 @@ def compare(*, phase: str | None, busy: float, picture: Path | None, recordings:
 def plot(
     *, output: Path | None, kind: Literal["time", "memory", "balance"], recordings: tuple[str, ...]
 ) -> None:
-    """Draw RECORDINGS: files of any known format, or directories that are searched for gpu_stats_*."""
+    """Draw RECORDINGS: files of any known format, or directories that are searched for gpu_stats_*.
+
+    \b
+    Example:
+      gpuproof monitor plot results/gpu_stats_adamw_20261120_101500.jsonl
+      gpuproof monitor plot --kind memory --output memory.png results
+    """  # noqa: D301  # click reads the backspace character
     paths = [path for name in recordings for path in _found(name)]
     if kind == "memory":
         from gpuproof.observe.plots_compare import plot_memory
@@ -180,7 +210,11 @@ def serve(*, address: str, port: int, interval: float, devices: str | None, sour
 
     On loopback by default: readings tell what a machine is used for. The Grafana dashboard is
     gpuproof/templates/grafana_dashboard.json. SOURCE is as for `live`.
-    """
+
+    \b
+    Example:
+      gpuproof monitor serve --port 9837 & curl -s http://127.0.0.1:9837/metrics | grep power
+    """  # noqa: D301  # click reads the backspace character
     _require("prometheus_client", "serve")
     from gpuproof.observe.exporter import serve as start
 

@@ -57,42 +57,51 @@ def run(
     The first rank prints throughput with its interval, what could be wrong with it, and where the files
     lie. Under your own torchrun, start `python -m gpuproof run CONFIG` as the script.
     """  # noqa: D301  # click reads the backspace character
-    from gpuproof.cli.progress import progress_on
-    from gpuproof.cli.report import show_report
-
-    given = {"distributed.nproc": nproc, "run.time_limit_s": timeout}
-    words = [*overrides, *(f"--{key}={value}" for key, value in given.items() if value is not None)]
-    if devices is not None:
-        words.append(f"--distributed.devices=[{devices}]")
+    words = [*overrides, *_as_overrides(nproc=nproc, devices=devices, timeout=timeout)]
     if resume is not None:
-        run_directory = _resumed(resume, config, words)
+        directory = _resumed(resume, config, words)
     elif config is None:
         raise click.UsageError("Missing CONFIG, a YAML file or the name of a recipe; try: gpuproof run quick")
     elif dry_run:
         _print_commands(config, words)
         return
     else:
-        run_directory = _created(config, words)
+        directory = _created(config, words)
+    ctx.exit(_measure(directory, python=python, retry_failed=retry_failed, as_json=as_json))
 
+
+def _as_overrides(*, nproc: str | None, devices: str | None, timeout: str | None) -> list[str]:
+    """Turn the options that stand for a key of the config into the words that set it."""
+    given = {
+        "distributed.nproc": nproc,
+        "distributed.devices": None if devices is None else f"[{devices}]",
+        "run.time_limit_s": timeout,
+    }
+    return [f"--{key}={value}" for key, value in given.items() if value is not None]
+
+
+def _measure(directory: RunDirectory, *, python: str | None, retry_failed: bool, as_json: bool) -> ExitCode:
+    """Run the campaign of a run directory and show what it ends with; return the exit code."""
     from gpuproof.campaign import run_campaign
+    from gpuproof.cli.progress import progress_on
+    from gpuproof.cli.report import show_report
     from gpuproof.launchers.local import LocalLauncher
     from gpuproof.store import resume_command
 
-    click.echo(f"Results go to {run_directory.root}", err=True)
+    click.echo(f"Results go to {directory.root}", err=True)
     try:
         with node_side_for(python) as worker, progress_on() as progress:
             launcher = LocalLauncher(python=python or sys.executable, worker=worker)
             conclusion = run_campaign(
-                run_directory, launcher=launcher, progress=progress, retry_failed=retry_failed
+                directory, launcher=launcher, progress=progress, retry_failed=retry_failed
             )
     except KeyboardInterrupt:
         click.echo(
-            f"Interrupted. What was measured is kept; go on with: {resume_command(run_directory.root)}",
-            err=True,
+            f"Interrupted. What was measured is kept; go on with: {resume_command(directory.root)}", err=True
         )
-        ctx.exit(ExitCode.INTERRUPTED)
+        return ExitCode.INTERRUPTED
     show_report(conclusion.report, as_json=as_json)
-    ctx.exit(conclusion.exit_code)
+    return conclusion.exit_code
 
 
 def _created(config: str, words: list[str]) -> RunDirectory:

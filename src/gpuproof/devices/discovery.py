@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from gpuproof.devices import amd, fake, intel, nvidia, replay
+from gpuproof.devices import amd, amd_smi, fake, intel, nvidia, replay
 from gpuproof.devices.base import DeviceAdapter, DeviceError, VendorDevice
 from gpuproof.devices.deadline import CallGuard
 from gpuproof.devices.guard import GuardedDevices, OpenDevice
@@ -62,7 +62,7 @@ def _openers(env: Mapping[str, str], sysfs_root: Path) -> dict[str, Callable[[],
         return {"replay": partial(replay.open_adapter, Path(env[replay.VARIABLE]))}
     return {
         "nvidia": nvidia.open_adapter,
-        "amd": partial(amd.open_adapter, sysfs_root),
+        "amd": partial(amd.open_adapter, sysfs_root, open_library=amd_smi.open_library),
         "intel": partial(intel.open_adapter, sysfs_root),
     }
 

@@ -203,6 +203,12 @@ def pcie_generation(files: SysfsFiles, name: str) -> int:
     """Read a link speed such as `16.0 GT/s PCIe` as its PCIe generation; raises as `SysfsFiles.read`."""
     text = files.text(name)
     speed = re.match(r"[\d.]+", text)
-    if speed is None or float(speed.group()) not in _PCIE_GENERATIONS:
+    generation = pcie_generation_of(float(speed.group())) if speed else None
+    if generation is None:
         raise DeviceError(f"{name} holds {text!r}, not a known link speed")
-    return _PCIE_GENERATIONS[float(speed.group())]
+    return generation
+
+
+def pcie_generation_of(gigatransfers_per_s: float) -> int | None:
+    """Name the PCIe generation of a link speed, or None for one that no generation has."""
+    return _PCIE_GENERATIONS.get(gigatransfers_per_s)

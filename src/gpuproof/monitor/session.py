@@ -20,7 +20,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpuproof.errors import EnvironmentUnfitError
+from gpuproof.errors import EnvironmentUnfitError, ExitCode
 from gpuproof.monitor.listener import READY
 from gpuproof.monitor.marks import FD_VARIABLE, PIPE_VARIABLE
 from gpuproof.own_process import own_command
@@ -28,6 +28,8 @@ from gpuproof.own_process import own_command
 READY_TIMEOUT_S = 30.0
 """Longer than waking eight GPUs without persistence mode; a driver that hangs longer delays no work."""
 STOP_TIMEOUT_S = 15.0
+REFUSAL_TIMEOUT_S = 1.0
+"""From the end of its control socket to the end of a sampler that has nothing left to do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +41,17 @@ class SamplerOptions:
     devices: str | None = None
     command: tuple[str, ...] | None = None
     """To be stored in the recording; None unless the user asked for it."""
+
+    @property
+    def arguments(self) -> list[str]:
+        """What `gpuproof.worker sample` is started with; the command takes the rest of the line."""
+        given = {
+            "--interval": self.interval_s,
+            "--slow-interval": self.slow_interval_s,
+            "--devices": self.devices,
+        }
+        options = [f"{name}={value}" for name, value in given.items() if value is not None]
+        return options if self.command is None else [*options, "--command", *self.command]
 
 
 class MarksPipe:
@@ -80,6 +93,13 @@ class SamplerSession:
         try:
             return self._control.recv(len(READY)) == READY
         except (TimeoutError, ConnectionError):
+            return False
+
+    def refused(self) -> bool:
+        """Tell whether the sampler ended at once for a mistake in its options, which it has named."""
+        try:
+            return self._process.wait(REFUSAL_TIMEOUT_S) == ExitCode.USAGE
+        except subprocess.TimeoutExpired:
             return False
 
     def stop(self, *, exit_code: int | None, timeout_s: float = STOP_TIMEOUT_S) -> str | None:
@@ -132,12 +152,4 @@ def _command(out: Path, *, options: SamplerOptions, control_fd: int, marks: Mark
     arguments = [f"--out={out}", f"--control-fd={control_fd}"]
     if marks is not None:
         arguments.append(f"--marks-fd={marks.descriptor}")
-    if options.interval_s is not None:
-        arguments.append(f"--interval={options.interval_s}")
-    if options.slow_interval_s is not None:
-        arguments.append(f"--slow-interval={options.slow_interval_s}")
-    if options.devices is not None:
-        arguments.append(f"--devices={options.devices}")
-    if options.command is not None:
-        arguments += ["--command", *options.command]
-    return own_command("gpuproof.worker.sample") + arguments
+    return own_command("gpuproof.worker.sample") + arguments + options.arguments

@@ -2,6 +2,7 @@
 
 In: an argument list, where to record, how often. Out: the recording, and the command's own exit code.
 The command runs whatever happens to the sampler; the recording is kept whatever happens to the command.
+Only where the sampler refuses its options, a mistake of the user's, is the command not started.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from gpuproof.errors import ExitCode
 from gpuproof.foreground import CommandNotStartedError, run_in_foreground
 from gpuproof.monitor.recorder import refuse_existing
 from gpuproof.monitor.session import MarksPipe, SamplerOptions, SamplerSession, start_sampler
@@ -39,6 +41,9 @@ def watch(command: Sequence[str], *, out: Path, options: SamplerOptions, env: Ma
     try:
         session = start_sampler(out, options=options, marks=marks)
         ready = session.wait_ready()
+        if not ready and session.refused():
+            session.stop(exit_code=None)
+            return Watched(returncode=int(ExitCode.USAGE), not_started=None, trouble=None)
         returncode, not_started = _run(command, env=env, marks=marks)
         trouble = _stop(session, ready=ready, returncode=returncode)
     finally:

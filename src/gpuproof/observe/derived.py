@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
-from gpuproof.errors import EnvironmentUnfitError, GpuproofError
+from gpuproof.errors import GpuproofError
 from gpuproof.observe.compare import compare
 from gpuproof.observe.compare_text import render_comparison
 from gpuproof.observe.formats import gpu_stats, gputop, load
 from gpuproof.observe.formats.write import write_array, write_text
 from gpuproof.observe.recording import RecordingData
+from gpuproof.observe.selection import MULTI_GPU_ENDING
 from gpuproof.observe.summary import summarise
 from gpuproof.observe.summary_text import render_text
 
@@ -84,7 +84,7 @@ def _readings(recording: RecordingData, wanted: Wanted) -> Iterator[_Part]:
     yield _named(wanted, ".json"), lambda path: write_array(path, gputop.samples(recording))
     if len(recording.devices) > 1:
         together = gputop.multi_gpu_samples(recording)
-        yield _named(wanted, "_multi_gpu.json"), lambda path: write_array(path, together)
+        yield _named(wanted, f"{MULTI_GPU_ENDING}.json"), lambda path: write_array(path, together)
 
 
 def _named(wanted: Wanted, ending: str) -> Path:
@@ -92,13 +92,7 @@ def _named(wanted: Wanted, ending: str) -> Path:
 
 
 def _write_plot(recording: RecordingData, path: Path) -> None:
-    if find_spec("matplotlib") is None:
-        raise EnvironmentUnfitError(
-            "drawing needs the Python package matplotlib, which is not installed",
-            place=path.name,
-            next_step="Install it with: pip install 'gpuproof[monitor]', then `gpuproof monitor plot`",
-        )
-    from gpuproof.observe.plots import plot_recording  # matplotlib takes its time
+    from gpuproof.observe.plots import plot_recording
 
     plot_recording(recording, path)
 

@@ -42,7 +42,7 @@ def energy_used(recording: RecordingData, *, track: DeviceTrack, window: Window)
     integrated = _integrated(recording, track, window)
     change = counter_change(recording, track=track, metric="energy_j", window=window)
     if change is None or change.covered_s == 0:
-        reason = track.identity.unavailable.get("energy_j", "fewer than two readings of it")
+        reason = recording.reasons_missing(track).get("energy_j", "fewer than two readings of it")
         return _from_power(integrated, window, f"no energy counter: {reason}")
     if change.increase == 0 and integrated is not None and integrated[0] > 0:
         return _from_power(integrated, window, "the energy counter stood still while power was drawn")

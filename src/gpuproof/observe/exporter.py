@@ -239,7 +239,9 @@ def serve(records: Records, *, address: str, port: int) -> Serving:
         server, server_thread = start_http_server(port, addr=address, registry=registry)
     except OSError as error:
         raise EnvironmentUnfitError(
-            error.strerror or str(error), place=f"{address}:{port}", next_step="Name another with --port"
+            error.strerror or str(error),
+            place=f"{address}:{port}",
+            next_step="Name another with --address or --port",
         ) from error
     reader = threading.Thread(target=feed_from, args=(records, feed), name="readings", daemon=True)
     reader.start()

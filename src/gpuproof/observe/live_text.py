@@ -6,6 +6,7 @@ the view can be read without colours; a missing reading is a dash or a gap, neve
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Final
 
@@ -15,6 +16,7 @@ from rich.text import Text
 
 from gpuproof.observe.live_state import DeviceState, LiveState
 from gpuproof.observe.metric_text import STATE_REASONS, energy, quantity, throttle_title, title
+from gpuproof.records.metrics import names
 from gpuproof.units import MISSING, memory, seconds
 
 _BLOCKS: Final = "▁▂▃▄▅▆▇█"
@@ -148,8 +150,7 @@ def _temperature(device: DeviceState) -> Text:
 def _state(device: DeviceState) -> Text:
     """Say in words what holds the device back; what was not told is not called fine."""
     if not device.answering:
-        reason = next(iter(device.unavailable.values()), "no reading")
-        return Text(f"✗ {reason}", style=f"bold {_BAD}")
+        return Text(f"✗ {_silence(device)}", style=f"bold {_BAD}")
     if device.reasons is None:
         return Text("– not told", style=_DIM)
     held = [reason for reason in device.reasons if reason not in STATE_REASONS]
@@ -159,6 +160,12 @@ def _state(device: DeviceState) -> Text:
     if "idle" in device.reasons:
         return Text("○ idle", style=_DIM)
     return Text("● not held back", style=_GOOD)
+
+
+def _silence(device: DeviceState) -> str:
+    """Say why a device gives nothing: what most of its metrics say, as some have never been there."""
+    reasons = Counter(device.unavailable[m] for m in names(lane="fast") if m in device.unavailable)
+    return next((reason for reason, _ in reasons.most_common(1)), "no reading")
 
 
 def host_line(state: LiveState, *, width: int) -> Text:
@@ -258,5 +265,5 @@ def _not_read(device: DeviceState) -> Iterator[Text]:
         by_reason.setdefault(why, []).append(title(name))
     if by_reason:
         yield Text("\n not read", style="bold")
-    for why, names in by_reason.items():
-        yield Text.assemble((f" {why}: ", ""), (", ".join(names), _DIM))
+    for why, titles in by_reason.items():
+        yield Text.assemble((f" {why}: ", ""), (", ".join(titles), _DIM))

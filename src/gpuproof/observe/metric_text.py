@@ -23,7 +23,7 @@ _TITLES: Final = {
     "mem_reserved_bytes": "memory reserved",
     "mem_host_mapped_bytes": "host memory mapped",
     "power_w": "power",
-    "power_instant_w": "power, instant",
+    "power_instant_w": "instant power",
     "power_limit_w": "power limit",
     "temp_gpu_c": "temperature",
     "temp_hotspot_c": "hot-spot temperature",

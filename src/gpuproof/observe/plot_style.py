@@ -11,7 +11,8 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from gpuproof.errors import EnvironmentUnfitError, GpuproofError
+from gpuproof.errors import EnvironmentUnfitError, UsageError
+from gpuproof.observe.formats.write import aside
 from gpuproof.observe.recording import RecordingData
 from gpuproof.units import seconds
 
@@ -23,6 +24,7 @@ INK: Final = "#1f2933"
 FAINT: Final = "#7b8794"
 GRID: Final = "#e4e7eb"
 DPI: Final = 110
+PICTURE_FORMATS: Final = ("png", "svg", "pdf")
 
 SERIES: Final = (
     "#2563eb",
@@ -77,16 +79,17 @@ def save(figure: Figure, path: Path) -> None:
     """Write a figure as PNG, SVG or PDF by the path's suffix: aside first, then renamed.
 
     Raises:
-        GpuproofError: the file cannot be written, or the suffix names no picture format.
+        UsageError: the suffix names none of them.
+        EnvironmentUnfitError: the file cannot be written.
     """
-    aside = path.with_name(f".{path.stem}.partial{path.suffix}")
-    try:
+    picture_format = path.suffix.removeprefix(".").lower()
+    if picture_format not in PICTURE_FORMATS:
+        raise UsageError(
+            "is no picture that can be drawn", place=str(path), next_step="End its name in .png, .svg or .pdf"
+        )
+    with aside(path) as place:
         path.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(aside)
-        aside.replace(path)
-    except (OSError, ValueError) as error:
-        aside.unlink(missing_ok=True)
-        raise GpuproofError(f"the picture cannot be written ({error})", place=str(path)) from error
+        figure.savefig(place, format=picture_format)
 
 
 def tidy(axes: Axes, *, title: str, unit: str) -> None:

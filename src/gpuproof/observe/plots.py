@@ -107,8 +107,8 @@ def plot_recording(recording: RecordingData, path: Path) -> None:
     """Draw a recording to `path` (PNG, SVG or PDF by its suffix).
 
     Raises:
-        EnvironmentUnfitError: matplotlib is not installed.
-        GpuproofError: the picture cannot be written.
+        EnvironmentUnfitError: matplotlib is not installed, or the picture cannot be written.
+        UsageError: the suffix names no picture.
     """
     style.save(_draw(recording), path)
 

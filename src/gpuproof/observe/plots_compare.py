@@ -41,8 +41,8 @@ def plot_comparison(first: RecordingData, second: RecordingData, comparison: Com
     """Draw A and B over time and as distributions, each panel with its verdict.
 
     Raises:
-        EnvironmentUnfitError: matplotlib is not installed.
-        GpuproofError: the picture cannot be written.
+        EnvironmentUnfitError: matplotlib is not installed, or the picture cannot be written.
+        UsageError: the suffix names no picture.
     """
     metrics = [metric for metric in comparison.metrics if metric.metric in _SCALES]
     figure = style.new_figure(_WIDTH_IN, 1.95 + 1.75 * max(1, len(metrics)))
@@ -97,6 +97,7 @@ def _draw_pair(
                 bins=edges,
                 weights=np.full(len(given), 100 / len(given)),
                 orientation="horizontal",
+                histtype="stepfilled",
                 color=style.colour(place),
                 alpha=0.55,
             )
@@ -119,7 +120,8 @@ def _edges(columns: Sequence[Floats], scale: float) -> Floats:
     if not len(joined):
         return np.linspace(0.0, 1.0, 31)
     low, high = float(joined.min()), float(joined.max())
-    return np.linspace(low, high, 41) if high > low else np.array([low - 0.5, high + 0.5])
+    thin = 0.01 * max(abs(high), 1.0)
+    return np.linspace(low, high, 25) if high - low > thin else np.array([low - thin, high + thin])
 
 
 def _over_gpus(recording: RecordingData, metric: str) -> Floats:
@@ -138,8 +140,8 @@ def plot_memory(recordings: Sequence[RecordingData], path: Path) -> None:
     Memory is the sum over the GPUs. A recording without memory readings keeps its row, without a bar.
 
     Raises:
-        EnvironmentUnfitError: matplotlib is not installed.
-        GpuproofError: the picture cannot be written.
+        EnvironmentUnfitError: matplotlib is not installed, or the picture cannot be written.
+        UsageError: the suffix names no picture.
     """
     bars_in = 0.5 + 0.32 * len(recordings)
     figure = style.new_figure(_WIDTH_IN, 5.55 + bars_in)
@@ -205,8 +207,8 @@ def plot_balance(window: WindowSummary, source: str, path: Path) -> None:
     """Draw each GPU's mean utilisation, memory and power against the mean of all.
 
     Raises:
-        EnvironmentUnfitError: matplotlib is not installed.
-        GpuproofError: the picture cannot be written.
+        EnvironmentUnfitError: matplotlib is not installed, or the picture cannot be written.
+        UsageError: the suffix names no picture.
     """
     figure = style.new_figure(_WIDTH_IN, 4.2)
     style.headline(figure, "Load balance", f"{source}  ·  {len(window.devices)} GPUs")

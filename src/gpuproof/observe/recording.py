@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import json
 from array import array
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import orjson
 from numpy.typing import NDArray
 
 from gpuproof.errors import RecordError
@@ -94,6 +94,14 @@ class RecordingData:
     def seconds_in(self, monotonic_s: float) -> float:
         """Turn a record's monotonic time into seconds since the recording began."""
         return monotonic_s - self.recording.monotonic_s
+
+    def reasons_missing(self, track: DeviceTrack) -> dict[str, str]:
+        """Say why metrics are missing: as said at the start, and later when a device was lost."""
+        reasons = dict(track.identity.unavailable)
+        for record in self.unavailable:
+            if record.physical_index == track.identity.physical_index:
+                reasons.update(record.reasons)
+        return reasons
 
     def phases(self) -> tuple[PhaseSpan, ...]:
         """List the stretches that marks name, up to the next phase or a null; the last to the last sample."""
@@ -228,7 +236,7 @@ class _Builder:
         if not line.strip():
             return
         try:
-            data = json.loads(line)
+            data = orjson.loads(line)
             kind = data["kind"]
         except (ValueError, TypeError, KeyError):
             self.damaged.append(number)

@@ -1,7 +1,7 @@
 """Which file does a name or a pattern mean? The newest match, and it is said which one was taken.
 
-In: what a user typed, a path or a glob such as `results/gpu_stats_run1_*.json`. Out: one path, and a
-sentence where the choice was not the only one possible.
+In: what a user typed, a path, a directory or a glob such as `results/gpu_stats_run1_*.json`. Out: one path,
+and a sentence where the choice was not the only one possible.
 """
 
 from __future__ import annotations
@@ -16,6 +16,9 @@ from gpuproof.errors import UsageError
 RECORDING_SUFFIXES = (".jsonl", ".json", ".csv")
 """What a pattern may mean: not the summaries and pictures that lie beside a recording."""
 
+MULTI_GPU_ENDING = "_multi_gpu"
+"""What gputop's second file of a run is called by, before the suffix."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selected:
@@ -26,15 +29,16 @@ class Selected:
 
 
 def newest_match(pattern: str) -> Selected:
-    """Resolve a path or a glob to one file: the last modified, and of equals the last by name.
+    """Resolve a path, directory or glob to one file: the last modified, and of equals the last by name.
+
+    Of a run's files it is the JSON Lines that the others were made from, where they are there.
 
     Raises:
         UsageError: nothing matches.
     """
     if Path(pattern).is_file():
         return Selected(path=Path(pattern), note=None)
-    found = (Path(name) for name in glob.glob(pattern, recursive=True))
-    matches = _one_a_run(path for path in found if path.is_file() and path.suffix in RECORDING_SUFFIXES)
+    matches = recordings_in(Path(pattern)) if Path(pattern).is_dir() else _matches(pattern)
     if not matches:
         raise UsageError(
             "no such file, and no recording matches it as a pattern",
@@ -44,8 +48,13 @@ def newest_match(pattern: str) -> Selected:
     newest = max(matches, key=lambda path: (path.stat().st_mtime_ns, path.name))
     note = None
     if len(matches) > 1:
-        note = f"{pattern} matches {len(matches)} files; took the newest, {newest}"
+        note = f"{pattern} matches {len(matches)} recordings; took the newest, {newest}"
     return Selected(path=newest, note=note)
+
+
+def _matches(pattern: str) -> list[Path]:
+    found = (Path(name) for name in glob.glob(pattern, recursive=True))
+    return _one_a_run(path for path in found if path.is_file() and path.suffix in RECORDING_SUFFIXES)
 
 
 def recordings_in(folder: Path) -> list[Path]:
@@ -62,8 +71,11 @@ def recordings_in(folder: Path) -> list[Path]:
 
 
 def _one_a_run(paths: Iterable[Path]) -> list[Path]:
-    """Of files that differ in their suffix only, keep the JSON Lines that the others were made from."""
-    by_stem: dict[Path, Path] = {}
-    for path in sorted(paths, key=lambda path: RECORDING_SUFFIXES.index(path.suffix)):
-        by_stem.setdefault(path.with_suffix(""), path)
-    return list(by_stem.values())
+    """Put the JSON Lines in place of what was made from them, and name each file once."""
+    return list(dict.fromkeys(_source(path) for path in sorted(paths)))
+
+
+def _source(path: Path) -> Path:
+    stem = path.stem.removesuffix(MULTI_GPU_ENDING)
+    source = path.with_name(f"{stem}.jsonl")
+    return source if source.is_file() else path

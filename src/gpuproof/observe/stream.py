@@ -16,7 +16,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
 
-from gpuproof.errors import EnvironmentUnfitError, RecordError
+from gpuproof.errors import EnvironmentUnfitError, ExitCode, GpuproofError, RecordError, UsageError
 from gpuproof.own_process import own_command
 from gpuproof.records.journal import decode
 from gpuproof.records.readings import RecordingEnd
@@ -42,7 +42,8 @@ def sampled(command: list[str]) -> Records:
     """Start a sampler and give its records; the sampler ends when the iterator is closed.
 
     Raises:
-        EnvironmentUnfitError: the sampler cannot start, or ended by itself without a last record.
+        UsageError: the sampler refused its options.
+        EnvironmentUnfitError: it cannot start, or ended by itself without a last record.
     """
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL
@@ -54,16 +55,18 @@ def sampled(command: list[str]) -> Records:
             ended = ended or isinstance(record, RecordingEnd)
             yield record
         if not ended:
-            raise EnvironmentUnfitError(*_last_words(process))
+            raise _last_words(process)
     finally:
         process.terminate()
         process.communicate()
 
 
-def _last_words(process: subprocess.Popen[bytes]) -> tuple[str]:
+def _last_words(process: subprocess.Popen[bytes]) -> GpuproofError:
+    """Make the sampler's complaint ours; a mistake in its options stays the user's."""
     _, errors = process.communicate()
-    words = errors.decode(errors="replace").strip()
-    return (words.removeprefix("gpuproof: ") or f"the sampler ended with code {process.returncode}",)
+    words = errors.decode(errors="replace").strip().removeprefix("gpuproof: ")
+    kind = UsageError if process.returncode == ExitCode.USAGE else EnvironmentUnfitError
+    return kind(words or f"the sampler ended with code {process.returncode}")
 
 
 def _records_of(descriptor: int) -> Records:

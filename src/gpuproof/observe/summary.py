@@ -159,7 +159,7 @@ def _device(recording: RecordingData, track: DeviceTrack, window: Window) -> Dev
 
 def _gauges(recording: RecordingData, track: DeviceTrack) -> Iterator[str]:
     """Name the metrics that were read, and those that any explanation exists for, in catalogue order."""
-    explained = _reasons(recording, track)
+    explained = recording.reasons_missing(track)
     for metric in names(kind="gauge"):
         if metric in track.metrics or metric in explained:
             yield metric
@@ -178,7 +178,7 @@ def _metric(
     missing_share = max(0.0, 1 - given / due) if due else 0.0
     reason = None
     if missing_share > 0 or series is None:
-        explained = _reasons(recording, track) if track is not None else {}
+        explained = recording.reasons_missing(track) if track is not None else {}
         reason = explained.get(metric, "no reason was recorded")
     return MetricSummary(metric=metric, series=series, missing_share=missing_share, reason=reason)
 
@@ -190,15 +190,6 @@ def _readings_due(recording: RecordingData, metric: str, window: Window, samples
     if known is None or known.lane != "slow" or slow_s <= recording.recording.fast_interval_s:
         return samples
     return min(samples, max(1, int(window.duration_s / slow_s)))
-
-
-def _reasons(recording: RecordingData, track: DeviceTrack) -> dict[str, str]:
-    """Collect why metrics are missing: said at the start, and later when a device was lost."""
-    reasons = dict(track.identity.unavailable)
-    for record in recording.unavailable:
-        if record.physical_index == track.identity.physical_index:
-            reasons.update(record.reasons)
-    return reasons
 
 
 def _totals(recording: RecordingData, track: DeviceTrack, window: Window) -> Iterator[Total]:

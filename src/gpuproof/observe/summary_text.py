@@ -6,6 +6,7 @@ recording first, then one line a phase and GPU.
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timezone
 from typing import Final
@@ -29,6 +30,7 @@ _PHASE_HEADINGS: Final = (
 )  # fmt: skip
 _PHASE_METRICS: Final = ("util_gpu_percent", "mem_used_bytes", "power_w", "clock_sm_mhz")
 _LABEL_WIDTH: Final = 22
+_TEXT_WIDTH: Final = 100
 
 _METHODS: Final = {"counter": "from the energy counter", "integrated_power": "power integrated over time"}
 
@@ -154,7 +156,7 @@ def _missing(metrics: Sequence[MetricSummary]) -> Iterator[str]:
             part = "" if metric.series is None else f" ({share(metric.missing_share)} of its readings)"
             by_reason.setdefault(metric.reason, []).append(title(metric.metric) + part)
     for reason, metric_titles in by_reason.items():
-        yield _fact("not read", f"{', '.join(metric_titles)}: {reason}")
+        yield from _wrapped("not read", f"{', '.join(metric_titles)}: {reason}")
 
 
 def _phase_rows(phases: Sequence[WindowSummary]) -> Iterator[tuple[str, ...]]:
@@ -173,7 +175,14 @@ def _phase_rows(phases: Sequence[WindowSummary]) -> Iterator[tuple[str, ...]]:
 
 
 def _fact(label: str, text: str) -> str:
-    return f"  {label:<{_LABEL_WIDTH}}{text}"
+    return f"  {label:<{_LABEL_WIDTH - 2}}  {text}"
+
+
+def _wrapped(label: str, text: str) -> Iterator[str]:
+    """Write a fact whose text is a long list over several lines."""
+    first, *more = textwrap.wrap(text, _TEXT_WIDTH - _LABEL_WIDTH - 2, break_on_hyphens=False)
+    yield _fact(label, first)
+    yield from (_fact("", line) for line in more)
 
 
 def _table(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:

@@ -48,7 +48,7 @@ def throttling(recording: RecordingData, *, track: DeviceTrack, window: Window) 
     told = bool((track.throttle_known & window.holds(recording.time_s)).any())
     known = told or bool(shares)
     held = sorted((s for s in shares.values() if s.share > 0), key=lambda s: (-s.share, s.reason))
-    reason = track.identity.unavailable.get("throttle_reasons", "this device gave no throttle reasons")
+    reason = recording.reasons_missing(track).get("throttle_reasons", "this device gave no throttle reasons")
     return Throttling(shares=tuple(held), known=known, missing=None if known else reason)
 
 

@@ -35,13 +35,14 @@ class Window:
         return sum(span.end_s - span.begin_s for span in self.spans)
 
     def holds(self, time_s: Floats) -> Flags:
-        """Tell for each sample's time whether it lies in the window.
+        """Tell for each sample's time, in ascending order, whether it lies in the window.
 
         A sample at the end of a span belongs to what comes after it; the last of all has nothing after it.
         """
         inside = np.zeros(len(time_s), dtype=bool)
         for span in self.spans:
-            inside |= (time_s >= span.begin_s) & (time_s < span.end_s)
+            first, after = np.searchsorted(time_s, (span.begin_s, span.end_s))
+            inside[first:after] = True
             inside[-1:] |= time_s[-1:] == span.end_s
         return inside
 

@@ -55,13 +55,13 @@ _SLOW_GAUGES: Final = {
     "pcie_gen*": "PCIe generation of the link now; falls when idle, so judge it under load only",
     "pcie_width*": "PCIe lanes in use now",
     "temp_margin_c": "kelvin left before the device slows itself down",
-    "nvlink_links_active*": "NVLink links that are up",
+    "nvlink_links_active*": "NVLink or xGMI links that are up",
     "sm_active_percent*": "share of time a multiprocessor had a warp, averaged over all (NVIDIA GPM)",
     "sm_occupancy_percent*": "resident warps, share of the maximum (NVIDIA GPM)",
     "tensor_active_percent*": "share of time the tensor pipe was busy (NVIDIA GPM)",
     "dram_active_percent*": "share of time the memory interface was busy (NVIDIA GPM)",
-    "remapped_rows_pending*": "1 if memory rows wait for a reset to be remapped, else 0",
-    "remapped_rows_failed*": "1 if a row could not be remapped, else 0",
+    "remapped_rows_pending*": "1 if memory rows (AMD: pages) wait for a reset to be remapped, else 0",
+    "remapped_rows_failed*": "1 if a row (AMD: page) could not be remapped, else 0",
 }
 _FAST_COUNTERS: Final = {"energy_j*": "energy used since the driver was loaded"}
 _SLOW_COUNTERS: Final = {
@@ -73,7 +73,7 @@ _SLOW_COUNTERS: Final = {
     "ecc_corrected_count*": "memory errors corrected by ECC since the driver was loaded",
     "ecc_uncorrected_count*": "memory errors that ECC could not correct since the driver was loaded",
     "remapped_rows_corrected_count*": "memory rows remapped after corrected errors, over the device's life",
-    "remapped_rows_uncorrected_count*": "memory rows remapped after uncorrected errors, over its life",
+    "remapped_rows_uncorrected_count*": "memory rows (AMD: pages) remapped after uncorrected errors, ever",
     "throttle_time_thermal_s*": "time held below the asked clock by heat, whether by software or hardware",
 }
 _STATICS: Final = {

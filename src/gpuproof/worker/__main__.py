@@ -11,13 +11,20 @@ from importlib import import_module
 from gpuproof.errors import GpuproofError
 
 COMMANDS = {
-    "run": "gpuproof.worker.run:main",
-    "join": "gpuproof.worker.attach:join",
-    "probe": "gpuproof.worker.probe:main",
-    "sample": "gpuproof.worker.sample:main",
-    "record": "gpuproof.worker.record:main",
+    "run": ("gpuproof.worker.run:main", "measure one rank of a case, as a launcher asks for it"),
+    "join": ("gpuproof.worker.attach:join", "the same for a rank that your own launcher started"),
+    "probe": ("gpuproof.worker.probe:main", "print what this machine has, as JSON"),
+    "sample": ("gpuproof.worker.sample:main", "print readings of GPUs and host, as JSON Lines"),
+    "record": ("gpuproof.worker.record:main", "write readings to a file, beside a command or until Ctrl-C"),
 }
-USAGE = f"usage: python -m gpuproof.worker {{{' | '.join(COMMANDS)}}} [--help]\n\n{__doc__}"
+_LISTED = "\n".join(f"  {name:<8}{what}" for name, (_, what) in COMMANDS.items())
+USAGE = f"""usage: python -m gpuproof.worker COMMAND [--help]
+
+{_LISTED}
+
+The same commands from one file, on a machine with Python and without gpuproof:
+  python3 gpuproof-node.pyz record -- python train.py
+"""
 
 
 def main() -> int:
@@ -27,7 +34,7 @@ def main() -> int:
         asked_for_help = words[:1] in (["-h"], ["--help"])
         (sys.stdout if asked_for_help else sys.stderr).write(USAGE)
         return 0 if asked_for_help else 2
-    module, _, function = COMMANDS[words[0]].partition(":")
+    module, _, function = COMMANDS[words[0]][0].partition(":")
     try:
         return int(getattr(import_module(module), function)(words[1:]))
     except GpuproofError as error:

@@ -25,7 +25,8 @@ def main(argv: Sequence[str]) -> int:
     options, command = parse(argv)
     out = options.out or f"gpu_stats_{_config(command)}_{time.strftime('%Y%m%d_%H%M%S')}.jsonl"
     if not command:
-        return sample.main(_sample_arguments(options, out))
+        duration = [] if options.duration is None else [f"--duration={options.duration}"]
+        return sample.main([f"--out={out}", *duration, *_sampler_options(options, command).arguments])
     try:
         watched = watch(command, out=Path(out), options=_sampler_options(options, command), env=os.environ)
     except GpuproofError as error:
@@ -34,7 +35,7 @@ def main(argv: Sequence[str]) -> int:
     for message in (watched.not_started, watched.trouble):
         if message is not None:
             _say(message)
-    if not options.quiet:
+    if not options.quiet and Path(out).exists():
         _say(f"readings are in {out}")
     return exit_status(watched.returncode)
 
@@ -45,7 +46,8 @@ def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     parser = argparse.ArgumentParser(
         prog="gpuproof.worker record",
         usage="%(prog)s [options] [-- COMMAND ...]",
-        description="Record a command.",
+        description="Record GPUs and host as JSON Lines, beside a command or until Ctrl-C.",
+        epilog="Example: python gpuproof-node.pyz record --interval 0.5 -- python train.py",
     )
     sample.add_reading_options(parser)
     parser.add_argument("--out", metavar="FILE", help="a new file (gpu_stats_<command>_<time>.jsonl)")
@@ -68,18 +70,8 @@ def _sampler_options(options: argparse.Namespace, command: Sequence[str]) -> Sam
         interval_s=options.interval,
         slow_interval_s=options.slow_interval,
         devices=options.devices,
-        command=tuple(command) if options.keep_command else None,
+        command=tuple(command) if options.keep_command and command else None,
     )
-
-
-def _sample_arguments(options: argparse.Namespace, out: str) -> list[str]:
-    given = {
-        "--interval": options.interval,
-        "--slow-interval": options.slow_interval,
-        "--devices": options.devices,
-        "--duration": options.duration,
-    }
-    return [f"--out={out}", *(f"{name}={value}" for name, value in given.items() if value is not None)]
 
 
 def _say(message: str) -> None:

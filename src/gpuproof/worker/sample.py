@@ -59,7 +59,11 @@ def seconds(text: str) -> float:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="gpuproof.worker sample", description="Record this machine.")
+    parser = argparse.ArgumentParser(
+        prog="gpuproof.worker sample",
+        description="Record GPUs and host as JSON Lines, to standard output, until told to stop.",
+        epilog="Example: ssh NODE python3 gpuproof-node.pyz sample | gpuproof monitor live -",
+    )
     add_reading_options(parser)
     parser.add_argument("--duration", type=seconds, metavar="S", help="end after so many seconds")
     parser.add_argument(
@@ -78,9 +82,9 @@ def _record(options: argparse.Namespace) -> int:
     )
     devices = open_devices(os.environ)
     try:
-        recorder = open_recorder(options.out, stdout=sys.stdout.buffer)
         if options.devices is not None:
             devices.select(_indices(options.devices, known=len(devices.identities)))
+        recorder = open_recorder(options.out, stdout=sys.stdout.buffer)
         sampler = Sampler(
             devices,
             host=HostReader(),
@@ -122,9 +126,11 @@ def _indices(text: str, *, known: int) -> set[int]:
     try:
         chosen = {int(part) for part in text.split(",")}
     except ValueError:
-        raise UsageError("not a list of device indices", place=f"--devices {text}") from None
+        raise UsageError(
+            "not a list of device indices", place=f"--devices {text}", next_step="Write them as 0,2"
+        ) from None
     if not chosen <= set(range(known)):
         raise UsageError(
-            f"this host has {known} device(s)", place=f"--devices {text}", next_step="Indices begin at 0"
+            f"this host has {known} GPU(s)", place=f"--devices {text}", next_step="Indices begin at 0"
         )
     return chosen

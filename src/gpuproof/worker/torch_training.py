@@ -57,7 +57,8 @@ class TrainingStep:
         inputs, targets = self._pool.next_batch()
         with self._autocast():
             loss = self._loss(self._module(inputs), targets)
-        self._scaler.scale(loss / self._num_micro_batches).backward()
+        share = loss / self._num_micro_batches if self._num_micro_batches > 1 else loss
+        self._scaler.scale(share).backward()
         self.last_loss = loss.detach()
 
 

@@ -27,6 +27,8 @@ def load(path: Path) -> RecordingData:
             start = file.read(_ENOUGH_TO_TELL_BYTES).removeprefix(b"\xef\xbb\xbf").lstrip()
     except OSError as error:
         raise RecordError(error.strerror or str(error), place=str(path)) from error
+    if not start:
+        raise RecordError("is empty", place=str(path))
     if start.startswith(b'{"kind":'):
         return load_recording(path)
     if start.startswith((b"[", b"{")):

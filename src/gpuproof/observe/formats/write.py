@@ -22,7 +22,7 @@ def write_array(path: Path, objects: Iterable[dict[str, Any]]) -> int:
         EnvironmentUnfitError: the disk is full or the directory cannot be written to.
     """
     count = 0
-    with _aside(path) as aside, aside.open("w", encoding="utf-8") as file:
+    with aside(path) as place, place.open("w", encoding="utf-8") as file:
         file.write("[")
         for count, item in enumerate(objects, 1):
             file.write(",\n" if count > 1 else "\n")
@@ -37,18 +37,22 @@ def write_text(path: Path, text: str) -> None:
     Raises:
         EnvironmentUnfitError: as `write_array`.
     """
-    with _aside(path) as aside:
-        aside.write_text(text, encoding="utf-8")
+    with aside(path) as place:
+        place.write_text(text, encoding="utf-8")
 
 
 @contextlib.contextmanager
-def _aside(path: Path) -> Iterator[Path]:
-    """Give a name beside `path`, which takes its place if all went well and is removed otherwise."""
-    aside = path.with_name(f".{path.name}.{os.getpid()}")
+def aside(path: Path) -> Iterator[Path]:
+    """Give a name beside `path`, which takes its place if all went well and is removed otherwise.
+
+    Raises:
+        EnvironmentUnfitError: as `write_array`.
+    """
+    place = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        yield aside
-        aside.replace(path)
+        yield place
+        place.replace(path)
     except OSError as error:
         raise EnvironmentUnfitError(error.strerror or str(error), place=str(path)) from error
     finally:
-        aside.unlink(missing_ok=True)
+        place.unlink(missing_ok=True)
