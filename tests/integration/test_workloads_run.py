@@ -8,8 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from gpuproof.errors import ExitCode
 from gpuproof.records.run import Evaluation, Result, Setup, Window
 from running import TINY, gpuproof, only_case, run_directory
+
+MEASURED = (ExitCode.DONE, ExitCode.INCONCLUSIVE)
+"""A window of a few short steps may be judged INVALID; here its records matter, not its figures."""
 
 STEPS = (
     *("--benchmark.warmup_steps=0", "--benchmark.measure_steps=1", "--data.batch_size=2"),
@@ -46,7 +50,7 @@ def test_every_model_runs(name: str, kind: str, tmp_path: Path) -> None:
     sizes = ("--model.num_classes=10", "--data.image_size=32") if name == "vit_b_16" else OWN_SIZES
     words = (*TINY, *STEPS, *sizes, f"--kind={kind}", f"--model.name={name}", f"--model.options={options}")
     result = gpuproof("run", "quick", *words, "--run.run_id=m", cwd=tmp_path)
-    assert result.returncode == 0, result.stdout + result.stderr
+    assert result.returncode in MEASURED, result.stdout + result.stderr
     records = only_case(run_directory(tmp_path, "m"))
     (setup,), (window,), (end,) = records.of(Setup), records.of(Window), records.of(Result)
     assert (setup.num_parameters, setup.num_active_parameters) == (parameters, active)
@@ -72,7 +76,7 @@ def language(tmp_path_factory: pytest.TempPathFactory) -> Path:
         *("--benchmark.measure_steps=4", "--data.samples_per_epoch=12", "--benchmark.evaluate_after=true"),
         cwd=place,
     )
-    assert result.returncode == 0, result.stdout + result.stderr
+    assert result.returncode in MEASURED, result.stdout + result.stderr
     (place / "stdout.txt").write_text(result.stdout)
     return place
 
@@ -152,6 +156,6 @@ def test_what_does_not_fit_is_refused_before_anything_runs(
 def test_lenet_takes_the_digits(tmp_path: Path) -> None:
     words = ("--model.name=lenet5", "--data.name=digits", "--data.image_size=null", "--run.run_id=d")
     result = gpuproof("run", "quick", *TINY, *STEPS, *words, cwd=tmp_path)
-    assert result.returncode == 0, result.stdout + result.stderr
+    assert result.returncode in MEASURED, result.stdout + result.stderr
     (setup,) = only_case(run_directory(tmp_path, "d")).of(Setup)
     assert setup.num_parameters == 61_706

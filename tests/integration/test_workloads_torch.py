@@ -67,6 +67,7 @@ def test_closed_forms_agree_with_torch(
 ) -> None:
     info, chosen, shape, module = build(name, image_size, num_classes, **options)
     work = info.work(chosen, shape)
+    assert work is not None
     assert sum(p.numel() for p in module.parameters()) == work.num_parameters
 
     # The plain kernel: torch's counter knows no other of the CPU's.

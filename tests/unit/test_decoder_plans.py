@@ -14,12 +14,16 @@ from gpuproof.workloads.catalogue.decoder import MOE_PRESETS, PRESETS, DecoderOp
 
 def dense_work(**options: Any) -> Work:
     chosen = DecoderOptions(**options)
-    return DECODER.work(chosen, DECODER.input_shape(chosen, None, None))
+    work = DECODER.work(chosen, DECODER.input_shape(chosen, None, None))
+    assert work is not None
+    return work
 
 
 def moe_work(**options: Any) -> Work:
     chosen = MoeDecoderOptions(**options)
-    return MOE_DECODER.work(chosen, MOE_DECODER.input_shape(chosen, None, None))
+    work = MOE_DECODER.work(chosen, MOE_DECODER.input_shape(chosen, None, None))
+    assert work is not None
+    return work
 
 
 @pytest.mark.parametrize(

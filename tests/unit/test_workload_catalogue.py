@@ -18,7 +18,9 @@ def shape_and_work(
     assert isinstance(info, WorkloadInfo)
     chosen = info.options_type(**options)
     shape = info.input_shape(chosen, image_size, num_classes)
-    return shape, info.work(chosen, shape)
+    work = info.work(chosen, shape)
+    assert work is not None
+    return shape, work
 
 
 def work_of(name: str, image_size: int | None = None, num_classes: int | None = None, **options: Any) -> Work:

@@ -11,7 +11,6 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from gpuproof import registry
 from gpuproof.config.contradictions import CLASSES
 from gpuproof.config.models import DataConfig, RunConfig
 from gpuproof.datasets.catalogue import CHANNELS, FILES
@@ -20,6 +19,7 @@ from gpuproof.records.case import Case, DataSpec, ModelSpec, ParallelSpec, Train
 from gpuproof.records.codec import to_json
 from gpuproof.records.journal import SCHEMA_VERSION
 from gpuproof.workloads.base import InputShape, WorkloadInfo
+from gpuproof.workloads.lookup import find_workload
 
 CASE_ID = "main"
 LOADER_KEYS = ("num_workers", "pin_memory", "prefetch_factor", "persistent_workers")
@@ -120,8 +120,7 @@ def _parallel(config: RunConfig) -> ParallelSpec:
 
 def _options(config: RunConfig) -> dict[str, Any]:
     """Check the workload's own options on this side, so that a typo fails here and not on the node."""
-    info = registry.load(registry.WORKLOADS, config.model.name)
-    assert isinstance(info, WorkloadInfo)
+    info = find_workload(config.model.name)
     try:
         options = TypeAdapter(info.options_type).validate_python(config.model.options)
     except ValidationError as error:

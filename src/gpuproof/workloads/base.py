@@ -44,9 +44,10 @@ class WorkloadInfo:
 
     `item` is what a rate counts: samples, or the tokens of samples that are sequences. A batch, an epoch
     and `work` count samples always. `options_type` is a standard-library dataclass, whose `__post_init__`
-    may raise `ValueError`; `input_shape(options, image_size, num_classes)`, which may raise `UsageError`,
-    and `work(options, input_shape)` take an instance of it. `implementation` is `module:function`, a
-    function of (options, input_shape) that returns a `torch.nn.Module`; `loss` names a loss of the worker.
+    may raise `ValueError`. `input_shape(options, image_size, num_classes)`, which may raise `UsageError`,
+    and `work(options, input_shape)` take an instance of it; the work is None where it is not known.
+    `implementation` is `module:function`, a function of (options, input_shape) that returns a
+    `torch.nn.Module`; `loss` names a loss of the worker.
     """
 
     name: str
@@ -54,7 +55,7 @@ class WorkloadInfo:
     item: Literal["samples", "tokens"]
     options_type: type[Any]
     input_shape: Callable[[Any, int | None, int | None], InputShape]
-    work: Callable[[Any, InputShape], Work]
+    work: Callable[[Any, InputShape], Work | None]
     implementation: str
     loss: Literal["cross_entropy", "token_cross_entropy", "mean_squared_error"]
 
