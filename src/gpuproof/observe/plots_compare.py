@@ -66,9 +66,8 @@ def plot_comparison(first: RecordingData, second: RecordingData, comparison: Com
     length_s, unit = style.time_unit(max(first.duration_s, second.duration_s))
     for metric, (course, spread) in zip(metrics, axes, strict=False):
         _draw_pair(course, spread, metric, (first, second), length_s)
-    for course, spread in axes[: len(metrics) - 1]:
+    for course in axes[: len(metrics) - 1, 0]:
         course.set_xticklabels([])
-        spread.set_xticklabels([])
     axes[-1][0].set_xlabel(f"time since each began ({unit})", fontsize=9, color=style.FAINT)
     axes[-1][1].set_xlabel("share of readings", fontsize=9, color=style.FAINT)
     _legend(figure, [f"A  {first.source}", f"B  {second.source}"], top_in=0.74)
@@ -106,6 +105,7 @@ def _draw_pair(
     course.set_ylim(lowest, highest)
     spread.set_ylim(lowest, highest)
     spread.set_yticklabels([])
+    spread.locator_params(axis="x", nbins=4)  # each has its own scale, so each is labelled
     spread.xaxis.set_major_formatter("{x:.0f} %")
 
 

@@ -149,12 +149,12 @@ def _event(happened: EventAt) -> str:
 
 
 def _missing(metrics: Sequence[MetricSummary]) -> Iterator[str]:
-    """Group what was not read by its reason, so that one lost device is one line."""
+    """Group what was not read by its reason and share, so that one lost device is a few lines."""
     by_reason: dict[str, list[str]] = {}
     for metric in metrics:
         if metric.reason is not None:
-            part = "" if metric.series is None else f" ({share(metric.missing_share)} of its readings)"
-            by_reason.setdefault(metric.reason, []).append(title(metric.metric) + part)
+            part = "" if metric.series is None else f" ({share(metric.missing_share)} of the readings)"
+            by_reason.setdefault(metric.reason + part, []).append(title(metric.metric))
     for reason, metric_titles in by_reason.items():
         yield from _wrapped("not read", f"{', '.join(metric_titles)}: {reason}")
 
