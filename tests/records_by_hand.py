@@ -120,11 +120,12 @@ def case(
     window: Mapping[str, Any] | None = None,
     parallel: Mapping[str, Any] | None = None,
     loader: Mapping[str, Any] | None = None,
+    data: Mapping[str, Any] | None = None,
 ) -> Case:
     """A case of ResNet-18 on digits; each section takes replacements of its fields."""
     changes: dict[str, Mapping[str, Any]] = {
         "model": model or {},
-        "data": {"loader": dict(loader or {})},
+        "data": {"loader": dict(loader or {}), **(data or {})},
         "training": {"precision": precision, **(training or {})},
         "window": window or {},
         "parallel": {"nproc": nproc, **(parallel or {})},

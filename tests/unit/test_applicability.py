@@ -13,6 +13,7 @@ from records_by_hand import case
 
 IMAGES = InputShape(kind="image", shape=(1, 64, 64), num_targets=10)
 FEATURES = InputShape(kind="features", shape=(50,), num_targets=3)
+TOKENS = InputShape(kind="tokens", shape=(12,), num_targets=50)
 
 
 def keys(
@@ -88,3 +89,18 @@ def test_no_loader_runs() -> None:
 def test_one_rank_talks_to_nobody() -> None:
     idle = keys(case(parallel={"backend": "gloo"}), world_size=1)
     assert {"distributed.backend", "distributed.timeout_s"} <= set(idle)
+
+
+@pytest.mark.parametrize(
+    ("shape", "instead"),
+    [(FEATURES, "model.options.output_dim"), (TOKENS, "model.options.vocab_size")],
+    ids=["features", "tokens"],
+)
+def test_sizes_of_images_and_classes_are_idle_without_images(shape: InputShape, instead: str) -> None:
+    asked = case(model={"num_classes": 10}, data={"image_size": 64})
+    found = keys(asked, shape=shape)
+    assert found["data.image_size"] == "resnet18 takes no images"
+    assert instead in found["model.num_classes"]
+    assert not {"data.image_size", "model.num_classes"} & set(keys(asked, shape=IMAGES))
+    unset = case(model={"num_classes": None}, data={"image_size": None})
+    assert not {"data.image_size", "model.num_classes"} & set(keys(unset, shape=shape))

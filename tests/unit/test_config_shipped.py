@@ -26,6 +26,7 @@ OTHER_VALUES: dict[str, Any] = {
     "data.path": "elsewhere",
     "data.image_size": 64,
     "model.name": "mlp",
+    "model.num_classes": 10,
     "model.options": {"hidden": [8, 8]},
     "training.precision": "bf16",
     "training.optimizer": "Adam",

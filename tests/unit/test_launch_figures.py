@@ -50,3 +50,11 @@ def test_a_launch_that_failed_or_measured_no_step_has_no_figures() -> None:
     assert launch_of(replace(good, records=(*good.records[:-1], failure("exception")))) is None
     assert launch_of(one_rank(num_steps=0, items=0).records()) is None
     assert launch_of(replace(good, records=good.of(type(good.records[0])))) is None
+
+
+def test_tokens_are_counted_as_items_and_sequences_as_samples() -> None:
+    windows = [window(rank, items=100 * 2048) for rank in (0, 1)]
+    setups = [setup(rank, items_per_step=2048, items_per_sample=512, item="tokens") for rank in (0, 1)]
+    launch = Story(windows=windows, setups=setups).launch()
+    assert launch.items_per_s_total == 2 * 100 * 2048  # in 1 s
+    assert (launch.samples_per_step_total, launch.samples_total) == (2 * 4, 2 * 400)

@@ -51,8 +51,18 @@ class Launch:
 
     @property
     def items_per_step_total(self) -> int:
-        """The effective batch: items of all ranks in one update of the weights."""
+        """Items of all ranks in one update of the weights."""
         return sum(setup.items_per_step for setup in self.setups)
+
+    @property
+    def samples_per_step_total(self) -> int:
+        """The effective batch: samples of all ranks in one update of the weights."""
+        return self.items_per_step_total // self.setup.items_per_sample
+
+    @property
+    def samples_total(self) -> int:
+        """Samples of all ranks in the window: its items, unless these are the tokens of sequences."""
+        return self.items_total // self.setup.items_per_sample
 
     @property
     def mean_step_s(self) -> float:

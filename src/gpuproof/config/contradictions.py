@@ -78,12 +78,12 @@ def _data_has_a_place(config: RunConfig) -> Contradiction | None:
 
 
 def _every_label_has_an_output(config: RunConfig) -> Contradiction | None:
-    classes = CLASSES.get(config.data.name, 0)
-    if config.model.num_classes >= classes:
+    classes, outputs = CLASSES.get(config.data.name, 0), config.model.num_classes
+    if outputs is None or outputs >= classes:
         return None
     return Contradiction(
         keys=("model.num_classes", "data.name"),
-        cause=f"{config.data.name} has {classes} classes, the model {config.model.num_classes}",
+        cause=f"{config.data.name} has {classes} classes, the model {outputs}",
         next_step=f"Set model.num_classes to {classes}",
     )
 

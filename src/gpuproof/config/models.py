@@ -91,7 +91,12 @@ class ModelConfig(Section):
     """What is trained or run."""
 
     name: Text = Field(default="resnet50", description="The registered name of the workload.")
-    num_classes: int = Field(default=1000, ge=2, le=10**6, description="Classes that the model tells apart.")
+    num_classes: int | None = Field(
+        default=None,
+        ge=2,
+        le=10**6,
+        description="Classes that the model tells apart; null is its own number.",
+    )
     channels_last: bool = Field(default=True, description="Lay images out as NHWC in memory (CUDA only).")
     options: dict[str, JsonValue] = Field(
         default_factory=dict, description="The workload's own options, checked by the workload."

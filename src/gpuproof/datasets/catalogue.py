@@ -6,6 +6,8 @@ from pathlib import Path
 
 FILES = {"digits": "data/digits.tensors", "CIFAR100": "data/cifar100.tensors"}
 """Relative to the run directory. Samples of any other data set are drawn on the device."""
+CHANNELS = {"digits": 1, "CIFAR100": 3}
+"""Of the images in each file; one channel is repeated for a model that takes more."""
 
 
 def prepare(name: str, run_folder: Path, *, source: Path | None) -> None:

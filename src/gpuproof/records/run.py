@@ -84,7 +84,7 @@ class Setup:
     threads: int
     num_parameters: int
     items_per_step: int
-    """Samples of this rank in one optimizer step, all micro-batches together."""
+    """Samples (or tokens, as `item` says) of this rank in one optimizer step, all micro-batches together."""
     item: str
     flops_per_step: float | None
     """Model FLOPs of this rank in one step, from the closed form; None where there is none."""
@@ -96,6 +96,10 @@ class Setup:
     not_applied: tuple[NotApplied, ...]
     notes: tuple[str, ...]
     monotonic_s: float
+    items_per_sample: int = 1
+    """Items that one sample counts for: its tokens where `item` is tokens. Batches and epochs are samples."""
+    num_active_parameters: int | None = None
+    """Parameters that one token goes through; None where it goes through all of them."""
 
 
 @record_kind("phase")

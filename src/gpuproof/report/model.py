@@ -14,6 +14,7 @@ from typing import Any
 
 from gpuproof import units
 from gpuproof.analysis.estimate import Interval, Unavailable
+from gpuproof.analysis.launch import Launch
 from gpuproof.analysis.percentiles import Percentile
 from gpuproof.analysis.run_summary import RunSummary
 from gpuproof.analysis.validity import Finding, Validity
@@ -121,8 +122,13 @@ def _title(summary: RunSummary, config: Mapping[str, Any]) -> str:
         if launch.setup.device.kind == "cpu":
             parts.append(f"{launch.setup.threads} threads")
         parts.append(launch.setup.precision)
-        parts.append(f"batch {launch.items_per_step_total}")
+        parts.append(_batch(launch))
     return ", ".join(parts)
+
+
+def _batch(launch: Launch) -> str:
+    batch, per_sample = f"batch {launch.samples_per_step_total}", launch.setup.items_per_sample
+    return batch if per_sample == 1 else f"{batch} × {per_sample} {launch.setup.item}"
 
 
 def _measures(summary: RunSummary) -> list[Measure]:

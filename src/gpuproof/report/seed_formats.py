@@ -30,7 +30,7 @@ def epoch_lines(launches: Sequence[Launch], *, samples_per_epoch: int) -> str:
 
 def _epoch_rows(launch: Launch, samples_per_epoch: int) -> Iterator[dict[str, Any]]:
     """Cut the window into epochs. Time between steps is shared out evenly, so that epochs fill the window."""
-    steps_per_epoch = -(-samples_per_epoch // launch.items_per_step_total)
+    steps_per_epoch = -(-samples_per_epoch // launch.samples_per_step_total)
     times = launch.step_times_s
     if not times:
         yield _epoch_row(launch, epoch=0, num_steps=launch.slowest.num_steps, total_s=launch.slowest.wall_s)
@@ -44,15 +44,15 @@ def _epoch_rows(launch: Launch, samples_per_epoch: int) -> Iterator[dict[str, An
 def _epoch_row(
     launch: Launch, *, epoch: int, num_steps: int, total_s: float, times: Sequence[float] = ()
 ) -> dict[str, Any]:
-    items = num_steps * launch.items_per_step_total
+    samples = num_steps * launch.samples_per_step_total
     return {
         "replicate": launch.case.replicate,
         "epoch": epoch,
-        "throughput_samples_per_s": throughput(items, total_s),
+        "throughput_samples_per_s": throughput(samples, total_s),
         "epoch_time_s": total_s,
         "total_steps": num_steps,
         "measured_steps": num_steps,
-        "measured_samples": items,
+        "measured_samples": samples,
         "mean_step_ms": total_s / num_steps * MS_PER_S,
         "p50_step_ms": _percentile_ms(times, 50),
         "p95_step_ms": _percentile_ms(times, 95),
@@ -83,13 +83,9 @@ def summary_json(
         "channels_last": config["model"]["channels_last"],
         "batch_size": config["data"]["batch_size"],
         "global_batch_size": config["data"]["batch_size"] * first.world_size if first else None,
-        "effective_batch_size": first.items_per_step_total if first else None,
-        "total_steps": sum(launch.slowest.num_steps for launch in summary.launches),
-        "total_samples": summary.items_total,
-        "total_measured_time_s": summary.window_s,
+        "effective_batch_size": first.samples_per_step_total if first else None,
+        **_amounts(summary),
         "total_wall_clock_s": wall_clock_s,
-        "throughput_samples_per_s": summary.items_per_s_total,
-        "throughput_interval": _interval(summary.items_per_s_total_interval),
         "mean_step_ms": None if summary.mean_step_s is None else summary.mean_step_s * MS_PER_S,
         **steps,
         "percentiles_missing": [p.reason for p in summary.step_percentiles if p.reason],
@@ -103,6 +99,21 @@ def summary_json(
         "commit_hash": description["commit_hash"],
         "env": environment,
         "notes": config["run"]["notes"],
+    }
+
+
+def _amounts(summary: RunSummary) -> dict[str, Any]:
+    """Say how much was done how fast: in samples, and in the items that the run's own rate counts."""
+    samples = sum(launch.samples_total for launch in summary.launches)
+    return {
+        "total_steps": sum(launch.slowest.num_steps for launch in summary.launches),
+        "total_samples": samples,
+        "total_measured_time_s": summary.window_s,
+        "throughput_samples_per_s": throughput(samples, summary.window_s) if summary.launches else None,
+        "item": summary.launches[0].setup.item if summary.launches else None,
+        "total_items": summary.items_total,
+        "throughput_items_per_s": summary.items_per_s_total,
+        "throughput_interval": _interval(summary.items_per_s_total_interval),
     }
 
 
@@ -136,11 +147,14 @@ def _csv_row(launch: Launch, description: Mapping[str, Any]) -> dict[str, Any]:
         "precision": setup.precision,
         "compiled": setup.compiled,
         "batch_size": case.data.batch_size,
-        "effective_batch_size": launch.items_per_step_total,
+        "effective_batch_size": launch.samples_per_step_total,
         "measured_steps": window.num_steps,
-        "measured_samples": launch.items_total,
+        "measured_samples": launch.samples_total,
         "measured_time_s": window.wall_s,
-        "throughput_samples_per_s": launch.items_per_s_total,
+        "throughput_samples_per_s": throughput(launch.samples_total, window.wall_s),
+        "item": setup.item,
+        "measured_items": launch.items_total,
+        "throughput_items_per_s": launch.items_per_s_total,
         "mean_step_ms": launch.mean_step_s * MS_PER_S,
         "p50_step_ms": _percentile_ms(launch.step_times_s, 50),
         "p95_step_ms": _percentile_ms(launch.step_times_s, 95),

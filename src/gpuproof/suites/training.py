@@ -11,14 +11,15 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from gpuproof import registry
+from gpuproof.config.contradictions import CLASSES
 from gpuproof.config.models import DataConfig, RunConfig
-from gpuproof.datasets.catalogue import FILES
+from gpuproof.datasets.catalogue import CHANNELS, FILES
 from gpuproof.errors import UsageError
 from gpuproof.records.case import Case, DataSpec, ModelSpec, ParallelSpec, TrainingSpec, WindowSpec
 from gpuproof.records.codec import to_json
 from gpuproof.records.journal import SCHEMA_VERSION
-from gpuproof.workloads.base import WorkloadInfo
+from gpuproof.workloads.base import InputShape, WorkloadInfo
+from gpuproof.workloads.lookup import find_workload
 
 CASE_ID = "main"
 LOADER_KEYS = ("num_workers", "pin_memory", "prefetch_factor", "persistent_workers")
@@ -119,15 +120,15 @@ def _parallel(config: RunConfig) -> ParallelSpec:
 
 def _options(config: RunConfig) -> dict[str, Any]:
     """Check the workload's own options on this side, so that a typo fails here and not on the node."""
-    info = registry.load(registry.WORKLOADS, config.model.name)
-    assert isinstance(info, WorkloadInfo)
+    info = find_workload(config.model.name)
     try:
         options = TypeAdapter(info.options_type).validate_python(config.model.options)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         key = ".".join(["model", "options", *map(str, first["loc"])])
+        cause = str(first["ctx"]["error"]) if first["type"] == "value_error" else first["msg"]
         raise UsageError(
-            first["msg"], place=key, next_step=f"Options of {info.name}: {_known_options(info)}"
+            cause, place=key, next_step=f"Options of {info.name}: {_known_options(info)}"
         ) from error
     unknown = sorted(set(config.model.options) - set(to_json(options)))
     if unknown:
@@ -137,14 +138,33 @@ def _options(config: RunConfig) -> dict[str, Any]:
             next_step=f"Options of {info.name}: {_known_options(info)}",
         )
     shape = info.input_shape(options, config.data.image_size, config.model.num_classes)
-    if config.data.name in FILES and shape.kind != "image":
+    if config.data.name in FILES:
+        _refuse_other_images(config, info, shape)
+    resolved: dict[str, Any] = to_json(options)
+    return resolved
+
+
+def _refuse_other_images(config: RunConfig, info: WorkloadInfo, shape: InputShape) -> None:
+    """Check that the data set's images and labels are such as the model takes."""
+    data, classes, channels = config.data.name, CLASSES[config.data.name], CHANNELS[config.data.name]
+    if shape.kind != "image":
         raise UsageError(
-            f"{info.name} takes {shape.kind}, and {config.data.name} are images",
+            f"{info.name} takes {shape.kind}, and {data} are images",
             place="data.name",
             next_step="Use data.name=synthetic, or a model of images",
         )
-    resolved: dict[str, Any] = to_json(options)
-    return resolved
+    if channels not in (1, shape.shape[0]):
+        raise UsageError(
+            f"{data} are images of {channels} channels, {info.name} takes {shape.shape[0]}",
+            place="data.name",
+            next_step=f"Another model, or where it has the option: model.options.channels={channels}",
+        )
+    if shape.num_targets < classes:
+        raise UsageError(
+            f"{data} has {classes} classes, {info.name} by itself {shape.num_targets}",
+            place="model.num_classes",
+            next_step=f"Set model.num_classes to {classes}",
+        )
 
 
 def _known_options(info: WorkloadInfo) -> str:

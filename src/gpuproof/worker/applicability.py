@@ -17,6 +17,7 @@ def not_applied(
     found = [
         *_of_the_device(case, shape, on_cpu=device_type == "cpu"),
         *_of_the_kind(case),
+        *_of_the_input(case, shape),
         *_of_the_data(case),
         *_of_the_ranks(case, world_size),
     ]
@@ -53,8 +54,19 @@ def _of_the_kind(case: Case) -> Iterator[tuple[str, str]]:
         yield "training.epochs", "the measured window decides the length (benchmark.enabled)"
     if not training.compile_enabled and training.compile_mode != "default":
         yield "training.compile.mode", "training.compile.enabled is false"
-    if case.model.num_classes is not None and case.model.name in ("medium", "large"):
-        yield "model.num_classes", "a regression has no classes; see model.options.output_dim"
+
+
+def _of_the_input(case: Case, shape: InputShape) -> Iterator[tuple[str, str]]:
+    if shape.kind == "image":
+        return
+    if case.data.image_size is not None:
+        yield "data.image_size", f"{case.model.name} takes no images"
+    if case.model.num_classes is not None:
+        instead = {
+            "features": "a regression has no classes; see model.options.output_dim",
+            "tokens": "the vocabulary takes their place; see model.options.vocab_size",
+        }
+        yield "model.num_classes", instead[shape.kind]
 
 
 def _of_the_data(case: Case) -> Iterator[tuple[str, str]]:

@@ -49,10 +49,21 @@ class Prepared:
     clock: EventClock | HostClock
 
     @property
-    def items_per_step(self) -> int:
+    def samples_per_step(self) -> int:
         """Samples of this rank in one step, all micro-batches together."""
         training = self.case.kind == "training"
         return self.case.data.batch_size * (self.case.parallel.gradient_accumulation_steps if training else 1)
+
+    @property
+    def flops_per_step(self) -> float | None:
+        """Model FLOPs of this rank in one step; None where the model's work is not known."""
+        per_sample = self.workload.flops_per_sample
+        return None if per_sample is None else self.samples_per_step * per_sample
+
+    @property
+    def items_per_step(self) -> int:
+        """What this rank's rate counts in one step: its samples, or their tokens."""
+        return self.samples_per_step * self.workload.items_per_sample
 
 
 def release(prepared: Prepared) -> None:
@@ -157,9 +168,11 @@ def setup_record(prepared: Prepared) -> Setup:
         backend=prepared.ranks.backend,
         threads=prepared.threads,
         num_parameters=workload.num_parameters,
+        num_active_parameters=workload.num_active_parameters,
         items_per_step=prepared.items_per_step,
+        items_per_sample=workload.items_per_sample,
         item=workload.info.item,
-        flops_per_step=prepared.items_per_step * workload.flops_per_item,
+        flops_per_step=prepared.flops_per_step,
         precision=case.training.precision,
         compiled=case.training.compile_mode if case.training.compile_enabled else None,
         data=case.data.name,
@@ -176,6 +189,12 @@ def _notes(prepared: Prepared) -> tuple[str, ...]:
     notes = []
     if prepared.ranks.backend == "gloo":
         notes.append("ranks talk over gloo: not representative of GPUs with NCCL")
+    if prepared.workload.flops_per_sample is None:
+        notes.append(f"no FLOP/s: the work of {prepared.case.model.name} is not known")
+    if prepared.case.kind == "inference" and prepared.workload.shape.kind == "tokens":
+        notes.append(
+            "inference on whole sequences, scores at every position: no key-value cache, no decoding"
+        )
     if prepared.case.training.compile_enabled and (breaks := graph_breaks()):
         notes.append(f"torch.compile fell back to eager at {breaks} graph breaks")
     return tuple(notes)

@@ -53,9 +53,15 @@ class SamplePool:
 def synthetic_pool(
     shape: InputShape, *, batch_size: int, seed: int, device: torch.device, channels_last: bool
 ) -> SamplePool:
-    """Draw a pool on the device: standard normal inputs, uniform classes or the targets of S2's data set."""
+    """Draw a pool on the device.
+
+    Images are standard normal and their classes uniform; features and their targets are those of S2's data
+    set; tokens are uniform over the vocabulary, and the target of each is the one that follows it.
+    """
     generator = torch.Generator(device).manual_seed(seed)
     num_samples = batch_size * _num_batches(shape, batch_size)
+    if shape.kind == "tokens":
+        return _token_pool(shape, num_samples=num_samples, batch_size=batch_size, generator=generator)
     inputs = torch.randn(num_samples, *shape.shape, generator=generator, device=device)
     if shape.kind == "features":
         _correlate_features(inputs, generator)
@@ -65,8 +71,19 @@ def synthetic_pool(
     return SamplePool(_laid_out(inputs, channels_last=channels_last), targets, batch_size)
 
 
+def _token_pool(
+    shape: InputShape, *, num_samples: int, batch_size: int, generator: torch.Generator
+) -> SamplePool:
+    (seq_len,) = shape.shape
+    tokens = torch.randint(
+        shape.num_targets, (num_samples, seq_len + 1), generator=generator, device=generator.device
+    )
+    return SamplePool(tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous(), batch_size)
+
+
 def _num_batches(shape: InputShape, batch_size: int) -> int:
-    batch_bytes = batch_size * 4 * math.prod(shape.shape)
+    element_bytes = 8 if shape.kind == "tokens" else 4
+    batch_bytes = batch_size * element_bytes * math.prod(shape.shape)
     return min(MAX_BATCHES, max(MIN_BATCHES, POOL_BYTES // batch_bytes))
 
 

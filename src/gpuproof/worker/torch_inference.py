@@ -32,7 +32,10 @@ class InferenceStep:
 def evaluate(
     module: nn.Module, *, pool: SamplePool, loss: LossFunction, precision: PrecisionPolicy, rank: int
 ) -> Evaluation:
-    """Return mean loss, and accuracy for classes, over the whole pool; the module keeps its mode."""
+    """Return mean loss, and accuracy for classes, over the whole pool; the module keeps its mode.
+
+    Classes are the outputs' last dimension: of a sample, or of each token of a sequence.
+    """
     was_training = module.training
     module.eval()
     total_loss = 0.0
@@ -43,12 +46,12 @@ def evaluate(
         with precision.autocast():
             outputs = module(inputs)
             total_loss += float(loss(outputs, targets)) * len(targets)
-        correct += int((outputs.argmax(dim=1) == targets).sum()) if classes else 0
+        correct += int((outputs.argmax(dim=-1) == targets).sum()) if classes else 0
     module.train(was_training)
     return Evaluation(
         rank=rank,
         samples=pool.num_samples,
         mean_loss=total_loss / pool.num_samples,
-        accuracy=correct / pool.num_samples if classes else None,
+        accuracy=correct / pool.targets.numel() if classes else None,
         missing=None if classes else "accuracy is for classes; this workload is a regression",
     )

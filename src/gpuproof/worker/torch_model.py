@@ -9,13 +9,21 @@ import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from gpuproof import registry
 from gpuproof.records.case import Case
 from gpuproof.workloads.base import InputShape, WorkloadInfo
+from gpuproof.workloads.lookup import find_workload
 
 LossFunction = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+
+
+def token_cross_entropy(scores: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """Return the mean over all positions; scores are (batch, seq_len, vocab_size)."""
+    return nn.functional.cross_entropy(scores.flatten(0, 1), targets.flatten())
+
+
 LOSSES: dict[str, LossFunction] = {
     "cross_entropy": nn.functional.cross_entropy,
+    "token_cross_entropy": token_cross_entropy,
     "mean_squared_error": nn.functional.mse_loss,
 }
 
@@ -27,9 +35,16 @@ class WorkloadOnTorch:
     info: WorkloadInfo
     shape: InputShape
     num_parameters: int
+    num_active_parameters: int | None
     module: nn.Module
     loss: LossFunction
-    flops_per_item: float
+    flops_per_sample: float | None
+    """From the closed form, for the case's kind of step; None where there is none."""
+
+    @property
+    def items_per_sample(self) -> int:
+        """What one sample counts for in a rate."""
+        return self.info.items_per_sample(self.shape)
 
 
 def load_workload(case: Case, device: torch.device) -> WorkloadOnTorch:
@@ -39,8 +54,7 @@ def load_workload(case: Case, device: torch.device) -> WorkloadOnTorch:
         UsageError: no such workload, or its package cannot be imported.
         TypeError: the options do not fit; the control side has checked them, so this is a bug.
     """
-    info = registry.load(registry.WORKLOADS, case.model.name)
-    assert isinstance(info, WorkloadInfo)
+    info = find_workload(case.model.name)
     options = info.options_type(**case.model.options)
     shape = info.input_shape(options, case.data.image_size, case.model.num_classes)
     torch.manual_seed(case.training.seed)
@@ -50,13 +64,15 @@ def load_workload(case: Case, device: torch.device) -> WorkloadOnTorch:
     if uses_channels_last(case, device, shape):
         module = module.to(memory_format=torch.channels_last)
     work = info.work(options, shape)
+    flops = None if work is None else work.training_flops if case.kind == "training" else work.forward_flops
     return WorkloadOnTorch(
         info=info,
         shape=shape,
         num_parameters=sum(parameter.numel() for parameter in module.parameters()),
+        num_active_parameters=None if work is None else work.num_active_parameters,
         module=module,
         loss=LOSSES[info.loss],
-        flops_per_item=work.training_flops if case.kind == "training" else work.forward_flops,
+        flops_per_sample=flops,
     )
 
 

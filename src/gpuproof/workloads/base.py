@@ -8,19 +8,19 @@ and builds the torch module.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from importlib import import_module
 from typing import Any, Literal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputShape:
-    """One sample, without the batch dimension: (channels, height, width) or (features,)."""
+    """One sample, without the batch dimension: (channels, height, width), (features,) or (tokens,)."""
 
-    kind: Literal["image", "features"]
+    kind: Literal["image", "features", "tokens"]
     shape: tuple[int, ...]
     num_targets: int
-    """Classes for images, target values for features."""
+    """Classes for images, target values for features, the vocabulary for tokens."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,28 +34,49 @@ class Work:
     num_parameters: int
     forward_flops: float
     training_flops: float
+    num_active_parameters: int | None = None
+    """Parameters that one token goes through; None where it goes through all of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadInfo:
     """A workload as the registry knows it.
 
-    `options_type` is a standard-library dataclass; `input_shape(options, image_size, num_classes)` and
-    `work(options, input_shape)` take an instance of it. `implementation` is `module:function`, a function
-    of (options, input_shape) that returns a `torch.nn.Module`; `loss` names a loss of the worker.
+    `item` is what a rate counts: samples, or the tokens of samples that are sequences. A batch, an epoch
+    and `work` count samples always. `options_type` is a standard-library dataclass, whose `__post_init__`
+    may raise `ValueError`. `input_shape(options, image_size, num_classes)`, which may raise `UsageError`,
+    and `work(options, input_shape)` take an instance of it; the work is None where it is not known.
+    `implementation` is `module:function`, a function of (options, input_shape) that returns a
+    `torch.nn.Module`; `loss` names a loss of the worker.
     """
 
     name: str
     summary: str
-    item: str
+    item: Literal["samples", "tokens"]
     options_type: type[Any]
     input_shape: Callable[[Any, int | None, int | None], InputShape]
-    work: Callable[[Any, InputShape], Work]
+    work: Callable[[Any, InputShape], Work | None]
     implementation: str
-    loss: Literal["cross_entropy", "mean_squared_error"]
+    loss: Literal["cross_entropy", "token_cross_entropy", "mean_squared_error"]
+
+    def items_per_sample(self, shape: InputShape) -> int:
+        """What one sample counts for in a rate: its tokens where tokens are counted, else itself."""
+        return shape.shape[0] if self.item == "tokens" else 1
 
     def resolve_implementation(self) -> Callable[[Any, InputShape], Any]:
         """Import the torch half; called on the node only."""
         module, _, attribute = self.implementation.partition(":")
         function: Callable[[Any, InputShape], Any] = getattr(import_module(module), attribute)
         return function
+
+
+def require_positive(options: Any) -> None:
+    """Check that every whole number among the options is 1 or more.
+
+    Raises:
+        ValueError: one is not.
+    """
+    for field in fields(options):
+        value = getattr(options, field.name)
+        if isinstance(value, int) and not isinstance(value, bool) and value < 1:
+            raise ValueError(f"{field.name} is {value}, and must be 1 or more")

@@ -1,4 +1,4 @@
-"""Multilayer perceptrons for regression on feature vectors, built from the plan in `catalogue`."""
+"""Multilayer perceptrons for regression on feature vectors, built from the plan in `catalogue.mlp`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from itertools import pairwise
 from torch import nn
 
 from gpuproof.workloads.base import InputShape
-from gpuproof.workloads.catalogue import MLP_DROPOUT, MLP_HIDDEN, MlpOptions
+from gpuproof.workloads.catalogue.mlp import MLP_DROPOUT, MLP_HIDDEN, MlpOptions
 
 
 def build_medium(options: MlpOptions, shape: InputShape) -> nn.Module:

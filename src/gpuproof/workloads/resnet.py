@@ -1,4 +1,4 @@
-"""Residual networks for image classification, built from the plans in `catalogue`.
+"""Residual networks for image classification, built from the plans in `catalogue.resnet`.
 
 ResNet v1.5: in a bottleneck the 3×3 convolution carries the stride, as in the models whose published
 throughput people compare with. Weights start as in He et al. 2015 (https://arxiv.org/abs/1502.01852).
@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from gpuproof.workloads.base import InputShape
-from gpuproof.workloads.catalogue import (
+from gpuproof.workloads.catalogue.resnet import (
     RESNET_PLANS,
     STAGE_WIDTHS,
     Convolution,

@@ -1,0 +1,27 @@
+"""The built-in workloads, torch-free: shapes, parameter counts and FLOPs in closed form, a file a family.
+
+Every layer that multiplies is listed once, here; the torch modules are built from the same plans, and
+tests hold the closed forms against torch's own counters. Entry points name these objects.
+"""
+
+from __future__ import annotations
+
+from gpuproof.workloads.catalogue.cnn import LENET5, SIMPLE_CNN
+from gpuproof.workloads.catalogue.decoder import DECODER, MOE_DECODER
+from gpuproof.workloads.catalogue.encoder import TRANSFORMER, VIT_B_16
+from gpuproof.workloads.catalogue.mlp import LARGE, MEDIUM
+from gpuproof.workloads.catalogue.resnet import RESNET, RESNET18, RESNET50
+
+__all__ = [
+    "DECODER",
+    "LARGE",
+    "LENET5",
+    "MEDIUM",
+    "MOE_DECODER",
+    "RESNET",
+    "RESNET18",
+    "RESNET50",
+    "SIMPLE_CNN",
+    "TRANSFORMER",
+    "VIT_B_16",
+]
