@@ -20,8 +20,8 @@ from typing import Any, NoReturn
 from gpuproof.errors import EnvironmentUnfitError
 from gpuproof.records.case import Case
 from gpuproof.records.codec import from_json
+from gpuproof.worker.assignment import Assignment, run_assignment
 from gpuproof.worker.identity import identity_from
-from gpuproof.worker.run import Assignment, run_assignment
 
 JOIN_TIMEOUT_S = 300.0
 GATHER_TIMEOUT_S = 60.0
@@ -29,10 +29,19 @@ SHARED = "shared"
 
 
 def lead(assignment: Assignment, spec: Any) -> NoReturn:
-    """Hand the case to the other ranks, then run rank 0 of it."""
+    """Hand the case to the other ranks, run rank 0 of it, and bring their journals home."""
     store = _open_store()
     store.set("assignment", json.dumps({"spec": spec, "folder": str(assignment.folder.resolve())}))
-    run_assignment(replace(assignment, store=store))
+    world_size = assignment.identity.world_size
+
+    def gather(journal: Path) -> None:
+        for rank in range(1, world_size):
+            store.wait([f"journal/{rank}"], timedelta(seconds=GATHER_TIMEOUT_S))
+            content = store.get(f"journal/{rank}").decode()
+            if content != SHARED:
+                journal.with_name(f"rank-{rank}.jsonl").write_text(content, encoding="utf-8")
+
+    run_assignment(replace(assignment, store=store, on_done=gather))
 
 
 def join(_arguments: Sequence[str]) -> NoReturn:
@@ -41,10 +50,15 @@ def join(_arguments: Sequence[str]) -> NoReturn:
     store = _open_store()
     message = json.loads(store.get("assignment"))
     folder = Path(message["folder"])
-    if not _sees(folder, message["spec"]):
+    shared = _sees(folder, message["spec"])
+    if not shared:
         folder = Path(tempfile.mkdtemp(prefix="gpuproof-")) / "case" / "replicate"
         folder.mkdir(parents=True)
         sys.stderr.write(f"gpuproof: rank {identity.rank} keeps its records in {folder} until the end\n")
+
+    def hand_over(journal: Path) -> None:
+        store.set(f"journal/{identity.rank}", SHARED if shared else journal.read_text(encoding="utf-8"))
+
     run_assignment(
         Assignment(
             case=from_json(Case, message["spec"], place="rank 0's case"),
@@ -53,23 +67,9 @@ def join(_arguments: Sequence[str]) -> NoReturn:
             run_folder=folder.parents[2],
             parent_pid=None,
             store=store,
+            on_done=hand_over,
         )
     )
-
-
-def gather(assignment: Assignment, journal: Path) -> None:
-    """Bring the journals of ranks that do not see rank 0's folder into it."""
-    store, identity = assignment.store, assignment.identity
-    assert store is not None
-    if identity.rank > 0:
-        kept_here = journal.parent.parent.name == "case"
-        store.set(f"journal/{identity.rank}", journal.read_text(encoding="utf-8") if kept_here else SHARED)
-        return
-    for rank in range(1, identity.world_size):
-        store.wait([f"journal/{rank}"], timedelta(seconds=GATHER_TIMEOUT_S))
-        content = store.get(f"journal/{rank}").decode()
-        if content != SHARED:
-            (assignment.folder / f"rank-{rank}.jsonl").write_text(content, encoding="utf-8")
 
 
 def _open_store() -> Any:

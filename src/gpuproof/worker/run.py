@@ -1,49 +1,18 @@
-"""`python -m gpuproof.worker run SPEC OUT`: one rank of one case, from its first record to its exit.
-
-Writes OUT/rank-N.jsonl and, as standard output and error of the rank, OUT/stderr-N.txt. Whatever ends
-the rank is a record. The exit is immediate once all is flushed: judge a worker by its records.
-"""
+"""`python -m gpuproof.worker run SPEC OUT`: the words of a launcher, turned into an assignment."""
 
 from __future__ import annotations
 
 import argparse
-import gc
 import json
 import os
-import socket
-import sys
-import time
 from collections.abc import Sequence
-from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
-from time import monotonic
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
-from gpuproof import __version__
-from gpuproof.errors import EnvironmentUnfitError, ExitCode
 from gpuproof.records.case import Case
 from gpuproof.records.codec import from_json
-from gpuproof.records.run import Start
-from gpuproof.worker.failure import failure_from, failure_from_words
-from gpuproof.worker.identity import RankIdentity, effective_threads, identity_from
-from gpuproof.worker.recorder import Recorder
-from gpuproof.worker.watchdog import Heartbeat, LastWords, Watchdog, process_lives
-
-if TYPE_CHECKING:
-    from torch.distributed.distributed_c10d import Store
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Assignment:
-    """What this rank does and where it writes."""
-
-    case: Case
-    identity: RankIdentity
-    folder: Path
-    run_folder: Path
-    parent_pid: int | None
-    store: Store | None = None
+from gpuproof.worker.assignment import Assignment, run_assignment
+from gpuproof.worker.identity import identity_from
 
 
 def main(arguments: Sequence[str]) -> NoReturn:
@@ -69,113 +38,3 @@ def main(arguments: Sequence[str]) -> NoReturn:
 
         lead(assignment, spec)
     run_assignment(assignment)
-
-
-def run_assignment(assignment: Assignment) -> NoReturn:
-    """Run the rank to its end and exit: 0 when its last record is a result."""
-    rank = assignment.identity.rank
-    if assignment.parent_pid is not None and not process_lives(assignment.parent_pid):
-        # The launcher died while this process started: the folder may be another attempt's by now.
-        raise EnvironmentUnfitError(f"the launcher (process {assignment.parent_pid}) is gone")
-    _redirect_output(assignment.folder / f"stderr-{rank}.txt")
-    heartbeat = Heartbeat()
-    recorder = Recorder(assignment.folder / f"rank-{rank}.jsonl", rank=rank, heartbeat=heartbeat)
-
-    def give_last_words(words: LastWords) -> None:
-        recorder.write_last_words(failure_from_words(words, rank=rank, heartbeat=heartbeat))
-
-    watchdog = Watchdog(
-        heartbeat,
-        hang_timeout_s=assignment.case.parallel.hang_timeout_s,
-        parent_pid=assignment.parent_pid,
-        on_end=give_last_words,
-    )
-    watchdog.start()
-    code = ExitCode.DONE
-    try:
-        recorder.write(_start_record(assignment.identity))
-        recorder.reserve_room()
-        _run(assignment, recorder, watchdog)
-    except BaseException as error:  # noqa: BLE001  # every end of a rank is a record, SystemExit too
-        failure = failure_from(error, rank=rank, heartbeat=heartbeat)
-        unfit = failure.cause in ("environment", "disk_full")
-        code = ExitCode.UNFIT_ENVIRONMENT if unfit else ExitCode.FAILED
-        with suppress(OSError):  # not even room for this: the exit code is the last word
-            recorder.write_last_words(failure)
-            sys.stderr.write(failure.traceback or f"{failure.message}\n")
-    end_process(recorder, code)
-
-
-def _run(assignment: Assignment, recorder: Recorder, watchdog: Watchdog) -> None:
-    # Before torch is imported, since its OpenMP reads it once; torchrun would leave 1.
-    os.environ["OMP_NUM_THREADS"] = str(effective_threads(assignment.case.parallel, assignment.identity))
-    import_torch()
-    from gpuproof.worker.preparation import release
-    from gpuproof.worker.session import run_case
-
-    prepared = run_case(
-        assignment.case,
-        identity=assignment.identity,
-        recorder=recorder,
-        run_folder=assignment.run_folder,
-        store=assignment.store,
-    )
-    watchdog.rest()
-    release(prepared)
-    if assignment.store is not None:
-        from gpuproof.worker.attach import gather
-
-        gather(assignment, recorder.path)
-
-
-def import_torch() -> None:
-    """Import torch, the garbage collector being off: none of what is made meanwhile is garbage.
-
-    Raises:
-        EnvironmentUnfitError: it cannot be imported.
-    """
-    gc.disable()
-    try:
-        import torch  # noqa: F401
-    except ImportError as error:
-        raise EnvironmentUnfitError(
-            f"PyTorch cannot be imported by {sys.executable}: {error}",
-            next_step="Install it there (pip install torch), or name another Python",
-        ) from error
-    finally:
-        gc.freeze()
-        gc.enable()
-
-
-def end_process(recorder: Recorder, code: ExitCode) -> NoReturn:
-    """Flush everything and leave at once: destructors of communication libraries crash at exit."""
-    try:
-        recorder.close()
-        sys.stdout.flush()
-        sys.stderr.flush()
-    finally:
-        os._exit(code)
-
-
-def _start_record(identity: RankIdentity) -> Start:
-    return Start(
-        rank=identity.rank,
-        world_size=identity.world_size,
-        local_rank=identity.local_rank,
-        local_world_size=identity.local_world_size,
-        host=socket.gethostname(),
-        pid=os.getpid(),
-        start="exec",
-        gpuproof_version=__version__,
-        unix_s=time.time(),
-        monotonic_s=monotonic(),
-    )
-
-
-def _redirect_output(path: Path) -> None:
-    sys.stdout.flush()
-    sys.stderr.flush()
-    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-    os.dup2(file, 1)
-    os.dup2(file, 2)
-    os.close(file)

@@ -113,6 +113,12 @@ def file_pool(
         EnvironmentUnfitError: the file holds fewer samples than one batch for each rank.
         RecordError: the file is not a whole tensor file.
     """
+    if not path.is_file():
+        raise EnvironmentUnfitError(
+            f"the samples that rank 0 prepared are not on this host: expected {path}",
+            place="data.name",
+            next_step="Use a disk that all hosts share, or data.name=synthetic",
+        )
     header, offset = read_header(path)
     values = array("B")
     with path.open("rb") as file:
