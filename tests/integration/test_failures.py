@@ -114,8 +114,9 @@ def test_when_the_agent_of_several_ranks_is_killed_the_ranks_end_too(a_run: Run)
     ended = a_run.command_line.finish(process)
     assert ended.returncode == 3
     assert a_run.all_gone()
-    for rank in (0, 1):
-        assert "is gone" in a_run.record(Failure, rank=rank).message
+    # Whichever notices second may find the other gone before it finds the agent gone.
+    said = [a_run.record(Failure, rank=rank).message for rank in (0, 1)]
+    assert any("is gone" in message for message in said), said
     assert a_run.statuses() == ["unfinished"]
 
 

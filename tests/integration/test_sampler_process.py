@@ -79,7 +79,10 @@ def test_standard_output_carries_the_records_from_first_to_last(tmp_path: Path) 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_ends_the_recording_in_good_order(tmp_path: Path, number: signal.Signals) -> None:
     path = tmp_path / "r.jsonl"
-    process = started(f"--out={path}", "--interval=30")
+    # Whoever runs the tests under nohup has its children ignore SIGHUP; a terminal does not.
+    process = started(
+        f"--out={path}", "--interval=30", preexec_fn=lambda: signal.signal(number, signal.SIG_DFL)
+    )
     wait_for_samples(path, 1)
     process.send_signal(number)
     _, stderr = process.communicate(timeout=PATIENCE_S)
