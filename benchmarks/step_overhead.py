@@ -52,7 +52,7 @@ class Effort:
     sleep_steps: int
 
 
-FULL = Effort(launches=8, blocks=8, segment_s=0.5, sleep_steps=500)
+FULL = Effort(launches=8, blocks=8, segment_s=0.25, sleep_steps=300)
 QUICK = Effort(launches=2, blocks=2, segment_s=0.1, sleep_steps=50)
 
 

@@ -47,7 +47,9 @@ def test_what_came_from_outside_leaves_the_launch_unfinished(cause: Any) -> None
     [
         # The launcher notices the dead rank after its neighbours lost their connection.
         (failure("lost_rank", rank=None, unix_s=9), [failure("exception", rank=1, unix_s=5)]),
-        (failure("exception", rank=1, unix_s=5), [failure("interrupted", rank=0, unix_s=4)]),
+        (failure("exception", rank=1, unix_s=5), [failure("interrupted", rank=0, unix_s=6)]),
+        # The agent was killed: one rank notices, the other finds the connection to it closed.
+        (failure("interrupted", rank=0, unix_s=4), [failure("exception", rank=1, unix_s=5)]),
         (failure("exception", rank=1, unix_s=5), [failure("exception", rank=0, unix_s=6)]),
         (failure("timeout", rank=None, unix_s=9), [failure("interrupted", rank=0, unix_s=8)]),
         # Out of memory on one rank; the agent then killed the other.

@@ -23,14 +23,15 @@ def _precedence(failure: Failure) -> tuple[int, float]:
     """Order failures so that the cause comes before what it brought about; alike ones by their time.
 
     A rank that is lost takes others with it ("connection closed"), and so does a launch that is ended
-    because its time is up or somebody interrupts it. A rank that is told to end has seldom caused it.
+    because its time is up or somebody interrupts it. Among the ranks' own words the first in time counts:
+    a rank is told to end after another has failed, and finds a connection closed after another has ended.
     """
     if failure.cause in OWN_CAUSES:
         order = 0
     elif failure.rank is None or failure.cause in ("lost_rank", "timeout"):
         order = 1
     else:
-        order = 3 if failure.cause == "interrupted" else 2
+        order = 2
     return order, failure.unix_s
 
 

@@ -25,7 +25,7 @@ class PrecisionPolicy:
     device_type: str
 
     def autocast(self) -> AbstractContextManager[object]:
-        """Return the context in which forward passes run."""
+        """Return the context in which forward passes run; one may be entered for step after step."""
         dtype = AUTOCAST_TYPES.get(self.name)
         return nullcontext() if dtype is None else torch.autocast(self.device_type, dtype=dtype)
 

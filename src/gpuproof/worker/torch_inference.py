@@ -19,12 +19,12 @@ class InferenceStep:
     def __init__(self, *, module: nn.Module, pool: SamplePool, precision: PrecisionPolicy) -> None:
         self._module = module.eval()
         self._pool = pool
-        self._autocast = precision.autocast
+        self._autocast = precision.autocast()
 
     def __call__(self) -> None:
         """Run one step."""
         inputs, _ = self._pool.next_batch()
-        with torch.inference_mode(), self._autocast():
+        with torch.inference_mode(), self._autocast:
             self._module(inputs)
 
 

@@ -35,7 +35,7 @@ class TrainingStep:
         self._module = module
         self._loss = loss
         self._pool = pool
-        self._autocast = precision.autocast
+        self._autocast = precision.autocast()
         self._num_micro_batches = case.parallel.gradient_accumulation_steps
         self._optimizer = make_optimizer(module, case.training)
         self._scaler = precision.gradient_scaler()
@@ -55,11 +55,11 @@ class TrainingStep:
 
     def _micro_batch(self) -> None:
         inputs, targets = self._pool.next_batch()
-        with self._autocast():
+        with self._autocast:
             loss = self._loss(self._module(inputs), targets)
         share = loss / self._num_micro_batches if self._num_micro_batches > 1 else loss
         self._scaler.scale(share).backward()
-        self.last_loss = loss.detach()
+        self.last_loss = loss
 
 
 def make_optimizer(module: nn.Module, training: TrainingSpec) -> torch.optim.Optimizer:
