@@ -26,15 +26,13 @@ FOREVER = ("monitor live", "monitor serve")
 
 
 def commands_of(page: str) -> list[str]:
-    blocks = re.findall(
-        r"^```\n(.*?)^```", (ROOT / page).read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
-    )
-    lines = [line.partition("#")[0].strip() for block in blocks for line in block.splitlines()]
-    return [
-        line
-        for line in lines
-        if line.startswith(("gpuproof ", "torchrun ")) and not line.startswith("gpuproof:")
+    """Return the commands of a page's plain blocks; a block with a language shows output or code."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    blocks = [
+        body for language, body in re.findall(r"^```(\w*)\n(.*?)^```", text, re.M | re.S) if not language
     ]
+    lines = [line.partition("#")[0].strip() for block in blocks for line in block.splitlines()]
+    return [line for line in lines if line.startswith(("gpuproof ", "torchrun "))]
 
 
 @pytest.fixture(scope="module")

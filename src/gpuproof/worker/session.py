@@ -59,7 +59,7 @@ def run_case(
 
     recorder.begin("finish")
     loss = prepared.step.last_loss
-    last_loss = math.nan if loss is None else float(loss)
+    last_loss = math.nan if loss is None else float(loss.detach())
     recorder.write(
         Result(
             rank=identity.rank,
