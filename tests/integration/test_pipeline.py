@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -193,6 +194,10 @@ def test_log_file_holds_every_detail(tmp_path: Path) -> None:
     assert "gpuproof.worker run" in log
 
 
+@pytest.mark.skipif(
+    bool(set(" '") & set(sys.prefix)),
+    reason="torch's compiler does not quote its own path, which here holds a blank or a quote",
+)
 def test_a_compiled_model_is_said_to_be_and_its_compilation_is_no_step(tmp_path: Path) -> None:
     result = gpuproof(
         "run", "quick", *TINY, "--training.compile.enabled=true", "--run.run_id=c", cwd=tmp_path
