@@ -18,7 +18,7 @@ $(BIN)/pip:
 
 $(VENV)/run-ready: $(BIN)/pip pyproject.toml constraints.txt
 	@echo "Installing gpuproof and PyTorch into $(VENV) (once)"
-	@$(INSTALL) -e '.[torch]'
+	@$(INSTALL) -e '.[torch,monitor]'
 	@touch $@
 
 $(VENV)/dev-ready: $(VENV)/run-ready
