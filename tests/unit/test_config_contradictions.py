@@ -9,7 +9,8 @@ from pydantic import ValidationError
 
 from gpuproof.config.load import load_config
 from gpuproof.config.mistakes import ConfigError
-from gpuproof.config.models import BenchmarkConfig, RunConfig
+from gpuproof.config.models import RunConfig
+from gpuproof.config.sections.benchmark import BenchmarkConfig
 
 CASES = [
     (

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from gpuproof.config.contradictions import Contradiction
-from gpuproof.config.models import DistributedConfig
+from gpuproof.config.sections.distributed import DistributedConfig
 
 _VARIABLES = {
     "world_size": ("WORLD_SIZE",),

@@ -12,7 +12,8 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from gpuproof.config.contradictions import CLASSES
-from gpuproof.config.models import DataConfig, RunConfig
+from gpuproof.config.models import RunConfig
+from gpuproof.config.sections.data import DataConfig
 from gpuproof.datasets.catalogue import CHANNELS, FILES
 from gpuproof.errors import UsageError
 from gpuproof.records.case import Case, DataSpec, ModelSpec, ParallelSpec, TrainingSpec, WindowSpec

@@ -1,0 +1,45 @@
+"""`benchmark`, `profiling`, `monitoring`: what is measured, and what is looked at beside it."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from gpuproof.config.sections.base import Seconds, Section
+
+
+class BenchmarkConfig(Section):
+    """What is warmed up, measured and written down."""
+
+    enabled: bool = Field(default=True, description="Measure; false only trains.")
+    warmup_steps: int = Field(
+        default=100, ge=0, le=10**6, description="Steps before the window, once per run."
+    )
+    measure_by: Literal["steps", "time"] = Field(
+        default="steps", description="What ends the measured window."
+    )
+    measure_steps: int | None = Field(
+        default=2000, ge=1, le=10**8, description="Steps in the window when measure_by is steps."
+    )
+    measure_seconds: Seconds | None = Field(
+        default=None, description="Length of the window in seconds when measure_by is time."
+    )
+    log_step_times: bool = Field(default=True, description="Record every step's time.")
+    sync_cuda: bool = Field(
+        default=False, description="Synchronise after every step: strict step times, but slower."
+    )
+    evaluate_after: bool = Field(default=False, description="Evaluate the model after the window.")
+
+
+class ProfilingConfig(Section):
+    """Whether a trace is taken after the window."""
+
+    enabled: bool = Field(default=False, description="Trace some steps after the window, on rank 0.")
+
+
+class MonitoringConfig(Section):
+    """What is read of devices and host beside the work."""
+
+    enabled: bool = Field(default=True, description="Record devices and host beside each launch.")
+    interval_s: float = Field(default=0.2, ge=0.01, le=3600, description="Seconds between two readings.")

@@ -1,0 +1,54 @@
+"""`distributed`: how many ranks, on which devices, talking how."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from gpuproof.config.sections.base import DeviceIndices, Seconds, Section
+from gpuproof.records.case import Backend, DeviceChoice
+
+
+class DistributedConfig(Section):
+    """How many ranks, on which devices, talking how."""
+
+    backend: Backend = Field(
+        default="auto", description="The process group; auto is nccl with CUDA, else gloo."
+    )
+    gradient_accumulation_steps: int = Field(
+        default=1, ge=1, le=65_536, description="Micro-batches that make one optimizer step."
+    )
+    nproc: int = Field(default=1, ge=1, le=1024, description="Ranks to start on this host.")
+    device: DeviceChoice = Field(
+        default="auto", description="The kind of device; auto is CUDA where there is one."
+    )
+    devices: DeviceIndices | None = Field(
+        default=None,
+        description="Indices of the devices to use, as the driver counts them; null is all in order.",
+    )
+    threads_per_rank: int | None = Field(
+        default=None, ge=1, le=1024, description="CPU threads of each rank; null shares the cores out evenly."
+    )
+    timeout_s: Seconds = Field(
+        default=600.0, description="Seconds that a collective may take to start or finish."
+    )
+    hang_timeout_s: Seconds = Field(
+        default=300.0, description="Seconds without a step after which a rank hangs."
+    )
+    world_size: int | None = Field(
+        default=None,
+        ge=1,
+        le=10**6,
+        description="Ranks in all: null, or a fact that must agree with the launch.",
+    )
+    local_rank: int | None = Field(
+        default=None,
+        ge=0,
+        le=1023,
+        description="Rank on this host: null, or a fact that must agree with the launch.",
+    )
+    node_rank: int | None = Field(
+        default=None,
+        ge=0,
+        le=65_535,
+        description="This host's rank: null, or a fact that must agree with the launch.",
+    )

@@ -1,0 +1,23 @@
+"""`model`: what is trained or run."""
+
+from __future__ import annotations
+
+from pydantic import Field, JsonValue
+
+from gpuproof.config.sections.base import Section, Text
+
+
+class ModelConfig(Section):
+    """What is trained or run."""
+
+    name: Text = Field(default="resnet50", description="The registered name of the workload.")
+    num_classes: int | None = Field(
+        default=None,
+        ge=2,
+        le=10**6,
+        description="Classes that the model tells apart; null is its own number.",
+    )
+    channels_last: bool = Field(default=True, description="Lay images out as NHWC in memory (CUDA only).")
+    options: dict[str, JsonValue] = Field(
+        default_factory=dict, description="The workload's own options, checked by the workload."
+    )

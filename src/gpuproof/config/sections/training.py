@@ -1,0 +1,44 @@
+"""`training`: optimisation, precision, compilation."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from gpuproof.config.sections.base import Section
+from gpuproof.records.case import CompileMode, OptimizerName, Precision
+
+
+class CompileConfig(Section):
+    """Whether torch.compile is used."""
+
+    enabled: bool = Field(
+        default=False, description="Compile the model with torch.compile before the warm-up."
+    )
+    mode: CompileMode = Field(default="default", description="The mode that torch.compile is given.")
+
+
+class TrainingConfig(Section):
+    """Optimisation and precision."""
+
+    epochs: int = Field(
+        default=3, ge=1, le=10**6, description="Epochs at most; the measured window may end sooner."
+    )
+    precision: Precision = Field(
+        default="amp", description="fp32; amp is fp16 with a gradient scaler; bf16 is bfloat16 autocast."
+    )
+    optimizer: OptimizerName = Field(default="SGD", description="The optimizer.")
+    learning_rate: float = Field(
+        default=0.1, gt=0, le=1000, description="The learning rate, constant over the run."
+    )
+    weight_decay: float = Field(default=0.0, ge=0, le=10, description="The optimizer's weight decay.")
+    momentum: float = Field(default=0.9, ge=0, lt=1, description="Momentum of SGD; not applied by Adam.")
+    grad_clip_norm: float | None = Field(
+        default=None, gt=0, le=1e6, description="Largest norm of the gradients; null clips nothing."
+    )
+    compile: CompileConfig = Field(default_factory=CompileConfig, description="torch.compile.")
+    seed: int = Field(
+        default=1337, ge=0, lt=2**32, description="Seed of weights and data, offset by the rank."
+    )
+    cudnn_benchmark: bool = Field(
+        default=True, description="Let cuDNN time its algorithms and take the fastest."
+    )
