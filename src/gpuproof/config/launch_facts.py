@@ -2,6 +2,7 @@
 
 `distributed.world_size`, `local_rank` and `node_rank` are facts about a launch, not wishes: under torchrun
 (or RANK and WORLD_SIZE set by hand) they must equal the environment's, otherwise the ranks started here.
+The sizes of groups must fit the same ranks.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from gpuproof.config.contradictions import Contradiction
+from gpuproof.config.parallel_contradictions import find_misfits
 from gpuproof.config.sections.distributed import DistributedConfig
 
 _VARIABLES = {
@@ -33,7 +35,7 @@ def find_disagreements(declared: DistributedConfig, *, environment: Mapping[str,
                     next_step="Set it to null, or launch as it says",
                 )
             )
-    return found
+    return [*found, *find_misfits(declared, world_size=there["world_size"][0])]
 
 
 def _from_launcher(environment: Mapping[str, str]) -> dict[str, tuple[str, str]]:

@@ -11,6 +11,7 @@ from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from gpuproof.config.contradictions import find_contradictions
+from gpuproof.config.parallel_contradictions import find_parallel_contradictions
 from gpuproof.config.sections.base import Section
 from gpuproof.config.sections.benchmark import BenchmarkConfig, MonitoringConfig, ProfilingConfig
 from gpuproof.config.sections.data import DataConfig
@@ -44,7 +45,7 @@ class RunConfig(Section):
 
     @model_validator(mode="after")
     def _refuse_contradictions(self) -> RunConfig:
-        found = find_contradictions(self)
+        found = [*find_contradictions(self), *find_parallel_contradictions(self)]
         if found:
             text = " ".join(f"{c.keys[0]}: {c.cause}. {c.next_step}." for c in found)
             raise PydanticCustomError("contradiction", "{text}", {"text": text, "contradictions": found})

@@ -15,6 +15,8 @@ OptimizerName = Literal["SGD", "Adam"]
 CompileMode = Literal["default", "reduce-overhead", "max-autotune"]
 Backend = Literal["auto", "nccl", "gloo"]
 DeviceChoice = Literal["auto", "cuda", "cpu"]
+ParallelStrategy = Literal["ddp", "fsdp", "hsdp", "tensor", "fsdp_tensor"]
+GradientCompression = Literal["none", "fp16", "bf16", "powersgd"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +91,12 @@ class ParallelSpec:
     threads_per_rank: int | None
     timeout_s: float
     hang_timeout_s: float
+    strategy: ParallelStrategy = "ddp"
+    shard_size: int | None = None
+    """Ranks of a group that hold the model once together, under hsdp."""
+    tensor_parallel_size: int | None = None
+    """Ranks of a group that work on the same samples; None is all ranks under tensor."""
+    gradient_compression: GradientCompression = "none"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

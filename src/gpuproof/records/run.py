@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from gpuproof.records.journal import record_kind
+from gpuproof.records.parallel import Parallelism
 
 PhaseName = Literal["prepare", "compile", "warmup", "measure", "evaluate", "profile", "finish"]
 FailureCause = Literal[
@@ -84,10 +85,15 @@ class Setup:
     threads: int
     num_parameters: int
     items_per_step: int
-    """Samples (or tokens, as `item` says) of this rank in one optimizer step, all micro-batches together."""
+    """Samples (or tokens, as `item` says) of this rank in one optimizer step, all micro-batches together.
+
+    Ranks of a tensor-parallel group work on the same samples: the group's first rank counts them, the others
+    count 0, so that the sum over ranks is what was done."""
     item: str
     flops_per_step: float | None
-    """Model FLOPs of this rank in one step, from the closed form; None where there is none."""
+    """Model FLOPs of this rank in one step, from the closed form; None where there is none.
+
+    Ranks of a tensor-parallel group share their samples' work evenly."""
     precision: str
     compiled: str | None
     """The torch.compile mode that really ran, None for eager."""
@@ -100,6 +106,8 @@ class Setup:
     """Items that one sample counts for: its tokens where `item` is tokens. Batches and epochs are samples."""
     num_active_parameters: int | None = None
     """Parameters that one token goes through; None where it goes through all of them."""
+    parallelism: Parallelism | None = None
+    """How several ranks shared the work; None for one rank, and for inference on copies of the model."""
 
 
 @record_kind("phase")

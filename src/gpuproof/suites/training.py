@@ -19,6 +19,7 @@ from gpuproof.errors import UsageError
 from gpuproof.records.case import Case, DataSpec, ModelSpec, ParallelSpec, TrainingSpec, WindowSpec
 from gpuproof.records.codec import to_json
 from gpuproof.records.journal import SCHEMA_VERSION
+from gpuproof.suites.splitting import refuse_unsplittable
 from gpuproof.workloads.base import InputShape, WorkloadInfo
 from gpuproof.workloads.lookup import find_workload
 
@@ -116,6 +117,10 @@ def _parallel(config: RunConfig) -> ParallelSpec:
         threads_per_rank=distributed.threads_per_rank,
         timeout_s=distributed.timeout_s,
         hang_timeout_s=distributed.hang_timeout_s,
+        strategy=distributed.strategy,
+        shard_size=distributed.shard_size,
+        tensor_parallel_size=distributed.tensor_parallel_size,
+        gradient_compression=distributed.gradient_compression,
     )
 
 
@@ -141,6 +146,8 @@ def _options(config: RunConfig) -> dict[str, Any]:
     shape = info.input_shape(options, config.data.image_size, config.model.num_classes)
     if config.data.name in FILES:
         _refuse_other_images(config, info, shape)
+    if config.distributed.strategy in ("tensor", "fsdp_tensor"):
+        refuse_unsplittable(config.distributed, info, options)
     resolved: dict[str, Any] = to_json(options)
     return resolved
 

@@ -76,6 +76,11 @@ def _of_the_data(case: Case) -> Iterator[tuple[str, str]]:
 
 
 def _of_the_ranks(case: Case, world_size: int) -> Iterator[tuple[str, str]]:
+    parallel = case.parallel
     if world_size == 1:
         for key in ("backend", "timeout_s"):
             yield f"distributed.{key}", "one rank talks to nobody"
+        if parallel.strategy != "ddp":
+            yield "distributed.strategy", "one rank has nobody to share a model with"
+        if parallel.gradient_compression != "none":
+            yield "distributed.gradient_compression", "one rank sends no gradients"

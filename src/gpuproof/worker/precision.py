@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 
@@ -23,10 +24,12 @@ class PrecisionPolicy:
 
     name: Precision
     device_type: str
+    cast_by: Literal["autocast", "shards"] = "autocast"
+    """Sharded parameters are gathered in half precision already, and autocast would do it twice."""
 
     def autocast(self) -> AbstractContextManager[object]:
         """Return the context in which forward passes run; one may be entered for step after step."""
-        dtype = AUTOCAST_TYPES.get(self.name)
+        dtype = AUTOCAST_TYPES.get(self.name) if self.cast_by == "autocast" else None
         return nullcontext() if dtype is None else torch.autocast(self.device_type, dtype=dtype)
 
     def gradient_scaler(self) -> torch.amp.GradScaler:

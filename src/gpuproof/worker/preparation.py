@@ -14,18 +14,18 @@ import torch
 from torch.distributed.distributed_c10d import Store
 
 from gpuproof.records.case import Case
+from gpuproof.records.parallel import Arrangement, Parallelism
 from gpuproof.records.run import Device, Setup
 from gpuproof.worker.applicability import not_applied
 from gpuproof.worker.clocks import EventClock, HostClock, clock_for
 from gpuproof.worker.distributed import Ranks, choose_device
 from gpuproof.worker.identity import RankIdentity, effective_threads
+from gpuproof.worker.parallel import ParallelModel, arranged, parallelize
 from gpuproof.worker.precision import PrecisionPolicy, apply_precision
 from gpuproof.worker.sample_pool import SamplePool, file_pool, synthetic_pool
 from gpuproof.worker.torch_inference import InferenceStep
 from gpuproof.worker.torch_model import (
     WorkloadOnTorch,
-    compiled,
-    data_parallel,
     graph_breaks,
     load_workload,
     uses_channels_last,
@@ -47,6 +47,9 @@ class Prepared:
     pool: SamplePool
     step: TrainingStep | InferenceStep
     clock: EventClock | HostClock
+    arrangement: Arrangement
+    parallelism: Parallelism | None
+    num_gathered_parameters: int
 
     @property
     def samples_per_step(self) -> int:
@@ -58,11 +61,15 @@ class Prepared:
     def flops_per_step(self) -> float | None:
         """Model FLOPs of this rank in one step; None where the model's work is not known."""
         per_sample = self.workload.flops_per_sample
-        return None if per_sample is None else self.samples_per_step * per_sample
+        if per_sample is None:
+            return None
+        return self.samples_per_step * per_sample / self.arrangement.tensor
 
     @property
     def items_per_step(self) -> int:
-        """What this rank's rate counts in one step: its samples, or their tokens."""
+        """What this rank's rate counts in one step: its samples, or their tokens; a tensor group's once."""
+        if not self.arrangement.counts_samples(self.identity.rank):
+            return 0
         return self.samples_per_step * self.workload.items_per_sample
 
 
@@ -96,32 +103,48 @@ def prepare(case: Case, *, identity: RankIdentity, run_folder: Path, store: Stor
         torch.cuda.set_device(device)
         torch.backends.cudnn.benchmark = case.training.cudnn_benchmark
     precision = apply_precision(case.training.precision, device)
+    arrangement = arranged(case, world_size=identity.world_size)
     ranks = Ranks(identity, device=device, parallel=case.parallel, store=store)
     workload = load_workload(case, device)
-    pool = _pool(case, workload, identity=identity, device=device, run_folder=run_folder)
+    pool = _pool(
+        case, workload, identity=identity, arrangement=arrangement, device=device, run_folder=run_folder
+    )
+    parallel = parallelize(
+        case, workload, arrangement=arrangement, backend=ranks.backend, device=device, precision=precision
+    )
     return Prepared(
         case=case,
         identity=identity,
         device=device,
         ranks=ranks,
         threads=threads,
-        precision=precision,
+        precision=parallel.precision,
         workload=workload,
         pool=pool,
-        step=_step(case, workload, pool=pool, precision=precision, device=device, identity=identity),
+        step=_step(case, parallel, workload=workload, pool=pool),
         clock=clock_for(device, synchronised=case.window.sync_cuda),
+        arrangement=arrangement,
+        parallelism=parallel.parallelism,
+        num_gathered_parameters=parallel.num_gathered_parameters,
     )
 
 
 def _pool(
-    case: Case, workload: WorkloadOnTorch, *, identity: RankIdentity, device: torch.device, run_folder: Path
+    case: Case,
+    workload: WorkloadOnTorch,
+    *,
+    identity: RankIdentity,
+    arrangement: Arrangement,
+    device: torch.device,
+    run_folder: Path,
 ) -> SamplePool:
+    data_rank = arrangement.data_rank(identity.rank)
     channels_last = uses_channels_last(case, device, workload.shape)
     if case.data.file is None:
         return synthetic_pool(
             workload.shape,
             batch_size=case.data.batch_size,
-            seed=case.training.seed + identity.rank,
+            seed=case.training.seed + data_rank,
             device=device,
             channels_last=channels_last,
         )
@@ -130,32 +153,20 @@ def _pool(
         workload.shape,
         batch_size=case.data.batch_size,
         seed=case.training.seed,
-        rank=identity.rank,
-        world_size=identity.world_size,
+        rank=data_rank,
+        world_size=arrangement.data_parallel_size,
         device=device,
         channels_last=channels_last,
     )
 
 
 def _step(
-    case: Case,
-    workload: WorkloadOnTorch,
-    *,
-    pool: SamplePool,
-    precision: PrecisionPolicy,
-    device: torch.device,
-    identity: RankIdentity,
+    case: Case, parallel: ParallelModel, *, workload: WorkloadOnTorch, pool: SamplePool
 ) -> TrainingStep | InferenceStep:
-    module = compiled(workload.module, case)
+    module, precision = parallel.module, parallel.precision
     if case.kind == "inference":
         return InferenceStep(module=module, pool=pool, precision=precision)
-    return TrainingStep(
-        case,
-        module=data_parallel(module, device, world_size=identity.world_size),
-        loss=workload.loss,
-        pool=pool,
-        precision=precision,
-    )
+    return TrainingStep(case, module=module, loss=workload.loss, pool=pool, precision=precision)
 
 
 def setup_record(prepared: Prepared) -> Setup:
@@ -182,6 +193,7 @@ def setup_record(prepared: Prepared) -> Setup:
         ),
         notes=_notes(prepared),
         monotonic_s=monotonic(),
+        parallelism=prepared.parallelism,
     )
 
 

@@ -127,7 +127,9 @@ def file_pool(
     count, *image_shape = header.shape
     images = torch.frombuffer(values, dtype=torch.uint8, count=header.num_elements).view(count, *image_shape)
     labels = torch.frombuffer(values, dtype=torch.uint8, offset=header.num_elements).long()
-    order = torch.randperm(count, generator=torch.Generator().manual_seed(seed))[rank::world_size]
+    order = torch.randperm(count, generator=torch.Generator().manual_seed(seed))
+    # As many for each rank: those that share a model must pass over it equally often.
+    order = order[rank::world_size][: count // world_size]
     usable = batch_size * min(len(order) // batch_size, _num_batches(shape, batch_size))
     if usable == 0:
         raise EnvironmentUnfitError(

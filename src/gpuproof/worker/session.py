@@ -153,7 +153,7 @@ class WindowLength:
 def _window_length(prepared: Prepared) -> WindowLength:
     case = prepared.case
     if not case.window.enabled:
-        global_batch = prepared.samples_per_step * prepared.identity.world_size
+        global_batch = prepared.samples_per_step * prepared.arrangement.data_parallel_size
         return WindowLength(
             steps=case.training.epochs * math.ceil(case.data.samples_per_epoch / global_batch)
         )

@@ -1,4 +1,4 @@
-"""The model of a case on its device: built, seeded, laid out, compiled and made data-parallel as asked."""
+"""The model of a case on its device: built, seeded, laid out, and compiled as asked."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import torch
 from torch import nn
-from torch.nn.parallel import DistributedDataParallel
 
 from gpuproof.records.case import Case
 from gpuproof.workloads.base import InputShape, WorkloadInfo
@@ -87,13 +86,6 @@ def compiled(module: nn.Module, case: Case) -> nn.Module:
         return module
     result: nn.Module = torch.compile(module, mode=case.training.compile_mode)  # type: ignore[assignment]
     return result
-
-
-def data_parallel(module: nn.Module, device: torch.device, *, world_size: int) -> nn.Module:
-    """Return the module with its gradients averaged over all ranks; itself where it is alone."""
-    if world_size == 1:
-        return module
-    return DistributedDataParallel(module, device_ids=[device.index] if device.type == "cuda" else None)
 
 
 def graph_breaks() -> int:

@@ -7,13 +7,12 @@ would wait for the device, so it is read once, after the window.
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 
 import torch
 from torch import nn
-from torch.nn.parallel import DistributedDataParallel
 
 from gpuproof.records.case import Case, TrainingSpec
+from gpuproof.worker.gradients import clip_gradients, groups_alike, without_gradient_sync
 from gpuproof.worker.precision import PrecisionPolicy
 from gpuproof.worker.sample_pool import SamplePool
 from gpuproof.worker.torch_model import LossFunction
@@ -39,8 +38,13 @@ class TrainingStep:
         self._num_micro_batches = case.parallel.gradient_accumulation_steps
         self._optimizer = make_optimizer(module, case.training)
         self._scaler = precision.gradient_scaler()
-        self._without_sync = _without_gradient_sync(module)
+        self._without_sync = without_gradient_sync(module)
         self._clip = _gradient_clip(module, self._optimizer, self._scaler, case.training.grad_clip_norm)
+
+    @property
+    def optimizer(self) -> torch.optim.Optimizer:
+        """What updates the weights."""
+        return self._optimizer
 
     def __call__(self) -> None:
         """Run one step."""
@@ -64,21 +68,17 @@ class TrainingStep:
 
 def make_optimizer(module: nn.Module, training: TrainingSpec) -> torch.optim.Optimizer:
     """Make the optimizer of a case over all parameters of `module`."""
+    groups = [{"params": group} for group in groups_alike(module)]
     if training.optimizer == "Adam":
         return torch.optim.Adam(
-            module.parameters(), lr=training.learning_rate, weight_decay=training.weight_decay
+            groups, lr=training.learning_rate, weight_decay=training.weight_decay
         )
     return torch.optim.SGD(
-        module.parameters(),
+        groups,
         lr=training.learning_rate,
         momentum=training.momentum,
         weight_decay=training.weight_decay,
     )
-
-
-def _without_gradient_sync(module: nn.Module) -> Callable[[], AbstractContextManager[object]]:
-    """Return the context for all micro-batches but the last, whose backward pass alone averages gradients."""
-    return module.no_sync if isinstance(module, DistributedDataParallel) else nullcontext
 
 
 def _gradient_clip(
@@ -89,10 +89,10 @@ def _gradient_clip(
 ) -> Callable[[], None]:
     if max_norm is None:
         return lambda: None
-    parameters = list(module.parameters())
+    groups = groups_alike(module)
 
     def clip() -> None:
         scaler.unscale_(optimizer)
-        nn.utils.clip_grad_norm_(parameters, max_norm)
+        clip_gradients(groups, max_norm)
 
     return clip

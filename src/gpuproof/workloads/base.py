@@ -7,7 +7,7 @@ and builds the torch module.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from importlib import import_module
 from typing import Any, Literal
@@ -39,6 +39,27 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TensorParallel:
+    """How the layers of a workload are split over ranks that work on the same samples.
+
+    `plan` is `module:function`, a function of (module, size) that makes the module ready for groups of `size`
+    ranks and returns the styles of torch.distributed.tensor.parallel by the names of its parts.
+    `divided(options)` names the sizes of which each rank gets an equal share. `num_whole_parameters(options,
+    input_shape)` counts the parameters that every rank holds in full.
+    """
+
+    plan: str
+    divided: Callable[[Any], Mapping[str, int]]
+    num_whole_parameters: Callable[[Any, InputShape], int]
+
+    def undivided(self, options: Any, *, size: int) -> str | None:
+        """Name a size that groups of `size` ranks cannot share evenly; None where they share all."""
+        return next(
+            (f"{name} {value}" for name, value in self.divided(options).items() if value % size), None
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadInfo:
     """A workload as the registry knows it.
 
@@ -58,6 +79,8 @@ class WorkloadInfo:
     work: Callable[[Any, InputShape], Work | None]
     implementation: str
     loss: Literal["cross_entropy", "token_cross_entropy", "mean_squared_error"]
+    tensor_parallel: TensorParallel | None = None
+    """None where the workload cannot be split over ranks."""
 
     def items_per_sample(self, shape: InputShape) -> int:
         """What one sample counts for in a rate: its tokens where tokens are counted, else itself."""
@@ -65,9 +88,14 @@ class WorkloadInfo:
 
     def resolve_implementation(self) -> Callable[[Any, InputShape], Any]:
         """Import the torch half; called on the node only."""
-        module, _, attribute = self.implementation.partition(":")
-        function: Callable[[Any, InputShape], Any] = getattr(import_module(module), attribute)
+        function: Callable[[Any, InputShape], Any] = resolve(self.implementation)
         return function
+
+
+def resolve(path: str) -> Any:
+    """Import what `module:name` says; called on the node only, where it is a torch half."""
+    module, _, attribute = path.partition(":")
+    return getattr(import_module(module), attribute)
 
 
 def require_positive(options: Any) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from gpuproof.config.sections.base import DeviceIndices, Seconds, Section
-from gpuproof.records.case import Backend, DeviceChoice
+from gpuproof.records.case import Backend, DeviceChoice, GradientCompression, ParallelStrategy
 
 
 class DistributedConfig(Section):
@@ -51,4 +51,24 @@ class DistributedConfig(Section):
         ge=0,
         le=65_535,
         description="This host's rank: null, or a fact that must agree with the launch.",
+    )
+    strategy: ParallelStrategy = Field(
+        default="ddp",
+        description="How ranks share a model. ddp: a copy each. fsdp: a share of every parameter each (fully_shard). "
+        "hsdp: copies, each shared by a group of shard_size ranks. tensor: all ranks work on the same samples, "
+        "each on a part of every layer. fsdp_tensor: groups of tensor_parallel_size ranks do so, and shares between them.",
+    )
+    shard_size: int | None = Field(
+        default=None, ge=2, le=10**6, description="Ranks that hold a copy of the model together, under hsdp."
+    )
+    tensor_parallel_size: int | None = Field(
+        default=None,
+        ge=2,
+        le=1024,
+        description="Ranks that work on the same samples, under fsdp_tensor; null under tensor is all ranks.",
+    )
+    gradient_compression: GradientCompression = Field(
+        default="none",
+        description="What ddp does to gradients before it sums them: fp16 and bf16 halve them (bf16 over nccl only), "
+        "powersgd sends a product of rank 1 in the place of each matrix.",
     )

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, replace
 from typing import Literal
 
-from gpuproof.workloads.base import InputShape, Work, WorkloadInfo, require_positive
+from gpuproof.workloads.base import InputShape, TensorParallel, Work, WorkloadInfo, require_positive
 from gpuproof.workloads.catalogue.counting import Multiplication, attention, dense, work_of
 
 Preset = Literal["10m", "100m", "350m", "1.1b", "3.2b", "8b"]
@@ -196,6 +196,18 @@ def _work(options: DecoderOptions | MoeDecoderOptions, shape: InputShape) -> Wor
     return decoder_work(options.plan, seq_len=shape.shape[0])
 
 
+def _divided(options: DecoderOptions | MoeDecoderOptions) -> dict[str, int]:
+    plan = options.plan
+    return {"num_heads": plan.num_heads, "num_kv_heads": plan.num_kv_heads, "d_ff": plan.d_ff}
+
+
+def _num_whole_parameters(options: DecoderOptions | MoeDecoderOptions, _shape: InputShape) -> int:
+    """Count norms and routers."""
+    plan = options.plan
+    routers = plan.num_layers * plan.d_model * plan.num_experts if plan.num_experts > 1 else 0
+    return (2 * plan.num_layers + 1) * plan.d_model + routers
+
+
 def _decoder(
     name: str, summary: str, options_type: type[DecoderOptions] | type[MoeDecoderOptions]
 ) -> WorkloadInfo:
@@ -208,6 +220,11 @@ def _decoder(
         work=_work,
         implementation="gpuproof.workloads.decoder:build_decoder",
         loss="token_cross_entropy",
+        tensor_parallel=TensorParallel(
+            plan="gpuproof.workloads.tensor_plans:decoder_plan",
+            divided=_divided,
+            num_whole_parameters=_num_whole_parameters,
+        ),
     )
 
 

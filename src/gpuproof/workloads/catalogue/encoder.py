@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gpuproof.errors import UsageError
-from gpuproof.workloads.base import InputShape, Work, WorkloadInfo, require_positive
+from gpuproof.workloads.base import InputShape, TensorParallel, Work, WorkloadInfo, require_positive
 from gpuproof.workloads.catalogue.counting import Multiplication, attention, convolution, dense, work_of
 
 TRANSFORMER_DROPOUT = 0.1
@@ -116,6 +116,23 @@ def _vit_work(options: VitOptions, shape: InputShape) -> Work:
     )
 
 
+def _divided(options: EncoderSizes) -> dict[str, int]:
+    return {"num_heads": options.num_heads, "d_ff": options.d_ff}
+
+
+def _whole_in_layers(options: EncoderSizes, _shape: InputShape) -> int:
+    """Count norms, and the biases that are added to the sum of the ranks' parts."""
+    return _norm_parameters(options) + options.num_layers * 2 * options.d_model
+
+
+def _whole_in_vit(options: VitOptions, shape: InputShape) -> int:
+    """Count what is not in the layers too: patches, class token, positions, last norm and classifier."""
+    width = options.d_model
+    patches = (3 * options.patch_size**2 + 1) * width
+    others = (1 + vit_positions(options, shape) + 2) * width
+    return _whole_in_layers(options, shape) + patches + others + (width + 1) * shape.num_targets
+
+
 TRANSFORMER = WorkloadInfo(
     name="transformer",
     summary="encoder that labels every token with the next, 153,203,688 parameters at 1000 tokens",
@@ -125,6 +142,11 @@ TRANSFORMER = WorkloadInfo(
     work=_transformer_work,
     implementation="gpuproof.workloads.encoder:build_transformer",
     loss="token_cross_entropy",
+    tensor_parallel=TensorParallel(
+        plan="gpuproof.workloads.tensor_plans:encoder_plan",
+        divided=_divided,
+        num_whole_parameters=_whole_in_layers,
+    ),
 )
 VIT_B_16 = WorkloadInfo(
     name="vit_b_16",
@@ -135,4 +157,9 @@ VIT_B_16 = WorkloadInfo(
     work=_vit_work,
     implementation="gpuproof.workloads.encoder:build_vit",
     loss="cross_entropy",
+    tensor_parallel=TensorParallel(
+        plan="gpuproof.workloads.tensor_plans:encoder_plan",
+        divided=_divided,
+        num_whole_parameters=_whole_in_vit,
+    ),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import pairwise
 
-from gpuproof.workloads.base import InputShape, Work, WorkloadInfo, require_positive
+from gpuproof.workloads.base import InputShape, TensorParallel, Work, WorkloadInfo, require_positive
 from gpuproof.workloads.catalogue.counting import dense, work_of
 
 
@@ -32,6 +32,15 @@ def _mlp(name: str) -> WorkloadInfo:
         widths = (options.input_dim, *MLP_HIDDEN[name], options.output_dim)
         return work_of([dense(fan_in, fan_out) for fan_in, fan_out in pairwise(widths)])
 
+    def divided(_options: MlpOptions) -> dict[str, int]:
+        """Name the layers between the first and the second of each pair."""
+        widths = MLP_HIDDEN[name]
+        return {f"hidden layer {number + 1}": widths[number] for number in range(0, len(widths), 2)}
+
+    def num_whole_parameters(options: MlpOptions, _shape: InputShape) -> int:
+        """Count the biases of every second layer, which are added to the sum of the ranks' parts."""
+        return sum((*MLP_HIDDEN[name], options.output_dim)[1::2])
+
     return WorkloadInfo(
         name=name,
         summary=f"perceptron, hidden layers {MLP_HIDDEN[name]}, ReLU, dropout {MLP_DROPOUT[name]}",
@@ -41,6 +50,11 @@ def _mlp(name: str) -> WorkloadInfo:
         work=work,
         implementation=f"gpuproof.workloads.mlp:build_{name}",
         loss="mean_squared_error",
+        tensor_parallel=TensorParallel(
+            plan="gpuproof.workloads.tensor_plans:perceptron_plan",
+            divided=divided,
+            num_whole_parameters=num_whole_parameters,
+        ),
     )
 
 
