@@ -104,3 +104,12 @@ def test_sizes_of_images_and_classes_are_idle_without_images(shape: InputShape, 
     assert not {"data.image_size", "model.num_classes"} & set(keys(asked, shape=IMAGES))
     unset = case(model={"num_classes": None}, data={"image_size": None})
     assert not {"data.image_size", "model.num_classes"} & set(keys(unset, shape=shape))
+
+
+@pytest.mark.parametrize(
+    ("parallel", "key"),
+    [({"strategy": "fsdp"}, "strategy"), ({"gradient_compression": "fp16"}, "gradient_compression")],
+)
+def test_one_rank_has_nobody_to_share_a_model_with(parallel: dict[str, Any], key: str) -> None:
+    assert f"distributed.{key}" in keys(case(parallel=parallel), world_size=1)
+    assert f"distributed.{key}" not in keys(case(parallel=parallel), world_size=2)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from gpuproof.analysis.rates import throughput
 from gpuproof.records.case import Case
 from gpuproof.records.collected import CaseRecords
+from gpuproof.records.memory import Memory
 from gpuproof.records.run import Setup, Window
 
 
@@ -23,6 +24,8 @@ class Launch:
     setups: tuple[Setup, ...]
     step_times_s: tuple[float, ...]
     """Of the slowest rank; empty where they were not kept."""
+    memory: tuple[Memory, ...] = ()
+    """Of each rank; empty in runs of versions that did not look."""
 
     @property
     def slowest(self) -> Window:
@@ -38,6 +41,12 @@ class Launch:
     def world_size(self) -> int:
         """Ranks, one device each."""
         return len(self.windows)
+
+    @property
+    def data_parallel_size(self) -> int:
+        """Ranks that work on different samples: all, but one of each tensor-parallel group."""
+        parallelism = self.setup.parallelism
+        return self.world_size if parallelism is None else parallelism.arrangement.data_parallel_size
 
     @property
     def items_total(self) -> int:
@@ -87,4 +96,5 @@ def launch_of(records: CaseRecords) -> Launch | None:
         windows=windows,
         setups=tuple(sorted(records.setups, key=lambda setup: setup.rank)),
         step_times_s=tuple(records.step_times_s(slowest.rank)),
+        memory=tuple(sorted(records.of(Memory), key=lambda found: found.rank)),
     )

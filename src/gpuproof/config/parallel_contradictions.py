@@ -88,7 +88,7 @@ def _a_scaler_sees_whole_lists(config: RunConfig) -> Contradiction | None:
         return None
     return Contradiction(
         keys=("training.precision", "distributed.strategy"),
-        cause="the gradient scaler of amp cannot check gradients of which some are split over ranks and some not",
+        cause="the gradient scaler of amp takes no gradients of which some are split and some are whole",
         next_step="Use training.precision=bf16, or distributed.strategy=fsdp",
     )
 

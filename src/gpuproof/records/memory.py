@@ -32,7 +32,7 @@ class MemoryParts:
 @record_kind("memory")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Memory:
-    """One rank's memory: estimated from sizes alone, and counted from the tensors of the first warm-up step."""
+    """One rank's memory: estimated from sizes alone, and counted in the first step of the warm-up."""
 
     rank: int
     estimate: MemoryParts
@@ -41,7 +41,8 @@ class Memory:
     """Kept for the backward pass of one micro-batch, each storage once, without parameters and samples.
 
     Under autocast it has the half-precision copies of the weights in it."""
+    activations_missing: str | None
+    """Why they are None."""
     device_used_bytes: int | None
     """On the whole device, by all processes, just after the window."""
-    missing: str | None
-    """Why a field is None."""
+    device_used_missing: str | None

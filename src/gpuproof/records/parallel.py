@@ -89,8 +89,8 @@ def _inner(name: str, size: int | None, world_size: int, *, whole_is: ParallelSt
     if size is None or world_size % size:
         raise ArrangementError(
             name,
-            f"{name} is {'null' if size is None else size}, which does not divide the world size {world_size}",
-            f"Set it to a divisor of {world_size} between the two",
+            f"{name} is {'null' if size is None else size}, which does not divide {world_size} ranks",
+            "Start a multiple of that many ranks, or set it to a divisor of their number",
         )
     if size == world_size:
         raise ArrangementError(
@@ -120,3 +120,8 @@ class Parallelism:
         mesh = " × ".join(f"{axis} {size}" for axis, size in sides if size > 1)
         hook = f", gradients by {self.gradient_hook}" if self.gradient_hook else ""
         return f"{self.strategy} ({mesh}){hook}"
+
+
+def plain_copies(world_size: int) -> Parallelism:
+    """Return what runs where nothing else is asked for: a copy of the model on each rank."""
+    return Parallelism(strategy="ddp", arrangement=Arrangement(replicate=world_size))

@@ -18,8 +18,10 @@ from gpuproof.analysis.launch import Launch
 from gpuproof.analysis.percentiles import Percentile
 from gpuproof.analysis.run_summary import RunSummary
 from gpuproof.analysis.validity import Finding, Validity
+from gpuproof.records.parallel import plain_copies
 from gpuproof.records.run import TRANSIENT_CAUSES, Failure, NotApplied
 from gpuproof.report.explanations import LaunchExplanation
+from gpuproof.report.memory import memory_estimate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,6 +121,8 @@ def _title(summary: RunSummary, config: Mapping[str, Any]) -> str:
         launch = summary.launches[0]
         ranks = f"{launch.world_size} × " if launch.world_size > 1 else ""
         parts.append(f"{ranks}{launch.setup.device.name}")
+        if (shared := launch.setup.parallelism) is not None and shared != plain_copies(launch.world_size):
+            parts.append(shared.describe())
         if launch.setup.device.kind == "cpu":
             parts.append(f"{launch.setup.threads} threads")
         parts.append(launch.setup.precision)
@@ -264,6 +268,11 @@ def _work_measures(summary: RunSummary) -> list[Measure]:
                 detail="allocated by tensors in the window, the largest of all ranks",
             )
         )
+    estimated = memory_estimate(summary.launches)
+    if estimated is not None:
+        value, detail = estimated
+        text = units.memory(value)
+        measures.append(Measure(name="memory", value=value, unit="bytes", text=text, detail=detail))
     return measures
 
 

@@ -82,7 +82,7 @@ def summary_json(
         "precision": config["training"]["precision"],
         "channels_last": config["model"]["channels_last"],
         "batch_size": config["data"]["batch_size"],
-        "global_batch_size": config["data"]["batch_size"] * first.world_size if first else None,
+        "global_batch_size": config["data"]["batch_size"] * first.data_parallel_size if first else None,
         "effective_batch_size": first.samples_per_step_total if first else None,
         **_amounts(summary),
         "total_wall_clock_s": wall_clock_s,
@@ -99,6 +99,8 @@ def summary_json(
         "commit_hash": description["commit_hash"],
         "env": environment,
         "notes": config["run"]["notes"],
+        "parallelism": to_json(first.setup.parallelism) if first else None,
+        "memory": [to_json(found) for found in first.memory] if first else [],
     }
 
 

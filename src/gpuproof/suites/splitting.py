@@ -21,7 +21,7 @@ def refuse_unsplittable(distributed: DistributedConfig, info: WorkloadInfo, opti
         raise UsageError(
             f"{info.name} has no tensor-parallel plan: nothing says how its layers are split",
             place="distributed.strategy",
-            next_step="Use ddp, fsdp or hsdp, or register a plan with the workload (WorkloadInfo.tensor_parallel)",
+            next_step="Use ddp, fsdp or hsdp, or register a plan with the workload (tensor_parallel)",
         )
     size = distributed.tensor_parallel_size
     if size is None:

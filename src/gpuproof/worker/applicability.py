@@ -45,6 +45,8 @@ def _of_the_kind(case: Case) -> Iterator[tuple[str, str]]:
             yield "training.grad_clip_norm", reason
         if case.parallel.gradient_accumulation_steps > 1:
             yield "distributed.gradient_accumulation_steps", reason
+        if case.parallel.gradient_compression != "none":
+            yield "distributed.gradient_compression", reason
     elif training.optimizer == "Adam" and training.momentum:
         yield "training.momentum", "Adam has none; it is for SGD"
     if not case.window.enabled:
@@ -82,5 +84,5 @@ def _of_the_ranks(case: Case, world_size: int) -> Iterator[tuple[str, str]]:
             yield f"distributed.{key}", "one rank talks to nobody"
         if parallel.strategy != "ddp":
             yield "distributed.strategy", "one rank has nobody to share a model with"
-        if parallel.gradient_compression != "none":
+        if parallel.gradient_compression != "none" and case.kind == "training":
             yield "distributed.gradient_compression", "one rank sends no gradients"

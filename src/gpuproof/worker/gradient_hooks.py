@@ -13,7 +13,7 @@ from gpuproof.records.case import GradientCompression
 
 POWER_RANK = 1
 POWER_START = 2
-"""Backward passes that go uncompressed; torch asks for 2 or more, and its own 1,000 would outlast a window."""
+"""Backward passes that go uncompressed; torch takes 2 or more, and its 1,000 would outlast a window."""
 
 
 def compress_gradients(

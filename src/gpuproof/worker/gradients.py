@@ -35,7 +35,7 @@ def clip_gradients(groups: Sequence[Parameters], max_norm: float) -> None:
     for group in groups:
         # The shares of this rank: the same factor on every rank, and no distributed arithmetic for it.
         shares = [_local(p.grad) for p in group if p.grad is not None]
-        torch._foreach_mul_(shares, torch.clamp(max_norm / (norm + 1e-6), max=1.0))  # noqa: SLF001
+        torch._foreach_mul_(shares, torch.clamp(max_norm / (norm + 1e-6), max=1.0))
 
 
 def _total_norm(group: Parameters) -> torch.Tensor:

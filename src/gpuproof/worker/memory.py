@@ -60,16 +60,16 @@ class MemoryWatch:
 
     def record(self, *, device_used_bytes: int | None) -> Memory:
         """Put estimate and counts together; `device_used_bytes` was read after the window."""
-        reasons = [self._missing] if self._missing else []
-        if self._prepared.device.type != "cuda":
-            reasons.append("the CPU has no allocator of its own to ask")
         return Memory(
             rank=self._prepared.identity.rank,
             estimate=estimate_of(self._prepared),
             counted=self._counted,
             activations_bytes=self._activations_bytes,
+            activations_missing=self._missing,
             device_used_bytes=device_used_bytes,
-            missing="; ".join(reasons) or None,
+            device_used_missing="memory of a device is of CUDA devices"
+            if device_used_bytes is None
+            else None,
         )
 
 
@@ -88,7 +88,7 @@ class SavedTensors:
 
     def pack(self, tensor: torch.Tensor) -> torch.Tensor:
         """Take note of a tensor that is being saved."""
-        is_weight = isinstance(tensor, nn.Parameter) or isinstance(tensor._base, nn.Parameter)  # noqa: SLF001
+        is_weight = isinstance(tensor, nn.Parameter) or isinstance(tensor._base, nn.Parameter)
         if self._forward and not is_weight:
             storage = local_part(tensor).untyped_storage()
             if storage.data_ptr() not in self._known:
@@ -107,9 +107,11 @@ def _address(tensor: torch.Tensor) -> int:
 
 
 def count_parts(module: nn.Module, optimizer: torch.optim.Optimizer | None) -> MemoryParts:
-    """Count the bytes of this rank's parameters, gradients and optimizer state, from the tensors themselves."""
+    """Count the bytes of this rank's parameters, gradients and optimizer state in the tensors themselves."""
     parameters = list(module.parameters())
-    state = [] if optimizer is None else [value for kept in optimizer.state.values() for value in kept.values()]
+    state = (
+        [] if optimizer is None else [value for kept in optimizer.state.values() for value in kept.values()]
+    )
     return MemoryParts(
         parameters_bytes=_num_bytes(parameters),
         gradients_bytes=_num_bytes(p.grad for p in parameters if p.grad is not None),
@@ -126,7 +128,9 @@ def estimate_of(prepared: Prepared) -> MemoryParts:
     case, workload = prepared.case, prepared.workload
     plan = workload.info.tensor_parallel
     options = workload.info.options_type(**case.model.options)
-    gathered_type = AUTOCAST_TYPES.get(prepared.precision.name) if prepared.precision.cast_by == "shards" else None
+    gathered_type = (
+        AUTOCAST_TYPES.get(prepared.precision.name) if prepared.precision.cast_by == "shards" else None
+    )
     return estimate_memory(
         workload.num_parameters,
         num_whole_parameters=plan.num_whole_parameters(options, workload.shape) if plan else 0,

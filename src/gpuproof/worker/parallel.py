@@ -8,6 +8,8 @@ and replication last. https://docs.pytorch.org/docs/stable/distributed.fsdp.full
 
 from __future__ import annotations
 
+import logging
+import warnings
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -45,8 +47,6 @@ def arranged(case: Case, *, world_size: int) -> Arrangement:
     """
     if case.kind == "inference" and case.parallel.strategy != "tensor":
         return Arrangement(replicate=world_size)
-    if world_size == 1 and case.parallel.strategy == "tensor" and case.parallel.tensor_parallel_size is None:
-        return Arrangement()
     try:
         return arrange(
             case.parallel.strategy,
@@ -77,9 +77,7 @@ def parallelize(
     """
     strategy = case.parallel.strategy
     if backend is None or (case.kind == "inference" and strategy != "tensor"):
-        return ParallelModel(
-            module=compiled(workload.module, case), precision=precision, parallelism=None
-        )
+        return ParallelModel(module=compiled(workload.module, case), precision=precision, parallelism=None)
     if strategy == "ddp":
         module = DistributedDataParallel(
             compiled(workload.module, case), device_ids=[device.index] if device.type == "cuda" else None
@@ -92,14 +90,14 @@ def parallelize(
         split_layers(case, workload, mesh=mesh["tensor"])
     if arrangement.shard == 1:
         found = Parallelism(strategy=strategy, arrangement=arrangement)
-        return ParallelModel(
-            module=compiled(workload.module, case), precision=precision, parallelism=found
-        )
+        return ParallelModel(module=compiled(workload.module, case), precision=precision, parallelism=found)
     return _sharded(case, workload.module, arrangement=arrangement, mesh=mesh, precision=precision)
 
 
 def _mesh(arrangement: Arrangement, device: torch.device) -> DeviceMesh:
     """Make the mesh of the sides that are longer than 1; every rank takes part."""
+    # It warns of sums over two sides of the mesh: the only ones are of one number, the norm of a clip.
+    logging.getLogger("torch.distributed.tensor._redistribute").setLevel(logging.ERROR)
     sides = {name: size for name, size in zip(AXES, arrangement.sizes, strict=True) if size > 1}
     return init_device_mesh(device.type, tuple(sides.values()), mesh_dim_names=tuple(sides))
 
@@ -163,6 +161,8 @@ def _sharded(
     for block in blocks:
         fully_shard(block, mesh=sharding, mp_policy=of_blocks)
     fully_shard(module, mesh=sharding, mp_policy=of_root)
+    # A warning to those who change the outputs in place: no loss does.
+    warnings.filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view tensor")
     kind = str(dtype).removeprefix("torch.")
     return ParallelModel(
         module=compiled(module, case),
@@ -182,7 +182,7 @@ def _gathered_type(module: nn.Module, precision: PrecisionPolicy) -> torch.dtype
 
     Batch norm keeps float32 statistics, which its products in half precision cannot be mixed with.
     """
-    has_statistics = any(isinstance(part, nn.modules.batchnorm._BatchNorm) for part in module.modules())  # noqa: SLF001
+    has_statistics = any(isinstance(part, nn.modules.batchnorm._BatchNorm) for part in module.modules())
     return None if has_statistics else AUTOCAST_TYPES.get(precision.name)
 
 

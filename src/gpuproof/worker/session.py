@@ -20,10 +20,11 @@ from torch.distributed.distributed_c10d import Store
 from gpuproof.devices.neighbours import other_users
 from gpuproof.records.case import Case
 from gpuproof.records.run import Environment, ProfileTrace, Result, Window
-from gpuproof.worker.engine import FixedSteps, StepPlan, TimeLimit, run_window
+from gpuproof.worker.engine import FixedSteps, StepFunction, StepPlan, TimeLimit, run_window
 from gpuproof.worker.environment import describe_host
 from gpuproof.worker.host_load import load_between, read_load
 from gpuproof.worker.identity import RankIdentity
+from gpuproof.worker.memory import MemoryWatch
 from gpuproof.worker.preparation import Prepared, device_uuid, prepare, setup_record
 from gpuproof.worker.recorder import Recorder, StepTimesWriter
 from gpuproof.worker.torch_inference import evaluate
@@ -50,8 +51,10 @@ def run_case(
     if case.training.compile_enabled:
         compile_model(prepared, recorder)
     recorder.write(setup_record(prepared))
-    warm = warm_up(prepared, recorder)
+    memory = MemoryWatch(prepared)
+    warm = warm_up(prepared, recorder, memory)
     measure(prepared, recorder, warm)
+    recorder.write(memory.record(device_used_bytes=_device_used_bytes(prepared.device)))
     if case.window.evaluate_after:
         evaluate_model(prepared, recorder)
     if case.window.profile:
@@ -88,13 +91,13 @@ class WarmUp:
     peak_bytes: int | None
 
 
-def warm_up(prepared: Prepared, recorder: Recorder) -> WarmUp:
+def warm_up(prepared: Prepared, recorder: Recorder, step: StepFunction) -> WarmUp:
     """Run the warm-up, once a case; then forget its peak of memory, but for the record."""
     window = prepared.case.window
     num_steps = window.warmup_steps if window.enabled else 0
     recorder.begin("warmup", expected_steps=num_steps)
     writer = StepTimesWriter(recorder, "warmup", keep_times=True)
-    timing = run_window(prepared.step, prepared.clock, FixedSteps(num_steps), writer)
+    timing = run_window(step, prepared.clock, FixedSteps(num_steps), writer)
     writer.flush()
     recorder.end("warmup")
     warm = WarmUp(
@@ -204,3 +207,10 @@ def _peak_bytes(device: torch.device) -> int | None:
 
 def _peak_reserved_bytes(device: torch.device) -> int | None:
     return torch.cuda.max_memory_reserved(device) if device.type == "cuda" else None
+
+
+def _device_used_bytes(device: torch.device) -> int | None:
+    if device.type != "cuda":
+        return None
+    free, total = torch.cuda.mem_get_info(device)
+    return int(total - free)

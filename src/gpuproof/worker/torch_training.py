@@ -70,9 +70,7 @@ def make_optimizer(module: nn.Module, training: TrainingSpec) -> torch.optim.Opt
     """Make the optimizer of a case over all parameters of `module`."""
     groups = [{"params": group} for group in groups_alike(module)]
     if training.optimizer == "Adam":
-        return torch.optim.Adam(
-            groups, lr=training.learning_rate, weight_decay=training.weight_decay
-        )
+        return torch.optim.Adam(groups, lr=training.learning_rate, weight_decay=training.weight_decay)
     return torch.optim.SGD(
         groups,
         lr=training.learning_rate,

@@ -54,9 +54,10 @@ class DistributedConfig(Section):
     )
     strategy: ParallelStrategy = Field(
         default="ddp",
-        description="How ranks share a model. ddp: a copy each. fsdp: a share of every parameter each (fully_shard). "
-        "hsdp: copies, each shared by a group of shard_size ranks. tensor: all ranks work on the same samples, "
-        "each on a part of every layer. fsdp_tensor: groups of tensor_parallel_size ranks do so, and shares between them.",
+        description="How ranks share a model. ddp: a copy each. fsdp: a share of every parameter each "
+        "(fully_shard). hsdp: copies, each shared by a group of shard_size ranks. tensor: all ranks work "
+        "on the same samples, each on a part of every layer. fsdp_tensor: groups of tensor_parallel_size "
+        "ranks do so, and the groups share every parameter.",
     )
     shard_size: int | None = Field(
         default=None, ge=2, le=10**6, description="Ranks that hold a copy of the model together, under hsdp."
@@ -69,6 +70,6 @@ class DistributedConfig(Section):
     )
     gradient_compression: GradientCompression = Field(
         default="none",
-        description="What ddp does to gradients before it sums them: fp16 and bf16 halve them (bf16 over nccl only), "
-        "powersgd sends a product of rank 1 in the place of each matrix.",
+        description="What ddp does to gradients before it sums them: fp16 and bf16 halve them (bf16 over "
+        "nccl only), powersgd sends a product of rank 1 in the place of each matrix.",
     )
