@@ -58,6 +58,7 @@ class Point:
     model: str
     strategy: str
     changes: dict[str, Any]
+    compression: str = "none"
     precision: str = "fp32"
     losses: float = 1e-5
     weights: float = 2e-5
@@ -70,6 +71,7 @@ class Point:
         parallel = dict(self.changes["parallel"])
         if ranks > 1:
             parallel |= {"strategy": self.strategy, **STRATEGIES[self.strategy]}
+            parallel |= {"gradient_compression": self.compression}
         return {
             **MODELS[self.model],
             "training": training,
@@ -85,6 +87,12 @@ POINTS = {
     # A gradient scaler over sharded gradients; products in half precision differ in their order.
     "fsdp, amp": Point(
         model="decoder", strategy="fsdp", changes=SGD, precision="amp", losses=2e-3, weights=2e-3
+    ),
+    "ddp, fp16": Point(
+        model="decoder", strategy="ddp", changes=SGD, compression="fp16", losses=1e-4, weights=1e-4
+    ),
+    "ddp, powersgd": Point(
+        model="decoder", strategy="ddp", changes=SGD, compression="powersgd", losses=1e-1, weights=1e-1
     ),
     "perceptron": Point(model="medium", strategy="tensor", changes=SGD),
     "encoder": Point(
@@ -138,6 +146,21 @@ def test_losses_and_weights_are_those_of_one_rank_on_the_global_batch(
     assert shared["weights"].keys() == alone["weights"].keys()
     for part, weight in alone["weights"].items():
         torch.testing.assert_close(shared["weights"][part], weight, rtol=1e-4, atol=point.weights, msg=part)
+
+
+def test_what_compresses_gradients_is_recorded_and_changes_them(
+    learnt: Mapping[str, tuple[dict[str, Any], dict[str, Any]]],
+) -> None:
+    hooks = {name: learnt[name][0]["parallelism"].gradient_hook for name in POINTS if name.startswith("ddp")}
+    assert hooks == {
+        "ddp": None,
+        "ddp, fp16": "fp16_compress_hook",
+        "ddp, powersgd": "powerSGD_hook of rank 1, after 2 backward passes",
+    }
+    for name in ("ddp, fp16", "ddp, powersgd"):
+        shared, alone = learnt[name]
+        differences = [shared["weights"][part] - weight for part, weight in alone["weights"].items()]
+        assert max(float(difference.abs().max()) for difference in differences) > 1e-6
 
 
 @pytest.mark.parametrize("name", POINTS)

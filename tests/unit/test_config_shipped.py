@@ -43,6 +43,10 @@ OTHER_VALUES: dict[str, Any] = {
     "distributed.world_size": 1,
     "distributed.local_rank": 0,
     "distributed.node_rank": 0,
+    "distributed.strategy": "fsdp",
+    "distributed.shard_size": 2,
+    "distributed.tensor_parallel_size": 2,
+    "distributed.gradient_compression": "fp16",
     "run.experiment_name": "other",
     "run.run_id": "2026-11-20.a_1",
     "run.save_dir": "elsewhere",
@@ -53,7 +57,14 @@ OTHER_VALUES: dict[str, Any] = {
 """A value other than the default for each key that doubling gives none."""
 
 
-NEEDS = {"benchmark.measure_by": ["--benchmark.measure_seconds=5"]}
+NEEDS = {
+    "benchmark.measure_by": ["--benchmark.measure_seconds=5"],
+    "distributed.shard_size": ["--distributed.strategy=hsdp", "--distributed.nproc=4"],
+    "distributed.tensor_parallel_size": [
+        *("--distributed.strategy=tensor", "--distributed.nproc=2"),
+        "--training.precision=bf16",
+    ],
+}
 """What must be set with a key for its other value to make sense."""
 
 
