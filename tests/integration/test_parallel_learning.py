@@ -181,3 +181,11 @@ def test_the_estimate_of_memory_is_what_the_tensors_hold(
         assert counted.gradients_bytes == pytest.approx(estimate.gradients_bytes + whole, rel=rows, abs=0)
         assert counted.optimizer_bytes == pytest.approx(estimate.optimizer_bytes, rel=rows, abs=counters)
         assert memory.activations_bytes
+
+
+def test_activations_are_what_is_kept_for_the_backward_pass(
+    learnt: Mapping[str, tuple[dict[str, Any], dict[str, Any]]],
+) -> None:
+    _, alone = learnt["perceptron"]
+    # 8 samples: the outputs of three ReLUs, 256 + 128 + 64 wide, and three predictions, 4 bytes each value.
+    assert alone["memory"].activations_bytes == 8 * (256 + 128 + 64 + 3) * 4 == 14_432

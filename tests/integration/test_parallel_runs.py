@@ -14,8 +14,9 @@ from gpuproof.errors import EnvironmentUnfitError
 from gpuproof.records.memory import Memory
 from gpuproof.records.run import Evaluation, Setup, Window
 from gpuproof.worker.gradient_hooks import compress_gradients
-from gpuproof.worker.parallel import repeated_blocks
+from gpuproof.worker.parallel import arranged, repeated_blocks
 from gpuproof.workloads.catalogue.decoder import DecoderOptions, decoder_work
+from records_by_hand import case
 from running import TINY, gpuproof, only_case, run_directory
 
 BATCH, STEPS, TOKENS = 8, 20, 12
@@ -88,3 +89,10 @@ def test_blocks_are_found_where_they_repeat_and_nowhere_else() -> None:
     assert found("decoder") == ["DecoderLayer"] * 2
     assert found("resnet18") == ["ResidualBlock"] * 8
     assert found("medium") == found("simple_cnn") == []
+
+
+def test_ranks_that_do_not_fit_the_case_are_an_unfit_environment() -> None:
+    asked = case(parallel={"strategy": "hsdp", "shard_size": 2})
+    assert arranged(asked, world_size=4).sizes == (2, 2, 1)
+    with pytest.raises(EnvironmentUnfitError, match="shard_size is 2, which does not divide 3 ranks"):
+        arranged(asked, world_size=3)
