@@ -98,16 +98,9 @@ def learn(scenario: dict[str, Any], identity: RankIdentity, store: Store | None)
         name: getattr(weight, "full_tensor", lambda w=weight: w)().detach().clone()
         for name, weight in prepared.workload.module.state_dict().items()
     }
-    parallelism = prepared.parallelism
-    record = watch.record(device_used_bytes=None)
+    found = {"parallelism": prepared.parallelism, "memory": watch.record(device_used_bytes=None)}
     release(prepared)
-    return {
-        "losses": losses,
-        "weights": weights,
-        "strategy": parallelism.describe() if parallelism else None,
-        "parallelism": parallelism,
-        "memory": record,
-    }
+    return {"losses": losses, "weights": weights, **found}
 
 
 def main(out: Path, scenarios: list[str]) -> None:

@@ -127,9 +127,7 @@ def file_pool(
     count, *image_shape = header.shape
     images = torch.frombuffer(values, dtype=torch.uint8, count=header.num_elements).view(count, *image_shape)
     labels = torch.frombuffer(values, dtype=torch.uint8, offset=header.num_elements).long()
-    order = torch.randperm(count, generator=torch.Generator().manual_seed(seed))
-    # As many for each rank: those that share a model must pass over it equally often.
-    order = order[rank::world_size][: count // world_size]
+    order = _share_of(count, seed=seed, rank=rank, world_size=world_size)
     usable = batch_size * min(len(order) // batch_size, _num_batches(shape, batch_size))
     if usable == 0:
         raise EnvironmentUnfitError(
@@ -143,6 +141,12 @@ def file_pool(
     if inputs.shape[-1] != shape.shape[-1]:
         inputs = functional.interpolate(inputs, size=shape.shape[-2:], mode="bilinear", antialias=True)
     return SamplePool(_laid_out(inputs, channels_last=channels_last), labels[chosen].to(device), batch_size)
+
+
+def _share_of(count: int, *, seed: int, rank: int, world_size: int) -> torch.Tensor:
+    """Draw this rank's samples, as many as any other's: ranks that share a model pass over it together."""
+    order = torch.randperm(count, generator=torch.Generator().manual_seed(seed))
+    return order[rank::world_size][: count // world_size]
 
 
 def _laid_out(inputs: torch.Tensor, *, channels_last: bool) -> torch.Tensor:
