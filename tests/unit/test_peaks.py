@@ -8,37 +8,141 @@ from importlib.resources import files
 import pytest
 import tomllib
 
-from gpuproof.hardware import peak_of
+from gpuproof.hardware import PEAK_TYPE_OF_PRECISION, memory_peak_of, peak_of
+
+# Read off the data sheets by hand: fp32, tf32, amp (fp16), bf16, fp8 in dense TFLOP/s, then GB/s.
+TABLE = {
+    "Tesla V100-SXM2-16GB": (15.7, None, 125, None, None, 900),
+    "Tesla V100-SXM2-32GB": (15.7, None, 125, None, None, 900),
+    "Tesla V100-PCIE-16GB": (14, None, 112, None, None, 900),
+    "Tesla V100-PCIE-32GB": (14, None, 112, None, None, 900),
+    "Tesla T4": (8.1, None, 65, None, None, 320),
+    "NVIDIA A10": (31.2, 62.5, 125, 125, None, 600),
+    "NVIDIA A100-SXM4-40GB": (19.5, 156, 312, 312, None, 1555),
+    "NVIDIA A100-SXM4-80GB": (19.5, 156, 312, 312, None, 2039),
+    "NVIDIA A100-PCIE-40GB": (19.5, 156, 312, 312, None, 1555),
+    "NVIDIA A100 80GB PCIe": (19.5, 156, 312, 312, None, 1935),
+    "NVIDIA L4": (30.3, 120 / 2, 242 / 2, 242 / 2, 485 / 2, 300),
+    "NVIDIA L40S": (91.6, 183, 362.05, 362.05, 733, 864),
+    "NVIDIA GeForce RTX 4090": (82.6, 82.6, 165.2, 165.2, None, 1008),
+    "NVIDIA H100 80GB HBM3": (67, 989 / 2, 1979 / 2, 1979 / 2, 3958 / 2, 3350),
+    "NVIDIA H100 PCIe": (51, 756 / 2, 1513 / 2, 1513 / 2, 3026 / 2, 2000),
+    "NVIDIA H100 NVL": (60, 835 / 2, 1671 / 2, 1671 / 2, 3341 / 2, 3900),
+    "NVIDIA H200": (67, 989 / 2, 1979 / 2, 1979 / 2, 3958 / 2, 4800),
+    "NVIDIA H200 NVL": (60, 835 / 2, 1671 / 2, 1671 / 2, 3341 / 2, 4800),
+    "NVIDIA B200": (75, 2200 / 2, 4500 / 2, 4500 / 2, 9000 / 2, 8000),
+    "AMD Instinct MI300X": (163.4, 653.7, 1307.4, 1307.4, 2614.9, 5300),
+    "AMD Instinct MI300X OAM": (163.4, 653.7, 1307.4, 1307.4, 2614.9, 5300),
+}
+PRECISIONS = ("fp32", "tf32", "amp", "bf16", "fp8")
 
 
 @pytest.mark.parametrize(
-    ("name", "precision", "tflops", "dtype"),
+    ("name", "precision", "tflops"),
     [
-        ("NVIDIA H200", "bf16", 989.5, "bf16"),
-        ("NVIDIA H200", "amp", 989.5, "fp16"),
-        ("NVIDIA H200", "fp32", 67.0, "fp32"),  # the vector pipeline: TF32 is switched off
-        ("NVIDIA A100-SXM4-40GB", "bf16", 312.0, "bf16"),
-        ("NVIDIA A100-SXM4-80GB", "fp32", 19.5, "fp32"),
+        (name, precision, row[column])
+        for name, row in TABLE.items()
+        for column, precision in enumerate(PRECISIONS)
     ],
 )
-def test_known_devices(name: str, precision: str, tflops: float, dtype: str) -> None:
+def test_the_peaks_are_those_of_the_data_sheets(name: str, precision: str, tflops: float | None) -> None:
     peak = peak_of(name, precision)
+    assert (None if peak is None else peak.flops_per_s) == (None if tflops is None else tflops * 1e12)
+    assert peak is None or peak.dtype == PEAK_TYPE_OF_PRECISION[precision]
+
+
+@pytest.mark.parametrize(("name", "gb_per_s"), [(name, row[-1]) for name, row in TABLE.items()])
+def test_the_memory_bandwidths_are_those_of_the_data_sheets(name: str, gb_per_s: float) -> None:
+    peak = memory_peak_of(name)
     assert peak is not None
-    assert (peak.flops_per_s, peak.dtype) == (tflops * 1e12, dtype)
+    assert peak.bytes_per_s == gb_per_s * 1e9
 
 
-@pytest.mark.parametrize("name", ["H200", "NVIDIA H200 NVL", "nvidia h200", "NVIDIA L40S", "CPU", ""])
+@pytest.mark.parametrize(
+    ("name", "num_units", "boost_ghz", "flops_per_clock"),
+    [
+        # Multiprocessors × boost clock × dense FP16 operations with FP32 accumulation that one of them does
+        # in a clock, from the vendors' architecture white papers: another way to the same figure, which a
+        # sparse figure in the table would miss by 2.
+        ("Tesla V100-SXM2-16GB", 80, 1.53, 1024),
+        ("Tesla V100-PCIE-32GB", 80, 1.38, 1024),
+        ("Tesla T4", 40, 1.59, 1024),
+        ("NVIDIA A10", 72, 1.695, 1024),
+        ("NVIDIA A100-SXM4-80GB", 108, 1.41, 2048),
+        ("NVIDIA L4", 60, 2.04, 1024),
+        ("NVIDIA L40S", 142, 2.52, 1024),
+        ("NVIDIA GeForce RTX 4090", 128, 2.52, 512),
+        ("NVIDIA H100 80GB HBM3", 132, 1.83, 4096),
+        ("NVIDIA H200", 132, 1.83, 4096),
+        ("AMD Instinct MI300X", 304, 2.1, 2048),
+    ],
+)
+def test_the_peaks_are_what_the_units_can_do_at_their_clock(
+    name: str, num_units: int, boost_ghz: float, flops_per_clock: int
+) -> None:
+    peak = peak_of(name, "amp")
+    assert peak is not None
+    assert peak.flops_per_s == pytest.approx(num_units * boost_ghz * 1e9 * flops_per_clock, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("H200", "nvidia h200", "NVIDIA H200 ", "NVIDIA A100", "NVIDIA A100-SXM-64GB", "NVIDIA A100-SXM4"),
+        *(
+            "NVIDIA L40",
+            "NVIDIA L2",
+            "NVIDIA A10G",
+            "NVIDIA A100 40GB PCIe",
+            "NVIDIA H100",
+            "NVIDIA H100 SXM",
+        ),
+        *(
+            "NVIDIA GeForce RTX 4090 D",
+            "NVIDIA GeForce RTX 4090 Laptop GPU",
+            "NVIDIA GB200",
+            "NVIDIA B200 NVL",
+        ),
+        *("T4", "NVIDIA T400", "Tesla V100-SXM3-32GB", "Tesla V100S-PCIE-32GB", "NVIDIA GH200 480GB"),
+        *("AMD Instinct MI300A", "AMD Instinct MI325X", "AMD Radeon Graphics", "CPU", ""),
+        "NVIDIA H100 80GB HBM3 MIG 1g.10gb",
+    ],
+)
 def test_a_name_that_is_not_exactly_known_has_no_ceiling(name: str) -> None:
-    assert peak_of(name, "bf16") is None
+    assert all(peak_of(name, precision) is None for precision in PRECISIONS)
+    assert memory_peak_of(name) is None
+
+
+def test_a_precision_that_is_not_known_has_no_ceiling() -> None:
+    assert peak_of("NVIDIA H200", "fp64") is None
+
+
+def test_a_figure_that_was_halved_says_so() -> None:
+    halved, vector, dense = (
+        peak_of("NVIDIA H200", "bf16"),
+        peak_of("NVIDIA H200", "fp32"),
+        peak_of("NVIDIA A100-SXM4-80GB", "bf16"),
+    )
+    assert halved is not None
+    assert vector is not None
+    assert dense is not None
+    assert "halved" in halved.provenance
+    assert "halved" not in vector.provenance
+    assert "halved" not in dense.provenance
+    assert halved.provenance.endswith("as of 2026-11-20")
 
 
 def test_every_figure_has_a_source_and_a_date_and_no_name_stands_twice() -> None:
     devices = tomllib.loads(files("gpuproof").joinpath("peaks.toml").read_text(encoding="utf-8"))["device"]
     names = [name for device in devices for name in device["names"]]
     assert len(names) == len(set(names))
+    assert set(names) == set(TABLE)
     for device in devices:
-        assert set(device) == {"names", "dense_tflops", "source", "date"}
+        known = {"names", "name_source", "dense_tflops", "memory_gb_per_s", "printed", "source", "date"}
+        assert set(device) == known
         assert "https://" in device["source"]
+        assert device["printed"] in ("dense", "sparse")
         assert re.fullmatch(r"20\d\d-\d\d-\d\d", device["date"])
-        assert set(device["dense_tflops"]) <= {"fp32", "tf32", "fp16", "bf16"}
-        assert all(isinstance(value, float) and value > 0 for value in device["dense_tflops"].values())
+        assert set(device["dense_tflops"]) <= {"fp32", "tf32", "fp16", "bf16", "fp8"}
+        figures = [*device["dense_tflops"].values(), device["memory_gb_per_s"]]
+        assert all(isinstance(value, float) and value > 0 for value in figures)

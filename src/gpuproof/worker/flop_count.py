@@ -39,7 +39,7 @@ def count_forward_flops(
     *,
     autocast: Callable[[], AbstractContextManager[object]] = nullcontext,
 ) -> int:
-    """Return the FLOPs of one forward pass of `inputs`, a batch, in evaluation mode; keeps the module's mode."""
+    """Return the FLOPs of one forward pass of a batch, in evaluation mode; the module keeps its own."""
 
     def forward() -> None:
         with torch.no_grad(), autocast():
