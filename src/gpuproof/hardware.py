@@ -60,7 +60,7 @@ def peak_of(device_name: str, precision: str) -> Peak | None:
     """Return the dense peak of the device of exactly this name, in the arithmetic of `precision`."""
     device = _devices().get(device_name)
     dtype = PEAK_TYPE_OF_PRECISION.get(precision)
-    if device is None or dtype not in device["dense_tflops"]:
+    if device is None or dtype is None or dtype not in device["dense_tflops"]:
         return None
     return Peak(
         flops_per_s=device["dense_tflops"][dtype] * 1e12,

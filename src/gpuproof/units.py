@@ -59,6 +59,29 @@ def flops(value_per_s: float | None, *, digits: int = 3) -> str:
     return f"{significant(value_per_s, digits)} FLOP/s"
 
 
+def flop_count(value: float | None) -> str:
+    """Format an amount of floating-point operations with the unit that fits it.
+
+    >>> flop_count(12_300_000), flop_count(7)
+    ('12.3 MFLOP', '7.00 FLOP')
+    """
+    return MISSING if value is None else flops(value).removesuffix("/s")
+
+
+def bandwidth(value_bytes_per_s: float | None) -> str:
+    """Format a rate of bytes with decimal units, as data sheets of memory do.
+
+    >>> bandwidth(3.35e12), bandwidth(12.3e9)
+    ('3.35 TB/s', '12.3 GB/s')
+    """
+    if value_bytes_per_s is None:
+        return MISSING
+    for scale, unit in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB")):
+        if value_bytes_per_s >= scale:
+            return f"{significant(value_bytes_per_s / scale)} {unit}/s"
+    return f"{significant(value_bytes_per_s)} B/s"
+
+
 def memory(value_bytes: float | None) -> str:
     """Format a size in bytes with binary units (KiB = 1024 bytes)."""
     if value_bytes is None:

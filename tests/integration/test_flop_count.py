@@ -8,21 +8,39 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from gpuproof.worker.flop_count import count_flops, count_forward_flops, count_training_flops
-
-CPU = torch.device("cpu")
+from gpuproof.worker.flop_count import (
+    _attention,
+    _attention_backward,
+    count_flops,
+    count_forward_flops,
+    count_training_flops,
+)
 
 
 def test_a_product_is_two_operations_for_each_of_its_multiply_adds() -> None:
     a, b = torch.randn(3, 5), torch.randn(5, 7)
-    assert count_flops(lambda: a @ b, device=CPU) == 2 * 3 * 5 * 7
+    assert count_flops(lambda: a @ b) == 2 * 3 * 5 * 7
 
 
-def test_attention_is_counted_on_a_processor_too() -> None:
-    query = torch.randn(2, 4, 6, 8)  # batch, heads, positions, width of a head
-    counted = count_flops(lambda: functional.scaled_dot_product_attention(query, query, query), device=CPU)
-    assert counted == 2 * (2 * 2 * 4 * 6 * 6 * 8)
+@pytest.mark.parametrize("kernel", [SDPBackend.MATH, SDPBackend.FLASH_ATTENTION])
+def test_attention_is_two_products_forward_and_four_backward_in_every_kernel(kernel: SDPBackend) -> None:
+    query = torch.randn(2, 4, 6, 8, requires_grad=True)  # batch, heads, positions, width of a head
+    forward = 2 * (2 * 2 * 4 * 6 * 6 * 8)
+
+    def attend() -> torch.Tensor:
+        with sdpa_kernel(kernel):
+            return functional.scaled_dot_product_attention(query, query * 1, query * 2, is_causal=True)
+
+    assert count_flops(attend) == forward
+    assert count_flops(lambda: attend().sum().backward()) == 3 * forward
+
+
+def test_the_formulas_for_fused_attention_allow_for_unequal_lengths() -> None:
+    query, key, value = (3, 4, 5, 8), (3, 2, 7, 8), (3, 2, 7, 10)
+    assert _attention(query, key, value) == 2 * 3 * 4 * 5 * 7 * 8 + 2 * 3 * 4 * 5 * 7 * 10
+    assert _attention_backward(query, query, key, value) == 2 * _attention(query, key, value)
 
 
 def _classifier() -> nn.Module:

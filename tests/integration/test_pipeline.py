@@ -38,7 +38,7 @@ def test_records_come_in_the_order_of_the_story(finished: Path) -> None:
     records = run_directory(finished, "whole").cases()[0]
     phases = [(p.name, p.event) for p in records.of(Phase)]
     assert [name for name, event in phases if event == "begin"] == [
-        *("prepare", "warmup", "measure", "evaluate", "profile", "finish"),
+        *("prepare", "count", "warmup", "measure", "evaluate", "profile", "finish"),
     ]
     (setup,), (window,) = records.of(Setup), records.of(Window)
     assert (setup.num_parameters, setup.items_per_step) == (54_403, 8)
@@ -100,6 +100,11 @@ def test_trace_and_environment_lie_in_the_run(finished: Path) -> None:
     run = run_directory(finished, "whole")
     assert run.cases()[0].of(ProfileTrace)[0].steps == 5
     assert json.loads((run.root / "trace_rank0.json").read_text())["traceEvents"]
+    profile = json.loads((run.root / "run_summary.json").read_text())["profile"]["summary"]
+    assert (profile["steps"], profile["profiled"], profile["looked_at"]) == (5, True, "processor")
+    # Four linear layers forward; backward, a gradient for each weight and for each input but the first.
+    calls = {row["name"]: row["calls"] for row in profile["operators"]}
+    assert (calls["aten::addmm"], calls["aten::mm"]) == (5 * 4, 5 * 7)
     (facts,) = json.loads((run.root / "environment.json").read_text()).values()
     assert facts["cpu"]["logical_cpus"] >= 1
 
@@ -112,6 +117,8 @@ def test_report_and_runs_read_it_again_from_disk(finished: Path) -> None:
     assert shown.returncode == 0, shown.stderr
     assert "medium training on synthetic" in shown.stdout
     assert "95% interval" in shown.stdout
+    assert "evaluation loss" in shown.stdout
+    assert "traced after the window" in shown.stdout
     assert (root / "run_summary.json").read_text() == before
     listed = json.loads(gpuproof("runs", "--json", cwd=finished).stdout)
     assert [(row["launches"], row["what"]) for row in listed] == [("2/2", "medium training on synthetic")]
@@ -132,7 +139,7 @@ def test_inference_takes_no_gradients_and_counts_forward_work(tmp_path: Path) ->
     assert "inference updates no weights" in " ".join(result.stdout.split())
     (setup,) = only_case(run_directory(tmp_path, "i")).of(Setup)
     weights = 50 * 256 + 256 * 128 + 128 * 64 + 64 * 3
-    assert setup.flops_per_step == 8 * 2 * weights
+    assert setup.flops_per_step == setup.flops_per_step_counted == 8 * 2 * weights
 
 
 @pytest.mark.parametrize(
@@ -206,5 +213,5 @@ def test_a_compiled_model_is_said_to_be_and_its_compilation_is_no_step(tmp_path:
     records = only_case(run_directory(tmp_path, "c"))
     assert records.setups[0].compiled == "default"
     phases = [phase.name for phase in records.of(Phase) if phase.event == "begin"]
-    assert phases[:4] == ["prepare", "compile", "warmup", "measure"]
+    assert phases[:5] == ["prepare", "count", "compile", "warmup", "measure"]
     assert len(records.step_times_s(0)) == 20

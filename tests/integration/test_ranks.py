@@ -58,12 +58,17 @@ def usable_cpus() -> int:
 def test_ranks_stop_a_window_by_seconds_after_the_same_step(tmp_path: Path) -> None:
     result = gpuproof(
         *("run", "quick", *TINY, "--nproc=2", "--benchmark.measure_by=time", "--benchmark.measure_seconds=1"),
+        "--profiling.enabled=true",
         *("--distributed.gradient_accumulation_steps=2", "--run.run_id=s"),
         cwd=tmp_path,
     )
     assert result.returncode == 0, result.stdout + result.stderr
     records = assert_totals_are_totals(tmp_path, "s", ranks=2)
     assert all(setup.items_per_step == 16 for setup in records.of(Setup))
+    summary = json.loads((run_directory(tmp_path, "s").root / "run_summary.json").read_text())
+    assert 0 < summary["comm_exposed_ms"] <= summary["comm_kernel_ms"]
+    assert summary["allreduce_standalone_ms"] is None
+    assert set(summary["communication_missing"]) == {"allreduce_standalone_ms"}
 
 
 def test_under_a_torchrun_of_the_users(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Literal
 
 import pytest
@@ -113,3 +114,11 @@ def test_sizes_of_images_and_classes_are_idle_without_images(shape: InputShape, 
 def test_one_rank_has_nobody_to_share_a_model_with(parallel: dict[str, Any], key: str) -> None:
     assert f"distributed.{key}" in keys(case(parallel=parallel), world_size=1)
     assert f"distributed.{key}" not in keys(case(parallel=parallel), world_size=2)
+
+
+def test_a_workload_names_the_keys_that_change_nothing_for_it() -> None:
+    asked = case(kind="inference", model={"name": "memory"}, training={"precision": "bf16"})
+    assert "4-byte numbers" in keys(asked, shape=FEATURES)["training.precision"]
+    assert "training.precision" not in keys(
+        replace(asked, model=replace(asked.model, name="gemm")), shape=FEATURES
+    )

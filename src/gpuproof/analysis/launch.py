@@ -9,10 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gpuproof.analysis.rates import throughput
+from gpuproof.analysis.roofline import Roofline, roofline_of
 from gpuproof.records.case import Case
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.memory import Memory
-from gpuproof.records.run import Setup, Window
+from gpuproof.records.run import Ceilings, Evaluation, Setup, Window
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +27,10 @@ class Launch:
     """Of the slowest rank; empty where they were not kept."""
     memory: tuple[Memory, ...] = ()
     """Of each rank; empty in runs of versions that did not look."""
+    ceilings: tuple[Ceilings, ...] = ()
+    """What each device could do at most after the window; empty where that was not measured."""
+    evaluations: tuple[Evaluation, ...] = ()
+    """What each rank's model had learnt after the window; empty where nobody looked."""
 
     @property
     def slowest(self) -> Window:
@@ -79,10 +84,30 @@ class Launch:
         return self.slowest.wall_s / self.slowest.num_steps
 
     @property
+    def roofline(self) -> Roofline | None:
+        """The ceilings of the slowest device; None where they were not measured."""
+        return roofline_of(self.ceilings)
+
+    @property
+    def flops_per_step(self) -> float | None:
+        """Model FLOPs of one device in one step: from the closed form, else as torch counted them."""
+        setup = self.setup
+        return setup.flops_per_step_counted if setup.flops_per_step is None else setup.flops_per_step
+
+    @property
     def flops_per_s_per_device(self) -> float | None:
         """Model FLOP/s of one device, where the work of a step is known."""
-        work = self.setup.flops_per_step
-        return None if work is None else throughput(work * self.slowest.num_steps, self.slowest.wall_s)
+        return self._rate_of(self.flops_per_step)
+
+    @property
+    def bytes_per_s_per_device(self) -> float | None:
+        """Bytes a second to and from one device's memory, where a closed form gives those of a step."""
+        return self._rate_of(self.setup.bytes_per_step)
+
+    def _rate_of(self, work_per_step: float | None) -> float | None:
+        if work_per_step is None:
+            return None
+        return throughput(work_per_step * self.slowest.num_steps, self.slowest.wall_s)
 
 
 def launch_of(records: CaseRecords) -> Launch | None:
@@ -97,4 +122,6 @@ def launch_of(records: CaseRecords) -> Launch | None:
         setups=tuple(sorted(records.setups, key=lambda setup: setup.rank)),
         step_times_s=tuple(records.step_times_s(slowest.rank)),
         memory=tuple(sorted(records.of(Memory), key=lambda found: found.rank)),
+        ceilings=records.of(Ceilings),
+        evaluations=records.of(Evaluation),
     )

@@ -10,8 +10,10 @@ from gpuproof.analysis.launch import Launch, launch_of
 from gpuproof.analysis.launches import interval_of_launches, interval_of_step_times
 from gpuproof.analysis.percentiles import Percentile, percentile
 from gpuproof.analysis.rates import throughput
+from gpuproof.analysis.roofline import Roofline
 from gpuproof.analysis.validity import Finding, Validity, findings_of, worst
-from gpuproof.hardware import Peak
+from gpuproof.analysis.work import work_findings
+from gpuproof.hardware import MemoryPeak, Peak, memory_peak_of
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import Failure
 from gpuproof.units import share
@@ -21,6 +23,7 @@ WIDE_INTERVAL = 0.05
 """From the centre to the interval's farther end, over the centre; wider, and the run says little."""
 
 PeakLookup = Callable[[str, str], Peak | None]
+MemoryPeakLookup = Callable[[str], MemoryPeak | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +46,10 @@ class RunSummary:
     step_percentiles: tuple[Percentile, ...]
     flops_per_s_per_device: float | None
     peak: Peak | None
+    memory_peak: MemoryPeak | None = None
+    bytes_per_s_per_device: float | None = None
+    roofline: Roofline | None = None
+    """Of the first launch that measured ceilings."""
 
     @property
     def mean_step_s(self) -> float | None:
@@ -56,6 +63,7 @@ def summarize(
     *,
     num_planned: int,
     peak_of: PeakLookup,
+    memory_peak_of: MemoryPeakLookup = memory_peak_of,
     observed: Sequence[Finding] = (),
 ) -> RunSummary:
     """Put the launches of one recipe together; `observed` are doubts that come from readings beside them."""
@@ -63,31 +71,40 @@ def summarize(
     failures = tuple(f for records in cases if records.status != "done" and (f := records.primary_failure))
     first = launches[0] if launches else None
     peak = peak_of(first.setup.device.name, first.case.training.precision) if first else None
+    memory_peak = memory_peak_of(first.setup.device.name) if first else None
     step_s_interval = interval_of_step_times([launch.step_times_s for launch in launches])
     interval = _throughput_interval(launches, step_s_interval)
-    findings = sorted(
-        (*_distinct(launches, peak), *_run_findings(interval), *observed),
-        key=lambda found: found.validity != "INVALID",
-    )
+    of_launches = [(*findings_of(launch, peak), *work_findings(launch, memory_peak)) for launch in launches]
+    findings = _invalid_first([*_distinct(of_launches), *_run_findings(interval), *observed])
     window_s = sum(launch.slowest.wall_s for launch in launches)
     items_total = sum(launch.items_total for launch in launches)
-    flops = [launch.flops_per_s_per_device for launch in launches]
-    known = [value for value in flops if value is not None]
     return RunSummary(
         launches=launches,
         failures=failures,
         num_planned=num_planned,
         validity=worst(findings) if launches else None,
-        findings=tuple(findings),
+        findings=findings,
         items_total=items_total,
         window_s=window_s,
         items_per_s_total=throughput(items_total, window_s) if launches else None,
         items_per_s_total_interval=interval,
         step_s_interval=_not_negative(step_s_interval),
         step_percentiles=_step_percentiles(launches),
-        flops_per_s_per_device=sum(known) / len(known) if known else None,
+        flops_per_s_per_device=_mean([launch.flops_per_s_per_device for launch in launches]),
         peak=peak,
+        memory_peak=memory_peak,
+        bytes_per_s_per_device=_mean([launch.bytes_per_s_per_device for launch in launches]),
+        roofline=next((launch.roofline for launch in launches if launch.ceilings), None),
     )
+
+
+def _invalid_first(findings: Sequence[Finding]) -> tuple[Finding, ...]:
+    return tuple(sorted(findings, key=lambda found: found.validity != "INVALID"))
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
 
 
 def _throughput_interval(launches: Sequence[Launch], step: Interval | Unavailable) -> Interval | Unavailable:
@@ -119,11 +136,11 @@ def _step_percentiles(launches: Sequence[Launch]) -> tuple[Percentile, ...]:
     return tuple(percentile(pooled, q) for q in PERCENTILES)
 
 
-def _distinct(launches: Sequence[Launch], peak: Peak | None) -> list[Finding]:
+def _distinct(launches: Sequence[Sequence[Finding]]) -> list[Finding]:
     """Return the launches' findings; the same doubt of several ranks or launches is said once, counted."""
     by_code: dict[str, dict[int, list[Finding]]] = {}
-    for number, launch in enumerate(launches):
-        for finding in findings_of(launch, peak):
+    for number, findings in enumerate(launches):
+        for finding in findings:
             by_code.setdefault(finding.code, {}).setdefault(number, []).append(finding)
     return [_said_once(list(same.values()), num_launches=len(launches)) for same in by_code.values()]
 

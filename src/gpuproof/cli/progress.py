@@ -22,10 +22,12 @@ if TYPE_CHECKING:
 
 PHASES = {
     "prepare": "preparing",
+    "count": "counting work",
     "compile": "compiling",
     "warmup": "warming up",
     "measure": "measuring",
     "evaluate": "evaluating",
+    "ceilings": "measuring ceilings",
     "profile": "profiling",
     "finish": "finishing",
 }

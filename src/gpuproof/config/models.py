@@ -37,7 +37,7 @@ class RunConfig(Section):
     )
     run: RunSection = Field(default_factory=RunSection, description="Names, places and how often.")
     profiling: ProfilingConfig = Field(
-        default_factory=ProfilingConfig, description="A trace after the window."
+        default_factory=ProfilingConfig, description="A trace and ceilings, after the window."
     )
     monitoring: MonitoringConfig = Field(
         default_factory=MonitoringConfig, description="What is read beside the work."

@@ -77,6 +77,10 @@ class WindowSpec:
     sync_cuda: bool
     evaluate_after: bool
     profile: bool
+    count_flops: bool = False
+    """Let torch count the FLOPs of a step before the window."""
+    ceilings: bool = False
+    """Measure what the device can do at most, after the window."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,9 @@ from typing import Any, Literal
 from gpuproof.records.journal import record_kind
 from gpuproof.records.parallel import Parallelism
 
-PhaseName = Literal["prepare", "compile", "warmup", "measure", "evaluate", "profile", "finish"]
+PhaseName = Literal[
+    "prepare", "count", "compile", "warmup", "measure", "evaluate", "ceilings", "profile", "finish"
+]
 FailureCause = Literal[
     "out_of_memory",
     "exception",
@@ -108,6 +110,13 @@ class Setup:
     """Parameters that one token goes through; None where it goes through all of them."""
     parallelism: Parallelism | None = None
     """How several ranks shared the work; None for one rank, and for inference on copies of the model."""
+    flops_per_step_counted: float | None = None
+    """As torch's own counter sees them: a check on the closed form, or in its place."""
+    flops_not_counted: str | None = None
+    """Why they were not counted."""
+    bytes_per_step: float | None = None
+    """Bytes that one step of this rank moves to and from the device's memory, from a closed form; None where
+    there is none, which is the rule: what caches keep is not known."""
 
 
 @record_kind("phase")
@@ -207,6 +216,32 @@ class Evaluation:
     mean_loss: float | None
     accuracy: float | None
     missing: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CeilingTrial:
+    """One kind of work of one size, done over and over."""
+
+    what: Literal["gemm", "copy", "triad"]
+    size: tuple[int, ...]
+    """m, n, k of a product; the bytes of one buffer of a pass over memory."""
+    dtype: str
+    work: float
+    """FLOPs of one repeat of a product, bytes moved by one of a pass."""
+    durations_s: tuple[float, ...]
+    """Of each repeat, in order, by the clock that times steps."""
+
+
+@record_kind("ceilings")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ceilings:
+    """What the rank's device could do at most just after the window, while all ranks did the same."""
+
+    rank: int
+    clock: Literal["device_event", "host", "host_synchronised"]
+    trials: tuple[CeilingTrial, ...]
+    missing: str | None
+    """Why a kind of work was not tried."""
 
 
 @record_kind("profile")

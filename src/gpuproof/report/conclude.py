@@ -13,13 +13,16 @@ from gpuproof.analysis.launch import launch_of
 from gpuproof.analysis.run_summary import RunSummary, summarize
 from gpuproof.analysis.validity import Finding
 from gpuproof.config.models import RunConfig
-from gpuproof.errors import ExitCode
+from gpuproof.errors import EnvironmentUnfitError, ExitCode
 from gpuproof.hardware import peak_of
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import Environment, ProfileTrace, Result, Start
 from gpuproof.report.explanations import LaunchExplanation, explain_launch
 from gpuproof.report.model import ReportModel, build_report
+from gpuproof.report.profiled import Profiled, profiled
+from gpuproof.report.roofline_plot import draw_roofline
 from gpuproof.report.seed_formats import epoch_lines, summary_csv, summary_json
+from gpuproof.report.work_json import profile_json, work_json
 from gpuproof.store import RunDirectory
 
 
@@ -43,13 +46,15 @@ def conclude(run: RunDirectory, config: RunConfig) -> Conclusion:
     summary = summarize(
         cases, num_planned=config.run.repeats, peak_of=peak_of, observed=_observed(explanations)
     )
-    _write_derived_files(run, config, cases, summary)
-    lost = _copy_traces(run, cases)
+    profile = profiled(run, cases)
+    _write_derived_files(run, config, cases, summary, profile)
+    lost = [*_copy_traces(run, cases), *_draw(run, summary)]
     report = build_report(
         summary,
         run=str(run.root),
         description=run.description(),
         explanations=explanations,
+        profile=profile,
         files=sorted(path.name for path in run.root.iterdir() if not path.name.startswith(".")),
         torn=[*(note for records in cases for note in records.torn), *lost],
     )
@@ -80,7 +85,11 @@ def _observed(explanations: Sequence[LaunchExplanation]) -> list[Finding]:
 
 
 def _write_derived_files(
-    run: RunDirectory, config: RunConfig, cases: Sequence[CaseRecords], summary: RunSummary
+    run: RunDirectory,
+    config: RunConfig,
+    cases: Sequence[CaseRecords],
+    summary: RunSummary,
+    profile: Profiled | None,
 ) -> None:
     description = run.description()
     environment = {found.host: found.facts for records in cases for found in records.of(Environment)}
@@ -92,7 +101,7 @@ def _write_derived_files(
     summarized = summary_json(
         summary, description=description, environment=environment or None, wall_clock_s=_wall_clock_s(cases)
     )
-    run.write_json("run_summary.json", summarized)
+    run.write_json("run_summary.json", {**summarized, **work_json(summary), **profile_json(profile)})
 
 
 def _copy_traces(run: RunDirectory, cases: Sequence[CaseRecords]) -> list[str]:
@@ -106,6 +115,15 @@ def _copy_traces(run: RunDirectory, cases: Sequence[CaseRecords]) -> list[str]:
             else:
                 lost.append(f"{trace.file} was written and is gone: expected {source}")
     return lost
+
+
+def _draw(run: RunDirectory, summary: RunSummary) -> list[str]:
+    """Draw the roofline, if its ceilings were measured; return a note where it cannot be drawn."""
+    try:
+        draw_roofline(summary, run.root / "roofline.png")
+    except EnvironmentUnfitError as error:
+        return [f"no roofline.png: {error}"]
+    return []
 
 
 def _wall_clock_s(cases: Sequence[CaseRecords]) -> float | None:

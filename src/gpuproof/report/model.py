@@ -21,23 +21,9 @@ from gpuproof.analysis.validity import Finding, Validity
 from gpuproof.records.parallel import plain_copies
 from gpuproof.records.run import TRANSIENT_CAUSES, Failure, NotApplied
 from gpuproof.report.explanations import LaunchExplanation
-from gpuproof.report.memory import memory_estimate
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Measure:
-    """One figure with its unit, and what is known of its uncertainty."""
-
-    name: str
-    value: float | None
-    unit: str
-    text: str
-    """Value and unit as people read them."""
-    detail: str
-    """The interval and its method, or why there is none."""
-    interval: Interval | None = None
-    uncertainty: str | None = None
-    """The farther end of the interval from its centre, as a share: ±1.2 %."""
+from gpuproof.report.measure import Measure
+from gpuproof.report.profiled import Profiled
+from gpuproof.report.work_measures import work_measures
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +59,8 @@ class ReportModel:
     notes: tuple[str, ...]
     files: tuple[str, ...]
     next_commands: tuple[str, ...]
+    profile: Profiled | None = None
+    """What the traced steps say, outside every figure."""
 
 
 def build_report(
@@ -83,6 +71,7 @@ def build_report(
     files: Sequence[str],
     explanations: Sequence[LaunchExplanation] = (),
     torn: Sequence[str] = (),
+    profile: Profiled | None = None,
 ) -> ReportModel:
     """Build the report of a run from its summary and its description (run.json)."""
     first = summary.launches[0] if summary.launches else None
@@ -112,6 +101,7 @@ def build_report(
         notes=(*(first.setup.notes if first else ()), *_notes(summary), *torn),
         files=tuple(files),
         next_commands=_next_commands(summary, run),
+        profile=profile,
     )
 
 
@@ -171,7 +161,7 @@ def _measures(summary: RunSummary) -> list[Measure]:
         )
     )
     measures += _step_measures(summary)
-    measures += _work_measures(summary)
+    measures += work_measures(summary)
     return measures
 
 
@@ -237,45 +227,6 @@ def _needs(found: Percentile) -> str:
     return f"needs {units.count(found.num_needed)} steps, have {units.count(found.num_samples)}"
 
 
-def _work_measures(summary: RunSummary) -> list[Measure]:
-    measures = []
-    reached = summary.flops_per_s_per_device
-    if reached is not None:
-        ceiling = (
-            f"{units.share(reached / summary.peak.flops_per_s)} of the dense {summary.peak.dtype} peak, "
-            f"{units.flops(summary.peak.flops_per_s, digits=4)}"
-            if summary.peak
-            else "this device's peak is not known, so no utilisation"
-        )
-        measures.append(
-            Measure(
-                name="model FLOP/s",
-                value=reached,
-                unit="FLOP/s",
-                text=units.flops(reached),
-                detail=f"per device; {ceiling}",
-            )
-        )
-    allocated = [w.peak_allocated_bytes for launch in summary.launches for w in launch.windows]
-    known = [value for value in allocated if value is not None]
-    if known:
-        measures.append(
-            Measure(
-                name="peak memory",
-                value=max(known),
-                unit="bytes",
-                text=units.memory(max(known)),
-                detail="allocated by tensors in the window, the largest of all ranks",
-            )
-        )
-    estimated = memory_estimate(summary.launches)
-    if estimated is not None:
-        value, detail = estimated
-        text = units.memory(value)
-        measures.append(Measure(name="memory", value=value, unit="bytes", text=text, detail=detail))
-    return measures
-
-
 def _energy_measures(summary: RunSummary, explanations: Sequence[LaunchExplanation]) -> list[Measure]:
     energies = [explanation.energy_j for explanation in explanations]
     known = [energy for energy in energies if energy is not None]
@@ -304,8 +255,6 @@ def _notes(summary: RunSummary) -> list[str]:
         )
     if summary.launches and summary.launches[0].setup.device.kind == "cpu":
         notes.append("measured on the CPU: no figure of any GPU")
-    if summary.peak is not None and summary.flops_per_s_per_device is not None:
-        notes.append(f"peak: {summary.peak.source}, as of {summary.peak.date}")
     return notes
 
 

@@ -18,6 +18,7 @@ from gpuproof import units
 from gpuproof.analysis.validity import Finding
 from gpuproof.records.run import Failure
 from gpuproof.report.model import ReportModel
+from gpuproof.report.profile_text import profile_lines
 
 VALIDITY_STYLE = {"VALID": "bold green", "SUSPECT": "bold yellow", "INVALID": "bold red"}
 MEANING = {
@@ -73,6 +74,8 @@ def _figures(report: ReportModel) -> Iterator[RenderableType]:
         yield _section("Launches", _launches(report))
     if report.explanations:
         yield _section("Meanwhile", *_meanwhile(report))
+    if report.profile is not None:
+        yield _section("Profile", *profile_lines(report.profile))
     if report.not_applied:
         lines = [f"[bold]{escape(item.key)}[/]: {escape(item.reason)}" for item in report.not_applied]
         yield _section("Set, without effect here", *lines)

@@ -103,6 +103,8 @@ def _window(config: RunConfig) -> WindowSpec:
         sync_cuda=benchmark.sync_cuda,
         evaluate_after=benchmark.evaluate_after,
         profile=config.profiling.enabled,
+        count_flops=benchmark.count_flops,
+        ceilings=config.profiling.ceilings,
     )
 
 
@@ -127,6 +129,12 @@ def _parallel(config: RunConfig) -> ParallelSpec:
 def _options(config: RunConfig) -> dict[str, Any]:
     """Check the workload's own options on this side, so that a typo fails here and not on the node."""
     info = find_workload(config.model.name)
+    if config.kind not in info.kinds:
+        raise UsageError(
+            f"{info.name} is no workload for kind: {config.kind}",
+            place="kind",
+            next_step=f"Set kind to {' or '.join(info.kinds)}",
+        )
     try:
         options = TypeAdapter(info.options_type).validate_python(config.model.options)
     except ValidationError as error:

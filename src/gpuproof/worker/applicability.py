@@ -8,6 +8,7 @@ from typing import Literal
 from gpuproof.records.case import Case
 from gpuproof.records.run import NotApplied
 from gpuproof.workloads.base import InputShape
+from gpuproof.workloads.lookup import find_workload
 
 
 def not_applied(
@@ -20,6 +21,7 @@ def not_applied(
         *_of_the_input(case, shape),
         *_of_the_data(case),
         *_of_the_ranks(case, world_size),
+        *find_workload(case.model.name).without_effect,
     ]
     return tuple(NotApplied(key=key, reason=reason) for key, reason in found)
 

@@ -5,7 +5,11 @@ operations of its matrix products, a multiply-add being two, as torch's own disp
 
 Counting runs the work once, eagerly, in Python, several times slower than a step: it belongs before the
 window. It looks at the plain module, below torch.compile, CUDA graphs and data parallelism, which hide
-operations from a counter; and it leaves weights, buffers, gradients and random numbers as they were.
+operations from a counter; and it leaves weights, buffers and random numbers as they were.
+
+Attention is counted as model FLOPs are: two products forward and four backward, over the full square,
+whichever kernel runs. Torch's own formulas leave the CPU's kernel out, and add a fifth product backward, the
+scores that fused kernels work out once more (PaLM, appendix B, https://arxiv.org/abs/2204.02311).
 """
 
 from __future__ import annotations
@@ -15,22 +19,47 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
 from torch import nn
-from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 LossFunction = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 
-def count_flops(work: Callable[[], object], *, device: torch.device) -> int:
-    """Return the FLOPs of one call of `work`: those of its matrix products, convolutions and attention.
+ATTENTION_KERNELS = (
+    "_scaled_dot_product_flash_attention",
+    "_scaled_dot_product_efficient_attention",
+    "_scaled_dot_product_cudnn_attention",
+    "_scaled_dot_product_flash_attention_for_cpu",
+)
+Shape = tuple[int, ...]
 
-    On a processor attention runs as plain products meanwhile: torch's counter knows no formula for the fused
-    kernel there (https://docs.pytorch.org/docs/stable/generated/torch.nn.attention.sdpa_kernel.html).
-    """
-    plain = sdpa_kernel(SDPBackend.MATH) if device.type == "cpu" else nullcontext()
-    with plain, FlopCounterMode(display=False) as counter:
+
+def count_flops(work: Callable[[], object]) -> int:
+    """Return the FLOPs of one call of `work`: those of its matrix products, convolutions and attention."""
+    with FlopCounterMode(display=False, custom_mapping=_attention_formulas()) as counter:
         work()
     return int(counter.get_total_flops())
+
+
+def _attention_formulas() -> dict[object, Callable[..., int]]:
+    formulas: dict[object, Callable[..., int]] = {}
+    for name in ATTENTION_KERNELS:
+        for suffix, formula in (("", _attention), ("_backward", _attention_backward)):
+            kernel = getattr(torch.ops.aten, name + suffix, None)  # not every version of torch has all
+            if kernel is not None:
+                formulas[kernel] = formula
+    return formulas
+
+
+def _attention(query: Shape, key: Shape, value: Shape, *_: object, **__: object) -> int:
+    """Count Q·Kᵀ and P·V; shapes are (batch, heads, length, width)."""
+    batch, heads, length, width = query
+    return 2 * batch * heads * length * key[2] * (width + value[3])
+
+
+def _attention_backward(
+    _gradient: Shape, query: Shape, key: Shape, value: Shape, *_: object, **__: object
+) -> int:
+    return 2 * _attention(query, key, value)
 
 
 def count_forward_flops(
@@ -49,7 +78,7 @@ def count_forward_flops(
     module.eval()
     try:
         with _left_as_it_was(module, inputs.device):
-            return count_flops(forward, device=inputs.device)
+            return count_flops(forward)
     finally:
         module.train(was_training)
 
@@ -74,15 +103,16 @@ def count_training_flops(
 
     with _left_as_it_was(module, inputs.device):
         try:
-            return count_flops(forward_and_backward, device=inputs.device)
+            return count_flops(forward_and_backward)
         finally:
             module.zero_grad(set_to_none=True)
 
 
 @contextmanager
 def _left_as_it_was(module: nn.Module, device: torch.device) -> Iterator[None]:
-    """Put buffers (the running means of norms) and the state of random numbers back at the end."""
-    saved = [(buffer, buffer.detach().clone()) for buffer in module.buffers()]
+    """Put back what a model keeps in buffers (running means of norms), and the state of random numbers."""
+    kept = module.state_dict(keep_vars=True)
+    saved = [(buffer, buffer.detach().clone()) for name, buffer in module.named_buffers() if name in kept]
     devices = [device] if device.type == "cuda" else []
     with torch.random.fork_rng(devices=devices):
         try:

@@ -194,6 +194,7 @@ def setup_record(prepared: Prepared) -> Setup:
         notes=_notes(prepared),
         monotonic_s=monotonic(),
         parallelism=prepared.parallelism,
+        bytes_per_step=workload.bytes_per_step,
     )
 
 

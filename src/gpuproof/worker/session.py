@@ -10,7 +10,7 @@ import gc
 import math
 import os
 import socket
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from time import monotonic, perf_counter
 
@@ -19,7 +19,8 @@ from torch.distributed.distributed_c10d import Store
 
 from gpuproof.devices.neighbours import other_users
 from gpuproof.records.case import Case
-from gpuproof.records.run import Environment, ProfileTrace, Result, Window
+from gpuproof.records.run import Ceilings, Environment, ProfileTrace, Result, Setup, Window
+from gpuproof.worker.ceilings import plan_for, try_ceilings, why_no_product
 from gpuproof.worker.engine import FixedSteps, StepFunction, StepPlan, TimeLimit, run_window
 from gpuproof.worker.environment import describe_host
 from gpuproof.worker.host_load import load_between, read_load
@@ -27,6 +28,7 @@ from gpuproof.worker.identity import RankIdentity
 from gpuproof.worker.memory import MemoryWatch
 from gpuproof.worker.preparation import Prepared, device_uuid, prepare, setup_record
 from gpuproof.worker.recorder import Recorder, StepTimesWriter
+from gpuproof.worker.step_flops import CountedFlops, count_step_flops
 from gpuproof.worker.torch_inference import evaluate
 
 COMPILE_STEPS = 2
@@ -48,17 +50,15 @@ def run_case(
     prepared = prepare(case, identity=identity, run_folder=run_folder, store=store)
     recorder.end("prepare")
 
+    counted = count_work(prepared, recorder)
     if case.training.compile_enabled:
         compile_model(prepared, recorder)
-    recorder.write(setup_record(prepared))
+    recorder.write(_setup_with_count(prepared, counted))
     memory = MemoryWatch(prepared)
     warm = warm_up(prepared, recorder, memory)
     measure(prepared, recorder, warm)
     recorder.write(memory.record(device_used_bytes=_device_used_bytes(prepared.device)))
-    if case.window.evaluate_after:
-        evaluate_model(prepared, recorder)
-    if case.window.profile:
-        profile(prepared, recorder)
+    look_closer(prepared, recorder)
 
     recorder.begin("finish")
     loss = prepared.step.last_loss
@@ -71,6 +71,35 @@ def run_case(
         )
     )
     return prepared
+
+
+def look_closer(prepared: Prepared, recorder: Recorder) -> None:
+    """Do what was asked for beyond the window, after it: learning, ceilings, and last the trace."""
+    window = prepared.case.window
+    if window.evaluate_after:
+        evaluate_model(prepared, recorder)
+    if window.ceilings:
+        measure_ceilings(prepared, recorder)
+    if window.profile:
+        profile(prepared, recorder)
+
+
+def _setup_with_count(prepared: Prepared, counted: CountedFlops) -> Setup:
+    return replace(
+        setup_record(prepared),
+        flops_per_step_counted=counted.flops_per_step,
+        flops_not_counted=counted.missing,
+    )
+
+
+def count_work(prepared: Prepared, recorder: Recorder) -> CountedFlops:
+    """Let torch count the FLOPs of a step, if it is asked to."""
+    if not prepared.case.window.count_flops:
+        return CountedFlops(flops_per_step=None, missing="benchmark.count_flops is false")
+    recorder.begin("count")
+    counted = count_step_flops(prepared)
+    recorder.end("count")
+    return counted
 
 
 def compile_model(prepared: Prepared, recorder: Recorder) -> None:
@@ -185,6 +214,30 @@ def evaluate_model(prepared: Prepared, recorder: Recorder) -> None:
         )
     )
     recorder.end("evaluate")
+
+
+def measure_ceilings(prepared: Prepared, recorder: Recorder) -> None:
+    """Measure what the device can do at most, on all ranks at once, after the window."""
+    precision = prepared.case.training.precision
+    prepared.clock.drain(wait=True)
+    prepared.ranks.barrier()
+    recorder.begin("ceilings")
+    trials = try_ceilings(
+        precision,
+        device=prepared.device,
+        clock=prepared.clock,
+        plan=plan_for(prepared.device),
+        beat=recorder.heartbeat.beat,
+    )
+    recorder.write(
+        Ceilings(
+            rank=prepared.identity.rank,
+            clock=prepared.clock.name,
+            trials=tuple(trials),
+            missing=why_no_product(precision),
+        )
+    )
+    recorder.end("ceilings")
 
 
 def profile(prepared: Prepared, recorder: Recorder) -> None:

@@ -36,6 +36,14 @@ def evaluate(
 
     Classes are the outputs' last dimension: of a sample, or of each token of a sequence.
     """
+    if not any(True for _ in module.parameters()):
+        return Evaluation(
+            rank=rank,
+            samples=0,
+            mean_loss=None,
+            accuracy=None,
+            missing="a workload without weights learns nothing",
+        )
     was_training = module.training
     module.eval()
     total_loss = 0.0

@@ -39,6 +39,8 @@ class WorkloadOnTorch:
     loss: LossFunction
     flops_per_sample: float | None
     """From the closed form, for the case's kind of step; None where there is none."""
+    bytes_per_step: float | None = None
+    """From the closed form; None where there is none."""
 
     @property
     def items_per_sample(self) -> int:
@@ -72,6 +74,9 @@ def load_workload(case: Case, device: torch.device) -> WorkloadOnTorch:
         module=module,
         loss=LOSSES[info.loss],
         flops_per_sample=flops,
+        bytes_per_step=info.bytes_per_step(options, shape, case.data.batch_size)
+        if info.bytes_per_step
+        else None,
     )
 
 

@@ -63,7 +63,8 @@ class TensorParallel:
 class WorkloadInfo:
     """A workload as the registry knows it.
 
-    `item` is what a rate counts: samples, or the tokens of samples that are sequences. A batch, an epoch
+    `item` is what a rate counts: samples, whatever they are called, or the tokens of samples that are
+    sequences. A batch, an epoch
     and `work` count samples always. `options_type` is a standard-library dataclass, whose `__post_init__`
     may raise `ValueError`. `input_shape(options, image_size, num_classes)`, which may raise `UsageError`,
     and `work(options, input_shape)` take an instance of it; the work is None where it is not known.
@@ -73,7 +74,7 @@ class WorkloadInfo:
 
     name: str
     summary: str
-    item: Literal["samples", "tokens"]
+    item: Literal["samples", "tokens", "products", "passes"]
     options_type: type[Any]
     input_shape: Callable[[Any, int | None, int | None], InputShape]
     work: Callable[[Any, InputShape], Work | None]
@@ -81,6 +82,13 @@ class WorkloadInfo:
     loss: Literal["cross_entropy", "token_cross_entropy", "mean_squared_error"]
     tensor_parallel: TensorParallel | None = None
     """None where the workload cannot be split over ranks."""
+    bytes_per_step: Callable[[Any, InputShape, int], float] | None = None
+    """Bytes that one step with a batch of so many samples moves to and from the device's memory; None where
+    no closed form is known, since what caches keep is not."""
+    kinds: tuple[str, ...] = ("training", "inference")
+    """The kinds of run that it is for."""
+    without_effect: tuple[tuple[str, str], ...] = ()
+    """Keys of a recipe that change nothing for it, each with the reason."""
 
     def items_per_sample(self, shape: InputShape) -> int:
         """What one sample counts for in a rate: its tokens where tokens are counted, else itself."""

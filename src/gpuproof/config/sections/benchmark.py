@@ -30,12 +30,21 @@ class BenchmarkConfig(Section):
         default=False, description="Synchronise after every step: strict step times, but slower."
     )
     evaluate_after: bool = Field(default=False, description="Evaluate the model after the window.")
+    count_flops: bool = Field(
+        default=True,
+        description="Let torch count the FLOPs of a step once, before the warm-up: a check on closed forms.",
+    )
 
 
 class ProfilingConfig(Section):
-    """Whether a trace is taken after the window."""
+    """What is looked at on the device after the window."""
 
     enabled: bool = Field(default=False, description="Trace some steps after the window, on rank 0.")
+    ceilings: bool = Field(
+        default=False,
+        description="Measure after the window how fast the device multiplies matrices in this precision and "
+        "moves memory: the roofline.",
+    )
 
 
 class MonitoringConfig(Section):

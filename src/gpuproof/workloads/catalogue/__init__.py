@@ -9,14 +9,18 @@ from __future__ import annotations
 from gpuproof.workloads.catalogue.cnn import LENET5, SIMPLE_CNN
 from gpuproof.workloads.catalogue.decoder import DECODER, MOE_DECODER
 from gpuproof.workloads.catalogue.encoder import TRANSFORMER, VIT_B_16
+from gpuproof.workloads.catalogue.gemm import GEMM
+from gpuproof.workloads.catalogue.memory import MEMORY
 from gpuproof.workloads.catalogue.mlp import LARGE, MEDIUM
 from gpuproof.workloads.catalogue.resnet import RESNET, RESNET18, RESNET50
 
 __all__ = [
     "DECODER",
+    "GEMM",
     "LARGE",
     "LENET5",
     "MEDIUM",
+    "MEMORY",
     "MOE_DECODER",
     "RESNET",
     "RESNET18",

@@ -1,0 +1,178 @@
+"""How much of the device was used: FLOP/s, model FLOPs utilisation, memory bandwidth, memory, learning.
+
+Every share says what it is of: the formula, the ceiling's value, its type and density, and its source. A
+device whose ceiling is not known has no share, and the report says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gpuproof import units
+from gpuproof.analysis.roofline import MeasuredCeiling
+from gpuproof.analysis.run_summary import RunSummary
+from gpuproof.report.measure import Measure
+from gpuproof.report.memory import memory_estimate
+
+
+def work_measures(summary: RunSummary) -> list[Measure]:
+    """Return what is known of the work, in the order of the questions; nothing for what is not."""
+    return [
+        *_arithmetic(summary),
+        *_memory_traffic(summary),
+        *_ceilings(summary),
+        *_peak_memory(summary),
+        *_memory_estimate(summary),
+        *_evaluation(summary),
+    ]
+
+
+def _arithmetic(summary: RunSummary) -> Iterator[Measure]:
+    reached = summary.flops_per_s_per_device
+    if not reached:
+        return
+    precision = summary.launches[0].setup.precision
+    unknown = f"; no MFU: no {precision} peak is known of {summary.launches[0].setup.device.name}"
+    yield Measure(
+        name="model FLOP/s",
+        value=reached,
+        unit="FLOP/s",
+        text=units.flops(reached),
+        detail=f"per device: {_flops_of_a_step(summary)}{'' if summary.peak else unknown}",
+    )
+    if summary.peak is not None:
+        yield _share(
+            "MFU",
+            reached / summary.peak.flops_per_s,
+            f"model FLOP/s over {units.flops(summary.peak.flops_per_s, digits=4)}, "
+            f"the dense {summary.peak.dtype} peak: {summary.peak.provenance}",
+        )
+
+
+def _flops_of_a_step(summary: RunSummary) -> str:
+    """Say how many FLOPs a step has and who says so."""
+    setup = summary.launches[0].setup
+    closed, counted = setup.flops_per_step, setup.flops_per_step_counted
+    amount = units.flop_count(summary.launches[0].flops_per_step)
+    if closed is None:
+        return f"{amount} a step, counted by torch"
+    if counted is None:
+        not_counted = f" (not counted: {setup.flops_not_counted})" if setup.flops_not_counted else ""
+        return f"{amount} a step by closed form{not_counted}"
+    agreement = "torch counts the same" if counted == closed else f"torch counts {units.flop_count(counted)}"
+    return f"{amount} a step by closed form; {agreement}"
+
+
+def _memory_traffic(summary: RunSummary) -> Iterator[Measure]:
+    reached = summary.bytes_per_s_per_device
+    if not reached:
+        return
+    launch = summary.launches[0]
+    amount = units.count(round(launch.setup.bytes_per_step or 0))
+    unknown = f"; no share: the memory peak of {launch.setup.device.name} is not known"
+    yield Measure(
+        name="memory traffic",
+        value=reached,
+        unit="bytes/s",
+        text=units.bandwidth(reached),
+        detail=f"per device: {amount} bytes a step by closed form{'' if summary.memory_peak else unknown}",
+    )
+    if summary.memory_peak is not None:
+        peak = summary.memory_peak
+        yield _share(
+            "memory bandwidth use",
+            reached / peak.bytes_per_s,
+            f"memory traffic over {units.bandwidth(peak.bytes_per_s)}: {peak.provenance}",
+        )
+    if summary.flops_per_s_per_device:
+        intensity = summary.flops_per_s_per_device / reached
+        yield Measure(
+            name="arithmetic intensity",
+            value=intensity,
+            unit="FLOP/byte",
+            text=f"{units.significant(intensity)} FLOP/byte",
+            detail=_side_of_the_ridge(summary, intensity),
+        )
+
+
+def _side_of_the_ridge(summary: RunSummary, intensity: float) -> str:
+    ridge = None if summary.roofline is None else summary.roofline.ridge_flops_per_byte
+    if ridge is None:
+        return "model FLOPs over bytes; profiling.ceilings would say whether memory or arithmetic limits it"
+    limit = "memory" if intensity < ridge else "arithmetic"
+    return f"{limit} is the limit: the measured ceilings meet at {units.significant(ridge)} FLOP/byte"
+
+
+def _ceilings(summary: RunSummary) -> Iterator[Measure]:
+    """Say what plain work reached on the spot, and what share of it the run did."""
+    roofline = summary.roofline
+    if roofline is None:
+        return
+    precision = summary.launches[0].setup.precision
+    for name, ceiling, reached, unit, text in (
+        ("GEMM", roofline.compute, summary.flops_per_s_per_device, "FLOP/s", units.flops),
+        ("memory", roofline.memory, summary.bytes_per_s_per_device, "bytes/s", units.bandwidth),
+    ):
+        if ceiling is None:
+            continue
+        kind = f"{precision} {_work_of(ceiling)}" if name == "GEMM" else _work_of(ceiling)
+        slowest = f", slowest of {roofline.num_devices} devices" if roofline.num_devices > 1 else ""
+        yield Measure(
+            name=f"{name} ceiling",
+            value=ceiling.value_per_s,
+            unit=unit,
+            text=text(ceiling.value_per_s),
+            detail=f"measured after the window: {kind}, best of {ceiling.num_repeats}, "
+            f"median {units.share(ceiling.relative_spread)} below{slowest}",
+        )
+        if reached:
+            yield _share(
+                f"of {name} ceiling", reached / ceiling.value_per_s, "achieved over measured, not data sheet"
+            )
+
+
+def _work_of(ceiling: MeasuredCeiling) -> str:
+    if ceiling.what == "gemm":
+        return f"product of {' × '.join(map(units.count, ceiling.size))}"
+    return f"{ceiling.what} over buffers of {units.memory(ceiling.size[0])}"
+
+
+def _share(name: str, value: float, detail: str) -> Measure:
+    return Measure(name=name, value=value, unit="share", text=units.share(value), detail=detail)
+
+
+def _peak_memory(summary: RunSummary) -> Iterator[Measure]:
+    allocated = [w.peak_allocated_bytes for launch in summary.launches for w in launch.windows]
+    known = [value for value in allocated if value is not None]
+    if known:
+        yield Measure(
+            name="peak memory",
+            value=max(known),
+            unit="bytes",
+            text=units.memory(max(known)),
+            detail="allocated by tensors in the window, the largest of all ranks",
+        )
+
+
+def _memory_estimate(summary: RunSummary) -> Iterator[Measure]:
+    estimated = memory_estimate(summary.launches)
+    if estimated is not None:
+        value, detail = estimated
+        yield Measure(name="memory", value=value, unit="bytes", text=units.memory(value), detail=detail)
+
+
+def _evaluation(summary: RunSummary) -> Iterator[Measure]:
+    """Say what the models had learnt: the mean over all samples that the ranks of all launches looked at."""
+    found = [each for launch in summary.launches for each in launch.evaluations]
+    samples = sum(each.samples for each in found)
+    if not samples:
+        return
+    over = f"after the window, over {units.count(samples)} samples that steps took too: none is held out"
+    losses = [(each.mean_loss, each.samples) for each in found if each.mean_loss is not None]
+    if len(losses) == len(found):
+        loss = sum(value * weight for value, weight in losses) / samples
+        text = units.significant(loss, 4)
+        yield Measure(name="evaluation loss", value=loss, unit="", text=text, detail=over)
+    scores = [(each.accuracy, each.samples) for each in found if each.accuracy is not None]
+    if len(scores) == len(found):
+        yield _share("accuracy", sum(value * weight for value, weight in scores) / samples, over)

@@ -1,0 +1,164 @@
+"""What a report says of work: every share beside what it is of, and nothing where that is not known."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpuproof.analysis.run_summary import RunSummary, summarize
+from gpuproof.hardware import peak_of
+from gpuproof.records.run import Ceilings, CeilingTrial, Evaluation
+from gpuproof.report.measure import Measure
+from gpuproof.report.roofline_plot import draw_roofline
+from gpuproof.report.work_json import profile_json, work_json
+from gpuproof.report.work_measures import work_measures
+from records_by_hand import CPU, H200, Story, case, setup, window
+
+CEILINGS = Ceilings(
+    rank=0,
+    clock="device_event",
+    trials=(
+        # 1e12 operations in 1.25 ms, at best, are 800 TFLOP/s; 3e9 bytes in 0.75 ms 4 TB/s.
+        CeilingTrial(
+            what="gemm", size=(8192, 8192, 8192), dtype="bfloat16", work=1e12, durations_s=(1.25e-3, 1.5e-3)
+        ),
+        CeilingTrial(what="triad", size=(10**9,), dtype="float32", work=3e9, durations_s=(0.75e-3, 0.75e-3)),
+    ),
+    missing=None,
+)
+
+
+def summary(*extra: Any, precision: str = "bf16", device: Any = H200, **built: Any) -> RunSummary:
+    """100 steps in 1 s."""
+    records = Story(
+        windows=[window()],
+        setups=[setup(device=device, precision=precision, **built)],
+        case=case(precision=precision),
+    ).records()
+    return summarize([replace(records, records=(*records.records, *extra))], num_planned=1, peak_of=peak_of)
+
+
+def measures(*extra: Any, **built: Any) -> dict[str, Measure]:
+    return {measure.name: measure for measure in work_measures(summary(*extra, **built))}
+
+
+def test_utilisation_stands_beside_formula_peak_type_density_and_source() -> None:
+    # 100 steps a second of 3.958e12 FLOPs are 395.8 TFLOP/s, two fifths of 989.5.
+    found = measures(flops_per_step=3.958e12, flops_per_step_counted=3.958e12)
+    assert found["model FLOP/s"].value == pytest.approx(395.8e12)
+    assert (
+        found["model FLOP/s"].detail == "per device: 3.96 TFLOP a step by closed form; torch counts the same"
+    )
+    mfu = found["MFU"]
+    assert mfu.value == pytest.approx(0.4)
+    for part in (
+        "model FLOP/s over",
+        "989.5 TFLOP/s",
+        "the dense bf16 peak",
+        "data sheet",
+        "https://",
+        "halved",
+    ):
+        assert part in mfu.detail
+
+
+@pytest.mark.parametrize(
+    ("precision", "share", "dtype"),
+    [("tf32", 0.8, "tf32"), ("amp", 0.4, "fp16"), ("fp8", 0.2, "fp8"), ("bf16", 0.4, "bf16")],
+)
+def test_each_precision_is_held_against_its_own_arithmetic(precision: str, share: float, dtype: str) -> None:
+    mfu = measures(precision=precision, flops_per_step=3.956e12)["MFU"]
+    assert mfu.value == pytest.approx(share, rel=1e-3)
+    assert f"the dense {dtype} peak" in mfu.detail
+
+
+def test_a_step_over_the_peak_is_invalid_in_its_own_precision() -> None:
+    # 600 TFLOP/s is over the tf32 peak and under the bf16 one.
+    assert [f.code for f in summary(precision="tf32", flops_per_step=6e12).findings] == ["over-ceiling"]
+    assert summary(precision="tf32", flops_per_step=6e12).validity == "INVALID"
+    assert summary(precision="bf16", flops_per_step=6e12).validity == "VALID"
+
+
+def test_an_unknown_device_has_a_rate_and_no_share() -> None:
+    found = measures(device=replace(H200, name="NVIDIA H2000"), flops_per_step=1e12, bytes_per_step=1e9)
+    assert set(found) == {"model FLOP/s", "memory traffic", "arithmetic intensity"}
+    assert "no MFU: no bf16 peak is known of NVIDIA H2000" in found["model FLOP/s"].detail
+    assert "the memory peak of NVIDIA H2000 is not known" in found["memory traffic"].detail
+
+
+def test_work_without_a_closed_form_is_taken_from_the_counter() -> None:
+    found = measures(flops_per_step=None, flops_per_step_counted=9.895e11)
+    assert found["MFU"].value == pytest.approx(0.1)
+    assert "counted by torch" in found["model FLOP/s"].detail
+    assert not measures(flops_per_step=None)
+
+
+def test_why_nothing_was_counted_is_said() -> None:
+    text = measures(flops_per_step=1e12, flops_not_counted="no counter")["model FLOP/s"].detail
+    assert text.endswith("by closed form (not counted: no counter)")
+    text = measures(flops_per_step=1e12, flops_per_step_counted=1.2e12)["model FLOP/s"].detail
+    assert text.endswith("torch counts 1.20 TFLOP")
+
+
+def test_traffic_and_intensity_where_bytes_are_known() -> None:
+    # 100 steps a second of 24e9 bytes are 2.4 of the 4.8 TB/s; 96e9 FLOPs over them are 4 a byte.
+    found = measures(flops_per_step=96e9, bytes_per_step=24e9)
+    assert found["memory bandwidth use"].value == pytest.approx(0.5)
+    assert "4.80 TB/s" in found["memory bandwidth use"].detail
+    assert found["arithmetic intensity"].value == pytest.approx(4.0)
+    assert "memory bandwidth use" not in measures(flops_per_step=96e9)
+
+
+def test_shares_of_measured_ceilings_stand_apart_from_those_of_the_data_sheet() -> None:
+    found = measures(CEILINGS, flops_per_step=2e12, bytes_per_step=24e9)
+    # 200 of 800 TFLOP/s and 2.4 of 4 TB/s; 83 FLOP/byte is under the ridge of 200. The median of 1.25 and
+    # 1.5 ms is 1.375, a rate of 10/11 of the best.
+    assert found["of GEMM ceiling"].value == pytest.approx(0.25)
+    assert found["of memory ceiling"].value == pytest.approx(0.6)
+    assert found["MFU"].value == pytest.approx(200 / 989.5)
+    assert "product of 8,192 × 8,192 × 8,192, best of 2, median 9.1 % below" in found["GEMM ceiling"].detail
+    assert found["arithmetic intensity"].detail.startswith("memory is the limit")
+    assert "meet at 200 FLOP/byte" in found["arithmetic intensity"].detail
+
+
+def test_evaluations_are_weighed_by_their_samples() -> None:
+    ranks = [
+        Evaluation(rank=0, samples=100, mean_loss=1.0, accuracy=0.5, missing=None),
+        Evaluation(rank=1, samples=300, mean_loss=2.0, accuracy=0.9, missing=None),
+    ]
+    found = measures(*ranks)
+    assert found["evaluation loss"].value == pytest.approx(1.75)
+    assert found["accuracy"].value == pytest.approx(0.8)
+    assert "400 samples" in found["accuracy"].detail
+    regression = Evaluation(rank=0, samples=100, mean_loss=1.0, accuracy=None, missing="a regression")
+    assert set(measures(regression)) == {"evaluation loss"}
+
+
+def test_the_summary_file_says_what_a_share_is_of() -> None:
+    found = work_json(summary(CEILINGS, flops_per_step=3.958e12, bytes_per_step=24e9))
+    assert found["mfu"] == pytest.approx(0.4)
+    assert (found["mfu_peak"]["dtype"], found["mfu_peak"]["density"]) == ("bf16", "dense")
+    assert found["memory_bandwidth_use"] == pytest.approx(0.5)
+    assert found["measured_ceilings"]["compute"]["value_per_s"] == pytest.approx(800e12)
+    unknown = work_json(summary(device=CPU, flops_per_step=1e9))
+    assert (unknown["mfu"], unknown["mfu_peak"], unknown["memory_bandwidth_use"]) == (None, None, None)
+
+
+def test_without_a_trace_communication_is_null_with_a_reason() -> None:
+    found = profile_json(None)
+    assert (found["comm_exposed_ms"], found["comm_kernel_ms"], found["profile"]) == (None, None, None)
+    assert "profiling.enabled" in found["communication_missing"]["comm_exposed_ms"]
+
+
+@pytest.mark.parametrize("bytes_per_step", [24e9, None])
+def test_a_picture_is_drawn_where_both_ceilings_were_measured(
+    bytes_per_step: float | None, tmp_path: Path
+) -> None:
+    path = tmp_path / "roofline.png"
+    assert draw_roofline(summary(CEILINGS, flops_per_step=96e9, bytes_per_step=bytes_per_step), path)
+    assert path.read_bytes().startswith(b"\x89PNG")
+    assert not draw_roofline(summary(flops_per_step=96e9), tmp_path / "none.png")
+    assert not (tmp_path / "none.png").exists()
