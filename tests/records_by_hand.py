@@ -121,6 +121,7 @@ def case(
     parallel: Mapping[str, Any] | None = None,
     loader: Mapping[str, Any] | None = None,
     data: Mapping[str, Any] | None = None,
+    inference: Mapping[str, Any] | None = None,
 ) -> Case:
     """A case of ResNet-18 on digits; each section takes replacements of its fields."""
     changes: dict[str, Mapping[str, Any]] = {
@@ -129,6 +130,7 @@ def case(
         "training": {"precision": precision, **(training or {})},
         "window": window or {},
         "parallel": {"nproc": nproc, **(parallel or {})},
+        "inference": inference or {},
     }
     return replace(
         CASE,

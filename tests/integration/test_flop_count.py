@@ -11,12 +11,11 @@ from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from gpuproof.worker.flop_count import (
-    _attention,
-    _attention_backward,
     count_flops,
     count_forward_flops,
     count_training_flops,
 )
+from gpuproof.worker.flop_formulas import attention_backward_flops, attention_flops
 
 
 def test_a_product_is_two_operations_for_each_of_its_multiply_adds() -> None:
@@ -39,8 +38,8 @@ def test_attention_is_two_products_forward_and_four_backward_in_every_kernel(ker
 
 def test_the_formulas_for_fused_attention_allow_for_unequal_lengths() -> None:
     query, key, value = (3, 4, 5, 8), (3, 2, 7, 8), (3, 2, 7, 10)
-    assert _attention(query, key, value) == 2 * 3 * 4 * 5 * 7 * 8 + 2 * 3 * 4 * 5 * 7 * 10
-    assert _attention_backward(query, query, key, value) == 2 * _attention(query, key, value)
+    assert attention_flops(query, key, value) == 2 * 3 * 4 * 5 * 7 * 8 + 2 * 3 * 4 * 5 * 7 * 10
+    assert attention_backward_flops(query, query, key, value) == 2 * attention_flops(query, key, value)
 
 
 def _classifier() -> nn.Module:

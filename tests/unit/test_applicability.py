@@ -14,6 +14,7 @@ from records_by_hand import case
 
 IMAGES = InputShape(kind="image", shape=(1, 64, 64), num_targets=10)
 FEATURES = InputShape(kind="features", shape=(50,), num_targets=3)
+INFERENCE = {f"inference.{key}" for key in ("mode", "phase", "prompt_tokens", "new_tokens")}
 TOKENS = InputShape(kind="tokens", shape=(12,), num_targets=50)
 
 
@@ -30,7 +31,7 @@ def keys(
 
 
 def test_on_a_gpu_with_a_window_only_the_epochs_are_idle() -> None:
-    assert set(keys(case())) == {"training.epochs"}
+    assert set(keys(case())) == {"training.epochs", *INFERENCE}
 
 
 @pytest.mark.parametrize(
@@ -58,7 +59,25 @@ def test_inference_has_no_optimizer() -> None:
     )
     idle = {"optimizer", "learning_rate", "weight_decay", "momentum", "grad_clip_norm", "epochs"}
     expected = {f"training.{key}" for key in idle} | {"distributed.gradient_accumulation_steps"}
-    assert set(keys(asked)) == expected
+    assert set(keys(asked)) == expected | {"inference.prompt_tokens", "inference.new_tokens"}
+
+
+@pytest.mark.parametrize(
+    ("phase", "idle"),
+    [
+        ("forward", {"inference.prompt_tokens", "inference.new_tokens"}),
+        ("prefill", {"inference.new_tokens", "model.options.seq_len"}),
+        ("decode", {"model.options.seq_len"}),
+    ],
+)
+def test_a_phase_of_inference_has_lengths_of_its_own(phase: str, idle: set[str]) -> None:
+    found = keys(case(kind="inference", inference={"phase": phase}), shape=TOKENS)
+    assert {key for key in found if key.startswith(("inference.", "model.options."))} == idle
+
+
+def test_latency_mode_waits_for_every_step_unasked() -> None:
+    asked = case(kind="inference", window={"sync_cuda": True}, inference={"mode": "latency"})
+    assert "waits for every step" in keys(asked)["benchmark.sync_cuda"]
 
 
 def test_adam_has_no_momentum() -> None:
@@ -68,7 +87,7 @@ def test_adam_has_no_momentum() -> None:
 
 def test_either_the_window_or_the_epochs_decide_the_length() -> None:
     idle = keys(case(window={"enabled": False}))
-    assert set(idle) == {
+    assert set(idle) - INFERENCE == {
         f"benchmark.{key}" for key in ("warmup_steps", "measure_by", "measure_steps", "measure_seconds")
     }
 

@@ -66,6 +66,31 @@ CASES = [
         "distributed: {nproc: 2, devices: [0, 1]}",
         "x.yaml:1: distributed.nproc: 3 ranks are asked for, but distributed.devices names 2. ",
     ),
+    (
+        "{kind: inference, benchmark: {sync_cuda: true}}",
+        "{kind: inference, benchmark: {sync_cuda: true}, inference: {mode: latency}}",
+        "x.yaml:1: benchmark.sync_cuda: inference in throughput mode queues its steps, but ",
+    ),
+    (
+        "{kind: inference, inference: {mode: latency}, benchmark: {log_step_times: false}}",
+        "{kind: inference, benchmark: {log_step_times: false}}",
+        "x.yaml:1: benchmark.log_step_times: latencies are step times, but ",
+    ),
+    (
+        "{kind: inference, inference: {phase: decode}, data: {name: digits}}",
+        "{inference: {phase: decode}, data: {name: digits}}",
+        "x.yaml:1: data.name: decode reads prompts of drawn tokens, and data.name is digits. ",
+    ),
+    (
+        "{kind: inference, inference: {phase: prefill}, training: {compile: {enabled: true}}}",
+        "{kind: inference, training: {compile: {enabled: true}}}",
+        "x.yaml:1: training.compile.enabled: prefill works on a cache that grows, ",
+    ),
+    (
+        "{kind: inference, inference: {phase: decode}, distributed: {strategy: tensor}}",
+        "{kind: inference, distributed: {strategy: tensor}}",
+        "x.yaml:1: distributed.strategy: decode keeps a whole cache on each rank, ",
+    ),
 ]
 
 

@@ -22,6 +22,8 @@ CONFIGS = Path(__file__).parent.parent.parent / "configs"
 
 OTHER_VALUES: dict[str, Any] = {
     "kind": "inference",
+    "inference.mode": "latency",
+    "inference.phase": "decode",
     "data.name": "digits",
     "data.path": "elsewhere",
     "data.image_size": 64,

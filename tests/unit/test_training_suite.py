@@ -34,6 +34,7 @@ def test_a_case_holds_all_that_the_config_says_and_survives_as_json() -> None:
         benchmark={"measure_by": "time", "measure_seconds": 2.5},
         distributed={"nproc": 2, "devices": [1, 3], "timeout_s": 30.0},
         profiling={"enabled": True},
+        inference={"mode": "latency", "prompt_tokens": 9},
     )
     (case,) = next_cases(asked, settled=())
     assert (case.kind, case.case_id, case.data.batch_size, case.data.file) == ("inference", "main", 7, None)
@@ -42,6 +43,13 @@ def test_a_case_holds_all_that_the_config_says_and_survives_as_json() -> None:
     assert (case.training.precision, case.training.compile_mode) == ("bf16", "max-autotune")
     assert (case.window.measure_by, case.window.measure_seconds, case.window.profile) == ("time", 2.5, True)
     assert (case.parallel.nproc, case.parallel.devices, case.parallel.timeout_s) == (2, (1, 3), 30.0)
+    assert (case.inference.mode, case.inference.phase, case.inference.prompt_tokens) == (
+        "latency",
+        "forward",
+        9,
+    )
+    assert case.measures_latency
+    assert not case.generates
     assert from_json(Case, to_json(case)) == case
 
 
@@ -61,6 +69,17 @@ def test_real_data_names_its_file() -> None:
             "integer",
         ),
         ({"data": {"name": "digits"}, "model": {"name": "medium"}}, "data.name", "are images"),
+        (
+            {"kind": "inference", "inference": {"phase": "decode"}, "model": {"name": "transformer"}},
+            "inference.phase",
+            "transformer has no key-value cache, which decode works on",
+        ),
+        ({"model": {"name": "timm/a b"}}, "model.name", "does not name a model of timm"),
+        (
+            {"model": {"name": "timm/resnet18", "options": {"pretrained": True}}},
+            "model.options.pretrained",
+            "nothing is downloaded",
+        ),
     ],
 )
 def test_a_mistake_ends_here_and_not_on_the_node(

@@ -74,8 +74,10 @@ def summarize(
     memory_peak = memory_peak_of(first.setup.device.name) if first else None
     step_s_interval = interval_of_step_times([launch.step_times_s for launch in launches])
     interval = _throughput_interval(launches, step_s_interval)
+    latency = first is not None and first.case.measures_latency
+    judged, what = (step_s_interval, "median latency") if latency else (interval, "throughput")
     of_launches = [(*findings_of(launch, peak), *work_findings(launch, memory_peak)) for launch in launches]
-    findings = _invalid_first([*_distinct(of_launches), *_run_findings(interval), *observed])
+    findings = _invalid_first([*_distinct(of_launches), *_run_findings(judged, of=what), *observed])
     window_s = sum(launch.slowest.wall_s for launch in launches)
     items_total = sum(launch.items_total for launch in launches)
     return RunSummary(
@@ -156,7 +158,7 @@ def _said_once(same: Sequence[Sequence[Finding]], *, num_launches: int) -> Findi
     return replace(first, reason=f"{first.reason} ({', '.join(counts)})") if counts else first
 
 
-def _run_findings(interval: Interval | Unavailable) -> list[Finding]:
+def _run_findings(interval: Interval | Unavailable, *, of: str) -> list[Finding]:
     if isinstance(interval, Unavailable) or interval.relative_reach is None:
         return []
     if interval.between_launches and interval.relative_reach > WIDE_INTERVAL:
@@ -164,7 +166,7 @@ def _run_findings(interval: Interval | Unavailable) -> list[Finding]:
             Finding(
                 validity="SUSPECT",
                 code="launches-differ",
-                reason=f"launches differ: the interval of the throughput of {interval.num_launches} launches "
+                reason=f"launches differ: the interval of the {of} of {interval.num_launches} launches "
                 f"is ±{share(interval.relative_reach)} wide",
                 remedy="Raise run.repeats, measure longer, or find out what differs between launches",
             )

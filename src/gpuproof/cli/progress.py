@@ -48,6 +48,7 @@ class CaseProgress:
         self._in_steps_s = 0.0
         self._items_per_step = case.data.batch_size
         self._item = "samples"
+        self._waits_for_steps = case.measures_latency
 
     def advance(self, records: Sequence[Any]) -> None:
         """Take new records in."""
@@ -77,6 +78,8 @@ class CaseProgress:
         """The first rank's speed so far, or nothing."""
         if self.steps_done == 0 or self._in_steps_s == 0:
             return ""
+        if self._waits_for_steps:
+            return f"{units.seconds(self._in_steps_s / self.steps_done)} a step"
         return f"{units.rate(self.steps_done * self._items_per_step / self._in_steps_s, self._item)} a rank"
 
 

@@ -132,6 +132,60 @@ def _each_rank_has_a_device(config: RunConfig) -> Contradiction | None:
     )
 
 
+def _throughput_waits_for_no_step(config: RunConfig) -> Contradiction | None:
+    if config.kind != "inference" or config.inference.mode == "latency" or not config.benchmark.sync_cuda:
+        return None
+    return Contradiction(
+        keys=("benchmark.sync_cuda", "inference.mode"),
+        cause="inference in throughput mode queues its steps, but benchmark.sync_cuda waits for each",
+        next_step="Set inference.mode to latency, or remove benchmark.sync_cuda",
+    )
+
+
+def _latency_keeps_its_steps(config: RunConfig) -> Contradiction | None:
+    latency = config.kind == "inference" and config.inference.mode == "latency"
+    if not latency or config.benchmark.log_step_times:
+        return None
+    return Contradiction(
+        keys=("benchmark.log_step_times", "inference.mode"),
+        cause="latencies are step times, but benchmark.log_step_times is false",
+        next_step="Set benchmark.log_step_times to true, or inference.mode to throughput",
+    )
+
+
+def _prompts_are_synthetic(config: RunConfig) -> Contradiction | None:
+    phase = config.inference.phase
+    if config.kind != "inference" or phase == "forward" or config.data.name == "synthetic":
+        return None
+    return Contradiction(
+        keys=("data.name", "inference.phase"),
+        cause=f"{phase} reads prompts of drawn tokens, and data.name is {config.data.name}",
+        next_step="Set data.name to synthetic",
+    )
+
+
+def _a_cache_is_not_compiled(config: RunConfig) -> Contradiction | None:
+    phase = config.inference.phase
+    if config.kind != "inference" or phase == "forward" or not config.training.compile.enabled:
+        return None
+    return Contradiction(
+        keys=("training.compile.enabled", "inference.phase"),
+        cause=f"{phase} works on a cache that grows, and torch.compile would compile each length anew",
+        next_step="Set training.compile.enabled to false",
+    )
+
+
+def _a_cache_is_not_split(config: RunConfig) -> Contradiction | None:
+    phase = config.inference.phase
+    if config.kind != "inference" or phase == "forward" or config.distributed.strategy != "tensor":
+        return None
+    return Contradiction(
+        keys=("distributed.strategy", "inference.phase"),
+        cause=f"{phase} keeps a whole cache on each rank, and strategy tensor splits the heads over ranks",
+        next_step="Remove distributed.strategy, or set inference.phase to forward",
+    )
+
+
 _RULES: tuple[Callable[[RunConfig], Contradiction | None], ...] = (
     _window_has_an_end,
     _window_fits_the_time_limit,
@@ -142,4 +196,9 @@ _RULES: tuple[Callable[[RunConfig], Contradiction | None], ...] = (
     _nccl_needs_gpus,
     _each_device_is_named_once,
     _each_rank_has_a_device,
+    _throughput_waits_for_no_step,
+    _latency_keeps_its_steps,
+    _prompts_are_synthetic,
+    _a_cache_is_not_compiled,
+    _a_cache_is_not_split,
 )

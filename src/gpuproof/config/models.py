@@ -16,6 +16,7 @@ from gpuproof.config.sections.base import Section
 from gpuproof.config.sections.benchmark import BenchmarkConfig, MonitoringConfig, ProfilingConfig
 from gpuproof.config.sections.data import DataConfig
 from gpuproof.config.sections.distributed import DistributedConfig
+from gpuproof.config.sections.inference import InferenceConfig
 from gpuproof.config.sections.model import ModelConfig
 from gpuproof.config.sections.run import RunSection
 from gpuproof.config.sections.training import TrainingConfig
@@ -41,6 +42,9 @@ class RunConfig(Section):
     )
     monitoring: MonitoringConfig = Field(
         default_factory=MonitoringConfig, description="What is read beside the work."
+    )
+    inference: InferenceConfig = Field(
+        default_factory=InferenceConfig, description="What a run of kind inference measures."
     )
 
     @model_validator(mode="after")

@@ -14,6 +14,8 @@ Precision = Literal["fp32", "amp", "bf16"]
 OptimizerName = Literal["SGD", "Adam"]
 CompileMode = Literal["default", "reduce-overhead", "max-autotune"]
 Backend = Literal["auto", "nccl", "gloo"]
+InferenceMode = Literal["throughput", "latency"]
+InferencePhase = Literal["forward", "prefill", "decode"]
 DeviceChoice = Literal["auto", "cuda", "cpu"]
 ParallelStrategy = Literal["ddp", "fsdp", "hsdp", "tensor", "fsdp_tensor"]
 GradientCompression = Literal["none", "fp16", "bf16", "powersgd"]
@@ -104,6 +106,18 @@ class ParallelSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class InferenceSpec:
+    """How a model is run forward; nothing of it concerns training."""
+
+    mode: InferenceMode = "throughput"
+    """Steps are queued and never waited for, or each is waited for and timed alone."""
+    phase: InferencePhase = "forward"
+    prompt_tokens: int = 512
+    new_tokens: int = 128
+    """Tokens decoded after the prompt, before the cache goes back to it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
     """One launch: a replicate of one point of a suite."""
 
@@ -119,3 +133,14 @@ class Case:
     parallel: ParallelSpec
     monitor_interval_s: float | None = None
     """Seconds between readings of devices and host beside the launch; None reads none."""
+    inference: InferenceSpec = field(default_factory=InferenceSpec)
+
+    @property
+    def measures_latency(self) -> bool:
+        """Whether each step is waited for, so that its time is a latency and its rate no throughput."""
+        return self.kind == "inference" and self.inference.mode == "latency"
+
+    @property
+    def generates(self) -> bool:
+        """Whether text is made with a key-value cache, prefill or decode."""
+        return self.kind == "inference" and self.inference.phase != "forward"

@@ -93,7 +93,7 @@ class Setup:
     count 0, so that the sum over ranks is what was done."""
     item: str
     flops_per_step: float | None
-    """Model FLOPs of this rank in one step, from the closed form; None where there is none.
+    """Model FLOPs of this rank in one step; None where nobody knows them, with the reason in `notes`.
 
     Ranks of a tensor-parallel group share their samples' work evenly."""
     precision: str
@@ -117,6 +117,10 @@ class Setup:
     bytes_per_step: float | None = None
     """Bytes that one step of this rank moves to and from the device's memory, from a closed form; None where
     there is none, which is the rule: what caches keep is not known."""
+    input_shape: tuple[int, ...] | None = None
+    """One sample as the model takes it; sizes that nobody set are the model's own."""
+    kv_cache_bytes: int | None = None
+    """Of the keys and values of all layers, allocated for prompt and new tokens; None without a cache."""
 
 
 @record_kind("phase")

@@ -9,11 +9,11 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import ceil, floor, log10
+from math import floor
 from typing import Any
 
 from gpuproof import units
-from gpuproof.analysis.estimate import Interval, Unavailable
+from gpuproof.analysis.estimate import Interval
 from gpuproof.analysis.launch import Launch
 from gpuproof.analysis.percentiles import Percentile
 from gpuproof.analysis.run_summary import RunSummary
@@ -21,9 +21,10 @@ from gpuproof.analysis.validity import Finding, Validity
 from gpuproof.records.parallel import plain_copies
 from gpuproof.records.run import TRANSIENT_CAUSES, Failure, NotApplied
 from gpuproof.report.explanations import LaunchExplanation
-from gpuproof.report.measure import Measure
+from gpuproof.report.latency import latency_measures
+from gpuproof.report.measure import Measure, interval_text, with_interval
 from gpuproof.report.profiled import Profiled
-from gpuproof.report.work_measures import work_measures
+from gpuproof.report.work_measures import memory_measures, work_measures
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +32,8 @@ class LaunchRow:
     """One launch in the table of launches."""
 
     replicate: int
-    items_per_s_total: float
+    items_per_s_total: float | None
+    """None in latency mode, where nothing is queued and the rate is no throughput."""
     mean_step_s: float
     num_steps: int
     window_s: float
@@ -85,7 +87,7 @@ def build_report(
         launches=tuple(
             LaunchRow(
                 replicate=launch.case.replicate,
-                items_per_s_total=launch.items_per_s_total,
+                items_per_s_total=None if launch.case.measures_latency else launch.items_per_s_total,
                 mean_step_s=launch.mean_step_s,
                 num_steps=launch.slowest.num_steps,
                 window_s=launch.slowest.wall_s,
@@ -106,7 +108,7 @@ def build_report(
 
 
 def _title(summary: RunSummary, config: Mapping[str, Any]) -> str:
-    parts = [f"{config['model']['name']} {config['kind']} on {config['data']['name']}"]
+    parts = [f"{config['model']['name']} {_kind(summary, config)} on {config['data']['name']}"]
     if summary.launches:
         launch = summary.launches[0]
         ranks = f"{launch.world_size} × " if launch.world_size > 1 else ""
@@ -120,6 +122,16 @@ def _title(summary: RunSummary, config: Mapping[str, Any]) -> str:
     return ", ".join(parts)
 
 
+def _kind(summary: RunSummary, config: Mapping[str, Any]) -> str:
+    """Say what ran: training, inference, and of inference what part and in which mode, if told."""
+    kind = str(config["kind"])
+    if kind == "training" or not summary.launches:
+        return kind
+    inference = summary.launches[0].case.inference
+    phase = "" if inference.phase == "forward" else f" ({inference.phase})"
+    return f"{kind}{phase}{' in latency mode' if inference.mode == 'latency' else ''}"
+
+
 def _batch(launch: Launch) -> str:
     batch, per_sample = f"batch {launch.samples_per_step_total}", launch.setup.items_per_sample
     return batch if per_sample == 1 else f"{batch} × {per_sample} {launch.setup.item}"
@@ -128,9 +140,11 @@ def _batch(launch: Launch) -> str:
 def _measures(summary: RunSummary) -> list[Measure]:
     if not summary.launches:
         return []
+    if summary.launches[0].case.measures_latency:
+        return [*latency_measures(summary), *memory_measures(summary)]
     item = summary.launches[0].setup.item
     measures = [
-        _with_interval(
+        with_interval(
             "throughput",
             summary.items_per_s_total,
             f"{item}/s",
@@ -165,39 +179,6 @@ def _measures(summary: RunSummary) -> list[Measure]:
     return measures
 
 
-def _with_interval(
-    name: str, value: float | None, unit: str, text: str, interval: Interval | Unavailable
-) -> Measure:
-    if isinstance(interval, Unavailable):
-        return Measure(name=name, value=value, unit=unit, text=text, detail=f"no interval: {interval.reason}")
-    return Measure(
-        name=name,
-        value=value,
-        unit=unit,
-        text=text,
-        detail=_interval_text(interval, unit),
-        interval=interval,
-        uncertainty=None if interval.relative_reach is None else f"±{units.share(interval.relative_reach)}",
-    )
-
-
-def _interval_text(interval: Interval, unit: str) -> str:
-    digits = _digits_that_show(interval)
-    low, high = (
-        (units.seconds(interval.low, digits=digits), units.seconds(interval.high, digits=digits))
-        if unit == "s"
-        else (units.significant(interval.low, digits), f"{units.significant(interval.high, digits)} {unit}")
-    )
-    basis = f"{interval.num_launches} launches" if interval.between_launches else "within one launch"
-    return f"{interval.confidence:.0%} interval {low} – {high} ({basis})"
-
-
-def _digits_that_show(interval: Interval) -> int:
-    """Return the significant digits that tell the ends of an interval apart, from 3 to 6."""
-    width = interval.relative_half_width
-    return 3 if not width else min(6, max(3, 1 + ceil(-log10(width))))
-
-
 def _step_measures(summary: RunSummary) -> list[Measure]:
     measures = []
     for found in summary.step_percentiles:
@@ -209,7 +190,7 @@ def _step_measures(summary: RunSummary) -> list[Measure]:
             detail = "step times were not kept (benchmark.log_step_times is false)"
         interval = summary.step_s_interval
         if found.q == 50 and isinstance(interval, Interval) and found.value is not None:
-            detail = _interval_text(interval, "s")
+            detail = interval_text(interval, "s")
         measures.append(
             Measure(
                 name=f"p{found.q:g} step",
@@ -255,6 +236,8 @@ def _notes(summary: RunSummary) -> list[str]:
         )
     if summary.launches and summary.launches[0].setup.device.kind == "cpu":
         notes.append("measured on the CPU: no figure of any GPU")
+    if summary.launches and summary.launches[0].flops_per_step is None:
+        notes.append(f"no FLOP/s: {summary.launches[0].setup.flops_not_counted}")
     return notes
 
 

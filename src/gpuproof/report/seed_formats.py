@@ -18,6 +18,7 @@ from gpuproof.analysis.percentiles import percentile
 from gpuproof.analysis.rates import throughput
 from gpuproof.analysis.run_summary import RunSummary
 from gpuproof.records.codec import to_json
+from gpuproof.report.latency import inference_json, latency_columns
 
 MS_PER_S = 1e3
 
@@ -48,7 +49,7 @@ def _epoch_row(
     return {
         "replicate": launch.case.replicate,
         "epoch": epoch,
-        "throughput_samples_per_s": throughput(samples, total_s),
+        "throughput_samples_per_s": None if launch.case.measures_latency else throughput(samples, total_s),
         "epoch_time_s": total_s,
         "total_steps": num_steps,
         "measured_steps": num_steps,
@@ -101,21 +102,25 @@ def summary_json(
         "notes": config["run"]["notes"],
         "parallelism": to_json(first.setup.parallelism) if first else None,
         "memory": [to_json(found) for found in first.memory] if first else [],
+        "inference": inference_json(summary),
     }
 
 
 def _amounts(summary: RunSummary) -> dict[str, Any]:
     """Say how much was done how fast: in samples, and in the items that the run's own rate counts."""
     samples = sum(launch.samples_total for launch in summary.launches)
+    queued = not any(launch.case.measures_latency for launch in summary.launches)
     return {
         "total_steps": sum(launch.slowest.num_steps for launch in summary.launches),
         "total_samples": samples,
         "total_measured_time_s": summary.window_s,
-        "throughput_samples_per_s": throughput(samples, summary.window_s) if summary.launches else None,
+        "throughput_samples_per_s": throughput(samples, summary.window_s)
+        if summary.launches and queued
+        else None,
         "item": summary.launches[0].setup.item if summary.launches else None,
         "total_items": summary.items_total,
-        "throughput_items_per_s": summary.items_per_s_total,
-        "throughput_interval": _interval(summary.items_per_s_total_interval),
+        "throughput_items_per_s": summary.items_per_s_total if queued else None,
+        "throughput_interval": _interval(summary.items_per_s_total_interval) if queued else None,
     }
 
 
@@ -137,6 +142,7 @@ def summary_csv(summary: RunSummary, *, description: Mapping[str, Any]) -> str:
 
 def _csv_row(launch: Launch, description: Mapping[str, Any]) -> dict[str, Any]:
     window, setup, case = launch.slowest, launch.setup, launch.case
+    queued = not case.measures_latency
     return {
         "experiment_name": description["config"]["run"]["experiment_name"],
         "run_id": description["run_id"],
@@ -153,13 +159,14 @@ def _csv_row(launch: Launch, description: Mapping[str, Any]) -> dict[str, Any]:
         "measured_steps": window.num_steps,
         "measured_samples": launch.samples_total,
         "measured_time_s": window.wall_s,
-        "throughput_samples_per_s": throughput(launch.samples_total, window.wall_s),
+        "throughput_samples_per_s": throughput(launch.samples_total, window.wall_s) if queued else None,
         "item": setup.item,
         "measured_items": launch.items_total,
-        "throughput_items_per_s": launch.items_per_s_total,
+        "throughput_items_per_s": launch.items_per_s_total if queued else None,
         "mean_step_ms": launch.mean_step_s * MS_PER_S,
         "p50_step_ms": _percentile_ms(launch.step_times_s, 50),
         "p95_step_ms": _percentile_ms(launch.step_times_s, 95),
         "peak_allocated_bytes": window.peak_allocated_bytes,
         "stop_reason": window.stop_reason,
+        **latency_columns(launch),
     }

@@ -88,7 +88,8 @@ def _verdict(report: ReportModel) -> Text:
     verdict = Text()
     if report.measures:
         first = report.measures[0]
-        verdict.append(first.text, style="bold")
+        named = f"{first.text} {first.name}" if first.unit == "s" else first.text
+        verdict.append(named, style="bold")
         verdict.append(f" {first.uncertainty or '(uncertainty unknown)'}  ")
     meanings = [MEANING[report.validity]] if report.validity is not None else []
     if len(report.launches) < report.num_planned:
@@ -179,13 +180,14 @@ def _measures(report: ReportModel) -> Table:
 
 def _launches(report: ReportModel) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    for name in ("launch", "throughput", "mean step", "steps", "window"):
+    rates = [row.items_per_s_total for row in report.launches if row.items_per_s_total is not None]
+    for name in ("launch", *(("throughput",) if rates else ()), "mean step", "steps", "window"):
         table.add_column(name, justify="right")
-    unit = report.measures[0].unit
-    for row in report.launches:
+    unit = escape(report.measures[0].unit)
+    for number, row in enumerate(report.launches):
         table.add_row(
             str(row.replicate + 1),
-            f"{units.significant(row.items_per_s_total)} {escape(unit)}",
+            *((f"{units.significant(rates[number])} {unit}",) if rates else ()),
             units.seconds(row.mean_step_s, digits=4),
             units.count(row.num_steps),
             units.seconds(row.window_s),

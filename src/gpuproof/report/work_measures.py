@@ -21,10 +21,26 @@ def work_measures(summary: RunSummary) -> list[Measure]:
         *_arithmetic(summary),
         *_memory_traffic(summary),
         *_ceilings(summary),
-        *_peak_memory(summary),
-        *_memory_estimate(summary),
+        *memory_measures(summary),
         *_evaluation(summary),
     ]
+
+
+def memory_measures(summary: RunSummary) -> list[Measure]:
+    """Return what is known of the memory that the run took."""
+    return [*_cache(summary), *_peak_memory(summary), *_memory_estimate(summary)]
+
+
+def _cache(summary: RunSummary) -> Iterator[Measure]:
+    cached = summary.launches[0].setup.kv_cache_bytes
+    if cached is not None:
+        yield Measure(
+            name="key-value cache",
+            value=cached,
+            unit="bytes",
+            text=units.memory(cached),
+            detail="per device, for all sequences of a batch",
+        )
 
 
 def _arithmetic(summary: RunSummary) -> Iterator[Measure]:

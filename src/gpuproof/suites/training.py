@@ -16,7 +16,15 @@ from gpuproof.config.models import RunConfig
 from gpuproof.config.sections.data import DataConfig
 from gpuproof.datasets.catalogue import CHANNELS, FILES
 from gpuproof.errors import UsageError
-from gpuproof.records.case import Case, DataSpec, ModelSpec, ParallelSpec, TrainingSpec, WindowSpec
+from gpuproof.records.case import (
+    Case,
+    DataSpec,
+    InferenceSpec,
+    ModelSpec,
+    ParallelSpec,
+    TrainingSpec,
+    WindowSpec,
+)
 from gpuproof.records.codec import to_json
 from gpuproof.records.journal import SCHEMA_VERSION
 from gpuproof.suites.splitting import refuse_unsplittable
@@ -77,6 +85,7 @@ def _case(config: RunConfig, replicate: int) -> Case:
         ),
         window=_window(config),
         parallel=_parallel(config),
+        inference=InferenceSpec(**config.inference.model_dump()),
     )
 
 
@@ -152,6 +161,12 @@ def _options(config: RunConfig) -> dict[str, Any]:
             next_step=f"Options of {info.name}: {_known_options(info)}",
         )
     shape = info.input_shape(options, config.data.image_size, config.model.num_classes)
+    if config.kind == "inference" and config.inference.phase != "forward" and info.generation is None:
+        raise UsageError(
+            f"{info.name} has no key-value cache, which {config.inference.phase} works on",
+            place="inference.phase",
+            next_step="Set it to forward, or model.name to decoder or moe_decoder",
+        )
     if config.data.name in FILES:
         _refuse_other_images(config, info, shape)
     if config.distributed.strategy in ("tensor", "fsdp_tensor"):

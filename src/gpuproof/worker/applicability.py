@@ -18,6 +18,7 @@ def not_applied(
     found = [
         *_of_the_device(case, shape, on_cpu=device_type == "cpu"),
         *_of_the_kind(case),
+        *_of_inference(case),
         *_of_the_input(case, shape),
         *_of_the_data(case),
         *_of_the_ranks(case, world_size),
@@ -58,6 +59,22 @@ def _of_the_kind(case: Case) -> Iterator[tuple[str, str]]:
         yield "training.epochs", "the measured window decides the length (benchmark.enabled)"
     if not training.compile_enabled and training.compile_mode != "default":
         yield "training.compile.mode", "training.compile.enabled is false"
+
+
+def _of_inference(case: Case) -> Iterator[tuple[str, str]]:
+    if case.kind == "training":
+        for key in ("mode", "phase", "prompt_tokens", "new_tokens"):
+            yield f"inference.{key}", "this run trains"
+        return
+    phase = case.inference.phase
+    if phase != "decode":
+        yield "inference.new_tokens", f"{phase} makes no tokens"
+    if phase == "forward":
+        yield "inference.prompt_tokens", "forward runs whole samples"
+    else:
+        yield "model.options.seq_len", f"inference.prompt_tokens is the length that {phase} reads"
+    if case.measures_latency and case.window.sync_cuda:
+        yield "benchmark.sync_cuda", "latency mode waits for every step in any case"
 
 
 def _of_the_input(case: Case, shape: InputShape) -> Iterator[tuple[str, str]]:

@@ -6,60 +6,76 @@ operations of its matrix products, a multiply-add being two, as torch's own disp
 Counting runs the work once, eagerly, in Python, several times slower than a step: it belongs before the
 window. It looks at the plain module, below torch.compile, CUDA graphs and data parallelism, which hide
 operations from a counter; and it leaves weights, buffers and random numbers as they were.
-
-Attention is counted as model FLOPs are: two products forward and four backward, over the full square,
-whichever kernel runs. Torch's own formulas leave the CPU's kernel out, and add a fifth product backward, the
-scores that fused kernels work out once more (PaLM, appendix B, https://arxiv.org/abs/2204.02311).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
 
 import torch
 from torch import nn
-from torch.utils.flop_counter import FlopCounterMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import FlopCounterMode, flop_registry
+
+from gpuproof.worker.flop_formulas import own_formulas
 
 LossFunction = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
-
-
-ATTENTION_KERNELS = (
-    "_scaled_dot_product_flash_attention",
-    "_scaled_dot_product_efficient_attention",
-    "_scaled_dot_product_cudnn_attention",
-    "_scaled_dot_product_flash_attention_for_cpu",
+PRODUCT = re.compile(
+    r"(^|_)(mm|bmm|addmm|addmv|addr|baddbmm|convolution|dot|einsum|gemm|ger|gru|linear|lstm|matmul|mv|rnn|"
+    r"attention)(_|$)"
 )
-Shape = tuple[int, ...]
+"""Names of operators that multiply: one of them that the counter does not know makes the count too small."""
+
+
+class UncountableError(Exception):
+    """An operator multiplies, and neither torch nor we know how much: a count would be too small."""
 
 
 def count_flops(work: Callable[[], object]) -> int:
-    """Return the FLOPs of one call of `work`: those of its matrix products, convolutions and attention."""
-    with FlopCounterMode(display=False, custom_mapping=_attention_formulas()) as counter:
+    """Return the FLOPs of one call of `work`: those of its matrix products, convolutions and attention.
+
+    Raises:
+        UncountableError: it has products that nobody can count.
+    """
+    formulas = own_formulas()
+    seen = _ProductsSeen({*flop_registry, *formulas})
+    with _no_fast_path(), FlopCounterMode(display=False, custom_mapping=formulas) as counter, seen:
         work()
+    if seen.uncounted:
+        raise UncountableError(f"torch's counter does not know {', '.join(sorted(seen.uncounted))}")
     return int(counter.get_total_flops())
 
 
-def _attention_formulas() -> dict[object, Callable[..., int]]:
-    formulas: dict[object, Callable[..., int]] = {}
-    for name in ATTENTION_KERNELS:
-        for suffix, formula in (("", _attention), ("_backward", _attention_backward)):
-            kernel = getattr(torch.ops.aten, name + suffix, None)  # not every version of torch has all
-            if kernel is not None:
-                formulas[kernel] = formula
-    return formulas
+class _ProductsSeen(TorchDispatchMode):
+    """Notes the operators that multiply and have no formula."""
+
+    def __init__(self, counted: Collection[object]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._counted = counted
+        self.uncounted: set[str] = set()
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Run the operator, and look at its name."""
+        name = func._overloadpacket.__name__
+        if func._overloadpacket not in self._counted and PRODUCT.search(name):
+            self.uncounted.add(name)
+        return func(*args, **(kwargs or {}))
 
 
-def _attention(query: Shape, key: Shape, value: Shape, *_: object, **__: object) -> int:
-    """Count Q·Kᵀ and P·V; shapes are (batch, heads, length, width)."""
-    batch, heads, length, width = query
-    return 2 * batch * heads * length * key[2] * (width + value[3])
-
-
-def _attention_backward(
-    _gradient: Shape, query: Shape, key: Shape, value: Shape, *_: object, **__: object
-) -> int:
-    return 2 * _attention(query, key, value)
+@contextmanager
+def _no_fast_path() -> Iterator[None]:
+    """Have multi-head attention call its products one by one: its fast path is one operator, uncounted."""
+    was_fast = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(was_fast)
 
 
 def count_forward_flops(

@@ -19,6 +19,14 @@ from gpuproof.records.run import Device, Setup
 from gpuproof.worker.applicability import not_applied
 from gpuproof.worker.clocks import EventClock, HostClock, clock_for
 from gpuproof.worker.distributed import Ranks, choose_device
+from gpuproof.worker.generation_steps import (
+    DecodeStep,
+    PrefillStep,
+    bytes_per_step,
+    generation_step,
+    kv_cache_bytes,
+    notes_of,
+)
 from gpuproof.worker.identity import RankIdentity, effective_threads
 from gpuproof.worker.parallel import ParallelModel, arranged, parallelize
 from gpuproof.worker.precision import PrecisionPolicy, apply_precision
@@ -31,6 +39,7 @@ from gpuproof.worker.torch_model import (
     uses_channels_last,
 )
 from gpuproof.worker.torch_training import TrainingStep
+from gpuproof.workloads.library_models import LibraryModel
 
 
 @dataclass(slots=True, kw_only=True)
@@ -45,7 +54,7 @@ class Prepared:
     precision: PrecisionPolicy
     workload: WorkloadOnTorch
     pool: SamplePool
-    step: TrainingStep | InferenceStep
+    step: TrainingStep | InferenceStep | PrefillStep | DecodeStep
     clock: EventClock | HostClock
     arrangement: Arrangement
     parallelism: Parallelism | None
@@ -122,7 +131,7 @@ def prepare(case: Case, *, identity: RankIdentity, run_folder: Path, store: Stor
         workload=workload,
         pool=pool,
         step=_step(case, parallel, workload=workload, pool=pool),
-        clock=clock_for(device, synchronised=case.window.sync_cuda),
+        clock=clock_for(device, synchronised=case.window.sync_cuda or case.measures_latency),
         arrangement=arrangement,
         parallelism=parallel.parallelism,
         num_gathered_parameters=parallel.num_gathered_parameters,
@@ -162,8 +171,10 @@ def _pool(
 
 def _step(
     case: Case, parallel: ParallelModel, *, workload: WorkloadOnTorch, pool: SamplePool
-) -> TrainingStep | InferenceStep:
+) -> TrainingStep | InferenceStep | PrefillStep | DecodeStep:
     module, precision = parallel.module, parallel.precision
+    if case.generates:
+        return generation_step(case, workload.module, pool=pool, precision=precision)
     if case.kind == "inference":
         return InferenceStep(module=module, pool=pool, precision=precision)
     return TrainingStep(case, module=module, loss=workload.loss, pool=pool, precision=precision)
@@ -182,7 +193,7 @@ def setup_record(prepared: Prepared) -> Setup:
         num_active_parameters=workload.num_active_parameters,
         items_per_step=prepared.items_per_step,
         items_per_sample=workload.items_per_sample,
-        item=workload.info.item,
+        item=workload.item,
         flops_per_step=prepared.flops_per_step,
         precision=case.training.precision,
         compiled=case.training.compile_mode if case.training.compile_enabled else None,
@@ -194,7 +205,10 @@ def setup_record(prepared: Prepared) -> Setup:
         notes=_notes(prepared),
         monotonic_s=monotonic(),
         parallelism=prepared.parallelism,
-        bytes_per_step=workload.bytes_per_step,
+        input_shape=workload.shape.shape,
+        kv_cache_bytes=kv_cache_bytes(prepared.step),
+        bytes_per_step=workload.bytes_per_step
+        or bytes_per_step(case, workload.info, workload.module, prepared.step),
     )
 
 
@@ -202,9 +216,14 @@ def _notes(prepared: Prepared) -> tuple[str, ...]:
     notes = []
     if prepared.ranks.backend == "gloo":
         notes.append("ranks talk over gloo: not representative of GPUs with NCCL")
-    if prepared.workload.flops_per_sample is None:
-        notes.append(f"no FLOP/s: the work of {prepared.case.model.name} is not known")
-    if prepared.case.kind == "inference" and prepared.workload.shape.kind == "tokens":
+    workload = prepared.workload
+    if isinstance(workload.info, LibraryModel) and prepared.case.data.image_size is None:
+        notes.append(
+            f"a sample is {workload.shape.kind} {workload.shape.shape}, sizes of {workload.info.name}"
+        )
+    if prepared.case.generates:
+        notes += notes_of(prepared.case)
+    elif prepared.case.kind == "inference" and prepared.workload.shape.kind == "tokens":
         notes.append(
             "inference on whole sequences, scores at every position: no key-value cache, no decoding"
         )

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import torch
 
-from gpuproof.worker.flop_count import count_forward_flops, count_training_flops
+from gpuproof.worker.flop_count import UncountableError, count_forward_flops, count_training_flops
 from gpuproof.worker.preparation import Prepared
 
 
@@ -37,10 +37,14 @@ def count_step_flops(prepared: Prepared) -> CountedFlops:
             flops_per_step=None,
             missing=f"a model shared over ranks ({case.parallel.strategy}) hides its products",
         )
+    if case.generates:
+        return CountedFlops(flops_per_step=None, missing="a phase of generation is known by closed form only")
     try:
         return CountedFlops(flops_per_step=float(_count(prepared)))
     except torch.OutOfMemoryError:
         raise
+    except UncountableError as error:
+        return CountedFlops(flops_per_step=None, missing=str(error))
     except Exception as error:  # noqa: BLE001  # whatever a user's model or a mode of torch's may raise
         first_line = (str(error).splitlines() or [""])[0]
         return CountedFlops(

@@ -12,7 +12,7 @@ from gpuproof.worker.torch_model import LossFunction
 
 
 class InferenceStep:
-    """One batch forward, as a function of nothing. Steps are queued, not waited for: this is throughput."""
+    """One batch forward, as a function of nothing. Whether anybody waits for it is the clock's affair."""
 
     last_loss = None
 

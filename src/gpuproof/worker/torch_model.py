@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import nn
 
 from gpuproof.records.case import Case
-from gpuproof.workloads.base import InputShape, WorkloadInfo
+from gpuproof.worker.generation_steps import generation_work, item_of
+from gpuproof.workloads.base import InputShape, Work, WorkloadInfo
 from gpuproof.workloads.lookup import find_workload
 
 LossFunction = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
@@ -37,15 +38,13 @@ class WorkloadOnTorch:
     num_active_parameters: int | None
     module: nn.Module
     loss: LossFunction
+    item: str
+    items_per_sample: int
+    """What one sample of a step counts for in a rate."""
     flops_per_sample: float | None
     """From the closed form, for the case's kind of step; None where there is none."""
     bytes_per_step: float | None = None
     """From the closed form; None where there is none."""
-
-    @property
-    def items_per_sample(self) -> int:
-        """What one sample counts for in a rate."""
-        return self.info.items_per_sample(self.shape)
 
 
 def load_workload(case: Case, device: torch.device) -> WorkloadOnTorch:
@@ -57,7 +56,9 @@ def load_workload(case: Case, device: torch.device) -> WorkloadOnTorch:
     """
     info = find_workload(case.model.name)
     options = info.options_type(**case.model.options)
-    shape = info.input_shape(options, case.data.image_size, case.model.num_classes)
+    shape = info.resolve_shape(options, case.data.image_size, case.model.num_classes)
+    if case.generates:
+        shape = replace(shape, shape=(case.inference.prompt_tokens,))
     torch.manual_seed(case.training.seed)
     with torch.device(device):
         module = info.resolve_implementation()(options, shape)
@@ -65,7 +66,7 @@ def load_workload(case: Case, device: torch.device) -> WorkloadOnTorch:
     if uses_channels_last(case, device, shape):
         module = module.to(memory_format=torch.channels_last)
     work = info.work(options, shape)
-    flops = None if work is None else work.training_flops if case.kind == "training" else work.forward_flops
+    item, items_per_sample = item_of(case, info, shape)
     return WorkloadOnTorch(
         info=info,
         shape=shape,
@@ -73,11 +74,23 @@ def load_workload(case: Case, device: torch.device) -> WorkloadOnTorch:
         num_active_parameters=None if work is None else work.num_active_parameters,
         module=module,
         loss=LOSSES[info.loss],
-        flops_per_sample=flops,
+        item=item,
+        items_per_sample=items_per_sample,
+        flops_per_sample=_flops(case, info, work),
         bytes_per_step=info.bytes_per_step(options, shape, case.data.batch_size)
         if info.bytes_per_step
         else None,
     )
+
+
+def _flops(case: Case, info: WorkloadInfo, work: Work | None) -> float | None:
+    """Return the work of one sample in one step of the case, from the closed form."""
+    if case.generates:
+        made = generation_work(case, info)
+        return made.decode_flops if case.inference.phase == "decode" else made.prefill_flops
+    if work is None:
+        return None
+    return work.training_flops if case.kind == "training" else work.forward_flops
 
 
 def uses_channels_last(case: Case, device: torch.device, shape: InputShape) -> bool:

@@ -60,6 +60,24 @@ class TensorParallel:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GenerationWork:
+    """What making text with a key-value cache takes of one sequence, from closed forms.
+
+    Decode's figures are means over the new tokens: each attends to one more than the one before.
+    """
+
+    prefill_flops: float
+    """Of the whole prompt, with scores for its last token alone."""
+    decode_flops: float
+    cache_elements_per_token: int
+    """Keys and values of one token in all layers."""
+    decode_cache_elements: float
+    """Keys and values read and written for one token."""
+    decode_weights: int | None
+    """Weights that a step reads, however many sequences are in it; None where it depends on the tokens."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadInfo:
     """A workload as the registry knows it.
 
@@ -69,7 +87,8 @@ class WorkloadInfo:
     may raise `ValueError`. `input_shape(options, image_size, num_classes)`, which may raise `UsageError`,
     and `work(options, input_shape)` take an instance of it; the work is None where it is not known.
     `implementation` is `module:function`, a function of (options, input_shape) that returns a
-    `torch.nn.Module`; `loss` names a loss of the worker.
+    `torch.nn.Module`; `loss` names a loss of the worker. `generation(options, prompt_tokens, new_tokens)` is
+    there where the module is a `gpuproof.workloads.generation.CachedModel`.
     """
 
     name: str
@@ -89,10 +108,15 @@ class WorkloadInfo:
     """The kinds of run that it is for."""
     without_effect: tuple[tuple[str, str], ...] = ()
     """Keys of a recipe that change nothing for it, each with the reason."""
+    generation: Callable[[Any, int, int], GenerationWork] | None = None
 
     def items_per_sample(self, shape: InputShape) -> int:
         """What one sample counts for in a rate: its tokens where tokens are counted, else itself."""
         return shape.shape[0] if self.item == "tokens" else 1
+
+    def resolve_shape(self, options: Any, image_size: int | None, num_classes: int | None) -> InputShape:
+        """Return the input as it will be; called on the node only, which may know more."""
+        return self.input_shape(options, image_size, num_classes)
 
     def resolve_implementation(self) -> Callable[[Any, InputShape], Any]:
         """Import the torch half; called on the node only."""

@@ -2,7 +2,8 @@
 
 Two choices show in figures. Keys and values are repeated for each head of their group before attention,
 since torch's attention kernels take fewer key-value heads only in half precision, and would fall to a
-slow one without a word. Experts run one after another on the tokens routed to them; cutting the batch by
+slow one without a word; a single token that reads from a cache needs no copies, as the heads of a group take
+the place of positions. Experts run one after another on the tokens routed to them; cutting the batch by
 expert waits for the device once a layer.
 """
 
@@ -14,6 +15,7 @@ from torch.nn import functional
 
 from gpuproof.workloads.base import InputShape
 from gpuproof.workloads.catalogue.decoder import DecoderOptions, DecoderPlan, MoeDecoderOptions
+from gpuproof.workloads.generation import KeyValueCache, LayerCache
 from gpuproof.workloads.initial_weights import draw_normal
 
 ROTARY_BASE = 10_000.0
@@ -48,6 +50,22 @@ class Decoder(nn.Module):
         scores: torch.Tensor = self.head(self.norm(hidden))
         return scores
 
+    def new_cache(self, *, num_slots: int, max_tokens: int) -> KeyValueCache:
+        """Return an empty cache; it has the angles of all its positions, beyond those of `forward`."""
+        angles = rotary_angles(max_tokens, self.angles.shape[-1]).to(self.angles)
+        return KeyValueCache(
+            num_layers=len(self.layers), num_slots=num_slots, max_tokens=max_tokens, angles=angles
+        )
+
+    def next_scores(self, tokens: torch.Tensor, cache: KeyValueCache) -> torch.Tensor:
+        """Map (batch, tokens), behind those in the cache, to scores (batch, vocab_size) of the last."""
+        angles = cache.next_angles(tokens.shape[1])
+        hidden = self.embedding(tokens)
+        for layer, kept in zip(self.layers, cache.layers, strict=True):
+            hidden = layer(hidden, angles, kept)
+        scores: torch.Tensor = self.head(self.norm(hidden[:, -1]))
+        return scores
+
 
 class DecoderLayer(nn.Module):
     """Attention to what came before, then the experts, each with a norm before it and a residual."""
@@ -59,9 +77,11 @@ class DecoderLayer(nn.Module):
         self.feed_forward_norm = nn.RMSNorm(plan.d_model, eps=NORM_EPSILON)
         self.feed_forward = Experts(plan) if plan.num_experts > 1 else SwiGlu(plan)
 
-    def forward(self, hidden: torch.Tensor, angles: torch.Tensor) -> torch.Tensor:
+    def forward(
+        self, hidden: torch.Tensor, angles: torch.Tensor, cache: LayerCache | None = None
+    ) -> torch.Tensor:
         """Map (batch, seq_len, d_model) to the same shape."""
-        hidden = hidden + self.attention(self.attention_norm(hidden), angles)
+        hidden = hidden + self.attention(self.attention_norm(hidden), angles, cache)
         result: torch.Tensor = hidden + self.feed_forward(self.feed_forward_norm(hidden))
         return result
 
@@ -77,17 +97,33 @@ class CausalAttention(nn.Module):
         self.keys_values = nn.Linear(plan.d_model, 2 * plan.kv_width, bias=False)
         self.output = nn.Linear(plan.d_model, plan.d_model, bias=False)
 
-    def forward(self, hidden: torch.Tensor, angles: torch.Tensor) -> torch.Tensor:
-        """Map (batch, seq_len, d_model) to the same shape."""
+    def forward(
+        self, hidden: torch.Tensor, angles: torch.Tensor, cache: LayerCache | None = None
+    ) -> torch.Tensor:
+        """Map (batch, seq_len, d_model) to the same shape; with a cache, behind the tokens in it.
+
+        Behind tokens in a cache comes one at a time.
+        """
         queries = rotate(self._heads(self.queries(hidden)), angles)
         keys, values = map(self._heads, self.keys_values(hidden).chunk(2, dim=-1))
         keys = rotate(keys, angles)
+        if cache is not None:
+            keys, values = cache.append(keys, values)
+        mixed = self._mix_behind if keys.shape[2] > queries.shape[2] else self._mix_causally
+        result: torch.Tensor = self.output(mixed(queries, keys, values).transpose(1, 2).flatten(-2))
+        return result
+
+    def _mix_causally(self, queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
         if self.heads_per_group > 1:
             keys = keys.repeat_interleave(self.heads_per_group, dim=1)
             values = values.repeat_interleave(self.heads_per_group, dim=1)
-        mixed = functional.scaled_dot_product_attention(queries, keys, values, is_causal=True)
-        result: torch.Tensor = self.output(mixed.transpose(1, 2).flatten(-2))
-        return result
+        return functional.scaled_dot_product_attention(queries, keys, values, is_causal=True)
+
+    def _mix_behind(self, queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+        """Let one token a sequence attend to all; (batch, heads, 1, head_dim) comes in and goes out."""
+        grouped = queries.reshape(keys.shape[0], keys.shape[1], self.heads_per_group, self.head_dim)
+        mixed = functional.scaled_dot_product_attention(grouped, keys, values)
+        return mixed.reshape(queries.shape)
 
     def _heads(self, projected: torch.Tensor) -> torch.Tensor:
         """Cut (batch, seq_len, width) into (batch, heads, seq_len, head_dim)."""

@@ -1,4 +1,4 @@
-"""Which workload a name means: a registered one, or `python:package.module:Class`, the user's own.
+"""Which workload a name means: a registered one, a library's, or the user's `python:package.module:Class`.
 
 The user's class is a `torch.nn.Module` that classifies images. It is constructed with `num_classes` and the
 options as keywords, on the node; here only its name is looked at, since importing it would import torch.
@@ -14,6 +14,7 @@ from typing import Any
 from gpuproof import registry
 from gpuproof.errors import UsageError
 from gpuproof.workloads.base import InputShape, WorkloadInfo
+from gpuproof.workloads.library_models import library_model
 
 PREFIX = "python:"
 IMAGE_SIZE, NUM_CLASSES = 224, 1000
@@ -22,7 +23,7 @@ _PATH = re.compile(rf"{_NAME}(\.{_NAME})*:{_NAME}")
 
 
 class OwnModel(WorkloadInfo):
-    """A class of the user's own, as a workload. Its work is not known."""
+    """A class of the user's own, as a workload. What it costs is counted on the node."""
 
     __slots__ = ()
 
@@ -35,10 +36,12 @@ def find_workload(name: str) -> WorkloadInfo:
     """Return what is known of the workload called `name`.
 
     Raises:
-        UsageError: nothing is registered by that name, or it does not name a class as it should.
+        UsageError: nothing is registered by that name, or it does not name a class or a model as it should.
     """
     if name.startswith(PREFIX):
         return _own_model(name)
+    if (found := library_model(name)) is not None:
+        return found
     info = registry.load(registry.WORKLOADS, name)
     assert isinstance(info, WorkloadInfo)
     return info

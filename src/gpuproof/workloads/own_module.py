@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
-import torch
 from torch import nn
 
 from gpuproof.errors import UsageError
 from gpuproof.workloads.base import InputShape
+from gpuproof.workloads.trial_run import try_once
 
 
 def build_own(path: str, options: Mapping[str, Any], shape: InputShape) -> nn.Module:
@@ -24,7 +24,12 @@ def build_own(path: str, options: Mapping[str, Any], shape: InputShape) -> nn.Mo
         raise UsageError(
             f"{path} makes a {type(module).__name__}, and no torch.nn.Module", place="model.name"
         )
-    _try_once(module, path, shape)
+    try_once(
+        module,
+        path,
+        shape,
+        next_step="Return one score for each of num_classes, and check data.image_size",
+    )
     return module
 
 
@@ -39,22 +44,3 @@ def _class_at(path: str) -> Any:
             next_step="Install its package where the worker runs, or name its folder in PYTHONPATH: "
             "the working directory is not searched",
         ) from error
-
-
-def _try_once(module: nn.Module, path: str, shape: InputShape) -> None:
-    """Run two blank images through, in evaluation mode; the module keeps the mode that it had."""
-    weight = next(module.parameters(), None)
-    images = torch.zeros(2, *shape.shape, device=None if weight is None else weight.device)
-    was_training = module.training
-    module.eval()
-    with torch.no_grad():
-        scores = module(images)
-    module.train(was_training)
-    found = tuple(scores.shape) if isinstance(scores, torch.Tensor) else type(scores).__name__
-    if found != (2, shape.num_targets):
-        raise UsageError(
-            f"{path} maps images {tuple(images.shape)} to {found}, "
-            f"and not to scores (2, {shape.num_targets})",
-            place="model.name",
-            next_step="Return one score for each of num_classes, and check data.image_size",
-        )

@@ -10,7 +10,11 @@ from gpuproof.config.sections.base import Section, Text
 class ModelConfig(Section):
     """What is trained or run."""
 
-    name: Text = Field(default="resnet50", description="The registered name of the workload.")
+    name: Text = Field(
+        default="resnet50",
+        description="The registered name of a workload; torchvision/NAME, timm/NAME or transformers/TYPE, a "
+        "library's model with random weights; or python:package.module:Class, a module of your own.",
+    )
     num_classes: int | None = Field(
         default=None,
         ge=2,

@@ -37,13 +37,14 @@ def convolution(inputs: int, outputs: int, *, kernel: int, size: int, bias: bool
     return Multiplication(num_weights=weights, num_biases=outputs if bias else 0, macs=weights * size**2)
 
 
-def attention(positions: int, width: int) -> Multiplication:
+def attention(positions: int, width: int, *, keys: int | None = None) -> Multiplication:
     """Count the two products of attention, all heads together `width` wide, over the full square.
 
+    `keys` is how many are attended to where that is not `positions`: with a cache, it is more.
     A causal mask makes half of it needless, and some kernels skip that half; model FLOPs count it by
     custom (PaLM, appendix B, https://arxiv.org/abs/2204.02311).
     """
-    return Multiplication(num_weights=0, num_biases=0, macs=2 * positions**2 * width)
+    return Multiplication(num_weights=0, num_biases=0, macs=2 * positions * (keys or positions) * width)
 
 
 def work_of(

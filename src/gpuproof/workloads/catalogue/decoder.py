@@ -11,7 +11,14 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, replace
 from typing import Literal
 
-from gpuproof.workloads.base import InputShape, TensorParallel, Work, WorkloadInfo, require_positive
+from gpuproof.workloads.base import (
+    GenerationWork,
+    InputShape,
+    TensorParallel,
+    Work,
+    WorkloadInfo,
+    require_positive,
+)
 from gpuproof.workloads.catalogue.counting import Multiplication, attention, dense, work_of
 
 Preset = Literal["10m", "100m", "350m", "1.1b", "3.2b", "8b"]
@@ -156,7 +163,7 @@ def _check(options: DecoderSizes, plan: DecoderPlan) -> None:
 
 def decoder_work(plan: DecoderPlan, *, seq_len: int) -> Work:
     """Count a decoder on one sequence, experts as far as a token goes through them."""
-    layers = _layer_products(plan, seq_len=seq_len) * plan.num_layers
+    layers = layer_products(plan, seq_len=seq_len) * plan.num_layers
     head = dense(plan.d_model, plan.vocab_size, bias=False, positions=seq_len)
     embedding = 0 if plan.tied_embeddings else plan.vocab_size * plan.d_model
     norms = (2 * plan.num_layers + 1) * plan.d_model
@@ -169,11 +176,12 @@ def decoder_work(plan: DecoderPlan, *, seq_len: int) -> Work:
     )
 
 
-def _layer_products(plan: DecoderPlan, *, seq_len: int) -> list[Multiplication]:
+def layer_products(plan: DecoderPlan, *, seq_len: int, keys: int | None = None) -> list[Multiplication]:
+    """List the products of one layer on `seq_len` tokens that attend to `keys`, or to one another."""
     products = [
         dense(plan.d_model, plan.d_model, bias=False, positions=seq_len),
         dense(plan.d_model, 2 * plan.kv_width, bias=False, positions=seq_len),
-        attention(seq_len, plan.d_model),
+        attention(seq_len, plan.d_model, keys=keys),
         dense(plan.d_model, plan.d_model, bias=False, positions=seq_len),
         Multiplication(
             num_weights=plan.num_experts * plan.expert_parameters,
@@ -184,6 +192,34 @@ def _layer_products(plan: DecoderPlan, *, seq_len: int) -> list[Multiplication]:
     if plan.num_experts > 1:
         products.append(dense(plan.d_model, plan.num_experts, bias=False, positions=seq_len))
     return products
+
+
+def generation_work(plan: DecoderPlan, *, prompt_tokens: int, new_tokens: int) -> GenerationWork:
+    """Count making `new_tokens` after `prompt_tokens`; the first of them attends to the prompt and itself."""
+    first, last = prompt_tokens + 1, prompt_tokens + new_tokens
+    mean_keys = (first + last) / 2
+    per_token = 2 * plan.num_layers * plan.kv_width
+    table = 0 if plan.tied_embeddings else plan.vocab_size * plan.d_model
+    every_expert = plan.num_experts == plan.num_experts_per_token
+    weights = decoder_work(plan, seq_len=1).num_parameters - table
+    return GenerationWork(
+        prefill_flops=_scored_once(plan, seq_len=prompt_tokens, keys=prompt_tokens),
+        decode_flops=(decode_flops(plan, keys=first) + decode_flops(plan, keys=last)) / 2,
+        cache_elements_per_token=per_token,
+        decode_cache_elements=per_token * (mean_keys + 1),
+        decode_weights=weights if every_expert else None,
+    )
+
+
+def decode_flops(plan: DecoderPlan, *, keys: int) -> float:
+    """Count one new token that attends to `keys` in the cache, its own among them."""
+    return _scored_once(plan, seq_len=1, keys=keys)
+
+
+def _scored_once(plan: DecoderPlan, *, seq_len: int, keys: int) -> float:
+    layer = layer_products(plan, seq_len=seq_len, keys=keys)
+    head = dense(plan.d_model, plan.vocab_size, bias=False)
+    return 2.0 * (plan.num_layers * sum(product.macs for product in layer) + head.macs)
 
 
 def _input_shape(
@@ -208,6 +244,12 @@ def _num_whole_parameters(options: DecoderOptions | MoeDecoderOptions, _shape: I
     return (2 * plan.num_layers + 1) * plan.d_model + routers
 
 
+def _generation(
+    options: DecoderOptions | MoeDecoderOptions, prompt_tokens: int, new_tokens: int
+) -> GenerationWork:
+    return generation_work(options.plan, prompt_tokens=prompt_tokens, new_tokens=new_tokens)
+
+
 def _decoder(
     name: str, summary: str, options_type: type[DecoderOptions] | type[MoeDecoderOptions]
 ) -> WorkloadInfo:
@@ -225,6 +267,7 @@ def _decoder(
             divided=_divided,
             num_whole_parameters=_num_whole_parameters,
         ),
+        generation=_generation,
     )
 
 
