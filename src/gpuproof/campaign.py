@@ -191,7 +191,7 @@ def _failure_of_launch(
     silent = _silent_ranks(records)
     if silent and not records.of(Start) and status > 0:
         return _not_begun(folder)
-    return _lost(silent, status, folder) if silent else None
+    return _lost(silent, status, folder, records) if silent else None
 
 
 def _not_begun(folder: Path) -> Failure:
@@ -210,13 +210,24 @@ def _silent_ranks(records: CaseRecords) -> list[int]:
     return [rank for rank in range(records.world_size) if rank not in spoke]
 
 
-def _lost(ranks: Sequence[int], status: int, folder: Path) -> Failure:
+def _lost(ranks: Sequence[int], status: int, folder: Path, records: CaseRecords) -> Failure:
     who = f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {', '.join(map(str, ranks))}"
     how = f"by {signal.Signals(-status).name}" if status < 0 else f"(exit status {status} of the launch)"
+    message = f"{who} ended without a word {how}: killed from outside, by the kernel for want of memory, "
+    elsewhere = sorted(
+        {s.host for s in records.of(Start) if s.rank in ranks and s.host != socket.gethostname()}
+    )
+    if elsewhere:
+        hosts = " and ".join(elsewhere)
+        return _launcher_failure(
+            "lost_rank",
+            message.replace(who, f"{who} on {hosts}", 1) + "stuck in native code, or cut off from this host",
+            next_step=f"Look at the launcher's output and at dmesg on {hosts}; for the way there, at "
+            "`gpuproof doctor --multi-node`",
+        )
     return _launcher_failure(
         "lost_rank",
-        f"{who} ended without a word {how}: killed from outside, by the kernel for want of "
-        "memory, or stuck in native code",
+        f"{message}or stuck in native code",
         next_step=f"Look at stderr-{ranks[0]}.txt in {folder} and at dmesg; finish the run with --resume",
     )
 

@@ -44,6 +44,8 @@ class Assignment:
     """The store at which the ranks of a launcher not ours have met already."""
     on_done: Callable[[Path], None] | None = None
     """Called with the finished journal, after the process group is left."""
+    on_failure: Callable[[Path], None] | None = None
+    """Called with the journal after the last words of a rank that failed. Must end by itself, and soon."""
 
 
 def run_assignment(assignment: Assignment) -> NoReturn:
@@ -58,6 +60,7 @@ def run_assignment(assignment: Assignment) -> NoReturn:
 
     def give_last_words(words: LastWords) -> None:
         recorder.write_last_words(failure_from_words(words, rank=rank, heartbeat=heartbeat))
+        _after_failure(assignment, recorder)
 
     watchdog = Watchdog(
         heartbeat,
@@ -68,7 +71,7 @@ def run_assignment(assignment: Assignment) -> NoReturn:
     watchdog.start()
     code = ExitCode.DONE
     try:
-        recorder.write(_start_record(assignment.identity))
+        recorder.write(start_record(assignment.identity))
         recorder.reserve_room()
         _run(assignment, recorder, watchdog)
     except BaseException as error:  # noqa: BLE001  # every end of a rank is a record, SystemExit too
@@ -78,6 +81,7 @@ def run_assignment(assignment: Assignment) -> NoReturn:
         with suppress(OSError):  # not even room for this: the exit code is the last word
             recorder.write_last_words(failure)
             sys.stderr.write(failure.traceback or f"{failure.message}\n")
+        _after_failure(assignment, recorder)
     end_process(recorder, code)
 
 
@@ -130,7 +134,13 @@ def end_process(recorder: Recorder, code: ExitCode) -> NoReturn:
         os._exit(code)
 
 
-def _start_record(identity: RankIdentity) -> Start:
+def _after_failure(assignment: Assignment, recorder: Recorder) -> None:
+    if assignment.on_failure is not None:
+        assignment.on_failure(recorder.path)
+
+
+def start_record(identity: RankIdentity) -> Start:
+    """Describe this process as a rank that begins now."""
     return Start(
         rank=identity.rank,
         world_size=identity.world_size,

@@ -1,17 +1,20 @@
 """Joining a launcher that is not ours: a user's torchrun or srun, or RANK and WORLD_SIZE set by hand.
 
 Rank 0 was started by `gpuproof run` and holds the case; it hands the case to the other ranks over the
-store at MASTER_ADDR. A rank that sees rank 0's folder (same host, shared disk) writes its journal there;
-any other keeps it in a temporary folder and gives it to rank 0 at the end.
+store at MASTER_ADDR, and begins when each of them has said that it is fit. A rank that sees rank 0's folder
+(same host, shared disk) writes its journal there; any other keeps it in a temporary folder and gives it
+to rank 0 at the end, whichever end that is.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import socket
 import sys
 import tempfile
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -20,44 +23,105 @@ from typing import Any, NoReturn
 from gpuproof.errors import EnvironmentUnfitError
 from gpuproof.records.case import Case
 from gpuproof.records.codec import from_json
-from gpuproof.worker.assignment import Assignment, run_assignment
+from gpuproof.records.journal import encode
+from gpuproof.worker.assignment import Assignment, import_torch, run_assignment, start_record
+from gpuproof.worker.handover import collect_last_words, hand_over_last_words
 from gpuproof.worker.identity import identity_from
+from gpuproof.worker.interfaces import check_named_interfaces
 
 JOIN_TIMEOUT_S = 300.0
 GATHER_TIMEOUT_S = 60.0
+DISMISS_TIMEOUT_S = 15.0
 SHARED = "shared"
 
 
 def lead(assignment: Assignment, spec: Any) -> NoReturn:
-    """Hand the case to the other ranks, run rank 0 of it, and bring their journals home."""
+    """Hand the case to the other ranks, run rank 0 of it, and bring their journals home.
+
+    Raises:
+        EnvironmentUnfitError: another rank did not come, or its host is not fit to run the case.
+    """
+    ranks = range(1, assignment.identity.world_size)
     store = _open_store()
-    store.set("assignment", json.dumps({"spec": spec, "folder": str(assignment.folder.resolve())}))
-    world_size = assignment.identity.world_size
+    try:
+        check_named_interfaces(os.environ)
+    except EnvironmentUnfitError as error:
+        _dismiss(store, ranks, error)
+        raise
+    folder = str(assignment.folder.resolve())
+    store.set("assignment", json.dumps({"spec": spec, "folder": folder, "unfit": None}))
+    for rank, start in _await_others(store, ranks):
+        _journal_of(rank, assignment.folder).write_text(start, encoding="utf-8")
 
     def gather(journal: Path) -> None:
-        for rank in range(1, world_size):
+        for rank in ranks:
             store.wait([f"journal/{rank}"], timedelta(seconds=GATHER_TIMEOUT_S))
-            content = store.get(f"journal/{rank}").decode()
-            if content != SHARED:
-                journal.with_name(f"rank-{rank}.jsonl").write_text(content, encoding="utf-8")
+            _bring_home(store.get(f"journal/{rank}").decode(), rank, journal.parent)
 
-    run_assignment(replace(assignment, store=store, on_done=gather))
+    def gather_last_words(journal: Path) -> None:
+        for rank, content in collect_last_words(store, ranks):
+            _bring_home(content, rank, journal.parent)
+
+    run_assignment(replace(assignment, store=store, on_done=gather, on_failure=gather_last_words))
+
+
+def _dismiss(store: Any, ranks: Sequence[int], error: EnvironmentUnfitError) -> None:
+    """Tell the other ranks why nothing will come, and stay until they have heard it."""
+    reason = f"rank 0 on {socket.gethostname()}: {error}"
+    store.set("assignment", json.dumps({"unfit": reason}))
+    with suppress(RuntimeError):  # torch's time-out: who is not here by now has an error of its own
+        store.wait([f"begun/{rank}" for rank in ranks], timedelta(seconds=DISMISS_TIMEOUT_S))
+
+
+def _await_others(store: Any, ranks: Sequence[int]) -> list[tuple[int, str]]:
+    """Wait until each rank has begun; return the first line of the journals that do not lie here."""
+    starts = []
+    for rank in ranks:
+        try:
+            store.wait([f"begun/{rank}"], timedelta(seconds=JOIN_TIMEOUT_S))
+        except RuntimeError as error:
+            raise EnvironmentUnfitError(
+                f"rank {rank} did not come to MASTER_ADDR within {JOIN_TIMEOUT_S:.0f} s",
+                place="launch",
+                next_step="Look at its own output; gpuproof doctor --multi-node looks at the way there",
+            ) from error
+        message = json.loads(store.get(f"begun/{rank}"))
+        if message["unfit"] is not None:
+            raise EnvironmentUnfitError(f"rank {rank} on {message['host']}: {message['unfit']}")
+        if message["start"] is not None:
+            starts.append((rank, message["start"]))
+    return starts
+
+
+def _bring_home(content: str, rank: int, folder: Path) -> None:
+    if content != SHARED:
+        _journal_of(rank, folder).write_text(content, encoding="utf-8")
+
+
+def _journal_of(rank: int, folder: Path) -> Path:
+    return folder / f"rank-{rank}.jsonl"
 
 
 def join(_arguments: Sequence[str]) -> NoReturn:
     """`python -m gpuproof.worker join`: wait for rank 0's case, then run this rank of it."""
     identity = identity_from(os.environ)
     store = _open_store()
+    _check_host(store, identity.rank)
     message = json.loads(store.get("assignment"))
+    if message["unfit"] is not None:
+        store.set(f"begun/{identity.rank}", _begun(unfit=message["unfit"]))
+        raise EnvironmentUnfitError(message["unfit"])
     folder = Path(message["folder"])
     shared = _sees(folder, message["spec"])
     if not shared:
         folder = Path(tempfile.mkdtemp(prefix="gpuproof-")) / "case" / "replicate"
         folder.mkdir(parents=True)
         sys.stderr.write(f"gpuproof: rank {identity.rank} keeps its records in {folder} until the end\n")
+    start = None if shared else encode(start_record(identity)) + "\n"
+    store.set(f"begun/{identity.rank}", _begun(start=start))
 
-    def hand_over(journal: Path) -> None:
-        store.set(f"journal/{identity.rank}", SHARED if shared else journal.read_text(encoding="utf-8"))
+    def content(journal: Path) -> str:
+        return SHARED if shared else journal.read_text(encoding="utf-8")
 
     run_assignment(
         Assignment(
@@ -67,9 +131,23 @@ def join(_arguments: Sequence[str]) -> NoReturn:
             run_folder=folder.parents[2],
             parent_pid=None,
             store=store,
-            on_done=hand_over,
+            on_done=lambda journal: store.set(f"journal/{identity.rank}", content(journal)),
+            on_failure=lambda journal: hand_over_last_words(store, identity.rank, content(journal)),
         )
     )
+
+
+def _check_host(store: Any, rank: int) -> None:
+    """Tell rank 0 as well why this host cannot take part, so that nobody waits for it."""
+    try:
+        check_named_interfaces(os.environ)
+    except EnvironmentUnfitError as error:
+        store.set(f"begun/{rank}", _begun(unfit=str(error)))
+        raise
+
+
+def _begun(*, start: str | None = None, unfit: str | None = None) -> str:
+    return json.dumps({"host": socket.gethostname(), "start": start, "unfit": unfit})
 
 
 def _open_store() -> Any:
@@ -80,6 +158,7 @@ def _open_store() -> Any:
             place="environment",
             next_step="Set them to the host and a free port of rank 0, the same for all ranks",
         )
+    import_torch()
     from torch.distributed.distributed_c10d import PrefixStore
 
     from gpuproof.worker.distributed import open_store

@@ -1,0 +1,64 @@
+"""Last words on their way to rank 0: what a rank of another host wrote before it failed.
+
+In comes the store that the ranks met at, which may be gone with the host that kept it: nothing here
+waits for longer than a few seconds, or raises. What does not come is said by rank 0's campaign, which
+knows from the first record of each rank on which host it was.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from time import monotonic
+from typing import Any
+
+LAST_WORDS_S = 5.0
+"""Ranks fail within seconds of each other: a closed connection is noticed at once by all of its ends."""
+
+
+def hand_over_last_words(store: Any, rank: int, content: str) -> None:
+    """Give a failed rank's journal to rank 0, if the store still takes it."""
+    _within(LAST_WORDS_S, lambda: store.set(f"failed/{rank}", content))
+
+
+def collect_last_words(store: Any, ranks: Sequence[int]) -> list[tuple[int, str]]:
+    """Return the journals of the other ranks that come in time, those that were finished too."""
+    found: list[tuple[int, str]] = []
+    deadline_s = monotonic() + LAST_WORDS_S
+
+    def collect() -> None:
+        for rank in ranks:
+            left_s = max(0.01, deadline_s - monotonic())
+            key = _first_set(store, [f"failed/{rank}", f"journal/{rank}"], left_s)
+            if key is not None:
+                found.append((rank, store.get(key).decode()))
+
+    _within(LAST_WORDS_S * 2, collect)
+    return list(found)
+
+
+def _first_set(store: Any, keys: Sequence[str], timeout_s: float) -> str | None:
+    for key in reversed(keys):
+        if store.check([key]):
+            return key
+    try:
+        store.wait([keys[0]], timedelta(seconds=timeout_s))
+    except RuntimeError:  # torch raises it for a time-out: the rank was killed, or its host is cut off
+        return None
+    return keys[0]
+
+
+def _within(limit_s: float, action: Callable[[], None]) -> None:
+    """Do it in a thread of its own, since a store whose host is gone may block for ever."""
+
+    def attempt() -> None:
+        try:
+            action()
+        except RuntimeError as error:
+            sys.stderr.write(f"gpuproof: the store of the ranks is gone: {error}\n")
+
+    thread = threading.Thread(target=attempt, name="gpuproof-handover", daemon=True)
+    thread.start()
+    thread.join(limit_s)
