@@ -1,23 +1,60 @@
 """Plug-ins by entry point: listing reads metadata only, loading happens on use.
 
 Built-ins come in by the same door as anyone's package: an entry point in the group, whose object is a
-torch-free descriptor (see `gpuproof.workloads.base.WorkloadInfo`).
+torch-free descriptor (see `gpuproof.workloads.base.WorkloadInfo` and `gpuproof.verdict.check.Check`).
 """
 
 from __future__ import annotations
 
 import difflib
+from collections.abc import Sequence
+from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 from gpuproof.errors import UsageError
 
 WORKLOADS = "gpuproof.workloads"
+CHECKS = "gpuproof.checks"
+GROUPS = (WORKLOADS, CHECKS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Registered:
+    """An entry as its package's metadata has it; nothing is imported to know this."""
+
+    group: str
+    name: str
+    value: str
+    """`module:attribute`."""
+    distribution: str
+    version: str | None
 
 
 def names(group: str) -> tuple[str, ...]:
     """Name what is registered in `group`, sorted, without importing any of it."""
     return tuple(sorted({point.name for point in entry_points(group=group)}))
+
+
+def registered(group: str) -> tuple[Registered, ...]:
+    """Return every entry of `group` by name, duplicates too, without importing any of it."""
+    found = {
+        Registered(
+            group=group,
+            name=point.name,
+            value=point.value,
+            distribution=_distribution(point),
+            version=None if point.dist is None else point.dist.version,
+        )
+        for point in entry_points(group=group)
+    }
+    return tuple(sorted(found, key=lambda entry: (entry.name, entry.distribution, entry.value)))
+
+
+def owner_of(group: str, name: str) -> str:
+    """Return which package registers `name` in `group`; several are joined by "and"."""
+    owners = sorted({entry.distribution for entry in registered(group) if entry.name == name})
+    return " and ".join(owners) or "no package"
 
 
 def load(group: str, name: str) -> Any:
@@ -26,22 +63,20 @@ def load(group: str, name: str) -> Any:
     Raises:
         UsageError: nothing has that name, two packages claim it, or its import fails.
     """
-    points = {
-        (point.value, _distribution(point)): point
-        for point in entry_points(group=group)
-        if point.name == name
-    }
+    points = _points(group, name)
     if not points:
-        close = difflib.get_close_matches(name, names(group), n=1)
+        known = names(group)
+        close = difflib.get_close_matches(name, known, n=1)
         hint = f"Did you mean {close[0]!r}? " if close else ""
         raise UsageError(
             f"no {group.rpartition('.')[2].rstrip('s')} is called {name!r}",
-            next_step=f"{hint}Known: {', '.join(names(group))}",
+            next_step=f"{hint}Known: {', '.join(known) or 'none'}",
         )
     if len(points) > 1:
-        owners = " and ".join(sorted(distribution for _, distribution in points))
-        raise UsageError(f"{name!r} is registered by {owners}", next_step="Uninstall one of them")
-    (point,) = points.values()
+        raise UsageError(
+            f"{name!r} is registered by {owner_of(group, name)}", next_step="Uninstall one of them"
+        )
+    (point,) = points
     try:
         return point.load()
     except Exception as error:
@@ -49,6 +84,16 @@ def load(group: str, name: str) -> Any:
             f"{name!r} from {_distribution(point)} cannot be loaded: {type(error).__name__}: {error}",
             next_step="Install what it needs, or uninstall it",
         ) from error
+
+
+def _points(group: str, name: str) -> Sequence[EntryPoint]:
+    """Return the entries of a name, one for each package and object: a path may be searched twice."""
+    found = {
+        (point.value, _distribution(point)): point
+        for point in entry_points(group=group)
+        if point.name == name
+    }
+    return list(found.values())
 
 
 def _distribution(point: EntryPoint) -> str:

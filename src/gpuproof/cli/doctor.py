@@ -2,48 +2,151 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
 import click
 
 from gpuproof.cli.options import json_option, node_side_for
 from gpuproof.errors import ExitCode
+
+if TYPE_CHECKING:
+    from gpuproof.report.diagnosis import Check
+    from gpuproof.report.meeting import Part
+    from gpuproof.verdict.check import Judged
 
 MARKS = {"ok": "[green]ok[/]", "limited": "[yellow]limited[/]", "missing": "[bold red]missing[/]"}
 
 
 @click.command()
 @click.option("--python", metavar="PATH", help="Look at what this Python has, instead of our own.")
+@click.option("--multi-node", is_flag=True, help="Look at networks, limits and NCCL's settings, too.")
+@click.option("--master", metavar="HOST", envvar="MASTER_ADDR", help="Node 0 (or MASTER_ADDR): meet there.")
+@click.option(
+    "--port", type=click.IntRange(1, 65_535), envvar="MASTER_PORT", help="Node 0's port (or MASTER_PORT)."
+)
+@click.option(
+    "--node-rank",
+    type=click.IntRange(min=0),
+    envvar="NODE_RANK",
+    default=0,
+    show_default=True,
+    help="This host among them (or NODE_RANK).",
+)
+@click.option(
+    "--nodes",
+    type=click.IntRange(min=1),
+    envvar="NNODES",
+    default=1,
+    show_default=True,
+    help="The number of hosts (or NNODES).",
+)
+@click.option(
+    "--wait",
+    "wait_s",
+    type=click.FloatRange(0.1, 3600),
+    default=30.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long to wait for the other hosts.",
+)
 @json_option
 @click.pass_context
-def doctor(ctx: click.Context, python: str | None, *, as_json: bool) -> None:
+def doctor(
+    ctx: click.Context,
+    *,
+    python: str | None,
+    multi_node: bool,
+    master: str | None,
+    port: int | None,
+    node_rank: int,
+    nodes: int,
+    wait_s: float,
+    as_json: bool,
+) -> None:
     """Say what this machine has, what will be missing, and what to do about it.
 
+    With --multi-node also whether it can take part in a run over several hosts. Started on all of them
+    with the same --master, --port and --nodes, each with its --node-rank, it says what stands between them:
+
+    \b
+    gpuproof doctor --multi-node --master 10.0.0.1 --port 29500 --nodes 2 --node-rank 0
+
     Exit code 0 if runs can be measured here, 5 if not.
-    """
+    """  # noqa: D301  # click reads the backspace character
     import sys
 
     from gpuproof.launchers.probe import probe
     from gpuproof.report.diagnosis import diagnose
 
+    part = _part(master, port, node_rank, nodes) if multi_node else None
+    words = _words(part, wait_s) if multi_node else []
     with node_side_for(python) as worker:
-        facts = probe(python or sys.executable, worker=worker)
+        facts = probe(python or sys.executable, worker=worker, words=words, wait_s=wait_s if words else 0.0)
     checks = diagnose(facts)
+    between = _between(facts, part) if multi_node else []
     if as_json:
-        import json
-
-        from gpuproof.records.codec import to_json
-
-        click.echo(json.dumps({"checks": to_json(checks), "facts": facts}, indent=2))
+        _print_json(checks, between, facts)
     else:
-        from rich.markup import escape
-        from rich.table import Table
+        _print_text(checks, between)
+    unfit = any(check.status == "missing" for check in checks)
+    unfit |= any(judged.outcome.status in ("FAIL", "ERROR") for judged in between)
+    ctx.exit(ExitCode.UNFIT_ENVIRONMENT if unfit else ExitCode.DONE)
 
-        from gpuproof.cli.report import standard_output
-        from gpuproof.report.terminal import write
 
-        table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
-        for check in checks:
-            advice = f". [dim]{escape(check.next_step)}.[/]" if check.next_step else ""
-            table.add_row(check.name, MARKS[check.status], escape(check.found) + advice)
-        write(standard_output(), table)
-    missing = any(check.status == "missing" for check in checks)
-    ctx.exit(ExitCode.UNFIT_ENVIRONMENT if missing else ExitCode.DONE)
+def _part(master: str | None, port: int | None, node_rank: int, nodes: int) -> Part | None:
+    from gpuproof.report.meeting import Part
+
+    if node_rank >= nodes:
+        raise click.UsageError(f"--node-rank {node_rank} does not fit --nodes {nodes}: nodes count from 0.")
+    if (master is None) != (port is None):
+        raise click.UsageError("--master and --port go together.")
+    if master is None or port is None:
+        return None
+    return Part(master=master, port=port, node_rank=node_rank, num_nodes=nodes)
+
+
+def _words(part: Part | None, wait_s: float) -> list[str]:
+    words = ["--multi-node"]
+    if part is not None:
+        words += [f"--master={part.master}", f"--port={part.port}", f"--node-rank={part.node_rank}"]
+        words += [f"--nodes={part.num_nodes}", f"--wait={wait_s:g}"]
+    return words
+
+
+def _between(facts: Mapping[str, Any], part: Part | None) -> list[Judged]:
+    from gpuproof.report.meeting import judge_meeting, not_asked
+    from gpuproof.report.multi_node import judge_host
+
+    fabric = facts["fabric"]
+    met = not_asked()
+    if part is not None:
+        met = judge_meeting(facts["meeting"], part, interfaces=fabric["interfaces"])
+    return [*judge_host(fabric), *met]
+
+
+def _print_json(checks: Sequence[Check], between: Sequence[Judged], facts: Mapping[str, Any]) -> None:
+    import json
+
+    from gpuproof.records.codec import to_json
+
+    found = {"checks": to_json(checks), "multi_node": to_json(list(between)), "facts": facts}
+    click.echo(json.dumps(found, indent=2))
+
+
+def _print_text(checks: Sequence[Check], between: Sequence[Judged]) -> None:
+    from rich.markup import escape
+    from rich.table import Table
+
+    from gpuproof.cli.report import standard_output
+    from gpuproof.report.outcomes import print_outcomes
+    from gpuproof.report.terminal import write
+
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    for check in checks:
+        advice = f". [dim]{escape(check.next_step)}.[/]" if check.next_step else ""
+        table.add_row(check.name, MARKS[check.status], escape(check.found) + advice)
+    write(standard_output(), table)
+    if between:
+        click.echo("\nOver several hosts")
+        print_outcomes(between, standard_output())

@@ -1,0 +1,194 @@
+"""Do the hosts of a run reach each other? Node 0 listens where its ranks will, the others come and say who.
+
+A host that is reached, is reached on a port of its own choice, too, both ways: ranks talk over such ports
+once they have met. A firewall, a host that is down and a port where nothing listens look different, and
+are told apart by the error and by how another port of the same host answers.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+GREETING = "gpuproof doctor"
+CONNECT_S = 3.0
+RETRY_S = 0.5
+MAPPED = "::ffff:"
+"""What an address of IPv4 begins with on a socket of both families."""
+MAX_LINE = 65_536
+UNREACHABLE = (errno.EHOSTUNREACH, errno.ENETUNREACH, errno.ENETDOWN, errno.EHOSTDOWN)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where the hosts meet, and who this one is."""
+
+    master: str
+    port: int
+    node_rank: int
+    num_nodes: int
+    wait_s: float
+
+
+def meet(place: Place) -> dict[str, Any]:
+    """Meet the other hosts; return what happened as JSON."""
+    try:
+        addresses = sorted(
+            {str(a[4][0]) for a in socket.getaddrinfo(place.master, place.port, type=socket.SOCK_STREAM)}
+        )
+    except OSError as error:
+        return {"addresses": [], "unresolved": str(error)}
+    facts: dict[str, Any] = {"addresses": addresses, "unresolved": None}
+    return facts | (_receive(place) if place.node_rank == 0 else _visit(place))
+
+
+def _receive(place: Place) -> dict[str, Any]:
+    """Listen on all interfaces, as torch's store does, until every other host has come."""
+    try:
+        listener = _listen(place.port, backlog=place.num_nodes)
+    except OSError as error:
+        why_not = os.strerror(error.errno) if error.errno else str(error)
+        return {"listening": False, "why_not": why_not, "in_use": error.errno == errno.EADDRINUSE}
+    visitors: list[dict[str, Any]] = []
+    threads = []
+    with listener, _any_port() as data:
+        deadline_s = time.monotonic() + place.wait_s
+        while (left_s := deadline_s - time.monotonic()) > 0 and len(visitors) < place.num_nodes - 1:
+            listener.settimeout(min(left_s, RETRY_S))
+            try:
+                connection, address = listener.accept()
+            except TimeoutError:
+                continue
+            arguments = (connection, str(address[0]).removeprefix(MAPPED), data.getsockname()[1], visitors)
+            threads.append(threading.Thread(target=_greet, args=arguments, daemon=True))
+            threads[-1].start()
+        for thread in threads:
+            thread.join(CONNECT_S * 2)
+    return {"listening": True, "visitors": sorted(visitors, key=lambda visitor: int(visitor["node_rank"]))}
+
+
+def _greet(connection: socket.socket, address: str, data_port: int, visitors: list[dict[str, Any]]) -> None:
+    """Answer a visitor, call it back on its own port, and note it. Anybody else who connects is ignored."""
+    with connection:
+        connection.settimeout(CONNECT_S)
+        try:
+            hello = _read(connection)
+            if hello.get("greeting") != GREETING:
+                return
+            _write(connection, {"greeting": GREETING, "host": socket.gethostname(), "data_port": data_port})
+            called_back = _outcome_of(address, int(hello["data_port"]))
+            visitor = {"node_rank": int(hello["node_rank"]), "host": str(hello["host"]), "address": address}
+            visitors.append({**visitor, "called_back": called_back})
+            _write(connection, {"called_back": called_back})
+            connection.recv(1)  # until the visitor has read it and gone
+        except (OSError, ValueError, KeyError):
+            return
+
+
+def _visit(place: Place) -> dict[str, Any]:
+    """Go to node 0 until it answers, or the time is up; then find out what stands between."""
+    deadline_s = time.monotonic() + place.wait_s
+    while True:
+        found = _attempt(place)
+        if found["outcome"] == "answered" or time.monotonic() + RETRY_S > deadline_s:
+            break
+        time.sleep(RETRY_S)
+    if found["outcome"] in ("timed out", "no route"):
+        other_port = place.port + 1 if place.port < 65_535 else place.port - 1
+        found |= {"other_port": other_port, "other_outcome": _outcome_of(place.master, other_port)}
+    return found
+
+
+def _attempt(place: Place) -> dict[str, Any]:
+    def talk(connection: socket.socket) -> dict[str, Any]:
+        with _any_port() as data:
+            own = {"node_rank": place.node_rank, "host": socket.gethostname()}
+            _write(connection, {"greeting": GREETING, **own, "data_port": data.getsockname()[1]})
+            answer = _read(connection)
+            if answer.get("greeting") != GREETING:
+                return {"outcome": "wrong answer"}
+            other_way = _outcome_of(str(connection.getpeername()[0]), int(answer["data_port"]))
+            connection.settimeout(CONNECT_S * 2)
+            called_back = _read(connection)["called_back"]
+        source = str(connection.getsockname()[0])
+        reached = {"outcome": "answered", "host": answer["host"], "from_address": source}
+        return {**reached, "data_port": other_way, "called_back": called_back}
+
+    def converse(connection: socket.socket) -> dict[str, Any]:
+        try:
+            return talk(connection)
+        except (OSError, ValueError, KeyError):
+            return {"outcome": "wrong answer"}
+
+    return _connected(place.master, place.port, converse)
+
+
+def _outcome_of(host: str, port: int) -> str:
+    return str(_connected(host, port, lambda _connection: {"outcome": "connected"})["outcome"])
+
+
+def _connected(host: str, port: int, use: Callable[[socket.socket], dict[str, Any]]) -> dict[str, Any]:
+    try:
+        connection = socket.create_connection((host, port), timeout=CONNECT_S)
+    except TimeoutError:
+        return {"outcome": "timed out"}
+    except ConnectionRefusedError:
+        return {"outcome": "refused"}
+    except OSError as error:
+        if error.errno in UNREACHABLE:
+            return {"outcome": "no route"}
+        return {"outcome": error.strerror or str(error)}
+    with connection:
+        return use(connection)
+
+
+def _any_port() -> socket.socket:
+    """Listen on a port that the system chooses; it takes connections without anybody's doing."""
+    return _listen(0, backlog=64)
+
+
+def _listen(port: int, *, backlog: int) -> socket.socket:
+    """Listen on the addresses of both families where the system has both.
+
+    Raises:
+        OSError: the port is taken, or may not be.
+    """
+    if socket.has_dualstack_ipv6():
+        try:
+            return socket.create_server(
+                ("", port), family=socket.AF_INET6, backlog=backlog, dualstack_ipv6=True
+            )
+        except OSError as error:
+            if error.errno != errno.EADDRNOTAVAIL:  # IPv6 is built in, and switched off
+                raise
+    return socket.create_server(("", port), backlog=backlog)
+
+
+def _write(connection: socket.socket, message: dict[str, Any]) -> None:
+    connection.sendall(json.dumps(message).encode() + b"\n")
+
+
+def _read(connection: socket.socket) -> dict[str, Any]:
+    """Read one line of JSON.
+
+    Raises:
+        ValueError: it is none, or too long.
+        OSError: it does not come in time.
+    """
+    line = b""
+    while not line.endswith(b"\n"):
+        byte = connection.recv(1)
+        if not byte or len(line) > MAX_LINE:
+            raise ValueError("no whole line came")
+        line += byte
+    message = json.loads(line)
+    if not isinstance(message, dict):
+        raise ValueError("not an object")
+    return message
