@@ -79,7 +79,7 @@ def load(group: str, name: str) -> Any:
     (point,) = points
     try:
         return point.load()
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # a module may end the process that imports it
         raise UsageError(
             f"{name!r} from {_distribution(point)} cannot be loaded: {type(error).__name__}: {error}",
             next_step="Install what it needs, or uninstall it",

@@ -33,7 +33,17 @@ def modules_after(program: str) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    "words", [["--help"], ["--version"], ["run", "--help"], ["report", "--help"], ["doctor", "--help"]]
+    "words",
+    [
+        ["--help"],
+        ["--version"],
+        ["run", "--help"],
+        ["report", "--help"],
+        ["doctor", "--help"],
+        ["init", "--help"],
+        ["plugins", "--help"],
+        ["config", "show", "--help"],
+    ],
 )
 def test_help_loads_nothing_heavy(words: list[str]) -> None:
     loaded = modules_after(

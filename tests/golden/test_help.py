@@ -11,12 +11,12 @@ from click.testing import CliRunner
 from gpuproof.cli.main import COMMANDS, cli
 
 
-@pytest.mark.parametrize("command", ["gpuproof", *COMMANDS])
+@pytest.mark.parametrize("command", ["gpuproof", *COMMANDS, "config show", "config schema"])
 def test_help(command: str, golden: Callable[[str, str], None]) -> None:
-    words = ["--help"] if command == "gpuproof" else [command, "--help"]
+    words = ["--help"] if command == "gpuproof" else [*command.split(), "--help"]
     shown = CliRunner().invoke(cli, words, prog_name="gpuproof", terminal_width=100)
     assert shown.exit_code == 0
-    golden(f"help/{command}.txt", shown.output)
+    golden(f"help/{command.replace(' ', '-')}.txt", shown.output)
 
 
 def test_every_option_says_what_it_does() -> None:

@@ -21,6 +21,9 @@ COMMANDS: dict[str, str] = {
     "report": "gpuproof.cli.report:report",
     "runs": "gpuproof.cli.report:runs",
     "doctor": "gpuproof.cli.doctor:doctor",
+    "init": "gpuproof.cli.init:init",
+    "config": "gpuproof.cli.config:config",
+    "plugins": "gpuproof.cli.plugins:plugins",
     "monitor": "gpuproof.cli.monitor:monitor",
 }
 """Command name → `module:attribute`; such a module imports only click and the standard library at its top."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,29 +13,58 @@ from gpuproof.cli.options import json_option
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from gpuproof.errors import ExitCode
     from gpuproof.report.model import ReportModel
+    from gpuproof.store import RunDirectory
 
 LOG_WIDTH = 110
 
 
 @click.command()
 @click.argument("run", type=click.Path(path_type=Path), metavar="RUN")
+@click.option(
+    "--check", "checks", multiple=True, metavar="NAME", help="Judge the run by a check; may be repeated."
+)
 @json_option
 @click.pass_context
-def report(ctx: click.Context, run: Path, *, as_json: bool) -> None:
+def report(ctx: click.Context, run: Path, *, checks: tuple[str, ...], as_json: bool) -> None:
     """Show the report of a run again, and make its derived files again.
 
     RUN is a run directory, as `gpuproof runs` lists them. Needs no device and no PyTorch. The exit code
     is the one that the run ended with.
+
+    With --check, print what that check (of those that `gpuproof plugins` lists) says of the run instead,
+    and change nothing. The exit code is then 3 if a check failed, 4 if one measured nothing, else 0.
     """
     from gpuproof.campaign import config_of
     from gpuproof.report.conclude import conclude
     from gpuproof.store import RunDirectory
 
     directory = RunDirectory.open(run)
+    if checks:
+        ctx.exit(_judge(directory, checks, as_json=as_json))
     conclusion = conclude(directory, config_of(directory))
     show_report(conclusion.report, as_json=as_json)
     ctx.exit(conclusion.exit_code)
+
+
+def _judge(directory: RunDirectory, names: Sequence[str], *, as_json: bool) -> ExitCode:
+    """Print what checks say of a run; return the exit code."""
+    from gpuproof.report.outcomes import exit_code_of_outcomes, print_outcomes
+    from gpuproof.verdict.judging import judge, load_check
+
+    loaded = {name: load_check(name) for name in names}
+    launches = directory.cases()
+    judged = [judge(name, check, launches) for name, check in loaded.items()]
+    if as_json:
+        import json
+
+        from gpuproof.records.codec import to_json
+
+        click.echo(json.dumps({"run": str(directory.root), "checks": to_json(judged)}, indent=2))
+    else:
+        print_outcomes(judged, standard_output())
+    return exit_code_of_outcomes(judged)
 
 
 @click.command()

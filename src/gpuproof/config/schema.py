@@ -30,21 +30,32 @@ def resolved(loaded: LoadedConfig) -> dict[str, Any]:
 
 def as_yaml_with_origins(loaded: LoadedConfig) -> str:
     """Write every value as YAML that loads again, each with its origin in a comment."""
-    values = loaded.config.model_dump(mode="json")
-    return "".join(f"{line}\n" for line in _lines(values, loaded.origins, ""))
+    return "".join(f"{line}  # {origin}\n" if origin else f"{line}\n" for line, origin in _all_lines(loaded))
 
 
-def _lines(values: Mapping[str, Any], origins: Mapping[str, str], above: str) -> Iterator[str]:
+def as_yaml(loaded: LoadedConfig) -> str:
+    """Write every value as YAML that loads again."""
+    return "".join(f"{line}\n" for line, _ in _all_lines(loaded))
+
+
+def _all_lines(loaded: LoadedConfig) -> Iterator[tuple[str, str | None]]:
+    return _lines(loaded.config.model_dump(mode="json"), loaded.origins, "")
+
+
+def _lines(
+    values: Mapping[str, Any], origins: Mapping[str, str], above: str
+) -> Iterator[tuple[str, str | None]]:
+    """Give each line of YAML, with the origin of the value that is on it."""
     indent = "  " * above.count(".")
     for name, value in values.items():
         key = name if _is_plain_key(name) else json.dumps(name, ensure_ascii=False)
         origin = origins.get(above + name)
         if origin is None:
-            yield f"{indent}{key}:"
+            yield f"{indent}{key}:", None
             yield from _lines(value, origins, f"{above}{name}.")
         else:
-            comment = "".join(c if c.isprintable() else " " for c in origin)
-            yield f"{indent}{key}: {json.dumps(value, ensure_ascii=False)}  # {comment}"
+            printable = "".join(c if c.isprintable() else " " for c in origin)
+            yield f"{indent}{key}: {json.dumps(value, ensure_ascii=False)}", printable
 
 
 def _is_plain_key(name: str) -> bool:

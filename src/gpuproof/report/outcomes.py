@@ -57,4 +57,4 @@ def exit_code_of_outcomes(judged: Sequence[Judged]) -> ExitCode:
     statuses = {item.outcome.status for item in judged}
     if "FAIL" in statuses:
         return ExitCode.FAILED
-    return ExitCode.DONE if statuses <= {"PASS", "WARN"} else ExitCode.INCONCLUSIVE
+    return ExitCode.DONE if statuses and statuses <= {"PASS", "WARN"} else ExitCode.INCONCLUSIVE

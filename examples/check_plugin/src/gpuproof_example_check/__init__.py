@@ -1,0 +1,59 @@
+"""Are the steps of a run steady? A check: records in, an outcome out, nothing else touched.
+
+Steady is a spread of the step times of rank 0 (interquartile range over median) of at most 10 % in every
+launch. The limit is this package's own, and the outcome says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import quantiles
+
+from gpuproof.records.collected import CaseRecords
+from gpuproof.verdict.check import Outcome
+
+LIMIT = 0.10
+FEWEST_STEPS = 20
+
+
+class Steady:
+    """The object that the entry point names."""
+
+    name = "steady"
+    summary = "the step times of rank 0 spread by at most 10 % in every launch"
+
+    def judge(self, launches: Sequence[CaseRecords]) -> Outcome:
+        """Judge the launch whose steps spread most."""
+        finished = [launch for launch in launches if launch.status == "done"]
+        if not finished:
+            return Outcome(
+                status="ERROR", reason="no launch was finished", next_step="Finish the run with --resume"
+            )
+        times = [launch.step_times_s(0) for launch in finished]
+        if min(map(len, times)) < FEWEST_STEPS:
+            return Outcome(
+                status="SKIP",
+                reason=f"a launch kept {min(map(len, times))} step times, and {FEWEST_STEPS} are needed",
+            )
+        worst = max(map(spread, times))
+        steady = worst <= LIMIT
+        return Outcome(
+            status="PASS" if steady else "FAIL",
+            measured=f"{worst:.1%} in the launch that spreads most",
+            expected=f"{LIMIT:.0%} or less",
+            source="gpuproof-example-check 1.0",
+            next_step=None if steady else "Look at what gpuproof report says of neighbours and clocks",
+        )
+
+
+def spread(times_s: Sequence[float]) -> float:
+    """Return interquartile range over median.
+
+    >>> spread([1.0, 2.0, 3.0])
+    1.0
+    """
+    first, middle, third = quantiles(times_s, n=4)
+    return (third - first) / middle
+
+
+STEADY = Steady()

@@ -1,0 +1,47 @@
+"""`gpuproof config`: what a recipe comes to, and what there is to set."""
+
+from __future__ import annotations
+
+import click
+
+from gpuproof.cli.main import LazyGroup
+
+COMMANDS: dict[str, str] = {
+    "show": "gpuproof.cli.config:show",
+    "schema": "gpuproof.cli.config:schema",
+}
+"""Command name → `module:attribute`."""
+
+config = LazyGroup(
+    name="config", commands_by_path=COMMANDS, help="Show what a recipe comes to, and every key there is."
+)
+
+
+@click.command(context_settings={"ignore_unknown_options": True})
+@click.argument("recipe", metavar="RECIPE")
+@click.argument("overrides", nargs=-1, type=click.UNPROCESSED, metavar="[--KEY.SUBKEY=VALUE]...")
+@click.option("--origin", is_flag=True, help="Say of each value where it comes from.")
+def show(recipe: str, overrides: tuple[str, ...], *, origin: bool) -> None:
+    """Print every value of a recipe, as YAML that loads again.
+
+    RECIPE is a YAML file or the name of a recipe that comes with gpuproof. Nothing is run.
+
+    \b
+    gpuproof config show quick --origin
+    gpuproof config show quick --training.precision=bf16 > mine.yaml
+    """  # noqa: D301  # click reads the backspace character
+    from gpuproof.config.load import load_config
+    from gpuproof.config.schema import as_yaml, as_yaml_with_origins
+
+    loaded = load_config(recipe, overrides)
+    click.echo(as_yaml_with_origins(loaded) if origin else as_yaml(loaded), nl=False)
+
+
+@click.command()
+def schema() -> None:
+    """Print the JSON Schema of a recipe: every key with its type, bounds, default and meaning."""
+    import json
+
+    from gpuproof.config.schema import json_schema
+
+    click.echo(json.dumps(json_schema(), indent=2))

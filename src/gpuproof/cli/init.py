@@ -1,0 +1,45 @@
+"""`gpuproof init`: a first recipe that fits this machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from gpuproof.cli.options import node_side_for
+from gpuproof.errors import UsageError
+
+
+@click.command()
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path, allow_dash=True),
+    default=Path("gpuproof.yaml"),
+    show_default=True,
+    metavar="FILE",
+    help="Where to write it; - is standard output.",
+)
+@click.option("--force", is_flag=True, help="Write over a file that is there.")
+@click.option("--python", metavar="PATH", help="Look at what this Python has, instead of our own.")
+def init(*, output: Path, force: bool, python: str | None) -> None:
+    """Look at this machine and write a commented recipe that fits it.
+
+    Device, ranks, precision, batch size and threads come from what the machine has, each with its reason.
+    """
+    import sys
+
+    from gpuproof.config.first_recipe import first_recipe
+    from gpuproof.launchers.probe import probe
+    from gpuproof.store import write_whole
+
+    to_terminal = str(output) == "-"
+    if not to_terminal and not force and output.exists():
+        raise UsageError("is there already", place=str(output), next_step="Give --force, or another -o FILE")
+    with node_side_for(python) as worker:
+        recipe = first_recipe(probe(python or sys.executable, worker=worker))
+    if to_terminal:
+        click.echo(recipe, nl=False)
+        return
+    write_whole(output, recipe)
+    click.echo(f"Wrote {output}. Next: gpuproof run {output}")

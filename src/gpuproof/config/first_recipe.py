@@ -1,0 +1,176 @@
+"""A recipe that fits a host: device, ranks, precision, batch size and threads from what its probe says.
+
+In: the facts that `python -m gpuproof.worker probe` prints. Out: commented YAML that loads and runs there.
+Its figures are places to begin, each with its reason in a comment; they are no measurement. Pure.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from gpuproof import units
+from gpuproof.errors import EnvironmentUnfitError
+
+Facts = Mapping[str, Any]
+BF16_CAPABILITY = (8, 0)
+"""Tensor cores take bfloat16 from compute capability 8.0, and fp16 from 7.0:
+https://docs.nvidia.com/cuda/cuda-c-programming-guide/index.html#compute-capabilities"""
+FP16_CAPABILITY = (7, 0)
+BATCHES = ((64, 256), (30, 128), (14, 64), (7, 32))
+"""Memory of the smallest device in GiB, at least → images of 224 pixels for ResNet-50; below, 16."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """A value with the reason for it."""
+
+    value: str
+    reason: str
+
+
+def first_recipe(facts: Facts) -> str:
+    """Write a recipe for the host.
+
+    Raises:
+        EnvironmentUnfitError: no PyTorch there, so that nothing can be measured.
+    """
+    if not facts.get("torch"):
+        raise EnvironmentUnfitError(
+            f"PyTorch cannot be imported by {facts['executable']} ({facts.get('torch_missing')})",
+            place=str(facts["host"]),
+            next_step="Install torch there, or name another Python with --python",
+        )
+    body = _for_gpus(facts) if facts["devices"] else _for_processor(facts)
+    return f"{_head(facts)}\n{body}\nrun:\n  experiment_name: {_experiment(facts)}\n{REPEATS}"
+
+
+REPEATS = """  repeats: 3                  # fresh processes: one alone cannot show how much launches differ
+"""
+
+
+def _head(facts: Facts) -> str:
+    devices = facts["devices"]
+    has = "; ".join(device["name"] for device in devices) if devices else f"no GPU, {_processor(facts)}"
+    lines = [
+        f"# A first recipe for {facts['host']}: {has}.",
+        f"# Made by `gpuproof init` (gpuproof {facts['gpuproof']}, torch {facts['torch']}).",
+        "#",
+        "#   gpuproof run THIS_FILE                           as it stands",
+        "#   gpuproof run THIS_FILE --data.batch_size=64      any key can be set so",
+        "#   gpuproof config show THIS_FILE --origin          every key, also those left out here",
+    ]
+    listed = facts["accelerators"]["devices"]
+    if listed and not devices:
+        names = "; ".join(device["name"] for device in listed)
+        lines += ["#", f"# The driver lists {names}, and torch sees none: `gpuproof doctor` says why."]
+    return "".join(f"{_one_line(line)}\n" for line in lines)
+
+
+def _one_line(text: str) -> str:
+    return "".join(c if c.isprintable() else " " for c in text)
+
+
+def _processor(facts: Facts) -> str:
+    cpu = facts.get("cpu") or {}
+    return f"{cpu.get('name') or 'a processor of unknown name'}, {_usable_cpus(facts)} usable"
+
+
+def _usable_cpus(facts: Facts) -> int:
+    cpu = facts.get("cpu") or {}
+    return int(cpu.get("usable_cpus") or cpu.get("logical_cpus") or 1)
+
+
+def _experiment(facts: Facts) -> str:
+    safe = re.sub(r"[^A-Za-z0-9._-]+", "-", str(facts["host"])).strip("-.")[:80]
+    return f"first-{safe}" if safe else "first"
+
+
+def _for_gpus(facts: Facts) -> str:
+    devices = facts["devices"]
+    precision, batch = _precision(facts), _batch(devices)
+    kinds = {device["name"] for device in devices}
+    mixed = "  # they differ: the slowest sets the pace" if len(kinds) > 1 else ""
+    threads = max(1, _usable_cpus(facts) // len(devices))
+    return f"""kind: training              # forward, backward and optimizer; `inference` is forward only
+
+data:
+  name: synthetic             # drawn on the device: compute alone, no disk and no decoding
+  batch_size: {batch.value:<16}# per rank; {batch.reason}
+
+model:
+  name: resnet50
+  num_classes: 1000
+  channels_last: true         # the layout in memory that tensor cores like for images
+
+training:
+  precision: {precision.value:<17}# {precision.reason}
+
+benchmark:
+  warmup_steps: 50            # recorded, but not counted: the first steps are always slow
+  measure_by: time
+  measure_seconds: 20
+
+distributed:
+  device: cuda                # refused, rather than measured on the processor, where torch sees none
+  nproc: {len(devices):<21}# a rank for each device that torch sees{mixed}
+  threads_per_rank: {threads:<10}# {_usable_cpus(facts)} usable processors, shared out
+"""
+
+
+def _precision(facts: Facts) -> Choice:
+    if facts.get("torch_hip"):
+        return Choice(
+            value="bf16", reason="bfloat16; fp32 for a comparison, amp is fp16 with a gradient scaler"
+        )
+    lowest = min(_capability(device) for device in facts["devices"])
+    shown = ".".join(map(str, lowest))
+    if lowest >= BF16_CAPABILITY:
+        return Choice(value="bf16", reason=f"compute capability {shown} has bfloat16 in its tensor cores")
+    if lowest >= FP16_CAPABILITY:
+        return Choice(
+            value="amp", reason=f"compute capability {shown}: fp16 in its tensor cores, no bfloat16"
+        )
+    return Choice(value="fp32", reason=f"compute capability {shown} has no tensor cores")
+
+
+def _capability(device: Mapping[str, Any]) -> tuple[int, int]:
+    major, _, minor = str(device["compute_capability"]).partition(".")
+    return int(major), int(minor or 0)
+
+
+def _batch(devices: list[Mapping[str, Any]]) -> Choice:
+    smallest_bytes = min(int(device["memory_total_bytes"]) for device in devices)
+    value = next((batch for gib, batch in BATCHES if smallest_bytes >= gib * 2**30), 16)
+    reason = f"a beginning for {units.memory(smallest_bytes)}; larger ones keep a GPU busier"
+    return Choice(value=str(value), reason=reason)
+
+
+def _for_processor(facts: Facts) -> str:
+    return f"""kind: training              # forward, backward and optimizer; `inference` is forward only
+
+data:
+  name: digits                # 1,797 real handwritten digits, which come with scikit-learn
+  image_size: 64              # pixels along an edge; the digits are enlarged from 8
+  batch_size: 32              # samples per step
+
+model:
+  name: resnet18
+  num_classes: 10             # one for each digit
+  channels_last: false        # a layout for GPUs
+
+training:
+  precision: fp32             # runs on every processor
+
+benchmark:
+  warmup_steps: 3             # recorded, but not counted: the first steps are always slow
+  measure_by: time
+  measure_seconds: 10
+
+distributed:
+  device: cpu                 # torch sees no other device here
+  nproc: 1                    # more ranks would share the same processors
+  threads_per_rank: {_usable_cpus(facts):<10}# all usable processors
+"""

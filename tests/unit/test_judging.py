@@ -1,0 +1,117 @@
+"""What a check may say, and what becomes of one that says something else."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from gpuproof import registry
+from gpuproof.cli.main import cli
+from gpuproof.errors import UsageError
+from gpuproof.records.collected import CaseRecords
+from gpuproof.report.outcomes import exit_code_of_outcomes
+from gpuproof.verdict.check import Check, Judged, Outcome, Status
+from gpuproof.verdict.judging import judge, load_check
+from records_by_hand import case, one_rank, start, write_run
+
+PASS = Outcome(status="PASS", measured="2", expected="1 or more", source="by hand")
+FAIL = Outcome(status="FAIL", measured="0", expected="1 or more", source="by hand", next_step="Try again")
+SKIP = Outcome(status="SKIP", reason="not asked for")
+NONE = Outcome(status="NOT-APPLICABLE", reason="there is no link to measure")
+ERROR = Outcome(status="ERROR", reason="no reading", next_step="Look")
+DONE = [one_rank().records()]
+UNFINISHED = [CaseRecords(case=case(), records=(start(),))]
+
+
+class Answer:
+    name = "answer"
+    summary = "answers as it is told"
+
+    def __init__(self, answer: Any) -> None:
+        self.answer = answer
+
+    def judge(self, launches: Sequence[CaseRecords]) -> Outcome:
+        assert not isinstance(launches, str)
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        answer: Outcome = self.answer
+        return answer
+
+
+def asked(answer: Any, launches: Sequence[CaseRecords] = DONE) -> Outcome:
+    check = Answer(answer)
+    assert isinstance(check, Check)
+    return judge("answer", check, launches).outcome
+
+
+def test_an_answer_is_passed_on() -> None:
+    for outcome in (PASS, FAIL, SKIP, NONE, ERROR):
+        assert asked(outcome) is outcome
+
+
+def test_a_pass_over_nothing_is_an_error() -> None:
+    assert asked(PASS, UNFINISHED).status == "ERROR"
+    assert asked(PASS, []).status == "ERROR"
+    assert asked(FAIL, UNFINISHED) is FAIL
+
+
+def test_a_check_that_breaks_is_an_error_that_names_it() -> None:
+    outcome = asked(ZeroDivisionError("division by zero"))
+    assert outcome.status == "ERROR"
+    assert outcome.reason == "the check itself failed: ZeroDivisionError: division by zero"
+    assert asked(True).reason == "the check returned a bool, not an Outcome"
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"status": "PASS"}, "PASS needs what was measured"),
+        ({"status": "WARN", "measured": "1", "expected": "2"}, "and from where"),
+        ({"status": "FAIL", "measured": "1", "expected": "2", "source": "x"}, "FAIL needs a next step"),
+        ({"status": "SKIP"}, "SKIP needs a reason"),
+        ({"status": "NOT-APPLICABLE"}, "NOT-APPLICABLE needs a reason"),
+        ({"status": "ERROR", "reason": "x"}, "ERROR needs a next step"),
+    ],
+)
+def test_an_outcome_stands_on_something(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Outcome(**fields)
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "code"),
+    [
+        ([PASS], 0),
+        ([PASS, FAIL], 3),
+        ([FAIL, ERROR], 3),
+        ([PASS, SKIP], 4),
+        ([PASS, NONE], 4),
+        ([ERROR], 4),
+        ([], 4),
+    ],
+)
+def test_the_exit_code_never_passes_what_was_not_measured(outcomes: list[Outcome], code: int) -> None:
+    assert exit_code_of_outcomes([Judged(name="x", outcome=outcome) for outcome in outcomes]) == code
+
+
+@pytest.mark.parametrize(("outcome", "code"), [(PASS, 0), (FAIL, 3), (ERROR, 4)])
+def test_the_command_prints_the_outcome(
+    outcome: Outcome, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registry, "load", lambda _group, _name: Answer(outcome))
+    run = write_run(tmp_path, DONE)
+    shown = CliRunner().invoke(cli, ["report", str(run.root), "--check", "answer"])
+    assert shown.exit_code == code
+    status: Status = outcome.status
+    assert status in shown.output
+    assert (outcome.measured or outcome.reason or "") in shown.output
+    assert not (run.root / "run_summary.json").exists()
+
+
+def test_a_check_of_no_name() -> None:
+    with pytest.raises(UsageError, match="no check is called 'nothing'"):
+        load_check("nothing")
