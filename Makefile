@@ -33,9 +33,9 @@ test: $(VENV)/dev-ready ## all tests
 	$(BIN)/python -m pytest --doctest-modules src tests
 
 check: $(VENV)/dev-ready ## what every commit passes: format, lint, types, layers, unit tests
-	$(BIN)/ruff format --check src tests benchmarks
-	$(BIN)/ruff check src tests benchmarks
-	$(BIN)/codespell src tests benchmarks docs README.md CONTRIBUTING.md CHANGELOG.md
+	$(BIN)/ruff format --check src tests benchmarks examples
+	$(BIN)/ruff check src tests benchmarks examples
+	$(BIN)/codespell src tests benchmarks examples scripts docs README.md CONTRIBUTING.md CHANGELOG.md
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest -q --doctest-modules src tests/unit tests/contract
