@@ -44,7 +44,7 @@ def test_what_is_shown_loads_to_the_same(tmp_path: Path) -> None:
 
 
 def test_a_mistake_is_said_and_the_schema_printed(tmp_path: Path) -> None:
-    wrong = gpuproof("config", "show", "quick", "--training.precison=bf16", cwd=tmp_path)
+    wrong = gpuproof("config", "show", "quick", "--training.precisio=bf16", cwd=tmp_path)
     assert wrong.returncode == 2
     assert "did you mean precision?" in wrong.stderr
     schema = json.loads(gpuproof("config", "schema", cwd=tmp_path).stdout)
