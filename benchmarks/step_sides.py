@@ -22,6 +22,7 @@ from gpuproof.worker.engine import FixedSteps, run_window
 from gpuproof.worker.identity import identity_from
 from gpuproof.worker.preparation import Prepared, prepare
 from gpuproof.worker.recorder import Recorder, StepTimesWriter
+from gpuproof.worker.sample_pool import SamplePool
 from gpuproof.worker.watchdog import Heartbeat
 
 SIDES = ("bare", "engine", "worker", "bare again")
@@ -48,6 +49,7 @@ class HandWritten:
 
     def __init__(self, module: nn.Module, prepared: Prepared) -> None:
         training, pool = prepared.case.training, prepared.pool
+        assert isinstance(pool, SamplePool), "these sides take all batches from the device"
         self.module = module
         self.optimizer = torch.optim.SGD(
             module.parameters(), lr=training.learning_rate, momentum=training.momentum

@@ -45,6 +45,9 @@ ORPHANS_S = 30.0
 class Progress(Protocol):
     """Hears how a campaign goes on; shows it or not."""
 
+    def says(self, line: str) -> None:
+        """Hear what goes on before the first launch, such as a download."""
+
     def case_begins(self, case: Case, *, position: int, total: int) -> None:
         """Hear that a launch begins, `position` counting from 1."""
 
@@ -86,9 +89,16 @@ def config_of(run: RunDirectory) -> RunConfig:
 
 
 def run_campaign(
-    run: RunDirectory, *, launcher: Launcher, progress: Progress, retry_failed: bool = False
+    run: RunDirectory,
+    *,
+    launcher: Launcher,
+    progress: Progress,
+    retry_failed: bool = False,
+    world_size: int | None = None,
 ) -> Conclusion:
     """Launch what is not settled yet, then conclude.
+
+    `world_size` is the number of ranks where it is not this campaign that starts them all.
 
     Raises:
         UsageError: another process works on the run, or its data is not there.
@@ -99,8 +109,8 @@ def run_campaign(
     with run.locked(), sigterm_interrupts(), needing_room(run.root):
         run.wait_for_writers(ORPHANS_S)
         pending = next_cases(config, settled=_settled(run.cases(), retry_failed=retry_failed))
-        source = Path(config.data.path) if config.data.path else None
-        prepare(config.data.name, run.root, source=source)
+        for case in pending:
+            prepare(case, run.root, world_size=world_size or case.parallel.nproc, say=progress.says)
         for position, case in enumerate(pending, 1):
             progress.case_begins(case, position=position, total=len(pending))
             records = _launch(case, run, launcher, progress, time_limit_s=config.run.time_limit_s)

@@ -60,8 +60,9 @@ def torch_only(tmp_path: Path) -> dict[str, str]:
     return {"PYTHONPATH": str(folder), "PATH": "/usr/bin:/bin"}
 
 
+@pytest.mark.parametrize("loading", ["device", "loader"])
 def test_a_run_works_with_the_archive_and_a_python_that_has_only_torch(
-    torch_only: dict[str, str], tmp_path: Path
+    loading: str, torch_only: dict[str, str], tmp_path: Path
 ) -> None:
     archive = build_archive(tmp_path / "gpuproof-node.pyz")
     listed = subprocess.run(
@@ -79,6 +80,7 @@ def test_a_run_works_with_the_archive_and_a_python_that_has_only_torch(
             *("--run.repeats=1", "--run.run_id=one", f"--run.save_dir={tmp_path / 'results'}"),
             *("--benchmark.measure_by=steps", "--benchmark.measure_steps=2", "--benchmark.warmup_steps=1"),
             *("--data.batch_size=4", "--data.image_size=16"),
+            *(f"--data.loading={loading}", "--data.num_workers=2"),
         ],
         capture_output=True,
         text=True,

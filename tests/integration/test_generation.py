@@ -13,10 +13,10 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from gpuproof import registry
 from gpuproof.errors import ExitCode
-from gpuproof.records.run import Setup, Window
+from gpuproof.records.run import DataUsed, Setup, Window
 from gpuproof.worker.generation_steps import DecodeStep
 from gpuproof.worker.precision import PrecisionPolicy
-from gpuproof.worker.sample_pool import synthetic_pool
+from gpuproof.worker.sample_pool import SamplePool
 from gpuproof.workloads.base import WorkloadInfo
 from gpuproof.workloads.catalogue.decoder import decode_flops
 from gpuproof.workloads.decoder import Decoder
@@ -151,9 +151,17 @@ def test_what_does_not_fit_is_refused() -> None:
 
 def test_a_decode_step_adds_a_token_and_goes_back_to_the_prompt() -> None:
     _, model = built("decoder")
-    info = registry.load(registry.WORKLOADS, "decoder")
-    shape = info.input_shape(info.options_type(seq_len=PROMPT, vocab_size=50), None, None)
-    pool = synthetic_pool(shape, batch_size=2, seed=0, device=torch.device("cpu"), channels_last=False)
+    tokens = torch.randint(50, (4, PROMPT + 1))
+    used = DataUsed(
+        loading="device",
+        split=None,
+        source=None,
+        num_samples=None,
+        sha256=None,
+        sha256_of=None,
+        batches_ahead=0,
+    )
+    pool = SamplePool(tokens[:, :-1], tokens[:, 1:], 2, used)
     generation = Generation(model, num_slots=2, max_tokens=PROMPT + 3)
     step = DecodeStep(generation, pool=pool, precision=PrecisionPolicy(name="fp32", device_type="cpu"))
     lengths = [generation.length]

@@ -57,7 +57,7 @@ def share_out(prepared: Prepared) -> None:
     rank = prepared.arrangement.data_rank(prepared.identity.rank)
     generator = torch.Generator().manual_seed(SEED)
     num_classes = prepared.workload.shape.num_targets
-    for own in (prepared.pool.inputs, prepared.pool.targets):
+    for own in prepared.pool.held:
         shape = (own.shape[0] * size, *own.shape[1:])
         if own.is_floating_point():
             everything = torch.randn(shape, generator=generator)

@@ -31,7 +31,7 @@ def keys(
 
 
 def test_on_a_gpu_with_a_window_only_the_epochs_are_idle() -> None:
-    assert set(keys(case())) == {"training.epochs", *INFERENCE}
+    assert set(keys(case())) == {"training.epochs", "data.samples_per_epoch", *INFERENCE}
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,11 @@ def test_inference_has_no_optimizer() -> None:
     )
     idle = {"optimizer", "learning_rate", "weight_decay", "momentum", "grad_clip_norm", "epochs"}
     expected = {f"training.{key}" for key in idle} | {"distributed.gradient_accumulation_steps"}
-    assert set(keys(asked)) == expected | {"inference.prompt_tokens", "inference.new_tokens"}
+    assert set(keys(asked)) == expected | {
+        "inference.prompt_tokens",
+        "inference.new_tokens",
+        "data.samples_per_epoch",
+    }
 
 
 @pytest.mark.parametrize(
@@ -86,7 +90,7 @@ def test_adam_has_no_momentum() -> None:
 
 
 def test_either_the_window_or_the_epochs_decide_the_length() -> None:
-    idle = keys(case(window={"enabled": False}))
+    idle = keys(case(window={"enabled": False}, data={"name": "synthetic"}))
     assert set(idle) - INFERENCE == {
         f"benchmark.{key}" for key in ("warmup_steps", "measure_by", "measure_steps", "measure_seconds")
     }
@@ -104,6 +108,31 @@ def test_a_regression_has_no_classes() -> None:
 
 def test_no_loader_runs() -> None:
     assert "no loader runs" in keys(case(loader={"num_workers": 8}))["data.num_workers"]
+
+
+LOADER = {"num_workers": 2, "pin_memory": True, "prefetch_factor": 4, "persistent_workers": True}
+
+
+def test_with_a_loader_its_keys_count_but_for_what_the_machine_lacks() -> None:
+    asked = case(loader=LOADER, data={"loading": "loader"})
+    loader_keys = {f"data.{key}" for key in LOADER}
+    assert not loader_keys & set(keys(asked))
+    assert keys(asked, device_type="cpu")["data.pin_memory"] == "there is no GPU to copy to"
+    inside = case(loader={**LOADER, "num_workers": 0}, data={"loading": "loader"})
+    assert loader_keys & set(keys(inside)) == {"data.prefetch_factor", "data.persistent_workers"}
+    quiet = {"num_workers": 0, "pin_memory": False, "prefetch_factor": None, "persistent_workers": False}
+    assert not loader_keys & set(keys(case(loader=quiet, data={"loading": "loader"}), device_type="cpu"))
+
+
+def test_keys_of_other_data_sets_are_idle() -> None:
+    asked = case(data={"path": "d", "split": "test", "token_type": "uint32"})
+    assert {"data.path", "data.split", "data.token_type"} <= set(keys(asked))
+    asked = case(data={"name": "CIFAR10", "path": "d", "split": "test"})
+    assert not {"data.path", "data.split"} & set(keys(asked))
+    tokens = case(data={"name": "tokens", "path": "d", "token_type": "uint32"})
+    assert not {"data.path", "data.token_type"} & set(keys(tokens, shape=TOKENS))
+    drawn = case(data={"name": "synthetic", "samples_per_epoch": 7})
+    assert "data.samples_per_epoch" not in keys(drawn)
 
 
 def test_one_rank_talks_to_nobody() -> None:

@@ -42,6 +42,24 @@ CASES = [
         "x.yaml:1: data.name: CIFAR100 is read from a folder, but data.path is null. ",
     ),
     (
+        "data: {name: tokens}",
+        "data: {name: tokens, path: ids.bin}",
+        "x.yaml:1: data.name: tokens is read from a file, but data.path is null. "
+        "Set data.path to the file that holds it, for example ./tokens.bin.",
+    ),
+    (
+        "data: {name: ImageFolder, path: ./images, download: true}",
+        "data: {name: CIFAR10, path: ./images, download: true}",
+        "x.yaml:1: data.download: only CIFAR10 and CIFAR100 can be fetched, and data.name is ImageFolder. "
+        "Set data.download to false.",
+    ),
+    (
+        "data: {name: CIFAR10, path: d, download_url: 'http://m/c.tgz'}",
+        "data: {name: CIFAR10, path: d, download: true, download_url: 'http://m/c.tgz'}",
+        "x.yaml:1: data.download_url: data.download_url is set, but data.download is false: nothing is "
+        "fetched. Set data.download to true, or data.download_url to null.",
+    ),
+    (
         "{data: {name: digits}, model: {num_classes: 9}}",
         "{data: {name: digits}, model: {num_classes: 10}}",
         "x.yaml:1: model.num_classes: digits has 10 classes, the model 9. Set model.num_classes to 10.",

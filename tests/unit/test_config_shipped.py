@@ -27,6 +27,11 @@ OTHER_VALUES: dict[str, Any] = {
     "data.name": "digits",
     "data.path": "elsewhere",
     "data.image_size": 64,
+    "data.loading": "loader",
+    "data.split": "test",
+    "data.token_type": "uint32",
+    "data.download_url": "http://mirror/cifar.tar.gz",
+    "data.download_checksum": "md5:eb9058c3a382ffc7106e4002c42a8d85",
     "model.name": "mlp",
     "model.num_classes": 10,
     "model.options": {"hidden": [8, 8]},
@@ -59,6 +64,7 @@ OTHER_VALUES: dict[str, Any] = {
 """A value other than the default for each key that doubling gives none."""
 
 
+CIFAR = ["--data.name=CIFAR10", "--data.path=d"]
 NEEDS = {
     "benchmark.measure_by": ["--benchmark.measure_seconds=5"],
     "distributed.shard_size": ["--distributed.strategy=hsdp", "--distributed.nproc=4"],
@@ -66,6 +72,9 @@ NEEDS = {
         *("--distributed.strategy=tensor", "--distributed.nproc=2"),
         "--training.precision=bf16",
     ],
+    "data.download": CIFAR,
+    "data.download_url": [*CIFAR, "--data.download=true"],
+    "data.download_checksum": [*CIFAR, "--data.download=true"],
 }
 """What must be set with a key for its other value to make sense."""
 

@@ -59,6 +59,34 @@ def test_real_data_names_its_file() -> None:
 
 
 @pytest.mark.parametrize(
+    ("data", "model", "file"),
+    [
+        ({"name": "synthetic", "loading": "loader"}, {}, None),
+        ({"name": "CIFAR10", "path": "d"}, {"num_classes": 10}, "data/cifar10.tensors"),
+        ({"name": "CIFAR100", "path": "d", "split": "test"}, {}, "data/cifar100-test.tensors"),
+        ({"name": "ImageFolder", "path": "d"}, {}, "data/imagefolder-224.tensors"),
+        ({"name": "ImageFolder", "path": "d", "loading": "loader"}, {}, "data/imagefolder.json"),
+        ({"name": "tokens", "path": "d"}, {"name": "decoder"}, "data/tokens.json"),
+    ],
+)
+def test_every_data_set_has_a_place_in_the_run(
+    data: dict[str, Any], model: dict[str, Any], file: str | None
+) -> None:
+    asked = config(data=data, model={"name": "resnet18", **model})
+    (case,) = next_cases(asked, settled=())[:1]
+    assert (case.data.file, case.data.path) == (file, data.get("path"))
+
+
+def test_a_download_is_part_of_the_case_only_where_it_is_asked_for() -> None:
+    data = {"name": "CIFAR100", "path": "d", "download": True, "download_url": "http://m/c.tgz"}
+    asked = next_cases(config(data=data, model={"name": "resnet18"}), settled=())[0].data.download
+    assert asked is not None
+    assert (asked.url, asked.checksum) == ("http://m/c.tgz", None)
+    plain = config(data={"name": "CIFAR100", "path": "d"}, model={"name": "resnet18"})
+    assert next_cases(plain, settled=())[0].data.download is None
+
+
+@pytest.mark.parametrize(
     ("sections", "place", "expected"),
     [
         ({"model": {"name": "medum"}}, None, "Did you mean 'medium'"),
@@ -79,6 +107,11 @@ def test_real_data_names_its_file() -> None:
             {"model": {"name": "timm/resnet18", "options": {"pretrained": True}}},
             "model.options.pretrained",
             "nothing is downloaded",
+        ),
+        (
+            {"data": {"name": "tokens", "path": "d"}, "model": {"name": "resnet18"}},
+            "data.name",
+            "resnet18 takes images, and a file of tokens holds none",
         ),
     ],
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from gpuproof.analysis.data_wait import data_findings
 from gpuproof.analysis.estimate import Interval, Unavailable
 from gpuproof.analysis.launch import Launch, launch_of
 from gpuproof.analysis.launches import interval_of_launches, interval_of_step_times
@@ -76,7 +77,10 @@ def summarize(
     interval = _throughput_interval(launches, step_s_interval)
     latency = first is not None and first.case.measures_latency
     judged, what = (step_s_interval, "median latency") if latency else (interval, "throughput")
-    of_launches = [(*findings_of(launch, peak), *work_findings(launch, memory_peak)) for launch in launches]
+    of_launches = [
+        (*findings_of(launch, peak), *work_findings(launch, memory_peak), *data_findings(launch))
+        for launch in launches
+    ]
     findings = _invalid_first([*_distinct(of_launches), *_run_findings(judged, of=what), *observed])
     window_s = sum(launch.slowest.wall_s for launch in launches)
     items_total = sum(launch.items_total for launch in launches)

@@ -91,6 +91,10 @@ class BarProgress:
         self._case: CaseProgress
         self._task: TaskID
 
+    def says(self, line: str) -> None:
+        """Print a line above the bars."""
+        self._bars.console.print(line, markup=False, highlight=False)
+
     def case_begins(self, case: Case, *, position: int, total: int) -> None:
         """Add a bar."""
         self._case = CaseProgress(case, position=position, total=total)
@@ -125,6 +129,10 @@ class LineProgress:
     def __init__(self) -> None:
         self._case: CaseProgress
         self._said_s = 0.0
+
+    def says(self, line: str) -> None:
+        """Print a line."""
+        click.echo(line, err=True)
 
     def case_begins(self, case: Case, *, position: int, total: int) -> None:
         """Say that a launch begins."""

@@ -85,6 +85,7 @@ def _measure(directory: RunDirectory, *, python: str | None, retry_failed: bool,
     from gpuproof.campaign import run_campaign
     from gpuproof.cli.progress import progress_on
     from gpuproof.cli.report import show_report
+    from gpuproof.launchers.attached import attached_world_size
     from gpuproof.launchers.local import LocalLauncher
     from gpuproof.store import resume_command
 
@@ -93,7 +94,11 @@ def _measure(directory: RunDirectory, *, python: str | None, retry_failed: bool,
         with node_side_for(python) as worker, progress_on() as progress:
             launcher = LocalLauncher(python=python or sys.executable, worker=worker)
             conclusion = run_campaign(
-                directory, launcher=launcher, progress=progress, retry_failed=retry_failed
+                directory,
+                launcher=launcher,
+                progress=progress,
+                retry_failed=retry_failed,
+                world_size=attached_world_size(os.environ),
             )
     except KeyboardInterrupt:
         click.echo(
@@ -112,7 +117,7 @@ def _created(config: str, words: list[str]) -> RunDirectory:
     loaded = load_config(config, words, environment=os.environ)
     check_launch(loaded.config, os.environ)
     if is_follower(os.environ):
-        become_follower()
+        become_follower(loaded.config)
     return create_run(loaded.config, origins=loaded.origins, source=loaded.source)
 
 

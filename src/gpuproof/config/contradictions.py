@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from gpuproof.config.models import RunConfig
 
-CLASSES = {"digits": 10, "CIFAR100": 100}
+CLASSES = {"digits": 10, "CIFAR10": 10, "CIFAR100": 100}
 """Classes in each labelled data set; a model with fewer outputs has no place for some labels."""
 
 
@@ -68,12 +68,37 @@ def _epoch_holds_a_batch(config: RunConfig) -> Contradiction | None:
 
 
 def _data_has_a_place(config: RunConfig) -> Contradiction | None:
-    if config.data.name != "CIFAR100" or config.data.path is not None:
+    name = config.data.name
+    if name in ("synthetic", "digits") or config.data.path is not None:
         return None
+    kind, example = ("file", "./tokens.bin") if name == "tokens" else ("folder", "./data")
     return Contradiction(
         keys=("data.name", "data.path"),
-        cause="CIFAR100 is read from a folder, but data.path is null",
-        next_step="Set data.path to the folder that holds CIFAR-100, for example ./data",
+        cause=f"{name} is read from a {kind}, but data.path is null",
+        next_step=f"Set data.path to the {kind} that holds it, for example {example}",
+    )
+
+
+def _download_is_of_cifar(config: RunConfig) -> Contradiction | None:
+    data = config.data
+    if not data.download or data.name in ("CIFAR10", "CIFAR100"):
+        return None
+    return Contradiction(
+        keys=("data.download", "data.name"),
+        cause=f"only CIFAR10 and CIFAR100 can be fetched, and data.name is {data.name}",
+        next_step="Set data.download to false",
+    )
+
+
+def _download_keys_need_a_download(config: RunConfig) -> Contradiction | None:
+    data = config.data
+    given = [key for key in ("download_url", "download_checksum") if getattr(data, key) is not None]
+    if data.download or not given:
+        return None
+    return Contradiction(
+        keys=(f"data.{given[0]}", "data.download"),
+        cause=f"data.{given[0]} is set, but data.download is false: nothing is fetched",
+        next_step=f"Set data.download to true, or data.{given[0]} to null",
     )
 
 
@@ -191,6 +216,8 @@ _RULES: tuple[Callable[[RunConfig], Contradiction | None], ...] = (
     _window_fits_the_time_limit,
     _epoch_holds_a_batch,
     _data_has_a_place,
+    _download_is_of_cifar,
+    _download_keys_need_a_download,
     _every_label_has_an_output,
     _cpu_has_no_indices,
     _nccl_needs_gpus,

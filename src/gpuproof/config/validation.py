@@ -22,6 +22,8 @@ from gpuproof.config.settings import KeyPath, Setting, dotted, nest
 _FORMATS = {
     "file-name": "a name of letters, digits, `.`, `_` and `-` that begins with a letter or digit",
     "commit": "auto or a commit's hexadecimal hash",
+    "web-address": "an address that begins with http:// or https://",
+    "checksum": "md5: and 32, or sha256: and 64 hexadecimal digits",
 }
 
 

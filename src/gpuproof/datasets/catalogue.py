@@ -1,30 +1,69 @@
-"""Which data sets there are, where a run keeps their samples, and who prepares them."""
+"""Which data sets there are, where a run keeps what is prepared of them, and who prepares it.
+
+Comes in: a case and the run directory. Goes out: the file that `case.data.file` names, a raw tensor file
+where samples are small or go to the device before the window, else a listing of files that stay in place.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
-FILES = {"digits": "data/digits.tensors", "CIFAR100": "data/cifar100.tensors"}
-"""Relative to the run directory. Samples of any other data set are drawn on the device."""
-CHANNELS = {"digits": 1, "CIFAR100": 3}
-"""Of the images in each file; one channel is repeated for a model that takes more."""
+from gpuproof.records.case import Case, DataLoading, DataSplit
+from gpuproof.workloads.base import InputShape
+from gpuproof.workloads.lookup import find_workload
+
+CHANNELS = {"digits": 1, "CIFAR10": 3, "CIFAR100": 3, "ImageFolder": 3}
+"""Of the images in each set; one channel is repeated for a model that takes more."""
+WITH_SPLITS = frozenset({"CIFAR10", "CIFAR100", "ImageFolder"})
+
+Say = Callable[[str], None]
+"""Tells the user what goes on, a line at a time."""
 
 
-def prepare(name: str, run_folder: Path, *, source: Path | None) -> None:
-    """Write the tensor file of a data set into the run, if it has one and it is not there yet.
+def file_of(name: str, *, loading: DataLoading, split: DataSplit, image_size: int | None) -> str | None:
+    """Return where a run keeps what is prepared, relative to its directory; None where samples are drawn."""
+    if name == "synthetic":
+        return None
+    part = "-test" if name in WITH_SPLITS and split == "test" else ""
+    if name == "tokens":
+        return "data/tokens.json"
+    if name == "ImageFolder":
+        ending = ".json" if loading == "loader" else f"-{image_size}.tensors"
+        return f"data/imagefolder{part}{ending}"
+    return f"data/{name.lower()}{part}.tensors"
+
+
+def prepare(case: Case, run_folder: Path, *, world_size: int, say: Say) -> None:
+    """Write what the case needs of its data set into the run, if it is not there yet.
 
     Raises:
-        UsageError: the data set's own files are not at `source`.
-        EnvironmentUnfitError: the package that brings it is not installed.
+        UsageError: the data set is not where it was said to be, or not what the model takes.
+        EnvironmentUnfitError: a package is missing, or the data cannot be fetched.
     """
-    if name not in FILES or (path := run_folder / FILES[name]).exists():
+    if case.data.file is None or (path := run_folder / case.data.file).exists():
         return
-    path.parent.mkdir(exist_ok=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    name = case.data.name
     if name == "digits":
         from gpuproof.datasets.digits import prepare_digits
 
         prepare_digits(path)
-    else:
-        from gpuproof.datasets.cifar import prepare_cifar100
+    elif name in ("CIFAR10", "CIFAR100"):
+        from gpuproof.datasets.cifar import prepare_cifar
 
-        prepare_cifar100(path, source=source)
+        prepare_cifar(path, case.data, say=say)
+    elif name == "ImageFolder":
+        from gpuproof.datasets.image_folder import prepare_image_folder
+
+        prepare_image_folder(path, case, _shape(case), world_size=world_size, say=say)
+    else:
+        from gpuproof.datasets.tokens import prepare_tokens
+
+        prepare_tokens(path, case.data, vocab_size=_shape(case).num_targets)
+
+
+def _shape(case: Case) -> InputShape:
+    info = find_workload(case.model.name)
+    options = info.options_type(**case.model.options)
+    return info.input_shape(options, case.data.image_size, case.model.num_classes)

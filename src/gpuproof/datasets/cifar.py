@@ -1,4 +1,4 @@
-"""CIFAR-100 from the files of its Python version, already on this disk; nothing is downloaded.
+"""CIFAR-10 and CIFAR-100 from the files of their Python versions.
 
 The files are pickles, which may run code when they are opened: here only numpy's arrays are let through.
 Source: A. Krizhevsky, Learning Multiple Layers of Features from Tiny Images, 2009,
@@ -8,16 +8,19 @@ https://www.cs.toronto.edu/~kriz/cifar.html.
 from __future__ import annotations
 
 import pickle
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from gpuproof.datasets.catalogue import Say
+from gpuproof.datasets.download import Archive, fetch
 from gpuproof.errors import UsageError
+from gpuproof.records.case import DataSpec
 from gpuproof.records.tensor_file import TensorFileHeader, write_tensor_file
 
-NUM_CLASSES = 100
-FOLDER = "cifar-100-python"
+HOME = "https://www.cs.toronto.edu/~kriz/"
 ALLOWED = {
     ("numpy", "dtype"),
     ("numpy", "ndarray"),
@@ -26,6 +29,45 @@ ALLOWED = {
     ("_codecs", "encode"),
 }
 
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cifar:
+    """One of the two data sets, as its authors packed it."""
+
+    title: str
+    num_classes: int
+    folder: str
+    files: dict[str, tuple[str, ...]]
+    """Of each part, in order."""
+    labels: bytes
+    archive: Archive
+
+    @property
+    def all_files(self) -> tuple[str, ...]:
+        """The files of all parts."""
+        return tuple(file for part in self.files.values() for file in part)
+
+
+SETS = {
+    "CIFAR10": Cifar(
+        title="CIFAR-10",
+        num_classes=10,
+        folder="cifar-10-batches-py",
+        files={"train": tuple(f"data_batch_{i}" for i in range(1, 6)), "test": ("test_batch",)},
+        labels=b"labels",
+        archive=Archive(url=f"{HOME}cifar-10-python.tar.gz", checksum="md5:c58f30108f718f92721af3b95e74349a"),
+    ),
+    "CIFAR100": Cifar(
+        title="CIFAR-100",
+        num_classes=100,
+        folder="cifar-100-python",
+        files={"train": ("train",), "test": ("test",)},
+        labels=b"fine_labels",
+        archive=Archive(
+            url=f"{HOME}cifar-100-python.tar.gz", checksum="md5:eb9058c3a382ffc7106e4002c42a8d85"
+        ),
+    ),
+}
 
 NOT_A_CIFAR_FILE = (
     *(pickle.UnpicklingError, EOFError, AttributeError, ImportError, IndexError),  # what a bad pickle raises
@@ -40,42 +82,54 @@ class _ArraysOnly(pickle.Unpickler):
         return super().find_class(module, name)
 
 
-def prepare_cifar100(path: Path, *, source: Path | None) -> TensorFileHeader:
-    """Write the training images as (n, 3, 32, 32) uint8 with their fine labels; returns the header.
+def prepare_cifar(path: Path, data: DataSpec, *, say: Say) -> TensorFileHeader:
+    """Write one part's images as (n, 3, 32, 32) uint8 with their labels; returns the header.
 
     Raises:
-        UsageError: the file is not there, or not what it says.
+        UsageError: a file is not there, or not what it says.
+        EnvironmentUnfitError: the data set was to be fetched, and could not be.
     """
-    file = (source or Path("data")) / FOLDER / "train"
-    if not file.is_file():
-        raise UsageError(
-            f"CIFAR-100 is not there: expected the file {file}",
-            place="data.path",
-            next_step="Unpack cifar-100-python.tar.gz there, or use data.name=synthetic or digits",
-        )
-    pixels, labels = _read(file)
+    cifar, source = SETS[data.name], Path(data.path or "data")
+    folder = source / cifar.folder
+    if data.download is not None and not all((folder / name).is_file() for name in cifar.all_files):
+        fetch(cifar.archive.replaced_by(data.download), source, folder=cifar.folder, say=say)
+    files = [folder / name for name in cifar.files[data.split]]
+    for file in files:
+        _require(file, cifar)
+    parts = [_read(file, cifar) for file in files]
+    pixels = np.concatenate([pixels for pixels, _ in parts])
     return write_tensor_file(
         path,
-        name="CIFAR100",
+        name=data.name,
         shape=(len(pixels), 3, 32, 32),
-        num_classes=NUM_CLASSES,
+        num_classes=cifar.num_classes,
         images=pixels.tobytes(),
-        labels=labels.tobytes(),
+        labels=np.concatenate([labels for _, labels in parts]).tobytes(),
     )
 
 
-def _read(file: Path) -> tuple[np.ndarray, np.ndarray]:
+def _require(file: Path, cifar: Cifar) -> None:
+    if not file.is_file():
+        raise UsageError(
+            f"{cifar.title} is not there: expected the file {file}",
+            place="data.path",
+            next_step=f"Set data.download=true, or unpack {cifar.archive.name} there, or use "
+            "data.name=synthetic or digits",
+        )
+
+
+def _read(file: Path, cifar: Cifar) -> tuple[np.ndarray, np.ndarray]:
     try:
         with file.open("rb") as stream:
             content = _ArraysOnly(stream, encoding="bytes").load()
         pixels = np.asarray(content[b"data"], dtype=np.uint8)
-        labels = np.asarray(content[b"fine_labels"], dtype=np.uint8)
+        labels = np.asarray(content[cifar.labels], dtype=np.uint8)
     except NOT_A_CIFAR_FILE as error:
-        raise UsageError(f"not a CIFAR-100 file: {error}", place=str(file)) from error
+        raise UsageError(f"not a {cifar.title} file: {error}", place=str(file)) from error
     fits = labels.ndim == 1 and labels.size and pixels.shape == (labels.size, 3072)
-    if not fits or labels.max() >= NUM_CLASSES:
+    if not fits or labels.max() >= cifar.num_classes:
         raise UsageError(
-            f"not a CIFAR-100 file: {pixels.shape} pixels, {labels.size} labels",
+            f"not a {cifar.title} file: {pixels.shape} pixels, {labels.size} labels",
             place=str(file),
         )
     return pixels, labels

@@ -6,6 +6,7 @@ workers that wait for its case.
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Mapping
@@ -13,6 +14,11 @@ from typing import NoReturn
 
 from gpuproof.config.models import RunConfig
 from gpuproof.errors import UsageError
+
+PATIENCE_S = 300
+"""Time that other ranks wait for rank 0's case …"""
+DOWNLOAD_PATIENCE_S = 3600
+"""… and where it may have to fetch a data set first."""
 
 
 def is_attached(environment: Mapping[str, str]) -> bool:
@@ -29,6 +35,11 @@ def is_attached(environment: Mapping[str, str]) -> bool:
             next_step="Set RANK too, or unset WORLD_SIZE and use --nproc",
         )
     return world_size > 1
+
+
+def attached_world_size(environment: Mapping[str, str]) -> int | None:
+    """Return how many ranks the user's launcher started; None where there is no such launcher."""
+    return _number(environment, "WORLD_SIZE", default=1) if is_attached(environment) else None
 
 
 def is_follower(environment: Mapping[str, str]) -> bool:
@@ -58,11 +69,14 @@ def check_launch(config: RunConfig, environment: Mapping[str, str]) -> None:
         )
 
 
-def become_follower() -> NoReturn:
-    """Turn this process into a worker that waits for rank 0's case."""
+def become_follower(config: RunConfig) -> NoReturn:
+    """Turn this process into a worker that waits for rank 0's case, and for its download if there is one."""
     sys.stdout.flush()
     sys.stderr.flush()
-    os.execv(sys.executable, [sys.executable, "-m", "gpuproof.worker", "join"])  # noqa: S606
+    words = [sys.executable, "-m", "gpuproof.worker", "join"]
+    words += [f"--patience-s={DOWNLOAD_PATIENCE_S if config.data.download else PATIENCE_S}"]
+    words += [f"--prepare-data={json.dumps([sys.executable, '-m', 'gpuproof.datasets'])}"]
+    os.execv(sys.executable, words)  # noqa: S606
 
 
 def _number(environment: Mapping[str, str], name: str, *, default: int) -> int:

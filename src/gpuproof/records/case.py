@@ -19,6 +19,9 @@ InferencePhase = Literal["forward", "prefill", "decode"]
 DeviceChoice = Literal["auto", "cuda", "cpu"]
 ParallelStrategy = Literal["ddp", "fsdp", "hsdp", "tensor", "fsdp_tensor"]
 GradientCompression = Literal["none", "fp16", "bf16", "powersgd"]
+DataLoading = Literal["device", "loader"]
+DataSplit = Literal["train", "test"]
+TokenType = Literal["uint16", "uint32"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,11 +35,20 @@ class ModelSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DownloadSpec:
+    """From where a data set may be fetched if it is not at its path; None is where its authors keep it."""
+
+    url: str | None
+    checksum: str | None
+    """`md5:…` or `sha256:…`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DataSpec:
     """Where samples come from.
 
-    `file` is a raw tensor file that the control side prepared, relative to the run directory;
-    None means samples drawn on the device.
+    `file` is what the control side prepared (a raw tensor file, a listing of images or of tokens), relative
+    to the run directory; None means that samples are drawn.
     """
 
     name: str
@@ -47,6 +59,13 @@ class DataSpec:
     file: str | None
     loader: dict[str, Any] = field(default_factory=dict)
     """The data-loader keys as the user set them; reported as not applied where no loader runs."""
+    loading: DataLoading = "device"
+    split: DataSplit = "train"
+    path: str | None = None
+    """The data set's own folder or file, as the user wrote it."""
+    token_type: TokenType = "uint16"  # noqa: S105  # no secret
+    download: DownloadSpec | None = None
+    """None where nothing may be fetched."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -76,6 +76,25 @@ class NotApplied:
     reason: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataUsed:
+    """Which samples were used, and how they came to the device."""
+
+    loading: Literal["device", "loader"]
+    """`device`: all there before the window; `loader`: made by a DataLoader while the steps run."""
+    split: str | None
+    """None where the set has no parts."""
+    source: str | None
+    """The folder or file that they are from; None where they are drawn or come with a package."""
+    num_samples: int | None
+    """In the whole set, all ranks together; None of an endless stream."""
+    sha256: str | None
+    sha256_of: str | None
+    """What the checksum is of; None where there is no file."""
+    batches_ahead: int
+    """Batches of this rank that the loader may have ready when the window begins."""
+
+
 @record_kind("setup")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setup:
@@ -121,6 +140,7 @@ class Setup:
     """One sample as the model takes it; sizes that nobody set are the model's own."""
     kv_cache_bytes: int | None = None
     """Of the keys and values of all layers, allocated for prompt and new tokens; None without a cache."""
+    data_used: DataUsed | None = None
 
 
 @record_kind("phase")
@@ -145,6 +165,8 @@ class Steps:
     phase: PhaseName
     first_step: int
     durations_s: tuple[float, ...]
+    data_wait_s: float | None = None
+    """Of these steps, the time waited for batches; None where no loader runs."""
 
 
 @record_kind("progress")
@@ -166,7 +188,7 @@ class HostLoad:
     busy_cpu_s: float | None
     """By every process of the host, this one included."""
     own_cpu_s: float
-    """By this rank, all its threads."""
+    """By this rank, all its threads, and the processes of its loader."""
     run_queue_wait_s: float | None
     """Time this rank's threads were ready to run and had no processor."""
     steal_cpu_s: float | None
@@ -208,6 +230,9 @@ class Window:
     peak_allocated_bytes: int | None
     peak_reserved_bytes: int | None
     peak_with_warmup_bytes: int | None
+    data_wait_s: float | None = None
+    """Time within the steps in which the device waited for a batch to come out of the loader, on the clock
+    of the steps; None where all samples were on the device before, so that there is nothing to wait for."""
 
 
 @record_kind("evaluation")

@@ -1,7 +1,8 @@
 """Raw tensor files: how the control side hands real samples to a node that has no library but torch.
 
-A line of JSON (shape, SHA-256 of what follows), then uint8 images in C order, then one uint8 label a
-sample. Made by `gpuproof.datasets`, read by the worker's sample pool.
+A line of JSON (shape, SHA-256 of what follows), then uint8 images in C order, then the labels: one byte a
+sample, or four in little-endian order where there are more than 256 classes. Made by `gpuproof.datasets`,
+read by the worker's sample pool and loader.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from pathlib import Path
 from gpuproof.errors import RecordError
 from gpuproof.records.codec import from_json, to_json
 
+Bytes = bytes | bytearray | memoryview
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TensorFileHeader:
@@ -24,6 +27,7 @@ class TensorFileHeader:
     shape: tuple[int, ...]
     num_classes: int
     sha256: str
+    label_bytes: int = 1
 
     @property
     def num_elements(self) -> int:
@@ -33,17 +37,32 @@ class TensorFileHeader:
     @property
     def num_bytes(self) -> int:
         """Bytes after the header: images, then labels."""
-        return self.num_elements + self.shape[0]
+        return self.num_elements + self.shape[0] * self.label_bytes
+
+
+def label_bytes_for(num_classes: int) -> int:
+    """Return how many bytes a label takes.
+
+    >>> label_bytes_for(256), label_bytes_for(257)
+    (1, 4)
+    """
+    return 1 if num_classes <= 256 else 4
 
 
 def write_tensor_file(
-    path: Path, *, name: str, shape: tuple[int, ...], num_classes: int, images: bytes, labels: bytes
+    path: Path, *, name: str, shape: tuple[int, ...], num_classes: int, images: Bytes, labels: Bytes
 ) -> TensorFileHeader:
     """Write images (uint8, C order) and labels, aside and then renamed, so that it is whole or absent."""
     digest = hashlib.sha256(images)
     digest.update(labels)
-    header = TensorFileHeader(name=name, shape=shape, num_classes=num_classes, sha256=digest.hexdigest())
-    assert len(images) + len(labels) == header.num_bytes
+    header = TensorFileHeader(
+        name=name,
+        shape=shape,
+        num_classes=num_classes,
+        sha256=digest.hexdigest(),
+        label_bytes=label_bytes_for(num_classes),
+    )
+    assert memoryview(images).nbytes + memoryview(labels).nbytes == header.num_bytes
     aside = path.with_name(f".{path.name}.part")
     with aside.open("wb") as file:
         file.write(json.dumps(to_json(header)).encode() + b"\n")

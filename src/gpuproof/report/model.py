@@ -20,6 +20,7 @@ from gpuproof.analysis.run_summary import RunSummary
 from gpuproof.analysis.validity import Finding, Validity
 from gpuproof.records.parallel import plain_copies
 from gpuproof.records.run import TRANSIENT_CAUSES, Failure, NotApplied
+from gpuproof.report.data_measures import data_measures, data_notes
 from gpuproof.report.explanations import LaunchExplanation
 from gpuproof.report.latency import latency_measures
 from gpuproof.report.measure import Measure, interval_text, with_interval
@@ -100,7 +101,12 @@ def build_report(
         failures=summary.failures,
         explanations=tuple(explanations),
         not_applied=_set_by_user(first.setup.not_applied, description) if first else (),
-        notes=(*(first.setup.notes if first else ()), *_notes(summary), *torn),
+        notes=(
+            *(first.setup.notes if first else ()),
+            *(data_notes(first) if first else ()),
+            *_notes(summary),
+            *torn,
+        ),
         files=tuple(files),
         next_commands=_next_commands(summary, run),
         profile=profile,
@@ -174,6 +180,7 @@ def _measures(summary: RunSummary) -> list[Measure]:
             f"in {units.seconds(summary.window_s)}",
         )
     )
+    measures += data_measures(summary)
     measures += _step_measures(summary)
     measures += work_measures(summary)
     return measures

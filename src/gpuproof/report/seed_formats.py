@@ -12,6 +12,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from gpuproof.analysis.data_wait import data_wait_share
 from gpuproof.analysis.estimate import Interval
 from gpuproof.analysis.launch import Launch
 from gpuproof.analysis.percentiles import percentile
@@ -24,9 +25,16 @@ MS_PER_S = 1e3
 
 
 def epoch_lines(launches: Sequence[Launch], *, samples_per_epoch: int) -> str:
-    """Return metrics_epoch.jsonl: a row for each epoch, or part of one, that the window covered."""
-    rows = [row for launch in launches for row in _epoch_rows(launch, samples_per_epoch)]
+    """Return metrics_epoch.jsonl: a row for each epoch, or part of one, that the window covered.
+
+    An epoch of a data set is the set; `samples_per_epoch` is that of a stream that has no end.
+    """
+    rows = [row for launch in launches for row in _epoch_rows(launch, _epoch(launch) or samples_per_epoch)]
     return "".join(json.dumps(row, allow_nan=False) + "\n" for row in rows)
+
+
+def _epoch(launch: Launch) -> int | None:
+    return launch.setup.data_used.num_samples if launch.setup.data_used else None
 
 
 def _epoch_rows(launch: Launch, samples_per_epoch: int) -> Iterator[dict[str, Any]]:
@@ -121,6 +129,7 @@ def _amounts(summary: RunSummary) -> dict[str, Any]:
         "total_items": summary.items_total,
         "throughput_items_per_s": summary.items_per_s_total if queued else None,
         "throughput_interval": _interval(summary.items_per_s_total_interval) if queued else None,
+        "data_wait_share": data_wait_share(summary.launches),
     }
 
 

@@ -11,14 +11,14 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from gpuproof.config.contradictions import CLASSES
 from gpuproof.config.models import RunConfig
 from gpuproof.config.sections.data import DataConfig
-from gpuproof.datasets.catalogue import CHANNELS, FILES
+from gpuproof.datasets.catalogue import file_of
 from gpuproof.errors import UsageError
 from gpuproof.records.case import (
     Case,
     DataSpec,
+    DownloadSpec,
     InferenceSpec,
     ModelSpec,
     ParallelSpec,
@@ -27,6 +27,7 @@ from gpuproof.records.case import (
 )
 from gpuproof.records.codec import to_json
 from gpuproof.records.journal import SCHEMA_VERSION
+from gpuproof.suites.data_fit import refuse_other_data
 from gpuproof.suites.splitting import refuse_unsplittable
 from gpuproof.workloads.base import InputShape, WorkloadInfo
 from gpuproof.workloads.lookup import find_workload
@@ -56,6 +57,7 @@ def _key(case: Case) -> LaunchKey:
 
 def _case(config: RunConfig, replicate: int) -> Case:
     training = config.training
+    options, shape = _options(config)
     return Case(
         schema_version=SCHEMA_VERSION,
         kind=config.kind,
@@ -67,9 +69,9 @@ def _case(config: RunConfig, replicate: int) -> Case:
             name=config.model.name,
             num_classes=config.model.num_classes,
             channels_last=config.model.channels_last,
-            options=_options(config),
+            options=options,
         ),
-        data=_data(config.data),
+        data=_data(config.data, shape),
         training=TrainingSpec(
             epochs=training.epochs,
             precision=training.precision,
@@ -89,14 +91,20 @@ def _case(config: RunConfig, replicate: int) -> Case:
     )
 
 
-def _data(data: DataConfig) -> DataSpec:
+def _data(data: DataConfig, shape: InputShape) -> DataSpec:
+    download = DownloadSpec(url=data.download_url, checksum=data.download_checksum)
     return DataSpec(
         name=data.name,
         batch_size=data.batch_size,
         samples_per_epoch=data.samples_per_epoch,
         image_size=data.image_size,
-        file=FILES.get(data.name),
+        file=file_of(data.name, loading=data.loading, split=data.split, image_size=shape.shape[-1]),
         loader={key: getattr(data, key) for key in LOADER_KEYS},
+        loading=data.loading,
+        split=data.split,
+        path=data.path,
+        token_type=data.token_type,
+        download=download if data.download else None,
     )
 
 
@@ -135,7 +143,7 @@ def _parallel(config: RunConfig) -> ParallelSpec:
     )
 
 
-def _options(config: RunConfig) -> dict[str, Any]:
+def _options(config: RunConfig) -> tuple[dict[str, Any], InputShape]:
     """Check the workload's own options on this side, so that a typo fails here and not on the node."""
     info = find_workload(config.model.name)
     if config.kind not in info.kinds:
@@ -167,35 +175,10 @@ def _options(config: RunConfig) -> dict[str, Any]:
             place="inference.phase",
             next_step="Set it to forward, or model.name to decoder or moe_decoder",
         )
-    if config.data.name in FILES:
-        _refuse_other_images(config, info, shape)
+    refuse_other_data(config, info, shape)
     if config.distributed.strategy in ("tensor", "fsdp_tensor"):
         refuse_unsplittable(config.distributed, info, options)
-    resolved: dict[str, Any] = to_json(options)
-    return resolved
-
-
-def _refuse_other_images(config: RunConfig, info: WorkloadInfo, shape: InputShape) -> None:
-    """Check that the data set's images and labels are such as the model takes."""
-    data, classes, channels = config.data.name, CLASSES[config.data.name], CHANNELS[config.data.name]
-    if shape.kind != "image":
-        raise UsageError(
-            f"{info.name} takes {shape.kind}, and {data} are images",
-            place="data.name",
-            next_step="Use data.name=synthetic, or a model of images",
-        )
-    if channels not in (1, shape.shape[0]):
-        raise UsageError(
-            f"{data} are images of {channels} channels, {info.name} takes {shape.shape[0]}",
-            place="data.name",
-            next_step=f"Another model, or where it has the option: model.options.channels={channels}",
-        )
-    if shape.num_targets < classes:
-        raise UsageError(
-            f"{data} has {classes} classes, {info.name} by itself {shape.num_targets}",
-            place="model.num_classes",
-            next_step=f"Set model.num_classes to {classes}",
-        )
+    return to_json(options), shape
 
 
 def _known_options(info: WorkloadInfo) -> str:

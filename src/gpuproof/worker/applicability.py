@@ -21,6 +21,7 @@ def not_applied(
         *_of_inference(case),
         *_of_the_input(case, shape),
         *_of_the_data(case),
+        *_of_the_loader(case, on_cpu=device_type == "cpu"),
         *_of_the_ranks(case, world_size),
         *find_workload(case.model.name).without_effect,
     ]
@@ -91,9 +92,30 @@ def _of_the_input(case: Case, shape: InputShape) -> Iterator[tuple[str, str]]:
 
 
 def _of_the_data(case: Case) -> Iterator[tuple[str, str]]:
-    reason = "all samples are on the device before the window begins; no loader runs"
-    for key in case.data.loader:
-        yield f"data.{key}", reason
+    data = case.data
+    if data.name != "synthetic":
+        yield "data.samples_per_epoch", f"an epoch of {data.name} is the whole set"
+    if data.path is not None and data.name in ("synthetic", "digits"):
+        yield "data.path", f"{data.name} is read from no place of yours"
+    if data.split == "test" and data.name in ("synthetic", "digits", "tokens"):
+        yield "data.split", f"{data.name} has no parts"
+    if data.name != "tokens" and data.token_type != "uint16":  # noqa: S105  # no secret
+        yield "data.token_type", f"{data.name} is no file of tokens"
+
+
+def _of_the_loader(case: Case, *, on_cpu: bool) -> Iterator[tuple[str, str]]:
+    asked = case.data.loader
+    if case.data.loading == "device":
+        reason = "all samples are on the device before the window begins; no loader runs"
+        for key in asked:
+            yield f"data.{key}", reason
+        return
+    if on_cpu and asked["pin_memory"]:
+        yield "data.pin_memory", "there is no GPU to copy to"
+    if not asked["num_workers"]:
+        for key in ("prefetch_factor", "persistent_workers"):
+            if asked[key]:
+                yield f"data.{key}", "data.num_workers is 0: batches are made inside the step"
 
 
 def _of_the_ranks(case: Case, world_size: int) -> Iterator[tuple[str, str]]:

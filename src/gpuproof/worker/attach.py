@@ -3,11 +3,13 @@
 Rank 0 was started by `gpuproof run` and holds the case; it hands the case to the other ranks over the
 store at MASTER_ADDR, and begins when each of them has said that it is fit. A rank that sees rank 0's folder
 (same host, shared disk) writes its journal there; any other keeps it in a temporary folder and gives it
-to rank 0 at the end, whichever end that is.
+to rank 0 at the end, whichever end that is. Data does not go over the store: such a rank has its own host's
+copy at `data.path` prepared, by a command that `gpuproof run` gave it.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import socket
@@ -28,8 +30,11 @@ from gpuproof.worker.assignment import Assignment, import_torch, run_assignment,
 from gpuproof.worker.handover import collect_last_words, hand_over_last_words
 from gpuproof.worker.identity import identity_from
 from gpuproof.worker.interfaces import check_named_interfaces
+from gpuproof.worker.own_copy import prepare_own_copy
 
 JOIN_TIMEOUT_S = 300.0
+"""Unless `gpuproof run` says otherwise."""
+DOWNLOAD_TIMEOUT_S = 3600.0
 GATHER_TIMEOUT_S = 60.0
 DISMISS_TIMEOUT_S = 15.0
 SHARED = "shared"
@@ -42,7 +47,7 @@ def lead(assignment: Assignment, spec: Any) -> NoReturn:
         EnvironmentUnfitError: another rank did not come, or its host is not fit to run the case.
     """
     ranks = range(1, assignment.identity.world_size)
-    store = _open_store()
+    store = _open_store(JOIN_TIMEOUT_S)
     try:
         check_named_interfaces(os.environ)
     except EnvironmentUnfitError as error:
@@ -50,7 +55,7 @@ def lead(assignment: Assignment, spec: Any) -> NoReturn:
         raise
     folder = str(assignment.folder.resolve())
     store.set("assignment", json.dumps({"spec": spec, "folder": folder, "unfit": None}))
-    for rank, start in _await_others(store, ranks):
+    for rank, start in _await_others(store, ranks, patience_s=_patience_s(assignment.case)):
         _journal_of(rank, assignment.folder).write_text(start, encoding="utf-8")
 
     def gather(journal: Path) -> None:
@@ -73,15 +78,15 @@ def _dismiss(store: Any, ranks: Sequence[int], error: EnvironmentUnfitError) -> 
         store.wait([f"begun/{rank}" for rank in ranks], timedelta(seconds=DISMISS_TIMEOUT_S))
 
 
-def _await_others(store: Any, ranks: Sequence[int]) -> list[tuple[int, str]]:
+def _await_others(store: Any, ranks: Sequence[int], *, patience_s: float) -> list[tuple[int, str]]:
     """Wait until each rank has begun; return the first line of the journals that do not lie here."""
     starts = []
     for rank in ranks:
         try:
-            store.wait([f"begun/{rank}"], timedelta(seconds=JOIN_TIMEOUT_S))
+            store.wait([f"begun/{rank}"], timedelta(seconds=patience_s))
         except RuntimeError as error:
             raise EnvironmentUnfitError(
-                f"rank {rank} did not come to MASTER_ADDR within {JOIN_TIMEOUT_S:.0f} s",
+                f"rank {rank} did not come to MASTER_ADDR within {patience_s:.0f} s",
                 place="launch",
                 next_step="Look at its own output; gpuproof doctor --multi-node looks at the way there",
             ) from error
@@ -93,6 +98,11 @@ def _await_others(store: Any, ranks: Sequence[int]) -> list[tuple[int, str]]:
     return starts
 
 
+def _patience_s(case: Case) -> float:
+    """Return how long other hosts may take to be fit: those without the shared disk may have to download."""
+    return JOIN_TIMEOUT_S if case.data.download is None else DOWNLOAD_TIMEOUT_S
+
+
 def _bring_home(content: str, rank: int, folder: Path) -> None:
     if content != SHARED:
         _journal_of(rank, folder).write_text(content, encoding="utf-8")
@@ -102,10 +112,11 @@ def _journal_of(rank: int, folder: Path) -> Path:
     return folder / f"rank-{rank}.jsonl"
 
 
-def join(_arguments: Sequence[str]) -> NoReturn:
+def join(arguments: Sequence[str]) -> NoReturn:
     """`python -m gpuproof.worker join`: wait for rank 0's case, then run this rank of it."""
+    options = _join_options(arguments)
     identity = identity_from(os.environ)
-    store = _open_store()
+    store = _open_store(options.patience_s)
     _check_host(store, identity.rank)
     message = json.loads(store.get("assignment"))
     if message["unfit"] is not None:
@@ -114,9 +125,16 @@ def join(_arguments: Sequence[str]) -> NoReturn:
     folder = Path(message["folder"])
     shared = _sees(folder, message["spec"])
     if not shared:
-        folder = Path(tempfile.mkdtemp(prefix="gpuproof-")) / "case" / "replicate"
+        folder = Path(tempfile.mkdtemp(prefix="gpuproof-")) / "cases" / "case" / "replicate"
         folder.mkdir(parents=True)
         sys.stderr.write(f"gpuproof: rank {identity.rank} keeps its records in {folder} until the end\n")
+        prepare_own_copy(
+            message["spec"],
+            folder,
+            run_folder=folder.parents[2],
+            world_size=identity.world_size,
+            command=options.prepare_data,
+        )
     start = None if shared else encode(start_record(identity)) + "\n"
     store.set(f"begun/{identity.rank}", _begun(start=start))
 
@@ -150,7 +168,18 @@ def _begun(*, start: str | None = None, unfit: str | None = None) -> str:
     return json.dumps({"host": socket.gethostname(), "start": start, "unfit": unfit})
 
 
-def _open_store() -> Any:
+def _join_options(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="gpuproof.worker join", description=join.__doc__)
+    parser.add_argument(
+        "--patience-s", type=float, default=JOIN_TIMEOUT_S, metavar="S", help="how long to wait for rank 0"
+    )
+    parser.add_argument(
+        "--prepare-data", type=json.loads, metavar="JSON", help="words of the command that prepares data here"
+    )
+    return parser.parse_args(arguments)
+
+
+def _open_store(patience_s: float) -> Any:
     missing = [name for name in ("MASTER_ADDR", "MASTER_PORT") if name not in os.environ]
     if missing:
         raise EnvironmentUnfitError(
@@ -163,7 +192,7 @@ def _open_store() -> Any:
 
     from gpuproof.worker.distributed import open_store
 
-    return PrefixStore("gpuproof-case", open_store(JOIN_TIMEOUT_S))
+    return PrefixStore("gpuproof-case", open_store(patience_s))
 
 
 def _sees(folder: Path, spec: Any) -> bool:

@@ -9,6 +9,7 @@ import traceback
 
 from gpuproof.errors import EnvironmentUnfitError, GpuproofError
 from gpuproof.records.run import Failure, FailureCause
+from gpuproof.worker.loader_failure import explained
 from gpuproof.worker.watchdog import Heartbeat, LastWords
 
 NEXT_STEPS: dict[FailureCause, str] = {
@@ -19,6 +20,7 @@ NEXT_STEPS: dict[FailureCause, str] = {
 
 def failure_from(error: BaseException, *, rank: int, heartbeat: Heartbeat) -> Failure:
     """Describe an exception that ended the rank."""
+    error = explained(error)
     cause = classify(error)
     return Failure(
         rank=rank,

@@ -11,8 +11,8 @@ import torch
 from torch import nn
 
 from gpuproof.records.case import Case
+from gpuproof.worker.batch_source import BatchSource
 from gpuproof.worker.precision import PrecisionPolicy
-from gpuproof.worker.sample_pool import SamplePool
 from gpuproof.workloads.base import GenerationWork, InputShape, WorkloadInfo
 from gpuproof.workloads.generation import Generation
 
@@ -22,7 +22,7 @@ class PrefillStep:
 
     last_loss = None
 
-    def __init__(self, generation: Generation, *, pool: SamplePool, precision: PrecisionPolicy) -> None:
+    def __init__(self, generation: Generation, *, pool: BatchSource, precision: PrecisionPolicy) -> None:
         self.generation = generation
         self._pool = pool
         self._autocast = precision.autocast()
@@ -40,7 +40,7 @@ class DecodeStep:
 
     last_loss = None
 
-    def __init__(self, generation: Generation, *, pool: SamplePool, precision: PrecisionPolicy) -> None:
+    def __init__(self, generation: Generation, *, pool: BatchSource, precision: PrecisionPolicy) -> None:
         self.generation = generation
         self._autocast = precision.autocast()
         prompts, _ = pool.next_batch()
@@ -59,7 +59,7 @@ class DecodeStep:
 
 
 def generation_step(
-    case: Case, module: nn.Module, *, pool: SamplePool, precision: PrecisionPolicy
+    case: Case, module: nn.Module, *, pool: BatchSource, precision: PrecisionPolicy
 ) -> PrefillStep | DecodeStep:
     """Build the step of the case's phase, its cache allocated."""
     sizes = case.inference

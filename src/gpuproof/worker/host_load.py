@@ -1,4 +1,4 @@
-"""What the host's processors did between two moments, and how much of it this process did.
+"""What the host's processors did between two moments, and how much of it this process and its loader did.
 
 Read from /proc just outside the measured window, so that a neighbour who took the processor during
 the window is seen afterwards, at no cost inside it. Other systems give what Python gives, and say why
@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
+from multiprocessing import active_children
 from pathlib import Path
 
 from gpuproof.records.run import HostLoad
@@ -17,6 +19,8 @@ from gpuproof.records.run import HostLoad
 BUSY_FIELDS = (1, 2, 3, 6, 7)
 """user, nice, system, irq, softirq in the first line of /proc/stat; idle and iowait are not busy."""
 STEAL_FIELD = 8
+UTIME_FIELD = 11
+"""In /proc/PID/stat after the name in brackets: user time, then system time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,21 +40,40 @@ def read_load(proc: Path = Path("/proc")) -> LoadReading:
     steal_cpu_s: float | None = None
     run_queue_wait_s: float | None = None
     missing: str | None = None
+    own_cpu_s = time.process_time()
+    children = [proc / str(child.pid) for child in active_children()]
     try:
         fields = (proc / "stat").read_text().split("\n", 1)[0].split()
         ticks_per_s = os.sysconf("SC_CLK_TCK")
         busy_cpu_s = sum(int(fields[i]) for i in BUSY_FIELDS) / ticks_per_s
         steal_cpu_s = int(fields[STEAL_FIELD]) / ticks_per_s
+        own_cpu_s += _cpu_s_of_children(children, ticks_per_s)
         run_queue_wait_s = _run_queue_wait_s(proc / "self" / "task")
+        run_queue_wait_s += sum(_run_queue_wait_s(child / "task") for child in children if child.exists())
     except (OSError, IndexError, ValueError) as error:
         missing = f"{proc}: {error}"
     return LoadReading(
-        own_cpu_s=time.process_time(),
+        own_cpu_s=own_cpu_s,
         busy_cpu_s=busy_cpu_s,
         steal_cpu_s=steal_cpu_s,
         run_queue_wait_s=run_queue_wait_s,
         missing=missing,
     )
+
+
+def _cpu_s_of_children(children: Sequence[Path], ticks_per_s: int) -> float:
+    """Sum the processor time of the loader's processes: those that live, and those that have ended."""
+    ended = os.times()
+    ticks = sum(_cpu_ticks(child / "stat") for child in children)
+    return ended.children_user + ended.children_system + ticks / ticks_per_s
+
+
+def _cpu_ticks(stat: Path) -> int:
+    try:
+        fields = stat.read_text().rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return 0  # it ended after it was listed
+    return int(fields[UTIME_FIELD]) + int(fields[UTIME_FIELD + 1])
 
 
 def _run_queue_wait_s(tasks: Path) -> float:

@@ -82,7 +82,7 @@ class SavedTensors:
     def __init__(self, prepared: Prepared) -> None:
         pool = prepared.pool
         held = [*prepared.workload.module.parameters(), *prepared.workload.module.buffers()]
-        self._known = {_address(local_part(tensor)) for tensor in (*held, pool.inputs, pool.targets)}
+        self._known = {_address(local_part(tensor)) for tensor in (*held, *pool.held)}
         self._forward = True
         self.num_bytes = 0
 

@@ -17,6 +17,7 @@ from gpuproof.records.case import Case
 from gpuproof.records.parallel import Arrangement, Parallelism
 from gpuproof.records.run import Device, Setup
 from gpuproof.worker.applicability import not_applied
+from gpuproof.worker.batch_source import BatchSource
 from gpuproof.worker.clocks import EventClock, HostClock, clock_for
 from gpuproof.worker.distributed import Ranks, choose_device
 from gpuproof.worker.generation_steps import (
@@ -30,7 +31,7 @@ from gpuproof.worker.generation_steps import (
 from gpuproof.worker.identity import RankIdentity, effective_threads
 from gpuproof.worker.parallel import ParallelModel, arranged, parallelize
 from gpuproof.worker.precision import PrecisionPolicy, apply_precision
-from gpuproof.worker.sample_pool import SamplePool, file_pool, synthetic_pool
+from gpuproof.worker.sources import data_notes, open_source
 from gpuproof.worker.torch_inference import InferenceStep
 from gpuproof.worker.torch_model import (
     WorkloadOnTorch,
@@ -53,7 +54,7 @@ class Prepared:
     threads: int
     precision: PrecisionPolicy
     workload: WorkloadOnTorch
-    pool: SamplePool
+    pool: BatchSource
     step: TrainingStep | InferenceStep | PrefillStep | DecodeStep
     clock: EventClock | HostClock
     arrangement: Arrangement
@@ -90,6 +91,7 @@ def release(prepared: Prepared) -> None:
     """
     ranks = prepared.ranks
     ranks.barrier()
+    prepared.pool.close()
     for name in ("step", "workload", "pool", "clock"):
         delattr(prepared, name)
     if ranks.backend is not None:
@@ -115,8 +117,14 @@ def prepare(case: Case, *, identity: RankIdentity, run_folder: Path, store: Stor
     arrangement = arranged(case, world_size=identity.world_size)
     ranks = Ranks(identity, device=device, parallel=case.parallel, store=store)
     workload = load_workload(case, device)
-    pool = _pool(
-        case, workload, identity=identity, arrangement=arrangement, device=device, run_folder=run_folder
+    pool = open_source(
+        case,
+        workload.shape,
+        shard=arrangement.data_rank(identity.rank),
+        num_shards=arrangement.data_parallel_size,
+        run_folder=run_folder,
+        device=device,
+        channels_last=uses_channels_last(case, device, workload.shape),
     )
     parallel = parallelize(
         case, workload, arrangement=arrangement, backend=ranks.backend, device=device, precision=precision
@@ -138,39 +146,8 @@ def prepare(case: Case, *, identity: RankIdentity, run_folder: Path, store: Stor
     )
 
 
-def _pool(
-    case: Case,
-    workload: WorkloadOnTorch,
-    *,
-    identity: RankIdentity,
-    arrangement: Arrangement,
-    device: torch.device,
-    run_folder: Path,
-) -> SamplePool:
-    data_rank = arrangement.data_rank(identity.rank)
-    channels_last = uses_channels_last(case, device, workload.shape)
-    if case.data.file is None:
-        return synthetic_pool(
-            workload.shape,
-            batch_size=case.data.batch_size,
-            seed=case.training.seed + data_rank,
-            device=device,
-            channels_last=channels_last,
-        )
-    return file_pool(
-        run_folder / case.data.file,
-        workload.shape,
-        batch_size=case.data.batch_size,
-        seed=case.training.seed,
-        rank=data_rank,
-        world_size=arrangement.data_parallel_size,
-        device=device,
-        channels_last=channels_last,
-    )
-
-
 def _step(
-    case: Case, parallel: ParallelModel, *, workload: WorkloadOnTorch, pool: SamplePool
+    case: Case, parallel: ParallelModel, *, workload: WorkloadOnTorch, pool: BatchSource
 ) -> TrainingStep | InferenceStep | PrefillStep | DecodeStep:
     module, precision = parallel.module, parallel.precision
     if case.generates:
@@ -202,13 +179,14 @@ def setup_record(prepared: Prepared) -> Setup:
         not_applied=not_applied(
             case, device_type=device.kind, shape=workload.shape, world_size=prepared.identity.world_size
         ),
-        notes=_notes(prepared),
+        notes=(*_notes(prepared), *data_notes(case)),
         monotonic_s=monotonic(),
         parallelism=prepared.parallelism,
         input_shape=workload.shape.shape,
         kv_cache_bytes=kv_cache_bytes(prepared.step),
         bytes_per_step=workload.bytes_per_step
         or bytes_per_step(case, workload.info, workload.module, prepared.step),
+        data_used=prepared.pool.used,
     )
 
 

@@ -6,7 +6,7 @@ Step times come in chunks four times a second and are written about once a secon
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -71,9 +71,21 @@ class Recorder:
 
 
 class StepTimesWriter:
-    """Takes step times in chunks and writes them about once a second."""
+    """Takes step times in chunks and writes them about once a second, with what the steps waited for data.
 
-    def __init__(self, recorder: Recorder, phase: PhaseName, *, keep_times: bool) -> None:
+    `take_wait_s` returns the seconds waited since it was last called; None where there is no waiting.
+    """
+
+    def __init__(
+        self,
+        recorder: Recorder,
+        phase: PhaseName,
+        *,
+        keep_times: bool,
+        take_wait_s: Callable[[], float | None] = lambda: None,
+    ) -> None:
+        self.data_wait_s: float | None = None
+        self._take_wait_s = take_wait_s
         self._recorder = recorder
         self._phase = phase
         self._keep_times = keep_times
@@ -94,6 +106,9 @@ class StepTimesWriter:
     def flush(self) -> None:
         """Write what is pending."""
         self._flushed_s = monotonic()
+        wait_s = self._take_wait_s()
+        if wait_s is not None:
+            self.data_wait_s = (self.data_wait_s or 0.0) + wait_s
         if self._num_pending == 0:
             return
         first, self._num_written = self._num_written, self._num_written + self._num_pending
@@ -103,6 +118,7 @@ class StepTimesWriter:
                 phase=self._phase,
                 first_step=first,
                 durations_s=tuple(self._pending),
+                data_wait_s=None if wait_s is None else round(wait_s, NANOSECOND_DIGITS),
             )
             if self._keep_times
             else Progress(

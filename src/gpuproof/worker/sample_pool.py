@@ -7,15 +7,17 @@ order, over and over, each slice a full batch.
 from __future__ import annotations
 
 import math
-from array import array
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
-from torch.nn import functional
 
-from gpuproof.errors import EnvironmentUnfitError
-from gpuproof.records.tensor_file import read_header
+from gpuproof.records.dataset_files import TokenFile
+from gpuproof.records.run import DataUsed
+from gpuproof.records.tensor_file import TensorFileHeader
+from gpuproof.worker.batch_source import Batch
+from gpuproof.worker.loader_datasets import TokenFileSamples, map_tensor_file, resized
+from gpuproof.worker.sharding import require_a_batch
 from gpuproof.workloads.base import InputShape
 
 POOL_BYTES = 256 * 2**20
@@ -30,7 +32,8 @@ class SamplePool:
     inputs: torch.Tensor
     targets: torch.Tensor
     batch_size: int
-    _batches: list[tuple[torch.Tensor, torch.Tensor]] = field(init=False, repr=False)
+    used: DataUsed
+    _batches: list[Batch] = field(init=False, repr=False)
     _position: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
@@ -43,15 +46,32 @@ class SamplePool:
         """Samples in the pool."""
         return self.inputs.shape[0]
 
-    def next_batch(self) -> tuple[torch.Tensor, torch.Tensor]:
+    @property
+    def held(self) -> tuple[torch.Tensor, ...]:
+        """All samples."""
+        return self.inputs, self.targets
+
+    def next_batch(self) -> Batch:
         """Return the next full batch, as views; wraps round at the end."""
         batch = self._batches[self._position]
         self._position = (self._position + 1) % len(self._batches)
         return batch
 
+    def take_wait_s(self) -> None:
+        """Return None: every batch is there."""
+
+    def close(self) -> None:
+        """Do nothing: nothing was started."""
+
 
 def synthetic_pool(
-    shape: InputShape, *, batch_size: int, seed: int, device: torch.device, channels_last: bool
+    shape: InputShape,
+    *,
+    batch_size: int,
+    seed: int,
+    device: torch.device,
+    channels_last: bool,
+    used: DataUsed,
 ) -> SamplePool:
     """Draw a pool on the device.
 
@@ -61,24 +81,20 @@ def synthetic_pool(
     generator = torch.Generator(device).manual_seed(seed)
     num_samples = batch_size * _num_batches(shape, batch_size)
     if shape.kind == "tokens":
-        return _token_pool(shape, num_samples=num_samples, batch_size=batch_size, generator=generator)
+        tokens = _random_tokens(shape, num_samples, generator)
+        return SamplePool(tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous(), batch_size, used)
     inputs = torch.randn(num_samples, *shape.shape, generator=generator, device=device)
     if shape.kind == "features":
         _correlate_features(inputs, generator)
         targets = torch.randn(num_samples, shape.num_targets, generator=generator, device=device)
     else:
         targets = torch.randint(shape.num_targets, (num_samples,), generator=generator, device=device)
-    return SamplePool(_laid_out(inputs, channels_last=channels_last), targets, batch_size)
+    return SamplePool(laid_out(inputs, channels_last=channels_last), targets, batch_size, used)
 
 
-def _token_pool(
-    shape: InputShape, *, num_samples: int, batch_size: int, generator: torch.Generator
-) -> SamplePool:
-    (seq_len,) = shape.shape
-    tokens = torch.randint(
-        shape.num_targets, (num_samples, seq_len + 1), generator=generator, device=generator.device
-    )
-    return SamplePool(tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous(), batch_size)
+def _random_tokens(shape: InputShape, num_samples: int, generator: torch.Generator) -> torch.Tensor:
+    size = (num_samples, shape.shape[0] + 1)
+    return torch.randint(shape.num_targets, size, generator=generator, device=generator.device)
 
 
 def _num_batches(shape: InputShape, batch_size: int) -> int:
@@ -96,59 +112,75 @@ def _correlate_features(inputs: torch.Tensor, generator: torch.Generator) -> Non
     inputs[:, 2] = 0.5 * inputs[:, 0] - 0.3 * inputs[:, 1] + 0.4 * noise[1]
 
 
-def file_pool(
+def image_pool(
     path: Path,
+    header: TensorFileHeader,
+    offset: int,
     shape: InputShape,
     *,
-    batch_size: int,
-    seed: int,
-    rank: int,
-    world_size: int,
+    share: Share,
     device: torch.device,
     channels_last: bool,
+    used: DataUsed,
 ) -> SamplePool:
     """Load this rank's share of a raw tensor file of images, shuffled, scaled to [-1, 1] and resized.
 
     Raises:
         EnvironmentUnfitError: the file holds fewer samples than one batch for each rank.
-        RecordError: the file is not a whole tensor file.
     """
-    if not path.is_file():
-        raise EnvironmentUnfitError(
-            f"the samples that rank 0 prepared are not on this host: expected {path}",
-            place="data.name",
-            next_step="Use a disk that all hosts share, or data.name=synthetic",
-        )
-    header, offset = read_header(path)
-    values = array("B")
-    with path.open("rb") as file:
-        file.seek(offset)
-        values.fromfile(file, header.num_bytes)
-    count, *image_shape = header.shape
-    images = torch.frombuffer(values, dtype=torch.uint8, count=header.num_elements).view(count, *image_shape)
-    labels = torch.frombuffer(values, dtype=torch.uint8, offset=header.num_elements).long()
-    order = _share_of(count, seed=seed, rank=rank, world_size=world_size)
-    usable = batch_size * min(len(order) // batch_size, _num_batches(shape, batch_size))
-    if usable == 0:
-        raise EnvironmentUnfitError(
-            f"{count} samples make no batch of {batch_size} for each of {world_size} ranks",
-            place="data.batch_size",
-            next_step=f"Use at most {count // world_size}",
-        )
-    chosen = order[:usable]
-    inputs = images[chosen].to(device).float().div_(127.5).sub_(1.0)
-    inputs = inputs.expand(-1, shape.shape[0], -1, -1)
+    images, labels = map_tensor_file(path, header, offset)
+    chosen = share.of(len(images), num_batches=_num_batches(shape, share.batch_size))
+    inputs = scaled(images[chosen].to(device)).expand(-1, shape.shape[0], -1, -1)
     if inputs.shape[-1] != shape.shape[-1]:
-        inputs = functional.interpolate(inputs, size=shape.shape[-2:], mode="bilinear", antialias=True)
-    return SamplePool(_laid_out(inputs, channels_last=channels_last), labels[chosen].to(device), batch_size)
+        inputs = resized(inputs, shape.shape[-2:])
+    targets = labels[chosen].long().to(device)
+    return SamplePool(laid_out(inputs, channels_last=channels_last), targets, share.batch_size, used)
 
 
-def _share_of(count: int, *, seed: int, rank: int, world_size: int) -> torch.Tensor:
-    """Draw this rank's samples, as many as any other's: ranks that share a model pass over it together."""
-    order = torch.randperm(count, generator=torch.Generator().manual_seed(seed))
-    return order[rank::world_size][: count // world_size]
+def token_pool(
+    listing: TokenFile, shape: InputShape, *, share: Share, device: torch.device, used: DataUsed
+) -> SamplePool:
+    """Load this rank's share of the sequences of a file of tokens, shuffled.
+
+    Raises:
+        EnvironmentUnfitError: the file holds fewer sequences than one batch for each rank.
+    """
+    samples = TokenFileSamples(listing, seq_len=shape.shape[0])
+    chosen = share.of(len(samples), num_batches=_num_batches(shape, share.batch_size))
+    pairs = [samples[int(number)] for number in chosen]
+    inputs, targets = (torch.stack([torch.as_tensor(pair[i]) for pair in pairs]).to(device) for i in (0, 1))
+    return SamplePool(inputs, targets, share.batch_size, used)
 
 
-def _laid_out(inputs: torch.Tensor, *, channels_last: bool) -> torch.Tensor:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """Which samples of a set are this rank's."""
+
+    batch_size: int
+    seed: int
+    rank: int
+    world_size: int
+
+    def of(self, num_samples: int, *, num_batches: int) -> torch.Tensor:
+        """Return the numbers of at most `num_batches` batches, disjoint from those of all other ranks.
+
+        As many as any other's: ranks that share a model pass over their samples together.
+
+        Raises:
+            EnvironmentUnfitError: there is no batch for each rank.
+        """
+        require_a_batch(num_samples, batch_size=self.batch_size, world_size=self.world_size)
+        generator = torch.Generator().manual_seed(self.seed)
+        order = torch.randperm(num_samples, generator=generator)[self.rank :: self.world_size]
+        return order[: self.batch_size * min(num_samples // self.world_size // self.batch_size, num_batches)]
+
+
+def scaled(images: torch.Tensor) -> torch.Tensor:
+    """Return bytes as floats from -1 to 1."""
+    return images.float().div_(127.5).sub_(1.0)
+
+
+def laid_out(inputs: torch.Tensor, *, channels_last: bool) -> torch.Tensor:
+    """Return images in the memory layout that the model has."""
     memory_format = torch.channels_last if channels_last else torch.contiguous_format
     return inputs.contiguous(memory_format=memory_format)

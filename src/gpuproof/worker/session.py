@@ -142,9 +142,15 @@ def measure(prepared: Prepared, recorder: Recorder, warm: WarmUp) -> None:
     """Run the measured window and write down what it took, and what else the host did meanwhile."""
     length = _window_length(prepared)
     recorder.begin("measure", expected_steps=length.steps, expected_s=length.seconds)
-    writer = StepTimesWriter(recorder, "measure", keep_times=prepared.case.window.log_step_times)
+    writer = StepTimesWriter(
+        recorder,
+        "measure",
+        keep_times=prepared.case.window.log_step_times,
+        take_wait_s=prepared.pool.take_wait_s,
+    )
     plan = _plan(length, prepared=prepared, step_s=warm.step_s)
     prepared.ranks.barrier()
+    prepared.pool.take_wait_s()  # what the warm-up waited is not of the window
     load_before = read_load()
     timing = run_window(prepared.step, prepared.clock, plan, writer)
     load_after = read_load()
@@ -169,6 +175,7 @@ def measure(prepared: Prepared, recorder: Recorder, warm: WarmUp) -> None:
             peak_allocated_bytes=_peak_bytes(prepared.device),
             peak_reserved_bytes=_peak_reserved_bytes(prepared.device),
             peak_with_warmup_bytes=warm.peak_bytes,
+            data_wait_s=writer.data_wait_s,
         )
     )
     recorder.end("measure")
@@ -186,9 +193,8 @@ def _window_length(prepared: Prepared) -> WindowLength:
     case = prepared.case
     if not case.window.enabled:
         global_batch = prepared.samples_per_step * prepared.arrangement.data_parallel_size
-        return WindowLength(
-            steps=case.training.epochs * math.ceil(case.data.samples_per_epoch / global_batch)
-        )
+        epoch = prepared.pool.used.num_samples or case.data.samples_per_epoch
+        return WindowLength(steps=case.training.epochs * math.ceil(epoch / global_batch))
     if case.window.measure_by == "steps":
         return WindowLength(steps=case.window.measure_steps)
     return WindowLength(seconds=case.window.measure_seconds)

@@ -6,8 +6,8 @@ import torch
 from torch import nn
 
 from gpuproof.records.run import Evaluation
+from gpuproof.worker.batch_source import BatchSource
 from gpuproof.worker.precision import PrecisionPolicy
-from gpuproof.worker.sample_pool import SamplePool
 from gpuproof.worker.torch_model import LossFunction
 
 
@@ -16,7 +16,7 @@ class InferenceStep:
 
     last_loss = None
 
-    def __init__(self, *, module: nn.Module, pool: SamplePool, precision: PrecisionPolicy) -> None:
+    def __init__(self, *, module: nn.Module, pool: BatchSource, precision: PrecisionPolicy) -> None:
         self._module = module.eval()
         self._pool = pool
         self._autocast = precision.autocast()
@@ -30,9 +30,9 @@ class InferenceStep:
 
 @torch.inference_mode()
 def evaluate(
-    module: nn.Module, *, pool: SamplePool, loss: LossFunction, precision: PrecisionPolicy, rank: int
+    module: nn.Module, *, pool: BatchSource, loss: LossFunction, precision: PrecisionPolicy, rank: int
 ) -> Evaluation:
-    """Return mean loss, and accuracy for classes, over the whole pool; the module keeps its mode.
+    """Return mean loss, and accuracy for classes, over all samples of the source; the module keeps its mode.
 
     Classes are the outputs' last dimension: of a sample, or of each token of a sequence.
     """
@@ -47,19 +47,22 @@ def evaluate(
     was_training = module.training
     module.eval()
     total_loss = 0.0
-    correct = 0
-    classes = not pool.targets.is_floating_point()
+    num_correct, num_targets = 0, 0
+    classes = False
     for _ in range(pool.num_samples // pool.batch_size):
         inputs, targets = pool.next_batch()
         with precision.autocast():
             outputs = module(inputs)
             total_loss += float(loss(outputs, targets)) * len(targets)
-        correct += int((outputs.argmax(dim=-1) == targets).sum()) if classes else 0
+        classes = not targets.is_floating_point()
+        if classes:
+            num_correct += int((outputs.argmax(dim=-1) == targets).sum())
+            num_targets += targets.numel()
     module.train(was_training)
     return Evaluation(
         rank=rank,
         samples=pool.num_samples,
         mean_loss=total_loss / pool.num_samples,
-        accuracy=correct / pool.targets.numel() if classes else None,
+        accuracy=num_correct / num_targets if classes else None,
         missing=None if classes else "accuracy is for classes; this workload is a regression",
     )

@@ -12,9 +12,9 @@ import torch
 from torch import nn
 
 from gpuproof.records.case import Case, TrainingSpec
+from gpuproof.worker.batch_source import BatchSource
 from gpuproof.worker.gradients import clip_gradients, groups_alike, without_gradient_sync
 from gpuproof.worker.precision import PrecisionPolicy
-from gpuproof.worker.sample_pool import SamplePool
 from gpuproof.worker.torch_model import LossFunction
 
 
@@ -27,7 +27,7 @@ class TrainingStep:
         *,
         module: nn.Module,
         loss: LossFunction,
-        pool: SamplePool,
+        pool: BatchSource,
         precision: PrecisionPolicy,
     ) -> None:
         self.last_loss: torch.Tensor | None = None

@@ -7,13 +7,28 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field
 
 from gpuproof.config.sections.base import Section, Text
+from gpuproof.records.case import DataLoading, DataSplit, TokenType
 
-DatasetName = Literal["synthetic", "digits", "CIFAR100"]
+DatasetName = Literal["synthetic", "digits", "CIFAR10", "CIFAR100", "ImageFolder", "tokens"]
 _DATASETS: dict[str, DatasetName] = {
     "synthetic": "synthetic",
     "digits": "digits",
+    "cifar10": "CIFAR10",
     "cifar100": "CIFAR100",
+    "imagefolder": "ImageFolder",
+    "tokens": "tokens",
 }
+
+DownloadUrl = Annotated[
+    str, Field(pattern=r"^https?://[^\s]+$", max_length=4096, json_schema_extra={"format": "web-address"})
+]
+Checksum = Annotated[
+    str,
+    Field(
+        pattern=r"^(md5:[0-9a-fA-F]{32}|sha256:[0-9a-fA-F]{64})$",
+        json_schema_extra={"format": "checksum"},
+    ),
+]
 
 
 def _canonical_dataset(name: Any) -> Any:
@@ -25,13 +40,20 @@ class DataConfig(Section):
 
     name: Annotated[DatasetName, BeforeValidator(_canonical_dataset)] = Field(
         default="synthetic",
-        description="The data set, upper or lower case; synthetic is drawn on the device.",
+        description="The data set, upper or lower case. synthetic is drawn; digits come with scikit-learn; "
+        "CIFAR10, CIFAR100, ImageFolder (a folder of images a class) and tokens (for a language model) are "
+        "at data.path.",
     )
     path: Text | None = Field(
-        default=None, description="The folder that holds the data set; CIFAR100 needs one."
+        default=None,
+        description="Where the data set is: the folder that holds CIFAR's own folder (cifar-100-python or "
+        "cifar-10-batches-py); the folder with train/CLASS/*.jpg and test/ or val/ for ImageFolder; the file "
+        "of ids for tokens (no header, little endian, cut into sequences of the model's length plus one).",
     )
     batch_size: int = Field(default=256, ge=1, le=2**20, description="Samples per rank in one micro-batch.")
-    num_workers: int = Field(default=8, ge=0, le=1024, description="Processes per rank that load data.")
+    num_workers: int = Field(
+        default=8, ge=0, le=1024, description="Processes per rank that load data; 0 loads inside the step."
+    )
     pin_memory: bool = Field(
         default=True, description="Load into page-locked memory, which copies faster to a GPU."
     )
@@ -39,13 +61,37 @@ class DataConfig(Section):
         default=4, ge=1, le=1024, description="Batches that each loading process keeps ready."
     )
     persistent_workers: bool = Field(
-        default=True, description="Keep the loading processes from epoch to epoch."
+        default=True,
+        description="Keep the loading processes from epoch to epoch; false starts them anew each time.",
     )
     samples_per_epoch: int = Field(
         default=10_000,
         ge=1,
         le=10**9,
         description="Samples that one epoch of the endless synthetic stream counts.",
+    )
+    loading: DataLoading = Field(
+        default="device",
+        description="How samples come to the device: device has a pool of them there before the window, so "
+        "that compute alone is measured; loader runs a torch DataLoader beside the steps, which copy each "
+        "batch, and says how long they waited for it. The last, partial batch of an epoch is always dropped.",
+    )
+    split: DataSplit = Field(
+        default="train", description="The part of the data set, where it has parts (CIFAR, ImageFolder)."
+    )
+    token_type: TokenType = Field(
+        default="uint16", description="How the file of tokens holds an id: uint16 or uint32, little endian."
+    )
+    download: bool = Field(
+        default=False,
+        description="Fetch CIFAR10 or CIFAR100 into data.path if it is not there, once for all ranks.",
+    )
+    download_url: DownloadUrl | None = Field(
+        default=None, description="Where to fetch it instead: a mirror's address of the tar archive."
+    )
+    download_checksum: Checksum | None = Field(
+        default=None,
+        description="md5:… or sha256:… of that archive; null is the checksum of its authors' archive.",
     )
     image_size: int | None = Field(
         default=None,

@@ -1,0 +1,36 @@
+"""`python -m gpuproof.datasets SPEC RUN_FOLDER WORLD_SIZE`: prepare the data of one case on this host.
+
+How a host that does not share rank 0's disk prepares its own copy: its worker, which may import nothing of
+this side, starts this command.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+from gpuproof.datasets.catalogue import prepare
+from gpuproof.errors import GpuproofError
+from gpuproof.records.case import Case
+from gpuproof.records.codec import from_json
+
+
+def main() -> int:
+    """Prepare what the case in SPEC asks for; an error is one paragraph on standard error."""
+    spec, run_folder, world_size = sys.argv[1:]
+    try:
+        case = from_json(Case, json.loads(Path(spec).read_text(encoding="utf-8")), place=spec)
+        prepare(case, Path(run_folder), world_size=int(world_size), say=_say)
+    except GpuproofError as error:
+        sys.stderr.write(f"{error}\n")
+        return int(error.exit_code)
+    return 0
+
+
+def _say(line: str) -> None:
+    sys.stderr.write(f"gpuproof: {line}\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,118 @@
+"""Images in folders, a class each: `PATH/train/CLASS/*.jpg`, `PATH/test/…` (or `PATH/val/…`).
+
+With `data.loading: device` as many of them as the ranks' pools hold are decoded here, so that a node needs no
+image library; with `loader` they are only listed, and the node's loader decodes them while the steps run.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import random
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+
+from gpuproof.datasets.catalogue import Say
+from gpuproof.errors import UsageError
+from gpuproof.records.case import Case
+from gpuproof.records.dataset_files import ImageListing, write_listing
+from gpuproof.records.picture import ENDINGS, decode, require_pillow
+from gpuproof.records.tensor_file import label_bytes_for, write_tensor_file
+from gpuproof.workloads.base import InputShape
+
+FOLDERS = {"train": ("train",), "test": ("test", "val")}
+POOL_BATCHES = 64
+"""Batches that a rank's pool holds at most; more would be decoded for nothing."""
+DEVICE_BYTES = 2**30
+"""Decoded images are at most about this much, unless two batches a rank are more: they go through memory
+and the disk of the run, and every figure comes from a pool that is smaller."""
+
+
+def prepare_image_folder(path: Path, case: Case, shape: InputShape, *, world_size: int, say: Say) -> None:
+    """Write the listing (loader) or the decoded images (device) to `path`.
+
+    Raises:
+        UsageError: there is no such folder, no image in it, or the model has too few classes.
+        EnvironmentUnfitError: images are to be decoded here, and Pillow is not installed.
+    """
+    listing = list_images(Path(case.data.path or ""), split=case.data.split)
+    if len(listing.classes) > shape.num_targets:
+        raise UsageError(
+            f"{listing.root} has {len(listing.classes)} classes, {case.model.name} {shape.num_targets}",
+            place="model.num_classes",
+            next_step=f"Set model.num_classes to {len(listing.classes)}",
+        )
+    if case.data.loading == "loader":
+        write_listing(path, listing)
+        return
+    require_pillow(sys.executable)
+    size = shape.shape[-1]
+    chosen = _choose(listing, _wanted(case.data.batch_size, size, world_size=world_size))
+    say(f"decoding {len(chosen):,} of {len(listing.files):,} images from {listing.root} to {size} pixels")
+    _write_decoded(path, listing, chosen, size=size)
+
+
+def list_images(folder: Path, *, split: str) -> ImageListing:
+    """List the images of one part in the order of their names; nothing is opened.
+
+    Raises:
+        UsageError: there is no such folder, or no image in it.
+    """
+    candidates = [folder / name for name in FOLDERS[split]]
+    root = next((candidate for candidate in candidates if candidate.is_dir()), None)
+    if root is None:
+        raise UsageError(
+            f"there are no images: expected a folder for each class in {' or '.join(map(str, candidates))}",
+            place="data.path",
+            next_step="Set data.path to the folder above it",
+        )
+    classes = sorted(entry.name for entry in os.scandir(root) if entry.is_dir())
+    digest, files = hashlib.sha256(), []
+    for name in classes:
+        for file in sorted(p for p in (root / name).rglob("*") if p.suffix.lower() in ENDINGS):
+            relative = file.relative_to(root).as_posix()
+            files.append(relative)
+            digest.update(f"{relative}\0{file.stat().st_size}\n".encode(errors="surrogateescape"))
+    if not files:
+        raise UsageError(
+            f"there is no image in {root}/CLASS/: expected files that end in {', '.join(sorted(ENDINGS))}",
+            place="data.path",
+        )
+    return ImageListing(
+        root=str(root.absolute()), classes=tuple(classes), files=tuple(files), sha256=digest.hexdigest()
+    )
+
+
+def _wanted(batch_size: int, size: int, *, world_size: int) -> int:
+    a_batch_each = batch_size * world_size
+    return max(2 * a_batch_each, min(POOL_BATCHES * a_batch_each, DEVICE_BYTES // (3 * size * size)))
+
+
+def _choose(listing: ImageListing, wanted: int) -> list[int]:
+    """Draw without replacement, the same on every host; all of them where there are no more."""
+    numbers = range(len(listing.files))
+    return sorted(random.Random(0).sample(numbers, wanted)) if wanted < len(numbers) else list(numbers)  # noqa: S311
+
+
+def _write_decoded(path: Path, listing: ImageListing, chosen: list[int], *, size: int) -> None:
+    labels = listing.labels()
+    images = np.empty((len(chosen), 3, size, size), dtype=np.uint8)
+
+    def place(position: int) -> None:
+        pixels = decode(Path(listing.root, listing.files[chosen[position]]), size=size)
+        images[position] = np.frombuffer(pixels, dtype=np.uint8).reshape(size, size, 3).transpose(2, 0, 1)
+
+    with ThreadPoolExecutor() as threads:  # Pillow decodes outside the interpreter's lock
+        list(threads.map(place, range(len(chosen))))
+    width = label_bytes_for(len(listing.classes))
+    write_tensor_file(
+        path,
+        name="ImageFolder",
+        shape=images.shape,
+        num_classes=len(listing.classes),
+        images=images.data.cast("B"),
+        labels=np.array([labels[i] for i in chosen], dtype=f"<u{width}").tobytes(),
+    )
