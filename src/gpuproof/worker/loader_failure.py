@@ -32,7 +32,10 @@ def lost_process(processes: Sequence[BaseProcess]) -> GpuproofError | None:
     """Return the error that says how a process ended; None where all of them live."""
     if not processes:
         return None
-    wait([process.sentinel for process in processes], timeout=DYING_S)
+    dying = wait([process.sentinel for process in processes], timeout=DYING_S)
+    for process in processes:
+        if process.sentinel in dying:
+            process.join(DYING_S)  # what it held is closed before its exit code can be read
     ended = [(process.pid, process.exitcode) for process in processes if process.exitcode]
     return how_it_ended(*ended[0]) if ended else None
 

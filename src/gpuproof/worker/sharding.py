@@ -4,7 +4,7 @@ All ranks shuffle alike, from seed and epoch, and each takes every n-th sample o
 that together are the whole set, but for what no full batch of every rank is left for.
 
 >>> [list(ShardedBatches(8, batch_size=2, seed=0, rank=r, world_size=2)) for r in (0, 1)]
-[[[4, 6], [5, 2]], [[1, 7], [0, 3]]]
+[[[4, 7], [2, 1]], [[0, 3], [5, 6]]]
 """
 
 from __future__ import annotations
