@@ -140,6 +140,12 @@ def test_one_rank_talks_to_nobody() -> None:
     assert {"distributed.backend", "distributed.timeout_s"} <= set(idle)
 
 
+def test_several_ranks_are_not_forked() -> None:
+    asked = replace(case(), start="fork")
+    assert "by exec" in keys(asked, world_size=2)["run.start"]
+    assert "run.start" not in keys(asked, world_size=1)
+
+
 @pytest.mark.parametrize(
     ("shape", "instead"),
     [(FEATURES, "model.options.output_dim"), (TOKENS, "model.options.vocab_size")],

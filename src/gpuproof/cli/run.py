@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -91,8 +92,11 @@ def _measure(directory: RunDirectory, *, python: str | None, retry_failed: bool,
 
     click.echo(f"Results go to {directory.root}", err=True)
     try:
-        with node_side_for(python) as worker, progress_on() as progress:
-            launcher = LocalLauncher(python=python or sys.executable, worker=worker)
+        with (
+            node_side_for(python) as worker,
+            progress_on() as progress,
+            closing(LocalLauncher(python=python or sys.executable, worker=worker)) as launcher,
+        ):
             conclusion = run_campaign(
                 directory,
                 launcher=launcher,

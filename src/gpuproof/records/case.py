@@ -16,6 +16,7 @@ CompileMode = Literal["default", "reduce-overhead", "max-autotune"]
 Backend = Literal["auto", "nccl", "gloo"]
 InferenceMode = Literal["throughput", "latency"]
 InferencePhase = Literal["forward", "prefill", "decode"]
+StartMode = Literal["exec", "fork"]
 DeviceChoice = Literal["auto", "cuda", "cpu"]
 ParallelStrategy = Literal["ddp", "fsdp", "hsdp", "tensor", "fsdp_tensor"]
 GradientCompression = Literal["none", "fp16", "bf16", "powersgd"]
@@ -153,6 +154,8 @@ class Case:
     monitor_interval_s: float | None = None
     """Seconds between readings of devices and host beside the launch; None reads none."""
     inference: InferenceSpec = field(default_factory=InferenceSpec)
+    start: StartMode = "exec"
+    """How its process is asked to come to be: afresh, or forked from one that has torch imported."""
 
     @property
     def measures_latency(self) -> bool:

@@ -65,6 +65,7 @@ def _case(config: RunConfig, replicate: int) -> Case:
         replicate=replicate,
         capture_env=config.run.capture_env,
         monitor_interval_s=config.monitoring.interval_s if config.monitoring.enabled else None,
+        start="fork" if config.run.start == "fork" else "exec",
         model=ModelSpec(
             name=config.model.name,
             num_classes=config.model.num_classes,

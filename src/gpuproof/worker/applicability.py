@@ -127,3 +127,5 @@ def _of_the_ranks(case: Case, world_size: int) -> Iterator[tuple[str, str]]:
             yield "distributed.strategy", "one rank has nobody to share a model with"
         if parallel.gradient_compression != "none" and case.kind == "training":
             yield "distributed.gradient_compression", "one rank sends no gradients"
+    elif case.start == "fork":
+        yield "run.start", "several ranks are started by torch's agent, each by exec"
