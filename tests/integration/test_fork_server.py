@@ -38,6 +38,9 @@ class Watcher:
     ended: list[str] = field(default_factory=list)
     folder: Path | None = None
 
+    def says(self, line: str) -> None:
+        """Hear of it."""
+
     def case_begins(self, case: Case, *, position: int, total: int) -> None:
         """Hear of it."""
 
@@ -211,7 +214,7 @@ def test_a_server_that_answers_no_more_is_ended_with_its_case(
     launcher: LocalLauncher, faulty: None, tmp_path: Path
 ) -> None:
     run = forked_run(tmp_path, steps=LONG, step_s=0.02)
-    (case,) = next_cases(config_of(run), settled=())
+    (case,) = next_cases(config_of(run), results=())
     launched = launcher.start(case, run.begin_case(case))
     eventually("steps", lambda: case_of(run).of(Steps))
     server = server_of(run)

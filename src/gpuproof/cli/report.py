@@ -112,7 +112,9 @@ def _row(root: Path) -> dict[str, object]:
         "what": f"{config['model']['name']} {config['kind']} on {config['data']['name']}"
         if config
         else description["damage"],
-        "launches": f"{summary.get('num_launches', 0)}/{config['run']['repeats']}" if config else None,
+        "launches": f"{summary.get('num_launches', 0)}/{summary.get('num_planned', config['run']['repeats'])}"
+        if config
+        else None,
         "throughput_samples_per_s": summary.get("throughput_samples_per_s"),
         "validity": summary.get("validity"),
     }

@@ -150,10 +150,10 @@ def _print_commands(config: str, words: list[str]) -> None:
 
     from gpuproof.config.load import load_config
     from gpuproof.launchers.local import LocalLauncher
-    from gpuproof.suites.training import next_cases
+    from gpuproof.suites.plan import next_cases
 
     loaded = load_config(config, words)
-    for case in next_cases(loaded.config, settled=()):
+    for case in next_cases(loaded.config, results=()):
         folder = Path(loaded.config.run.save_dir, loaded.config.run.experiment_name, "RUN_ID")
         folder = folder / "cases" / case.case_id / str(case.replicate)
         port = 29500 if case.parallel.nproc > 1 else None

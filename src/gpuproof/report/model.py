@@ -39,6 +39,28 @@ class LaunchRow:
     num_steps: int
     window_s: float
     stop_reason: str
+    case_id: str = "main"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PointRow:
+    """One point in the table of a sweep."""
+
+    case_id: str
+    assignment: Mapping[str, str]
+    """Short name of each swept key → value as text."""
+    items_per_s_total: float | None
+    throughput: str
+    uncertainty: str
+    """Of the throughput, or nothing where there is no interval."""
+    interval: Interval | None
+    mean_step_s: float | None
+    peak_allocated_bytes: int | None
+    num_launches: int
+    num_planned: int
+    validity: Validity | None
+    outcome: str
+    """What the point says: best, how it compares with the best one, or why it measured nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +86,8 @@ class ReportModel:
     next_commands: tuple[str, ...]
     profile: Profiled | None = None
     """What the traced steps say, outside every figure."""
+    points: tuple[PointRow, ...] = ()
+    """Of a sweep; empty for a run of one point."""
 
 
 def build_report(
@@ -85,17 +109,7 @@ def build_report(
         run=run,
         validity=summary.validity,
         measures=(*_measures(summary), *_energy_measures(summary, explanations)),
-        launches=tuple(
-            LaunchRow(
-                replicate=launch.case.replicate,
-                items_per_s_total=None if launch.case.measures_latency else launch.items_per_s_total,
-                mean_step_s=launch.mean_step_s,
-                num_steps=launch.slowest.num_steps,
-                window_s=launch.slowest.wall_s,
-                stop_reason=launch.slowest.stop_reason,
-            )
-            for launch in summary.launches
-        ),
+        launches=launch_rows(summary.launches),
         num_planned=summary.num_planned,
         findings=summary.findings,
         failures=summary.failures,
@@ -108,8 +122,26 @@ def build_report(
             *torn,
         ),
         files=tuple(files),
-        next_commands=_next_commands(summary, run),
+        next_commands=next_commands(
+            summary.failures, run=run, is_complete=len(summary.launches) >= summary.num_planned
+        ),
         profile=profile,
+    )
+
+
+def launch_rows(launches: Sequence[Launch]) -> tuple[LaunchRow, ...]:
+    """Make the rows of the table of launches."""
+    return tuple(
+        LaunchRow(
+            replicate=launch.case.replicate,
+            items_per_s_total=None if launch.case.measures_latency else launch.items_per_s_total,
+            mean_step_s=launch.mean_step_s,
+            num_steps=launch.slowest.num_steps,
+            window_s=launch.slowest.wall_s,
+            stop_reason=launch.slowest.stop_reason,
+            case_id=launch.case.case_id,
+        )
+        for launch in launches
     )
 
 
@@ -248,10 +280,11 @@ def _notes(summary: RunSummary) -> list[str]:
     return notes
 
 
-def _next_commands(summary: RunSummary, run: str) -> tuple[str, ...]:
+def next_commands(failures: Sequence[Failure], *, run: str, is_complete: bool) -> tuple[str, ...]:
+    """Return what a person may type next: to finish a run that is not complete, and to see it again."""
     quoted = shlex.quote(run)
     commands = [f"gpuproof report {quoted}"]
-    if len(summary.launches) < summary.num_planned:
-        failed = any(failure.cause not in TRANSIENT_CAUSES for failure in summary.failures)
+    if not is_complete:
+        failed = any(failure.cause not in TRANSIENT_CAUSES for failure in failures)
         commands.insert(0, f"gpuproof run --resume {quoted}{' --retry-failed' if failed else ''}")
     return tuple(commands)

@@ -38,3 +38,6 @@ class RunSection(Section):
         "imported (one rank only, no interval between launches); auto is fork where a sweep or a search "
         "launches each point once, else exec.",
     )
+    order_seed: int = Field(
+        default=0, ge=0, lt=2**32, description="Seed of the order in which a sweep launches its points."
+    )
