@@ -36,8 +36,10 @@ def find_contradictions(config: RunConfig) -> list[Contradiction]:
 
 def _window_has_an_end(config: RunConfig) -> Contradiction | None:
     window = config.benchmark
+    if not window.enabled or window.measure_by == "precision":
+        return None
     length = {"steps": window.measure_steps, "time": window.measure_seconds}[window.measure_by]
-    if not window.enabled or length is not None:
+    if length is not None:
         return None
     needed = {"steps": "measure_steps", "time": "measure_seconds"}[window.measure_by]
     return Contradiction(

@@ -92,7 +92,7 @@ class WindowSpec:
 
     enabled: bool
     warmup_steps: int
-    measure_by: Literal["steps", "time"]
+    measure_by: Literal["steps", "time", "precision"]
     measure_steps: int | None
     measure_seconds: float | None
     log_step_times: bool
@@ -103,6 +103,10 @@ class WindowSpec:
     """Let torch count the FLOPs of a step before the window."""
     ceilings: bool = False
     """Measure what the device can do at most, after the window."""
+    target_precision: float | None = None
+    """Relative half-width of the mean step time's interval that ends a window measured by precision."""
+    min_steps: int = 0
+    """Steps before precision is looked at; `measure_seconds` is the limit then."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,6 +7,7 @@ them computes anything.
 from __future__ import annotations
 
 import shlex
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import floor
@@ -209,13 +210,23 @@ def _measures(summary: RunSummary) -> list[Measure]:
             unit="s",
             text=units.seconds(summary.mean_step_s),
             detail=f"{units.count(sum(launch.slowest.num_steps for launch in summary.launches))} steps "
-            f"in {units.seconds(summary.window_s)}",
+            f"in {units.seconds(summary.window_s)}{_why_stopped(summary)}",
         )
     )
     measures += data_measures(summary)
     measures += _step_measures(summary)
     measures += work_measures(summary)
     return measures
+
+
+def _why_stopped(summary: RunSummary) -> str:
+    """Say why windows ended that were measured by precision; the others ended as they were told to."""
+    if summary.launches[0].case.window.target_precision is None:
+        return ""
+    reasons = Counter(launch.slowest.stop_reason for launch in summary.launches)
+    if len(reasons) == 1:
+        return f"; {next(iter(reasons))}"
+    return "; " + ", ".join(f"{reason} in {times} launches" for reason, times in reasons.items())
 
 
 def _step_measures(summary: RunSummary) -> list[Measure]:

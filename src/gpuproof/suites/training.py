@@ -36,6 +36,8 @@ from gpuproof.workloads.lookup import find_workload
 
 CASE_ID = "main"
 LOADER_KEYS = ("num_workers", "pin_memory", "prefetch_factor", "persistent_workers")
+PRECISION_LIMIT_S = 60.0
+"""Where a window measured by precision has no limit of its own."""
 
 LaunchKey = tuple[str, int]
 
@@ -125,18 +127,21 @@ def _data(data: DataConfig, shape: InputShape) -> DataSpec:
 
 def _window(config: RunConfig) -> WindowSpec:
     benchmark = config.benchmark
+    by_precision = benchmark.measure_by == "precision"
     return WindowSpec(
         enabled=benchmark.enabled,
         warmup_steps=benchmark.warmup_steps,
         measure_by=benchmark.measure_by,
         measure_steps=benchmark.measure_steps,
-        measure_seconds=benchmark.measure_seconds,
+        measure_seconds=benchmark.measure_seconds or (PRECISION_LIMIT_S if by_precision else None),
         log_step_times=benchmark.log_step_times,
         sync_cuda=benchmark.sync_cuda,
         evaluate_after=benchmark.evaluate_after,
         profile=config.profiling.enabled,
         count_flops=benchmark.count_flops,
         ceilings=config.profiling.ceilings,
+        target_precision=benchmark.target_precision if by_precision else None,
+        min_steps=benchmark.min_steps if by_precision else 0,
     )
 
 
