@@ -90,7 +90,7 @@ def test_one_launch_a_point_compares_nothing(tmp_path: Path) -> None:
     launches = [*three("precision=fp32", 0.01), *three("precision=bf16", 0.02), *three("precision=amp", 0.04)]
     _, conclusion = concluded(tmp_path, launches)
     assert row(conclusion, "precision=bf16").outcome == "-50.0%; cannot tell"
-    assert any("A has 1 launch (needs 3)" in note for note in conclusion.report.notes)
+    assert any("a point needs 3 launches" in note for note in conclusion.report.notes)
 
 
 def test_forked_launches_compare_nothing_however_many(tmp_path: Path) -> None:

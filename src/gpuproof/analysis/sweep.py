@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from gpuproof.analysis.comparison import Comparison, compare_launches
+from gpuproof.analysis.comparison import MIN_LAUNCHES, Comparison, compare_launches
 from gpuproof.analysis.launch import Launch
 from gpuproof.analysis.run_summary import RunSummary, are_replicates
 
@@ -18,6 +18,9 @@ CONFIDENCE = 0.95
 """Of all comparisons of a sweep together: the best point was picked by the data, so that each pair counts
 (Bonferroni's correction; Dunn 1961, https://doi.org/10.1080/01621459.1961.10482090)."""
 FORKED = "launches were forked from one process, and are no replicates (run.start=exec launches fresh ones)"
+TOO_FEW = (
+    f"a point needs {MIN_LAUNCHES} launches, or a difference may be that of any two launches (run.repeats)"
+)
 NEAR_BEST = 0.95
 """The knee is the smallest batch with so much of the best throughput."""
 
@@ -94,6 +97,8 @@ def _rate(point: PointSummary) -> float:
 
 def _compared(point: PointSummary, best: PointSummary, *, confidence: float) -> PointSummary:
     a, b = best.summary.launches, point.summary.launches
+    if min(len(a), len(b)) < MIN_LAUNCHES:
+        return replace(point, not_compared=TOO_FEW)
     if not (are_replicates(a) and are_replicates(b)):
         return replace(point, not_compared=FORKED)
     comparison = compare_launches(_rates(a), _rates(b), better="higher", confidence=confidence)
