@@ -117,8 +117,8 @@ def ladder_launches() -> list[CaseRecords]:
     launches = []
     for batch, step_s, gib in ((256, 0.1, 20), (512, 0.11, 40), (1024, 0.2, 80)):
         wall_s = 200 * step_s
-        taken = {"num_steps": 200, "items": 200 * batch, "wall_s": wall_s, "steps_s": wall_s}
-        built = {"device": H200, "items_per_step": batch}
+        taken: dict[str, Any] = {"num_steps": 200, "items": 200 * batch, "wall_s": wall_s, "steps_s": wall_s}
+        built: dict[str, Any] = {"device": H200, "items_per_step": batch}
         story = Story(
             windows=[window(**taken, clock="device_event", peak_allocated_bytes=gib * 2**30)],
             setups=[setup(**built)],

@@ -16,6 +16,7 @@ import pytest
 
 from gpuproof.campaign import config_of, create_run, run_campaign
 from gpuproof.config.load import load_config
+from gpuproof.launchers.forked import LOST, ForkServer
 from gpuproof.launchers.local import LocalLauncher
 from gpuproof.records.case import Case
 from gpuproof.records.collected import CaseRecords
@@ -24,7 +25,7 @@ from gpuproof.records.readings import RecordingEnd
 from gpuproof.records.run import Failure, Result, Setup, Start, Steps
 from gpuproof.store import RunDirectory, read_case
 from gpuproof.suites.training import next_cases
-from integration.conftest import FAULTY, SOURCE, TINY, Run, eventually
+from integration.conftest import FAULTY, PATIENCE_S, SOURCE, TINY, Run, eventually
 
 LONG = 10_000
 """Steps of 20 ms that no test waits for."""
@@ -223,6 +224,17 @@ def test_a_server_that_answers_no_more_is_ended_with_its_case(
     assert launched.wait(0) is not None
     assert processes_of(run) == []
     assert not lives(server.pid)
+
+
+def test_a_server_that_ends_at_once_leaves_nobody_waiting(tmp_path: Path) -> None:
+    output = tmp_path / "output.txt"
+    server = ForkServer([sys.executable, "-c", "raise SystemExit('no')"], environment={}, output=output)
+    early = server.fork(["run"], output=output)
+    eventually("its end", lambda: not server.is_alive)
+    assert early.wait(PATIENCE_S) == LOST
+    assert server.fork(["run"], output=output).wait(PATIENCE_S) == LOST
+    assert "no" in output.read_text()
+    server.close(PATIENCE_S)
 
 
 NO_CUDA = """

@@ -36,6 +36,7 @@ class ForkServer:
         self._control, theirs = socket.socketpair()
         self._children: dict[int, ForkedProcess] = {}
         self._num_children = 0
+        self._is_lost = False
         self._lock = threading.Lock()
         try:
             with theirs, output.open("ab") as file:
@@ -67,7 +68,11 @@ class ForkServer:
         """Ask for a child that runs a node-side command; what it prints goes to `output`."""
         with self._lock:
             self._num_children += 1
-            child = self._children[self._num_children] = ForkedProcess(self, number=self._num_children)
+            child = ForkedProcess(self, number=self._num_children)
+            if self._is_lost:
+                child.finish(LOST)
+                return child
+            self._children[child.number] = child
         self.send({"id": child.number, "words": list(words), "output": str(output)})
         return child
 
@@ -95,6 +100,7 @@ class ForkServer:
             for line in lines:
                 self._hear(json.loads(line))
         with self._lock:
+            self._is_lost = True
             self._control.close()
             orphans, self._children = tuple(self._children.values()), {}
         for orphan in orphans:
