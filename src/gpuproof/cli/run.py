@@ -53,6 +53,8 @@ def run(
     gpuproof run quick
     gpuproof run configs/synthetic_resnet50.yaml --training.precision=bf16 --nproc 4
     gpuproof run quick --model.name=resnet50 --data.batch_size=64 --run.repeats=5
+    gpuproof run quick --matrix.data.batch_size='[16, 32]' --matrix.training.precision='[fp32, bf16]'
+    gpuproof run quick --data.name=synthetic --search.kind=batch_size
     gpuproof run --resume results/quick/run_20261120T133012_4711
 
     The first rank prints throughput with its interval, what could be wrong with it, and where the files
@@ -158,3 +160,5 @@ def _print_commands(config: str, words: list[str]) -> None:
         folder = folder / "cases" / case.case_id / str(case.replicate)
         port = 29500 if case.parallel.nproc > 1 else None
         click.echo(shlex.join(LocalLauncher().command(case, folder, port=port)))
+    if loaded.config.search.kind is not None:
+        click.echo("What the search launches next depends on what these give.", err=True)
