@@ -47,6 +47,9 @@ class Stopwatch:
     end_s: float
     records: CaseRecords
 
+    def says(self, line: str) -> None:
+        """Hear of it."""
+
     def case_begins(self, case: Case, *, position: int, total: int) -> None:
         self.begin_s = monotonic()
 
