@@ -15,7 +15,7 @@ from gpuproof.analysis.dispersion import noise
 from gpuproof.analysis.drift import Drift, drift
 from gpuproof.analysis.launch import Launch
 from gpuproof.hardware import Peak
-from gpuproof.records.run import Window
+from gpuproof.records.run import Setup, Window
 from gpuproof.units import count, seconds, share
 
 Validity = Literal["VALID", "SUSPECT", "INVALID"]
@@ -65,9 +65,13 @@ def findings_of(launch: Launch, peak: Peak | None) -> tuple[Finding, ...]:
         *_shortfall(launch),
         *_gaps(launch),
         *_step_times(launch),
-        *_processor_neighbours(launch),
-        *_device_neighbours(launch),
+        *findings_of_neighbours(launch.windows, launch.setups),
     )
+
+
+def findings_of_neighbours(windows: Sequence[Window], setups: Sequence[Setup]) -> tuple[Finding, ...]:
+    """Return what others did meanwhile on the processors and, where ranks had devices, on those."""
+    return (*_processor_neighbours(windows), *_device_neighbours(windows, setups))
 
 
 def _invalid(code: str, reason: str, remedy: str = REPORT_IT) -> Finding:
@@ -192,9 +196,9 @@ def _step_times(launch: Launch) -> Iterator[Finding]:
         )
 
 
-def _processor_neighbours(launch: Launch) -> Iterator[Finding]:
+def _processor_neighbours(all_windows: Sequence[Window]) -> Iterator[Finding]:
     by_host: dict[str, list[Window]] = defaultdict(list)
-    for window in launch.windows:
+    for window in all_windows:
         by_host[window.host].append(window)
     for host, windows in by_host.items():
         others_cpus = _others_cpus(windows)
@@ -231,8 +235,8 @@ def _starved(windows: list[Window]) -> bool:
     return load.busy_cpu_s is not None and load.busy_cpu_s > FULL_HOST * load.num_cpus * windows[0].wall_s
 
 
-def _device_neighbours(launch: Launch) -> Iterator[Finding]:
-    for window, setup in zip(launch.windows, launch.setups, strict=True):
+def _device_neighbours(windows: Sequence[Window], setups: Sequence[Setup]) -> Iterator[Finding]:
+    for window, setup in zip(windows, setups, strict=bool(setups)):
         others = window.neighbours.other_processes
         if others:
             yield _suspect(

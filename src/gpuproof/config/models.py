@@ -20,6 +20,7 @@ from gpuproof.config.sections.inference import InferenceConfig
 from gpuproof.config.sections.model import ModelConfig
 from gpuproof.config.sections.run import RunSection
 from gpuproof.config.sections.search import SearchConfig
+from gpuproof.config.sections.serving import ServingConfig
 from gpuproof.config.sections.training import TrainingConfig
 from gpuproof.records.case import CaseKind
 
@@ -27,7 +28,9 @@ from gpuproof.records.case import CaseKind
 class RunConfig(Section):
     """Everything that one run is asked to do."""
 
-    kind: CaseKind = Field(default="training", description="Train the model, or run it forward only.")
+    kind: CaseKind = Field(
+        default="training", description="Train the model, run it forward only, or serve requests with it."
+    )
     data: DataConfig = Field(default_factory=DataConfig, description="Where the samples come from.")
     model: ModelConfig = Field(default_factory=ModelConfig, description="What is trained or run.")
     training: TrainingConfig = Field(
@@ -55,6 +58,9 @@ class RunConfig(Section):
     )
     search: SearchConfig = Field(
         default_factory=SearchConfig, description="Points chosen by what those before them gave."
+    )
+    serving: ServingConfig = Field(
+        default_factory=ServingConfig, description="Requests under load, for the kind serving."
     )
 
     @model_validator(mode="after")

@@ -9,7 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-CaseKind = Literal["training", "inference"]
+from gpuproof.records.serving_spec import ServingSpec
+
+CaseKind = Literal["training", "inference", "serving"]
 Precision = Literal["fp32", "amp", "bf16"]
 OptimizerName = Literal["SGD", "Adam"]
 CompileMode = Literal["default", "reduce-overhead", "max-autotune"]
@@ -160,6 +162,8 @@ class Case:
     inference: InferenceSpec = field(default_factory=InferenceSpec)
     start: StartMode = "exec"
     """How its process is asked to come to be: afresh, or forked from one that has torch imported."""
+    serving: ServingSpec | None = None
+    """How requests come and are batched, for the kind `serving`."""
 
     @property
     def measures_latency(self) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
+from gpuproof.records import serving as _serving  # noqa: F401  # registers its records with the journal
 from gpuproof.records.case import Case
 from gpuproof.records.run import TRANSIENT_CAUSES, Failure, Result, Setup, Start, Steps, Window
 

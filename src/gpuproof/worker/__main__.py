@@ -17,6 +17,7 @@ COMMANDS = {
     "serve-cases": ("gpuproof.worker.serve_cases:main", "fork a process for each case, with torch imported"),
     "probe": ("gpuproof.worker.probe:main", "print what this machine has, as JSON"),
     "sample": ("gpuproof.worker.sample:main", "print readings of GPUs and host, as JSON Lines"),
+    "generate": ("gpuproof.worker.serving.generator:main", "issue requests, as a serving case asks"),
     "record": ("gpuproof.worker.record:main", "write readings to a file, beside a command or until Ctrl-C"),
 }
 _LISTED = "\n".join(f"  {name:<13}{what}" for name, (_, what) in COMMANDS.items())

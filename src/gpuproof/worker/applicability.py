@@ -45,8 +45,8 @@ def _of_the_device(case: Case, shape: InputShape, *, on_cpu: bool) -> Iterator[t
 
 def _of_the_kind(case: Case) -> Iterator[tuple[str, str]]:
     training = case.training
-    if case.kind == "inference":
-        reason = "inference updates no weights"
+    if case.kind != "training":
+        reason = f"{case.kind} updates no weights"
         for key in ("optimizer", "learning_rate", "weight_decay", "momentum"):
             yield f"training.{key}", reason
         if training.grad_clip_norm is not None:
@@ -62,7 +62,11 @@ def _of_the_kind(case: Case) -> Iterator[tuple[str, str]]:
 
 
 def _of_the_window(case: Case) -> Iterator[tuple[str, str]]:
-    if not case.window.enabled:
+    if case.kind == "serving":
+        for key in (*WINDOW_KEYS, "sync_cuda"):
+            yield f"benchmark.{key}", "serving.* decides what is measured"
+        yield "data.batch_size", "serving.max_batch decides"
+    elif not case.window.enabled:
         for key in WINDOW_KEYS:
             yield f"benchmark.{key}", "training.epochs decides the length (benchmark.enabled is false)"
     else:
@@ -73,9 +77,9 @@ def _of_the_window(case: Case) -> Iterator[tuple[str, str]]:
 
 
 def _of_inference(case: Case) -> Iterator[tuple[str, str]]:
-    if case.kind == "training":
+    if case.kind != "inference":
         for key in ("mode", "phase", "prompt_tokens", "new_tokens"):
-            yield f"inference.{key}", "this run trains"
+            yield f"inference.{key}", f"the kind of this run is {case.kind}"
         return
     phase = case.inference.phase
     if phase != "decode":

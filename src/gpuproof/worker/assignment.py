@@ -90,6 +90,9 @@ def run_assignment(assignment: Assignment) -> NoReturn:
 def _run(assignment: Assignment, recorder: Recorder, watchdog: Watchdog) -> None:
     # Before torch is imported, since its OpenMP reads it once; torchrun would leave 1.
     os.environ["OMP_NUM_THREADS"] = str(effective_threads(assignment.case.parallel, assignment.identity))
+    if assignment.case.kind == "serving":
+        _run_serving(assignment, recorder, watchdog)
+        return
     import_torch()
     from gpuproof.worker.preparation import release
     from gpuproof.worker.session import run_case
@@ -105,6 +108,23 @@ def _run(assignment: Assignment, recorder: Recorder, watchdog: Watchdog) -> None
     release(prepared)
     if assignment.on_done is not None:
         assignment.on_done(recorder.path)
+
+
+def _run_serving(assignment: Assignment, recorder: Recorder, watchdog: Watchdog) -> None:
+    """Run a serving case: torch is imported where a model is served, and not to load an endpoint."""
+    case = assignment.case
+    if case.serving is not None and case.serving.target == "model":
+        import_torch()
+    from gpuproof.worker.serving.session import run_serving_case
+
+    prepared = run_serving_case(
+        case, identity=assignment.identity, recorder=recorder, run_folder=assignment.run_folder
+    )
+    watchdog.rest()
+    if prepared is not None:
+        from gpuproof.worker.preparation import release
+
+        release(prepared)
 
 
 def import_torch() -> None:

@@ -152,7 +152,7 @@ def _step(
     module, precision = parallel.module, parallel.precision
     if case.generates:
         return generation_step(case, workload.module, pool=pool, precision=precision)
-    if case.kind == "inference":
+    if case.kind != "training":
         return InferenceStep(module=module, pool=pool, precision=precision)
     return TrainingStep(case, module=module, loss=workload.loss, pool=pool, precision=precision)
 

@@ -1,0 +1,75 @@
+"""Was a latency bound met? MLPerf LoadGen's early-stopping rule, and its counterpart for a bound missed.
+
+In: how many requests there were and how many were over the bound. Out: met, missed, or too few to tell.
+The rule is exact for independent requests; requests of one busy spell are not, so it is a rule, and no more.
+Source: https://github.com/mlcommons/inference_policies/blob/master/inference_rules.adoc, Appendix Early
+Stopping.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from scipy.special import betainc
+
+from gpuproof.analysis.percentiles import conservative_index, under_limit_needed
+
+CONFIDENCE = 0.99
+Outcome = Literal["met", "missed", "undecided"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BoundVerdict:
+    """What so many requests say of a latency bound at a percentile."""
+
+    outcome: Outcome
+    bound_s: float
+    q: float
+    num_requests: int
+    num_over: int
+    """Requests over the bound, those that failed among them."""
+    num_needed: int
+    """Requests from which so many over the bound would still meet it."""
+
+
+def judge_bound(*, num_requests: int, num_over: int, bound_s: float, q: float) -> BoundVerdict:
+    """Judge whether the q-th percentile lies under the bound, at 99 % confidence.
+
+    Met: requests ≥ h(t) + t, t being those over the bound. Missed: so many over it would be seen in at most
+    1 % of windows if the share over it were 1 − q/100.
+
+    >>> judge_bound(num_requests=661, num_over=1, bound_s=0.1, q=99).outcome
+    'undecided'
+    >>> judge_bound(num_requests=662, num_over=1, bound_s=0.1, q=99).outcome
+    'met'
+    """
+    needed = under_limit_needed(num_over, q, confidence=CONFIDENCE) + num_over
+    outcome: Outcome = "undecided"
+    if num_requests >= needed:
+        outcome = "met"
+    elif num_over and _chance_of_so_many(num_over, num_requests, 1 - q / 100) <= 1 - CONFIDENCE:
+        outcome = "missed"
+    return BoundVerdict(
+        outcome=outcome,
+        bound_s=bound_s,
+        q=q,
+        num_requests=num_requests,
+        num_over=num_over,
+        num_needed=needed,
+    )
+
+
+def _chance_of_so_many(num_over: int, num_requests: int, share: float) -> float:
+    """Give P[Binomial(n, share) ≥ k] = I_share(k, n − k + 1)."""
+    return float(betainc(num_over, num_requests - num_over + 1, share))
+
+
+def early_stopping_estimate_s(latencies_s: Sequence[float], q: float) -> float | None:
+    """Give LoadGen's conservative q-th percentile, for single stream (90) and multi-stream (99).
+
+    None where there are too few requests: 64 for p90, 662 for p99.
+    """
+    index = conservative_index(len(latencies_s), q, confidence=CONFIDENCE, rule="loadgen")
+    return None if index is None else sorted(latencies_s)[index]

@@ -1,0 +1,199 @@
+"""One window of requests in figures: rates, latencies from the scheduled arrival, and every doubt.
+
+A latency counts from when a request was due, not from when it could be sent or was taken up. Requests that
+failed have none: they are counted, and over every bound. What the generator did late is a figure of its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import median
+
+from gpuproof.analysis.loadgen import BoundVerdict, early_stopping_estimate_s, judge_bound
+from gpuproof.analysis.percentiles import Percentile, percentile
+from gpuproof.analysis.rates import throughput
+from gpuproof.analysis.validity import Finding
+from gpuproof.records.case import Case
+from gpuproof.records.collected import CaseRecords
+from gpuproof.records.serving import Requests, ServingWindow
+from gpuproof.records.serving_spec import ServingSpec
+from gpuproof.units import count, seconds, share
+
+PERCENTILES = (50.0, 90.0, 95.0, 99.0, 99.9)
+STREAM_PERCENTILES = {"single_stream": 90.0, "multi_stream": 99.0}
+"""The percentile that MLPerf's two streams are reported by."""
+LATENESS_SHARE = 0.05
+"""Of the median latency; a generator that is later than this shapes what it measures …"""
+LATENESS_S = 1e-3
+"""… where it is also later than this, which a host's scheduler alone may cause."""
+GROWTH = 2.0
+"""The last quarter's median latency over the first's, from which a queue is said to grow."""
+FAILED_SHARE = 0.001
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Served:
+    """A launch that served requests."""
+
+    case: Case
+    spec: ServingSpec
+    window: ServingWindow
+    latencies_s: tuple[float, ...]
+    """Of requests that were answered, in order of arrival."""
+    lateness_s: tuple[float, ...]
+    """Issue less schedule, of all requests."""
+    first_token_s: tuple[float, ...]
+    """Latency of each request's first token; empty where no tokens are made."""
+    token_s: tuple[float, ...]
+    """Mean time per further token, of each request with two or more."""
+    tokens: int
+
+    @property
+    def requests_per_s(self) -> float:
+        """Requests answered, over the time from the window's begin to the last answer."""
+        return throughput(len(self.latencies_s), self.window.wall_s)
+
+    @property
+    def samples_per_s(self) -> float:
+        """Samples answered, likewise."""
+        return self.requests_per_s * self.window.samples_per_request
+
+    @property
+    def tokens_per_s(self) -> float | None:
+        """Tokens made, likewise; None where none are made."""
+        return throughput(self.tokens, self.window.wall_s) if self.tokens else None
+
+    @property
+    def mean_batch(self) -> float | None:
+        """Requests in a batch, on average; None where another server puts them together."""
+        batches = sum(number for _, number in self.window.batches)
+        return sum(size * number for size, number in self.window.batches) / batches if batches else None
+
+    @property
+    def verdict(self) -> BoundVerdict | None:
+        """Whether the latency bound was met; None where none was set."""
+        if self.spec.latency_bound_s is None:
+            return None
+        bound_s = self.spec.latency_bound_s
+        return judge_bound(
+            num_requests=self.window.num_requests,
+            num_over=self.window.num_failed + sum(latency > bound_s for latency in self.latencies_s),
+            bound_s=bound_s,
+            q=self.spec.latency_percentile,
+        )
+
+    @property
+    def stream_latency_s(self) -> float | None:
+        """MLPerf's figure of a stream, by the early-stopping rule; None for other scenarios or too few."""
+        q = STREAM_PERCENTILES.get(self.window.scenario)
+        return None if q is None else early_stopping_estimate_s(self.latencies_s, q)
+
+    def latency_percentiles(self) -> tuple[Percentile, ...]:
+        """Give the percentiles of the latency, each only with enough requests."""
+        return tuple(percentile(self.latencies_s, q) for q in PERCENTILES)
+
+
+def served_of(records: CaseRecords) -> Served | None:
+    """Return a launch's figures; None where it did not end well or no request was answered."""
+    windows, spec = records.of(ServingWindow), records.case.serving
+    if records.status != "done" or len(windows) != 1 or spec is None:
+        return None
+    rows = [row for chunk in records.of(Requests) for row in _rows(chunk)]
+    answered = [row for row in rows if row.done_s is not None]
+    if not answered:
+        return None
+    return Served(
+        case=records.case,
+        spec=spec,
+        window=windows[0],
+        latencies_s=tuple(row.done_s - row.scheduled_s for row in answered if row.done_s is not None),
+        lateness_s=tuple(row.issued_s - row.scheduled_s for row in rows),
+        first_token_s=tuple(
+            row.first_token_s - row.scheduled_s for row in answered if row.first_token_s is not None
+        ),
+        token_s=tuple(time_s for row in answered if (time_s := row.time_per_token_s) is not None),
+        tokens=sum(row.tokens for row in answered),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    scheduled_s: float
+    issued_s: float
+    done_s: float | None
+    first_token_s: float | None
+    tokens: int
+
+    @property
+    def time_per_token_s(self) -> float | None:
+        if self.done_s is None or self.first_token_s is None or self.tokens < 2:
+            return None
+        return (self.done_s - self.first_token_s) / (self.tokens - 1)
+
+
+def _rows(chunk: Requests) -> list[_Row]:
+    number = len(chunk.scheduled_s)
+    first_token_s = chunk.first_token_s or (None,) * number
+    tokens = chunk.tokens or (0,) * number
+    return [
+        _Row(*values)
+        for values in zip(chunk.scheduled_s, chunk.issued_s, chunk.done_s, first_token_s, tokens, strict=True)
+    ]
+
+
+def findings_of_serving(served: Served) -> list[Finding]:
+    """Return every doubt about a window of requests."""
+    found = [_late_generator(served), _growing_queue(served), _failed_requests(served)]
+    return [finding for finding in found if finding is not None]
+
+
+def _late_generator(served: Served) -> Finding | None:
+    late_s = percentile(served.lateness_s, 99).value
+    typical_s = median(served.latencies_s)
+    if late_s is None or late_s <= max(LATENESS_S, LATENESS_SHARE * typical_s):
+        return None
+    return Finding(
+        validity="SUSPECT",
+        code="generator-late",
+        reason=f"the generator issued 1 % of its requests {seconds(late_s)} late or later; "
+        f"the median latency is {seconds(typical_s)}",
+        remedy="Leave it a processor of its own, or lower the rate; latency counts from the schedule anyway",
+    )
+
+
+def _growing_queue(served: Served) -> Finding | None:
+    if served.window.scenario != "server":
+        return None
+    quarter = len(served.latencies_s) // 4
+    if quarter < 10:
+        return None
+    first, last = median(served.latencies_s[:quarter]), median(served.latencies_s[-quarter:])
+    rising = all(
+        earlier < later
+        for earlier, later in pairwise(
+            median(served.latencies_s[k * quarter : (k + 1) * quarter]) for k in range(4)
+        )
+    )
+    if not rising or last < GROWTH * first:
+        return None
+    return Finding(
+        validity="SUSPECT",
+        code="queue-grows",
+        reason=f"the median latency rose from {seconds(first)} in the first quarter of the window to "
+        f"{seconds(last)} in the last: more comes than can be served",
+        remedy="Lower serving.rate_per_s, or leave it null to have the highest rate found",
+    )
+
+
+def _failed_requests(served: Served) -> Finding | None:
+    failed, total = served.window.num_failed, served.window.num_requests
+    if failed <= FAILED_SHARE * total:
+        return None
+    causes = "; ".join(f"{number} × {text}" for text, number in served.window.failures[:3])
+    return Finding(
+        validity="SUSPECT",
+        code="requests-failed",
+        reason=f"{count(failed)} of {count(total)} requests failed ({share(failed / total)}): {causes}",
+        remedy="Look at the server's log; a request that fails is quick, and flatters the others",
+    )

@@ -1,0 +1,55 @@
+"""The records of serving under load: what was asked for, when each request came and was done.
+
+Times are seconds from the window's begin. `scheduled` is when a request was due, `issued` when the
+generator got
+to it, `begun` when the server took it up, `done` when its answer was complete. Latency is done − scheduled.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gpuproof.records.journal import record_kind
+from gpuproof.records.run import DeviceNeighbours, HostLoad
+from gpuproof.records.serving_spec import Scenario
+
+
+@record_kind("requests")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Requests:
+    """A stretch of requests in order of arrival. `first_request` counts from 0 in the window.
+
+    `first_token_s` and `tokens` are empty where no tokens are made. A request that failed has None for
+    `done_s`.
+    """
+
+    first_request: int
+    scheduled_s: tuple[float, ...]
+    issued_s: tuple[float, ...]
+    begun_s: tuple[float, ...]
+    done_s: tuple[float | None, ...]
+    first_token_s: tuple[float | None, ...] = ()
+    tokens: tuple[int, ...] = ()
+
+
+@record_kind("serving_window")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServingWindow:
+    """One window of requests, from its begin to the last answer."""
+
+    host: str
+    scenario: Scenario
+    offered_per_s: float | None
+    """Requests a second of the schedule; None for a closed loop and for all at once."""
+    num_requests: int
+    num_failed: int
+    samples_per_request: int
+    begin_monotonic_s: float
+    end_monotonic_s: float
+    wall_s: float
+    batches: tuple[tuple[int, int], ...]
+    """How many batches of how many requests: (requests, batches), by size."""
+    load: HostLoad
+    neighbours: DeviceNeighbours
+    failures: tuple[tuple[str, int], ...] = ()
+    """What requests failed of, and how many of each."""

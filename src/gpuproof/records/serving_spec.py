@@ -1,0 +1,43 @@
+"""What a case of kind `serving` is asked: who is served, how requests come, how they are batched."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Scenario = Literal["server", "closed_loop", "single_stream", "multi_stream", "offline"]
+ServingTarget = Literal["model", "null", "endpoint"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndpointSpec:
+    """An HTTP server that speaks the OpenAI completions protocol, with streaming."""
+
+    url: str
+    """Up to and with the version: http://host:8000/v1"""
+    model: str
+    api_key_variable: str | None
+    """The name of the environment variable that holds the key; the key itself is in no file."""
+    timeout_s: float
+    max_connections: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServingSpec:
+    """Who is served, how requests come, how they are batched, and what is asked of their latency."""
+
+    target: ServingTarget
+    scenario: Scenario
+    arrivals: Literal["poisson", "constant"]
+    rate_per_s: float | None
+    concurrency: int
+    samples_per_request: int
+    max_batch: int
+    max_wait_s: float
+    min_requests: int
+    window_s: float
+    latency_bound_s: float | None
+    latency_percentile: float
+    prompt_tokens: int | None = None
+    new_tokens: int | None = None
+    endpoint: EndpointSpec | None = None

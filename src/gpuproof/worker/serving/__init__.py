@@ -1,0 +1,1 @@
+"""Serving under load: a generator in its own process, a batcher, and the times of every request."""

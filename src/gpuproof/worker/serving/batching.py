@@ -1,0 +1,92 @@
+"""Dynamic batching: take what waits, wait a little for more, run it, note when each request was done.
+
+In: traffic, and a model as a function of a number of samples that returns when they are done. Out: when each
+request was begun and done, and the batches that were run. First come, first served.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from time import monotonic
+from typing import Protocol
+
+
+class RequestSource(Protocol):
+    """Where requests come from: `traffic.Traffic`, or a list in a test."""
+
+    exhausted: bool
+
+    def new_requests(self, timeout_s: float | None) -> int:
+        """Return how many are new, waiting up to `timeout_s`; None waits until there is one or the end."""
+
+    def done(self, count: int) -> None:
+        """Hear that `count` more requests are done, in the order in which they came."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchingRule:
+    """How requests are put together."""
+
+    samples_per_request: int
+    max_batch: int
+    """Samples; a request with more is a batch of its own."""
+    max_wait_s: float
+    """How long the oldest request may wait for others before an unfilled batch is run."""
+
+    @property
+    def max_requests(self) -> int:
+        """Requests in a full batch."""
+        return max(1, self.max_batch // self.samples_per_request)
+
+
+@dataclass(slots=True)
+class Served:
+    """What was done when, in seconds from the window's begin, request by request in order of arrival."""
+
+    begun_s: array[float] = field(default_factory=lambda: array("d"))
+    done_s: array[float] = field(default_factory=lambda: array("d"))
+    batches: Counter[int] = field(default_factory=Counter)
+    """How many batches of how many requests."""
+
+
+def serve(
+    source: RequestSource,
+    run_batch: Callable[[int], None],
+    rule: BatchingRule,
+    *,
+    begin_s: float,
+    on_batch: Callable[[int], None] = lambda _: None,
+    clock: Callable[[], float] = monotonic,
+) -> Served:
+    """Serve until the source is exhausted and nothing waits; `on_batch` hears the requests done so far."""
+    served = Served()
+    waiting = 0
+    oldest_s = 0.0
+    while True:
+        if waiting == 0:
+            waiting = source.new_requests(None)
+            oldest_s = clock()
+            if waiting == 0 and source.exhausted:
+                return served
+        while waiting < rule.max_requests and not (source.exhausted and waiting):
+            left_s = oldest_s + rule.max_wait_s - clock()
+            found = source.new_requests(max(0.0, left_s))
+            waiting += found
+            if left_s <= 0:
+                break
+        if waiting == 0:
+            continue
+        size = min(waiting, rule.max_requests)
+        oldest_s = clock()  # of those left behind, which wait no second time for company
+        began_s = oldest_s - begin_s
+        run_batch(size * rule.samples_per_request)
+        done_s = clock() - begin_s
+        source.done(size)
+        waiting -= size
+        served.begun_s.extend(array("d", [began_s]) * size)
+        served.done_s.extend(array("d", [done_s]) * size)
+        served.batches[size] += 1
+        on_batch(len(served.done_s))

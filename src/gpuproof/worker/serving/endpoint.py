@@ -1,0 +1,207 @@
+"""Load on a server that speaks the OpenAI completions protocol: vLLM, SGLang, TGI, llama.cpp or any other.
+
+The generator runs in this process, on an event loop: it issues requests by the schedule or on completion,
+reads each answer as a stream, and notes when the first and the last token came. Protocol:
+https://platform.openai.com/docs/api-reference/completions (`stream: true`, server-sent events, `data:
+[DONE]`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from time import monotonic
+from typing import Any
+
+from gpuproof.errors import EnvironmentUnfitError
+from gpuproof.records.serving_spec import EndpointSpec
+from gpuproof.worker.serving.generator import TrafficPlan
+from gpuproof.worker.serving.http_stream import Address, Connection, ProtocolError
+
+DATA = "data:"
+DONE = "[DONE]"
+PROMPT_WORDS = ("red", "day", "six", "sun", "tree", "run", "cold", "word", "sea", "house")
+"""Short common words, about a token each in the usual vocabularies."""
+
+
+@dataclass(slots=True)
+class RequestTimes:
+    """One request, in seconds from the window's begin."""
+
+    scheduled_s: float
+    issued_s: float
+    begun_s: float
+    """When it had a connection and was sent."""
+    first_token_s: float | None = None
+    done_s: float | None = None
+    """None where it failed."""
+    tokens: int = 0
+    """As the server counts them, else the events that carried text, which may hold several."""
+    failure: str | None = None
+
+    def hear(self, event: Mapping[str, Any], now_s: float) -> None:
+        """Take an event of the stream in; the last ones carry the reason of the end or the usage only."""
+        choices = event.get("choices") or []
+        if any(choice.get("text") or (choice.get("delta") or {}).get("content") for choice in choices):
+            self.first_token_s = now_s if self.first_token_s is None else self.first_token_s
+            self.tokens += 1
+            self.done_s = now_s
+        usage = event.get("usage")
+        if usage and usage.get("completion_tokens"):
+            self.tokens = int(usage["completion_tokens"])
+
+
+@dataclass(slots=True)
+class EndpointLoad:
+    """Requests to one endpoint, over at most `max_connections` connections that are kept."""
+
+    spec: EndpointSpec
+    new_tokens: int
+    prompt_tokens: int
+    seed: int
+    _idle: list[Connection] = field(default_factory=list)
+    _room: asyncio.Semaphore = field(init=False)
+    _address: Address = field(init=False)
+    _headers: Mapping[str, str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Read the address and the key.
+
+        Raises:
+            EnvironmentUnfitError: the variable that should hold the key is not set.
+        """
+        self._address = Address.parse(self.spec.url)
+        self._headers = {"Content-Type": "application/json", "Accept": "text/event-stream", **_key(self.spec)}
+        self._room = asyncio.Semaphore(self.spec.max_connections)
+
+    def body(self, number: int) -> bytes:
+        """Return the body of request `number`: a prompt of its own, so that no prefix cache answers it."""
+        draw = random.Random(self.seed * 1_000_003 + number)  # noqa: S311  # a text, no secret
+        prompt = " ".join(draw.choice(PROMPT_WORDS) for _ in range(self.prompt_tokens))
+        return json.dumps(
+            {
+                "model": self.spec.model,
+                "prompt": prompt,
+                "max_tokens": self.new_tokens,
+                "temperature": 0,
+                "ignore_eos": True,
+                "stream": True,
+                "stream_options": {"include_usage": True},
+            }
+        ).encode()
+
+    async def request(self, number: int, *, scheduled_s: float, begin_s: float) -> RequestTimes:
+        """Make one request; whatever goes wrong is in its record."""
+        issued_s = monotonic() - begin_s
+        times = RequestTimes(scheduled_s=scheduled_s, issued_s=issued_s, begun_s=issued_s)
+        async with self._room:
+            times.begun_s = monotonic() - begin_s
+            try:
+                await asyncio.wait_for(self._exchange(number, times, begin_s), self.spec.timeout_s)
+            except (
+                asyncio.TimeoutError,
+                OSError,
+                asyncio.IncompleteReadError,
+                ProtocolError,
+                ValueError,
+            ) as error:
+                times.failure = _failure_text(error, self.spec)
+                times.done_s = None
+        return times
+
+    async def _exchange(self, number: int, times: RequestTimes, begin_s: float) -> None:
+        connection = self._idle.pop() if self._idle else await Connection.open(self._address)
+        try:
+            answer = await connection.post(self._address, "/completions", self._headers, self.body(number))
+            if answer.status != 200:
+                words = [line async for line in answer.lines()]
+                raise ProtocolError(f"HTTP {answer.status}: {' '.join(words)[:200]}")
+            finished = False
+            async for line in answer.lines():
+                if not line.startswith(DATA):
+                    continue
+                data = line[len(DATA) :].strip()
+                if data == DONE:
+                    finished = True
+                else:
+                    times.hear(json.loads(data), monotonic() - begin_s)
+            if not finished or times.done_s is None:
+                raise ProtocolError("the stream ended without [DONE]" if not finished else "no token came")
+        finally:
+            if connection.is_reusable:
+                self._idle.append(connection)
+            else:
+                connection.close()
+
+    async def run(self, plan: TrafficPlan, on_done: Callable[[int], None]) -> list[RequestTimes]:
+        """Run a plan; `on_done` hears how many requests are done so far. Requests are in order of issue."""
+        begin_s = plan.begin_monotonic_s
+        await asyncio.sleep(max(0.0, begin_s - monotonic()))
+        try:
+            if plan.concurrency is not None:
+                return await self._closed(plan, on_done)
+            return await self._open(plan, on_done)
+        finally:
+            for connection in self._idle:
+                connection.close()
+
+    async def _open(self, plan: TrafficPlan, on_done: Callable[[int], None]) -> list[RequestTimes]:
+        begin_s, tasks = plan.begin_monotonic_s, []
+        num_done = 0
+
+        def count(_: object) -> None:
+            nonlocal num_done
+            num_done += 1
+            on_done(num_done)
+
+        for number, due_s in enumerate(plan.schedule()):
+            left_s = due_s - (monotonic() - begin_s)
+            if left_s > 0:
+                await asyncio.sleep(left_s)
+            task = asyncio.ensure_future(self.request(number, scheduled_s=due_s, begin_s=begin_s))
+            task.add_done_callback(count)
+            tasks.append(task)
+        return list(await asyncio.gather(*tasks))
+
+    async def _closed(self, plan: TrafficPlan, on_done: Callable[[int], None]) -> list[RequestTimes]:
+        begin_s = plan.begin_monotonic_s
+        made: list[RequestTimes] = []
+        issued = 0
+
+        def goes_on() -> bool:
+            now_s = monotonic() - begin_s
+            return now_s < plan.max_s and (now_s < plan.min_s or issued < plan.min_requests)
+
+        async def one_after_the_other() -> None:
+            nonlocal issued
+            while goes_on():
+                number, issued = issued, issued + 1
+                made.append(await self.request(number, scheduled_s=monotonic() - begin_s, begin_s=begin_s))
+                on_done(len(made))
+
+        users: list[Awaitable[None]] = [one_after_the_other() for _ in range(plan.concurrency or 1)]
+        await asyncio.gather(*users)
+        return sorted(made, key=lambda times: times.issued_s)
+
+
+def _key(spec: EndpointSpec) -> dict[str, str]:
+    if spec.api_key_variable is None:
+        return {}
+    key = os.environ.get(spec.api_key_variable)
+    if not key:
+        raise EnvironmentUnfitError(
+            f"the environment variable {spec.api_key_variable} is not set on this host",
+            place="serving.endpoint.api_key_variable",
+            next_step="Set it to the endpoint's key, or the recipe's key to null",
+        )
+    return {"Authorization": f"Bearer {key}"}
+
+
+def _failure_text(error: BaseException, spec: EndpointSpec) -> str:
+    if isinstance(error, asyncio.TimeoutError):
+        return f"no whole answer within {spec.timeout_s:g} s"
+    return f"{type(error).__name__}: {error}" if not isinstance(error, ProtocolError) else str(error)

@@ -1,0 +1,131 @@
+"""The load generator: issues requests at their times, from a process of its own.
+
+It shares nothing with the server but two counters of the kernel (eventfd): requests issued, requests done.
+Adding to a counter neither blocks nor takes room, so that a server that is busy cannot hold the generator up.
+In: a plan as JSON, the numbers of the two descriptors. Out, on standard output, when all is issued: the time
+of each issue as raw doubles, in seconds from the window's begin.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import sys
+import time
+from array import array
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from time import monotonic
+
+from gpuproof.worker.serving.arrivals import Arrivals, at_once, schedule
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrafficPlan:
+    """What the generator issues. Open loop: by a schedule. Closed loop: so many under way at once."""
+
+    begin_monotonic_s: float
+    seed: int
+    arrivals: Arrivals | None = None
+    rate_per_s: float | None = None
+    num_requests: int | None = None
+    """Open loop: all of them. Without a rate they come all at once."""
+    concurrency: int | None = None
+    """Closed loop: requests under way; a new one is issued when one is done."""
+    min_requests: int = 0
+    min_s: float = 0.0
+    max_s: float = 0.0
+    """A closed loop ends when it has `min_requests` and `min_s` is over, or with `max_s`."""
+
+    def schedule(self) -> array[float]:
+        """Return the scheduled times of an open loop, in seconds from the begin."""
+        assert self.num_requests is not None
+        if self.rate_per_s is None or self.arrivals is None:
+            return at_once(self.num_requests)
+        return schedule(
+            self.arrivals, rate_per_s=self.rate_per_s, num_requests=self.num_requests, seed=self.seed
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Wire:
+    """The two counters between generator and server."""
+
+    issued: int
+    done: int
+
+    def issue(self, count: int) -> None:
+        """Tell the server of `count` more requests."""
+        os.eventfd_write(self.issued, count)
+
+    def wait_for_done(self) -> int:
+        """Wait until at least one request is done; return how many are since the last call."""
+        return os.eventfd_read(self.done)
+
+
+def issue_by_schedule(
+    times_s: array[float], wire: Wire, *, begin_s: float, sleep: Callable[[float], None] = time.sleep
+) -> array[float]:
+    """Issue each request at its time; return when each was issued, in seconds from `begin_s`."""
+    total = len(times_s)
+    issued = array("d", bytes(8 * total))
+    first = 0
+    while first < total:
+        now_s = monotonic() - begin_s
+        due = bisect_right(times_s, now_s, first)
+        if due == first:
+            sleep(times_s[first] - now_s)
+            continue
+        wire.issue(due - first)
+        issued[first:due] = array("d", [monotonic() - begin_s]) * (due - first)
+        first = due
+    return issued
+
+
+def issue_on_completion(plan: TrafficPlan, wire: Wire) -> array[float]:
+    """Keep `concurrency` requests under way until the plan's end; return when each was issued."""
+    assert plan.concurrency is not None
+    begin_s = plan.begin_monotonic_s
+    _sleep_until(begin_s)
+    issued = array("d")
+    free = plan.concurrency
+    while True:
+        now_s = monotonic() - begin_s
+        if now_s >= plan.max_s or (now_s >= plan.min_s and len(issued) >= plan.min_requests):
+            return issued
+        wire.issue(free)
+        issued.extend(array("d", [monotonic() - begin_s]) * free)
+        free = wire.wait_for_done()
+
+
+def run_plan(plan: TrafficPlan, wire: Wire) -> array[float]:
+    """Issue what the plan says; return the time of each issue in seconds from the begin."""
+    if plan.concurrency is not None:
+        return issue_on_completion(plan, wire)
+    times_s = plan.schedule()
+    _sleep_until(plan.begin_monotonic_s)
+    return issue_by_schedule(times_s, wire, begin_s=plan.begin_monotonic_s)
+
+
+def command(plan: TrafficPlan, wire: Wire) -> list[str]:
+    """Return the command line of a generator."""
+    program = [sys.executable, "-m", "gpuproof.worker", "generate"]
+    return [*program, json.dumps(asdict(plan)), str(wire.issued), str(wire.done)]
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run a plan and write the issue times; started by the server's process, not by people."""
+    plan_text, issued_fd, done_fd = arguments
+    plan = TrafficPlan(**json.loads(plan_text))
+    gc.disable()
+    times_s = run_plan(plan, Wire(int(issued_fd), int(done_fd)))
+    sys.stdout.buffer.write(times_s.tobytes())
+    sys.stdout.buffer.flush()
+    return 0
+
+
+def _sleep_until(moment_s: float) -> None:
+    while (left_s := moment_s - monotonic()) > 0:
+        time.sleep(left_s)

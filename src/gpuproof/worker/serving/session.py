@@ -1,0 +1,254 @@
+"""The story of one serving case: prepare, warm up, serve a window of requests, write down every one.
+
+Request by request nothing is written while they are under way: twice a second how many are done, and at the
+end all of their times.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import resource
+import socket
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from gpuproof.devices.neighbours import other_users
+from gpuproof.records.case import Case
+from gpuproof.records.run import DeviceNeighbours, Environment, HostLoad, Progress, Result
+from gpuproof.records.serving import Requests, ServingWindow
+from gpuproof.records.serving_spec import ServingSpec
+from gpuproof.worker.engine import collector_out_of_the_way
+from gpuproof.worker.environment import describe_host
+from gpuproof.worker.host_load import LoadReading, load_between, read_load
+from gpuproof.worker.identity import RankIdentity
+from gpuproof.worker.recorder import Recorder
+from gpuproof.worker.serving.batching import BatchingRule, Served, serve
+from gpuproof.worker.serving.endpoint import EndpointLoad, RequestTimes
+from gpuproof.worker.serving.generator import TrafficPlan
+from gpuproof.worker.serving.null_target import run_nothing
+from gpuproof.worker.serving.plan import traffic_plan
+from gpuproof.worker.serving.traffic import traffic
+
+if TYPE_CHECKING:
+    from gpuproof.worker.preparation import Prepared
+    from gpuproof.worker.serving.targets import RunBatch
+
+LEAD_S = 0.5
+"""From the start of the generator to the window's begin: it imports and draws its schedule meanwhile."""
+LEAD_PER_REQUEST_S = 1e-6
+CHUNK = 2_000
+MICROSECOND_DIGITS = 6
+BEAT_S = 0.5
+
+
+def run_serving_case(
+    case: Case, *, identity: RankIdentity, recorder: Recorder, run_folder: Path
+) -> Prepared | None:
+    """Run a case of kind `serving`; return what must be released, None where there is no model."""
+    spec = _spec(case)
+    recorder.begin("prepare")
+    if case.capture_env:
+        recorder.write(Environment(host=socket.gethostname(), facts=describe_host()))
+    prepared: Prepared | None = None
+    run_batch: RunBatch = run_nothing
+    device_uuid = None
+    if spec.target == "model":
+        prepared, run_batch, device_uuid = _prepare_model(case, identity, run_folder)
+        from gpuproof.worker.preparation import setup_record
+
+        recorder.write(setup_record(prepared))
+    recorder.end("prepare")
+    if prepared is not None:
+        _warm_up(spec, run_batch, recorder)
+    if spec.target == "endpoint":
+        _measure_endpoint(case, spec, recorder)
+    else:
+        _measure(case, spec, run_batch, recorder, device_uuid=device_uuid)
+    recorder.begin("finish")
+    recorder.write(Result(rank=identity.rank, monotonic_s=monotonic(), last_loss=None))
+    return prepared
+
+
+def _spec(case: Case) -> ServingSpec:
+    assert case.serving is not None
+    return case.serving
+
+
+def _prepare_model(
+    case: Case, identity: RankIdentity, run_folder: Path
+) -> tuple[Prepared, RunBatch, str | None]:
+    from gpuproof.worker.preparation import device_uuid, prepare
+    from gpuproof.worker.serving.targets import model_target
+
+    prepared = prepare(case, identity=identity, run_folder=run_folder)
+    return prepared, model_target(prepared), device_uuid(prepared.device)
+
+
+def _rule(spec: ServingSpec) -> BatchingRule:
+    return BatchingRule(
+        samples_per_request=spec.samples_per_request, max_batch=spec.max_batch, max_wait_s=spec.max_wait_s
+    )
+
+
+def _warm_up(spec: ServingSpec, run_batch: RunBatch, recorder: Recorder) -> None:
+    from gpuproof.worker.serving.targets import warm
+
+    rule = _rule(spec)
+    recorder.begin("warmup", expected_steps=rule.max_requests + 1)
+    warm(run_batch, samples_per_request=rule.samples_per_request, max_requests=rule.max_requests)
+    gc.collect()
+    recorder.end("warmup")
+
+
+def _measure(
+    case: Case, spec: ServingSpec, run_batch: RunBatch, recorder: Recorder, *, device_uuid: str | None
+) -> None:
+    """Serve the window's requests from a generator in a process of its own."""
+    plan, beat = _plan(case, spec), Beat(recorder)
+    recorder.begin("measure", expected_steps=plan.num_requests, expected_s=_expected_s(plan, spec))
+    before = _readings()
+    with traffic(plan) as source, collector_out_of_the_way():
+        served = serve(source, run_batch, _rule(spec), begin_s=plan.begin_monotonic_s, on_batch=beat.hear)
+        issued_s = source.issue_times_s()
+    load = _load_since(before)
+    end_s = monotonic()
+    scheduled_s = plan.schedule() if plan.concurrency is None else issued_s
+    rows = [
+        RequestTimes(scheduled_s=due, issued_s=sent, begun_s=begun, done_s=done)
+        for due, sent, begun, done in zip(scheduled_s, issued_s, served.begun_s, served.done_s, strict=True)
+    ]
+    _write(recorder, spec, plan, rows, end_s=end_s, load=load, served=served, device_uuid=device_uuid)
+
+
+def _measure_endpoint(case: Case, spec: ServingSpec, recorder: Recorder) -> None:
+    """Load an HTTP endpoint from this process's own event loop."""
+    assert spec.endpoint is not None
+    plan, beat = _plan(case, spec), Beat(recorder)
+    recorder.begin("measure", expected_steps=plan.num_requests, expected_s=_expected_s(plan, spec))
+    load = EndpointLoad(
+        spec.endpoint,
+        new_tokens=spec.new_tokens or 1,
+        prompt_tokens=spec.prompt_tokens or 1,
+        seed=case.training.seed,
+    )
+    before = _readings()
+    with collector_out_of_the_way():
+        rows = asyncio.run(load.run(plan, beat.hear))
+    _write(recorder, spec, plan, rows, end_s=monotonic(), load=_load_since(before))
+
+
+def _plan(case: Case, spec: ServingSpec) -> TrafficPlan:
+    lead_s = LEAD_S + LEAD_PER_REQUEST_S * (spec.rate_per_s or 0) * spec.window_s
+    return traffic_plan(
+        spec, begin_monotonic_s=monotonic() + lead_s, seed=case.training.seed + case.replicate
+    )
+
+
+def _expected_s(plan: TrafficPlan, spec: ServingSpec) -> float | None:
+    return spec.window_s if plan.concurrency is not None else None
+
+
+class Beat:
+    """Tells the watchdog, and twice a second the journal, how many requests are done."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+        self._written_s = monotonic()
+
+    def hear(self, num_done: int) -> None:
+        """Take in how many are done so far."""
+        self._recorder.heartbeat.beat(steps_done=num_done)
+        now_s = monotonic()
+        if now_s - self._written_s >= BEAT_S:
+            self._written_s = now_s
+            self._recorder.write(
+                Progress(rank=self._recorder.rank, phase="measure", steps_done=num_done, monotonic_s=now_s)
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Readings:
+    """Running totals of this process, its host, and its children that have ended."""
+
+    host: LoadReading
+    children_cpu_s: float
+
+
+def _readings() -> Readings:
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return Readings(host=read_load(), children_cpu_s=children.ru_utime + children.ru_stime)
+
+
+def _load_since(before: Readings) -> HostLoad:
+    """Return the host's load, the generator's processor time counted as our own."""
+    after = _readings()
+    load = load_between(before.host, after.host)
+    return replace(load, own_cpu_s=load.own_cpu_s + after.children_cpu_s - before.children_cpu_s)
+
+
+def _write(
+    recorder: Recorder,
+    spec: ServingSpec,
+    plan: TrafficPlan,
+    rows: Sequence[RequestTimes],
+    *,
+    end_s: float,
+    load: HostLoad,
+    served: Served | None = None,
+    device_uuid: str | None = None,
+) -> None:
+    for first in range(0, len(rows), CHUNK):
+        recorder.write(_chunk(first, rows[first : first + CHUNK]))
+    last_s = max((row.done_s for row in rows if row.done_s is not None), default=0.0)
+    recorder.write(
+        ServingWindow(
+            host=socket.gethostname(),
+            scenario=spec.scenario,
+            offered_per_s=plan.rate_per_s,
+            num_requests=len(rows),
+            num_failed=sum(row.done_s is None for row in rows),
+            samples_per_request=spec.samples_per_request,
+            begin_monotonic_s=plan.begin_monotonic_s,
+            end_monotonic_s=end_s,
+            wall_s=last_s,
+            batches=tuple(sorted(served.batches.items())) if served else (),
+            load=load,
+            neighbours=_neighbours(spec, device_uuid),
+            failures=tuple(Counter(row.failure for row in rows if row.failure).most_common()),
+        )
+    )
+    recorder.end("measure")
+
+
+def _neighbours(spec: ServingSpec, device_uuid: str | None) -> DeviceNeighbours:
+    if spec.target != "model":
+        reason = f"no device of this host is used: the target is {spec.target}"
+        return DeviceNeighbours(other_processes=None, other_memory_bytes=None, missing=reason)
+    return other_users(device_uuid, own_pids=(os.getpid(),))
+
+
+def _chunk(first: int, rows: Sequence[RequestTimes]) -> Requests:
+    has_tokens = any(row.tokens for row in rows)
+    return Requests(
+        first_request=first,
+        scheduled_s=tuple(_rounded(row.scheduled_s) for row in rows),
+        issued_s=tuple(_rounded(row.issued_s) for row in rows),
+        begun_s=tuple(_rounded(row.begun_s) for row in rows),
+        done_s=tuple(None if row.done_s is None else _rounded(row.done_s) for row in rows),
+        first_token_s=tuple(
+            None if row.first_token_s is None else _rounded(row.first_token_s) for row in rows
+        )
+        if has_tokens
+        else (),
+        tokens=tuple(row.tokens for row in rows) if has_tokens else (),
+    )
+
+
+def _rounded(time_s: float) -> float:
+    return round(time_s, MICROSECOND_DIGITS)
