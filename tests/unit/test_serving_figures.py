@@ -7,82 +7,12 @@ import pytest
 from gpuproof.analysis.knee import find_knee
 from gpuproof.analysis.loadgen import early_stopping_estimate_s, judge_bound
 from gpuproof.analysis.serving import Served, findings_of_serving, served_of
-from gpuproof.records.case import Case
-from gpuproof.records.collected import CaseRecords
-from gpuproof.records.run import Result, Start
-from gpuproof.records.serving import Requests, ServingWindow
-from gpuproof.records.serving_spec import Scenario, ServingSpec
-from records_by_hand import DATA, MODEL, PARALLEL, QUIET, TRAINING, WINDOW
-
-SPEC = ServingSpec(
-    target="model",
-    scenario="server",
-    arrivals="constant",
-    rate_per_s=100.0,
-    concurrency=1,
-    samples_per_request=2,
-    max_batch=8,
-    max_wait_s=0.0,
-    min_requests=1,
-    window_s=1.0,
-    latency_bound_s=0.05,
-    latency_percentile=99.0,
-)
-START = Start(
-    rank=0,
-    world_size=1,
-    local_rank=0,
-    local_world_size=1,
-    host="here",
-    pid=1,
-    start="exec",
-    gpuproof_version="0",
-    unix_s=0.0,
-    monotonic_s=0.0,
-)
+from served_by_hand import records
 
 
-def window(latencies_s: list[float | None], *, late_s: float = 0.0, scenario: Scenario = "server") -> Served:
-    """A hundred requests a second, each with the latency given, None for one that failed."""
-    due_s = [(k + 1) / 100 for k in range(len(latencies_s))]
-    done_s = [None if wait is None else due + wait for due, wait in zip(due_s, latencies_s, strict=True)]
-    case = Case(
-        schema_version=1,
-        kind="serving",
-        case_id="main",
-        replicate=0,
-        capture_env=False,
-        model=MODEL,
-        data=DATA,
-        training=TRAINING,
-        window=WINDOW,
-        parallel=PARALLEL,
-        serving=SPEC,
-    )
-    requests = Requests(
-        first_request=0,
-        scheduled_s=tuple(due_s),
-        issued_s=tuple(due + late_s for due in due_s),
-        begun_s=tuple(due_s),
-        done_s=tuple(done_s),
-    )
-    summed = ServingWindow(
-        host="here",
-        scenario=scenario,
-        offered_per_s=100.0,
-        num_requests=len(latencies_s),
-        num_failed=latencies_s.count(None),
-        samples_per_request=2,
-        begin_monotonic_s=0.0,
-        end_monotonic_s=9.0,
-        wall_s=max(done for done in done_s if done is not None),
-        batches=((1, 2), (4, 3)),
-        load=QUIET,
-        neighbours=None,
-        failures=(("HTTP 500", latencies_s.count(None)),) if None in latencies_s else (),
-    )
-    result = Result(rank=0, monotonic_s=9.0, last_loss=None)
-    found = served_of(CaseRecords(case=case, records=(START, requests, summed, result)))
+def window(latencies_s: list[float | None] | list[float], *, late_s: float = 0.0) -> Served:
+    """A hundred requests a second of two samples each."""
+    found = served_of(records(latencies_s, late_s=late_s))
     assert found is not None
     return found
 

@@ -31,6 +31,11 @@ class Address:
     """Of the endpoint itself, without a slash at its end."""
     is_tls: bool
 
+    @property
+    def authority(self) -> str:
+        """Host and port as a URL has them."""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
     @classmethod
     def parse(cls, url: str) -> Address:
         """Read a URL as http://host:8000/v1.
@@ -66,7 +71,7 @@ class Connection:
     async def post(self, address: Address, path: str, headers: Mapping[str, str], body: bytes) -> Answer:
         """Send a request; return when the answer's status and headers are there."""
         self.is_reusable = False  # until the whole answer is read
-        lines = [f"POST {address.path}{path} HTTP/1.1", f"Host: {address.host}:{address.port}"]
+        lines = [f"POST {address.path}{path} HTTP/1.1", f"Host: {address.authority}"]
         lines += [f"{name}: {value}" for name, value in headers.items()]
         lines += [f"Content-Length: {len(body)}", "", ""]
         self._writer.write("\r\n".join(lines).encode("latin-1") + body)

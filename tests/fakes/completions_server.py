@@ -1,0 +1,129 @@
+"""A server of the OpenAI completions protocol over real sockets, with the delays and faults asked for."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Literal
+
+Fault = Literal["none", "status_500", "cut_in_the_middle", "no_done", "silent", "not_http"]
+
+
+@dataclass
+class CompletionsServer:
+    """Answers POST /v1/completions as a stream; remembers what it was asked."""
+
+    first_token_s: float = 0.0
+    token_s: float = 0.0
+    fault: Fault = "none"
+    tokens_per_event: int = 1
+    requests: list[dict[str, object]] = field(default_factory=list)
+    headers: list[dict[str, str]] = field(default_factory=list)
+    num_connections: int = 0
+    most_at_once: int = 0
+    _at_once: int = 0
+    port: int = 0
+
+    @property
+    def url(self) -> str:
+        """The endpoint's address."""
+        return f"http://127.0.0.1:{self.port}/v1"
+
+    async def connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Serve one connection until it is closed."""
+        self.num_connections += 1
+        try:
+            while await self._answer(reader, writer):
+                pass
+        except (ConnectionError, asyncio.IncompleteReadError):
+            pass
+        finally:
+            writer.close()
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        head = await reader.readuntil(b"\r\n\r\n")
+        first, *lines = head.decode().strip().split("\r\n")
+        assert first == "POST /v1/completions HTTP/1.1"
+        headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+        body = json.loads(await reader.readexactly(int(headers["content-length"])))
+        self.requests.append(body)
+        self.headers.append(headers)
+        self._at_once += 1
+        self.most_at_once = max(self.most_at_once, self._at_once)
+        try:
+            return await self._stream(writer, int(body["max_tokens"]))
+        finally:
+            self._at_once -= 1
+
+    async def _stream(self, writer: asyncio.StreamWriter, num_tokens: int) -> bool:
+        if self.fault == "not_http":
+            writer.write(b"hello\n")
+            return False
+        if self.fault == "silent":
+            await asyncio.sleep(60)
+        if self.fault == "status_500":
+            writer.write(b"HTTP/1.1 500 Oops\r\nContent-Length: 13\r\n\r\nout of memory")
+            return True
+        writer.write(
+            b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+        )
+        await asyncio.sleep(self.first_token_s)
+        for sent in range(0, num_tokens, self.tokens_per_event):
+            if sent:
+                await asyncio.sleep(self.token_s)
+            if self.fault == "cut_in_the_middle" and sent:
+                return False
+            _event(writer, json.dumps({"choices": [{"text": " word"}]}))
+            await writer.drain()
+        _event(writer, json.dumps({"choices": [], "usage": {"completion_tokens": num_tokens}}))
+        if self.fault != "no_done":
+            _event(writer, "[DONE]")
+        writer.write(b"0\r\n\r\n")
+        await writer.drain()
+        return True
+
+
+def _event(writer: asyncio.StreamWriter, data: str) -> None:
+    text = f"data: {data}\n\n".encode()
+    writer.write(f"{len(text):x}\r\n".encode() + text + b"\r\n")
+
+
+@contextmanager
+def running(server: CompletionsServer) -> Iterator[CompletionsServer]:
+    """Run the server in a thread, on a port of its own."""
+    loop, ready = asyncio.new_event_loop(), threading.Event()
+
+    async def listen() -> None:
+        listener = await asyncio.start_server(server.connected, "127.0.0.1", 0)
+        server.port = listener.sockets[0].getsockname()[1]
+        ready.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            listener.close()
+
+    def run() -> None:
+        asyncio.set_event_loop(loop)
+        main = loop.create_task(listen())
+        server_tasks.append(main)
+        with suppress(asyncio.CancelledError):
+            loop.run_until_complete(main)
+        others = asyncio.all_tasks(loop)
+        for task in others:
+            task.cancel()
+        loop.run_until_complete(asyncio.gather(*others, return_exceptions=True))
+        loop.close()
+
+    server_tasks: list[asyncio.Task[None]] = []
+    thread = threading.Thread(target=run)
+    thread.start()
+    assert ready.wait(10)
+    try:
+        yield server
+    finally:
+        loop.call_soon_threadsafe(server_tasks[0].cancel)
+        thread.join()

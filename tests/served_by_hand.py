@@ -1,0 +1,93 @@
+"""Windows of requests written down by hand: each with the latency that a test gives it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from gpuproof.records.case import Case
+from gpuproof.records.collected import CaseRecords
+from gpuproof.records.run import Result, Start
+from gpuproof.records.serving import Requests, ServingWindow
+from gpuproof.records.serving_spec import ServingSpec
+from records_by_hand import DATA, MODEL, PARALLEL, QUIET, TRAINING, WINDOW
+
+SPEC = ServingSpec(
+    target="model",
+    scenario="server",
+    arrivals="constant",
+    rate_per_s=100.0,
+    concurrency=1,
+    samples_per_request=2,
+    max_batch=8,
+    max_wait_s=0.0,
+    min_requests=1,
+    window_s=1.0,
+    latency_bound_s=0.05,
+    latency_percentile=99.0,
+)
+START = Start(
+    rank=0,
+    world_size=1,
+    local_rank=0,
+    local_world_size=1,
+    host="here",
+    pid=1,
+    start="exec",
+    gpuproof_version="0",
+    unix_s=0.0,
+    monotonic_s=0.0,
+)
+
+
+def records(
+    latencies_s: Sequence[float | None],
+    *,
+    late_s: float = 0.0,
+    spec: ServingSpec = SPEC,
+    case_id: str = "main",
+) -> CaseRecords:
+    """Requests at the rate of `spec` (all at once without one), each with its latency, None for a failed
+    one.""" rate = spec.rate_per_s
+    due_s = [(k + 1) / rate if rate else 0.0 for k in range(len(latencies_s))]
+    done_s = [None if wait is None else due + wait for due, wait in zip(due_s, latencies_s, strict=True)]
+    case = Case(
+        schema_version=1,
+        kind="serving",
+        case_id=case_id,
+        replicate=0,
+        capture_env=False,
+        model=MODEL,
+        data=DATA,
+        training=TRAINING,
+        window=WINDOW,
+        parallel=PARALLEL,
+        serving=spec,
+    )
+    requests = Requests(
+        first_request=0,
+        scheduled_s=tuple(due_s),
+        issued_s=tuple(due + late_s for due in due_s),
+        begun_s=tuple(due_s),
+        done_s=tuple(done_s),
+    )
+    window = ServingWindow(
+        host="here",
+        scenario=spec.scenario,
+        offered_per_s=rate,
+        num_requests=len(latencies_s),
+        num_failed=latencies_s.count(None),
+        samples_per_request=spec.samples_per_request,
+        begin_monotonic_s=0.0,
+        end_monotonic_s=9.0,
+        wall_s=max(done for done in done_s if done is not None),
+        batches=((1, 2), (4, 3)),
+        load=QUIET,
+        neighbours=None,
+        failures=(("HTTP 500", latencies_s.count(None)),) if None in latencies_s else (),
+    )
+    result = Result(rank=0, monotonic_s=9.0, last_loss=None)
+    return CaseRecords(case=case, records=(START, requests, window, result))
+
+
+OFFLINE = replace(SPEC, scenario="offline", rate_per_s=None, latency_bound_s=None)

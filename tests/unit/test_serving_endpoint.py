@@ -1,0 +1,146 @@
+"""Load on an HTTP endpoint: real sockets, a server whose delays and faults are known."""
+
+from __future__ import annotations
+
+import asyncio
+from time import monotonic
+
+import pytest
+
+from fakes.completions_server import CompletionsServer, Fault, running
+from gpuproof.errors import EnvironmentUnfitError
+from gpuproof.records.serving_spec import EndpointSpec
+from gpuproof.worker.serving.endpoint import EndpointLoad, RequestTimes
+from gpuproof.worker.serving.generator import TrafficPlan
+from gpuproof.worker.serving.http_stream import Address
+
+
+def load(
+    server: CompletionsServer,
+    *,
+    num_requests: int = 4,
+    rate_per_s: float | None = 200.0,
+    concurrency: int | None = None,
+    max_connections: int = 8,
+    timeout_s: float = 20.0,
+    key_variable: str | None = None,
+) -> list[RequestTimes]:
+    spec = EndpointSpec(
+        url=server.url,
+        model="tiny",
+        api_key_variable=key_variable,
+        timeout_s=timeout_s,
+        max_connections=max_connections,
+    )
+    plan = TrafficPlan(
+        begin_monotonic_s=monotonic() + 0.01,
+        seed=5,
+        arrivals="constant",
+        rate_per_s=rate_per_s,
+        num_requests=num_requests,
+        concurrency=concurrency,
+        min_requests=num_requests,
+        min_s=0.0,
+        max_s=30.0,
+    )
+    endpoint = EndpointLoad(spec, new_tokens=3, prompt_tokens=6, seed=5)
+    return asyncio.run(endpoint.run(plan, lambda _: None))
+
+
+def test_every_token_is_timed_from_the_stream() -> None:
+    with running(CompletionsServer(first_token_s=0.05, token_s=0.02)) as server:
+        rows = load(server)
+    assert [row.tokens for row in rows] == [3] * 4
+    assert [row.scheduled_s for row in rows] == pytest.approx([0.005, 0.010, 0.015, 0.020])
+    for row in rows:
+        assert row.failure is None
+        assert row.first_token_s is not None
+        assert row.done_s is not None
+        assert row.first_token_s - row.scheduled_s >= 0.05
+        assert row.done_s - row.first_token_s >= 0.04  # two further tokens, 20 ms each
+
+
+def test_prompts_differ_and_ask_for_a_number_of_tokens() -> None:
+    with running(CompletionsServer()) as server:
+        load(server)
+    prompts = [str(request["prompt"]) for request in server.requests]
+    assert len(set(prompts)) == 4
+    assert {len(prompt.split()) for prompt in prompts} == {6}
+    assert {request["max_tokens"] for request in server.requests} == {3}
+
+
+def test_connections_are_kept_and_limited() -> None:
+    with running(CompletionsServer(first_token_s=0.01)) as server:
+        rows = load(server, num_requests=12, rate_per_s=None, max_connections=3)
+    assert server.num_connections == 3
+    assert server.most_at_once == 3
+    # The last ones waited for a connection: that is part of their latency, and not of the server's time.
+    assert rows[-1].begun_s - rows[-1].scheduled_s > 0.02
+
+
+def test_a_closed_loop_keeps_its_number_under_way() -> None:
+    with running(CompletionsServer(first_token_s=0.005)) as server:
+        rows = load(server, num_requests=10, rate_per_s=None, concurrency=2)
+    assert server.most_at_once == 2
+    assert len(rows) >= 10
+
+
+def test_tokens_are_those_that_the_server_counts() -> None:
+    with running(CompletionsServer(tokens_per_event=3)) as server:
+        rows = load(server, num_requests=1)
+    assert rows[0].tokens == 3
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        ("status_500", "HTTP 500: out of memory"),
+        ("cut_in_the_middle", "closed in the middle"),
+        ("no_done", "without [DONE]"),
+        ("silent", "no whole answer within 0.3 s"),
+        ("not_http", "no HTTP/1.1 status line"),
+    ],
+)
+def test_a_request_that_fails_says_how_and_has_no_latency(fault: Fault, words: str) -> None:
+    with running(CompletionsServer(fault=fault)) as server:
+        rows = load(server, num_requests=2, timeout_s=0.3)
+    for row in rows:
+        assert row.done_s is None
+        assert words in str(row.failure)
+
+
+def test_nobody_there_is_a_failure_of_each_request() -> None:
+    server = CompletionsServer()
+    with running(server):
+        pass
+    rows = load(server, num_requests=2)
+    assert all("Connect" in str(row.failure) for row in rows)
+
+
+def test_the_key_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TINY_KEY", "secret")
+    with running(CompletionsServer()) as server:
+        load(server, num_requests=1, key_variable="TINY_KEY")
+    assert server.headers[0]["authorization"] == "Bearer secret"
+    monkeypatch.delenv("TINY_KEY")
+    with pytest.raises(EnvironmentUnfitError, match="TINY_KEY is not set"):
+        load(server, num_requests=1, key_variable="TINY_KEY")
+
+
+@pytest.mark.parametrize(
+    ("url", "address"),
+    [
+        ("http://host:8000/v1", ("host", 8000, "/v1", False)),
+        ("https://host/v1/", ("host", 443, "/v1", True)),
+        ("http://[::1]:80", ("::1", 80, "", False)),
+    ],
+)
+def test_addresses(url: str, address: tuple[str, int, str, bool]) -> None:
+    found = Address.parse(url)
+    assert (found.host, found.port, found.path, found.is_tls) == address
+
+
+@pytest.mark.parametrize("url", ["ftp://host", "http://", "host:8000"])
+def test_no_address(url: str) -> None:
+    with pytest.raises(ValueError, match="no URL"):
+        Address.parse(url)

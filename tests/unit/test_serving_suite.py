@@ -1,0 +1,93 @@
+"""The search for the highest rate, against servers whose highest rate is known."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from gpuproof.config.models import RunConfig
+from gpuproof.records.collected import CaseRecords
+from gpuproof.suites.serving import Point, next_points, serving_spec
+from served_by_hand import OFFLINE, SPEC, records
+
+NUM_REQUESTS = 1000
+
+
+def config(**serving: object) -> RunConfig:
+    return RunConfig.model_validate({"kind": "serving", "serving": {"latency_bound_s": 0.05, **serving}})
+
+
+def launch(point: Point, *, offline_per_s: float, highest_per_s: float) -> CaseRecords:
+    """A server that does `offline_per_s`, and meets the bound of 50 ms up to `highest_per_s`."""
+    if point.rate_per_s is None:
+        latencies = [(k + 1) / offline_per_s for k in range(NUM_REQUESTS)]
+        return records(latencies, spec=OFFLINE, case_id=point.case_id)
+    latency_s = 0.01 if point.rate_per_s <= highest_per_s else 0.2
+    spec = replace(SPEC, rate_per_s=point.rate_per_s)
+    return records([latency_s] * NUM_REQUESTS, spec=spec, case_id=point.case_id)
+
+
+def run(asked: RunConfig, *, offline_per_s: float, highest_per_s: float) -> list[CaseRecords]:
+    """Launch what the suite asks for until it asks for nothing new."""
+    launched: list[CaseRecords] = []
+    while len(launched) < 40:
+        names = {found.case.case_id for found in launched}
+        new = [point for point in next_points(asked, launched) if point.case_id not in names]
+        if not new:
+            return launched
+        launched.append(launch(new[0], offline_per_s=offline_per_s, highest_per_s=highest_per_s))
+    raise AssertionError("the search does not end")
+
+
+def rates(launched: list[CaseRecords]) -> list[float]:
+    specs = [found.case.serving for found in launched]
+    return [spec.rate_per_s for spec in specs if spec is not None and spec.rate_per_s is not None]
+
+
+@pytest.mark.parametrize("highest", [37.0, 420.0, 730.0, 999.0])
+def test_the_highest_rate_is_found_within_the_precision(highest: float) -> None:
+    launched = run(config(curve=False), offline_per_s=1000.0, highest_per_s=highest)
+    assert launched[0].case.case_id == "offline"
+    met = max(rate for rate in rates(launched) if rate <= highest)
+    assert highest / met <= 1.05
+    assert len(launched) <= 12
+
+
+def test_a_server_that_never_meets_the_bound_ends_the_search() -> None:
+    launched = run(config(), offline_per_s=1000.0, highest_per_s=0.0)
+    assert min(rates(launched)) == pytest.approx(1000 / 64)
+
+
+def test_the_curve_is_measured_below_the_highest_rate() -> None:
+    plain = rates(run(config(curve=False), offline_per_s=1000.0, highest_per_s=730.0))
+    with_curve = rates(run(config(), offline_per_s=1000.0, highest_per_s=730.0))
+    top = max(rate for rate in plain if rate <= 730)
+    wanted = [0.1 * top, 0.25 * top, 0.5 * top, 0.75 * top]
+    assert [rate for rate in with_curve if rate not in plain] == pytest.approx(wanted)
+
+
+def test_a_point_of_the_curve_that_the_search_was_near_is_not_measured_again() -> None:
+    asked = config(search_precision=0.5)
+    launched = run(asked, offline_per_s=1000.0, highest_per_s=999.0)  # met at 500 and 750: finished
+    assert sorted(rates(launched)) == pytest.approx([75.0, 187.5, 375.0, 500.0, 562.5, 750.0])
+    precise = run(config(search_precision=0.02), offline_per_s=1000.0, highest_per_s=999.0)
+    top = max(rates(precise))
+    assert 0.5 * top not in rates(precise)  # 500 was on the way
+
+
+def test_a_rate_that_is_named_is_not_searched() -> None:
+    asked = config(rate_per_s=80.0)
+    assert next_points(asked, []) == [Point(case_id="main", scenario="server", rate_per_s=80.0)]
+    assert serving_spec(asked.serving, next_points(asked, [])[0]).latency_bound_s == 0.05
+
+
+@pytest.mark.parametrize("scenario", ["closed_loop", "single_stream", "multi_stream", "offline"])
+def test_other_scenarios_are_one_case(scenario: str) -> None:
+    (point,) = next_points(config(scenario=scenario), [])
+    assert (point.case_id, point.scenario) == ("main", scenario)
+
+
+def test_a_failed_offline_launch_asks_for_nothing_else() -> None:
+    failed = CaseRecords(case=records([0.1], spec=OFFLINE, case_id="offline").case, records=())
+    assert [point.case_id for point in next_points(config(), [failed])] == ["offline"]
