@@ -47,8 +47,8 @@ def records(
     spec: ServingSpec = SPEC,
     case_id: str = "main",
 ) -> CaseRecords:
-    """Requests at the rate of `spec` (all at once without one), each with its latency, None for a failed
-    one.""" rate = spec.rate_per_s
+    """Requests at the rate of `spec`, all at once without one; None is the latency of one that failed."""
+    rate = spec.rate_per_s
     due_s = [(k + 1) / rate if rate else 0.0 for k in range(len(latencies_s))]
     done_s = [None if wait is None else due + wait for due, wait in zip(due_s, latencies_s, strict=True)]
     case = Case(

@@ -91,7 +91,8 @@ def next_points(config: RunConfig, launched: Sequence[CaseRecords]) -> list[Poin
 def search_so_far(found: Sequence[Served], *, precision: float) -> Search:
     """Read from the launches that ended how far the search is."""
     offline = [served.requests_per_s for served in found if served.window.scenario == "offline"]
-    met, not_met = [], []
+    met: list[float] = []
+    not_met: list[float] = []
     for served in found:
         verdict, rate = served.verdict, served.window.offered_per_s
         if verdict is not None and rate is not None:
