@@ -78,7 +78,9 @@ def test_a_point_of_the_curve_that_the_search_was_near_is_not_measured_again() -
 
 def test_a_rate_that_is_named_is_not_searched() -> None:
     asked = config(rate_per_s=80.0)
-    assert next_points(asked, []) == [Point(case_id="main", scenario="server", rate_per_s=80.0)]
+    assert next_points(asked, []) == [
+        Point(case_id="main", scenario="server", rate_per_s=80.0, is_repeated=True)
+    ]
     assert serving_spec(asked.serving, next_points(asked, [])[0]).latency_bound_s == 0.05
 
 

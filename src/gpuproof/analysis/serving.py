@@ -10,12 +10,14 @@ from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
 
+from gpuproof.analysis.launch import Launch
 from gpuproof.analysis.loadgen import BoundVerdict, early_stopping_estimate_s, judge_bound
 from gpuproof.analysis.percentiles import Percentile, percentile
 from gpuproof.analysis.rates import throughput
-from gpuproof.analysis.validity import Finding
+from gpuproof.analysis.validity import Finding, findings_of_neighbours
 from gpuproof.records.case import Case
 from gpuproof.records.collected import CaseRecords
+from gpuproof.records.run import Setup, Window
 from gpuproof.records.serving import Requests, ServingWindow
 from gpuproof.records.serving_spec import ServingSpec
 from gpuproof.units import count, seconds, share
@@ -48,6 +50,10 @@ class Served:
     token_s: tuple[float, ...]
     """Mean time per further token, of each request with two or more."""
     tokens: int
+    busy_s: float | None
+    """Time in which batches ran; None where another server runs them."""
+    setup: Setup | None
+    """What was built to be served; None where it is not ours."""
 
     @property
     def requests_per_s(self) -> float:
@@ -93,6 +99,36 @@ class Served:
         """Give the percentiles of the latency, each only with enough requests."""
         return tuple(percentile(self.latencies_s, q) for q in PERCENTILES)
 
+    def as_launch(self) -> Launch:
+        """Return the window as one rank's, a batch being a step: what readings beside it are joined to."""
+        window, batches = self.window, sum(number for _, number in self.window.batches)
+        return Launch(
+            case=self.case,
+            windows=(
+                Window(
+                    rank=0,
+                    host=window.host,
+                    num_steps=batches or window.num_requests,
+                    requested_steps=None,
+                    requested_s=None,
+                    items=len(self.latencies_s) * window.samples_per_request,
+                    wall_s=window.wall_s,
+                    steps_s=window.wall_s if self.busy_s is None else self.busy_s,
+                    clock="host",
+                    stop_reason="all requests answered",
+                    begin_monotonic_s=window.begin_monotonic_s,
+                    end_monotonic_s=window.end_monotonic_s,
+                    load=window.load,
+                    neighbours=window.neighbours,
+                    peak_allocated_bytes=None,
+                    peak_reserved_bytes=None,
+                    peak_with_warmup_bytes=None,
+                ),
+            ),
+            setups=() if self.setup is None else (self.setup,),
+            step_times_s=(),
+        )
+
 
 def served_of(records: CaseRecords) -> Served | None:
     """Return a launch's figures; None where it did not end well or no request was answered."""
@@ -114,6 +150,11 @@ def served_of(records: CaseRecords) -> Served | None:
         ),
         token_s=tuple(time_s for row in answered if (time_s := row.time_per_token_s) is not None),
         tokens=sum(row.tokens for row in answered),
+        # Requests of one batch share its begin and end.
+        busy_s=sum(done - begun for begun, done in {(row.begun_s, row.done_s) for row in rows} if done)
+        if windows[0].batches
+        else None,
+        setup=next(iter(records.setups), None),
     )
 
 
@@ -121,6 +162,7 @@ def served_of(records: CaseRecords) -> Served | None:
 class _Row:
     scheduled_s: float
     issued_s: float
+    begun_s: float
     done_s: float | None
     first_token_s: float | None
     tokens: int
@@ -138,14 +180,18 @@ def _rows(chunk: Requests) -> list[_Row]:
     tokens = chunk.tokens or (0,) * number
     return [
         _Row(*values)
-        for values in zip(chunk.scheduled_s, chunk.issued_s, chunk.done_s, first_token_s, tokens, strict=True)
+        for values in zip(
+            chunk.scheduled_s, chunk.issued_s, chunk.begun_s, chunk.done_s, first_token_s, tokens, strict=True
+        )
     ]
 
 
 def findings_of_serving(served: Served) -> list[Finding]:
     """Return every doubt about a window of requests."""
     found = [_late_generator(served), _growing_queue(served), _failed_requests(served)]
-    return [finding for finding in found if finding is not None]
+    launch = served.as_launch()
+    neighbours = findings_of_neighbours(launch.windows, launch.setups)
+    return [*(finding for finding in found if finding is not None), *neighbours]
 
 
 def _late_generator(served: Served) -> Finding | None:

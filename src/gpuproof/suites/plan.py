@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from gpuproof.config.models import RunConfig
 from gpuproof.records.case import Case
 from gpuproof.records.collected import CaseRecords
-from gpuproof.suites import batch_ladder, matrix, training
+from gpuproof.suites import batch_ladder, matrix, serving, training
 from gpuproof.suites.matrix import Point
 from gpuproof.suites.training import launch_key
 
@@ -23,6 +23,8 @@ def next_cases(config: RunConfig, results: Sequence[CaseRecords]) -> list[Case]:
     Raises:
         UsageError: the recipe, or a point of it, cannot be run.
     """
+    if config.kind == "serving":
+        return serving.next_cases(config, results)
     if config.matrix:
         return matrix.next_cases(config, results)
     if config.search.kind == "batch_size":

@@ -8,13 +8,15 @@ highest rate that met the bound and the lowest that did not closes in on the ans
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gpuproof.analysis.serving import Served, served_of
 from gpuproof.config.models import RunConfig
 from gpuproof.config.sections.serving import ServingConfig
+from gpuproof.records.case import Case
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.serving_spec import EndpointSpec, Scenario, ServingSpec
+from gpuproof.suites.training import CASE_ID, case_of, launch_key
 
 OFFLINE = "offline"
 LOWEST_SHARE = 1 / 64
@@ -32,6 +34,7 @@ class Point:
     case_id: str
     scenario: Scenario
     rate_per_s: float | None = None
+    is_repeated: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,11 +74,36 @@ def is_search(serving: ServingConfig) -> bool:
     return serving.scenario == "server" and serving.rate_per_s is None
 
 
+def next_cases(config: RunConfig, results: Sequence[CaseRecords]) -> list[Case]:
+    """Return the launches that come next: each point once, the highest rate `run.repeats` times.
+
+    Raises:
+        UsageError: the recipe cannot be run.
+    """
+    launched = {launch_key(records.case) for records in results}
+    cases = [
+        _case(config, point, replicate)
+        for point in next_points(config, results)
+        for replicate in range(config.run.repeats if point.is_repeated else 1)
+    ]
+    return [case for case in cases if launch_key(case) not in launched]
+
+
+def _case(config: RunConfig, point: Point, replicate: int) -> Case:
+    serving = config.serving
+    whole = config.model_copy(
+        update={"data": config.data.model_copy(update={"batch_size": serving.max_batch})}
+    )
+    case = case_of(whole, replicate, case_id=point.case_id, is_sweep=is_search(serving))
+    return replace(case, serving=serving_spec(serving, point))
+
+
 def next_points(config: RunConfig, launched: Sequence[CaseRecords]) -> list[Point]:
     """Return what to launch next; nothing when the suite is finished or cannot go on."""
     serving = config.serving
     if not is_search(serving):
-        return [Point(case_id="main", scenario=serving.scenario, rate_per_s=serving.rate_per_s)]
+        rate_per_s = serving.rate_per_s if serving.scenario == "server" else None
+        return [Point(case_id=CASE_ID, scenario=serving.scenario, rate_per_s=rate_per_s, is_repeated=True)]
     found = [served for records in launched if (served := served_of(records)) is not None]
     search = search_so_far(found, precision=serving.search_precision)
     if search.ceiling_per_s is None:
@@ -84,7 +112,7 @@ def next_points(config: RunConfig, launched: Sequence[CaseRecords]) -> list[Poin
         return [_at(search.next_rate_per_s)]
     if search.met_per_s is None:
         return []
-    top = _at(search.met_per_s)
+    top = replace(_at(search.met_per_s), is_repeated=True)
     return [top, *([_at(rate) for rate in _curve(search.met_per_s, found)] if serving.curve else [])]
 
 
