@@ -12,6 +12,7 @@ from typing import Any
 
 from gpuproof.analysis.launch import launch_of
 from gpuproof.analysis.run_summary import RunSummary, summarize
+from gpuproof.analysis.serving import served_of
 from gpuproof.analysis.validity import Finding
 from gpuproof.config.models import RunConfig
 from gpuproof.errors import EnvironmentUnfitError, ExitCode
@@ -23,6 +24,7 @@ from gpuproof.report.model import ReportModel, build_report
 from gpuproof.report.profiled import profiled
 from gpuproof.report.roofline_plot import draw_roofline
 from gpuproof.report.seed_formats import epoch_lines, summary_csv, summary_json
+from gpuproof.report.serving import build_serving_report, serving_csv, serving_json, serving_run
 from gpuproof.report.sweep import build_sweep_report, sweep_csv, sweep_epoch_lines, sweep_json, sweep_of
 from gpuproof.report.work_json import profile_json, work_json
 from gpuproof.store import RunDirectory
@@ -48,6 +50,8 @@ def conclude(run: RunDirectory, config: RunConfig) -> Conclusion:
     explanations = _explanations(run, cases)
     torn = [*(note for records in cases for note in records.torn), *_copy_traces(run, cases)]
     make = _conclude_sweep if is_sweep(config) else _conclude_recipe
+    if config.kind == "serving":
+        make = _conclude_serving
     report = make(run, config, cases, explanations, torn=torn)
     return Conclusion(report=report, exit_code=exit_code_of(report))
 
@@ -112,8 +116,34 @@ def _conclude_sweep(
     )
 
 
+def _conclude_serving(
+    run: RunDirectory,
+    config: RunConfig,
+    cases: Sequence[CaseRecords],
+    explanations: Sequence[LaunchExplanation],
+    *,
+    torn: Sequence[str],
+) -> ReportModel:
+    served = serving_run(config, cases, _observed(explanations))
+    description, environment = run.description(), _write_environment(run, cases)
+    summarized = serving_json(
+        served, description=description, environment=environment, wall_clock_s=_wall_clock_s(cases)
+    )
+    run.write_text("summary.csv", serving_csv(served, description=description))
+    run.write_json("run_summary.json", summarized)
+    return build_serving_report(
+        served,
+        run=str(run.root),
+        description=description,
+        explanations=explanations,
+        files=_files(run),
+        torn=torn,
+    )
+
+
 def _explanations(run: RunDirectory, cases: Sequence[CaseRecords]) -> tuple[LaunchExplanation, ...]:
-    launches = [launch for records in cases if (launch := launch_of(records)) is not None]
+    served = [served.as_launch() for records in cases if (served := served_of(records)) and served.setup]
+    launches = [*served, *(launch for records in cases if (launch := launch_of(records)) is not None)]
     return tuple(
         explain_launch(launch, run.case_folder(launch.case))
         for launch in launches

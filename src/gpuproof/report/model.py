@@ -65,6 +65,28 @@ class PointRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RequestsRow:
+    """One window in the table of windows of requests."""
+
+    case_id: str
+    replicate: int
+    scenario: str
+    offered_per_s: float | None
+    """Requests a second of the schedule; None where there is none."""
+    answered_per_s: float
+    num_requests: int
+    num_failed: int
+    p50_latency_s: float | None
+    p99_latency_s: float | None
+    """None with too few requests."""
+    mean_batch: float | None
+    busy_share: float | None
+    """Of the window, with a batch under way."""
+    bound: str | None
+    """Whether the latency bound was met; None where none was set."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ReportModel:
     """What a run says."""
 
@@ -89,6 +111,8 @@ class ReportModel:
     """What the traced steps say, outside every figure."""
     points: tuple[PointRow, ...] = ()
     """Of a sweep; empty for a run of one point."""
+    requests: tuple[RequestsRow, ...] = ()
+    """Of the kind serving; empty for others."""
 
 
 def build_report(

@@ -73,6 +73,8 @@ def _figures(report: ReportModel) -> Iterator[RenderableType]:
         yield _section("Figures", _measures(report))
     if report.points:
         yield _section("Points", _points(report))
+    elif report.requests:
+        yield _section("Requests", _requests(report))
     elif len(report.launches) > 1:
         yield _section("Launches", _launches(report))
     if report.explanations:
@@ -115,7 +117,7 @@ def _meanwhile(report: ReportModel) -> Iterator[RenderableType]:
 
 def _which(explained: LaunchExplanation, report: ReportModel) -> str:
     launch = f"launch {explained.replicate + 1}"
-    return f"{explained.case_id}, {launch}" if report.points else launch
+    return f"{explained.case_id}, {launch}" if report.points or report.requests else launch
 
 
 def _devices(report: ReportModel) -> Table:
@@ -203,6 +205,26 @@ def _points(report: ReportModel) -> Table:
             *([units.memory(row.peak_allocated_bytes)] if memory else []),
             Text(row.validity or units.MISSING, style=style),
             escape(row.outcome),
+        )
+    return table
+
+
+def _requests(report: ReportModel) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    for name in ("offered", "answered", "requests", "failed", "p50", "p99", "batch", "busy", "bound"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for row in report.requests:
+        no_rate = row.scenario.replace("_", " ")
+        table.add_row(
+            no_rate if row.offered_per_s is None else f"{units.significant(row.offered_per_s)}/s",
+            f"{units.significant(row.answered_per_s)}/s",
+            units.count(row.num_requests),
+            units.count(row.num_failed),
+            units.seconds(row.p50_latency_s),
+            units.seconds(row.p99_latency_s),
+            units.MISSING if row.mean_batch is None else units.significant(row.mean_batch),
+            units.MISSING if row.busy_share is None else units.share(row.busy_share),
+            row.bound or "",
         )
     return table
 
