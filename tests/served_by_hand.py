@@ -84,7 +84,7 @@ def records(
         batches=((1, 2), (4, 3)),
         load=QUIET,
         neighbours=ALONE,
-        failures=(("HTTP 500", latencies_s.count(None)),) if None in latencies_s else (),
+        failures={"HTTP 500": latencies_s.count(None)} if None in latencies_s else {},
     )
     result = Result(rank=0, monotonic_s=9.0, last_loss=None)
     return CaseRecords(case=case, records=(START, requests, window, result))

@@ -236,7 +236,7 @@ def _failed_requests(served: Served) -> Finding | None:
     failed, total = served.window.num_failed, served.window.num_requests
     if failed <= FAILED_SHARE * total:
         return None
-    causes = "; ".join(f"{number} × {text}" for text, number in served.window.failures[:3])
+    causes = "; ".join(f"{number} × {text}" for text, number in list(served.window.failures.items())[:3])
     return Finding(
         validity="SUSPECT",
         code="requests-failed",

@@ -7,7 +7,7 @@ to it, `begun` when the server took it up, `done` when its answer was complete. 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from gpuproof.records.journal import record_kind
 from gpuproof.records.run import DeviceNeighbours, HostLoad
@@ -51,5 +51,5 @@ class ServingWindow:
     """How many batches of how many requests: (requests, batches), by size."""
     load: HostLoad
     neighbours: DeviceNeighbours
-    failures: tuple[tuple[str, int], ...] = ()
+    failures: dict[str, int] = field(default_factory=dict)
     """What requests failed of, and how many of each."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 Scenario = Literal["server", "closed_loop", "single_stream", "multi_stream", "offline"]
-ServingTarget = Literal["model", "null", "endpoint"]
+ServingTarget = Literal["model", "noop", "endpoint"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,5 +1,4 @@
-"""The report of requests under load: the rate that was found or the latency at a rate, and how far to trust
-it.
+"""The report of requests under load: the rate that was found, or the latency at a rate, and every doubt.
 
 In: a config and its launches. Out: the same `ReportModel` as of any run, with a row for each window of
 requests, and the rows and figures of summary.csv and run_summary.json.
@@ -151,8 +150,8 @@ def _title(run: ServingRun) -> str:
     setup = run.launches[0].setup if run.launches else None
     if serving.target == "endpoint":
         parts = [f"{serving.endpoint.model} at {serving.endpoint.url}"]
-    elif serving.target == "null":
-        parts = ["the null server"]
+    elif serving.target == "noop":
+        parts = ["the server that does nothing"]
     else:
         parts = [f"{config.model.name} on {config.data.name}"]
         parts += [setup.device.name, setup.precision] if setup else []

@@ -41,7 +41,7 @@ class ServingConfig(Section):
     target: ServingTarget = Field(
         default="model",
         description="model serves the recipe's own on this device; endpoint loads an HTTP server; "
-        "null answers at once, to measure the generator.",
+        "noop answers at once, to measure the generator.",
     )
     scenario: Scenario = Field(
         default="server",

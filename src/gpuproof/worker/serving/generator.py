@@ -12,6 +12,7 @@ import gc
 import json
 import os
 import sys
+import threading
 import time
 from array import array
 from bisect import bisect_right
@@ -20,6 +21,8 @@ from dataclasses import asdict, dataclass
 from time import monotonic
 
 from gpuproof.worker.serving.arrivals import Arrivals, at_once, schedule
+
+WATCH_S = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +82,7 @@ def issue_by_schedule(
             sleep(times_s[first] - now_s)
             continue
         wire.issue(due - first)
-        issued[first:due] = array("d", [monotonic() - begin_s]) * (due - first)
+        issued[first:due] = array("d", [now_s]) * (due - first)
         first = due
     return issued
 
@@ -95,8 +98,8 @@ def issue_on_completion(plan: TrafficPlan, wire: Wire) -> array[float]:
         now_s = monotonic() - begin_s
         if now_s >= plan.max_s or (now_s >= plan.min_s and len(issued) >= plan.min_requests):
             return issued
+        issued.extend(array("d", [now_s]) * free)
         wire.issue(free)
-        issued.extend(array("d", [monotonic() - begin_s]) * free)
         free = wire.wait_for_done()
 
 
@@ -112,18 +115,30 @@ def run_plan(plan: TrafficPlan, wire: Wire) -> array[float]:
 def command(plan: TrafficPlan, wire: Wire) -> list[str]:
     """Return the command line of a generator."""
     program = [sys.executable, "-m", "gpuproof.worker", "generate"]
-    return [*program, json.dumps(asdict(plan)), str(wire.issued), str(wire.done)]
+    return [*program, json.dumps(asdict(plan)), str(wire.issued), str(wire.done), str(os.getpid())]
 
 
 def main(arguments: Sequence[str]) -> int:
     """Run a plan and write the issue times; started by the server's process, not by people."""
-    plan_text, issued_fd, done_fd = arguments
+    plan_text, issued_fd, done_fd, server_pid = arguments
     plan = TrafficPlan(**json.loads(plan_text))
     gc.disable()
+    _live_as_long_as(int(server_pid))
     times_s = run_plan(plan, Wire(int(issued_fd), int(done_fd)))
     sys.stdout.buffer.write(times_s.tobytes())
     sys.stdout.buffer.flush()
     return 0
+
+
+def _live_as_long_as(server_pid: int) -> None:
+    """End when the server is gone, however it went: signals to its group do not come here."""
+
+    def watch() -> None:
+        while os.getppid() == server_pid:
+            time.sleep(WATCH_S)
+        os._exit(1)
+
+    threading.Thread(target=watch, name="gpuproof-watch", daemon=True).start()
 
 
 def _sleep_until(moment_s: float) -> None:

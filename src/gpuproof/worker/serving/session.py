@@ -31,7 +31,7 @@ from gpuproof.worker.recorder import Recorder
 from gpuproof.worker.serving.batching import BatchingRule, Served, serve
 from gpuproof.worker.serving.endpoint import EndpointLoad, RequestTimes
 from gpuproof.worker.serving.generator import TrafficPlan
-from gpuproof.worker.serving.null_target import run_nothing
+from gpuproof.worker.serving.noop_target import run_nothing
 from gpuproof.worker.serving.plan import traffic_plan
 from gpuproof.worker.serving.traffic import traffic
 
@@ -220,7 +220,7 @@ def _write(
             batches=tuple(sorted(served.batches.items())) if served else (),
             load=load,
             neighbours=_neighbours(spec, device_uuid),
-            failures=tuple(Counter(row.failure for row in rows if row.failure).most_common()),
+            failures=dict(Counter(row.failure for row in rows if row.failure).most_common()),
         )
     )
     recorder.end("measure")

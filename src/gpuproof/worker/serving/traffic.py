@@ -79,6 +79,7 @@ def traffic(
         stderr=subprocess.PIPE,
         stdin=subprocess.DEVNULL,
         pass_fds=(wire.issued, wire.done),
+        start_new_session=True,  # what a signal to the group means is for the server to say
     )
     try:
         yield Traffic(wire, process)

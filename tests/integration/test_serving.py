@@ -1,0 +1,161 @@
+"""Requests under load through the real command: no server at all, a tiny model, an HTTP endpoint."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+from contextlib import suppress
+from pathlib import Path
+from time import monotonic, sleep
+from typing import Any
+
+import pytest
+
+from fakes.completions_server import CompletionsServer, running
+from gpuproof.errors import ExitCode
+from gpuproof.records.run import Failure, Result
+from gpuproof.records.serving import Requests, ServingWindow
+from running import clean_environment, gpuproof, gpuproof_command, only_case, run_directory
+
+TINY = (
+    "--model.name=medium",
+    "--serving.window_s=0.5",
+    "--serving.min_requests=50",
+    "--serving.max_batch=4",
+    "--monitoring.enabled=false",
+    "--distributed.threads_per_rank=1",
+    "--run.run_id=s",
+)
+NULL = ("--serving.target=noop", "--serving.rate_per_s=2000", "--serving.min_requests=700")
+
+
+def serve(cwd: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    return gpuproof("run", "serving", *TINY, *words, cwd=cwd)
+
+
+def summary(cwd: Path) -> dict[str, Any]:
+    text = (cwd / "results" / "serving" / "s" / "run_summary.json").read_text()
+    found: dict[str, Any] = json.loads(text)
+    return found
+
+
+def test_every_request_of_a_schedule_is_answered_and_written(tmp_path: Path) -> None:
+    result = serve(tmp_path, *NULL)
+    assert result.returncode == ExitCode.DONE, result.stdout + result.stderr
+    records = only_case(run_directory(tmp_path, "s", "serving"))
+    rows = records.of(Requests)
+    scheduled = [time_s for chunk in rows for time_s in chunk.scheduled_s]
+    assert len(scheduled) == 1000  # 2,000 a second for half a second
+    assert scheduled == sorted(scheduled)
+    assert all(
+        due <= issued <= begun <= (done or 0)
+        for chunk in rows
+        for due, issued, begun, done in zip(
+            chunk.scheduled_s, chunk.issued_s, chunk.begun_s, chunk.done_s, strict=True
+        )
+    )
+    (window,) = records.of(ServingWindow)
+    assert (window.num_requests, window.num_failed) == (1000, 0)
+    assert sum(size * number for size, number in window.batches) == 1000
+    assert "p99 latency" in result.stdout
+
+
+def test_the_highest_rate_of_a_model_is_searched_and_reported(tmp_path: Path) -> None:
+    result = serve(tmp_path, "--serving.latency_bound_s=5", "--serving.search_precision=0.5")
+    assert result.returncode == ExitCode.DONE, result.stdout + result.stderr
+    found = summary(tmp_path)
+    assert found["offline_rate_per_s"] > 0
+    # Nothing takes five seconds here: half the offline rate is met, then three quarters of it.
+    assert found["highest_rate_per_s"] == pytest.approx(0.75 * found["offline_rate_per_s"])
+    assert {window["bound"] for window in found["windows"]} == {None, "met"}
+    assert "highest rate" in result.stdout
+    again = gpuproof("report", "results/serving/s", cwd=tmp_path)
+    assert again.returncode == ExitCode.DONE, again.stderr
+
+
+@pytest.mark.parametrize("scenario", ["single_stream", "multi_stream", "closed_loop"])
+def test_the_other_scenarios(scenario: str, tmp_path: Path) -> None:
+    samples = "4" if scenario == "multi_stream" else "1"
+    words = ("--serving.target=noop", f"--serving.scenario={scenario}", "--serving.concurrency=3")
+    result = serve(tmp_path, *words, f"--serving.samples_per_request={samples}")
+    assert result.returncode == ExitCode.DONE, result.stdout + result.stderr
+    (window,) = only_case(run_directory(tmp_path, "s", "serving")).of(ServingWindow)
+    assert window.num_requests >= 50
+    assert window.wall_s >= 0.4
+    largest = max(size for size, _ in window.batches)
+    assert largest <= (3 if scenario == "closed_loop" else 1)
+
+
+def test_an_endpoint_is_loaded_and_its_tokens_timed(tmp_path: Path) -> None:
+    with running(CompletionsServer(first_token_s=0.01, token_s=0.005)) as server:
+        result = serve(
+            tmp_path,
+            *("--serving.target=endpoint", f"--serving.endpoint.url={server.url}"),
+            *("--serving.endpoint.model=tiny", "--serving.endpoint.new_tokens=4"),
+            "--serving.rate_per_s=100",
+        )
+    assert result.returncode == ExitCode.DONE, result.stdout + result.stderr
+    (window,) = summary(tmp_path)["windows"]
+    assert window["num_requests"] == 50
+    assert window["time_to_first_token_s"]["p50"]["value"] >= 0.01
+    assert window["time_per_token_s"]["p50"]["value"] >= 0.005
+    assert window["p50_latency_s"] >= 0.025
+    assert "time to first token" in result.stdout
+
+
+def test_an_endpoint_that_is_not_there_measures_nothing(tmp_path: Path) -> None:
+    server = CompletionsServer()
+    with running(server):
+        pass
+    words = ("--serving.target=endpoint", f"--serving.endpoint.url={server.url}", "--serving.rate_per_s=100")
+    result = serve(tmp_path, *words, "--serving.endpoint.model=tiny")
+    assert result.returncode == ExitCode.INCONCLUSIVE, result.stdout + result.stderr
+    assert "NOTHING MEASURED" in result.stdout
+
+
+def test_what_cannot_be_served_is_said_before_anything_starts(tmp_path: Path) -> None:
+    result = serve(tmp_path, "--serving.latency_bound_s=null")
+    assert result.returncode == ExitCode.USAGE
+    assert "serving.latency_bound_s is null" in result.stderr
+    assert not (tmp_path / "results").exists()
+
+
+def test_an_interrupted_window_leaves_no_generator_behind(tmp_path: Path) -> None:
+    command = gpuproof_command("run", "serving", *TINY, *NULL, "--serving.window_s=600")
+    process = subprocess.Popen(
+        command, cwd=tmp_path, env=clean_environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    try:
+        generator_pid = _generator_of(tmp_path)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == ExitCode.INTERRUPTED
+    finally:
+        process.kill()
+        process.communicate()
+    assert _is_gone(generator_pid, within_s=20)
+    records = only_case(run_directory(tmp_path, "s", "serving"))
+    assert not records.of(Result)
+    assert {failure.cause for failure in records.of(Failure)} == {"interrupted"}
+
+
+def _is_gone(pid: int, *, within_s: float) -> bool:
+    deadline_s = monotonic() + within_s
+    while Path(f"/proc/{pid}").exists():
+        if monotonic() > deadline_s:
+            return False
+        sleep(0.1)
+    return True
+
+
+def _generator_of(cwd: Path) -> int:
+    """Wait until the run in `cwd` has a generator; return its process."""
+    deadline_s = monotonic() + 60
+    while monotonic() < deadline_s:
+        for folder in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):  # it has ended meanwhile
+                words = (folder / "cmdline").read_bytes().split(b"\0")
+                if b"generate" in words and (folder / "cwd").resolve() == cwd.resolve():
+                    return int(folder.name)
+        sleep(0.1)
+    raise AssertionError("no generator was started")
