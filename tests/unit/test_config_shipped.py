@@ -65,6 +65,15 @@ OTHER_VALUES: dict[str, Any] = {
     "matrix": {"training.precision": ["fp32", "bf16"]},
     "search.kind": "batch_size",
     "search.step": 4,
+    "serving.target": "noop",
+    "serving.scenario": "offline",
+    "serving.arrivals": "constant",
+    "serving.rate_per_s": 250.5,
+    "serving.latency_bound_s": 0.25,
+    "serving.latency_percentile": 95.0,
+    "serving.endpoint.url": "http://host:8000/v1",
+    "serving.endpoint.model": "tiny",
+    "serving.endpoint.api_key_variable": "TINY_KEY",
 }
 """A value other than the default for each key that doubling gives none."""
 

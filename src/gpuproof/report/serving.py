@@ -22,14 +22,8 @@ from gpuproof.records.codec import to_json
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import Failure
 from gpuproof.report.explanations import LaunchExplanation
-from gpuproof.report.model import (
-    LaunchRow,
-    Measure,
-    ReportModel,
-    RequestsRow,
-    next_commands,
-    with_interval,
-)
+from gpuproof.report.measure import Measure, with_interval
+from gpuproof.report.model import LaunchRow, ReportModel, RequestsRow, next_commands
 from gpuproof.report.seed_formats import csv_of
 from gpuproof.suites.serving import Search, is_search, next_cases, search_so_far
 

@@ -45,7 +45,7 @@ def arranged(case: Case, *, world_size: int) -> Arrangement:
     Raises:
         EnvironmentUnfitError: the sizes do not fit the ranks that were started.
     """
-    if case.kind == "inference" and case.parallel.strategy != "tensor":
+    if case.kind != "training" and case.parallel.strategy != "tensor":
         return Arrangement(replicate=world_size)
     try:
         return arrange(
@@ -76,7 +76,7 @@ def parallelize(
         UsageError: the workload cannot be split as the strategy does.
     """
     strategy = case.parallel.strategy
-    if backend is None or (case.kind == "inference" and strategy != "tensor"):
+    if backend is None or (case.kind != "training" and strategy != "tensor"):
         return ParallelModel(module=compiled(workload.module, case), precision=precision, parallelism=None)
     if strategy == "ddp":
         module = DistributedDataParallel(

@@ -104,7 +104,7 @@ class WorkloadInfo:
     bytes_per_step: Callable[[Any, InputShape, int], float] | None = None
     """Bytes that one step with a batch of so many samples moves to and from the device's memory; None where
     no closed form is known, since what caches keep is not."""
-    kinds: tuple[str, ...] = ("training", "inference")
+    kinds: tuple[str, ...] = ("training", "inference", "serving")
     """The kinds of run that it is for."""
     without_effect: tuple[tuple[str, str], ...] = ()
     """Keys of a recipe that change nothing for it, each with the reason."""
