@@ -32,6 +32,11 @@ from gpuproof.records.run import (
     Steps,
     Window,
 )
+from gpuproof.records.what_ran import (
+    Effective,
+    ObservedWork,
+    StepOptions,
+)
 from gpuproof.store import RunDirectory
 
 ITEMS_PER_STEP = 10
@@ -45,6 +50,19 @@ QUIET = HostLoad(
 )
 ALONE = DeviceNeighbours(other_processes=0, other_memory_bytes=0, missing=None)
 
+
+STEP_OPTIONS = StepOptions(
+    optimizer="SGD",
+    optimizer_implementation="foreach",
+    activation_checkpointing="none",
+    checkpointed_modules=0,
+    cuda_graphs=False,
+    deterministic=False,
+    tf32="off",
+    linear_layers=1,
+    fp8_linear_layers=0,
+)
+"""What torch builds on a GPU where a recipe says nothing."""
 
 MODEL = ModelSpec(name="resnet18", num_classes=10, channels_last=False)
 DATA = DataSpec(
@@ -212,6 +230,11 @@ def steps(rank: int = 0, *durations_s: float, phase: str = "measure", first_step
     )
 
 
+def effective(*work: ObservedWork, rank: int = 0, missing: str | None = None) -> Effective:
+    """What the kernels of one step were given."""
+    return Effective(rank=rank, work=work, uncounted=(), missing=missing)
+
+
 def result(rank: int = 0) -> Result:
     """A good end, 12 s after the start."""
     return Result(rank=rank, monotonic_s=52.0, last_loss=0.5)
@@ -236,6 +259,8 @@ class Story:
     """Of the slowest rank."""
     case: Case | None = None
     replicate: int = 0
+    extra: Sequence[Any] = ()
+    """Records of other kinds, at the end."""
 
     def records(self) -> CaseRecords:
         """All records of a launch that ended well."""
@@ -250,7 +275,7 @@ class Story:
             found += [steps(each.rank, *self.times_s)] if each.rank == slowest and self.times_s else []
             found += [each, result(each.rank)]
         return CaseRecords(
-            case=self.case or case(replicate=self.replicate, nproc=ranks), records=tuple(found)
+            case=self.case or case(replicate=self.replicate, nproc=ranks), records=(*found, *self.extra)
         )
 
     def launch(self) -> Launch:

@@ -16,6 +16,7 @@ from gpuproof.campaign import config_of
 from gpuproof.records.case import Case
 from gpuproof.records.codec import to_json
 from gpuproof.records.collected import CaseRecords
+from gpuproof.records.what_ran import ObservedWork
 from gpuproof.report.conclude import Conclusion, conclude
 from gpuproof.report.terminal import print_report
 from gpuproof.store import RunDirectory
@@ -23,8 +24,10 @@ from records_by_hand import (
     CHANNELS_LAST,
     H200,
     QUIET,
+    STEP_OPTIONS,
     Story,
     case,
+    effective,
     environment,
     failure,
     one_rank,
@@ -37,13 +40,25 @@ from records_by_hand import (
 
 Golden = Callable[[str, str], None]
 
+WORK = (
+    ObservedWork(operation="convolution", dtype="bfloat16", layout="NHWC", flops=9.8e11, calls=60),
+    ObservedWork(operation="convolution", dtype="bfloat16", layout="NCHW", flops=7e9, calls=2),
+    ObservedWork(operation="matrix product", dtype="float32", layout=None, flops=1.3e10, calls=1),
+)
+
 
 def valid_launches() -> list[CaseRecords]:
     """Three launches of two H200 (by hand: no figure of a real one), 800 steps each, all of them sound."""
     launches = []
     for replicate, step_s in enumerate((0.00998, 0.01, 0.01002)):
         wall_s = 800 * step_s
-        built = {"device": H200, "precision": "bf16", "flops_per_step": 1e12, "backend": "nccl"}
+        built = {
+            "device": H200,
+            "precision": "bf16",
+            "flops_per_step": 1e12,
+            "backend": "nccl",
+            "options": STEP_OPTIONS,
+        }
         taken = {
             "num_steps": 800,
             "items": 8000,
@@ -56,6 +71,7 @@ def valid_launches() -> list[CaseRecords]:
             setups=[setup(rank, **built) for rank in (0, 1)],
             times_s=steady_times(800, step_s),
             case=case(replicate=replicate, nproc=2, precision="bf16"),
+            extra=[effective(*WORK, rank=rank) for rank in (0, 1)],
         )
         launches.append(story.records())
     return launches

@@ -62,6 +62,7 @@ def test_inference_has_no_optimizer() -> None:
         kind="inference", training={"grad_clip_norm": 1.0}, parallel={"gradient_accumulation_steps": 4}
     )
     idle = {"optimizer", "learning_rate", "weight_decay", "momentum", "grad_clip_norm", "epochs"}
+    idle |= {"optimizer_implementation"}
     expected = {f"training.{key}" for key in idle} | {"distributed.gradient_accumulation_steps"}
     assert set(keys(asked)) == expected | {
         "inference.prompt_tokens",
@@ -92,6 +93,37 @@ def test_latency_mode_waits_for_every_step_unasked() -> None:
 def test_adam_has_no_momentum() -> None:
     assert "training.momentum" in keys(case(training={"optimizer": "Adam"}))
     assert "training.momentum" not in keys(case(training={"optimizer": "Adam", "momentum": 0.0}))
+
+
+def test_adamw_has_no_momentum_either() -> None:
+    assert keys(case(training={"optimizer": "AdamW"}))["training.momentum"].startswith("AdamW has none")
+
+
+def test_inference_keeps_nothing_to_compute_again() -> None:
+    asked = {"activation_checkpointing": "blocks"}
+    assert "training.activation_checkpointing" in keys(case(kind="inference", training=asked))
+    assert "training.activation_checkpointing" not in keys(case(training=asked))
+
+
+def test_deterministic_mode_lets_cudnn_time_nothing() -> None:
+    asked = {"cudnn_benchmark": True, "deterministic": True}
+    assert "deterministic" in keys(case(training=asked))["training.cudnn_benchmark"]
+    assert "cuDNN runs on CUDA" in keys(case(training=asked), device_type="cpu")["training.cudnn_benchmark"]
+
+
+def test_graphs_of_the_compiler_are_for_cuda() -> None:
+    asked = {"compile_enabled": True, "compile_mode": "reduce-overhead"}
+    assert "training.compile.mode" in keys(case(training=asked), device_type="cpu")
+    assert "training.compile.mode" not in keys(case(training=asked))
+    off = keys(case(training={**asked, "compile_enabled": False}), device_type="cpu")
+    assert off["training.compile.mode"] == "training.compile.enabled is false"
+
+
+def test_how_to_compile_is_idle_without_compiling() -> None:
+    asked = {"compile_fullgraph": True, "compile_dynamic": False}
+    idle = {"training.compile.fullgraph", "training.compile.dynamic"}
+    assert idle <= set(keys(case(training=asked)))
+    assert not idle & set(keys(case(training={**asked, "compile_enabled": True})))
 
 
 def test_either_the_window_or_the_epochs_decide_the_length() -> None:

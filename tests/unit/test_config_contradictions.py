@@ -12,7 +12,35 @@ from gpuproof.config.mistakes import ConfigError
 from gpuproof.config.models import RunConfig
 from gpuproof.config.sections.benchmark import BenchmarkConfig
 
+CAPTURE = "x.yaml:1: training.cuda_graphs: the step cannot be captured: "
+GRAPHS = "cuda_graphs: true, precision: bf16"
+
 CASES = [
+    (
+        "training: {cuda_graphs: true, precision: amp}",
+        f"training: {{{GRAPHS}}}",
+        f"{CAPTURE}amp's gradient scaler waits for the device in each step. Set training.precision to bf16.",
+    ),
+    (
+        f"training: {{{GRAPHS}, activation_checkpointing: blocks}}",
+        f"training: {{{GRAPHS}}}",
+        f"{CAPTURE}checkpointing saves and restores the random state on the host. ",
+    ),
+    (
+        f"training: {{{GRAPHS}, compile: {{enabled: true, mode: max-autotune}}}}",
+        f"training: {{{GRAPHS}, compile: {{enabled: true, mode: max-autotune-no-cudagraphs}}}}",
+        f"{CAPTURE}torch.compile makes graphs of its own in mode max-autotune. ",
+    ),
+    (
+        f"{{training: {{{GRAPHS}}}, distributed: {{nproc: 2}}}}",
+        "{training: {precision: bf16}, distributed: {nproc: 2}}",
+        f"{CAPTURE}a graph holds one rank only. Set distributed.nproc to 1.",
+    ),
+    (
+        f"{{training: {{{GRAPHS}}}, distributed: {{device: cpu}}}}",
+        f"{{training: {{{GRAPHS}}}, distributed: {{device: cuda}}}}",
+        f"{CAPTURE}the device is cpu. ",
+    ),
     (
         "benchmark: {measure_by: time}",
         "benchmark: {measure_by: time, measure_seconds: 1}",

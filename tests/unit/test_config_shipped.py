@@ -39,7 +39,10 @@ OTHER_VALUES: dict[str, Any] = {
     "training.optimizer": "Adam",
     "training.momentum": 0.5,
     "training.grad_clip_norm": 1.5,
+    "training.optimizer_implementation": "fused",
+    "training.activation_checkpointing": "blocks",
     "training.compile.mode": "max-autotune",
+    "training.compile.dynamic": True,
     "training.weight_decay": 0.25,
     "benchmark.measure_by": "time",
     "benchmark.measure_seconds": 7.5,
@@ -92,6 +95,7 @@ NEEDS = {
     "data.download_checksum": [*CIFAR, "--data.download=true"],
     "run.order_seed": ["--matrix.data.batch_size=[1,2]"],
     **dict.fromkeys(("search.start", "search.factor", "search.up_to", "search.step"), SEARCH),
+    "training.cuda_graphs": ["--training.precision=bf16"],
 }
 """What must be set with a key for its other value to make sense."""
 

@@ -77,7 +77,7 @@ def test_the_command_line_sets_an_axis_and_takes_the_place_of_the_file_s(tmp_pat
         ),
         (
             "  training.precision: [fp32, fp64]\n",
-            'm.yaml:6: training.precision: expected one of fp32, amp, bf16, found the text "fp64" '
+            'm.yaml:6: training.precision: expected one of fp32, tf32, amp, bf16, fp8, found the text "fp64" '
             "(point training.precision=fp64)",
         ),
         ("  training.precision: fp32\n", "m.yaml:6: matrix.training.precision: expected a list of values"),

@@ -37,7 +37,14 @@ def test_a_case_holds_all_that_the_config_says_and_survives_as_json() -> None:
         kind="inference",
         data={"batch_size": 7, "num_workers": 3},
         model={"name": "medium", "options": {"input_dim": 9}},
-        training={"precision": "bf16", "compile": {"enabled": True, "mode": "max-autotune"}},
+        training={
+            "precision": "bf16",
+            "compile": {"enabled": True, "mode": "max-autotune", "fullgraph": True, "dynamic": False},
+            "deterministic": True,
+            "optimizer": "AdamW",
+            "optimizer_implementation": "fused",
+            "activation_checkpointing": "selective",
+        },
         benchmark={"measure_by": "time", "measure_seconds": 2.5},
         distributed={"nproc": 2, "devices": [1, 3], "timeout_s": 30.0},
         profiling={"enabled": True},
@@ -48,6 +55,10 @@ def test_a_case_holds_all_that_the_config_says_and_survives_as_json() -> None:
     assert case.data.loader["num_workers"] == 3
     assert case.model.options["input_dim"] == 9
     assert (case.training.precision, case.training.compile_mode) == ("bf16", "max-autotune")
+    assert (case.training.compile_fullgraph, case.training.compile_dynamic) == (True, False)
+    assert (case.training.deterministic, case.training.cuda_graphs) == (True, False)
+    assert (case.training.optimizer, case.training.optimizer_implementation) == ("AdamW", "fused")
+    assert case.training.activation_checkpointing == "selective"
     assert (case.window.measure_by, case.window.measure_seconds, case.window.profile) == ("time", 2.5, True)
     assert (case.parallel.nproc, case.parallel.devices, case.parallel.timeout_s) == (2, (1, 3), 30.0)
     assert (case.inference.mode, case.inference.phase, case.inference.prompt_tokens) == (

@@ -14,6 +14,7 @@ from gpuproof.records.case import Case, StartMode
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.memory import Memory
 from gpuproof.records.run import Ceilings, Evaluation, Setup, Start, Window
+from gpuproof.records.what_ran import Compilation, Effective
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +34,10 @@ class Launch:
     """What each rank's model had learnt after the window; empty where nobody looked."""
     start: StartMode = "exec"
     """Launches that were forked from one process share its choices, and are no replicates."""
+    effective: tuple[Effective, ...] = ()
+    """What the kernels of each rank were given; empty in runs of versions that did not look."""
+    compilations: tuple[Compilation, ...] = ()
+    """What torch.compile made on each rank; empty where it was not asked to."""
 
     @property
     def slowest(self) -> Window:
@@ -127,4 +132,6 @@ def launch_of(records: CaseRecords) -> Launch | None:
         ceilings=records.of(Ceilings),
         evaluations=records.of(Evaluation),
         start=next((start.start for start in records.of(Start)), "exec"),
+        effective=records.of(Effective),
+        compilations=records.of(Compilation),
     )

@@ -13,6 +13,7 @@ from gpuproof.analysis.percentiles import Percentile, percentile
 from gpuproof.analysis.rates import throughput
 from gpuproof.analysis.roofline import Roofline
 from gpuproof.analysis.validity import Finding, Validity, findings_of, worst
+from gpuproof.analysis.what_ran import contradictions_of_what_ran
 from gpuproof.analysis.work import work_findings
 from gpuproof.hardware import MemoryPeak, Peak, memory_peak_of
 from gpuproof.records.collected import CaseRecords
@@ -82,7 +83,12 @@ def summarize(
     latency = first is not None and first.case.measures_latency
     judged, what = (step_s_interval, "median latency") if latency else (interval, "throughput")
     of_launches = [
-        (*findings_of(launch, peak), *work_findings(launch, memory_peak), *data_findings(launch))
+        (
+            *findings_of(launch, peak),
+            *contradictions_of_what_ran(launch),
+            *work_findings(launch, memory_peak),
+            *data_findings(launch),
+        )
         for launch in launches
     ]
     findings = _invalid_first([*_distinct(of_launches), *_run_findings(judged, of=what), *observed])

@@ -8,9 +8,10 @@ it as not applied.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from gpuproof.config import serving_contradictions, speed_contradictions
+from gpuproof.config.contradiction import Contradiction
 from gpuproof.config.sections.base import Section
 
 if TYPE_CHECKING:
@@ -18,15 +19,6 @@ if TYPE_CHECKING:
 
 CLASSES = {"digits": 10, "CIFAR10": 10, "CIFAR100": 100}
 """Classes in each labelled data set; a model with fewer outputs has no place for some labels."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Contradiction:
-    """Keys that cannot hold together (dotted, the one to change first), why, and the remedy."""
-
-    keys: tuple[str, ...]
-    cause: str
-    next_step: str
 
 
 def find_contradictions(config: RunConfig) -> list[Contradiction]:
@@ -262,53 +254,6 @@ def _search_begins_within_its_bounds(config: RunConfig) -> Contradiction | None:
     )
 
 
-def _serving_can_be_judged(config: RunConfig) -> Contradiction | None:
-    serving = config.serving
-    searches = serving.scenario == "server" and serving.rate_per_s is None
-    if config.kind != "serving" or not searches or serving.latency_bound_s is not None:
-        return None
-    return Contradiction(
-        keys=("serving.rate_per_s", "serving.latency_bound_s"),
-        cause="the highest rate under a latency bound is asked for, but serving.latency_bound_s is null",
-        next_step="Set serving.latency_bound_s, or the rate itself",
-    )
-
-
-def _endpoint_has_an_address(config: RunConfig) -> Contradiction | None:
-    endpoint = config.serving.endpoint
-    if config.kind != "serving" or config.serving.target != "endpoint":
-        return None
-    missing = next((key for key in ("url", "model") if getattr(endpoint, key) is None), None)
-    if missing is None:
-        return None
-    return Contradiction(
-        keys=(f"serving.endpoint.{missing}", "serving.target"),
-        cause=f"an endpoint is to be loaded, but serving.endpoint.{missing} is null",
-        next_step=f"Set serving.endpoint.{missing}",
-    )
-
-
-def _a_request_fits_a_batch(config: RunConfig) -> Contradiction | None:
-    serving = config.serving
-    if config.kind != "serving" or serving.samples_per_request <= serving.max_batch:
-        return None
-    return Contradiction(
-        keys=("serving.max_batch", "serving.samples_per_request"),
-        cause=f"a request brings {serving.samples_per_request} samples, a batch holds {serving.max_batch}",
-        next_step=f"Set serving.max_batch to {serving.samples_per_request} or more",
-    )
-
-
-def _one_rank_serves(config: RunConfig) -> Contradiction | None:
-    if config.kind != "serving" or config.distributed.nproc == 1:
-        return None
-    return Contradiction(
-        keys=("distributed.nproc", "kind"),
-        cause=f"{config.distributed.nproc} ranks are asked for, but one rank serves",
-        next_step="Set distributed.nproc to 1",
-    )
-
-
 _RULES: tuple[Callable[[RunConfig], Contradiction | None], ...] = (
     _window_has_an_end,
     _window_fits_the_time_limit,
@@ -330,8 +275,9 @@ _RULES: tuple[Callable[[RunConfig], Contradiction | None], ...] = (
     _search_has_a_kind,
     _order_is_of_a_matrix,
     _search_begins_within_its_bounds,
-    _serving_can_be_judged,
-    _endpoint_has_an_address,
-    _a_request_fits_a_batch,
-    _one_rank_serves,
+    serving_contradictions.serving_can_be_judged,
+    serving_contradictions.endpoint_has_an_address,
+    serving_contradictions.a_request_fits_a_batch,
+    serving_contradictions.one_rank_serves,
+    speed_contradictions.a_graph_can_hold_the_step,
 )

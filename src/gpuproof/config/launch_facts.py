@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from gpuproof.config.contradictions import Contradiction
+from gpuproof.config.contradiction import Contradiction
 from gpuproof.config.parallel_contradictions import find_misfits
 from gpuproof.config.sections.distributed import DistributedConfig
 

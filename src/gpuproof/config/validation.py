@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from gpuproof.config.contradictions import Contradiction
+from gpuproof.config.contradiction import Contradiction
 from gpuproof.config.keys import all_keys, enclosing_key
 from gpuproof.config.mistakes import ConfigError, Mistake, shown
 from gpuproof.config.models import RunConfig

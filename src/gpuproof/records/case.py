@@ -12,9 +12,12 @@ from typing import Any, Literal
 from gpuproof.records.serving_spec import ServingSpec
 
 CaseKind = Literal["training", "inference", "serving"]
-Precision = Literal["fp32", "amp", "bf16"]
-OptimizerName = Literal["SGD", "Adam"]
-CompileMode = Literal["default", "reduce-overhead", "max-autotune"]
+Precision = Literal["fp32", "tf32", "amp", "bf16", "fp8"]
+OptimizerName = Literal["SGD", "Adam", "AdamW"]
+OptimizerImplementation = Literal["for_loop", "foreach", "fused"]
+OptimizerChoice = Literal["auto", "for_loop", "foreach", "fused"]
+Checkpointing = Literal["none", "selective", "blocks", "all"]
+CompileMode = Literal["default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"]
 Backend = Literal["auto", "nccl", "gloo"]
 InferenceMode = Literal["throughput", "latency"]
 InferencePhase = Literal["forward", "prefill", "decode"]
@@ -86,6 +89,13 @@ class TrainingSpec:
     compile_mode: CompileMode
     seed: int
     cudnn_benchmark: bool
+    deterministic: bool = False
+    optimizer_implementation: OptimizerChoice = "auto"
+    activation_checkpointing: Checkpointing = "none"
+    cuda_graphs: bool = False
+    compile_fullgraph: bool = False
+    compile_dynamic: bool | None = None
+    """Dynamic shapes always (true) or never (false); None leaves it to torch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

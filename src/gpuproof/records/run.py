@@ -1,6 +1,7 @@
 """The records that a worker writes while it runs a case, in the order in which they come.
 
-start → environment (one rank a host) → setup → phase … steps … window → result, or failure at any point.
+start → environment (one rank a host) → setup → phase … steps → effective → … window → compilation → result,
+or failure at any point.
 Times named `*_monotonic_s` are readings of the host's CLOCK_MONOTONIC, comparable between the processes
 of one host only; `*_unix_s` are for dates.
 """
@@ -12,9 +13,20 @@ from typing import Any, Literal
 
 from gpuproof.records.journal import record_kind
 from gpuproof.records.parallel import Parallelism
+from gpuproof.records.what_ran import StepOptions
 
 PhaseName = Literal[
-    "prepare", "count", "compile", "warmup", "measure", "evaluate", "ceilings", "profile", "finish"
+    "prepare",
+    "count",
+    "compile",
+    "capture",
+    "warmup",
+    "observe",
+    "measure",
+    "evaluate",
+    "ceilings",
+    "profile",
+    "finish",
 ]
 FailureCause = Literal[
     "out_of_memory",
@@ -141,6 +153,8 @@ class Setup:
     kv_cache_bytes: int | None = None
     """Of the keys and values of all layers, allocated for prompt and new tokens; None without a cache."""
     data_used: DataUsed | None = None
+    options: StepOptions | None = None
+    """None in runs of versions that did not write it."""
 
 
 @record_kind("phase")

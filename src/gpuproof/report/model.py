@@ -26,6 +26,7 @@ from gpuproof.report.explanations import LaunchExplanation
 from gpuproof.report.latency import latency_measures
 from gpuproof.report.measure import Measure, interval_text, with_interval
 from gpuproof.report.profiled import Profiled
+from gpuproof.report.what_ran import WhatRan, what_ran
 from gpuproof.report.work_measures import memory_measures, work_measures
 
 
@@ -113,6 +114,8 @@ class ReportModel:
     """Of a sweep; empty for a run of one point."""
     requests: tuple[RequestsRow, ...] = ()
     """Of the kind serving; empty for others."""
+    what_ran: WhatRan | None = None
+    """What the steps were made of; None where nothing was measured."""
 
 
 def build_report(
@@ -128,6 +131,7 @@ def build_report(
     """Build the report of a run from its summary and its description (run.json)."""
     first = summary.launches[0] if summary.launches else None
     config = description["config"]
+    ran = what_ran(first) if first else None
     return ReportModel(
         schema_version=1,
         title=_title(summary, config),
@@ -142,6 +146,7 @@ def build_report(
         not_applied=_set_by_user(first.setup.not_applied, description) if first else (),
         notes=(
             *(first.setup.notes if first else ()),
+            *(ran.notes if ran else ()),
             *(data_notes(first) if first else ()),
             *_notes(summary),
             *torn,
@@ -151,6 +156,7 @@ def build_report(
             summary.failures, run=run, is_complete=len(summary.launches) >= summary.num_planned
         ),
         profile=profile,
+        what_ran=ran,
     )
 
 

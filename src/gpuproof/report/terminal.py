@@ -20,6 +20,7 @@ from gpuproof.records.run import Failure
 from gpuproof.report.explanations import LaunchExplanation
 from gpuproof.report.model import ReportModel
 from gpuproof.report.profile_text import profile_lines
+from gpuproof.report.what_ran import WhatRan
 
 VALIDITY_STYLE = {"VALID": "bold green", "SUSPECT": "bold yellow", "INVALID": "bold red"}
 MEANING = {
@@ -71,6 +72,8 @@ def _judgement(report: ReportModel) -> Iterator[RenderableType]:
 def _figures(report: ReportModel) -> Iterator[RenderableType]:
     if report.measures:
         yield _section("Figures", _measures(report))
+    if report.what_ran is not None:
+        yield _section("What ran", _what_ran(report.what_ran))
     if report.points:
         yield _section("Points", _points(report))
     elif report.requests:
@@ -226,6 +229,15 @@ def _requests(report: ReportModel) -> Table:
             units.MISSING if row.busy_share is None else units.share(row.busy_share),
             row.bound or "",
         )
+    return table
+
+
+def _what_ran(ran: WhatRan) -> Table:
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    table.add_row("options", escape(ran.summary))
+    table.add_row("observed", escape(ran.observed))
     return table
 
 

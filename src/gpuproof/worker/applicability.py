@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal
 
-from gpuproof.records.case import Case
+from gpuproof.records.case import Case, TrainingSpec
 from gpuproof.records.run import NotApplied
 from gpuproof.workloads.base import InputShape
 from gpuproof.workloads.lookup import find_workload
@@ -39,6 +39,10 @@ def _of_the_device(case: Case, shape: InputShape, *, on_cpu: bool) -> Iterator[t
         yield "model.channels_last", f"{case.model.name} takes no images"
     if case.training.cudnn_benchmark and on_cpu:
         yield "training.cudnn_benchmark", "cuDNN runs on CUDA devices only"
+    if case.training.cudnn_benchmark and case.training.deterministic and not on_cpu:
+        yield "training.cudnn_benchmark", "deterministic mode lets cuDNN time nothing"
+    if case.training.compile_enabled and case.training.compile_mode == "reduce-overhead" and on_cpu:
+        yield "training.compile.mode", "it adds CUDA graphs; on a processor it is the default mode"
     if case.window.sync_cuda and on_cpu:
         yield "benchmark.sync_cuda", "a CPU step is done when it returns"
 
@@ -46,19 +50,11 @@ def _of_the_device(case: Case, shape: InputShape, *, on_cpu: bool) -> Iterator[t
 def _of_the_kind(case: Case) -> Iterator[tuple[str, str]]:
     training = case.training
     if case.kind != "training":
-        reason = f"{case.kind} updates no weights"
-        for key in ("optimizer", "learning_rate", "weight_decay", "momentum"):
-            yield f"training.{key}", reason
-        if training.grad_clip_norm is not None:
-            yield "training.grad_clip_norm", reason
-        if case.parallel.gradient_accumulation_steps > 1:
-            yield "distributed.gradient_accumulation_steps", reason
-        if case.parallel.gradient_compression != "none":
-            yield "distributed.gradient_compression", reason
-    elif training.optimizer == "Adam" and training.momentum:
-        yield "training.momentum", "Adam has none; it is for SGD"
-    if not training.compile_enabled and training.compile_mode != "default":
-        yield "training.compile.mode", "training.compile.enabled is false"
+        yield from _of_the_update(case)
+    elif training.optimizer != "SGD" and training.momentum:
+        yield "training.momentum", f"{training.optimizer} has none; it is for SGD"
+    if not training.compile_enabled:
+        yield from _of_the_compiler(training)
 
 
 def _of_the_window(case: Case) -> Iterator[tuple[str, str]]:
@@ -90,6 +86,30 @@ def _of_inference(case: Case) -> Iterator[tuple[str, str]]:
         yield "model.options.seq_len", f"inference.prompt_tokens is the length that {phase} reads"
     if case.measures_latency and case.window.sync_cuda:
         yield "benchmark.sync_cuda", "latency mode waits for every step in any case"
+
+
+def _of_the_update(case: Case) -> Iterator[tuple[str, str]]:
+    reason = f"{case.kind} updates no weights"
+    for key in ("optimizer", "optimizer_implementation", "learning_rate", "weight_decay", "momentum"):
+        yield f"training.{key}", reason
+    if case.training.grad_clip_norm is not None:
+        yield "training.grad_clip_norm", reason
+    if case.training.activation_checkpointing != "none":
+        yield "training.activation_checkpointing", f"{case.kind} keeps no activations"
+    if case.parallel.gradient_accumulation_steps > 1:
+        yield "distributed.gradient_accumulation_steps", reason
+    if case.parallel.gradient_compression != "none":
+        yield "distributed.gradient_compression", reason
+
+
+def _of_the_compiler(training: TrainingSpec) -> Iterator[tuple[str, str]]:
+    reason = "training.compile.enabled is false"
+    if training.compile_mode != "default":
+        yield "training.compile.mode", reason
+    if training.compile_fullgraph:
+        yield "training.compile.fullgraph", reason
+    if training.compile_dynamic is not None:
+        yield "training.compile.dynamic", reason
 
 
 def _of_the_input(case: Case, shape: InputShape) -> Iterator[tuple[str, str]]:

@@ -22,6 +22,7 @@ from gpuproof import __version__
 from gpuproof.errors import EnvironmentUnfitError, ExitCode
 from gpuproof.records.case import Case, StartMode
 from gpuproof.records.run import Start
+from gpuproof.worker.determinism import set_deterministic_environment
 from gpuproof.worker.failure import failure_from, failure_from_words
 from gpuproof.worker.identity import RankIdentity, effective_threads
 from gpuproof.worker.recorder import Recorder
@@ -90,6 +91,8 @@ def run_assignment(assignment: Assignment) -> NoReturn:
 def _run(assignment: Assignment, recorder: Recorder, watchdog: Watchdog) -> None:
     # Before torch is imported, since its OpenMP reads it once; torchrun would leave 1.
     os.environ["OMP_NUM_THREADS"] = str(effective_threads(assignment.case.parallel, assignment.identity))
+    if assignment.case.training.deterministic:
+        set_deterministic_environment(os.environ)
     if assignment.case.kind == "serving":
         _run_serving(assignment, recorder, watchdog)
         return

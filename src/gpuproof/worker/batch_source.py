@@ -16,7 +16,14 @@ Batch = tuple[torch.Tensor, torch.Tensor]
 """Inputs (n, *shape) and targets (n, …), on the device."""
 
 
-class BatchSource(Protocol):
+class Batches(Protocol):
+    """All that a step knows of its samples."""
+
+    def next_batch(self) -> Batch:
+        """Return the next full batch."""
+
+
+class BatchSource(Batches, Protocol):
     """Gives full batches without end."""
 
     @property
@@ -34,9 +41,6 @@ class BatchSource(Protocol):
     @property
     def held(self) -> tuple[torch.Tensor, ...]:
         """Tensors on the device that live as long as the source."""
-
-    def next_batch(self) -> Batch:
-        """Return the next batch."""
 
     def take_wait_s(self) -> float | None:
         """Return the seconds waited for batches since the last call; None where there is nothing to wait for.

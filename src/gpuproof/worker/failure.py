@@ -29,7 +29,7 @@ def failure_from(error: BaseException, *, rank: int, heartbeat: Heartbeat) -> Fa
         cause=cause,
         message=_message(error),
         unix_s=time.time(),
-        next_step=NEXT_STEPS.get(cause) or getattr(error, "next_step", None),
+        next_step=_next_step(error, cause),
         traceback=None if isinstance(error, GpuproofError) else "".join(traceback.format_exception(error)),
         steps_done=heartbeat.steps_done,
     )
@@ -48,6 +48,13 @@ def failure_from_words(words: LastWords, *, rank: int, heartbeat: Heartbeat) -> 
         stacks=words.stacks,
         steps_done=heartbeat.steps_done,
     )
+
+
+def _next_step(error: BaseException, cause: FailureCause) -> str | None:
+    if isinstance(error, RuntimeError) and "does not have a deterministic implementation" in str(error):
+        # torch raises a bare RuntimeError here, known by its text alone.
+        return "Set training.deterministic to false, or use a model without this operation"
+    return NEXT_STEPS.get(cause) or getattr(error, "next_step", None)
 
 
 def _message(error: BaseException) -> str:

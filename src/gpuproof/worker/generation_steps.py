@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from gpuproof.records.case import Case
-from gpuproof.worker.batch_source import BatchSource
+from gpuproof.worker.batch_source import Batches
 from gpuproof.worker.precision import PrecisionPolicy
 from gpuproof.workloads.base import GenerationWork, InputShape, WorkloadInfo
 from gpuproof.workloads.generation import Generation
@@ -20,10 +20,11 @@ from gpuproof.workloads.generation import Generation
 class PrefillStep:
     """One batch of prompts into an empty cache, as a function of nothing."""
 
-    last_loss = None
+    last_loss: torch.Tensor | None = None
 
-    def __init__(self, generation: Generation, *, pool: BatchSource, precision: PrecisionPolicy) -> None:
+    def __init__(self, generation: Generation, *, pool: Batches, precision: PrecisionPolicy) -> None:
         self.generation = generation
+        self.module: nn.Module = generation.model  # type: ignore[assignment]  # a CachedModel is one
         self._pool = pool
         self._autocast = precision.autocast()
         self()  # allocates the cache
@@ -38,10 +39,11 @@ class PrefillStep:
 class DecodeStep:
     """One more token for each sequence of a batch, as a function of nothing."""
 
-    last_loss = None
+    last_loss: torch.Tensor | None = None
 
-    def __init__(self, generation: Generation, *, pool: BatchSource, precision: PrecisionPolicy) -> None:
+    def __init__(self, generation: Generation, *, pool: Batches, precision: PrecisionPolicy) -> None:
         self.generation = generation
+        self.module: nn.Module = generation.model  # type: ignore[assignment]  # a CachedModel is one
         self._autocast = precision.autocast()
         prompts, _ = pool.next_batch()
         with torch.inference_mode(), self._autocast:
@@ -59,7 +61,7 @@ class DecodeStep:
 
 
 def generation_step(
-    case: Case, module: nn.Module, *, pool: BatchSource, precision: PrecisionPolicy
+    case: Case, module: nn.Module, *, pool: Batches, precision: PrecisionPolicy
 ) -> PrefillStep | DecodeStep:
     """Build the step of the case's phase, its cache allocated."""
     sizes = case.inference

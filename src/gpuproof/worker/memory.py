@@ -13,7 +13,9 @@ from collections.abc import Iterable
 import torch
 from torch import nn
 
+from gpuproof.records.case import Case
 from gpuproof.records.memory import Memory, MemoryParts
+from gpuproof.worker.cuda_graph import CapturedStep
 from gpuproof.worker.parallel import local_part
 from gpuproof.worker.precision import AUTOCAST_TYPES
 from gpuproof.worker.preparation import Prepared
@@ -42,21 +44,17 @@ class MemoryWatch:
     def _look(self) -> None:
         prepared = self._prepared
         step = prepared.step
-        if not isinstance(step, TrainingStep):
+        eager = step.eager if isinstance(step, CapturedStep) else step
+        optimizer = eager.optimizer if isinstance(eager, TrainingStep) else None
+        self._missing = _why_unseen(step, prepared.case)
+        if self._missing is not None:
             step()
-            self._missing = "inference keeps nothing for a backward pass"
-            self._counted = count_parts(prepared.workload.module, None)
-            return
-        if prepared.case.training.compile_enabled:
-            step()
-            self._missing = "torch.compile chooses what it keeps for the backward pass"
         else:
             saved = SavedTensors(prepared)
             with torch.autograd.graph.saved_tensors_hooks(saved.pack, saved.unpack):
                 step()
             self._activations_bytes = saved.num_bytes
-            self._missing = None
-        self._counted = count_parts(prepared.workload.module, step.optimizer)
+        self._counted = count_parts(prepared.workload.module, optimizer)
 
     def record(self, *, device_used_bytes: int | None) -> Memory:
         """Put estimate and counts together; `device_used_bytes` was read after the window."""
@@ -71,6 +69,19 @@ class MemoryWatch:
             if device_used_bytes is None
             else None,
         )
+
+
+def _why_unseen(step: object, case: Case) -> str | None:
+    """Say why the tensors kept for the backward pass cannot be counted; None where they can."""
+    if case.kind == "inference":
+        return "inference keeps nothing for a backward pass"
+    if isinstance(step, CapturedStep):
+        return "a replayed graph hides what it keeps for the backward pass"
+    if case.training.compile_enabled:
+        return "torch.compile chooses what it keeps for the backward pass"
+    if case.training.activation_checkpointing != "none":
+        return "checkpointed modules keep what they need by themselves"
+    return None
 
 
 class SavedTensors:

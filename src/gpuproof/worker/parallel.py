@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -22,6 +21,8 @@ from torch.nn.parallel import DistributedDataParallel
 from gpuproof.errors import EnvironmentUnfitError, UsageError
 from gpuproof.records.case import Case
 from gpuproof.records.parallel import AXES, Arrangement, ArrangementError, Parallelism, arrange
+from gpuproof.worker.blocks import repeated_blocks
+from gpuproof.worker.checkpointing import checkpointed
 from gpuproof.worker.gradient_hooks import compress_gradients
 from gpuproof.worker.precision import AUTOCAST_TYPES, PrecisionPolicy
 from gpuproof.worker.torch_model import WorkloadOnTorch, compiled
@@ -77,10 +78,12 @@ def parallelize(
     """
     strategy = case.parallel.strategy
     if backend is None or (case.kind != "training" and strategy != "tensor"):
-        return ParallelModel(module=compiled(workload.module, case), precision=precision, parallelism=None)
+        module = compiled(_recomputed(case, workload.module), case)
+        return ParallelModel(module=module, precision=precision, parallelism=None)
     if strategy == "ddp":
         module = DistributedDataParallel(
-            compiled(workload.module, case), device_ids=[device.index] if device.type == "cuda" else None
+            compiled(_recomputed(case, workload.module), case),
+            device_ids=[device.index] if device.type == "cuda" else None,
         )
         hook = compress_gradients(module, case.parallel.gradient_compression, backend=backend)
         found = Parallelism(strategy=strategy, arrangement=arrangement, gradient_hook=hook)
@@ -88,10 +91,18 @@ def parallelize(
     mesh = _mesh(arrangement, device)
     if arrangement.tensor > 1:
         split_layers(case, workload, mesh=mesh["tensor"])
+    recomputed = _recomputed(case, workload.module)
     if arrangement.shard == 1:
         found = Parallelism(strategy=strategy, arrangement=arrangement)
-        return ParallelModel(module=compiled(workload.module, case), precision=precision, parallelism=found)
-    return _sharded(case, workload.module, arrangement=arrangement, mesh=mesh, precision=precision)
+        return ParallelModel(module=compiled(recomputed, case), precision=precision, parallelism=found)
+    return _sharded(case, recomputed, arrangement=arrangement, mesh=mesh, precision=precision)
+
+
+def _recomputed(case: Case, module: nn.Module) -> nn.Module:
+    """Checkpoint as asked: after layers are split, since plans name them, and before they are sharded."""
+    if case.kind == "inference":
+        return module
+    return checkpointed(module, case.training.activation_checkpointing, name=case.model.name)
 
 
 def _mesh(arrangement: Arrangement, device: torch.device) -> DeviceMesh:
@@ -184,28 +195,6 @@ def _gathered_type(module: nn.Module, precision: PrecisionPolicy) -> torch.dtype
     """
     has_statistics = any(isinstance(part, nn.modules.batchnorm._BatchNorm) for part in module.modules())
     return None if has_statistics else AUTOCAST_TYPES.get(precision.name)
-
-
-def repeated_blocks(module: nn.Module) -> list[nn.Module]:
-    """Find the blocks that a model repeats: elements of lists and sequences, made of several parts, alike.
-
-    An element counts where another of its class stands in the same list; none lies within another. Layers
-    without parts of their own are no blocks: gathering them one by one costs more than it saves.
-    """
-    if isinstance(module, (nn.ModuleList, nn.Sequential)):
-        classes = Counter(type(child) for child in module)
-        found = [child for child in module if classes[type(child)] > 1 and _is_composed(child)]
-    else:
-        found = []
-    for child in module.children():
-        if not any(child is block for block in found):
-            found += repeated_blocks(child)
-    return found
-
-
-def _is_composed(module: nn.Module) -> bool:
-    own = sum(1 for part in module.modules() if next(part.parameters(recurse=False), None) is not None)
-    return own > 1 and not isinstance(module, (nn.ModuleList, nn.ModuleDict))
 
 
 def _num_local_parameters(module: nn.Module) -> int:

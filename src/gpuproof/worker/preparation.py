@@ -17,9 +17,13 @@ from gpuproof.records.case import Case
 from gpuproof.records.parallel import Arrangement, Parallelism
 from gpuproof.records.run import Device, Setup
 from gpuproof.worker.applicability import not_applied
-from gpuproof.worker.batch_source import BatchSource
+from gpuproof.worker.batch_source import Batches, BatchSource
 from gpuproof.worker.clocks import EventClock, HostClock, clock_for
+from gpuproof.worker.compilation import read_counts
+from gpuproof.worker.cuda_graph import CapturedStep, StaticBatches, check_capturable
+from gpuproof.worker.determinism import choose_algorithms
 from gpuproof.worker.distributed import Ranks, choose_device
+from gpuproof.worker.fp8 import convert_linear_layers
 from gpuproof.worker.generation_steps import (
     DecodeStep,
     PrefillStep,
@@ -32,10 +36,10 @@ from gpuproof.worker.identity import RankIdentity, effective_threads
 from gpuproof.worker.parallel import ParallelModel, arranged, parallelize
 from gpuproof.worker.precision import PrecisionPolicy, apply_precision
 from gpuproof.worker.sources import data_notes, open_source
+from gpuproof.worker.step_options import option_notes, step_options
 from gpuproof.worker.torch_inference import InferenceStep
 from gpuproof.worker.torch_model import (
     WorkloadOnTorch,
-    graph_breaks,
     load_workload,
     uses_channels_last,
 )
@@ -55,7 +59,9 @@ class Prepared:
     precision: PrecisionPolicy
     workload: WorkloadOnTorch
     pool: BatchSource
-    step: TrainingStep | InferenceStep | PrefillStep | DecodeStep
+    step: TrainingStep | InferenceStep | PrefillStep | DecodeStep | CapturedStep
+    static: StaticBatches | None
+    """What the step reads where it is to be captured: the pool's batches, at fixed addresses."""
     clock: EventClock | HostClock
     arrangement: Arrangement
     parallelism: Parallelism | None
@@ -64,8 +70,7 @@ class Prepared:
     @property
     def samples_per_step(self) -> int:
         """Samples of this rank in one step, all micro-batches together."""
-        training = self.case.kind == "training"
-        return self.case.data.batch_size * (self.case.parallel.gradient_accumulation_steps if training else 1)
+        return self.case.data.batch_size * micro_batches(self.case)
 
     @property
     def flops_per_step(self) -> float | None:
@@ -83,6 +88,11 @@ class Prepared:
         return self.samples_per_step * self.workload.items_per_sample
 
 
+def micro_batches(case: Case) -> int:
+    """Return the batches of one step: those between two updates of the weights, or one."""
+    return case.parallel.gradient_accumulation_steps if case.kind == "training" else 1
+
+
 def release(prepared: Prepared) -> None:
     """Let go of the model, then leave the process group.
 
@@ -92,7 +102,7 @@ def release(prepared: Prepared) -> None:
     ranks = prepared.ranks
     ranks.barrier()
     prepared.pool.close()
-    for name in ("step", "workload", "pool", "clock"):
+    for name in ("step", "static", "workload", "pool", "clock"):
         delattr(prepared, name)
     if ranks.backend is not None:
         gc.unfreeze()
@@ -112,11 +122,17 @@ def prepare(case: Case, *, identity: RankIdentity, run_folder: Path, store: Stor
     device = choose_device(case.parallel, identity)
     if device.type == "cuda":
         torch.cuda.set_device(device)
-        torch.backends.cudnn.benchmark = case.training.cudnn_benchmark
+    choose_algorithms(
+        deterministic=case.training.deterministic, cudnn_benchmark=case.training.cudnn_benchmark
+    )
     precision = apply_precision(case.training.precision, device)
+    if case.training.cuda_graphs:
+        check_capturable(device_type=device.type, world_size=identity.world_size)
     arrangement = arranged(case, world_size=identity.world_size)
     ranks = Ranks(identity, device=device, parallel=case.parallel, store=store)
     workload = load_workload(case, device)
+    if precision.name == "fp8":
+        convert_linear_layers(workload.module, name=case.model.name, split=arrangement.tensor > 1)
     pool = open_source(
         case,
         workload.shape,
@@ -126,6 +142,7 @@ def prepare(case: Case, *, identity: RankIdentity, run_folder: Path, store: Stor
         device=device,
         channels_last=uses_channels_last(case, device, workload.shape),
     )
+    static = StaticBatches(pool, count=micro_batches(case)) if case.training.cuda_graphs else None
     parallel = parallelize(
         case, workload, arrangement=arrangement, backend=ranks.backend, device=device, precision=precision
     )
@@ -138,7 +155,8 @@ def prepare(case: Case, *, identity: RankIdentity, run_folder: Path, store: Stor
         precision=parallel.precision,
         workload=workload,
         pool=pool,
-        step=_step(case, parallel, workload=workload, pool=pool),
+        step=_step(case, parallel, workload=workload, pool=static or pool),
+        static=static,
         clock=clock_for(device, synchronised=case.window.sync_cuda or case.measures_latency),
         arrangement=arrangement,
         parallelism=parallel.parallelism,
@@ -147,7 +165,7 @@ def prepare(case: Case, *, identity: RankIdentity, run_folder: Path, store: Stor
 
 
 def _step(
-    case: Case, parallel: ParallelModel, *, workload: WorkloadOnTorch, pool: BatchSource
+    case: Case, parallel: ParallelModel, *, workload: WorkloadOnTorch, pool: Batches
 ) -> TrainingStep | InferenceStep | PrefillStep | DecodeStep:
     module, precision = parallel.module, parallel.precision
     if case.generates:
@@ -173,7 +191,9 @@ def setup_record(prepared: Prepared) -> Setup:
         item=workload.item,
         flops_per_step=prepared.flops_per_step,
         precision=case.training.precision,
-        compiled=case.training.compile_mode if case.training.compile_enabled else None,
+        compiled=case.training.compile_mode
+        if case.training.compile_enabled and read_counts().graphs
+        else None,
         data=case.data.name,
         pool_samples=prepared.pool.num_samples,
         not_applied=not_applied(
@@ -187,6 +207,7 @@ def setup_record(prepared: Prepared) -> Setup:
         bytes_per_step=workload.bytes_per_step
         or bytes_per_step(case, workload.info, workload.module, prepared.step),
         data_used=prepared.pool.used,
+        options=step_options(prepared.step, case=case, device=prepared.device),
     )
 
 
@@ -205,8 +226,7 @@ def _notes(prepared: Prepared) -> tuple[str, ...]:
         notes.append(
             "inference on whole sequences, scores at every position: no key-value cache, no decoding"
         )
-    if prepared.case.training.compile_enabled and (breaks := graph_breaks()):
-        notes.append(f"torch.compile fell back to eager at {breaks} graph breaks")
+    notes += option_notes(prepared.case, prepared.workload.module, device_type=prepared.device.type)
     return tuple(notes)
 
 

@@ -21,6 +21,15 @@ from gpuproof.devices.neighbours import other_users
 from gpuproof.records.case import Case
 from gpuproof.records.run import Ceilings, Environment, ProfileTrace, Result, Setup, Window
 from gpuproof.worker.ceilings import plan_for, try_ceilings, why_no_product
+from gpuproof.worker.compilation import compilation_record, read_counts
+from gpuproof.worker.cuda_graph import (
+    STEPS_BEFORE_CAPTURE,
+    CapturedStep,
+    CudaCapture,
+    StaticBatches,
+    capture_step,
+)
+from gpuproof.worker.effective import HIDDEN_BY_COMPILER, hidden, observe
 from gpuproof.worker.engine import FixedSteps, StepFunction, StepPlan, TimeLimit, run_window
 from gpuproof.worker.environment import describe_host
 from gpuproof.worker.host_load import load_between, read_load
@@ -54,10 +63,13 @@ def run_case(
     counted = count_work(prepared, recorder)
     if case.training.compile_enabled:
         compile_model(prepared, recorder)
+    if prepared.static is not None:
+        capture_graph(prepared, recorder, prepared.static)
     recorder.write(_setup_with_count(prepared, counted))
     memory = MemoryWatch(prepared)
     warm = warm_up(prepared, recorder, memory)
-    measure(prepared, recorder, warm)
+    observe_step(prepared, recorder)
+    (measure_compiled if case.training.compile_enabled else measure)(prepared, recorder, warm)
     recorder.write(memory.record(device_used_bytes=_device_used_bytes(prepared.device)))
     look_closer(prepared, recorder)
 
@@ -111,6 +123,32 @@ def compile_model(prepared: Prepared, recorder: Recorder) -> None:
     prepared.clock.synchronize()
     gc.collect()  # the compiler leaves much, in cycles, some of it old
     recorder.end("compile")
+
+
+def capture_graph(prepared: Prepared, recorder: Recorder, static: StaticBatches) -> None:
+    """Make the step one CUDA graph."""
+    recorder.begin("capture", expected_steps=STEPS_BEFORE_CAPTURE)
+    rank = prepared.identity.rank
+    prepared.step = capture_step(
+        prepared.step, static, capture=CudaCapture(), observe=lambda step: observe(step, rank=rank)
+    )
+    prepared.clock.synchronize()
+    recorder.end("capture")
+
+
+def observe_step(prepared: Prepared, recorder: Recorder) -> None:
+    """Write down what the kernels of a step are given, in a step that no figure knows of."""
+    recorder.begin("observe", expected_steps=1)
+    rank = prepared.identity.rank
+    if prepared.case.training.compile_enabled:
+        effective = hidden(HIDDEN_BY_COMPILER, rank=rank)
+    elif isinstance(prepared.step, CapturedStep):
+        effective = prepared.step.effective
+    else:
+        effective = observe(prepared.step, rank=rank)
+        prepared.clock.synchronize()
+    recorder.write(effective)
+    recorder.end("observe")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,6 +219,14 @@ def measure(prepared: Prepared, recorder: Recorder, warm: WarmUp) -> None:
         )
     )
     recorder.end("measure")
+
+
+def measure_compiled(prepared: Prepared, recorder: Recorder, warm: WarmUp) -> None:
+    """Measure, and write down what was compiled before the window and what inside of it."""
+    before = read_counts()
+    measure(prepared, recorder, warm)
+    rank = prepared.identity.rank
+    recorder.write(compilation_record(prepared.case.training, rank=rank, before=before, after=read_counts()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from gpuproof.records.run import Evaluation
-from gpuproof.worker.batch_source import BatchSource
+from gpuproof.worker.batch_source import Batches, BatchSource
 from gpuproof.worker.precision import PrecisionPolicy
 from gpuproof.worker.torch_model import LossFunction
 
@@ -14,10 +14,10 @@ from gpuproof.worker.torch_model import LossFunction
 class InferenceStep:
     """One batch forward, as a function of nothing. Whether anybody waits for it is the clock's affair."""
 
-    last_loss = None
+    last_loss: torch.Tensor | None = None
 
-    def __init__(self, *, module: nn.Module, pool: BatchSource, precision: PrecisionPolicy) -> None:
-        self._module = module.eval()
+    def __init__(self, *, module: nn.Module, pool: Batches, precision: PrecisionPolicy) -> None:
+        self.module = module.eval()
         self._pool = pool
         self._autocast = precision.autocast()
 
@@ -25,7 +25,7 @@ class InferenceStep:
         """Run one step."""
         inputs, _ = self._pool.next_batch()
         with torch.inference_mode(), self._autocast:
-            self._module(inputs)
+            self.module(inputs)
 
 
 @torch.inference_mode()

@@ -102,12 +102,9 @@ def compiled(module: nn.Module, case: Case) -> nn.Module:
     """Return the module compiled as the case asks; an error of the compiler is an error of the case."""
     if not case.training.compile_enabled:
         return module
-    result: nn.Module = torch.compile(module, mode=case.training.compile_mode)  # type: ignore[assignment]
+    mode, fullgraph = case.training.compile_mode, case.training.compile_fullgraph
+    dynamic = case.training.compile_dynamic
+    result: nn.Module = torch.compile(  # type: ignore[assignment]  # torch wraps a module in a module
+        module, mode=mode, fullgraph=fullgraph, dynamic=dynamic
+    )
     return result
-
-
-def graph_breaks() -> int:
-    """Count the places where torch.compile gave up and went back to eager, since the process began."""
-    from torch._dynamo.utils import counters
-
-    return sum(counters["graph_break"].values())

@@ -89,7 +89,7 @@ class Generation:
     """A model and its cache. Scores are (batch, vocab_size), those of the token to come."""
 
     def __init__(self, model: CachedModel, *, num_slots: int, max_tokens: int) -> None:
-        self._model = model
+        self.model = model
         self._batch = 0
         self.cache = model.new_cache(num_slots=num_slots, max_tokens=max_tokens)
 
@@ -136,4 +136,4 @@ class Generation:
                 f"{batch} × {num_tokens} do not fit behind the {self.length} that it holds"
             )
         with torch.inference_mode():
-            return self._model.next_scores(tokens, self.cache)
+            return self.model.next_scores(tokens, self.cache)

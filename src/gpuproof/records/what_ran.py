@@ -1,0 +1,88 @@
+"""The records of what really ran: the step's options, what its kernels were given, what was compiled.
+
+`Effective` comes between warm-up and window, `Compilation` after the window; `StepOptions` is part of the
+setup. A flag is in the case; here is what came of it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from gpuproof.records.case import Checkpointing, OptimizerImplementation
+from gpuproof.records.journal import record_kind
+
+Operation = Literal["matrix product", "convolution", "attention"]
+Layout = Literal["NHWC", "NCHW", "either", "other"]
+Tf32Switch = Literal["on", "off", "mixed"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepOptions:
+    """What a step was really built with, read back where torch can be asked; None where it has no meaning."""
+
+    optimizer: str | None
+    optimizer_implementation: OptimizerImplementation | None
+    activation_checkpointing: Checkpointing | None
+    checkpointed_modules: int
+    """Modules that are computed again in the backward pass."""
+    cuda_graphs: bool
+    """The whole step is one captured graph, replayed."""
+    deterministic: bool
+    tf32: Tf32Switch | None
+    """Whether CUDA may use TF32 in fp32; None on a processor, which has none. torch has a switch for products
+    and one for convolutions: `mixed` is one of them on."""
+    linear_layers: int
+    fp8_linear_layers: int
+    """Linear layers that multiply in fp8, of all linear layers."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObservedWork:
+    """Operations of one kind in one step, in one arithmetic, as torch handed them to its kernels."""
+
+    operation: Operation
+    dtype: str
+    """Of the operands: `bfloat16`, or `float8_e5m2 × float8_e4m3fn` where they differ."""
+    layout: Layout | None
+    """Of a convolution's input; `either` where its sizes fit both. None for what is no image."""
+    flops: float
+    calls: int
+
+
+@record_kind("effective")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Effective:
+    """What the kernels of one step were given, seen in a step of its own between warm-up and window."""
+
+    rank: int
+    work: tuple[ObservedWork, ...]
+    uncounted: tuple[str, ...]
+    """Products, convolutions and attentions whose FLOPs no formula gives; they are in no share."""
+    missing: str | None
+    """Why nothing could be seen."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GraphBreak:
+    """A place where the compiler gave up, went back to Python, and began another graph."""
+
+    reason: str
+    times: int
+
+
+@record_kind("compilation")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compilation:
+    """What torch.compile made of the model, counted from the process's start to the window's end."""
+
+    rank: int
+    mode: str
+    num_graphs: int
+    graph_breaks: tuple[GraphBreak, ...]
+    eager_frames: int
+    """Functions that it was asked to compile and that run uncompiled."""
+    cuda_graph_skips: int
+    """Times that a mode with CUDA graphs ran without one."""
+    compiled_in_window: int
+    """Graphs compiled, or given up, inside the measured window."""

@@ -1,0 +1,154 @@
+"""What the kernels of a step were given: arithmetic and layout of all that costs FLOPs, from the operands.
+
+A flag says what was asked for; this looks at the tensors that reach torch's kernels, after autocast and
+whatever else, and weighs each operation by its FLOPs (torch's own formulas). It slows the step that it
+looks at, so it has one of its own, outside of the window.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import flop_registry
+
+from gpuproof.records.what_ran import Effective, Layout, ObservedWork, Operation
+
+OPERATIONS: dict[str, Operation] = {
+    **dict.fromkeys(
+        ("mm", "addmm", "bmm", "baddbmm", "_scaled_mm", "_grouped_mm", "_scaled_grouped_mm"), "matrix product"
+    ),
+    **dict.fromkeys(("convolution", "_convolution", "convolution_backward"), "convolution"),
+}
+HIDDEN_BY_COMPILER = (
+    "kernels that torch.compile generates are not torch's operations, and what is looked at runs uncompiled"
+)
+FIRST_OPERAND = {"addmm": 1, "baddbmm": 1}
+"""Where the two operands begin among the arguments, if not at the first."""
+CONVOLVED = {"convolution_backward": 1}
+"""Where a convolution's input is among the arguments, if not the first."""
+
+
+def operation_of(function: Any) -> Operation | None:
+    """Name the kind of an ATen operation; None where it is none that costs much."""
+    if getattr(function, "namespace", None) != "aten":
+        return None
+    name = function._schema.name.removeprefix("aten::")  # its name without the overload
+    if name in OPERATIONS:
+        return OPERATIONS[name]
+    attention = "attention" in name and name.startswith(("_scaled_dot", "_flash", "_efficient", "_cudnn"))
+    return "attention" if attention else None
+
+
+@dataclass(slots=True)
+class Seen:
+    """Sums over the operations of one step."""
+
+    flops: dict[tuple[Operation, str, Layout | None], float] = field(default_factory=dict)
+    calls: dict[tuple[Operation, str, Layout | None], int] = field(default_factory=dict)
+    uncounted: set[str] = field(default_factory=set)
+
+    def add(self, function: Any, operation: Operation, args: Sequence[Any], kwargs: Any, out: Any) -> None:
+        """Take one operation in."""
+        name = function._schema.name.removeprefix("aten::")  # as above
+        flops = flops_of(function, name, args, kwargs, out)
+        if flops is None:
+            self.uncounted.add(name)
+            return
+        layout = layout_of(args[CONVOLVED.get(name, 0)]) if operation == "convolution" else None
+        key = (operation, _dtype_of(name, args), layout)
+        self.flops[key] = self.flops.get(key, 0.0) + flops
+        self.calls[key] = self.calls.get(key, 0) + 1
+
+    def record(self, rank: int) -> Effective:
+        """Return the record, the largest share first."""
+        work = [
+            ObservedWork(operation=operation, dtype=dtype, layout=layout, flops=flops, calls=self.calls[key])
+            for key, flops in sorted(self.flops.items(), key=lambda item: -item[1])
+            for operation, dtype, layout in [key]
+        ]
+        missing = None if work else "no product, convolution or attention of known work was seen"
+        return Effective(
+            rank=rank, work=tuple(work), uncounted=tuple(sorted(self.uncounted)), missing=missing
+        )
+
+
+def flops_of(function: Any, name: str, args: Sequence[Any], kwargs: Any, out: Any) -> float | None:
+    """Return the FLOPs of one call, a multiply-add counting as two; None where no formula is known."""
+    if name.startswith("_scaled_dot_product_flash_attention_for_cpu"):
+        return _processor_attention_flops(args, backward=name.endswith("_backward"))
+    formula = flop_registry.get(function._overloadpacket)  # the registry's own key
+    return None if formula is None else float(formula(*args, **kwargs, out_val=out))
+
+
+def _processor_attention_flops(args: Sequence[Any], *, backward: bool) -> float:
+    """Two products of (queries × keys × width) a head forward; five backward, the scores being made again."""
+    query, key, value = args[1:4] if backward else args[:3]
+    pairs = math.prod(query.shape[:-1]) * key.shape[-2]
+    widths = 3 * query.shape[-1] + 2 * value.shape[-1] if backward else query.shape[-1] + value.shape[-1]
+    return float(2 * pairs * widths)
+
+
+def _dtype_of(name: str, args: Sequence[Any]) -> str:
+    first = FIRST_OPERAND.get(name, 0)
+    names = [str(operand.dtype).removeprefix("torch.") for operand in args[first : first + 2]]
+    return names[0] if names[0] == names[1] else " × ".join(names)
+
+
+def layout_of(image: torch.Tensor) -> Layout:
+    """Name the order in which a batch of images lies in memory; NHWC stands for any channels-last order."""
+    channels_last = torch.channels_last if image.dim() == 4 else torch.channels_last_3d
+    by_channel = image.is_contiguous()
+    by_pixel = image.dim() in (4, 5) and image.is_contiguous(memory_format=channels_last)
+    if by_channel and by_pixel:
+        return "either"
+    return "NCHW" if by_channel else "NHWC" if by_pixel else "other"
+
+
+class _Watch(TorchDispatchMode):
+    def __init__(self, seen: Seen) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]  # torch has no types here
+        self._seen = seen
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Say no: torch would import its compiler, seconds long, to keep it from compiling this class."""
+        return False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        operation = operation_of(func)
+        if operation is None and isinstance(func, torch._ops.OpOverload):  # as torch's counter does
+            with self:  # in inference mode composite operations come whole
+                parts = func.decompose(*args, **kwargs)
+                if parts is not NotImplemented:
+                    return parts
+        out = func(*args, **kwargs)
+        if operation is not None:
+            self._seen.add(func, operation, args, kwargs, out)
+        return out
+
+
+@contextmanager
+def watching() -> Iterator[Seen]:
+    """Look at every operation that runs inside."""
+    seen = Seen()
+    with _Watch(seen):
+        yield seen
+
+
+def hidden(reason: str, *, rank: int) -> Effective:
+    """Return the record of a step that cannot be looked into."""
+    return Effective(rank=rank, work=(), uncounted=(), missing=reason)
+
+
+def observe(step: Callable[[], None], *, rank: int) -> Effective:
+    """Run a step and say what its kernels were given."""
+    with watching() as seen:
+        step()
+    return seen.record(rank)

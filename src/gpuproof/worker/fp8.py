@@ -1,0 +1,139 @@
+"""Linear layers that multiply in fp8: e4m3 values forward, e5m2 gradients, a scale for each tensor and step.
+
+Every operand is scaled so that its largest magnitude is the largest of its format, rounded, multiplied with
+fp32 accumulation, and scaled back (https://arxiv.org/abs/2209.05433). Weights stay as they are, and are
+rounded anew in each step. torch's own product does the work; on a processor it is worked out in software.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from gpuproof.errors import UsageError
+
+FORWARD_TYPE = torch.float8_e4m3fn
+GRADIENT_TYPE = torch.float8_e5m2
+RESULT_TYPE = torch.bfloat16
+MULTIPLE = 16
+"""Tensor cores take fp8 matrices whose sizes are multiples of this; rows of samples are padded to it."""
+SMALLEST = 1e-12
+"""A tensor of zeros is scaled as if this were its largest magnitude."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scaled:
+    """A tensor in fp8: `values` times the scalar `scale` (fp32) are about what it was."""
+
+    values: torch.Tensor
+    scale: torch.Tensor
+
+
+def quantize(tensor: torch.Tensor, dtype: torch.dtype) -> Scaled:
+    """Round a tensor to fp8, its largest magnitude becoming the largest of `dtype`."""
+    largest = torch.finfo(dtype).max
+    scale = tensor.abs().amax().float().clamp(min=SMALLEST) / largest
+    values = (tensor.float() / scale).clamp(-largest, largest).to(dtype)
+    return Scaled(values=values, scale=scale)
+
+
+def scaled_product(left: Scaled, right_transposed: Scaled, *, fast: bool) -> torch.Tensor:
+    """Multiply (m, k) by the transpose of (n, k): (m, n) in bfloat16, from row-major operands.
+
+    `fast` lets tensor cores keep fewer bits of the running sum, which is common forward and not backward.
+    """
+    product: torch.Tensor = torch._scaled_mm(  # torch has no public name for it
+        left.values,
+        right_transposed.values.t(),
+        scale_a=left.scale,
+        scale_b=right_transposed.scale,
+        out_dtype=RESULT_TYPE,
+        use_fast_accum=fast,
+    )
+    return product
+
+
+def _transposed(matrix: Scaled) -> Scaled:
+    return Scaled(values=matrix.values.t().contiguous(), scale=matrix.scale)
+
+
+class _LinearInFp8(torch.autograd.Function):
+    """inputs (rows, fan_in) × weight (fan_out, fan_in)ᵀ, rows being a multiple of 16, and its gradients."""
+
+    @staticmethod
+    def forward(ctx: Any, inputs: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        rounded, rounded_weight = quantize(inputs, FORWARD_TYPE), quantize(weight, FORWARD_TYPE)
+        ctx.save_for_backward(rounded.values, rounded.scale, rounded_weight.values, rounded_weight.scale)
+        ctx.types = inputs.dtype, weight.dtype
+        return scaled_product(rounded, rounded_weight, fast=True)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, torch.Tensor | None]:
+        values, scale, weight_values, weight_scale = ctx.saved_tensors
+        inputs_type, weight_type = ctx.types
+        gradient = quantize(gradients[0], GRADIENT_TYPE)
+        of_inputs = of_weight = None
+        if ctx.needs_input_grad[0]:
+            weight = Scaled(values=weight_values, scale=weight_scale)
+            of_inputs = scaled_product(gradient, _transposed(weight), fast=False).to(inputs_type)
+        if ctx.needs_input_grad[1]:
+            inputs = _transposed(Scaled(values=values, scale=scale))
+            of_weight = scaled_product(_transposed(gradient), inputs, fast=False).to(weight_type)
+        return of_inputs, of_weight
+
+
+class Fp8Linear(nn.Linear):
+    """A linear layer whose three products, forward and backward, are in fp8; its result is bfloat16."""
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:  # noqa: A002  # the name in nn.Linear
+        """Map (…, in_features) to (…, out_features) in bfloat16."""
+        rows = input.flatten(0, -2)
+        missing = -rows.shape[0] % MULTIPLE or (MULTIPLE if rows.shape[0] == 0 else 0)
+        padded = functional.pad(rows, (0, 0, 0, missing)) if missing else rows
+        product = _LinearInFp8.apply(padded, self.weight)  # type: ignore[no-untyped-call]  # torch has no types here
+        result: torch.Tensor = product[: rows.shape[0]].unflatten(0, input.shape[:-1])
+        return result if self.bias is None else result + self.bias.to(RESULT_TYPE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinearLayers:
+    """How many linear layers a model has, and how many of them multiply in fp8."""
+
+    total: int
+    in_fp8: int
+
+
+def count_linear_layers(module: nn.Module) -> LinearLayers:
+    """Count a module's linear layers."""
+    layers = [layer for layer in module.modules() if isinstance(layer, nn.Linear)]
+    return LinearLayers(total=len(layers), in_fp8=sum(isinstance(layer, Fp8Linear) for layer in layers))
+
+
+def convert_linear_layers(module: nn.Module, *, name: str, split: bool = False) -> None:
+    """Make the plain linear layers of `module` multiply in fp8, where both sizes are multiples of 16.
+
+    Only their class changes: names, parameters and ties stay what they are.
+
+    Raises:
+        UsageError: the model, which `name` names, has no such layer, or is to be `split` over ranks.
+    """
+    if split:
+        raise UsageError(
+            "torch has no products of fp8 matrices that are split over ranks",
+            place="training.precision",
+            next_step="Use bf16, or a strategy without tensor parallelism",
+        )
+    for layer in module.modules():
+        # A subclass may multiply in its own way, or be a mere holder of weights: it stays as it is.
+        if type(layer) is nn.Linear and not (layer.in_features % MULTIPLE or layer.out_features % MULTIPLE):
+            layer.__class__ = Fp8Linear
+    if not count_linear_layers(module).in_fp8:
+        raise UsageError(
+            f"{name} has no linear layer whose sizes are multiples of {MULTIPLE}, so nothing would be fp8",
+            place="training.precision",
+            next_step="Use bf16, or a model of larger linear layers",
+        )

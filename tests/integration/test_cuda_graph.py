@@ -1,0 +1,142 @@
+"""A captured step without CUDA: the order of things, what is copied where, and every refusal.
+
+What a graph really does on a device was never run here; a stand-in runs the step's Python instead.
+"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from gpuproof.errors import EnvironmentUnfitError, UsageError
+from gpuproof.records.run import DataUsed
+from gpuproof.records.what_ran import Effective
+from gpuproof.worker.cuda_graph import (
+    STEPS_BEFORE_CAPTURE,
+    StaticBatches,
+    Step,
+    capture_step,
+    check_capturable,
+)
+from gpuproof.worker.sample_pool import SamplePool
+
+DRAWN = DataUsed(
+    loading="device",
+    split=None,
+    source=None,
+    num_samples=None,
+    sha256=None,
+    sha256_of=None,
+    batches_ahead=0,
+)
+SEEN = Effective(rank=0, work=(), uncounted=(), missing="nothing looked")
+
+
+def pool() -> SamplePool:
+    """Four batches of two samples: 0 and 1, 2 and 3, 4 and 5, 6 and 7; targets a hundred more."""
+    inputs = torch.arange(8.0).unsqueeze(1)
+    return SamplePool(inputs, inputs + 100, 2, DRAWN)
+
+
+class Model:
+    """A step that writes down what it read, and from where."""
+
+    def __init__(self, batches: StaticBatches, *, takes: int = 1) -> None:
+        self.module = nn.Identity()
+        self.last_loss: torch.Tensor | None = torch.zeros(())
+        self.read: list[list[float]] = []
+        self.places: set[int] = set()
+        self._batches = batches
+        self._takes = takes
+
+    def __call__(self) -> None:
+        for _ in range(self._takes):
+            inputs, targets = self._batches.next_batch()
+            assert torch.equal(targets, inputs + 100)
+            self.read.append(inputs.flatten().tolist())
+            self.places.add(inputs.data_ptr())
+
+
+class StandIn:
+    """Notes the order of events, and replays by running the step."""
+
+    def __init__(self, *, error: RuntimeError | None = None) -> None:
+        self.events: list[str] = []
+        self._error = error
+
+    def aside(self, run: Step) -> None:
+        self.events.append("side stream")
+        run()
+        self.events.append("back")
+
+    def record(self, run: Step) -> Step:
+        self.events.append("record")
+        if self._error is not None:
+            raise self._error
+        return run
+
+
+def capture(stand_in: StandIn, *, takes: int = 1) -> tuple[Step, Model]:
+    batches = StaticBatches(pool(), count=takes)
+    model = Model(batches, takes=takes)
+
+    def observe(step: Step) -> Effective:
+        stand_in.events.append("look")
+        step()
+        return SEEN
+
+    captured = capture_step(model, batches, capture=stand_in, observe=observe)
+    assert captured.effective is SEEN
+    assert captured.last_loss is model.last_loss
+    assert captured.module is model.module
+    return captured, model
+
+
+def test_steps_run_aside_the_last_is_looked_at_and_then_the_graph_is_recorded() -> None:
+    stand_in = StandIn()
+    _, model = capture(stand_in)
+    assert stand_in.events == ["side stream", "look", "back", "record"]
+    assert len(model.read) == STEPS_BEFORE_CAPTURE
+
+
+def test_each_replay_reads_the_next_samples_from_the_same_place() -> None:
+    step, model = capture(StandIn())
+    model.read.clear()
+    step()
+    step()
+    # The buffer took batch 0 at first, the steps aside 1 to 3; the pool goes round.
+    assert model.read == [[0.0, 1.0], [2.0, 3.0]]
+    assert len(model.places) == 1
+
+
+def test_micro_batches_have_a_buffer_each() -> None:
+    step, model = capture(StandIn(), takes=2)
+    model.read.clear()
+    step()
+    assert len(model.read) == 2
+    assert model.read[0] != model.read[1]
+    assert len(model.places) == 2
+
+
+def test_a_step_that_cannot_be_captured_is_an_error_in_words() -> None:
+    with pytest.raises(UsageError, match="cannot be captured: operation not permitted when stream is"):
+        capture(StandIn(error=RuntimeError("operation not permitted when stream is capturing\nmore")))
+
+
+def test_a_lack_of_memory_in_a_capture_stays_one() -> None:
+    with pytest.raises(torch.cuda.OutOfMemoryError):
+        capture(StandIn(error=torch.cuda.OutOfMemoryError("out of memory")))
+
+
+@pytest.mark.parametrize(
+    ("device_type", "world_size", "reason"),
+    [("cpu", 1, "this run is on the CPU"), ("cuda", 2, "the gradient average of 2 ranks")],
+)
+def test_where_nothing_can_be_captured(device_type: str, world_size: int, reason: str) -> None:
+    with pytest.raises(EnvironmentUnfitError, match=reason):
+        check_capturable(device_type=device_type, world_size=world_size)
+
+
+def test_one_rank_on_cuda_can_be_captured() -> None:
+    check_capturable(device_type="cuda", world_size=1)

@@ -1,0 +1,149 @@
+"""Precisions and speed options by the real command: what was asked for runs, or is refused in words."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from gpuproof.errors import ExitCode
+from gpuproof.records.run import Failure, Result, Setup
+from gpuproof.records.what_ran import Effective, StepOptions
+from running import TINY, clean_environment, gpuproof, only_case, run_directory
+
+MEASURED = (ExitCode.DONE, ExitCode.INCONCLUSIVE)
+"""A window of a few short steps may be judged INVALID; here its records matter, not its figures."""
+SHORT = ("--benchmark.measure_steps=2", "--monitoring.enabled=false", "--run.run_id=s")
+
+SOURCE = """
+import torch
+from torch import nn
+
+class Probe(nn.Module):
+    def __init__(self, *, num_classes, put=False, keep_fp32=False):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Flatten(), nn.Linear(192, num_classes))
+        self.put, self.keep_fp32 = put, keep_fp32
+
+    def forward(self, images):
+        if self.put and self.training:  # of two values for one place either may stay
+            torch.zeros(4).put_(torch.tensor([0, 0]), torch.tensor([1.0, 2.0]))
+        with torch.autocast("cpu", enabled=not self.keep_fp32, dtype=torch.bfloat16):
+            return self.layers(images)
+"""
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    folder = tmp_path / "my models"
+    folder.mkdir()
+    (folder / "own_probe.py").write_text(SOURCE)
+    variables = clean_environment()
+    path = ":".join(filter(None, (str(folder), variables.get("PYTHONPATH"))))
+    return {**variables, "PYTHONPATH": path}
+
+
+def own(options: str) -> list[str]:
+    return [
+        *("--model.name=python:own_probe:Probe", f"--model.options={options}"),
+        *("--model.num_classes=10", "--data.image_size=8"),
+    ]
+
+
+def test_two_deterministic_launches_end_in_the_same_bits_and_say_what_ran(tmp_path: Path) -> None:
+    asked = (
+        *("--training.deterministic=true", "--training.optimizer=AdamW", "--run.repeats=2"),
+        *("--training.optimizer_implementation=fused", "--training.activation_checkpointing=all"),
+        *("--training.precision=bf16", "--training.learning_rate=0.01"),
+    )
+    result = gpuproof("run", "quick", *TINY, *SHORT, *asked, cwd=tmp_path)
+    assert result.returncode in MEASURED, result.stdout + result.stderr
+    run = run_directory(tmp_path, "s")
+    losses = [records.of(Result)[0].last_loss for records in run.cases()]
+    assert len(losses) == 2
+    assert losses[0] is not None
+    assert losses[0] == losses[1]
+    assert run.cases()[0].of(Setup)[0].options == StepOptions(
+        optimizer="AdamW",
+        optimizer_implementation="fused",
+        activation_checkpointing="all",
+        checkpointed_modules=1,
+        cuda_graphs=False,
+        deterministic=True,
+        tf32=None,
+        linear_layers=4,
+        fp8_linear_layers=0,
+    )
+    facts = json.loads((run.root / "environment.json").read_text())
+    assert [host["environment"]["CUBLAS_WORKSPACE_CONFIG"] for host in facts.values()] == [":4096:8"]
+    text = " ".join(result.stdout.split())
+    options = "AdamW (fused), checkpointing all (1 module), deterministic"
+    assert f"options bf16, eager, no CUDA graph of ours, {options}" in text
+    assert "observed matrix product: bfloat16 100 % of the FLOPs" in text
+
+
+def test_an_operation_without_a_deterministic_algorithm_is_a_failure_in_words(
+    environment: dict[str, str], tmp_path: Path
+) -> None:
+    asked = (*own("{put: true}"), "--training.deterministic=true")
+    result = gpuproof("run", "quick", *TINY, *SHORT, *asked, cwd=tmp_path, environment=environment)
+    assert result.returncode == ExitCode.FAILED, result.stdout + result.stderr
+    (failure,) = only_case(run_directory(tmp_path, "s")).of(Failure)
+    assert "put_ does not have a deterministic implementation" in failure.message
+    assert failure.next_step == ("Set training.deterministic to false, or use a model without this operation")
+
+
+def test_a_model_that_runs_in_another_precision_than_asked_is_invalid(
+    environment: dict[str, str], tmp_path: Path
+) -> None:
+    asked = (*own("{keep_fp32: true}"), "--training.precision=bf16")
+    result = gpuproof("run", "quick", *TINY, *SHORT, *asked, cwd=tmp_path, environment=environment)
+    assert result.returncode == ExitCode.INCONCLUSIVE, result.stdout + result.stderr
+    text = " ".join(result.stdout.split())
+    assert "training.precision is bf16, but 100 % of the FLOPs of rank 0 ran in something else" in text
+
+
+def test_fp8_runs_on_a_processor_and_says_that_it_is_software(tmp_path: Path) -> None:
+    decoder = (
+        "d_model: 32, num_layers: 2, num_heads: 2, num_kv_heads: 1, d_ff: 48, seq_len: 8, vocab_size: 64"
+    )
+    asked = (
+        *("--model.name=decoder", f"--model.options={{{decoder}}}", "--data.batch_size=2"),
+        *("--training.precision=fp8", "--training.activation_checkpointing=blocks"),
+        "--benchmark.warmup_steps=1",
+    )
+    result = gpuproof("run", "quick", *TINY, *SHORT, *asked, cwd=tmp_path)
+    assert result.returncode in MEASURED, result.stdout + result.stderr
+    records = only_case(run_directory(tmp_path, "s"))
+    (setup,) = records.of(Setup)
+    assert setup.options is not None
+    # Two layers of queries, keys and values, output, gate, up, down; and the head.
+    assert (setup.options.fp8_linear_layers, setup.options.linear_layers) == (13, 13)
+    assert setup.options.checkpointed_modules == 2
+    assert "fp8 on a processor is worked out in software: its speed says nothing of a GPU's" in setup.notes
+    (effective,) = records.of(Effective)
+    assert {work.dtype for work in effective.work if work.operation == "matrix product"} == {
+        "float8_e4m3fn",
+        "float8_e5m2 × float8_e4m3fn",
+    }
+    # The gradients of each layer's input and weight; blocks are computed again forward only.
+    calls = {work.dtype: work.calls for work in effective.work if work.operation == "matrix product"}
+    assert calls["float8_e5m2 × float8_e4m3fn"] == 2 * 13
+    report = gpuproof("report", "--json", str(tmp_path / "results" / "quick" / "s"), cwd=tmp_path)
+    assert json.loads(report.stdout)["what_ran"]["options"]["fp8_linear_layers"] == 13
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ("--training.precision=tf32", "training.precision: TF32 is arithmetic of NVIDIA's tensor cores"),
+        ("--training.cuda_graphs=true", "training.cuda_graphs: CUDA graphs are for CUDA devices"),
+    ],
+)
+def test_what_this_machine_lacks_is_refused(asked: str, message: str, tmp_path: Path) -> None:
+    result = gpuproof("run", "quick", *TINY, *SHORT, asked, cwd=tmp_path)
+    assert result.returncode == ExitCode.UNFIT_ENVIRONMENT, result.stdout + result.stderr
+    (failure,) = only_case(run_directory(tmp_path, "s")).of(Failure)
+    assert failure.cause == "environment"
+    assert failure.message.startswith(message)
