@@ -1,4 +1,4 @@
-"""The node side's one door: `python -m gpuproof.worker run | join | probe | sample | record`.
+"""The node side's one door: `python -m gpuproof.worker run | join | probe | sample | record | remote-agent`.
 
 Also what `python gpuproof-node.pyz …` starts. Each command is a module, imported when it is named.
 """
@@ -16,8 +16,9 @@ COMMANDS = {
     "probe": ("gpuproof.worker.probe:main", "print what this machine has, as JSON"),
     "sample": ("gpuproof.worker.sample:main", "print readings of GPUs and host, as JSON Lines"),
     "record": ("gpuproof.worker.record:main", "write readings to a file, beside a command or until Ctrl-C"),
+    "remote-agent": ("gpuproof.worker.remote_agent:main", "obey a gpuproof on another host, over SSH"),
 }
-_LISTED = "\n".join(f"  {name:<8}{what}" for name, (_, what) in COMMANDS.items())
+_LISTED = "\n".join(f"  {name:<14}{what}" for name, (_, what) in COMMANDS.items())
 USAGE = f"""usage: python -m gpuproof.worker COMMAND [--help]
 
 {_LISTED}
