@@ -95,7 +95,7 @@ def _mistake(located: Located, model: type[BaseModel], detail: Any) -> Mistake:
     if detail["type"] == "extra_forbidden":
         known = _keys_around(model, place)
         close = difflib.get_close_matches(str(place[-1]), known, n=1)
-        hint = f"Did you mean {close[0]}?" if close else f"Keys: {', '.join(known)}"
+        hint = f"Perhaps {close[0]} is meant" if close else f"Keys: {', '.join(known)}"
         return located.mistake(place, "unknown key", next_step=hint)
     if detail["type"] == "missing":
         return located.mistake(place[:-1], f"the key {place[-1]} is missing")
