@@ -14,6 +14,7 @@ import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
@@ -108,34 +109,42 @@ def run_campaign(
     config = config_of(run)
     with run.locked(), sigterm_interrupts(), needing_room(run.root):
         run.wait_for_writers(ORPHANS_S)
-        pending = next_cases(config, settled=_settled(run.cases(), retry_failed=retry_failed))
+        pending = next_cases(config, settled=settled_launches(run.cases(), retry_failed=retry_failed))
         for case in pending:
-            prepare(case, run.root, world_size=world_size or case.parallel.nproc, say=progress.says)
+            ranks = case.parallel.nproc * case.parallel.nodes
+            prepare(case, run.root, world_size=world_size or ranks, say=progress.says)
         for position, case in enumerate(pending, 1):
             progress.case_begins(case, position=position, total=len(pending))
-            records = _launch(case, run, launcher, progress, time_limit_s=config.run.time_limit_s)
+            records = launch_case(case, run, launcher, progress, time_limit_s=config.run.time_limit_s)
             progress.case_ends(records)
-            if _is_hopeless(records):
+            if is_hopeless(records):
                 break
         from gpuproof.report.conclude import conclude
 
         return conclude(run, config)
 
 
-def _settled(launched: Sequence[CaseRecords], *, retry_failed: bool) -> set[tuple[str, int]]:
+def settled_launches(launched: Sequence[CaseRecords], *, retry_failed: bool) -> set[tuple[str, int]]:
+    """Return the launches that are not to be run again."""
     settled = {"done"} if retry_failed else {"done", "failed"}
     return {(r.case.case_id, r.case.replicate) for r in launched if r.status in settled}
 
 
-def _is_hopeless(records: CaseRecords) -> bool:
+def is_hopeless(records: CaseRecords) -> bool:
     """Say whether more launches would meet the same fate: the machine lacks what the recipe needs."""
     failure = records.primary_failure
     return records.status != "done" and failure is not None and failure.cause in ("environment", "disk_full")
 
 
-def _launch(
+def launch_case(
     case: Case, run: RunDirectory, launcher: Launcher, progress: Progress, *, time_limit_s: float | None
 ) -> CaseRecords:
+    """Launch one case, follow it to its end, and write down what its ranks could not say; return its records.
+
+    Raises:
+        EnvironmentUnfitError: the launcher cannot start it.
+        KeyboardInterrupt: Ctrl-C or SIGTERM, after the ranks gave their last words.
+    """
     folder = run.begin_case(case)
     launched = launcher.start(case, folder)
     log.info("case %s, launch %d in %s", case.case_id, case.replicate + 1, folder)
@@ -148,7 +157,7 @@ def _launch(
     log.debug("ended with status %s", status)
     unsaid = _failure_of_launch(read_case(folder), status, folder, time_limit_s=time_limit_s)
     if unsaid is not None:
-        run.add_record(folder, unsaid)
+        run.add_record(folder, replace(unsaid, host=case.host or unsaid.host))
     records = read_case(folder)
     log.info("launch %d is %s", case.replicate + 1, records.status)
     for failure in records.of(Failure):
@@ -194,7 +203,7 @@ def _failure_of_launch(
     records: CaseRecords, status: int | None, folder: Path, *, time_limit_s: float | None
 ) -> Failure | None:
     """Say what the ranks could not say of a launch that ended with `status`, None if its time ran out."""
-    if records.status == "done":
+    if records.status == "done" or any(failure.rank is None for failure in records.of(Failure)):
         return None
     if status is None:
         return _launcher_failure("timeout", f"not done within {time_limit_s:g} s")

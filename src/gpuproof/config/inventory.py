@@ -36,7 +36,8 @@ class Host:
     user: str | None = None
     key: str | None = None
     jump: str | None = None
-    python: str = "python3"
+    python: str | None = None
+    """None is what the command says, else python3."""
     directory: str | None = None
     gpus: int | None = None
     gpu_type: str | None = None

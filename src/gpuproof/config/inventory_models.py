@@ -32,7 +32,9 @@ class HostKeysOfEntry(_Strict):
     port: Port = Field(default=22, description="The port of its SSH server.")
     key: Text | None = Field(default=None, description="Private key file; null is --ssh-key.")
     jump: Jump | None = Field(default=None, description="[USER@]HOST[:PORT] to go through.")
-    python: Text = Field(default="python3", description="The Python that has torch there.")
+    python: Text | None = Field(
+        default=None, description="The Python that has torch there; null is --python, else python3."
+    )
     directory: Text | None = Field(
         default=None, description="Where to make our directory there; null is its temporary one."
     )

@@ -73,7 +73,7 @@ class AgentChannel(asyncssh.SSHClientSession[bytes]):
         Raises:
             HostError: it cannot be started there.
         """
-        command = boot_command(host.python, archive, directory=host.directory, lease_s=lease_s)
+        command = boot_command(host.python or "python3", archive, directory=host.directory, lease_s=lease_s)
         session = cls(host)
         session._channel, _ = await connection.create_session(lambda: session, command, encoding=None)
         session._answers["boot"] = asyncio.get_running_loop().create_future()

@@ -22,7 +22,7 @@ import asyncssh
 from gpuproof.config.inventory import Host
 from gpuproof.launchers.agent_channel import AgentChannel
 from gpuproof.launchers.hosts import HostError, SshOptions
-from gpuproof.launchers.local import AGENT_GRACE_S
+from gpuproof.launchers.remote_commands import NodeSide, Place, commands_of, environment_for, folder_of
 from gpuproof.launchers.remote_launch import RemoteLaunch
 from gpuproof.launchers.ssh_connect import Connector
 from gpuproof.launchers.ssh_credentials import AskPassphrase
@@ -35,7 +35,6 @@ T = TypeVar("T")
 PROBE_TIMEOUT_S = 120.0
 END_MARGIN_S = 15.0
 """Over the time for last words, for the last bytes to come."""
-RANKS = "ranks"
 
 
 class SshFleet:
@@ -146,6 +145,9 @@ class RemoteHost:
         self._fleet = fleet
         self._channel = channel
         self._carried: set[str] = set()
+        self.node = NodeSide(
+            **{key: channel.ready[key] for key in ("python", "archive", "directory", "host", "pid")}
+        )
 
     def probe(self) -> dict[str, Any]:
         """Return the host's facts, as its own Python sees them.
@@ -153,7 +155,7 @@ class RemoteHost:
         Raises:
             HostError: it gives none.
         """
-        command = [*self.worker, "probe"]
+        command = [self.node.python, self.node.archive, "probe"]
         said = self._fleet.wait_for(self._channel.ask(command, timeout_s=PROBE_TIMEOUT_S))
         try:
             facts: dict[str, Any] = json.loads(said["stdout"])
@@ -170,61 +172,36 @@ class RemoteHost:
         """
         return self._fleet.wait_for(self._channel.ask(command, timeout_s=timeout_s))
 
-    @property
-    def worker(self) -> tuple[str, str]:
-        """The words that start the node side there."""
-        return self._channel.ready["python"], self._channel.ready["archive"]
-
     def start(self, case: Case, folder: Path) -> RemoteProcesses:
         """Start the case's ranks, and the sampler beside them.
 
         Raises:
             HostError: they cannot be started.
         """
-        agent = _agent_words(case, nodes=1, node_rank=0, address="127.0.0.1", port=None)
-        if case.parallel.nproc > 1:
-            port = self._fleet.wait_for(self._channel.free_port())
-            agent = _agent_words(case, nodes=1, node_rank=0, address="127.0.0.1", port=port)
+        port = self.free_port() if case.parallel.nproc > 1 else None
         part = RemoteLaunch(self.host.name, folder)
-        about, command = self.start_part(case, folder, part, agent=agent)
+        about, command = self.start_part(case, folder, part, place=Place(port=port))
         (folder / "launch.txt").write_text(f"# on {self.host.name}\n{command}\n", encoding="utf-8")
         return RemoteProcesses(self._fleet, [(self, about, part)], command=command)
 
-    def start_part(
-        self, case: Case, folder: Path, part: RemoteLaunch, *, agent: Sequence[str]
-    ) -> tuple[str, str]:
+    def start_part(self, case: Case, folder: Path, part: RemoteLaunch, *, place: Place) -> tuple[str, str]:
         """Start this host's ranks of a case; return the launch's name there and its command lines.
 
         Raises:
             HostError: they cannot be started.
         """
-        ready = self._channel.ready
-        relative = f"run/cases/{case.case_id}/{case.replicate}"
-        there = f"{ready['directory']}/{relative}"
-        python, archive = self.worker
-        own = [archive, "run", f"{there}/spec.json", there, f"--parent-pid={ready['pid']}"]
-        commands = [[python, *agent, *own]]
-        if case.monitor_interval_s is not None:
-            sampler = [python, archive, "sample", f"--out={there}/monitor-{ready['host']}.jsonl"]
-            commands.append(
-                [*sampler, f"--interval={case.monitor_interval_s:g}", f"--parent-pid={ready['pid']}"]
-            )
+        commands = commands_of(case, self.node, place)
         self._fleet.wait_for(self._carry(case, folder))
         about = self._fleet.wait_for(
             self._channel.launch(
                 part,
-                folder=relative,
+                folder=folder_of(case),
                 files={"spec.json": json.dumps(to_json(case))},
                 commands=commands,
-                environment=self._environment(),
+                environment=environment_for(self.host.interface),
             )
         )
         return about, "\n".join(map(shlex.join, commands))
-
-    def _environment(self) -> dict[str, str]:
-        interface = self.host.interface
-        talk = {f"{name}_SOCKET_IFNAME": interface for name in ("GLOO", "NCCL")} if interface else {}
-        return {"TORCH_ELASTIC_SHUTDOWN_TIMEOUT": str(AGENT_GRACE_S), "PYTHONSAFEPATH": "1", **talk}
 
     async def _carry(self, case: Case, folder: Path) -> None:
         """Carry the samples over that the control side prepared, once a host."""
@@ -247,9 +224,9 @@ class RemoteHost:
         """Ask one of its launches to end."""
         await self._channel.end(about, grace_s)
 
-    async def free_port(self) -> int:
+    def free_port(self) -> int:
         """Return a port that is free there now."""
-        return await self._channel.free_port()
+        return self._fleet.wait_for(self._channel.free_port())
 
 
 class RemoteProcesses:
@@ -295,14 +272,3 @@ class RemoteProcesses:
     async def _ask_to_end(self, grace_s: float) -> None:
         open_parts = [(host, about) for host, about, part in self._parts if not part.ended.is_set()]
         await asyncio.gather(*(host.end(about, grace_s) for host, about in open_parts))
-
-
-def _agent_words(case: Case, *, nodes: int, node_rank: int, address: str, port: int | None) -> list[str]:
-    """Return the words of torch's elastic agent; none for a single rank."""
-    if port is None:
-        return []
-    return [
-        *("-m", "torch.distributed.run", f"--nnodes={nodes}", f"--node-rank={node_rank}"),
-        *(f"--nproc-per-node={case.parallel.nproc}", "--rdzv-backend=static"),
-        *(f"--master-addr={address}", f"--master-port={port}"),
-    ]

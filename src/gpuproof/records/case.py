@@ -122,6 +122,8 @@ class ParallelSpec:
     tensor_parallel_size: int | None = None
     """Ranks of a group that work on the same samples; None is all ranks under tensor."""
     gradient_compression: GradientCompression = "none"
+    nodes: int = 1
+    """Hosts over which this is one job, with `nproc` ranks on each."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,6 +155,8 @@ class Case:
     monitor_interval_s: float | None = None
     """Seconds between readings of devices and host beside the launch; None reads none."""
     inference: InferenceSpec = field(default_factory=InferenceSpec)
+    host: str | None = None
+    """The inventory's name of the host that this case is for; None where it is for whoever runs it."""
 
     @property
     def measures_latency(self) -> bool:

@@ -18,6 +18,7 @@ from gpuproof.hardware import peak_of
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import Environment, ProfileTrace, Result, Start
 from gpuproof.report.explanations import LaunchExplanation, explain_launch
+from gpuproof.report.fleet import conclude_fleet, fleet_exit_code, is_fleet
 from gpuproof.report.model import ReportModel, build_report
 from gpuproof.report.profiled import Profiled, profiled
 from gpuproof.report.roofline_plot import draw_roofline
@@ -42,6 +43,9 @@ def conclude(run: RunDirectory, config: RunConfig) -> Conclusion:
         EnvironmentUnfitError: the disk is full.
     """
     cases = run.cases()
+    if is_fleet(run.description()):
+        report = conclude_fleet(run, config, cases)
+        return Conclusion(report=report, exit_code=fleet_exit_code(report))
     explanations = _explanations(run, cases)
     summary = summarize(
         cases, num_planned=config.run.repeats, peak_of=peak_of, observed=_observed(explanations)

@@ -22,6 +22,7 @@ from gpuproof.records.parallel import plain_copies
 from gpuproof.records.run import TRANSIENT_CAUSES, Failure, NotApplied
 from gpuproof.report.data_measures import data_measures, data_notes
 from gpuproof.report.explanations import LaunchExplanation
+from gpuproof.report.fleet_model import FleetReport
 from gpuproof.report.latency import latency_measures
 from gpuproof.report.measure import Measure, interval_text, with_interval
 from gpuproof.report.profiled import Profiled
@@ -39,6 +40,8 @@ class LaunchRow:
     num_steps: int
     window_s: float
     stop_reason: str
+    host: str | None = None
+    """The inventory's name, in a fleet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +67,8 @@ class ReportModel:
     next_commands: tuple[str, ...]
     profile: Profiled | None = None
     """What the traced steps say, outside every figure."""
+    fleet: FleetReport | None = None
+    """Host by host, where the run was one on each of several."""
 
 
 def build_report(
@@ -85,17 +90,7 @@ def build_report(
         run=run,
         validity=summary.validity,
         measures=(*_measures(summary), *_energy_measures(summary, explanations)),
-        launches=tuple(
-            LaunchRow(
-                replicate=launch.case.replicate,
-                items_per_s_total=None if launch.case.measures_latency else launch.items_per_s_total,
-                mean_step_s=launch.mean_step_s,
-                num_steps=launch.slowest.num_steps,
-                window_s=launch.slowest.wall_s,
-                stop_reason=launch.slowest.stop_reason,
-            )
-            for launch in summary.launches
-        ),
+        launches=launch_rows(summary),
         num_planned=summary.num_planned,
         findings=summary.findings,
         failures=summary.failures,
@@ -110,6 +105,22 @@ def build_report(
         files=tuple(files),
         next_commands=_next_commands(summary, run),
         profile=profile,
+    )
+
+
+def launch_rows(summary: RunSummary) -> tuple[LaunchRow, ...]:
+    """Return the rows of the table of launches."""
+    return tuple(
+        LaunchRow(
+            replicate=launch.case.replicate,
+            items_per_s_total=None if launch.case.measures_latency else launch.items_per_s_total,
+            mean_step_s=launch.mean_step_s,
+            num_steps=launch.slowest.num_steps,
+            window_s=launch.slowest.wall_s,
+            stop_reason=launch.slowest.stop_reason,
+            host=launch.case.host,
+        )
+        for launch in summary.launches
     )
 
 

@@ -17,6 +17,7 @@ from rich.text import Text
 from gpuproof import units
 from gpuproof.analysis.validity import Finding
 from gpuproof.records.run import Failure
+from gpuproof.report.fleet_terminal import fleet_sections
 from gpuproof.report.model import ReportModel
 from gpuproof.report.profile_text import profile_lines
 
@@ -70,6 +71,10 @@ def _judgement(report: ReportModel) -> Iterator[RenderableType]:
 def _figures(report: ReportModel) -> Iterator[RenderableType]:
     if report.measures:
         yield _section("Figures", _measures(report))
+    if report.fleet is not None:
+        for title, parts in fleet_sections(report.fleet):
+            yield _section(title, *parts)
+        return
     if len(report.launches) > 1:
         yield _section("Launches", _launches(report))
     if report.explanations:
