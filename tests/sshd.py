@@ -53,7 +53,7 @@ class Server:
     @property
     def pattern(self) -> str:
         """Its name in known_hosts."""
-        return f"[{self.address}]:{self.port}"
+        return self.address if self.port == 22 else f"[{self.address}]:{self.port}"
 
     def start(self) -> None:
         """Start listening."""
@@ -71,7 +71,7 @@ class Server:
         while True:
             try:
                 socket.create_connection((self.address, self.port), timeout=1).close()
-            except OSError:
+            except OSError:  # noqa: PERF203  # waiting is the point
                 assert time.monotonic() < deadline_s, (self.folder / "sshd.log").read_text()
                 time.sleep(0.02)
             else:
@@ -91,7 +91,7 @@ class Server:
         for process in self.family():
             try:
                 process.send_signal(signal.SIGKILL)
-            except psutil.NoSuchProcess:
+            except psutil.NoSuchProcess:  # noqa: PERF203  # gone already
                 continue
         if self.process is not None:
             self.process.wait()

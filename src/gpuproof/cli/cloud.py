@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 key_option = click.option(
     "--api-key-file",
     metavar="FILE",
-    help="The key, in a file of mode 0600; without it LAMBDA_API_KEY, else ~/.config/gpuproof/lambda-api-key.",
+    help="File of mode 0600 with the key; else LAMBDA_API_KEY, else ~/.config/gpuproof/lambda-api-key.",
 )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import socket
 from collections.abc import Iterable
 from pathlib import Path
@@ -56,12 +57,16 @@ class Connector:
         """
         delay_s = self._options.retry_delay_s
         for attempt in range(1, self._options.attempts + 1):
+            target, tunnel = host, None
             try:
-                tunnel = await self._jump(host) if host.jump else None
+                if host.jump is not None:
+                    target = _jump_host(host)
+                    tunnel = await self._jump(target, host.jump)
+                    target = host
                 return await self._open(host, tunnel)
             except (OSError, asyncssh.Error) as error:  # noqa: PERF203  # an attempt is what takes long
                 if attempt == self._options.attempts or not _may_pass(error):
-                    raise self._explained(error, host, attempt) from error
+                    raise self._explained(error, host, target, attempt) from error
                 log.info("%s: attempt %d failed (%s), next in %g s", host.name, attempt, error, delay_s)
                 await asyncio.sleep(delay_s)
                 delay_s *= 2
@@ -96,13 +101,12 @@ class Connector:
             return {"agent_identities": [str(public_half(Path(path).expanduser()))], "client_keys": []}
         return {"client_keys": [key], "agent_path": None}
 
-    async def _jump(self, host: Host) -> asyncssh.SSHClientConnection:
+    async def _jump(self, jump_host: Host, words: str) -> asyncssh.SSHClientConnection:
         """Return the connection to a jump host, which all hosts behind it share."""
-        assert host.jump is not None
-        task = self._jumps.get(host.jump)
+        task = self._jumps.get(words)
         if task is None or (task.done() and (task.exception() is not None or task.result().is_closed())):
-            task = asyncio.ensure_future(self._open(_jump_host(host), None))
-            self._jumps[host.jump] = task
+            task = asyncio.ensure_future(self._open(jump_host, None))
+            self._jumps[words] = task
         return await asyncio.shield(task)
 
     async def close(self) -> None:
@@ -111,10 +115,11 @@ class Connector:
             if task.done() and task.exception() is None:
                 task.result().close()
 
-    def _explained(self, error: Exception, host: Host, attempt: int) -> HostError:
-        cause, next_step = _words(error, host, self.host_keys)
+    def _explained(self, error: Exception, host: Host, target: Host, attempt: int) -> HostError:
+        cause, next_step = _words(error, target, self.host_keys)
+        through = "on the way to it, " if target is not host else ""
         tried = f" ({attempt} attempts)" if attempt > 1 else ""
-        return HostError(f"{cause}{tried}", host=host.name, stage="setup", next_step=next_step)
+        return HostError(f"{through}{cause}{tried}", host=host.name, stage="setup", next_step=next_step)
 
 
 def _jump_host(host: Host) -> Host:
@@ -155,7 +160,8 @@ def _words(error: Exception, host: Host, keys: HostKeys) -> tuple[str, str | Non
         return f"no answer from {where} in time", "Check address and firewall, or raise --connect-timeout"
     if isinstance(error, socket.gaierror):
         return f"no such host: {host.address}", None
-    reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+    number = getattr(error, "errno", None)
+    reason = os.strerror(number) if number else str(error) or type(error).__name__
     return f"cannot connect to {where}: {reason}", None
 
 

@@ -103,6 +103,8 @@ class LaunchedGroup:
             if size < offset:
                 yield Growth(name=entry.name, offset=size, content=b"")
                 self._sent[entry.name] = size
+            elif everything and entry.name not in self._sent:
+                yield Growth(name=entry.name, offset=0, content=b"")  # that it is empty is news too
             elif size > offset:
                 yield from self._new_bytes(entry.name, offset, whole_lines=not everything)
 
