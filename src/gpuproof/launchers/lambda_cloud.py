@@ -206,7 +206,6 @@ def wait_until_active(
     on_status: Callable[[Instance], None],
     sleep: Callable[[float], None] = time.sleep,
     clock: Callable[[], float] = time.monotonic,
-    poll_s: float = POLL_S,
 ) -> list[Instance]:
     """Wait until all of these instances are active; return them in the same order.
 
@@ -235,7 +234,7 @@ def wait_until_active(
                 place=missing,
                 next_step="It goes on booting and costs money: `gpuproof cloud lambda list`, or terminate it",
             )
-        sleep(poll_s)
+        sleep(POLL_S)
 
 
 def launch_all(

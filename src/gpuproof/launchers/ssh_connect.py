@@ -64,7 +64,7 @@ class Connector:
                     tunnel = await self._jump(target, host.jump)
                     target = host
                 return await self._open(host, tunnel)
-            except (OSError, asyncssh.Error) as error:  # noqa: PERF203  # an attempt is what takes long
+            except (OSError, asyncssh.Error) as error:  # an attempt is what takes long
                 if attempt == self._options.attempts or not _may_pass(error):
                     raise self._explained(error, host, target, attempt) from error
                 log.info("%s: attempt %d failed (%s), next in %g s", host.name, attempt, error, delay_s)
