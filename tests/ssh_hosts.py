@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -31,10 +32,10 @@ class Hosts:
         """Return a server as the inventory would give it."""
         directory = self.directory(server)
         directory.mkdir(parents=True, exist_ok=True)
-        values = {"python": sys.executable, "directory": str(directory), **keys}
+        values: dict[str, Any] = {"python": sys.executable, "directory": str(directory), **keys}
         return Host(
             name=f'node "{server.address}"', address=server.address, port=server.port, place="x:1", **values
-        )  # type: ignore[arg-type]  # spelled out by the test
+        )
 
     def directory(self, server: Server) -> Path:
         """Return where a host keeps our files."""
@@ -47,8 +48,9 @@ class Hosts:
 
     def options(self, **changes: object) -> SshOptions:
         """Return options that reach all servers."""
-        values = {"key": str(self.world.key), "known_hosts": str(self.world.known_hosts), "attempts": 1}
-        return SshOptions(**{**values, **changes})  # type: ignore[arg-type]  # spelled out by the test
+        usual = {"key": str(self.world.key), "known_hosts": str(self.world.known_hosts), "attempts": 1}
+        values: dict[str, Any] = {**usual, **changes}
+        return SshOptions(**values)
 
     @contextmanager
     def fleet(self, hosts: Sequence[Host], **options: object) -> Iterator[SshFleet]:

@@ -137,9 +137,17 @@ def is_hopeless(records: CaseRecords) -> bool:
 
 
 def launch_case(
-    case: Case, run: RunDirectory, launcher: Launcher, progress: Progress, *, time_limit_s: float | None
+    case: Case,
+    run: RunDirectory,
+    launcher: Launcher,
+    progress: Progress,
+    *,
+    time_limit_s: float | None,
+    follow_s: float = FOLLOW_S,
 ) -> CaseRecords:
     """Launch one case, follow it to its end, and write down what its ranks could not say; return its records.
+
+    `progress` hears of it every `follow_s`; an end is noticed at once.
 
     Raises:
         EnvironmentUnfitError: the launcher cannot start it.
@@ -150,7 +158,7 @@ def launch_case(
     log.info("case %s, launch %d in %s", case.case_id, case.replicate + 1, folder)
     log.debug("started: %s", launched.command)
     try:
-        status = _follow_to_the_end(launched, folder, progress, time_limit_s=time_limit_s)
+        status = _follow_to_the_end(launched, folder, progress, time_limit_s=time_limit_s, follow_s=follow_s)
     except KeyboardInterrupt:
         run.add_record(folder, _launcher_failure("interrupted", "the campaign was interrupted"))
         raise
@@ -166,23 +174,29 @@ def launch_case(
 
 
 def _follow_to_the_end(
-    launched: Launched, folder: Path, progress: Progress, *, time_limit_s: float | None
+    launched: Launched, folder: Path, progress: Progress, *, time_limit_s: float | None, follow_s: float
 ) -> int | None:
     """Follow a launch; whatever stops us, leave none of its processes behind."""
+    journal = JournalTail(folder / "rank-0.jsonl")
     try:
-        return _follow(launched, JournalTail(folder / "rank-0.jsonl"), progress, time_limit_s=time_limit_s)
+        return _follow(launched, journal, progress, time_limit_s=time_limit_s, follow_s=follow_s)
     finally:
         launched.end(GRACE_S)
 
 
 def _follow(
-    launched: Launched, journal: JournalTail, progress: Progress, *, time_limit_s: float | None
+    launched: Launched,
+    journal: JournalTail,
+    progress: Progress,
+    *,
+    time_limit_s: float | None,
+    follow_s: float,
 ) -> int | None:
     """Tell `progress` what happens until the launch ends; return its status, None if its time ran out."""
     deadline_s = time.monotonic() + (time_limit_s or float("inf"))
     status = None
     while status is None:
-        status = launched.wait(FOLLOW_S)
+        status = launched.wait(follow_s)
         records = journal.new_records()
         for record in records:
             log.debug("rank 0: %s", record)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import time
 import traceback
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack
 from pathlib import Path
@@ -32,19 +32,22 @@ from gpuproof.launchers.hosts import HostError, Stage
 from gpuproof.launchers.ssh import RemoteHost, SshFleet
 from gpuproof.launchers.ssh_job import OneJobLauncher
 from gpuproof.records.case import Case
+from gpuproof.records.collected import CaseRecords
 from gpuproof.records.journal import read_journal
 from gpuproof.records.run import Failure, FailureCause
 from gpuproof.store import RunDirectory, needing_room
-from gpuproof.suites.fleet import on_host, settled_on
-from gpuproof.suites.training import LaunchKey, next_cases
+from gpuproof.suites.fleet import on_host, results_on
+from gpuproof.suites.training import next_cases
 
 if TYPE_CHECKING:
     from gpuproof.report.conclude import Conclusion
 
 log = logging.getLogger(__name__)
 
-NextCases = Callable[[Collection[LaunchKey]], Sequence[Case]]
-"""What is still to do on one host, from what is settled there; empty when it is finished."""
+NextCases = Callable[[Sequence[CaseRecords]], Sequence[Case]]
+"""What is still to do on one host, from the results that are settled there; empty when it is finished."""
+FOLLOW_S = 1.0
+"""Between looks at a host's journal: a line of progress needs no more, and there may be hundreds of hosts."""
 DAMAGED = ".damaged"
 
 
@@ -71,14 +74,13 @@ def run_fleet(
     config = config_of(run)
     with run.locked(), sigterm_interrupts(), needing_room(run.root):
         run.wait_for_writers(ORPHANS_S)
-        settled = settled_launches(run.cases(), retry_failed=retry_failed)
         source = Path(config.data.path) if config.data.path else None
         prepare(config.data.name, run.root, source=source)
         run_on_hosts(
             run,
             fleet=fleet,
-            cases=lambda done: next_cases(config, done),
-            settled=settled,
+            cases=lambda results: next_cases(config, settled=settled_launches(results, retry_failed=False)),
+            settled=_settled(run, retry_failed=retry_failed),
             progress=progress,
             time_limit_s=config.run.time_limit_s,
         )
@@ -115,7 +117,7 @@ def run_on_hosts(
     *,
     fleet: SshFleet,
     cases: NextCases,
-    settled: Collection[LaunchKey],
+    settled: Sequence[CaseRecords],
     progress: FleetProgress,
     time_limit_s: float | None,
 ) -> None:
@@ -130,7 +132,7 @@ def run_on_hosts(
             run=run,
             fleet=fleet,
             cases=cases,
-            settled=settled_on(host.name, settled),
+            results=results_on(host.name, settled),
             progress=progress,
             time_limit_s=time_limit_s,
         )
@@ -147,6 +149,12 @@ def run_on_hosts(
             wait(work)
             raise
     _raise_first(work)
+
+
+def _settled(run: RunDirectory, *, retry_failed: bool) -> list[CaseRecords]:
+    launched = run.cases()
+    keys = settled_launches(launched, retry_failed=retry_failed)
+    return [found for found in launched if (found.case.case_id, found.case.replicate) in keys]
 
 
 def _raise_first(work: Sequence[Future[None]]) -> None:
@@ -166,7 +174,7 @@ class _HostWorker:
         run: RunDirectory,
         fleet: SshFleet,
         cases: NextCases,
-        settled: set[LaunchKey],
+        results: list[CaseRecords],
         progress: FleetProgress,
         time_limit_s: float | None,
     ) -> None:
@@ -174,7 +182,7 @@ class _HostWorker:
         self._run = run
         self._fleet = fleet
         self._cases = cases
-        self._settled = settled
+        self._results = results
         self._progress = progress
         self._time_limit_s = time_limit_s
         self._pending: list[Case] = []
@@ -202,7 +210,7 @@ class _HostWorker:
 
     def _plan(self) -> None:
         host = self._host
-        self._pending = [on_host(case, host.name, nproc=host.gpus) for case in self._cases(self._settled)]
+        self._pending = [on_host(case, host.name, nproc=host.gpus) for case in self._cases(self._results)]
 
     def _launch_all(self, remote: RemoteHost) -> None:
         """Launch case after case; the first of the pending is always the one at hand."""
@@ -211,12 +219,14 @@ class _HostWorker:
             case = self._pending[0]
             progress.case_begins(case, position=done + 1, total=done + len(self._pending))
             self._begun = True
-            records = launch_case(case, self._run, remote, progress, time_limit_s=self._time_limit_s)
+            records = launch_case(
+                case, self._run, remote, progress, time_limit_s=self._time_limit_s, follow_s=FOLLOW_S
+            )
             progress.case_ends(records)
             if is_hopeless(records):
                 return
             done += 1
-            self._settled |= settled_on(self._host.name, {(case.case_id, case.replicate)})
+            self._results += results_on(self._host.name, [records])
             del self._pending[0]
             self._begun = False
             if not self._pending:

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -39,9 +39,9 @@ def finish(processes: RemoteProcesses) -> int:
     return status
 
 
-def until(what: str, condition: object) -> None:
+def until(what: str, condition: Callable[[], object]) -> None:
     deadline_s = time.monotonic() + PATIENCE_S
-    while not condition():  # type: ignore[operator]  # a function without arguments
+    while not condition():
         assert time.monotonic() < deadline_s, f"waited in vain: {what}"
         time.sleep(0.05)
 
@@ -133,13 +133,17 @@ def test_an_encrypted_key_opens_with_its_passphrase_only(hosts: Hosts, tmp_path:
     options = hosts.options(key=str(key))
     asked: list[str] = []
 
-    def answer(words: str) -> object:
-        return lambda path: asked.append(path) or words
+    def answer(words: str) -> Callable[[str], str]:
+        def ask(path: str) -> str:
+            asked.append(path)
+            return words
+
+        return ask
 
     with pytest.raises(UsageError, match="the passphrase is wrong"):
-        SshFleet([host], options, archive=b"", ask=answer("no"))  # type: ignore[arg-type]
+        SshFleet([host], options, archive=b"", ask=answer("no"))
     with (
-        SshFleet([host], options, archive=hosts.archive, ask=answer("a b'c\"")) as fleet,  # type: ignore[arg-type]
+        SshFleet([host], options, archive=hosts.archive, ask=answer("a b'c\"")) as fleet,
         fleet.connected(host),
     ):
         pass

@@ -111,9 +111,10 @@ def test_ctrl_c_ends_the_hosts_and_still_collects_and_resume_goes_on(
 def test_several_hosts_as_one_job(hosts: Hosts, command_line: CommandLine) -> None:
     servers = hosts.world.servers[:2]
     words = hosts.write_inventory(command_line.folder / "hosts.json", servers, interface="lo")
-    done = command_line.run(*TINY, *words, "--run.run_id=r", "--one-job", "--json")
+    digits = ("--model.name=lenet5", "--data.name=digits", "--data.image_size=null")
+    done = command_line.run(*TINY, *digits, *words, "--run.run_id=r", "--one-job", "--json")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert json.loads(done.stdout)["title"].startswith("medium training on synthetic, 2 × CPU")
+    assert json.loads(done.stdout)["title"].startswith("lenet5 training on digits, 2 × CPU")
     (records,) = RunDirectory.open(command_line.path("r")).cases()
     assert (records.case.parallel.nodes, records.world_size, records.status) == (2, 2, "done")
     assert sorted(result.rank for result in records.of(Result)) == [0, 1]

@@ -17,7 +17,7 @@ from gpuproof.records.run import FailureCause
 from gpuproof.report.conclude import Conclusion, conclude
 from gpuproof.report.terminal import print_report
 from gpuproof.store import RunDirectory
-from gpuproof.suites.fleet import on_host, settled_on
+from gpuproof.suites.fleet import on_host, results_on
 from records_by_hand import CASE, H200, Story, case, failure, one_rank, setup, window, write_run
 
 
@@ -112,8 +112,8 @@ def test_a_case_of_a_host_has_a_folder_of_its_own_whatever_the_host_is_called() 
     assert hostile.case_id.startswith("main@")
     assert (hostile.host, hostile.parallel.nproc) == ("../../etc 'x'; $(rm)", 4)
     assert on_host(CASE, "n", nproc=None).parallel.nproc == 1
-    settled = {(hostile.case_id, 0), ("main@other", 0)}
-    assert settled_on("../../etc 'x'; $(rm)", settled) == {("main", 0)}
+    launched = [failed("../../etc 'x'; $(rm)", "setup"), failed("other", "setup")]
+    assert [found.case.case_id for found in results_on("../../etc 'x'; $(rm)", launched)] == ["main"]
 
 
 def test_old_cases_without_a_host_are_read(tmp_path: Path) -> None:

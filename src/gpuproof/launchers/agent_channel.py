@@ -21,7 +21,7 @@ from gpuproof.launchers.hosts import HostError, Stage
 from gpuproof.launchers.ssh_boot import boot_command, removal_command
 from gpuproof.records.frames import GREETING, MAX_PAYLOAD_BYTES, Frame, FrameDecoder, encode_frame
 
-BEATS_PER_LEASE = 5
+BEATS_PER_LEASE = 3
 START_TIMEOUT_S = 120.0
 """For a Python to start on a host that is busy."""
 LEAVE_TIMEOUT_S = 15.0

@@ -27,6 +27,8 @@ class RemoteLaunch:
     def __init__(self, host: str, folder: Path, *, rename: Callable[[str], str] = str) -> None:
         """Follow a launch whose files go to `folder`, under the names that `rename` gives them."""
         self.host = host
+        self.news = threading.Event()
+        """Set when whoever waits should look: the ranks have ended, or the fleet is interrupted."""
         self.exited = threading.Event()
         self.ended = threading.Event()
         self.status: int | None = None
@@ -52,11 +54,13 @@ class RemoteLaunch:
         """Hear that the ranks have ended."""
         self.status = status
         self.exited.set()
+        self.news.set()
 
     def has_ended(self) -> None:
         """Hear that everything has come."""
         self.exited.set()
         self.ended.set()
+        self.news.set()
 
     def is_lost(self, cause: str) -> None:
         """Write down that the host was lost; what came before is kept."""

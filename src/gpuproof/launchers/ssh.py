@@ -16,6 +16,7 @@ from concurrent.futures import CancelledError
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
+from weakref import WeakSet
 
 import asyncssh
 
@@ -61,6 +62,7 @@ class SshFleet:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="gpuproof-ssh", daemon=True)
         self._connecting: set[asyncio.Task[Any]] = set()
+        self._followed: WeakSet[RemoteLaunch] = WeakSet()
 
     def __enter__(self) -> SshFleet:
         """Start the event loop."""
@@ -114,6 +116,12 @@ class SshFleet:
         self.interrupted.set()
         for task in list(self._connecting):
             self._loop.call_soon_threadsafe(task.cancel)
+        for part in list(self._followed):
+            part.news.set()
+
+    def follow(self, part: RemoteLaunch) -> None:
+        """Wake whoever waits for this launch when the fleet is interrupted."""
+        self._followed.add(part)
 
     def wait_for(self, work: Coroutine[Any, Any, T]) -> T:
         """Run work in the event loop and wait for it in this thread."""
@@ -242,6 +250,8 @@ class RemoteProcesses:
         self.command = command
         self._fleet = fleet
         self._parts = parts
+        for _, _, part in parts:
+            fleet.follow(part)
 
     def wait(self, timeout_s: float) -> int | None:
         """Wait for the end of all parts, or of the first that failed; return its status.
@@ -249,7 +259,7 @@ class RemoteProcesses:
         Raises:
             KeyboardInterrupt: the fleet was interrupted.
         """
-        self._next_to_wait_for().exited.wait(timeout_s)
+        self._next_to_wait_for().news.wait(timeout_s)
         if self._fleet.interrupted.is_set():
             raise KeyboardInterrupt
         statuses = [part.status for _, _, part in self._parts if part.exited.is_set()]

@@ -27,8 +27,12 @@ log = logging.getLogger(__name__)
 HANDSHAKES_AT_ONCE = 16
 """Each costs both sides processor time, and sshd begins to drop them at 10 from one address by default
 (MaxStartups 10:30:100): the attempts after a delay are for those."""
-KEEPALIVES = 4
+KEEPALIVES = 2
 """Unanswered ones after which a connection is lost; they are spread over two thirds of the lease."""
+CIPHERS = (
+    *("aes128-gcm@openssh.com", "aes256-gcm@openssh.com"),  # done by the processor's own instructions
+    *("chacha20-poly1305@openssh.com", "aes256-ctr", "aes192-ctr", "aes128-ctr"),
+)
 
 
 class Connector:
@@ -86,6 +90,7 @@ class Connector:
             "config": None,  # a ~/.ssh/config could switch the check of host keys off
             "known_hosts": self.host_keys.trusted,
             "client_factory": self.host_keys.client,
+            "encryption_algs": CIPHERS,
             "keepalive_interval": interval_s,
             "keepalive_count_max": KEEPALIVES,
             "login_timeout": self._options.connect_timeout_s,

@@ -6,12 +6,12 @@ need to know nothing of hosts. Over several hosts as one job it stays one case, 
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Iterable
 from dataclasses import replace
 from urllib.parse import quote
 
 from gpuproof.records.case import Case
-from gpuproof.suites.training import LaunchKey
+from gpuproof.records.collected import CaseRecords
 
 SEPARATOR = "@"
 LONGEST = 120
@@ -37,7 +37,11 @@ def folder_name(host: str) -> str:
     return quote(host, safe="")[:LONGEST]
 
 
-def settled_on(host: str, settled: Collection[LaunchKey]) -> set[LaunchKey]:
-    """Return what is settled on one host, under the names of the cases before they were given to it."""
+def results_on(host: str, launched: Iterable[CaseRecords]) -> list[CaseRecords]:
+    """Return what was launched on one host, as cases were called before they were given to it."""
     end = f"{SEPARATOR}{folder_name(host)}"
-    return {(case_id.removesuffix(end), replicate) for case_id, replicate in settled if case_id.endswith(end)}
+    return [
+        replace(records, case=replace(records.case, case_id=records.case.case_id.removesuffix(end)))
+        for records in launched
+        if records.case.case_id.endswith(end)
+    ]
