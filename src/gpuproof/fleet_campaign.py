@@ -45,7 +45,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 NextCases = Callable[[Sequence[CaseRecords]], Sequence[Case]]
-"""What is still to do on one host, from the results that are settled there; empty when it is finished."""
+"""What is still to do on one host, from its results so far: those settled before, and all of this campaign
+however they ended. Empty when it is finished."""
 FOLLOW_S = 1.0
 """Between looks at a host's journal: a line of progress needs no more, and there may be hundreds of hosts."""
 DAMAGED = ".damaged"
@@ -79,7 +80,7 @@ def run_fleet(
         run_on_hosts(
             run,
             fleet=fleet,
-            cases=lambda results: next_cases(config, settled=settled_launches(results, retry_failed=False)),
+            cases=lambda results: next_cases(config, settled=set(map(launch_key, results))),
             settled=_settled(run, retry_failed=retry_failed),
             progress=progress,
             time_limit_s=config.run.time_limit_s,
@@ -154,7 +155,12 @@ def run_on_hosts(
 def _settled(run: RunDirectory, *, retry_failed: bool) -> list[CaseRecords]:
     launched = run.cases()
     keys = settled_launches(launched, retry_failed=retry_failed)
-    return [found for found in launched if (found.case.case_id, found.case.replicate) in keys]
+    return [found for found in launched if launch_key(found) in keys]
+
+
+def launch_key(records: CaseRecords) -> tuple[str, int]:
+    """Name a launch within its run."""
+    return records.case.case_id, records.case.replicate
 
 
 def _raise_first(work: Sequence[Future[None]]) -> None:
@@ -223,7 +229,7 @@ class _HostWorker:
                 case, self._run, remote, progress, time_limit_s=self._time_limit_s, follow_s=FOLLOW_S
             )
             progress.case_ends(records)
-            if is_hopeless(records):
+            if is_hopeless(records) or remote.is_lost:
                 return
             done += 1
             self._results += results_on(self._host.name, [records])

@@ -82,6 +82,11 @@ class AgentChannel(asyncssh.SSHClientSession[bytes]):
         session.ready = await session._answer("boot", START_TIMEOUT_S, stage="deploy")
         return session
 
+    @property
+    def is_closed(self) -> bool:
+        """Say whether the agent is gone."""
+        return self._closed.done()
+
     async def put(self, source: Path, path: str) -> None:
         """Carry a file over, checked by its checksum.
 

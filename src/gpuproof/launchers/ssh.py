@@ -157,6 +157,11 @@ class RemoteHost:
             **{key: channel.ready[key] for key in ("python", "archive", "directory", "host", "pid")}
         )
 
+    @property
+    def is_lost(self) -> bool:
+        """Say whether the host's agent is gone, so that nothing more can be started there."""
+        return self._channel.is_closed
+
     def probe(self) -> dict[str, Any]:
         """Return the host's facts, as its own Python sees them.
 
