@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import shlex
 import subprocess
 import sys
@@ -13,11 +12,12 @@ import pytest
 
 from gpuproof.config.inventory import Host
 from gpuproof.errors import UsageError
+from gpuproof.launchers.archive import build_archive
 from gpuproof.launchers.remote_commands import NodeSide, Place, commands_of, environment_for
 from gpuproof.launchers.remote_launch import LOST, RemoteLaunch
 from gpuproof.launchers.ssh_boot import boot_command, removal_command
 from gpuproof.launchers.ssh_credentials import ask_on_terminal, load_keys
-from gpuproof.records.frames import GREETING
+from gpuproof.records.frames import GREETING, FrameDecoder
 from gpuproof.records.journal import read_journal
 from gpuproof.worker.launched_group import LaunchedGroup
 from gpuproof.worker.remote_agent import inside
@@ -98,15 +98,18 @@ def start_boot(archive: bytes, sent: bytes, directory: Path) -> subprocess.Compl
 ECHO = b"import sys; print('agent', sys.argv[1:])"
 
 
-def test_the_archive_is_kept_and_becomes_the_agent(tmp_path: Path) -> None:
+def test_the_archive_is_kept_and_becomes_the_agent_until_the_stream_ends(tmp_path: Path) -> None:
     directory = tmp_path / "a 'dir' $HOME"
     directory.mkdir()
-    done = start_boot(ECHO, ECHO, directory)
-    assert done.stderr == b""
-    (made,) = directory.iterdir()
-    assert done.stdout.decode() == f"agent {['remote-agent', '--directory', str(made), '--lease', '5']!r}\n"
-    assert made.stat().st_mode & 0o777 == 0o700
-    assert hashlib.sha256((made / "gpuproof-node.pyz").read_bytes()).digest() == hashlib.sha256(ECHO).digest()
+    archive = build_archive(tmp_path / "node.pyz").read_bytes()
+    done = start_boot(archive, archive, directory)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert done.stdout.startswith(GREETING)
+    (ready,) = FrameDecoder().feed(done.stdout.removeprefix(GREETING))
+    assert ready.header["say"] == "ready"
+    assert ready.header["python"] == sys.executable
+    assert ready.header["archive"].startswith(f"{directory}/gpuproof-")
+    assert list(directory.iterdir()) == []
 
 
 @pytest.mark.parametrize("sent", [ECHO[:-1], ECHO[:-1] + b"?"])

@@ -1,8 +1,9 @@
 """How does the node side begin on a host that has only a Python? As one command and the bytes that follow it.
 
 The command's program reads the archive from standard input, compares its checksum, keeps it in a directory
-of its own (mode 0700) and becomes the agent. So one channel carries all, and a connection that breaks at any
-moment leaves nothing behind: until the archive is whole there is no directory, and then there is a lease.
+of its own (mode 0700) and becomes the agent, in the same interpreter, since a second one would take longer
+than all else. So one channel carries all, and a connection that breaks at any moment leaves nothing behind:
+until the archive is whole there is no directory, and then there is a lease.
 """
 
 from __future__ import annotations
@@ -44,7 +45,10 @@ except OSError as error:
     if folder:
         shutil.rmtree(folder, ignore_errors=True)
     fail("%s: %s" % (error.strerror, folder or parent or tempfile.gettempdir()))
-os.execv(sys.executable, [sys.executable, path, "remote-agent", "--directory", folder, "--lease", lease])
+sys.argv = [path]
+sys.path.insert(0, path)
+from gpuproof.worker.remote_agent import obey
+sys.exit(obey(folder, float(lease)))
 """
 
 
@@ -54,7 +58,8 @@ def boot_command(python: str, archive: bytes, *, directory: str | None, lease_s:
     The program is one line with escapes, since not every login shell takes a line end within quotes.
     """
     program = f"exec({json.dumps(_PROGRAM)})"
-    words = [python, "-c", program, str(len(archive)), hashlib.sha256(archive).hexdigest()]
+    # Isolated and without site: neither a json.py of the user's home nor their packages are imported.
+    words = [python, "-I", "-S", "-c", program, str(len(archive)), hashlib.sha256(archive).hexdigest()]
     return quoted([*words, directory or "", f"{lease_s:g}"])
 
 

@@ -8,7 +8,6 @@ the agent's directory removed. It knows processes and files, no case and no fram
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import hashlib
 import os
@@ -230,12 +229,19 @@ def inside(root: Path, relative: str) -> Path:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the agent."""
+    """Run the agent with the words of a command line."""
+    import argparse  # not with the module: `obey` is called by itself, where starting fast counts
+
     parser = argparse.ArgumentParser(prog="gpuproof.worker remote-agent", description=__doc__)
     parser.add_argument("--directory", type=Path, required=True, help="its own; removed at the end")
     parser.add_argument("--lease", type=float, required=True, help="seconds of silence after which it ends")
     options = parser.parse_args(arguments)
-    return RemoteAgent(options.directory, lease_s=options.lease).run()
+    return obey(options.directory, options.lease)
+
+
+def obey(directory: str | Path, lease_s: float) -> int:
+    """Run the agent in a directory of its own; return the exit code."""
+    return RemoteAgent(Path(directory), lease_s=lease_s).run()
 
 
 def _write_all(data: bytes) -> None:
