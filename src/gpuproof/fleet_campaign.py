@@ -47,7 +47,7 @@ log = logging.getLogger(__name__)
 NextCases = Callable[[Sequence[CaseRecords]], Sequence[Case]]
 """What is still to do on one host, from its results so far: those settled before, and all of this campaign
 however they ended. Empty when it is finished."""
-FOLLOW_S = 1.0
+FOLLOW_S = 2.0
 """Between looks at a host's journal: a line of progress needs no more, and there may be hundreds of hosts."""
 DAMAGED = ".damaged"
 

@@ -12,6 +12,7 @@ import hashlib
 import json
 import shlex
 from collections.abc import Sequence
+from functools import cache
 
 from gpuproof.records.frames import GREETING
 
@@ -59,8 +60,14 @@ def boot_command(python: str, archive: bytes, *, directory: str | None, lease_s:
     """
     program = f"exec({json.dumps(_PROGRAM)})"
     # Isolated and without site: neither a json.py of the user's home nor their packages are imported.
-    words = [python, "-I", "-S", "-c", program, str(len(archive)), hashlib.sha256(archive).hexdigest()]
+    words = [python, "-I", "-S", "-c", program, str(len(archive)), _checksum(archive)]
     return quoted([*words, directory or "", f"{lease_s:g}"])
+
+
+@cache
+def _checksum(archive: bytes) -> str:
+    """Return the checksum of an archive, which is the same for all hosts."""
+    return hashlib.sha256(archive).hexdigest()
 
 
 def removal_command(directory: str) -> str | None:
