@@ -12,7 +12,6 @@ import traceback
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack
-from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from gpuproof.campaign import (
@@ -58,6 +57,9 @@ class FleetProgress(Protocol):
     def on(self, host: str) -> Progress:
         """Return who hears of one host's launches."""
 
+    def says(self, line: str) -> None:
+        """Hear what is done before the hosts begin."""
+
     def host_failed(self, error: HostError) -> None:
         """Hear that a host cannot be used, or no longer."""
 
@@ -75,8 +77,9 @@ def run_fleet(
     config = config_of(run)
     with run.locked(), sigterm_interrupts(), needing_room(run.root):
         run.wait_for_writers(ORPHANS_S)
-        source = Path(config.data.path) if config.data.path else None
-        prepare(config.data.name, run.root, source=source)
+        most = max([config.distributed.nproc, *(host.gpus or 0 for host in fleet.hosts)])
+        for case in next_cases(config, settled=()):
+            prepare(case, run.root, world_size=most, say=progress.says)
         run_on_hosts(
             run,
             fleet=fleet,

@@ -195,13 +195,14 @@ class HostLines:
 
     def on(self, host: str) -> Progress:
         """Return the lines of one host."""
-        return LineProgress(before=f"{host}: ", say=self._say)
+        return LineProgress(before=f"{host}: ", say=self.says)
 
     def host_failed(self, error: HostError) -> None:
         """Say that a host is out."""
-        self._say(f"{error.host}: failed at {error.stage}: {error.cause}")
+        self.says(f"{error.host}: failed at {error.stage}: {error.cause}")
 
-    def _say(self, line: str) -> None:
+    def says(self, line: str) -> None:
+        """Say a line whole, whichever thread it comes from."""
         with self._lock:
             click.echo(line, err=True)
 
