@@ -18,5 +18,5 @@ SMALL = (
 def small_case(model: str, *settings: str) -> Case:
     """Return the one case of the quick recipe with `SMALL`, a model and more settings."""
     config = load_config("quick", [*SMALL, f"--model.name={model}", *settings]).config
-    (case,) = next_cases(config, settled=())
+    (case,) = next_cases(config, results=())
     return case

@@ -28,7 +28,7 @@ from gpuproof.records.collected import CaseRecords
 from gpuproof.records.journal import JournalTail
 from gpuproof.records.run import TRANSIENT_CAUSES, Failure, FailureCause, Result, Start
 from gpuproof.store import RunDirectory, default_run_id, needing_room, read_case
-from gpuproof.suites.training import next_cases
+from gpuproof.suites.plan import is_expected_failure, is_sweep, next_cases
 
 if TYPE_CHECKING:
     from gpuproof.report.conclude import Conclusion
@@ -66,7 +66,7 @@ def create_run(config: RunConfig, *, origins: Mapping[str, str], source: str) ->
         UsageError: there is a run of that name already, or its recipe cannot be run.
         EnvironmentUnfitError: the place cannot be written.
     """
-    next_cases(config, settled=())  # a recipe that cannot be run leaves no directory behind
+    next_cases(config, results=())  # a recipe that cannot be run leaves no directory behind
     now = datetime.now(timezone.utc)
     run_id = config.run.run_id or default_run_id(now)
     run = RunDirectory.create(Path(config.run.save_dir), config.run.experiment_name, run_id)
@@ -109,31 +109,67 @@ def run_campaign(
     config = config_of(run)
     with run.locked(), sigterm_interrupts(), needing_room(run.root):
         run.wait_for_writers(ORPHANS_S)
-        pending = next_cases(config, settled=settled_launches(run.cases(), retry_failed=retry_failed))
-        for case in pending:
-            ranks = case.parallel.nproc * case.parallel.nodes
-            prepare(case, run.root, world_size=world_size or ranks, say=progress.says)
-        for position, case in enumerate(pending, 1):
-            progress.case_begins(case, position=position, total=len(pending))
-            records = launch_case(case, run, launcher, progress, time_limit_s=config.run.time_limit_s)
-            progress.case_ends(records)
-            if is_hopeless(records):
-                break
+        settled = settled_launches(config, run.cases(), retry_failed=retry_failed)
+        for case in next_cases(config, settled):
+            _prepare(case, run, progress, world_size=world_size)
+        _launch_all(config, run, launcher, progress, settled=settled, world_size=world_size)
         from gpuproof.report.conclude import conclude
 
         return conclude(run, config)
 
 
-def settled_launches(launched: Sequence[CaseRecords], *, retry_failed: bool) -> set[tuple[str, int]]:
+def settled_launches(
+    config: RunConfig, launched: Sequence[CaseRecords], *, retry_failed: bool
+) -> list[CaseRecords]:
     """Return the launches that are not to be run again."""
-    settled = {"done"} if retry_failed else {"done", "failed"}
-    return {(r.case.case_id, r.case.replicate) for r in launched if r.status in settled}
+    return [
+        records
+        for records in launched
+        if records.status == "done"
+        or (records.status == "failed" and (not retry_failed or is_expected_failure(config, records)))
+    ]
 
 
-def is_hopeless(records: CaseRecords) -> bool:
-    """Say whether more launches would meet the same fate: the machine lacks what the recipe needs."""
+def _launch_all(
+    config: RunConfig,
+    run: RunDirectory,
+    launcher: Launcher,
+    progress: Progress,
+    *,
+    settled: Sequence[CaseRecords],
+    world_size: int | None,
+) -> None:
+    """Launch what the suite asks for, one after the other, until it asks for nothing more."""
+    results = list(settled)
+    position = 0
+    while pending := next_cases(config, results):
+        case = pending[0]
+        position += 1
+        _prepare(case, run, progress, world_size=world_size)
+        progress.case_begins(case, position=position, total=position - 1 + len(pending))
+        records = launch_case(case, run, launcher, progress, time_limit_s=config.run.time_limit_s)
+        progress.case_ends(records)
+        results.append(records)
+        if is_hopeless(records, is_sweep=is_sweep(config)):
+            break
+
+
+def _prepare(case: Case, run: RunDirectory, progress: Progress, *, world_size: int | None) -> None:
+    """Have the case's data in the run; what is there already is not made again."""
+    prepare(
+        case, run.root, world_size=world_size or case.parallel.nproc * case.parallel.nodes, say=progress.says
+    )
+
+
+def is_hopeless(records: CaseRecords, *, is_sweep: bool) -> bool:
+    """Say whether more launches would meet the same fate: the machine lacks what the recipe needs.
+
+    What one point of a sweep lacks (a precision, devices enough), the others may do without.
+    """
     failure = records.primary_failure
-    return records.status != "done" and failure is not None and failure.cause in ("environment", "disk_full")
+    if records.status == "done" or failure is None:
+        return False
+    return failure.cause == "disk_full" or (failure.cause == "environment" and not is_sweep)
 
 
 def launch_case(

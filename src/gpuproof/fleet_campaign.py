@@ -36,7 +36,7 @@ from gpuproof.records.journal import read_journal
 from gpuproof.records.run import Failure, FailureCause
 from gpuproof.store import RunDirectory, needing_room
 from gpuproof.suites.fleet import on_host, results_on
-from gpuproof.suites.training import next_cases
+from gpuproof.suites.plan import next_cases
 
 if TYPE_CHECKING:
     from gpuproof.report.conclude import Conclusion
@@ -78,13 +78,13 @@ def run_fleet(
     with run.locked(), sigterm_interrupts(), needing_room(run.root):
         run.wait_for_writers(ORPHANS_S)
         most = max([config.distributed.nproc, *(host.gpus or 0 for host in fleet.hosts)])
-        for case in next_cases(config, settled=()):
+        for case in next_cases(config, ()):
             prepare(case, run.root, world_size=most, say=progress.says)
         run_on_hosts(
             run,
             fleet=fleet,
-            cases=lambda results: next_cases(config, settled=set(map(launch_key, results))),
-            settled=_settled(run, retry_failed=retry_failed),
+            cases=lambda results: next_cases(config, results),
+            settled=settled_launches(config, run.cases(), retry_failed=retry_failed),
             progress=progress,
             time_limit_s=config.run.time_limit_s,
         )
@@ -155,17 +155,6 @@ def run_on_hosts(
     _raise_first(work)
 
 
-def _settled(run: RunDirectory, *, retry_failed: bool) -> list[CaseRecords]:
-    launched = run.cases()
-    keys = settled_launches(launched, retry_failed=retry_failed)
-    return [found for found in launched if launch_key(found) in keys]
-
-
-def launch_key(records: CaseRecords) -> tuple[str, int]:
-    """Name a launch within its run."""
-    return records.case.case_id, records.case.replicate
-
-
 def _raise_first(work: Sequence[Future[None]]) -> None:
     for future in work:
         error = future.exception()
@@ -232,7 +221,7 @@ class _HostWorker:
                 case, self._run, remote, progress, time_limit_s=self._time_limit_s, follow_s=FOLLOW_S
             )
             progress.case_ends(records)
-            if is_hopeless(records) or remote.is_lost:
+            if is_hopeless(records, is_sweep=False) or remote.is_lost:
                 return
             done += 1
             self._results += results_on(self._host.name, [records])

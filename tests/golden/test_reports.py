@@ -13,6 +13,7 @@ import pytest
 from rich.console import Console
 
 from gpuproof.campaign import config_of
+from gpuproof.records.case import Case
 from gpuproof.records.codec import to_json
 from gpuproof.records.collected import CaseRecords
 from gpuproof.report.conclude import Conclusion, conclude
@@ -109,6 +110,37 @@ def test_a_valid_run(golden: Golden) -> None:
     _, conclusion = concluded(valid_launches(), repeats=3, training={"precision": "bf16"})
     golden("reports/valid.txt", as_text(conclusion))
     golden("reports/valid.json", json.dumps(to_json(conclusion.report), indent=2) + "\n")
+
+
+def ladder_launches() -> list[CaseRecords]:
+    """A search on an H200 (by hand: no figure of a real one): 256 to 1,024 fit, 2,048 does not."""
+    launches = []
+    for batch, step_s, gib in ((256, 0.1, 20), (512, 0.11, 40), (1024, 0.2, 80)):
+        wall_s = 200 * step_s
+        taken: dict[str, Any] = {"num_steps": 200, "items": 200 * batch, "wall_s": wall_s, "steps_s": wall_s}
+        built: dict[str, Any] = {"device": H200, "items_per_step": batch}
+        story = Story(
+            windows=[window(**taken, clock="device_event", peak_allocated_bytes=gib * 2**30)],
+            setups=[setup(**built)],
+            times_s=steady_times(200, step_s),
+            case=at_batch(batch),
+        )
+        launches.append(story.records())
+    no_memory = failure("out_of_memory", phase="warmup", message="OutOfMemoryError: tried to allocate")
+    return [*launches, CaseRecords(case=at_batch(2048), records=(start(), no_memory))]
+
+
+def at_batch(batch: int) -> Case:
+    asked = case()
+    return replace(asked, case_id=f"batch_size={batch}", data=replace(asked.data, batch_size=batch))
+
+
+@pytest.mark.usefixtures("in_empty_folder")
+def test_a_search_for_the_largest_batch(golden: Golden) -> None:
+    search = {"kind": "batch_size", "start": 256, "step": 1024}
+    run, conclusion = concluded(ladder_launches(), repeats=1, search=search)
+    golden("reports/ladder.txt", as_text(conclusion))
+    golden("reports/ladder.csv", (run.root / "summary.csv").read_text())
 
 
 @pytest.mark.usefixtures("in_empty_folder")

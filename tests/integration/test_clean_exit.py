@@ -35,7 +35,7 @@ def test_forty_of_forty_workers_end_with_status_zero_and_silently(tmp_path: Path
     environment = {**os.environ, "PYTHONPATH": str(SOURCE)}
     launcher = LocalLauncher(environment=environment)
     workers = 0
-    for case in next_cases(config_of(run), settled=()):
+    for case in next_cases(config_of(run), results=()):
         folder = run.begin_case(case)
         launched = launcher.start(case, folder)
         # torch's agent ends with 0 only if every one of its ranks did.

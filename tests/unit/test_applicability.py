@@ -17,6 +17,8 @@ FEATURES = InputShape(kind="features", shape=(50,), num_targets=3)
 INFERENCE = {f"inference.{key}" for key in ("mode", "phase", "prompt_tokens", "new_tokens")}
 TOKENS = InputShape(kind="tokens", shape=(12,), num_targets=50)
 
+PRECISION = {"benchmark.target_precision", "benchmark.min_steps"}
+
 
 def keys(
     asked: Case,
@@ -31,7 +33,9 @@ def keys(
 
 
 def test_on_a_gpu_with_a_window_only_the_epochs_are_idle() -> None:
-    assert set(keys(case())) == {"training.epochs", "data.samples_per_epoch", *INFERENCE}
+    assert set(keys(case())) == {"training.epochs", "data.samples_per_epoch", *INFERENCE, *PRECISION}
+    by_precision = {"measure_by": "precision", "target_precision": 0.01, "measure_seconds": 60.0}
+    assert PRECISION.isdisjoint(keys(case(window=by_precision)))
 
 
 @pytest.mark.parametrize(
@@ -63,6 +67,7 @@ def test_inference_has_no_optimizer() -> None:
         "inference.prompt_tokens",
         "inference.new_tokens",
         "data.samples_per_epoch",
+        *PRECISION,
     }
 
 
@@ -91,9 +96,10 @@ def test_adam_has_no_momentum() -> None:
 
 def test_either_the_window_or_the_epochs_decide_the_length() -> None:
     idle = keys(case(window={"enabled": False}, data={"name": "synthetic"}))
-    assert set(idle) - INFERENCE == {
+    lengths = {
         f"benchmark.{key}" for key in ("warmup_steps", "measure_by", "measure_steps", "measure_seconds")
     }
+    assert set(idle) - INFERENCE == lengths | PRECISION
 
 
 def test_a_compile_mode_needs_compiling() -> None:
@@ -138,6 +144,12 @@ def test_keys_of_other_data_sets_are_idle() -> None:
 def test_one_rank_talks_to_nobody() -> None:
     idle = keys(case(parallel={"backend": "gloo"}), world_size=1)
     assert {"distributed.backend", "distributed.timeout_s"} <= set(idle)
+
+
+def test_several_ranks_are_not_forked() -> None:
+    asked = replace(case(), start="fork")
+    assert "by exec" in keys(asked, world_size=2)["run.start"]
+    assert "run.start" not in keys(asked, world_size=1)
 
 
 @pytest.mark.parametrize(

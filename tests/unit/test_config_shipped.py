@@ -60,11 +60,17 @@ OTHER_VALUES: dict[str, Any] = {
     "run.commit_hash": "0123abc",
     "run.notes": "a note",
     "run.time_limit_s": 900.5,
+    "run.start": "fork",
+    "run.order_seed": 7,
+    "matrix": {"training.precision": ["fp32", "bf16"]},
+    "search.kind": "batch_size",
+    "search.step": 4,
 }
 """A value other than the default for each key that doubling gives none."""
 
 
 CIFAR = ["--data.name=CIFAR10", "--data.path=d"]
+SEARCH = ["--search.kind=batch_size"]
 NEEDS = {
     "benchmark.measure_by": ["--benchmark.measure_seconds=5"],
     "distributed.shard_size": ["--distributed.strategy=hsdp", "--distributed.nproc=4"],
@@ -75,6 +81,8 @@ NEEDS = {
     "data.download": CIFAR,
     "data.download_url": [*CIFAR, "--data.download=true"],
     "data.download_checksum": [*CIFAR, "--data.download=true"],
+    "run.order_seed": ["--matrix.data.batch_size=[1,2]"],
+    **dict.fromkeys(("search.start", "search.factor", "search.up_to", "search.step"), SEARCH),
 }
 """What must be set with a key for its other value to make sense."""
 

@@ -136,4 +136,4 @@ FP32 = ("--training.precision=fp32", "--distributed.nproc=4", "--data.name=synth
 def test_what_cannot_be_split_is_refused_before_a_launch(words: tuple[str, ...], cause: str) -> None:
     config = load_config("quick", [*FP32, "--distributed.strategy=tensor", *words]).config
     with pytest.raises(UsageError, match=cause):
-        next_cases(config, settled=())
+        next_cases(config, results=())

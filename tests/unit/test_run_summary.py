@@ -154,3 +154,17 @@ def test_percentiles_are_given_only_where_the_steps_are_enough() -> None:
     assert found[50.0].value == pytest.approx(0.010)
     assert found[95.0].value == pytest.approx(0.0101)
     assert found[99.0].value is None  # needs 299
+
+
+def test_forked_launches_are_no_replicates() -> None:
+    fresh = three_launches(1.0, 1.001, 1.002)
+    told = one_rank(replicate=3).records()
+    forked = replace(told, records=(replace(start(), start="fork"), *told.records[1:]))
+    summary = summary_of(*fresh, forked)
+    for interval in (summary.items_per_s_total_interval, summary.step_s_interval):
+        assert isinstance(interval, Unavailable)
+        assert "forked from one process" in interval.reason
+    assert summary.items_per_s_total == pytest.approx(4000 / 4.003)
+    alone = summary_of(forked)
+    assert isinstance(alone.items_per_s_total_interval, Interval)
+    assert not alone.items_per_s_total_interval.between_launches

@@ -245,3 +245,21 @@ def test_throughput_times_the_ranks_once_more_cannot_be_expressed(num_ranks: int
     inflated = Story(windows=[window(r, items=1000 * num_ranks) for r in range(num_ranks)])
     expected = [("INVALID", "items-disagree")] * num_ranks if num_ranks > 1 else []
     assert codes(inflated) == expected
+
+
+@pytest.mark.parametrize(
+    ("reason", "width", "said"),
+    [
+        ("precision reached", 0.009, None),
+        ("time limit", 0.034, "the mean step is known to ±3.4 % only, not to ±1.0 % as asked: time limit"),
+        ("more samples do not help", None, "the mean step is not known, not to ±1.0 % as asked"),
+    ],
+)
+def test_a_precision_that_was_not_reached_is_said(reason: str, width: float | None, said: str | None) -> None:
+    asked = case(window={"measure_by": "precision", "target_precision": 0.01, "measure_seconds": 60.0})
+    taken = window(stop_reason=reason, relative_half_width=width, requested_steps=None)
+    found = [
+        f for f in findings_of(Story(windows=[taken], case=asked).launch(), None) if f.code == "imprecise"
+    ]
+    assert [said in f.reason for f in found if said] == ([True] if said else [])
+    assert len(found) == (said is not None)

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 from gpuproof.analysis.rates import throughput
 from gpuproof.analysis.roofline import Roofline, roofline_of
-from gpuproof.records.case import Case
+from gpuproof.records.case import Case, StartMode
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.memory import Memory
-from gpuproof.records.run import Ceilings, Evaluation, Setup, Window
+from gpuproof.records.run import Ceilings, Evaluation, Setup, Start, Window
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +31,8 @@ class Launch:
     """What each device could do at most after the window; empty where that was not measured."""
     evaluations: tuple[Evaluation, ...] = ()
     """What each rank's model had learnt after the window; empty where nobody looked."""
+    start: StartMode = "exec"
+    """Launches that were forked from one process share its choices, and are no replicates."""
 
     @property
     def slowest(self) -> Window:
@@ -124,4 +126,5 @@ def launch_of(records: CaseRecords) -> Launch | None:
         memory=tuple(sorted(records.of(Memory), key=lambda found: found.rank)),
         ceilings=records.of(Ceilings),
         evaluations=records.of(Evaluation),
+        start=next((start.start for start in records.of(Start)), "exec"),
     )

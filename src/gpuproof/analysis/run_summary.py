@@ -23,6 +23,10 @@ PERCENTILES = (50.0, 90.0, 95.0, 99.0)
 WIDE_INTERVAL = 0.05
 """From the centre to the interval's farther end, over the centre; wider, and the run says little."""
 
+NO_REPLICATES = (
+    "launches that are forked from one process share its choices of algorithms and its layout of memory, and "
+    "say nothing of a fresh one (run.start=exec launches fresh ones)"
+)
 PeakLookup = Callable[[str, str], Peak | None]
 MemoryPeakLookup = Callable[[str], MemoryPeak | None]
 
@@ -73,7 +77,7 @@ def summarize(
     first = launches[0] if launches else None
     peak = peak_of(first.setup.device.name, first.case.training.precision) if first else None
     memory_peak = memory_peak_of(first.setup.device.name) if first else None
-    step_s_interval = interval_of_step_times([launch.step_times_s for launch in launches])
+    step_s_interval = _step_interval(launches)
     interval = _throughput_interval(launches, step_s_interval)
     latency = first is not None and first.case.measures_latency
     judged, what = (step_s_interval, "median latency") if latency else (interval, "throughput")
@@ -113,8 +117,21 @@ def _mean(values: Sequence[float | None]) -> float | None:
     return sum(known) / len(known) if known else None
 
 
+def are_replicates(launches: Sequence[Launch]) -> bool:
+    """Say whether launches may feed an interval between launches: each must be a fresh process."""
+    return all(launch.start == "exec" for launch in launches)
+
+
+def _step_interval(launches: Sequence[Launch]) -> Interval | Unavailable:
+    if len(launches) > 1 and not are_replicates(launches):
+        return Unavailable(reason=NO_REPLICATES)
+    return interval_of_step_times([launch.step_times_s for launch in launches])
+
+
 def _throughput_interval(launches: Sequence[Launch], step: Interval | Unavailable) -> Interval | Unavailable:
     """Give Student's t over launches; for one launch, the inverse of its step time's interval."""
+    if len(launches) > 1 and not are_replicates(launches):
+        return Unavailable(reason=NO_REPLICATES)
     if len(launches) != 1:
         return _not_negative(interval_of_launches([launch.items_per_s_total for launch in launches]))
     if isinstance(step, Unavailable):

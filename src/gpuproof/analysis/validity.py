@@ -35,6 +35,8 @@ RUN_QUEUE_SHARE = 0.02
 FULL_HOST = 0.95
 """… or, where waiting is not known, if the host was this busy."""
 STEAL_SHARE = 0.02
+PRECISION_REACHED = "precision reached"
+"""The reason that a worker gives for the end of a window whose mean step is known as well as was asked."""
 REPORT_IT = "Please report it: the records contradict each other"
 
 
@@ -127,6 +129,15 @@ def _shortfall(launch: Launch) -> Iterator[Finding]:
             "too-short",
             f"{seconds(window.wall_s)} of {seconds(window.requested_s)} were measured",
             "Run it again",
+        )
+    asked = launch.case.window.target_precision
+    if asked is not None and window.stop_reason != PRECISION_REACHED:
+        reach = window.relative_half_width
+        known = "is not known" if reach is None else f"is known to ±{share(reach)} only"
+        yield _suspect(
+            "imprecise",
+            f"the mean step {known}, not to ±{share(asked)} as asked: {window.stop_reason}",
+            "Raise benchmark.measure_seconds, ask for less, or find out what makes steps differ",
         )
     if window.num_steps < FEW_STEPS:
         yield _suspect(

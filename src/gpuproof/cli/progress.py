@@ -38,7 +38,8 @@ class CaseProgress:
     """Where one launch stands, put together from its records."""
 
     def __init__(self, case: Case, *, position: int, total: int) -> None:
-        self.title = f"launch {position}/{total}"
+        point = "" if case.case_id.partition("@")[0] == "main" else f" {case.case_id.partition('@')[0]}"
+        self.title = f"launch {position}/{total}{point}"
         self.phase = "starting"
         self.fraction: float | None = None
         self.steps_done = 0

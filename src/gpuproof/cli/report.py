@@ -106,14 +106,15 @@ def _row(root: Path) -> dict[str, object]:
     except (OSError, ValueError):
         summary = {}
     config = description["config"]
-    planned = config["run"]["repeats"] * summary.get("num_hosts", 1) if config else None
     return {
         "run": str(root),
         "created": description["created"],
         "what": f"{config['model']['name']} {config['kind']} on {config['data']['name']}"
         if config
         else description["damage"],
-        "launches": f"{summary.get('num_launches', 0)}/{planned}" if config else None,
+        "launches": f"{summary.get('num_launches', 0)}/{summary.get('num_planned', config['run']['repeats'])}"
+        if config
+        else None,
         "throughput_samples_per_s": summary.get("throughput_samples_per_s"),
         "validity": summary.get("validity"),
     }

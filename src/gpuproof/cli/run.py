@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -55,6 +56,8 @@ def run(
     gpuproof run quick
     gpuproof run configs/synthetic_resnet50.yaml --training.precision=bf16 --nproc 4
     gpuproof run quick --model.name=resnet50 --data.batch_size=64 --run.repeats=5
+    gpuproof run quick --matrix.data.batch_size='[16, 32]' --matrix.training.precision='[fp32, bf16]'
+    gpuproof run quick --data.name=synthetic --search.kind=batch_size
     gpuproof run --resume results/quick/run_20261120T133012_4711
     gpuproof run quick --deployment-file cluster.json --ssh-key ~/.ssh/key.pem
 
@@ -110,8 +113,11 @@ def _measure(directory: RunDirectory, *, python: str | None, retry_failed: bool,
 
     click.echo(f"Results go to {directory.root}", err=True)
     try:
-        with node_side_for(python) as worker, progress_on() as progress:
-            launcher = LocalLauncher(python=python or sys.executable, worker=worker)
+        with (
+            node_side_for(python) as worker,
+            progress_on() as progress,
+            closing(LocalLauncher(python=python or sys.executable, worker=worker)) as launcher,
+        ):
             conclusion = run_campaign(
                 directory,
                 launcher=launcher,
@@ -171,11 +177,13 @@ def _print_commands(config: str, words: list[str]) -> None:
 
     from gpuproof.config.load import load_config
     from gpuproof.launchers.local import LocalLauncher
-    from gpuproof.suites.training import next_cases
+    from gpuproof.suites.plan import next_cases
 
     loaded = load_config(config, words)
-    for case in next_cases(loaded.config, settled=()):
+    for case in next_cases(loaded.config, results=()):
         folder = Path(loaded.config.run.save_dir, loaded.config.run.experiment_name, "RUN_ID")
         folder = folder / "cases" / case.case_id / str(case.replicate)
         port = 29500 if case.parallel.nproc > 1 else None
         click.echo(shlex.join(LocalLauncher().command(case, folder, port=port)))
+    if loaded.config.search.kind is not None:
+        click.echo("What the search launches next depends on what these give.", err=True)

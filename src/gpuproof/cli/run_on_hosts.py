@@ -21,9 +21,9 @@ from gpuproof.cli.fleet_run import (
 )
 from gpuproof.cli.report import show_report
 from gpuproof.config.load import LoadedConfig, load_config
-from gpuproof.errors import ExitCode
+from gpuproof.errors import ExitCode, UsageError
 from gpuproof.store import RunDirectory, resume_command
-from gpuproof.suites.training import next_cases
+from gpuproof.suites.plan import is_sweep, next_cases
 
 
 def run_on_hosts(
@@ -49,8 +49,14 @@ def run_on_hosts(
     remote = remote_of(hosts, python=python)
     loaded = load_config(config, [*words, *words_for(hosts, remote)])
     check_nodes(loaded.config.distributed.nodes, remote)
+    if is_sweep(loaded.config):
+        raise UsageError(
+            "a sweep on several hosts has no report yet",
+            place="--deployment-file",
+            next_step="Run its points one by one on the hosts, or the sweep on one machine",
+        )
     if dry_run:
-        print_commands(next_cases(loaded.config, settled=()), remote)
+        print_commands(next_cases(loaded.config, ()), remote)
         return ExitCode.DONE
     return _campaign(loaded, remote, retry_failed=retry_failed, as_json=as_json)
 

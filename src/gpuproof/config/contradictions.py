@@ -11,6 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from gpuproof.config.sections.base import Section
+
 if TYPE_CHECKING:
     from gpuproof.config.models import RunConfig
 
@@ -34,8 +36,10 @@ def find_contradictions(config: RunConfig) -> list[Contradiction]:
 
 def _window_has_an_end(config: RunConfig) -> Contradiction | None:
     window = config.benchmark
+    if not window.enabled or window.measure_by == "precision":
+        return None
     length = {"steps": window.measure_steps, "time": window.measure_seconds}[window.measure_by]
-    if not window.enabled or length is not None:
+    if length is not None:
         return None
     needed = {"steps": "measure_steps", "time": "measure_seconds"}[window.measure_by]
     return Contradiction(
@@ -211,6 +215,53 @@ def _a_cache_is_not_split(config: RunConfig) -> Contradiction | None:
     )
 
 
+def _one_kind_of_sweep(config: RunConfig) -> Contradiction | None:
+    if not config.matrix or config.search.kind is None:
+        return None
+    return Contradiction(
+        keys=("search.kind", "matrix"),
+        cause="a search chooses its points itself, and a matrix lists them",
+        next_step="Remove one of the two sections",
+    )
+
+
+def _search_has_a_kind(config: RunConfig) -> Contradiction | None:
+    search = config.search
+    changed = [key for key in type(search).model_fields if getattr(search, key) != _default(search, key)]
+    if search.kind is not None or not changed:
+        return None
+    return Contradiction(
+        keys=(f"search.{changed[0]}", "search.kind"),
+        cause="nothing is searched for, since search.kind is null",
+        next_step="Set search.kind to batch_size, or remove the section",
+    )
+
+
+def _order_is_of_a_matrix(config: RunConfig) -> Contradiction | None:
+    if config.matrix or config.run.order_seed == _default(config.run, "order_seed"):
+        return None
+    return Contradiction(
+        keys=("run.order_seed",),
+        cause="it shuffles the points of a matrix, and there is none",
+        next_step="Add a matrix section, or remove run.order_seed",
+    )
+
+
+def _default(section: Section, key: str) -> object:
+    return type(section).model_fields[key].default
+
+
+def _search_begins_within_its_bounds(config: RunConfig) -> Contradiction | None:
+    search = config.search
+    if search.kind is None or search.start <= search.up_to:
+        return None
+    return Contradiction(
+        keys=("search.start", "search.up_to"),
+        cause=f"the search begins at {search.start}, above its end at {search.up_to}",
+        next_step="Raise search.up_to, or lower search.start",
+    )
+
+
 _RULES: tuple[Callable[[RunConfig], Contradiction | None], ...] = (
     _window_has_an_end,
     _window_fits_the_time_limit,
@@ -228,4 +279,8 @@ _RULES: tuple[Callable[[RunConfig], Contradiction | None], ...] = (
     _prompts_are_synthetic,
     _a_cache_is_not_compiled,
     _a_cache_is_not_split,
+    _one_kind_of_sweep,
+    _search_has_a_kind,
+    _order_is_of_a_matrix,
+    _search_begins_within_its_bounds,
 )

@@ -12,6 +12,7 @@ from types import MappingProxyType
 
 from gpuproof.config.keys import all_keys, check_keys
 from gpuproof.config.launch_facts import find_disagreements
+from gpuproof.config.matrix import in_one_key, matrix_mistakes
 from gpuproof.config.mistakes import ConfigError
 from gpuproof.config.models import RunConfig
 from gpuproof.config.overrides import read_overrides
@@ -54,8 +55,10 @@ def load_config(
     source = read_source(path_or_recipe_name)
     in_file, file_mistakes = check_keys(read_settings(source.text, source=source.name))
     from_words, word_mistakes = check_keys(read_overrides(overrides))
-    settings = lay_over(in_file, from_words)
+    settings = lay_over(in_one_key(in_file), in_one_key(from_words))
     config = validate(settings, mistakes=[*file_mistakes, *word_mistakes])
+    if mistakes := matrix_mistakes(settings):
+        raise ConfigError(mistakes)
     disagreements = find_disagreements(config.distributed, environment=environment)
     if disagreements:
         raise ConfigError(contradiction_mistakes(disagreements, settings))

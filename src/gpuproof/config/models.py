@@ -7,7 +7,7 @@ is no whole number. The descriptions are what the JSON Schema and the error mess
 
 from __future__ import annotations
 
-from pydantic import Field, model_validator
+from pydantic import Field, JsonValue, model_validator
 from pydantic_core import PydanticCustomError
 
 from gpuproof.config.contradictions import find_contradictions
@@ -19,6 +19,7 @@ from gpuproof.config.sections.distributed import DistributedConfig
 from gpuproof.config.sections.inference import InferenceConfig
 from gpuproof.config.sections.model import ModelConfig
 from gpuproof.config.sections.run import RunSection
+from gpuproof.config.sections.search import SearchConfig
 from gpuproof.config.sections.training import TrainingConfig
 from gpuproof.records.case import CaseKind
 
@@ -45,6 +46,15 @@ class RunConfig(Section):
     )
     inference: InferenceConfig = Field(
         default_factory=InferenceConfig, description="What a run of kind inference measures."
+    )
+    matrix: dict[str, JsonValue] = Field(
+        default_factory=dict,
+        description="Keys to sweep, each with a list of values: every combination is a point, launched "
+        "run.repeats times in an order shuffled by run.order_seed. exclude is a list of combinations to "
+        "leave out.",
+    )
+    search: SearchConfig = Field(
+        default_factory=SearchConfig, description="Points chosen by what those before them gave."
     )
 
     @model_validator(mode="after")

@@ -114,6 +114,8 @@ def accepted(schema: Mapping[str, Any]) -> str:
     """
     if "anyOf" in schema:
         return ", or ".join(accepted(part) for part in schema["anyOf"])
+    if "const" in schema:
+        return str(schema["const"])
     if "enum" in schema:
         return f"one of {', '.join(schema['enum'])}"
     if schema["type"] == "array":

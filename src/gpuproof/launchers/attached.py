@@ -61,6 +61,12 @@ def check_launch(config: RunConfig, environment: Mapping[str, str]) -> None:
             place="distributed.nproc",
             next_step="Leave it at 1 under torchrun",
         )
+    if config.matrix or config.search.kind is not None:
+        raise UsageError(
+            "a launcher that is not ours starts each rank once, and each point of a sweep is a launch",
+            place="matrix" if config.matrix else "search.kind",
+            next_step="Start the sweep without it, or the launcher once for each point",
+        )
     if config.run.repeats > 1:
         raise UsageError(
             "a launcher that is not ours starts each rank once, and a repeat is a fresh launch",

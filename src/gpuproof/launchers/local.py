@@ -1,4 +1,4 @@
-"""Ranks on this host: one by exec, several by torch's own elastic agent.
+"""Ranks on this host: one by exec or forked with torch imported, several by torch's own elastic agent.
 
 Under a launcher of the user's (RANK and WORLD_SIZE are set), this process is rank 0 and starts its own
 worker only; the other ranks join it (`gpuproof.worker.attach`).
@@ -19,12 +19,15 @@ from pathlib import Path
 from gpuproof.errors import EnvironmentUnfitError
 from gpuproof.launchers.attached import is_attached
 from gpuproof.launchers.base import LAUNCHER_OUTPUT, Launched
+from gpuproof.launchers.forked import ForkedCase, ForkServer
 from gpuproof.records.case import Case
 
 INSTALLED_WORKER = ("-m", "gpuproof.worker")
 AGENT_GRACE_S = 8
 """Time that torch's agent gives ranks between SIGTERM and SIGKILL: less than a campaign gives the agent,
 because each rank has a session of its own, and only the agent can kill it."""
+SERVER_GRACE_S = 10.0
+"""Time that a fork server gets to end: longer than it gives its children."""
 
 
 class LocalLauncher:
@@ -40,6 +43,7 @@ class LocalLauncher:
         self._python = python
         self._worker = worker
         self._environment = environment
+        self._fork_servers: dict[int | None, ForkServer] = {}
 
     def start(self, case: Case, folder: Path) -> Launched:
         """Start the case's ranks.
@@ -47,12 +51,44 @@ class LocalLauncher:
         Raises:
             EnvironmentUnfitError: the Python to run them with cannot be started.
         """
+        if self.is_forked(case):
+            return self._fork(case, folder)
         commands = [self.command(case, folder, port=_free_port() if case.parallel.nproc > 1 else None)]
         if case.monitor_interval_s is not None:
-            commands.append(self._sampler_command(case.monitor_interval_s, folder))
-        (folder / "launch.txt").write_text("".join(f"{shlex.join(c)}\n" for c in commands), encoding="utf-8")
+            sampler = self._sampler_words(case.monitor_interval_s, folder)
+            commands.append([self._python, *self._worker, *sampler, f"--parent-pid={os.getpid()}"])
+        _write_commands(folder, commands)
         ranks, *samplers = [self._start(command, folder) for command in commands]
         return LocalProcesses(ranks, samplers, command=shlex.join(commands[0]))
+
+    def close(self) -> None:
+        """End what is kept from case to case: the fork servers."""
+        servers, self._fork_servers = tuple(self._fork_servers.values()), {}
+        for server in servers:
+            server.close(SERVER_GRACE_S)
+
+    def is_forked(self, case: Case) -> bool:
+        """Say whether the case is forked: asked to be, of one rank, and not under a user's launcher."""
+        return case.start == "fork" and case.parallel.nproc == 1 and not is_attached(self._environment)
+
+    def _fork(self, case: Case, folder: Path) -> Launched:
+        """Fork the case, its sampler first: a case may be over before a process that began with it reads."""
+        threads = case.parallel.threads_per_rank
+        server = self._fork_servers.get(threads)
+        words = [] if threads is None else [f"--threads={threads}"]
+        command = [self._python, *self._worker, "serve-cases", str(folder.parents[2]), *words]
+        output = folder / LAUNCHER_OUTPUT
+        if server is None or not server.is_alive:
+            server = ForkServer(command, environment=self._environment_of_ranks(), output=output)
+            self._fork_servers[threads] = server
+        by_hand = self.command(case, folder, port=None)
+        sampler = None
+        if case.monitor_interval_s is not None:
+            sampler_words = self._sampler_words(case.monitor_interval_s, folder)
+            sampler = server.fork([*sampler_words, f"--parent-pid={server.pid}"], output=output)
+        rank = server.fork([*by_hand[1 + len(self._worker) :], "--forked"], output=output)
+        _write_commands(folder, [by_hand], forked_by=command)
+        return ForkedCase(rank, sampler, command=shlex.join(by_hand))
 
     def _start(self, command: list[str], folder: Path) -> subprocess.Popen[bytes]:
         with (folder / LAUNCHER_OUTPUT).open("ab") as output:
@@ -78,10 +114,9 @@ class LocalLauncher:
             "PYTHONSAFEPATH": "1",
         }
 
-    def _sampler_command(self, interval_s: float, folder: Path) -> list[str]:
+    def _sampler_words(self, interval_s: float, folder: Path) -> list[str]:
         out = folder / f"monitor-{socket.gethostname()}.jsonl"
-        sampler = [*self._worker, "sample", f"--out={out}", f"--interval={interval_s:g}"]
-        return [self._python, *sampler, f"--parent-pid={os.getpid()}"]
+        return ["sample", f"--out={out}", f"--interval={interval_s:g}"]
 
     def command(self, case: Case, folder: Path, *, port: int | None) -> list[str]:
         """Return the command line that runs the case; pure, so that it can be shown without running it."""
@@ -148,6 +183,14 @@ class LocalProcesses:
     def _reap(self) -> None:
         self._process.wait()
         self._ended.set()
+
+
+def _write_commands(
+    folder: Path, commands: Sequence[Sequence[str]], *, forked_by: Sequence[str] = ()
+) -> None:
+    lines = [f"# forked by: {shlex.join(forked_by)}"] if forked_by else []
+    lines += [shlex.join(command) for command in commands]
+    (folder / "launch.txt").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
 
 
 def _reap(process: subprocess.Popen[bytes], grace_s: float) -> None:

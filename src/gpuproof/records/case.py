@@ -16,6 +16,7 @@ CompileMode = Literal["default", "reduce-overhead", "max-autotune"]
 Backend = Literal["auto", "nccl", "gloo"]
 InferenceMode = Literal["throughput", "latency"]
 InferencePhase = Literal["forward", "prefill", "decode"]
+StartMode = Literal["exec", "fork"]
 DeviceChoice = Literal["auto", "cuda", "cpu"]
 ParallelStrategy = Literal["ddp", "fsdp", "hsdp", "tensor", "fsdp_tensor"]
 GradientCompression = Literal["none", "fp16", "bf16", "powersgd"]
@@ -91,7 +92,7 @@ class WindowSpec:
 
     enabled: bool
     warmup_steps: int
-    measure_by: Literal["steps", "time"]
+    measure_by: Literal["steps", "time", "precision"]
     measure_steps: int | None
     measure_seconds: float | None
     log_step_times: bool
@@ -102,6 +103,10 @@ class WindowSpec:
     """Let torch count the FLOPs of a step before the window."""
     ceilings: bool = False
     """Measure what the device can do at most, after the window."""
+    target_precision: float | None = None
+    """Relative half-width of the mean step time's interval that ends a window measured by precision."""
+    min_steps: int = 0
+    """Steps before precision is looked at; `measure_seconds` is the limit then."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,6 +160,8 @@ class Case:
     monitor_interval_s: float | None = None
     """Seconds between readings of devices and host beside the launch; None reads none."""
     inference: InferenceSpec = field(default_factory=InferenceSpec)
+    start: StartMode = "exec"
+    """How its process is asked to come to be: afresh, or forked from one that has torch imported."""
     host: str | None = None
     """The inventory's name of the host that this case is for; None where it is for whoever runs it."""
 

@@ -233,6 +233,9 @@ class Window:
     data_wait_s: float | None = None
     """Time within the steps in which the device waited for a batch to come out of the loader, on the clock
     of the steps; None where all samples were on the device before, so that there is nothing to wait for."""
+    relative_half_width: float | None = None
+    """Half the 95 % interval of the mean step time within this launch, over the mean, at the end of a window
+    that was measured by precision."""
 
 
 @record_kind("evaluation")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from gpuproof.analysis.launch import launch_of
 from gpuproof.analysis.run_summary import RunSummary, summarize
@@ -20,11 +21,13 @@ from gpuproof.records.run import Environment, ProfileTrace, Result, Start
 from gpuproof.report.explanations import LaunchExplanation, explain_launch
 from gpuproof.report.fleet import conclude_fleet, fleet_exit_code, is_fleet
 from gpuproof.report.model import ReportModel, build_report
-from gpuproof.report.profiled import Profiled, profiled
+from gpuproof.report.profiled import profiled
 from gpuproof.report.roofline_plot import draw_roofline
 from gpuproof.report.seed_formats import epoch_lines, summary_csv, summary_json
+from gpuproof.report.sweep import build_sweep_report, sweep_csv, sweep_epoch_lines, sweep_json, sweep_of
 from gpuproof.report.work_json import profile_json, work_json
 from gpuproof.store import RunDirectory
+from gpuproof.suites.plan import is_sweep
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,22 +50,70 @@ def conclude(run: RunDirectory, config: RunConfig) -> Conclusion:
         report = conclude_fleet(run, config, cases)
         return Conclusion(report=report, exit_code=fleet_exit_code(report))
     explanations = _explanations(run, cases)
+    torn = [*(note for records in cases for note in records.torn), *_copy_traces(run, cases)]
+    make = _conclude_sweep if is_sweep(config) else _conclude_recipe
+    report = make(run, config, cases, explanations, torn=torn)
+    return Conclusion(report=report, exit_code=exit_code_of(report))
+
+
+def _conclude_recipe(
+    run: RunDirectory,
+    config: RunConfig,
+    cases: Sequence[CaseRecords],
+    explanations: Sequence[LaunchExplanation],
+    *,
+    torn: Sequence[str],
+) -> ReportModel:
     summary = summarize(
         cases, num_planned=config.run.repeats, peak_of=peak_of, observed=_observed(explanations)
     )
     profile = profiled(run, cases)
-    _write_derived_files(run, config, cases, summary, profile)
-    lost = [*_copy_traces(run, cases), *_draw(run, summary)]
-    report = build_report(
+    description, environment = run.description(), _write_environment(run, cases)
+    summarized = summary_json(
+        summary, description=description, environment=environment, wall_clock_s=_wall_clock_s(cases)
+    )
+    epochs = epoch_lines(summary.launches, samples_per_epoch=config.data.samples_per_epoch)
+    rows = summary_csv(summary, description=description)
+    _write_derived_files(run, epochs, rows, {**summarized, **work_json(summary), **profile_json(profile)})
+    not_drawn = _draw(run, summary)
+    return build_report(
         summary,
         run=str(run.root),
-        description=run.description(),
+        description=description,
         explanations=explanations,
         profile=profile,
-        files=sorted(path.name for path in run.root.iterdir() if not path.name.startswith(".")),
-        torn=[*(note for records in cases for note in records.torn), *lost],
+        files=_files(run),
+        torn=[*torn, *not_drawn],
     )
-    return Conclusion(report=report, exit_code=exit_code_of(report))
+
+
+def _conclude_sweep(
+    run: RunDirectory,
+    config: RunConfig,
+    cases: Sequence[CaseRecords],
+    explanations: Sequence[LaunchExplanation],
+    *,
+    torn: Sequence[str],
+) -> ReportModel:
+    observed = {
+        explanation.case_id: _observed([e for e in explanations if e.case_id == explanation.case_id])
+        for explanation in explanations
+    }
+    sweep = sweep_of(config, cases, observed)
+    description, environment = run.description(), _write_environment(run, cases)
+    summarized = sweep_json(
+        sweep, description=description, environment=environment, wall_clock_s=_wall_clock_s(cases)
+    )
+    rows = sweep_csv(sweep, description=description)
+    _write_derived_files(run, sweep_epoch_lines(sweep), rows, summarized)
+    return build_sweep_report(
+        sweep,
+        run=str(run.root),
+        description=description,
+        explanations=explanations,
+        files=_files(run),
+        torn=torn,
+    )
 
 
 def _explanations(run: RunDirectory, cases: Sequence[CaseRecords]) -> tuple[LaunchExplanation, ...]:
@@ -88,24 +139,21 @@ def _observed(explanations: Sequence[LaunchExplanation]) -> list[Finding]:
     ]
 
 
-def _write_derived_files(
-    run: RunDirectory,
-    config: RunConfig,
-    cases: Sequence[CaseRecords],
-    summary: RunSummary,
-    profile: Profiled | None,
-) -> None:
-    description = run.description()
+def _write_environment(run: RunDirectory, cases: Sequence[CaseRecords]) -> dict[str, Any] | None:
     environment = {found.host: found.facts for records in cases for found in records.of(Environment)}
     if environment:
         run.write_json("environment.json", environment)
-    epochs = epoch_lines(summary.launches, samples_per_epoch=config.data.samples_per_epoch)
+    return environment or None
+
+
+def _write_derived_files(run: RunDirectory, epochs: str, rows: str, summarized: dict[str, Any]) -> None:
     run.write_text("metrics_epoch.jsonl", epochs)
-    run.write_text("summary.csv", summary_csv(summary, description=description))
-    summarized = summary_json(
-        summary, description=description, environment=environment or None, wall_clock_s=_wall_clock_s(cases)
-    )
-    run.write_json("run_summary.json", {**summarized, **work_json(summary), **profile_json(profile)})
+    run.write_text("summary.csv", rows)
+    run.write_json("run_summary.json", summarized)
+
+
+def _files(run: RunDirectory) -> list[str]:
+    return sorted(path.name for path in run.root.iterdir() if not path.name.startswith("."))
 
 
 def _copy_traces(run: RunDirectory, cases: Sequence[CaseRecords]) -> list[str]:
@@ -145,6 +193,8 @@ def exit_code_of(report: ReportModel) -> ExitCode:
     Launches that are missing without a failure (somebody killed the campaign) are INCONCLUSIVE.
     """
     causes = {failure.cause for failure in report.failures}
+    if report.points and report.launches and causes - {"interrupted", "disk_full"}:
+        return ExitCode.FAILED  # what one point lacked, others had
     if causes & {"environment", "disk_full"}:
         return ExitCode.UNFIT_ENVIRONMENT
     for cause, code in (("timeout", ExitCode.TIMEOUT), ("interrupted", ExitCode.INTERRUPTED)):

@@ -49,6 +49,7 @@ class LaunchExplanation:
     """Of all devices of the launch, over the window."""
     energy_text: str
     """The energy of one item with its method and coverage, or why it is not known."""
+    case_id: str = "main"
 
 
 def explain_launch(launch: Launch, folder: Path) -> LaunchExplanation:
@@ -73,6 +74,7 @@ def explain_launch(launch: Launch, folder: Path) -> LaunchExplanation:
         faults=tuple(finding.sentence for finding in findings if finding.gravity == "fault"),
         energy_j=energy_j,
         energy_text=energy_text,
+        case_id=launch.case.case_id,
     )
 
 

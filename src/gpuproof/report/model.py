@@ -7,6 +7,7 @@ them computes anything.
 from __future__ import annotations
 
 import shlex
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import floor
@@ -40,8 +41,30 @@ class LaunchRow:
     num_steps: int
     window_s: float
     stop_reason: str
+    case_id: str = "main"
     host: str | None = None
     """The inventory's name, in a fleet."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PointRow:
+    """One point in the table of a sweep."""
+
+    case_id: str
+    assignment: Mapping[str, str]
+    """Short name of each swept key → value as text."""
+    items_per_s_total: float | None
+    throughput: str
+    uncertainty: str
+    """Of the throughput, or nothing where there is no interval."""
+    interval: Interval | None
+    mean_step_s: float | None
+    peak_allocated_bytes: int | None
+    num_launches: int
+    num_planned: int
+    validity: Validity | None
+    outcome: str
+    """What the point says: best, how it compares with the best one, or why it measured nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +90,8 @@ class ReportModel:
     next_commands: tuple[str, ...]
     profile: Profiled | None = None
     """What the traced steps say, outside every figure."""
+    points: tuple[PointRow, ...] = ()
+    """Of a sweep; empty for a run of one point."""
     fleet: FleetReport | None = None
     """Host by host, where the run was one on each of several."""
 
@@ -90,7 +115,7 @@ def build_report(
         run=run,
         validity=summary.validity,
         measures=(*_measures(summary), *_energy_measures(summary, explanations)),
-        launches=launch_rows(summary),
+        launches=launch_rows(summary.launches),
         num_planned=summary.num_planned,
         findings=summary.findings,
         failures=summary.failures,
@@ -103,13 +128,15 @@ def build_report(
             *torn,
         ),
         files=tuple(files),
-        next_commands=_next_commands(summary, run),
+        next_commands=next_commands(
+            summary.failures, run=run, is_complete=len(summary.launches) >= summary.num_planned
+        ),
         profile=profile,
     )
 
 
-def launch_rows(summary: RunSummary) -> tuple[LaunchRow, ...]:
-    """Return the rows of the table of launches."""
+def launch_rows(launches: Sequence[Launch]) -> tuple[LaunchRow, ...]:
+    """Make the rows of the table of launches."""
     return tuple(
         LaunchRow(
             replicate=launch.case.replicate,
@@ -119,8 +146,9 @@ def launch_rows(summary: RunSummary) -> tuple[LaunchRow, ...]:
             window_s=launch.slowest.wall_s,
             stop_reason=launch.slowest.stop_reason,
             host=launch.case.host,
+            case_id=launch.case.case_id,
         )
-        for launch in summary.launches
+        for launch in launches
     )
 
 
@@ -188,13 +216,23 @@ def _measures(summary: RunSummary) -> list[Measure]:
             unit="s",
             text=units.seconds(summary.mean_step_s),
             detail=f"{units.count(sum(launch.slowest.num_steps for launch in summary.launches))} steps "
-            f"in {units.seconds(summary.window_s)}",
+            f"in {units.seconds(summary.window_s)}{_why_stopped(summary)}",
         )
     )
     measures += data_measures(summary)
     measures += _step_measures(summary)
     measures += work_measures(summary)
     return measures
+
+
+def _why_stopped(summary: RunSummary) -> str:
+    """Say why windows ended that were measured by precision; the others ended as they were told to."""
+    if summary.launches[0].case.window.target_precision is None:
+        return ""
+    reasons = Counter(launch.slowest.stop_reason for launch in summary.launches)
+    if len(reasons) == 1:
+        return f"; {next(iter(reasons))}"
+    return "; " + ", ".join(f"{reason} in {times} launches" for reason, times in reasons.items())
 
 
 def _step_measures(summary: RunSummary) -> list[Measure]:
@@ -259,10 +297,11 @@ def _notes(summary: RunSummary) -> list[str]:
     return notes
 
 
-def _next_commands(summary: RunSummary, run: str) -> tuple[str, ...]:
+def next_commands(failures: Sequence[Failure], *, run: str, is_complete: bool) -> tuple[str, ...]:
+    """Return what a person may type next: to finish a run that is not complete, and to see it again."""
     quoted = shlex.quote(run)
     commands = [f"gpuproof report {quoted}"]
-    if len(summary.launches) < summary.num_planned:
-        failed = any(failure.cause not in TRANSIENT_CAUSES for failure in summary.failures)
+    if not is_complete:
+        failed = any(failure.cause not in TRANSIENT_CAUSES for failure in failures)
         commands.insert(0, f"gpuproof run --resume {quoted}{' --retry-failed' if failed else ''}")
     return tuple(commands)

@@ -55,6 +55,7 @@ def _epoch_row(
 ) -> dict[str, Any]:
     samples = num_steps * launch.samples_per_step_total
     return {
+        "case": launch.case.case_id,
         "replicate": launch.case.replicate,
         "epoch": epoch,
         "throughput_samples_per_s": None if launch.case.measures_latency else throughput(samples, total_s),
@@ -139,7 +140,11 @@ def _interval(interval: Any) -> Any:
 
 def summary_csv(summary: RunSummary, *, description: Mapping[str, Any]) -> str:
     """Return summary.csv: one row a launch, its header made of the rows' own keys."""
-    rows = [_csv_row(launch, description) for launch in summary.launches]
+    return csv_of([_csv_row(launch, description) for launch in summary.launches])
+
+
+def csv_of(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return rows of the same keys as CSV, the keys being its header; nothing where there is no row."""
     if not rows:
         return ""
     text = io.StringIO()

@@ -17,6 +17,7 @@ from rich.text import Text
 from gpuproof import units
 from gpuproof.analysis.validity import Finding
 from gpuproof.records.run import Failure
+from gpuproof.report.explanations import LaunchExplanation
 from gpuproof.report.fleet_terminal import fleet_sections
 from gpuproof.report.model import ReportModel
 from gpuproof.report.profile_text import profile_lines
@@ -75,7 +76,9 @@ def _figures(report: ReportModel) -> Iterator[RenderableType]:
         for title, parts in fleet_sections(report.fleet):
             yield _section(title, *parts)
         return
-    if len(report.launches) > 1:
+    if report.points:
+        yield _section("Points", _points(report))
+    elif len(report.launches) > 1:
         yield _section("Launches", _launches(report))
     if report.explanations:
         yield _section("Meanwhile", *_meanwhile(report))
@@ -109,12 +112,15 @@ def _meanwhile(report: ReportModel) -> Iterator[RenderableType]:
     table = _devices(report)
     if table.row_count:
         yield table
-    sentences = [
-        f"launch {x.replicate + 1}: {sentence}" for x in report.explanations for sentence in x.sentences
-    ]
+    sentences = [f"{_which(x, report)}: {sentence}" for x in report.explanations for sentence in x.sentences]
     yield from (escape(sentence) for sentence in sentences)
     if not table.row_count and not sentences:
         yield "the host was read beside every launch, and nothing stood out"
+
+
+def _which(explained: LaunchExplanation, report: ReportModel) -> str:
+    launch = f"launch {explained.replicate + 1}"
+    return f"{explained.case_id}, {launch}" if report.points else launch
 
 
 def _devices(report: ReportModel) -> Table:
@@ -129,7 +135,7 @@ def _devices(report: ReportModel) -> Table:
             for device in host.readings.devices:
                 index = str(device.physical_index)
                 table.add_row(
-                    str(explanation.replicate + 1),
+                    escape(_which(explanation, report).removeprefix("launch ")),
                     escape(f"GPU {index} {host.device_names[index]}"),
                     _reading(device.util_gpu_percent, "%"),
                     _reading(device.clock_sm_mhz, "MHz"),
@@ -180,6 +186,29 @@ def _measures(report: ReportModel) -> Table:
     table.add_column(style="dim", overflow="fold")
     for measure in report.measures:
         table.add_row(measure.name, escape(measure.text), escape(measure.detail))
+    return table
+
+
+def _points(report: ReportModel) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    axes = list(report.points[0].assignment)
+    memory = any(row.peak_allocated_bytes is not None for row in report.points)
+    for name in (*axes, "launches", "throughput", "", "mean step", *(["memory"] if memory else [])):
+        table.add_column(escape(name), justify="right", no_wrap=True)
+    for name in ("validity", "outcome"):
+        table.add_column(name, overflow="fold")
+    for row in report.points:
+        style = VALIDITY_STYLE.get(row.validity or "", "")
+        table.add_row(
+            *(escape(row.assignment[axis]) for axis in axes),
+            f"{row.num_launches}/{row.num_planned}",
+            escape(row.throughput),
+            row.uncertainty,
+            units.seconds(row.mean_step_s),
+            *([units.memory(row.peak_allocated_bytes)] if memory else []),
+            Text(row.validity or units.MISSING, style=style),
+            escape(row.outcome),
+        )
     return table
 
 

@@ -1,12 +1,12 @@
-"""The suite behind `gpuproof run`: one training or inference recipe, launched as often as it says.
+"""One training or inference recipe as cases, launched as often as it says.
 
-In: the config and what has been launched so far. Out: the launches still to do, all at once, each a
-fresh process; none when all are done.
+In: the config and the launches so far. Out: the launches still to do, all at once, each a fresh process
+unless `run.start` says otherwise; none when all are done.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Sequence
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
@@ -22,10 +22,12 @@ from gpuproof.records.case import (
     InferenceSpec,
     ModelSpec,
     ParallelSpec,
+    StartMode,
     TrainingSpec,
     WindowSpec,
 )
 from gpuproof.records.codec import to_json
+from gpuproof.records.collected import CaseRecords
 from gpuproof.records.journal import SCHEMA_VERSION
 from gpuproof.suites.data_fit import refuse_other_data
 from gpuproof.suites.splitting import refuse_unsplittable
@@ -34,37 +36,52 @@ from gpuproof.workloads.lookup import find_workload
 
 CASE_ID = "main"
 LOADER_KEYS = ("num_workers", "pin_memory", "prefetch_factor", "persistent_workers")
+PRECISION_LIMIT_S = 60.0
+"""Where a window measured by precision has no limit of its own."""
 
 LaunchKey = tuple[str, int]
 
 
-def next_cases(config: RunConfig, settled: Collection[LaunchKey]) -> list[Case]:
-    """Return the launches not yet settled, as (case, replicate) names them.
+def next_cases(config: RunConfig, results: Sequence[CaseRecords]) -> list[Case]:
+    """Return the launches that are not among the results.
 
     Raises:
         UsageError: the workload is unknown, its options are wrong, or it cannot take the data.
     """
-    return [
-        case
-        for replicate in range(config.run.repeats)
-        if _key(case := _case(config, replicate)) not in settled
-    ]
+    launched = {launch_key(records.case) for records in results}
+    cases = [case_of(config, replicate) for replicate in range(config.run.repeats)]
+    return [case for case in cases if launch_key(case) not in launched]
 
 
-def _key(case: Case) -> LaunchKey:
+def launch_key(case: Case) -> LaunchKey:
+    """Name a launch within its run."""
     return case.case_id, case.replicate
 
 
-def _case(config: RunConfig, replicate: int) -> Case:
+def start_of(config: RunConfig, *, is_sweep: bool) -> StartMode:
+    """Choose how launches start: each afresh, unless a sweep needs no interval between its launches."""
+    if config.run.start != "auto":
+        return config.run.start
+    once = config.run.repeats == 1 and config.distributed.nproc == 1 and not config.training.compile.enabled
+    return "fork" if is_sweep and once else "exec"
+
+
+def case_of(config: RunConfig, replicate: int, *, case_id: str = CASE_ID, is_sweep: bool = False) -> Case:
+    """Make one launch of a recipe.
+
+    Raises:
+        UsageError: as `next_cases`.
+    """
     training = config.training
     options, shape = _options(config)
     return Case(
         schema_version=SCHEMA_VERSION,
         kind=config.kind,
-        case_id=CASE_ID,
+        case_id=case_id,
         replicate=replicate,
         capture_env=config.run.capture_env,
         monitor_interval_s=config.monitoring.interval_s if config.monitoring.enabled else None,
+        start=start_of(config, is_sweep=is_sweep),
         model=ModelSpec(
             name=config.model.name,
             num_classes=config.model.num_classes,
@@ -110,18 +127,21 @@ def _data(data: DataConfig, shape: InputShape) -> DataSpec:
 
 def _window(config: RunConfig) -> WindowSpec:
     benchmark = config.benchmark
+    by_precision = benchmark.measure_by == "precision"
     return WindowSpec(
         enabled=benchmark.enabled,
         warmup_steps=benchmark.warmup_steps,
         measure_by=benchmark.measure_by,
         measure_steps=benchmark.measure_steps,
-        measure_seconds=benchmark.measure_seconds,
+        measure_seconds=benchmark.measure_seconds or (PRECISION_LIMIT_S if by_precision else None),
         log_step_times=benchmark.log_step_times,
         sync_cuda=benchmark.sync_cuda,
         evaluate_after=benchmark.evaluate_after,
         profile=config.profiling.enabled,
         count_flops=benchmark.count_flops,
         ceilings=config.profiling.ceilings,
+        target_precision=benchmark.target_precision if by_precision else None,
+        min_steps=benchmark.min_steps if by_precision else 0,
     )
 
 

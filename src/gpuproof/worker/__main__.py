@@ -1,4 +1,4 @@
-"""The node side's one door: `python -m gpuproof.worker run | join | probe | sample | record | remote-agent`.
+"""The node side's one door: `python -m gpuproof.worker COMMAND`, `run` and `probe` among them.
 
 Also what `python gpuproof-node.pyz …` starts. Each command is a module, imported when it is named.
 """
@@ -6,6 +6,7 @@ Also what `python gpuproof-node.pyz …` starts. Each command is a module, impor
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from importlib import import_module
 
 from gpuproof.errors import GpuproofError
@@ -13,6 +14,7 @@ from gpuproof.errors import GpuproofError
 COMMANDS = {
     "run": ("gpuproof.worker.run:main", "measure one rank of a case, as a launcher asks for it"),
     "join": ("gpuproof.worker.attach:join", "the same for a rank that your own launcher started"),
+    "serve-cases": ("gpuproof.worker.serve_cases:main", "fork a process for each case, with torch imported"),
     "probe": ("gpuproof.worker.probe:main", "print what this machine has, as JSON"),
     "sample": ("gpuproof.worker.sample:main", "print readings of GPUs and host, as JSON Lines"),
     "record": ("gpuproof.worker.record:main", "write readings to a file, beside a command or until Ctrl-C"),
@@ -35,6 +37,11 @@ def main() -> int:
         asked_for_help = words[:1] in (["-h"], ["--help"])
         (sys.stdout if asked_for_help else sys.stderr).write(USAGE)
         return 0 if asked_for_help else 2
+    return run_command(words)
+
+
+def run_command(words: Sequence[str]) -> int:
+    """Run the command that the first word names with the others; return its exit code."""
     module, _, function = COMMANDS[words[0]][0].partition(":")
     try:
         return int(getattr(import_module(module), function)(words[1:]))

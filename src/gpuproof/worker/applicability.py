@@ -10,6 +10,9 @@ from gpuproof.records.run import NotApplied
 from gpuproof.workloads.base import InputShape
 from gpuproof.workloads.lookup import find_workload
 
+PRECISION_KEYS = ("target_precision", "min_steps")
+WINDOW_KEYS = ("warmup_steps", "measure_by", "measure_steps", "measure_seconds", *PRECISION_KEYS)
+
 
 def not_applied(
     case: Case, *, device_type: Literal["cuda", "cpu"], shape: InputShape, world_size: int
@@ -19,6 +22,7 @@ def not_applied(
         *_of_the_device(case, shape, on_cpu=device_type == "cpu"),
         *_of_the_kind(case),
         *_of_inference(case),
+        *_of_the_window(case),
         *_of_the_input(case, shape),
         *_of_the_data(case),
         *_of_the_loader(case, on_cpu=device_type == "cpu"),
@@ -53,13 +57,19 @@ def _of_the_kind(case: Case) -> Iterator[tuple[str, str]]:
             yield "distributed.gradient_compression", reason
     elif training.optimizer == "Adam" and training.momentum:
         yield "training.momentum", "Adam has none; it is for SGD"
+    if not training.compile_enabled and training.compile_mode != "default":
+        yield "training.compile.mode", "training.compile.enabled is false"
+
+
+def _of_the_window(case: Case) -> Iterator[tuple[str, str]]:
     if not case.window.enabled:
-        for key in ("warmup_steps", "measure_by", "measure_steps", "measure_seconds"):
+        for key in WINDOW_KEYS:
             yield f"benchmark.{key}", "training.epochs decides the length (benchmark.enabled is false)"
     else:
         yield "training.epochs", "the measured window decides the length (benchmark.enabled)"
-    if not training.compile_enabled and training.compile_mode != "default":
-        yield "training.compile.mode", "training.compile.enabled is false"
+        if case.window.measure_by != "precision":
+            for key in PRECISION_KEYS:
+                yield f"benchmark.{key}", f"the window is measured by {case.window.measure_by}"
 
 
 def _of_inference(case: Case) -> Iterator[tuple[str, str]]:
@@ -127,3 +137,5 @@ def _of_the_ranks(case: Case, world_size: int) -> Iterator[tuple[str, str]]:
             yield "distributed.strategy", "one rank has nobody to share a model with"
         if parallel.gradient_compression != "none" and case.kind == "training":
             yield "distributed.gradient_compression", "one rank sends no gradients"
+    elif case.start == "fork":
+        yield "run.start", "several ranks are started by torch's agent, each by exec"

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from gpuproof import __version__
 from gpuproof.errors import EnvironmentUnfitError, ExitCode
-from gpuproof.records.case import Case
+from gpuproof.records.case import Case, StartMode
 from gpuproof.records.run import Start
 from gpuproof.worker.failure import failure_from, failure_from_words
 from gpuproof.worker.identity import RankIdentity, effective_threads
@@ -46,6 +46,8 @@ class Assignment:
     """Called with the finished journal, after the process group is left."""
     on_failure: Callable[[Path], None] | None = None
     """Called with the journal after the last words of a rank that failed. Must end by itself, and soon."""
+    start: StartMode = "exec"
+    """How this process came to be: by itself, or forked with torch imported (`serve_cases`)."""
 
 
 def run_assignment(assignment: Assignment) -> NoReturn:
@@ -54,7 +56,7 @@ def run_assignment(assignment: Assignment) -> NoReturn:
     if assignment.parent_pid is not None and not process_lives(assignment.parent_pid):
         # The launcher died while this process started: the folder may be another attempt's by now.
         raise EnvironmentUnfitError(f"the launcher (process {assignment.parent_pid}) is gone")
-    _redirect_output(assignment.folder / f"stderr-{rank}.txt")
+    redirect_output(assignment.folder / f"stderr-{rank}.txt")
     heartbeat = Heartbeat()
     recorder = Recorder(assignment.folder / f"rank-{rank}.jsonl", rank=rank, heartbeat=heartbeat)
 
@@ -71,7 +73,7 @@ def run_assignment(assignment: Assignment) -> NoReturn:
     watchdog.start()
     code = ExitCode.DONE
     try:
-        recorder.write(start_record(assignment.identity))
+        recorder.write(start_record(assignment.identity, start=assignment.start))
         recorder.reserve_room()
         _run(assignment, recorder, watchdog)
     except BaseException as error:  # noqa: BLE001  # every end of a rank is a record, SystemExit too
@@ -139,7 +141,7 @@ def _after_failure(assignment: Assignment, recorder: Recorder) -> None:
         assignment.on_failure(recorder.path)
 
 
-def start_record(identity: RankIdentity) -> Start:
+def start_record(identity: RankIdentity, *, start: StartMode = "exec") -> Start:
     """Describe this process as a rank that begins now."""
     return Start(
         rank=identity.rank,
@@ -148,14 +150,15 @@ def start_record(identity: RankIdentity) -> Start:
         local_world_size=identity.local_world_size,
         host=socket.gethostname(),
         pid=os.getpid(),
-        start="exec",
+        start=start,
         gpuproof_version=__version__,
         unix_s=time.time(),
         monotonic_s=monotonic(),
     )
 
 
-def _redirect_output(path: Path) -> None:
+def redirect_output(path: Path) -> None:
+    """Send what this process prints, and what it starts, to the end of a file."""
     sys.stdout.flush()
     sys.stderr.flush()
     file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)

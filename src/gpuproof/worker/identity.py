@@ -62,7 +62,12 @@ def _check_place(name: str, place: int, size_name: str, size: int) -> None:
 
 def effective_threads(parallel: ParallelSpec, identity: RankIdentity) -> int:
     """Return the threads of one rank: the number asked for, else an equal share of the processors."""
-    if parallel.threads_per_rank is not None:
-        return parallel.threads_per_rank
+    return usable_threads(parallel.threads_per_rank, num_ranks=identity.local_world_size)
+
+
+def usable_threads(asked: int | None, *, num_ranks: int) -> int:
+    """Return the threads of each of `num_ranks` ranks on this host: those asked for, else an equal share."""
+    if asked is not None:
+        return asked
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, usable // identity.local_world_size)
+    return max(1, usable // num_ranks)

@@ -24,6 +24,7 @@ def main(arguments: Sequence[str]) -> NoReturn:
     parser.add_argument(
         "--attached", action="store_true", help="give the case to the other ranks of a launcher not ours"
     )
+    parser.add_argument("--forked", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     spec = json.loads(options.spec.read_text(encoding="utf-8"))
     assignment = Assignment(
@@ -32,6 +33,7 @@ def main(arguments: Sequence[str]) -> NoReturn:
         folder=options.out,
         run_folder=options.out.parents[2],
         parent_pid=options.parent_pid,
+        start="fork" if options.forked else "exec",
     )
     if options.attached and assignment.identity.world_size > 1:
         from gpuproof.worker.attach import lead

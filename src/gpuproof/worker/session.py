@@ -29,6 +29,7 @@ from gpuproof.worker.memory import MemoryWatch
 from gpuproof.worker.preparation import Prepared, device_uuid, prepare, setup_record
 from gpuproof.worker.recorder import Recorder, StepTimesWriter
 from gpuproof.worker.step_flops import CountedFlops, count_step_flops
+from gpuproof.worker.stopping import PrecisionLimit, heard_by
 from gpuproof.worker.torch_inference import evaluate
 
 COMPILE_STEPS = 2
@@ -141,7 +142,7 @@ def warm_up(prepared: Prepared, recorder: Recorder, step: StepFunction) -> WarmU
 def measure(prepared: Prepared, recorder: Recorder, warm: WarmUp) -> None:
     """Run the measured window and write down what it took, and what else the host did meanwhile."""
     length = _window_length(prepared)
-    recorder.begin("measure", expected_steps=length.steps, expected_s=length.seconds)
+    recorder.begin("measure", expected_steps=length.steps, expected_s=length.seconds or length.limit_s)
     writer = StepTimesWriter(
         recorder,
         "measure",
@@ -152,7 +153,7 @@ def measure(prepared: Prepared, recorder: Recorder, warm: WarmUp) -> None:
     prepared.ranks.barrier()
     prepared.pool.take_wait_s()  # what the warm-up waited is not of the window
     load_before = read_load()
-    timing = run_window(prepared.step, prepared.clock, plan, writer)
+    timing = run_window(prepared.step, prepared.clock, plan, heard_by(plan, writer))
     load_after = read_load()
     writer.flush()
     clock_offset_s = monotonic() - perf_counter()
@@ -176,6 +177,7 @@ def measure(prepared: Prepared, recorder: Recorder, warm: WarmUp) -> None:
             peak_reserved_bytes=_peak_reserved_bytes(prepared.device),
             peak_with_warmup_bytes=warm.peak_bytes,
             data_wait_s=writer.data_wait_s,
+            relative_half_width=plan.half_width if isinstance(plan, PrecisionLimit) else None,
         )
     )
     recorder.end("measure")
@@ -183,10 +185,11 @@ def measure(prepared: Prepared, recorder: Recorder, warm: WarmUp) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowLength:
-    """How long the window is asked to be: by steps, or by seconds."""
+    """How long the window is asked to be: by steps, by seconds, or by precision with a limit in seconds."""
 
     steps: int | None = None
     seconds: float | None = None
+    limit_s: float | None = None
 
 
 def _window_length(prepared: Prepared) -> WindowLength:
@@ -197,12 +200,23 @@ def _window_length(prepared: Prepared) -> WindowLength:
         return WindowLength(steps=case.training.epochs * math.ceil(epoch / global_batch))
     if case.window.measure_by == "steps":
         return WindowLength(steps=case.window.measure_steps)
+    if case.window.measure_by == "precision":
+        return WindowLength(limit_s=case.window.measure_seconds)
     return WindowLength(seconds=case.window.measure_seconds)
 
 
 def _plan(length: WindowLength, *, prepared: Prepared, step_s: float | None) -> StepPlan:
     if length.seconds is not None:
         return TimeLimit(length.seconds, agree=prepared.ranks.agree, step_s=step_s)
+    window = prepared.case.window
+    if length.limit_s is not None and window.target_precision is not None:
+        return PrecisionLimit(
+            window.target_precision,
+            min_steps=window.min_steps,
+            limit_s=length.limit_s,
+            agree=prepared.ranks.agree,
+            step_s=step_s,
+        )
     assert length.steps is not None
     return FixedSteps(length.steps, step_s=step_s)
 

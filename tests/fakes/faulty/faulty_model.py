@@ -35,6 +35,8 @@ class FaultyModel(nn.Module):
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         """Take a step, or go wrong."""
+        if 0 < self.options.holds < inputs.shape[0]:
+            raise torch.OutOfMemoryError(f"{inputs.shape[0]} samples, planted room for {self.options.holds}")
         time.sleep(self.options.step_s)
         if self.options.fault != "none" and self._is_due():
             self._go_wrong()

@@ -20,6 +20,8 @@ class FaultyOptions:
     unless_file: str = ""
     """The fault makes this file as it strikes, and does not strike where the file is."""
     step_s: float = 0.0
+    holds: int = 0
+    """Samples that the planted memory holds; a larger batch runs out of it. 0 plants none."""
 
 
 def _input_shape(_options: FaultyOptions, _image_size: int | None, _num_classes: int | None) -> InputShape:

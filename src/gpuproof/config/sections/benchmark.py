@@ -16,14 +16,18 @@ class BenchmarkConfig(Section):
     warmup_steps: int = Field(
         default=100, ge=0, le=10**6, description="Steps before the window, once per run."
     )
-    measure_by: Literal["steps", "time"] = Field(
-        default="steps", description="What ends the measured window."
+    measure_by: Literal["steps", "time", "precision"] = Field(
+        default="steps",
+        description="What ends the measured window: a number of steps, seconds, or the mean step time being "
+        "known to within target_precision.",
     )
     measure_steps: int | None = Field(
         default=2000, ge=1, le=10**8, description="Steps in the window when measure_by is steps."
     )
     measure_seconds: Seconds | None = Field(
-        default=None, description="Length of the window in seconds when measure_by is time."
+        default=None,
+        description="Length of the window in seconds when measure_by is time; by precision its limit, null "
+        "being 60.",
     )
     log_step_times: bool = Field(default=True, description="Record every step's time.")
     sync_cuda: bool = Field(
@@ -33,6 +37,15 @@ class BenchmarkConfig(Section):
     count_flops: bool = Field(
         default=True,
         description="Let torch count the FLOPs of a step once, before the warm-up: a check on closed forms.",
+    )
+    target_precision: float = Field(
+        default=0.01,
+        gt=0,
+        le=0.5,
+        description="By precision: end when the 95% interval of the mean step is ± this share of it.",
+    )
+    min_steps: int = Field(
+        default=100, ge=20, le=10**8, description="By precision: steps that are measured in any case."
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -31,4 +31,13 @@ class RunSection(Section):
     )
     time_limit_s: Seconds | None = Field(
         default=None, description="Seconds that one launch may take in all; null sets no limit."
+    )
+    start: Literal["auto", "exec", "fork"] = Field(
+        default="auto",
+        description="How launches start: exec is a fresh process each; fork copies one that has torch "
+        "imported (one rank only, no interval between launches); auto is fork where a sweep or a search "
+        "launches each point once, else exec.",
+    )
+    order_seed: int = Field(
+        default=0, ge=0, lt=2**32, description="Seed of the order in which a sweep launches its points."
     )

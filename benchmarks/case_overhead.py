@@ -1,0 +1,143 @@
+"""What does a case of a sweep cost outside its own steps, forked and by exec? Budget: 0.25 s when forked.
+
+A case is timed from the moment that the campaign takes it up until its files are read again, its sampler
+beside it as in any run, less its warm-up and its window by its own records. Forked cases run twice in each
+block, for the noise floor. The server's start, with the first case that it forks, is printed apart.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from time import monotonic
+from typing import Any
+
+from cases import SMALL
+from gpuproof.analysis.launches import interval_of_launches
+from gpuproof.campaign import create_run, run_campaign
+from gpuproof.config.load import load_config
+from gpuproof.launchers.local import LocalLauncher
+from gpuproof.records.case import Case
+from gpuproof.records.collected import CaseRecords
+from gpuproof.records.run import Phase, Result, Start
+from gpuproof.units import seconds
+from pairing import Block, differences, interval_text, judge_differences, machine_line, palindromes, side_mean
+
+BUDGET_S = 0.25
+SIDES = {"fork": "fork", "exec": "exec", "fork again": "fork"}
+WORDS = (
+    *SMALL,
+    "--model.name=medium",
+    "--data.batch_size=32",
+    "--benchmark.warmup_steps=5",
+    "--benchmark.measure_by=steps",
+    "--benchmark.measure_steps=100",
+    "--run.capture_env=false",  # a sweep asks its first case alone
+)
+
+
+class Stopwatch:
+    """Hears a campaign: when its case begins and ends."""
+
+    begin_s: float
+    end_s: float
+    records: CaseRecords
+
+    def says(self, line: str) -> None:
+        """Hear of it."""
+
+    def case_begins(self, case: Case, *, position: int, total: int) -> None:
+        self.begin_s = monotonic()
+
+    def case_advances(self, records: Sequence[Any]) -> None:
+        return
+
+    def case_ends(self, records: CaseRecords) -> None:
+        self.end_s = monotonic()
+        self.records = records
+
+    @property
+    def outside_s(self) -> float:
+        """Seconds of the case outside its warm-up and its window."""
+        return self.end_s - self.begin_s - sum(parts_of(self.records)["steps"])
+
+
+def parts_of(records: CaseRecords) -> dict[str, tuple[float, ...]]:
+    """Give the moments of a case that lie between its steps and its ends, and the lengths of its steps."""
+    at = {(phase.name, phase.event): phase.monotonic_s for phase in records.of(Phase)}
+    return {
+        "began": (records.of(Start)[0].monotonic_s,),
+        "prepared": (at["prepare", "end"],),
+        "ended": (records.of(Result)[0].monotonic_s,),
+        "steps": (
+            at["warmup", "end"] - at["warmup", "begin"],
+            at["measure", "end"] - at["measure", "begin"],
+        ),
+    }
+
+
+def main() -> None:
+    """Run the blocks and judge."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="2 blocks instead of 12")
+    options = parser.parse_args()
+    print(machine_line())
+    with TemporaryDirectory() as folder, closing(LocalLauncher()) as launcher:
+        first = one_case(Path(folder), launcher, "fork")
+        print(f"the server's start, with its first case: {seconds(first.outside_s)}")
+        compare(Path(folder), launcher, num_blocks=2 if options.quick else 12)
+
+
+def compare(folder: Path, launcher: LocalLauncher, *, num_blocks: int) -> None:
+    blocks: list[Block] = []
+    watches: dict[str, list[Stopwatch]] = {side: [] for side in SIDES}
+    for order in palindromes(list(SIDES), num_blocks=num_blocks):
+        block = []
+        for side in order:
+            watch = one_case(folder, launcher, SIDES[side])
+            watches[side].append(watch)
+            block.append((side, watch.outside_s))
+        blocks.append(block)
+    judgement = judge_differences(
+        "a forked case outside its own steps",
+        [side_mean(block, "fork") for block in blocks],
+        noise_values_s=differences(blocks, "fork again", base="fork"),
+        budget_s=BUDGET_S,
+    )
+    print("\n".join(judgement.lines()))
+    by_exec = interval_of_launches([side_mean(block, "exec") for block in blocks])
+    print(f"  by exec      {interval_text(by_exec, ' s')}")
+    for side in ("fork", "exec"):
+        print_parts(side, watches[side])
+
+
+def one_case(folder: Path, launcher: LocalLauncher, start: str) -> Stopwatch:
+    """Run one case to its end."""
+    run_id = f"run-{len(list(folder.glob('runs/*')))}"
+    words = [*WORDS, f"--run.start={start}", f"--run.save_dir='{folder}'", "--run.experiment_name=runs"]
+    loaded = load_config("quick", [*words, f"--run.run_id={run_id}"])
+    run = create_run(loaded.config, origins=loaded.origins, source=loaded.source)
+    watch = Stopwatch()
+    run_campaign(run, launcher=launcher, progress=watch)
+    return watch
+
+
+def print_parts(side: str, watches: Sequence[Stopwatch]) -> None:
+    """Print the median length of each part."""
+    lengths: dict[str, list[float]] = {"until it begins": [], "prepare": [], "from its end on": []}
+    for watch in watches:
+        parts = parts_of(watch.records)
+        lengths["until it begins"].append(parts["began"][0] - watch.begin_s)
+        lengths["prepare"].append(parts["prepared"][0] - parts["began"][0])
+        lengths["from its end on"].append(watch.end_s - parts["ended"][0])
+    print(f"where the time of a case by {side} goes (medians of {len(watches)})")
+    for name, values_s in lengths.items():
+        print(f"  {name:18} {seconds(median(values_s)):>8}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,169 @@
+"""When precision ends a window: the interval by hand, its coverage by simulation, and ranks that agree."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from math import inf, sqrt
+
+import pytest
+
+from gpuproof.worker.engine import FixedSteps
+from gpuproof.worker.stopping import (
+    MORE,
+    NO_HELP,
+    REACHED,
+    TIME_UP,
+    BatchMeans,
+    PrecisionLimit,
+    heard_by,
+    student_quantile,
+)
+
+STEP_S = 0.01
+CHUNK = 25
+"""Steps of 10 ms in a quarter of a second."""
+
+
+def plan(
+    target: float = 0.01, *, min_steps: int = 50, limit_s: float = 1e9, agree: Callable[[int], int] = int
+) -> PrecisionLimit:
+    return PrecisionLimit(target, min_steps=min_steps, limit_s=limit_s, agree=agree, step_s=STEP_S)
+
+
+def run(limit: PrecisionLimit, times_s: Iterable[float]) -> list[float]:
+    """Feed times chunk by chunk as the engine does; return those that were taken when the plan says stop."""
+    source, done = iter(times_s), list[float]()
+    while limit.next_steps(done=len(done), elapsed_s=len(done) * STEP_S, capacity=CHUNK):
+        chunk = list(islice(source, CHUNK))
+        assert chunk, "not enough times for this test"
+        limit.take(chunk)
+        done += chunk
+    return done
+
+
+def autoregressive(correlation: float, chance: random.Random) -> Iterator[float]:
+    """Give step times about 1 with a spread of 5 % and this correlation of neighbours."""
+    away = chance.gauss(0, 0.05)
+    while True:
+        yield 1 + away
+        away = correlation * away + chance.gauss(0, 0.05 * sqrt(1 - correlation**2))
+
+
+@pytest.mark.parametrize(
+    ("freedom", "expected"),
+    [(19, 2.0930), (31, 2.0395), (39, 2.0227), (63, 1.9983)],  # printed tables
+)
+def test_student_s_quantile(freedom: int, expected: float) -> None:
+    assert student_quantile(freedom) == pytest.approx(expected, abs=0.0005)
+
+
+def test_the_interval_of_independent_steps_by_hand() -> None:
+    batches = BatchMeans()
+    # Blocks of 9, 11, 11, 9: mean 10, squares 40 · 1; neighbours differ or are alike in turn.
+    batches.add([9.0, 11.0, 11.0, 9.0] * 10)
+    assert (batches.size, batches.num_values, len(batches.means)) == (1, 40, 40)
+    found = sum(a * b for a, b in zip([-1, 1, 1, -1] * 10, ([-1, 1, 1, -1] * 10)[1:], strict=False)) / 40
+    assert batches.correlation == pytest.approx(found + (1 + 3 * found) / 40)
+    rho = max(0.0, batches.correlation)
+    # s² = 40/39; half-width t(39)·√(s²/40)/10 = 2.0227 · 0.16013/10 = 3.239 %, widened by the correlation.
+    assert batches.relative_half_width() == pytest.approx(0.03239 * sqrt((1 + rho) / (1 - rho)), rel=1e-3)
+
+
+def test_batches_are_joined_in_pairs_and_keep_the_mean() -> None:
+    batches = BatchMeans()
+    assert not batches.add([float(i) for i in range(63)])
+    assert batches.add([63.0])
+    assert (batches.size, batches.means) == (2, [0.5 + 2 * i for i in range(32)])
+    assert batches.add([float(i) for i in range(64, 1000)])
+    assert batches.num_values == 1000
+    assert 32 <= len(batches.means) < 64
+    assert batches.means[0] == pytest.approx(sum(range(batches.size)) / batches.size)
+
+
+def test_too_few_steps_know_nothing() -> None:
+    batches = BatchMeans()
+    batches.add([1.0] * 19)
+    assert (batches.relative_half_width(), batches.correlation) == (inf, 1.0)
+    assert plan().half_width is None
+
+
+def test_equal_steps_end_at_the_minimum() -> None:
+    limit = plan(min_steps=60)
+    assert len(run(limit, [STEP_S] * 1000)) == 75  # the first chunk's end from 60 on
+    assert limit.stop_reason == "precision reached"
+    assert limit.half_width == pytest.approx(0.0, abs=1e-9)
+
+
+@pytest.mark.parametrize("correlation", [0.0, 0.5, 0.8])
+def test_the_interval_at_the_stop_covers_the_true_mean(correlation: float) -> None:
+    chance = random.Random(f"steps {correlation}")
+    num_runs, covered, reasons = 150, 0, Counter[str]()
+    for _ in range(num_runs):
+        limit = plan(0.006)
+        done = run(limit, islice(autoregressive(correlation, chance), 40_000))
+        mean = sum(done) / len(done)
+        assert limit.half_width is not None
+        covered += abs(mean - 1) <= limit.half_width * mean
+        reasons[limit.stop_reason] += 1
+    # 95 % less what looking again and again costs: 0.93 ± 3 standard errors of 0.02.
+    assert covered / num_runs >= 0.87
+    assert reasons["precision reached"] >= 0.96 * num_runs
+
+
+def test_a_wide_spread_takes_more_steps_than_a_narrow_one() -> None:
+    chance = random.Random(5)
+    narrow, wide = ([1 + chance.gauss(0, spread) for _ in range(20_000)] for spread in (0.03, 0.12))
+    few, many = (len(run(plan(0.005), times)) for times in (narrow, wide))
+    # Sixteen times, in expectation: n = (2 · spread / target)².
+    assert 4 < many / few < 64
+
+
+def test_steps_that_drift_are_not_measured_for_ever() -> None:
+    chance = random.Random(7)
+    times = [1 + 0.5 * i / 50_000 + chance.gauss(0, 0.02) for i in range(50_000)]
+    limit = plan(0.001)
+    assert len(run(limit, times)) < 10_000
+    assert limit.stop_reason == "more samples do not help"
+
+
+def test_the_time_limit_is_hard() -> None:
+    chance = random.Random(9)
+    limit = plan(0.001, limit_s=2.0)
+    assert len(run(limit, [1 + chance.gauss(0, 0.5) for _ in range(5000)])) == 200
+    assert limit.stop_reason == "time limit"
+    assert limit.half_width is not None
+
+
+def test_chunks_fit_the_time_that_is_left_and_the_clock() -> None:
+    limit = plan(limit_s=0.875)
+    assert limit.next_steps(done=0, elapsed_s=0.0, capacity=1024) == 25
+    assert limit.next_steps(done=48, elapsed_s=0.75, capacity=1024) == 8  # of 1/64 s each
+    assert limit.next_steps(done=32, elapsed_s=0.5, capacity=3) == 3
+
+
+@pytest.mark.parametrize(
+    ("others", "reason"),
+    [
+        (REACHED, "precision reached"),
+        (NO_HELP, "more samples do not help"),
+        (MORE, ""),
+        (TIME_UP, "time limit"),
+    ],
+)
+def test_a_rank_stops_when_all_do_and_for_the_reason_of_all(others: int, reason: str) -> None:
+    limit = plan(agree=lambda own: min(own, others) if own <= REACHED else own)
+    limit.take([STEP_S] * 100)  # this rank has reached its precision
+    assert (limit.next_steps(done=100, elapsed_s=1.0, capacity=1024) == 0) == bool(reason)
+    assert limit.stop_reason == reason
+
+
+def test_only_a_plan_that_stops_by_times_hears_them() -> None:
+    heard: list[float] = []
+    assert heard_by(FixedSteps(3), heard.extend) == heard.extend
+    limit = plan()
+    heard_by(limit, heard.extend)([0.1] * 30)
+    assert heard == [0.1] * 30
+    assert limit.half_width == pytest.approx(0.0, abs=1e-9)

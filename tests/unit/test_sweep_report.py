@@ -1,0 +1,196 @@
+"""A sweep on disk to its report, its files and its exit code, without torch."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpuproof.campaign import config_of
+from gpuproof.errors import ExitCode
+from gpuproof.records.collected import CaseRecords
+from gpuproof.records.run import FailureCause
+from gpuproof.report.conclude import Conclusion, conclude
+from gpuproof.report.model import PointRow
+from gpuproof.store import RunDirectory
+from records_by_hand import case, failure, one_rank, start, steady_times, write_run
+
+PRECISIONS = {"training.precision": ["fp32", "bf16", "amp"]}
+
+
+def at(point: str, records: CaseRecords, *, forked: bool = False, batch: int | None = None) -> CaseRecords:
+    data = records.case.data if batch is None else replace(records.case.data, batch_size=batch)
+    first = replace(start(), start="fork" if forked else "exec")
+    told = tuple(first if record == start() else record for record in records.records)
+    return replace(records, case=replace(records.case, case_id=point, data=data), records=told)
+
+
+def three(point: str, *steps_s: float) -> list[CaseRecords]:
+    """Launches of 100 steps of 10 samples."""
+    return [
+        at(point, one_rank(times_s=steady_times(100, step_s), replicate=i).records())
+        for i, step_s in enumerate(steps_s)
+    ]
+
+
+def failed(point: str, cause: FailureCause, *, batch: int | None = None) -> CaseRecords:
+    return at(point, CaseRecords(case=case(), records=(start(), failure(cause))), batch=batch)
+
+
+def concluded(
+    tmp_path: Path, launches: Sequence[CaseRecords], *, repeats: int = 1, **sections: Any
+) -> tuple[RunDirectory, Conclusion]:
+    sections = sections or {"matrix": PRECISIONS}
+    run = write_run(tmp_path, launches, run={"repeats": repeats}, **sections)
+    return run, conclude(run, config_of(run))
+
+
+def row(conclusion: Conclusion, point: str) -> PointRow:
+    return next(found for found in conclusion.report.points if found.case_id == point)
+
+
+def test_points_of_three_launches_are_compared_with_the_best(tmp_path: Path) -> None:
+    launches = [
+        *three("precision=fp32", 0.0100, 0.0101, 0.0102),
+        *three("precision=bf16", 0.0050, 0.00505, 0.0051),
+        *three("precision=amp", 0.0050, 0.0051, 0.0052),
+    ]
+    run, conclusion = concluded(tmp_path, launches, repeats=3)
+    assert conclusion.exit_code == ExitCode.DONE
+    best, slower, alike = (row(conclusion, f"precision={name}") for name in ("bf16", "fp32", "amp"))
+    # 3,000 samples in 1.515 s, 3.03 s and 1.53 s.
+    assert best.items_per_s_total == pytest.approx(3000 / 1.515)
+    assert (best.outcome, best.assignment) == ("best", {"precision": "bf16"})
+    assert slower.outcome == "-50.0%; slower at 95%, all pairs together"
+    assert alike.outcome.startswith("-1.0%; no difference shown (one of ")
+    (measure,) = conclusion.report.measures
+    assert measure.detail.startswith("at precision=bf16; 95% interval ")
+    assert len(conclusion.report.launches) == conclusion.report.num_planned == 9
+
+    summary = json.loads((run.root / "run_summary.json").read_text())
+    assert summary["best"] == "precision=bf16"
+    assert [point["case_id"] for point in summary["points"]] == [p.case_id for p in conclusion.report.points]
+    # Three pairs share the 5 %.
+    assert summary["points"][0]["against_best"]["confidence"] == pytest.approx(1 - 0.05 / 3)
+    assert summary["points"][0]["precision"] == "fp32"
+    with (run.root / "summary.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [found["training.precision"] for found in rows] == ["fp32", "bf16", "amp"]
+    assert float(rows[0]["mean_step_ms"]) == pytest.approx(10.1)
+    epochs = [json.loads(line) for line in (run.root / "metrics_epoch.jsonl").read_text().splitlines()]
+    assert {epoch["case"] for epoch in epochs} == {p.case_id for p in conclusion.report.points}
+
+
+def test_one_launch_a_point_compares_nothing(tmp_path: Path) -> None:
+    launches = [*three("precision=fp32", 0.01), *three("precision=bf16", 0.02), *three("precision=amp", 0.04)]
+    _, conclusion = concluded(tmp_path, launches)
+    assert row(conclusion, "precision=bf16").outcome == "-50.0%; cannot tell"
+    assert any("a point needs 3 launches" in note for note in conclusion.report.notes)
+
+
+def test_forked_launches_compare_nothing_however_many(tmp_path: Path) -> None:
+    launches = [
+        at(point, one_rank(times_s=steady_times(100, step_s), replicate=i).records(), forked=True)
+        for point, step_s in (("precision=fp32", 0.01), ("precision=bf16", 0.02), ("precision=amp", 0.04))
+        for i in range(4)
+    ]
+    _, conclusion = concluded(tmp_path, launches, repeats=4)
+    assert row(conclusion, "precision=bf16").outcome == "-50.0%; cannot tell"
+    assert row(conclusion, "precision=bf16").interval is None
+    assert any("forked from one process" in note for note in conclusion.report.notes)
+
+
+@pytest.mark.parametrize(
+    ("cause", "exit_code"),
+    [
+        ("out_of_memory", ExitCode.FAILED),
+        ("environment", ExitCode.FAILED),
+        ("timeout", ExitCode.FAILED),
+        ("interrupted", ExitCode.INTERRUPTED),
+        ("disk_full", ExitCode.UNFIT_ENVIRONMENT),
+    ],
+)
+def test_a_failed_point_fails_the_sweep_and_takes_nothing_from_the_others(
+    cause: FailureCause, exit_code: ExitCode, tmp_path: Path
+) -> None:
+    launches = [
+        *three("precision=fp32", 0.01),
+        failed("precision=bf16", cause),
+        *three("precision=amp", 0.02),
+    ]
+    _, conclusion = concluded(tmp_path, launches)
+    assert conclusion.exit_code == exit_code
+    assert row(conclusion, "precision=fp32").outcome == "best"
+    assert row(conclusion, "precision=bf16").outcome == f"{cause.replace('_', ' ')}: told of {cause}"
+    (said,) = conclusion.report.failures
+    assert said.message == f"at precision=bf16: told of {cause}"
+    assert conclusion.report.next_commands[0].startswith("gpuproof run --resume")
+
+
+def test_a_machine_that_no_point_can_run_on_is_unfit(tmp_path: Path) -> None:
+    launches = [failed(f"precision={name}", "environment") for name in ("fp32", "bf16", "amp")]
+    _, conclusion = concluded(tmp_path, launches)
+    assert conclusion.exit_code == ExitCode.UNFIT_ENVIRONMENT
+    assert conclusion.report.measures == ()
+
+
+def test_a_sweep_that_was_cut_short_is_inconclusive(tmp_path: Path) -> None:
+    _, conclusion = concluded(tmp_path, three("precision=fp32", 0.01))
+    assert conclusion.exit_code == ExitCode.INCONCLUSIVE
+    assert (len(conclusion.report.launches), conclusion.report.num_planned) == (1, 3)
+    assert row(conclusion, "precision=amp").outcome == "not launched"
+
+
+def test_points_that_count_different_things_have_no_best(tmp_path: Path) -> None:
+    tokens, *_ = three("name=decoder", 0.01)
+    counted = tuple(
+        replace(record, item="tokens") if hasattr(record, "item") else record for record in tokens.records
+    )
+    matrix = {"model.name": ["resnet18", "decoder"]}
+    launches = [*three("name=resnet18", 0.01), replace(tokens, records=counted)]
+    _, conclusion = concluded(tmp_path, launches, matrix=matrix)
+    assert conclusion.report.measures == ()
+    assert any("count different things (samples, tokens)" in note for note in conclusion.report.notes)
+
+
+def ladder() -> list[CaseRecords]:
+    """Batches 16, 32, 64, 96 at steps of 10, 15, 29 and 44 ms; 128 and 112 do not fit."""
+    steps_s = {16: 0.010, 32: 0.015, 64: 0.029, 96: 0.044}
+    fit = []
+    for batch, step_s in steps_s.items():
+        told = one_rank(times_s=steady_times(100, step_s), items=100 * batch).records()
+        built = tuple(
+            replace(record, items_per_step=batch) if hasattr(record, "items_per_step") else record
+            for record in told.records
+        )
+        fit.append(at(f"batch_size={batch}", replace(told, records=built), batch=batch))
+    return [*fit, *(failed(f"batch_size={b}", "out_of_memory", batch=b) for b in (128, 112))]
+
+
+def test_a_search_says_what_fits_and_where_it_stops_paying(tmp_path: Path) -> None:
+    run, conclusion = concluded(tmp_path, ladder(), search={"kind": "batch_size"})
+    assert conclusion.exit_code == ExitCode.DONE
+    best, largest, knee = conclusion.report.measures
+    # 1,600, 2,133, 2,207 and 2,182 samples/s: 32 has 96.7 % of the best.
+    assert best.value == pytest.approx(64 / 0.029)
+    assert (largest.text, largest.detail) == ("batch 96", "112 ran out of memory")
+    assert (knee.text, knee.value) == ("batch 32", 32)
+    assert [point.case_id for point in conclusion.report.points] == [
+        f"batch_size={batch}" for batch in (16, 32, 64, 96, 112, 128)
+    ]
+    assert row(conclusion, "batch_size=128").outcome == "out of memory, as was to be found"
+    assert conclusion.report.failures == ()
+    summary = json.loads((run.root / "run_summary.json").read_text())
+    assert (summary["largest_batch_that_fits"], summary["smallest_batch_out_of_memory"]) == (96, 112)
+
+
+def test_a_search_that_broke_off_says_so(tmp_path: Path) -> None:
+    launches = [*ladder()[:2], failed("batch_size=64", "hang", batch=64)]
+    _, conclusion = concluded(tmp_path, launches, search={"kind": "batch_size"})
+    assert conclusion.exit_code == ExitCode.FAILED
+    assert conclusion.report.measures[1].detail == "no batch that was tried ran out of memory"
