@@ -38,7 +38,8 @@ class CaseProgress:
     """Where one launch stands, put together from its records."""
 
     def __init__(self, case: Case, *, position: int, total: int) -> None:
-        point = "" if case.case_id.partition("@")[0] == "main" else f" {case.case_id.partition('@')[0]}"
+        name = case.case_id.partition("@")[0]  # the host of a fleet's case stands before the line
+        point = "" if name == "main" else f" {name}"
         self.title = f"launch {position}/{total}{point}"
         self.phase = "starting"
         self.fraction: float | None = None
