@@ -14,6 +14,7 @@ import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
@@ -108,7 +109,7 @@ def run_campaign(
     config = config_of(run)
     with run.locked(), sigterm_interrupts(), needing_room(run.root):
         run.wait_for_writers(ORPHANS_S)
-        settled = _settled(config, run.cases(), retry_failed=retry_failed)
+        settled = settled_launches(config, run.cases(), retry_failed=retry_failed)
         for case in next_cases(config, settled):
             _prepare(case, run, progress, world_size=world_size)
         _launch_all(config, run, launcher, progress, settled=settled, world_size=world_size)
@@ -117,7 +118,9 @@ def run_campaign(
         return conclude(run, config)
 
 
-def _settled(config: RunConfig, launched: Sequence[CaseRecords], *, retry_failed: bool) -> list[CaseRecords]:
+def settled_launches(
+    config: RunConfig, launched: Sequence[CaseRecords], *, retry_failed: bool
+) -> list[CaseRecords]:
     """Return the launches that are not to be run again."""
     return [
         records
@@ -144,19 +147,21 @@ def _launch_all(
         position += 1
         _prepare(case, run, progress, world_size=world_size)
         progress.case_begins(case, position=position, total=position - 1 + len(pending))
-        records = _launch(case, run, launcher, progress, time_limit_s=config.run.time_limit_s)
+        records = launch_case(case, run, launcher, progress, time_limit_s=config.run.time_limit_s)
         progress.case_ends(records)
         results.append(records)
-        if _is_hopeless(records, is_sweep=is_sweep(config)):
+        if is_hopeless(records, is_sweep=is_sweep(config)):
             break
 
 
 def _prepare(case: Case, run: RunDirectory, progress: Progress, *, world_size: int | None) -> None:
     """Have the case's data in the run; what is there already is not made again."""
-    prepare(case, run.root, world_size=world_size or case.parallel.nproc, say=progress.says)
+    prepare(
+        case, run.root, world_size=world_size or case.parallel.nproc * case.parallel.nodes, say=progress.says
+    )
 
 
-def _is_hopeless(records: CaseRecords, *, is_sweep: bool) -> bool:
+def is_hopeless(records: CaseRecords, *, is_sweep: bool) -> bool:
     """Say whether more launches would meet the same fate: the machine lacks what the recipe needs.
 
     What one point of a sweep lacks (a precision, devices enough), the others may do without.
@@ -167,22 +172,36 @@ def _is_hopeless(records: CaseRecords, *, is_sweep: bool) -> bool:
     return failure.cause == "disk_full" or (failure.cause == "environment" and not is_sweep)
 
 
-def _launch(
-    case: Case, run: RunDirectory, launcher: Launcher, progress: Progress, *, time_limit_s: float | None
+def launch_case(
+    case: Case,
+    run: RunDirectory,
+    launcher: Launcher,
+    progress: Progress,
+    *,
+    time_limit_s: float | None,
+    follow_s: float = FOLLOW_S,
 ) -> CaseRecords:
+    """Launch one case, follow it to its end, and write down what its ranks could not say; return its records.
+
+    `progress` hears of it every `follow_s`; an end is noticed at once.
+
+    Raises:
+        EnvironmentUnfitError: the launcher cannot start it.
+        KeyboardInterrupt: Ctrl-C or SIGTERM, after the ranks gave their last words.
+    """
     folder = run.begin_case(case)
     launched = launcher.start(case, folder)
     log.info("case %s, launch %d in %s", case.case_id, case.replicate + 1, folder)
     log.debug("started: %s", launched.command)
     try:
-        status = _follow_to_the_end(launched, folder, progress, time_limit_s=time_limit_s)
+        status = _follow_to_the_end(launched, folder, progress, time_limit_s=time_limit_s, follow_s=follow_s)
     except KeyboardInterrupt:
         run.add_record(folder, _launcher_failure("interrupted", "the campaign was interrupted"))
         raise
     log.debug("ended with status %s", status)
     unsaid = _failure_of_launch(read_case(folder), status, folder, time_limit_s=time_limit_s)
     if unsaid is not None:
-        run.add_record(folder, unsaid)
+        run.add_record(folder, replace(unsaid, host=case.host or unsaid.host))
     records = read_case(folder)
     log.info("launch %d is %s", case.replicate + 1, records.status)
     for failure in records.of(Failure):
@@ -191,23 +210,29 @@ def _launch(
 
 
 def _follow_to_the_end(
-    launched: Launched, folder: Path, progress: Progress, *, time_limit_s: float | None
+    launched: Launched, folder: Path, progress: Progress, *, time_limit_s: float | None, follow_s: float
 ) -> int | None:
     """Follow a launch; whatever stops us, leave none of its processes behind."""
+    journal = JournalTail(folder / "rank-0.jsonl")
     try:
-        return _follow(launched, JournalTail(folder / "rank-0.jsonl"), progress, time_limit_s=time_limit_s)
+        return _follow(launched, journal, progress, time_limit_s=time_limit_s, follow_s=follow_s)
     finally:
         launched.end(GRACE_S)
 
 
 def _follow(
-    launched: Launched, journal: JournalTail, progress: Progress, *, time_limit_s: float | None
+    launched: Launched,
+    journal: JournalTail,
+    progress: Progress,
+    *,
+    time_limit_s: float | None,
+    follow_s: float,
 ) -> int | None:
     """Tell `progress` what happens until the launch ends; return its status, None if its time ran out."""
     deadline_s = time.monotonic() + (time_limit_s or float("inf"))
     status = None
     while status is None:
-        status = launched.wait(FOLLOW_S)
+        status = launched.wait(follow_s)
         records = journal.new_records()
         for record in records:
             log.debug("rank 0: %s", record)
@@ -228,7 +253,7 @@ def _failure_of_launch(
     records: CaseRecords, status: int | None, folder: Path, *, time_limit_s: float | None
 ) -> Failure | None:
     """Say what the ranks could not say of a launch that ended with `status`, None if its time ran out."""
-    if records.status == "done":
+    if records.status == "done" or any(failure.rank is None for failure in records.of(Failure)):
         return None
     if status is None:
         return _launcher_failure("timeout", f"not done within {time_limit_s:g} s")

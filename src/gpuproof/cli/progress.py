@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -40,7 +40,8 @@ class CaseProgress:
     """Where one launch stands, put together from its records."""
 
     def __init__(self, case: Case, *, position: int, total: int) -> None:
-        point = "" if case.case_id == "main" else f" {case.case_id}"
+        name = case.case_id.partition("@")[0]  # the host of a fleet's case stands before the line
+        point = "" if name == "main" else f" {name}"
         self.title = f"launch {position}/{total}{point}"
         self.phase = "starting"
         self.fraction: float | None = None
@@ -129,9 +130,12 @@ class BarProgress:
 class LineProgress:
     """A line when a phase begins, and one every ten seconds, in a log."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, before: str = "", say: Callable[[str], None] | None = None) -> None:
+        """Begin each line with `before`, and hand it to `say`, or to standard error."""
         self._case: CaseProgress
         self._said_s = 0.0
+        self._before = before
+        self._say_line = say or (lambda line: click.echo(line, err=True))
 
     def says(self, line: str) -> None:
         """Print a line."""
@@ -159,7 +163,7 @@ class LineProgress:
 
     def _say(self, what: str) -> None:
         self._said_s = monotonic()
-        click.echo(f"{self._case.title}: {what}", err=True)
+        self._say_line(f"{self._before}{self._case.title}: {what}")
 
 
 @contextmanager

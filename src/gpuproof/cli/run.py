@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from gpuproof.cli.fleet_options import HostChoice, host_options, is_of_hosts, refuse_nodes
 from gpuproof.cli.options import json_option, log_options, node_side_for
 from gpuproof.errors import ExitCode, UsageError
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 @click.option("--resume", type=click.Path(path_type=Path), metavar="RUN", help="Finish an interrupted run.")
 @click.option("--retry-failed", is_flag=True, help="With --resume: launch again what failed, too.")
 @click.option("--dry-run", is_flag=True, help="Print the command of each launch, and start nothing.")
+@host_options
 @json_option
 @log_options
 @click.pass_context
@@ -43,6 +45,7 @@ def run(
     retry_failed: bool,
     dry_run: bool,
     as_json: bool,
+    hosts: HostChoice,
 ) -> None:
     """Measure what a recipe describes.
 
@@ -56,13 +59,29 @@ def run(
     gpuproof run quick --matrix.data.batch_size='[16, 32]' --matrix.training.precision='[fp32, bf16]'
     gpuproof run quick --data.name=synthetic --search.kind=batch_size
     gpuproof run --resume results/quick/run_20261120T133012_4711
+    gpuproof run quick --deployment-file cluster.json --ssh-key ~/.ssh/key.pem
 
     The first rank prints throughput with its interval, what could be wrong with it, and where the files
     lie. Under your own torchrun, start `python -m gpuproof run CONFIG` as the script.
     """  # noqa: D301  # click reads the backspace character
     words = [*overrides, *_as_overrides(nproc=nproc, devices=devices, timeout=timeout)]
+    if hosts.are_named or (resume is not None and is_of_hosts(resume)):
+        from gpuproof.cli.run_on_hosts import run_on_hosts
+
+        ctx.exit(
+            run_on_hosts(
+                config,
+                words,
+                hosts=hosts,
+                python=python,
+                resume=None if resume is None else resumed(resume, config, words),
+                retry_failed=retry_failed,
+                dry_run=dry_run,
+                as_json=as_json,
+            )
+        )
     if resume is not None:
-        directory = _resumed(resume, config, words)
+        directory = resumed(resume, config, words)
     elif config is None:
         raise click.UsageError("Missing CONFIG, a YAML file or the name of a recipe; try: gpuproof run quick")
     elif dry_run:
@@ -122,12 +141,18 @@ def _created(config: str, words: list[str]) -> RunDirectory:
 
     loaded = load_config(config, words, environment=os.environ)
     check_launch(loaded.config, os.environ)
+    refuse_nodes(loaded.config.distributed.nodes)
     if is_follower(os.environ):
         become_follower(loaded.config)
     return create_run(loaded.config, origins=loaded.origins, source=loaded.source)
 
 
-def _resumed(path: Path, config: str | None, words: list[str]) -> RunDirectory:
+def resumed(path: Path, config: str | None, words: list[str]) -> RunDirectory:
+    """Open the run to finish.
+
+    Raises:
+        UsageError: there is none, or something else was asked for with it.
+    """
     from gpuproof.launchers.attached import is_attached
     from gpuproof.store import RunDirectory
 

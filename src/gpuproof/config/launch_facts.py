@@ -48,10 +48,14 @@ def _from_launcher(environment: Mapping[str, str]) -> dict[str, tuple[str, str]]
 
 
 def _from_this_command(declared: DistributedConfig) -> dict[str, tuple[str, str]]:
-    nproc = declared.nproc
+    nproc, nodes = declared.nproc, declared.nodes
     local = ("0", "the one rank here is 0") if nproc == 1 else ("", f"the {nproc} ranks here have one each")
     return {
-        "world_size": (str(nproc), f"distributed.nproc starts {nproc}"),
+        "world_size": (str(nproc * nodes), f"distributed.nproc starts {nproc}{_on(nodes)}"),
         "local_rank": local,
-        "node_rank": ("0", "this host is the only one"),
+        "node_rank": ("0", "this host is the only one") if nodes == 1 else ("", f"there are {nodes} hosts"),
     }
+
+
+def _on(nodes: int) -> str:
+    return f" on each of {nodes} hosts" if nodes > 1 else ""

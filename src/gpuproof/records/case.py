@@ -139,6 +139,8 @@ class ParallelSpec:
     tensor_parallel_size: int | None = None
     """Ranks of a group that work on the same samples; None is all ranks under tensor."""
     gradient_compression: GradientCompression = "none"
+    nodes: int = 1
+    """Hosts over which this is one job, with `nproc` ranks on each."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,6 +176,8 @@ class Case:
     """How its process is asked to come to be: afresh, or forked from one that has torch imported."""
     serving: ServingSpec | None = None
     """How requests come and are batched, for the kind `serving`."""
+    host: str | None = None
+    """The inventory's name of the host that this case is for; None where it is for whoever runs it."""
 
     @property
     def measures_latency(self) -> bool:

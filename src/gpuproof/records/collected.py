@@ -52,7 +52,10 @@ class CaseRecords:
     @property
     def world_size(self) -> int:
         """Ranks that were started; where none wrote anything, those that were asked for."""
-        return next((start.world_size for start in self.of(Start)), self.case.parallel.nproc)
+        return next(
+            (start.world_size for start in self.of(Start)),
+            self.case.parallel.nproc * self.case.parallel.nodes,
+        )
 
     @property
     def status(self) -> CaseStatus:

@@ -20,6 +20,7 @@ from gpuproof.hardware import peak_of
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import Environment, ProfileTrace, Result, Start
 from gpuproof.report.explanations import LaunchExplanation, explain_launch
+from gpuproof.report.fleet import conclude_fleet, fleet_exit_code, is_fleet
 from gpuproof.report.model import ReportModel, build_report
 from gpuproof.report.profiled import profiled
 from gpuproof.report.roofline_plot import draw_roofline
@@ -47,6 +48,9 @@ def conclude(run: RunDirectory, config: RunConfig) -> Conclusion:
         EnvironmentUnfitError: the disk is full.
     """
     cases = run.cases()
+    if is_fleet(run.description()):
+        report = conclude_fleet(run, config, cases)
+        return Conclusion(report=report, exit_code=fleet_exit_code(report))
     explanations = _explanations(run, cases)
     torn = [*(note for records in cases for note in records.torn), *_copy_traces(run, cases)]
     make = _conclude_sweep if is_sweep(config) else _conclude_recipe

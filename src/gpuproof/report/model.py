@@ -23,6 +23,7 @@ from gpuproof.records.parallel import plain_copies
 from gpuproof.records.run import TRANSIENT_CAUSES, Failure, NotApplied
 from gpuproof.report.data_measures import data_measures, data_notes
 from gpuproof.report.explanations import LaunchExplanation
+from gpuproof.report.fleet_model import FleetReport
 from gpuproof.report.latency import latency_measures
 from gpuproof.report.measure import Measure, interval_text, with_interval
 from gpuproof.report.profiled import Profiled
@@ -42,6 +43,8 @@ class LaunchRow:
     window_s: float
     stop_reason: str
     case_id: str = "main"
+    host: str | None = None
+    """The inventory's name, in a fleet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,6 +119,8 @@ class ReportModel:
     """Of the kind serving; empty for others."""
     what_ran: WhatRan | None = None
     """What the steps were made of; None where nothing was measured."""
+    fleet: FleetReport | None = None
+    """Host by host, where the run was one on each of several."""
 
 
 def build_report(
@@ -170,6 +175,7 @@ def launch_rows(launches: Sequence[Launch]) -> tuple[LaunchRow, ...]:
             num_steps=launch.slowest.num_steps,
             window_s=launch.slowest.wall_s,
             stop_reason=launch.slowest.stop_reason,
+            host=launch.case.host,
             case_id=launch.case.case_id,
         )
         for launch in launches

@@ -18,6 +18,7 @@ from gpuproof import units
 from gpuproof.analysis.validity import Finding
 from gpuproof.records.run import Failure
 from gpuproof.report.explanations import LaunchExplanation
+from gpuproof.report.fleet_terminal import fleet_sections
 from gpuproof.report.model import ReportModel
 from gpuproof.report.profile_text import profile_lines
 from gpuproof.report.what_ran import WhatRan
@@ -74,12 +75,11 @@ def _figures(report: ReportModel) -> Iterator[RenderableType]:
         yield _section("Figures", _measures(report))
     if report.what_ran is not None:
         yield _section("What ran", _what_ran(report.what_ran))
-    if report.points:
-        yield _section("Points", _points(report))
-    elif report.requests:
-        yield _section("Requests", _requests(report))
-    elif len(report.launches) > 1:
-        yield _section("Launches", _launches(report))
+    if report.fleet is not None:
+        for title, parts in fleet_sections(report.fleet):
+            yield _section(title, *parts)
+        return
+    yield from _tables(report)
     if report.explanations:
         yield _section("Meanwhile", *_meanwhile(report))
     if report.profile is not None:
@@ -89,6 +89,15 @@ def _figures(report: ReportModel) -> Iterator[RenderableType]:
         yield _section("Set, without effect here", *lines)
     if report.notes:
         yield _section("Mind", *[escape(note) for note in report.notes])
+
+
+def _tables(report: ReportModel) -> Iterator[RenderableType]:
+    if report.points:
+        yield _section("Points", _points(report))
+    elif report.requests:
+        yield _section("Requests", _requests(report))
+    elif len(report.launches) > 1:
+        yield _section("Launches", _launches(report))
 
 
 def _verdict(report: ReportModel) -> Text:

@@ -166,6 +166,7 @@ def _parallel(config: RunConfig) -> ParallelSpec:
         shard_size=distributed.shard_size,
         tensor_parallel_size=distributed.tensor_parallel_size,
         gradient_compression=distributed.gradient_compression,
+        nodes=distributed.nodes,
     )
 
 

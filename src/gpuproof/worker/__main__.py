@@ -1,4 +1,4 @@
-"""The node side's one door: `python -m gpuproof.worker run | join | serve-cases | probe | sample | record`.
+"""The node side's one door: `python -m gpuproof.worker COMMAND`, `run` and `probe` among them.
 
 Also what `python gpuproof-node.pyz …` starts. Each command is a module, imported when it is named.
 """
@@ -19,8 +19,9 @@ COMMANDS = {
     "sample": ("gpuproof.worker.sample:main", "print readings of GPUs and host, as JSON Lines"),
     "generate": ("gpuproof.worker.serving.generator:main", "issue requests, as a serving case asks"),
     "record": ("gpuproof.worker.record:main", "write readings to a file, beside a command or until Ctrl-C"),
+    "remote-agent": ("gpuproof.worker.remote_agent:main", "obey a gpuproof on another host, over SSH"),
 }
-_LISTED = "\n".join(f"  {name:<13}{what}" for name, (_, what) in COMMANDS.items())
+_LISTED = "\n".join(f"  {name:<14}{what}" for name, (_, what) in COMMANDS.items())
 USAGE = f"""usage: python -m gpuproof.worker COMMAND [--help]
 
 {_LISTED}

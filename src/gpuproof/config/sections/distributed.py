@@ -17,7 +17,13 @@ class DistributedConfig(Section):
     gradient_accumulation_steps: int = Field(
         default=1, ge=1, le=65_536, description="Micro-batches that make one optimizer step."
     )
-    nproc: int = Field(default=1, ge=1, le=1024, description="Ranks to start on this host.")
+    nproc: int = Field(default=1, ge=1, le=1024, description="Ranks to start on a host.")
+    nodes: int = Field(
+        default=1,
+        ge=1,
+        le=4096,
+        description="Hosts of the inventory over which the run is one job; 1 runs it on each by itself.",
+    )
     device: DeviceChoice = Field(
         default="auto", description="The kind of device; auto is CUDA where there is one."
     )

@@ -1,0 +1,124 @@
+"""What does a fleet cost the controller? N hosts whose command waits: the wall clock, and our processor time.
+
+Real sshd, one a loopback address with a host key of its own; so the hosts share this machine's processors
+with the controller, which is harder than life. Budgets: the wait plus 0.15 s a host, and at most twice the
+processor time of bare asyncssh connections that run the same command. Needs openssh-server and root.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from time import monotonic, process_time
+
+import asyncssh
+
+from gpuproof.config.inventory import Host
+from gpuproof.fleet_campaign import FOLLOW_S
+from gpuproof.launchers.archive import build_archive
+from gpuproof.launchers.hosts import SshOptions
+from gpuproof.launchers.ssh import SshFleet
+from pairing import machine_line
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))  # its servers are those of the tests
+from sshd import SshWorld, can_serve, ssh_world
+
+BUDGET_S_PER_HOST = 0.15
+BUDGET_RATIO = 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cost:
+    """What one side took."""
+
+    wall_s: float
+    own_cpu_s: float
+    """Of this process alone, and not of the servers."""
+
+
+def main() -> None:
+    """Measure both sides and print what they took."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--hosts", type=int, default=64)
+    parser.add_argument("--wait", type=float, default=20.0, metavar="S", help="how long each command waits")
+    parser.add_argument("--quick", action="store_true", help="8 hosts that wait 2 s")
+    options = parser.parse_args()
+    hosts, wait_s = (8, 2.0) if options.quick else (options.hosts, options.wait)
+    why_not = can_serve()
+    if why_not is not None:
+        sys.exit(f"cannot measure here: {why_not}")
+    print(machine_line())
+    with TemporaryDirectory(prefix="gpuproof-bench-") as folder:
+        addresses = [f"127.0.{1 + last // 200}.{2 + last % 200}" for last in range(hosts)]
+        with ssh_world(Path(folder) / "servers", addresses) as world:
+            bare = _cost(lambda: asyncio.run(_bare(world, wait_s)))
+            fleet = _cost(lambda: _fleet(world, Path(folder), wait_s))
+    _print(hosts, wait_s, bare=bare, fleet=fleet)
+
+
+def _cost(work: Callable[[], None]) -> Cost:
+    wall_s, cpu_s = monotonic(), process_time()
+    work()
+    return Cost(wall_s=monotonic() - wall_s, own_cpu_s=process_time() - cpu_s)
+
+
+async def _bare(world: SshWorld, wait_s: float) -> None:
+    """Connect and run the command with asyncssh alone, all hosts at once."""
+
+    async def one(address: str, port: int) -> None:
+        connecting = asyncssh.connect(
+            address, port, known_hosts=str(world.known_hosts), client_keys=[str(world.key)], config=None
+        )
+        async with connecting as connection:
+            await connection.run(f"sleep {wait_s:g}", check=True)
+
+    await asyncio.gather(*(one(server.address, server.port) for server in world.servers))
+
+
+def _fleet(world: SshWorld, folder: Path, wait_s: float) -> None:
+    """Connect, carry the node side over, run the command, bring its files home, and leave nothing."""
+    archive = build_archive(folder / "gpuproof-node.pyz").read_bytes()
+    hosts = [
+        Host(name=s.address, address=s.address, port=s.port, place="-", python=sys.executable)
+        for s in world.servers
+    ]
+    options = SshOptions(key=str(world.key), known_hosts=str(world.known_hosts))
+
+    def one(host: Host) -> None:
+        out = folder / host.name
+        out.mkdir()
+        with fleet.connected(host) as remote:
+            launched = remote.start_command(["sleep", f"{wait_s:g}"], out)
+            while (status := launched.wait(FOLLOW_S)) is None:
+                pass
+            launched.end(1.0)
+            assert status == 0, f"{host.name}: {status}"
+
+    with SshFleet(hosts, options, archive=archive) as fleet, ThreadPoolExecutor(len(hosts)) as pool:
+        for done in [pool.submit(one, host) for host in hosts]:
+            done.result()
+
+
+def _print(hosts: int, wait_s: float, *, bare: Cost, fleet: Cost) -> None:
+    limit_s = wait_s + BUDGET_S_PER_HOST * hosts
+    ratio = fleet.own_cpu_s / bare.own_cpu_s
+    print(f"{hosts} hosts whose command waits {wait_s:g} s")
+    print(f"  bare asyncssh   {bare.wall_s:6.1f} s, own processor time {bare.own_cpu_s:.2f} s")
+    print(f"  gpuproof        {fleet.wall_s:6.1f} s, own processor time {fleet.own_cpu_s:.2f} s")
+    print(f"  wall clock: at most {limit_s:.1f} s: {_verdict(fleet.wall_s <= limit_s)}")
+    within = _verdict(ratio <= BUDGET_RATIO)
+    print(f"  processor time: {ratio:.2f} times bare, at most {BUDGET_RATIO:g}: {within}")
+
+
+def _verdict(holds: bool) -> str:
+    return "WITHIN BUDGET" if holds else "OVER BUDGET"
+
+
+if __name__ == "__main__":
+    main()

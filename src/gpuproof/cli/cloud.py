@@ -1,0 +1,231 @@
+"""`gpuproof cloud lambda`: hosts from Lambda's cloud, as a file that `--deployment-file` takes.
+
+Nothing is launched or ended without being named; ending asks first.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from gpuproof.cli.options import json_option
+from gpuproof.errors import UsageError
+
+if TYPE_CHECKING:
+    from gpuproof.launchers.lambda_cloud import Instance, LambdaCloud
+
+key_option = click.option(
+    "--api-key-file",
+    metavar="FILE",
+    help="File of mode 0600 with the key; else LAMBDA_API_KEY, else ~/.config/gpuproof/lambda-api-key.",
+)
+
+
+@click.group()
+def cloud() -> None:
+    """Rent hosts to measure: list, deploy and terminate.
+
+    \b
+    gpuproof cloud lambda types --available
+    gpuproof cloud lambda deploy --type gpu_1x_a100 --count 2 --region us-east-1 --ssh-key NAME
+    gpuproof run quick --deployment-file cluster.json --ssh-key ~/.ssh/key.pem
+    gpuproof cloud lambda terminate --deployment-file cluster.json
+    """  # noqa: D301  # click reads the backspace character
+
+
+@cloud.group("lambda")
+def lambda_() -> None:
+    """Lambda's public cloud."""
+
+
+@lambda_.command("types")
+@click.option("--available", is_flag=True, help="Only those with room somewhere.")
+@key_option
+@json_option
+def types(*, available: bool, api_key_file: str | None, as_json: bool) -> None:
+    """List the types of instance, what they cost an hour, and where there is room."""
+    found = [kind for kind in _api(api_key_file).types() if kind.regions or not available]
+    if as_json:
+        _print_json(found)
+        return
+    for kind in found:
+        rooms = ", ".join(kind.regions) or "no room"
+        click.echo(f"{kind.name:<28} {kind.price_per_hour:>8.2f} USD/h  {kind.description}  ({rooms})")
+
+
+@lambda_.command("list")
+@key_option
+@json_option
+def list_(*, api_key_file: str | None, as_json: bool) -> None:
+    """List your instances."""
+    found = _api(api_key_file).instances()
+    if as_json:
+        _print_json(found)
+    elif not found:
+        click.echo("No instances.")
+    else:
+        for instance in found:
+            click.echo(_line(instance))
+
+
+@lambda_.command()
+@click.option("--type", "type_name", required=True, metavar="NAME", help="Type of instance: gpu_1x_a100.")
+@click.option(
+    "--count", type=click.IntRange(1, 100), default=1, metavar="N", help="How many (1); one every 12 s."
+)
+@click.option(
+    "--name-prefix", default="cluster", metavar="NAME", help="Names are NAME-1, NAME-2 … (cluster)."
+)
+@click.option("--region", required=True, metavar="NAME", help="Where: us-east-1.")
+@click.option("--ssh-key", required=True, metavar="NAME", help="Name that your public key has at Lambda.")
+@click.option("--file-systems", metavar="A,B", help="File systems to attach.")
+@click.option("--hostname", metavar="NAME", help="Host name of the instance; only with --count 1.")
+@click.option("--image", metavar="ID", help="Image to boot.")
+@click.option(
+    "--user-data", type=click.Path(path_type=Path), metavar="FILE", help="cloud-init file to pass on."
+)
+@click.option("--tags", metavar="K=V,K=V", help="Tags of the instances.")
+@click.option("--firewall-rules", metavar="ID,ID", help="Firewall rule sets to apply.")
+@click.option("--wait/--no-wait", default=True, help="Wait until all are active.")
+@click.option("--timeout", type=click.FloatRange(1), default=900.0, metavar="S", help="Of the wait (900).")
+@click.option(
+    "--output", "-o", type=click.Path(path_type=Path), default=Path("cluster.json"), show_default=True,
+    metavar="FILE", help="Where to write the hosts.",
+)  # fmt: skip
+@key_option
+def deploy(
+    *,
+    type_name: str,
+    count: int,
+    name_prefix: str,
+    region: str,
+    ssh_key: str,
+    file_systems: str | None,
+    hostname: str | None,
+    image: str | None,
+    user_data: Path | None,
+    tags: str | None,
+    firewall_rules: str | None,
+    wait: bool,
+    timeout: float,
+    output: Path,
+    api_key_file: str | None,
+) -> None:
+    """Launch instances and write them to a file of hosts.
+
+    The file is written after each launch, so that nothing that costs money is ever unnamed.
+    """
+    from gpuproof.cli.deployment import Deployed, read_text
+    from gpuproof.launchers.lambda_cloud import LaunchRequest, launch_all, wait_until_active
+
+    if hostname is not None and count > 1:
+        raise UsageError("one host name for several instances", place="--hostname")
+    if output.exists():
+        raise UsageError("the file exists", place=str(output), next_step="Name another with --output")
+    requests = [
+        LaunchRequest(
+            type_name=type_name,
+            region=region,
+            ssh_key=ssh_key,
+            name=f"{name_prefix}-{number}",
+            file_systems=_listed(file_systems),
+            hostname=hostname,
+            image=image,
+            user_data=None if user_data is None else read_text(user_data),
+            tags=_tags(tags),
+            firewall_rules=_listed(firewall_rules),
+        )
+        for number in range(1, count + 1)
+    ]
+    api = _api(api_key_file)
+    deployed = Deployed(output, requests)
+    for instance_id in launch_all(api, requests):
+        deployed.add(instance_id)
+        click.echo(f"launched {instance_id}")
+    if wait:
+        found = wait_until_active(
+            api, deployed.ids, timeout_s=timeout, on_status=lambda instance: click.echo(_line(instance))
+        )
+        deployed.complete(found)
+    click.echo(f"Hosts are in {output}. They cost money until: gpuproof cloud lambda terminate "
+               f"--deployment-file {output}")  # fmt: skip
+
+
+@lambda_.command()
+@click.argument("instance_ids", nargs=-1, metavar="[ID]...")
+@click.option("--deployment-file", metavar="FILE", help="Terminate the instances of this file.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@key_option
+def terminate(
+    instance_ids: tuple[str, ...], *, deployment_file: str | None, yes: bool, api_key_file: str | None
+) -> None:
+    """End instances, for good: what is on their disks is gone."""
+    named = [*instance_ids, *_ids_in(deployment_file)]
+    if not named:
+        raise UsageError("no instance is named", place="terminate", next_step="Give ids or --deployment-file")
+    api = _api(api_key_file)
+    there = {instance.id: instance for instance in api.instances()}
+    for instance_id in named:
+        if instance_id not in there:
+            raise UsageError("not among your instances", place=instance_id)
+        click.echo(_line(there[instance_id]))
+    if not yes:
+        click.confirm(
+            f"Terminate {len(named)} of {len(there)} instances, with all that is on them?", abort=True
+        )
+    for instance in api.terminate(named):
+        click.echo(_line(instance))
+
+
+def _api(key_file: str | None) -> LambdaCloud:
+    from gpuproof.launchers.lambda_cloud import cloud_from
+
+    return cloud_from(key_file=key_file)
+
+
+def _line(instance: Instance) -> str:
+    price = "" if instance.price_per_hour is None else f"{instance.price_per_hour:.2f} USD/h"
+    parts = (
+        instance.id,
+        instance.name,
+        instance.status,
+        instance.ip,
+        instance.type_name,
+        instance.region,
+        price,
+    )
+    return "  ".join(part for part in parts if part)
+
+
+def _print_json(values: object) -> None:
+    import json
+
+    from gpuproof.records.codec import to_json
+
+    click.echo(json.dumps(to_json(values), indent=2))
+
+
+def _listed(text: str | None) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(",") if part.strip()) if text else ()
+
+
+def _tags(text: str | None) -> tuple[tuple[str, str], ...]:
+    pairs = [part.partition("=") for part in _listed(text)]
+    wrong = next((key for key, equals, value in pairs if not (key and equals)), None)
+    if wrong is not None:
+        raise UsageError("not a list of tags", place=f"--tags {text}", next_step="Write KEY=VALUE,KEY=VALUE")
+    return tuple((key, value) for key, _, value in pairs)
+
+
+def _ids_in(path: str | None) -> list[str]:
+    if path is None:
+        return []
+    from gpuproof.config.inventory import load_inventory
+
+    hosts = load_inventory(path).hosts
+    nameless = next((host for host in hosts if host.instance_id is None), None)
+    if nameless is not None:
+        raise UsageError("is not an instance of Lambda's", place=f"{nameless.place}: {nameless.name}")
+    return [str(host.instance_id) for host in hosts]

@@ -1,0 +1,168 @@
+"""Options that say on which hosts a command works, the same on every command that can work elsewhere.
+
+In: words. Out: a `HostChoice`, or None for this machine. Loads nothing heavy: reading the inventory is for
+`fleet_run`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import wraps
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from gpuproof.errors import UsageError
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+SSH = "ssh:"
+FLEET = "fleet"
+"""The key of run.json that holds the hosts (`report.fleet` reads it, and is too heavy to import here)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostChoice:
+    """What the options say; None is what the inventory, or the default, says."""
+
+    inventory: str | None
+    key: str | None
+    username: str | None
+    known_hosts: str | None
+    accept_new: bool
+    max_workers: int | None
+    connect_timeout_s: float
+    attempts: int
+    lease_s: float
+    one_job: bool
+
+    @property
+    def are_named(self) -> bool:
+        """Say whether the command is to work on other hosts."""
+        return self.inventory is not None or self.one_job
+
+
+def is_of_hosts(run: Path) -> bool:
+    """Say whether a run directory was made for hosts; False for what is no run at all."""
+    try:
+        return FLEET in json.loads((run / "run.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+
+
+def refuse_nodes(nodes: int) -> None:
+    """Refuse one job over several hosts on this machine alone.
+
+    Raises:
+        UsageError: there is more than one.
+    """
+    if nodes > 1:
+        raise UsageError(
+            f"one job over {nodes} hosts, and no hosts are named",
+            place="distributed.nodes",
+            next_step="Name them with --deployment-file, or set it to 1",
+        )
+
+
+_OPTIONS = (
+    click.option(
+        "--on", metavar="WHERE", default="local", help="Where to run: local (this machine) or ssh:FILE."
+    ),
+    click.option(
+        "--deployment-file",
+        metavar="FILE",
+        help="Hosts to run on, as JSON or YAML: the same as --on ssh:FILE.",
+    ),
+    click.option("--ssh-key", metavar="FILE", help="Private key; without it the agent's and ~/.ssh's."),
+    click.option("--username", metavar="NAME", help="Whom to log in as where the hosts' file does not say."),
+    click.option("--known-hosts", metavar="FILE", help="Host keys to trust (~/.ssh/known_hosts)."),
+    click.option(
+        "--ssh-accept-new",
+        is_flag=True,
+        help="Trust and store the key of a host that is not in known_hosts yet; a changed key never.",
+    ),
+    click.option(
+        "--max-workers",
+        type=click.IntRange(1, 4096),
+        metavar="N",
+        help="Hosts that work at the same time (all).",
+    ),
+    click.option(
+        "--connect-timeout",
+        type=click.FloatRange(0.1, 3600),
+        default=30.0,
+        metavar="SECONDS",
+        help="Time that one attempt to connect may take (30).",
+    ),
+    click.option(
+        "--connect-attempts",
+        type=click.IntRange(1, 20),
+        default=3,
+        metavar="N",
+        help="Attempts to connect, 5 s and then ever longer apart (3).",
+    ),
+    click.option(
+        "--lease",
+        type=click.FloatRange(2, 3600),
+        default=30.0,
+        metavar="SECONDS",
+        help="A host that hears nothing from here for so long ends all and cleans up (30).",
+    ),
+    click.option(
+        "--one-job",
+        is_flag=True,
+        help="One job over all hosts instead of one on each (distributed.nodes).",
+    ),
+)
+
+
+def host_options(command: Command) -> Command:
+    """Add the options; the command gets them as `hosts`, a HostChoice."""
+
+    @wraps(command)
+    def chosen(
+        *args: Any,
+        on: str,
+        deployment_file: str | None,
+        ssh_key: str | None,
+        username: str | None,
+        known_hosts: str | None,
+        ssh_accept_new: bool,
+        max_workers: int | None,
+        connect_timeout: float,
+        connect_attempts: int,
+        lease: float,
+        one_job: bool,
+        **kwargs: Any,
+    ) -> Any:
+        choice = HostChoice(
+            inventory=_inventory(on, deployment_file),
+            key=ssh_key,
+            username=username,
+            known_hosts=known_hosts,
+            accept_new=ssh_accept_new,
+            max_workers=max_workers,
+            connect_timeout_s=connect_timeout,
+            attempts=connect_attempts,
+            lease_s=lease,
+            one_job=one_job,
+        )
+        return command(*args, hosts=choice, **kwargs)
+
+    for option in reversed(_OPTIONS):
+        chosen = option(chosen)
+    return chosen  # type: ignore[return-value]  # click's decorators keep the command's type
+
+
+def _inventory(on: str, deployment_file: str | None) -> str | None:
+    if on == "local":
+        return deployment_file
+    if not on.startswith(SSH) or on == SSH:
+        raise UsageError("not a place to run", place=f"--on {on}", next_step="Write local or ssh:FILE")
+    if deployment_file is not None and deployment_file != on.removeprefix(SSH):
+        raise UsageError(
+            "the hosts are named twice", place="--deployment-file", next_step="Give one of the two"
+        )
+    return on.removeprefix(SSH)

@@ -1,0 +1,82 @@
+"""How does the node side begin on a host that has only a Python? As one command and the bytes that follow it.
+
+The command's program reads the archive from standard input, compares its checksum, keeps it in a directory
+of its own (mode 0700) and becomes the agent, in the same interpreter, since a second one would take longer
+than all else. So one channel carries all, and a connection that breaks at any moment leaves nothing behind:
+until the archive is whole there is no directory, and then there is a lease.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shlex
+from collections.abc import Sequence
+from functools import cache
+
+from gpuproof.records.frames import GREETING
+
+PREFIX = "gpuproof-"
+ARCHIVE = "gpuproof-node.pyz"
+
+# Read by whatever Python is there, so that one that is too old can still say so.
+_PROGRAM = f"""
+import hashlib, json, os, shutil, sys, tempfile
+def fail(cause):
+    os.write(1, {GREETING!r} + json.dumps(dict(say="failed", about="boot", cause=cause)).encode() + b"\\n")
+    sys.exit(1)
+if sys.version_info < (3, 10):
+    fail("Python %s is too old: 3.10 or newer is needed" % sys.version.split()[0])
+size, digest, parent, lease = int(sys.argv[1]), sys.argv[2], sys.argv[3] or None, sys.argv[4]
+content = bytearray()
+while len(content) < size:
+    piece = os.read(0, min(65536, size - len(content)))
+    if not piece:
+        sys.exit(1)
+    content += piece
+if hashlib.sha256(content).hexdigest() != digest:
+    fail("the node side arrived damaged")
+folder = None
+try:
+    folder = tempfile.mkdtemp(prefix="{PREFIX}", dir=parent)
+    path = os.path.join(folder, "{ARCHIVE}")
+    with open(path, "wb") as file:
+        file.write(content)
+except OSError as error:
+    if folder:
+        shutil.rmtree(folder, ignore_errors=True)
+    fail("%s: %s" % (error.strerror, folder or parent or tempfile.gettempdir()))
+sys.argv = [path]
+sys.path.insert(0, path)
+from gpuproof.worker.remote_agent import obey
+sys.exit(obey(folder, float(lease)))
+"""
+
+
+def boot_command(python: str, archive: bytes, *, directory: str | None, lease_s: float) -> str:
+    """Return the command line, quoted for any shell, after which `archive` is to be sent.
+
+    The program is one line with escapes, since not every login shell takes a line end within quotes.
+    """
+    program = f"exec({json.dumps(_PROGRAM)})"
+    # Isolated and without site: neither a json.py of the user's home nor their packages are imported.
+    words = [python, "-I", "-S", "-c", program, str(len(archive)), _checksum(archive)]
+    return quoted([*words, directory or "", f"{lease_s:g}"])
+
+
+@cache
+def _checksum(archive: bytes) -> str:
+    """Return the checksum of an archive, which is the same for all hosts."""
+    return hashlib.sha256(archive).hexdigest()
+
+
+def removal_command(directory: str) -> str | None:
+    """Return the command that removes an agent's directory; None where the path is not such a one."""
+    name = directory.rpartition("/")[2]
+    own = directory.startswith("/") and name.startswith(PREFIX) and len(name) > len(PREFIX)
+    return quoted(["rm", "-rf", "--", directory]) if own else None
+
+
+def quoted(words: Sequence[str]) -> str:
+    """Write an argument list as one line of shell."""
+    return shlex.join(words)

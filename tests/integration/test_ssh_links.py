@@ -1,0 +1,140 @@
+"""What becomes of hosts whose link is slow or cut, or whose disk is full."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from gpuproof.launchers.hosts import HostError
+from namespaces import Links, can_link, linked_hosts, run
+from ssh_hosts import Hosts, hosts_in, processes_with
+from sshd import can_serve, ssh_world
+
+WHY_NOT = can_serve() or can_link()
+pytestmark = pytest.mark.skipif(WHY_NOT is not None, reason=str(WHY_NOT))
+PATIENCE_S = 90.0
+CONTROLLER = """
+import sys
+from pathlib import Path
+from gpuproof.config.inventory import Host
+from gpuproof.launchers.hosts import SshOptions
+from gpuproof.launchers.ssh import SshFleet
+address, port, directory, key, known, archive, out, lease_s, *command = sys.argv[1:]
+where = {"address": address, "port": int(port), "directory": directory, "python": sys.executable}
+host = Host(name="h", place="x:1", **where)
+options = SshOptions(key=key, known_hosts=known, lease_s=float(lease_s), attempts=1)
+with SshFleet([host], options, archive=Path(archive).read_bytes()) as fleet, fleet.connected(host) as remote:
+    folder = f"{remote.node.directory}/run/{Path(out).name}"
+    launched = remote.start_command([word.replace("FOLDER", folder) for word in command], Path(out))
+    print("started", flush=True)
+    while (status := launched.wait(1)) is None:
+        pass
+    launched.end(1)
+    print("status", status, flush=True)
+"""
+
+
+@pytest.fixture(scope="module")
+def links() -> Iterator[Links]:
+    with linked_hosts(2) as links:
+        yield links
+
+
+@pytest.fixture(scope="module")
+def hosts(links: Links, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
+    with ssh_world(tmp_path_factory.mktemp("ssh") / "servers", []) as world:
+        for number in (1, 2):
+            world.add(links.address(number), port=22, prefix=links.on_host(number))
+        yield hosts_in(world)
+
+
+def until(what: str, condition: Callable[[], object]) -> None:
+    deadline_s = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline_s, f"waited in vain: {what}"
+        time.sleep(0.05)
+
+
+def controller(
+    links: Links, hosts: Hosts, number: int, out: Path, *command: str, lease_s: float = 30
+) -> subprocess.Popen[str]:
+    server = hosts.world.servers[number - 1]
+    hosts.host(server)
+    until("sshd", lambda: subprocess.run([*links.controller, *probe(server.address)]).returncode == 0)
+    words = [server.address, "22", str(hosts.directory(server)), str(hosts.world.key)]
+    words += [str(hosts.world.known_hosts), str(hosts.folder / "gpuproof-node.pyz"), str(out), str(lease_s)]
+    return subprocess.Popen(
+        [*links.controller, sys.executable, "-c", CONTROLLER, *words, *command],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def probe(address: str) -> list[str]:
+    program = f"import socket; socket.create_connection(({address!r}, 22), timeout=5)"
+    return [sys.executable, "-c", f"try:\n {program}\nexcept OSError: raise SystemExit(1)"]
+
+
+def test_over_a_slow_link_everything_arrives_whole(links: Links, hosts: Hosts, tmp_path: Path) -> None:
+    links.slow_down(1, "2mbit")
+    work = 'cd "$0"; for i in 1 2 3; do seq 1 10000 >> numbers; sleep 0.3; done'
+    process = controller(links, hosts, 1, tmp_path, "sh", "-c", work, "FOLDER")
+    output, _ = process.communicate(timeout=PATIENCE_S)
+    assert (process.returncode, output) == (0, "started\nstatus 0\n")
+    assert (tmp_path / "numbers").read_text().split() == [str(i) for i in range(1, 10_001)] * 3
+    assert hosts.left_behind(hosts.world.servers[0]) == []
+
+
+def test_a_host_whose_link_is_cut_ends_all_by_itself_and_the_controller_notices(
+    links: Links, hosts: Hosts, tmp_path: Path
+) -> None:
+    server = hosts.world.servers[1]
+    process = controller(links, hosts, 2, tmp_path, "sleep", "6175", lease_s=4)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "started\n"
+    until("the remote command", lambda: processes_with("sleep 6175"))
+    links.cut(2)
+    output, _ = process.communicate(timeout=PATIENCE_S)
+    assert output == "status 255\n"
+    assert "the connection is lost" in (tmp_path / "launcher.jsonl").read_text()
+    until(
+        "the remote command's end",
+        lambda: [p for p in processes_with("sleep 6175") if p.name() == "sleep"] == [],
+    )
+    until("the directory's end", lambda: hosts.left_behind(server) == [])
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    folder = tmp_path / "small disk"
+    folder.mkdir()
+    run("mount", "-t", "tmpfs", "-o", "size=400k", "tmpfs", str(folder))
+    yield folder
+    run("umount", "-l", str(folder))
+
+
+def test_a_host_whose_disk_is_full_gives_back_what_it_could_write(tmp_path: Path, small_disk: Path) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    with ssh_world(tmp_path / "servers", ["127.0.0.2"]) as world:
+        hosts = hosts_in(world)
+        host = hosts.host(world.servers[0], directory=str(small_disk))
+        with hosts.fleet([host]) as fleet:
+            with fleet.connected(host) as remote:
+                script = "import os, sys\nos.chdir(sys.argv[1])\nopen('big', 'wb').write(b'x' * 1_000_000)"
+                folder = f"{remote.node.directory}/run/out"
+                launched = remote.start_command([sys.executable, "-c", script, folder], out)
+                until("the end", lambda: launched.wait(0.1) is not None)
+                assert launched.wait(0) not in (0, 255)
+                launched.end(1.0)
+            (small_disk / "filler").write_bytes(b"x" * 350_000)
+            with pytest.raises(HostError, match="No space left") as failed, fleet.connected(host):
+                pass
+    assert failed.value.stage == "deploy"
+    assert set((out / "big").read_bytes()) == {ord("x")}
+    assert sorted(path.name for path in small_disk.iterdir()) == ["filler"]

@@ -1,0 +1,124 @@
+"""What a fleet's run says, from records written by hand."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from io import StringIO
+from pathlib import Path
+
+from rich.console import Console
+
+from gpuproof.campaign import config_of
+from gpuproof.errors import ExitCode
+from gpuproof.records.case import Case
+from gpuproof.records.collected import CaseRecords
+from gpuproof.records.run import FailureCause
+from gpuproof.report.conclude import Conclusion, conclude
+from gpuproof.report.terminal import print_report
+from gpuproof.store import RunDirectory
+from gpuproof.suites.fleet import on_host, results_on
+from records_by_hand import CASE, H200, Story, case, failure, one_rank, setup, window, write_run
+
+
+def on(host: str, *, step_s: float = 0.010, gpu: str = "NVIDIA H200") -> CaseRecords:
+    records = Story(
+        windows=[window(wall_s=100 * step_s, steps_s=100 * step_s)],
+        setups=[setup(device=replace(H200, name=gpu))],
+        times_s=one_rank(times_s=[step_s * (1.01 if i % 2 else 0.99) for i in range(100)]).times_s,
+    ).records()
+    return replace(records, case=on_host(records.case, host, nproc=None))
+
+
+def failed(host: str, stage: str, cause: FailureCause = "environment") -> CaseRecords:
+    gone = failure(cause, rank=None, host=host, phase=stage, message=f"{stage}: told of it")
+    return CaseRecords(case=on_host(case(), host, nproc=None), records=(gone,))
+
+
+def fleet_of(folder: Path, launches: list[CaseRecords], **prices: float) -> tuple[RunDirectory, Conclusion]:
+    run = write_run(folder, launches, run={"repeats": 1})
+    hosts = [{"name": records.case.host, "price_per_hour": prices.get("price")} for records in launches]
+    run.write_description({**run.description(), "fleet": {"hosts": hosts, "currency": "USD"}})
+    return run, conclude(run, config_of(run))
+
+
+def text_of(conclusion: Conclusion) -> str:
+    console = Console(file=StringIO(), width=150)
+    print_report(conclusion.report, console)
+    output = console.file
+    assert isinstance(output, StringIO)
+    return output.getvalue()
+
+
+def test_every_host_has_a_row_and_the_slow_one_is_named(tmp_path: Path) -> None:
+    steps_s = [0.010, 0.0101, 0.0099, 0.01005, 0.020]
+    run, conclusion = fleet_of(tmp_path, [on(f"n{i}", step_s=s) for i, s in enumerate(steps_s)], price=3.6)
+    assert conclusion.exit_code is ExitCode.DONE
+    fleet = conclusion.report.fleet
+    assert fleet is not None
+    assert [row.items_per_s_total for row in fleet.hosts][::4] == [1000.0, 500.0]
+    assert [outlier.host for outlier in fleet.summary.outliers] == ["n4"]
+    # 3.6 an hour is 0.001 a second; n0 does 1000 samples in it
+    assert fleet.hosts[0].cost_per_million_items == 1.0
+    shown = text_of(conclusion)
+    assert "n4: 500 samples/s a device, 50 % slower than the median of NVIDIA H200" in shown
+    stored = json.loads((run.root / "fleet.json").read_text())
+    assert stored["summary"]["success_rate"] == 1.0
+    assert stored["performance_summary"]["training"]["min_throughput"] == 500.0
+
+
+def test_a_host_that_failed_is_named_with_its_stage_and_the_others_count(tmp_path: Path) -> None:
+    run, conclusion = fleet_of(tmp_path, [on("n0"), on("n1"), failed("n2", "deploy")])
+    assert conclusion.exit_code is ExitCode.FAILED
+    fleet = conclusion.report.fleet
+    assert fleet is not None
+    assert [row.stage for row in fleet.hosts] == [None, None, "deploy"]
+    assert fleet.summary.num_measured == 2
+    shown = text_of(conclusion)
+    assert "failed at deploy" in shown
+    assert "2 of 3 hosts measured" in shown
+    assert conclusion.report.next_commands[0].startswith("gpuproof run --resume ")
+    stored = json.loads((run.root / "fleet.json").read_text())
+    assert stored["failed_results"] == [{"hostname": "n2", "stage": "deploy", "error": "deploy: told of it"}]
+
+
+def test_a_ranks_own_failure_is_of_the_stage_execute(tmp_path: Path) -> None:
+    broken = CaseRecords(case=on_host(case(), "n1", nproc=None), records=(failure("out_of_memory"),))
+    _, conclusion = fleet_of(tmp_path, [on("n0"), broken])
+    assert conclusion.report.fleet is not None
+    assert conclusion.report.fleet.hosts[1].stage == "execute"
+
+
+def test_a_fleet_of_which_no_host_could_begin_is_unfit(tmp_path: Path) -> None:
+    _, conclusion = fleet_of(tmp_path, [failed("n0", "setup"), failed("n1", "setup")])
+    assert conclusion.exit_code is ExitCode.UNFIT_ENVIRONMENT
+    assert "NOTHING MEASURED" in text_of(conclusion)
+
+
+def test_two_types_are_set_against_each_other(tmp_path: Path) -> None:
+    launches = [on("a", gpu="NVIDIA A100-SXM4-80GB", step_s=0.020), on("h")]
+    _, conclusion = fleet_of(tmp_path, launches)
+    assert conclusion.report.fleet is not None
+    kinds = conclusion.report.fleet.summary.types
+    assert [(kind.gpu_type, kind.relative_to_fastest) for kind in kinds] == [
+        ("NVIDIA H200", 1.0),
+        ("NVIDIA A100-SXM4-80GB", 0.5),
+    ]
+
+
+def test_a_case_of_a_host_has_a_folder_of_its_own_whatever_the_host_is_called() -> None:
+    hostile = on_host(CASE, "../../etc 'x'; $(rm)", nproc=4)
+    assert "/" not in hostile.case_id
+    assert hostile.case_id.startswith("main@")
+    assert (hostile.host, hostile.parallel.nproc) == ("../../etc 'x'; $(rm)", 4)
+    assert on_host(CASE, "n", nproc=None).parallel.nproc == 1
+    launched = [failed("../../etc 'x'; $(rm)", "setup"), failed("other", "setup")]
+    assert [found.case.case_id for found in results_on("../../etc 'x'; $(rm)", launched)] == ["main"]
+
+
+def test_old_cases_without_a_host_are_read(tmp_path: Path) -> None:
+    from gpuproof.records.codec import from_json, to_json
+
+    data = to_json(CASE)
+    del data["host"], data["parallel"]["nodes"]
+    assert from_json(Case, data) == CASE
