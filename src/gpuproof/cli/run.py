@@ -49,8 +49,8 @@ def run(
 ) -> None:
     """Measure what a recipe describes.
 
-    CONFIG is a YAML file, or the name of a recipe that comes with gpuproof: quick. Any key of it can be
-    set from here as --KEY.SUBKEY=VALUE; VALUE is read as YAML.
+    CONFIG is a YAML file, or the name of a recipe that comes with gpuproof: quick
+    or serving. Any key of it can be set from here as --KEY.SUBKEY=VALUE; VALUE is read as YAML.
 
     \b
     gpuproof run quick
@@ -58,6 +58,7 @@ def run(
     gpuproof run quick --model.name=resnet50 --data.batch_size=64 --run.repeats=5
     gpuproof run quick --matrix.data.batch_size='[16, 32]' --matrix.training.precision='[fp32, bf16]'
     gpuproof run quick --data.name=synthetic --search.kind=batch_size
+    gpuproof run serving --serving.latency_bound_s=0.1
     gpuproof run --resume results/quick/run_20261120T133012_4711
     gpuproof run quick --deployment-file cluster.json --ssh-key ~/.ssh/key.pem
 
