@@ -13,7 +13,15 @@ from pathlib import Path
 
 import gpuproof
 
-NODE_SIDE = ("__init__.py", "errors.py", "units.py", "registry.py", "own_process.py", "foreground.py")
+NODE_SIDE = (
+    "__init__.py",
+    "errors.py",
+    "units.py",
+    "registry.py",
+    "own_process.py",
+    "process_group.py",
+    "foreground.py",
+)
 NODE_PACKAGES = ("records", "devices", "monitor", "workloads", "worker")
 METADATA = "Metadata-Version: 2.1\nName: gpuproof\nVersion: {}\n"
 EPOCH = (1980, 1, 1, 0, 0, 0)

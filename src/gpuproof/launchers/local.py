@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import os
 import shlex
-import signal
 import socket
 import subprocess
 import sys
-import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -20,6 +18,7 @@ from gpuproof.errors import EnvironmentUnfitError
 from gpuproof.launchers.attached import is_attached
 from gpuproof.launchers.base import LAUNCHER_OUTPUT, Launched
 from gpuproof.launchers.forked import ForkedCase, ForkServer
+from gpuproof.process_group import ProcessGroup
 from gpuproof.records.case import Case
 
 INSTALLED_WORKER = ("-m", "gpuproof.worker")
@@ -138,8 +137,8 @@ class LocalLauncher:
         return [self._python, *agent, *worker]
 
 
-class LocalProcesses:
-    """The ranks' first process with its group, and the sampler. Ranks under an agent end when it does."""
+class LocalProcesses(ProcessGroup):
+    """The processes of a launch on this machine."""
 
     def __init__(
         self,
@@ -148,41 +147,8 @@ class LocalProcesses:
         *,
         command: str,
     ) -> None:
+        super().__init__(process, samplers)
         self.command = command
-        self._process = process
-        self._samplers = samplers
-        self._ended = threading.Event()
-        threading.Thread(target=self._reap, name="gpuproof-reaper", daemon=True).start()
-
-    def wait(self, timeout_s: float) -> int | None:
-        """Wait for the end without polling: a thread sleeps in waitpid and wakes this one."""
-        return self._process.returncode if self._ended.wait(timeout_s) else None
-
-    def end(self, grace_s: float) -> None:
-        """End the whole group: SIGTERM, time for last words, SIGKILL; then the sampler likewise.
-
-        A second Ctrl-C cuts the time for last words short, and leaves no process behind either.
-        """
-        try:
-            self._signal(signal.SIGTERM)
-            self._ended.wait(grace_s)
-        finally:
-            self._signal(signal.SIGKILL)
-            self._ended.wait(grace_s)
-            for sampler in self._samplers:
-                sampler.terminate()
-            for sampler in self._samplers:
-                _reap(sampler, grace_s)
-
-    def _signal(self, number: signal.Signals) -> None:
-        try:
-            os.killpg(self._process.pid, number)
-        except ProcessLookupError:
-            return
-
-    def _reap(self) -> None:
-        self._process.wait()
-        self._ended.set()
 
 
 def _write_commands(
@@ -191,13 +157,6 @@ def _write_commands(
     lines = [f"# forked by: {shlex.join(forked_by)}"] if forked_by else []
     lines += [shlex.join(command) for command in commands]
     (folder / "launch.txt").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-
-
-def _reap(process: subprocess.Popen[bytes], grace_s: float) -> None:
-    try:
-        process.wait(grace_s)
-    except subprocess.TimeoutExpired:
-        process.kill()
 
 
 def _free_port() -> int:

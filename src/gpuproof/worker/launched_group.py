@@ -7,12 +7,12 @@ write to. Out: the exit status of the ranks, and the growth of every file in the
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+from gpuproof.process_group import ProcessGroup
 
 OUTPUT = "launcher-output.txt"
 CHUNK_BYTES = 1 << 18
@@ -40,9 +40,7 @@ class LaunchedGroup:
         ignored: frozenset[str],
     ) -> None:
         self.folder = folder
-        self._on_exit = on_exit
         self._sent = dict.fromkeys(ignored, -1)
-        self._ended = threading.Event()
         started: list[subprocess.Popen[bytes]] = []
         try:
             for command in commands:
@@ -51,8 +49,8 @@ class LaunchedGroup:
             for process in started:
                 process.kill()
             raise
-        self._ranks, *self._samplers = started
-        threading.Thread(target=self._reap, name="gpuproof-reaper", daemon=True).start()
+        ranks, *samplers = started
+        self._group = ProcessGroup(ranks, samplers, on_exit=on_exit)
 
     def _start(self, command: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
         with (self.folder / OUTPUT).open("ab") as output:
@@ -65,27 +63,9 @@ class LaunchedGroup:
                 start_new_session=True,
             )
 
-    def _reap(self) -> None:
-        status = self._ranks.wait()
-        self._ended.set()
-        self._on_exit(status)
-
     def end(self, grace_s: float) -> None:
         """SIGTERM, time for last words, SIGKILL; then the samplers likewise."""
-        self._signal(signal.SIGTERM)
-        self._ended.wait(grace_s)
-        self._signal(signal.SIGKILL)
-        self._ended.wait(grace_s)
-        for sampler in self._samplers:
-            sampler.terminate()
-        for sampler in self._samplers:
-            _reap(sampler, grace_s)
-
-    def _signal(self, number: signal.Signals) -> None:
-        try:
-            os.killpg(self._ranks.pid, number)
-        except ProcessLookupError:
-            return
+        self._group.end(grace_s)
 
     def growth(self, *, everything: bool) -> Iterator[Growth]:
         """Yield what has come since the last call, whole lines only of JSON Lines unless `everything`.
@@ -118,11 +98,3 @@ class LaunchedGroup:
             piece = content[begin : begin + CHUNK_BYTES]
             yield Growth(name=name, offset=offset + begin, content=piece)
         self._sent[name] = offset + len(content)
-
-
-def _reap(process: subprocess.Popen[bytes], grace_s: float) -> None:
-    try:
-        process.wait(grace_s)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
