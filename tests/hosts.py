@@ -44,6 +44,16 @@ class Host:
         return f"node{self.rank}"
 
     @property
+    def within(self) -> tuple[str, ...]:
+        """What goes before a command that needs the host's network, and nothing else of it."""
+        return ("ip", "netns", "exec", self.namespace)
+
+    @property
+    def controller(self) -> tuple[str, ...]:
+        """What goes before a command that runs beside the hosts, at the switch."""
+        return ("ip", "netns", "exec", self.switch)
+
+    @property
     def interface(self) -> str:
         return f"v{self.rank}"
 
@@ -80,6 +90,12 @@ class Host:
         """Pull the plug at the switch: the host's own interface stays up."""
         _checked("ip", "-n", self.switch, "link", "set", f"p{self.rank}", "down")
 
+    def slow_down(self, rate: str) -> None:
+        """Let so much through, in both directions."""
+        shape = ("root", "tbf", "rate", rate, "burst", "16k", "latency", "400ms")
+        _checked(*self.within, "tc", "qdisc", "add", "dev", self.interface, *shape)
+        _checked(*self.controller, "tc", "qdisc", "add", "dev", f"p{self.rank}", *shape)
+
     def pids(self) -> list[int]:
         """Every process of this host."""
         listed = subprocess.run(["ip", "netns", "pids", self.namespace], capture_output=True, text=True)
@@ -95,7 +111,9 @@ def finish(process: subprocess.Popen[str]) -> subprocess.CompletedProcess[str]:
 @contextmanager
 def hosts_on_a_switch(folder: Path, *, num_hosts: int) -> Iterator[list[Host]]:
     """Build hosts that reach each other, and leave nothing of them behind."""
-    missing = [program for program in ("ip", "iptables", "unshare", "nsenter") if which(program) is None]
+    missing = [
+        program for program in ("ip", "iptables", "tc", "unshare", "nsenter") if which(program) is None
+    ]
     if missing or os.geteuid() != 0:
         pytest.skip(f"several hosts need root, and {', '.join(missing) or 'nothing else'}")
     switch = f"gp{os.getpid()}sw"
@@ -115,6 +133,7 @@ def hosts_on_a_switch(folder: Path, *, num_hosts: int) -> Iterator[list[Host]]:
         _checked("ip", "netns", "add", switch)
         _checked("ip", "-n", switch, "link", "add", "br0", "type", "bridge")
         _checked("ip", "-n", switch, "link", "set", "br0", "up")
+        _checked("ip", "-n", switch, "addr", "add", "198.18.7.100/24", "dev", "br0")
         for host in hosts:
             _plug_in(host)
         yield hosts

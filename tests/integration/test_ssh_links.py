@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from gpuproof.launchers.hosts import HostError
-from namespaces import Links, can_link, linked_hosts, run
+from hosts import Host, hosts_on_a_switch
 from ssh_hosts import Hosts, hosts_in, processes_with
 from sshd import can_serve, ssh_world
 
-WHY_NOT = can_serve() or can_link()
+WHY_NOT = can_serve()
 pytestmark = pytest.mark.skipif(WHY_NOT is not None, reason=str(WHY_NOT))
 PATIENCE_S = 90.0
 CONTROLLER = """
@@ -40,16 +40,16 @@ with SshFleet([host], options, archive=Path(archive).read_bytes()) as fleet, fle
 
 
 @pytest.fixture(scope="module")
-def links() -> Iterator[Links]:
-    with linked_hosts(2) as links:
-        yield links
+def links(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Host]]:
+    with hosts_on_a_switch(tmp_path_factory.mktemp("links"), num_hosts=2) as hosts:
+        yield hosts
 
 
 @pytest.fixture(scope="module")
-def hosts(links: Links, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
+def hosts(links: list[Host], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
     with ssh_world(tmp_path_factory.mktemp("ssh") / "servers", []) as world:
-        for number in (1, 2):
-            world.add(links.address(number), port=22, prefix=links.on_host(number))
+        for host in links:
+            world.add(host.address, port=22, prefix=host.within)
         yield hosts_in(world)
 
 
@@ -61,15 +61,15 @@ def until(what: str, condition: Callable[[], object]) -> None:
 
 
 def controller(
-    links: Links, hosts: Hosts, number: int, out: Path, *command: str, lease_s: float = 30
+    links: list[Host], hosts: Hosts, number: int, out: Path, *command: str, lease_s: float = 30
 ) -> subprocess.Popen[str]:
     server = hosts.world.servers[number - 1]
     hosts.host(server)
-    until("sshd", lambda: subprocess.run([*links.controller, *probe(server.address)]).returncode == 0)
+    until("sshd", lambda: subprocess.run([*links[0].controller, *probe(server.address)]).returncode == 0)
     words = [server.address, "22", str(hosts.directory(server)), str(hosts.world.key)]
     words += [str(hosts.world.known_hosts), str(hosts.folder / "gpuproof-node.pyz"), str(out), str(lease_s)]
     return subprocess.Popen(
-        [*links.controller, sys.executable, "-c", CONTROLLER, *words, *command],
+        [*links[0].controller, sys.executable, "-c", CONTROLLER, *words, *command],
         stdout=subprocess.PIPE,
         text=True,
     )
@@ -80,8 +80,8 @@ def probe(address: str) -> list[str]:
     return [sys.executable, "-c", f"try:\n {program}\nexcept OSError: raise SystemExit(1)"]
 
 
-def test_over_a_slow_link_everything_arrives_whole(links: Links, hosts: Hosts, tmp_path: Path) -> None:
-    links.slow_down(1, "2mbit")
+def test_over_a_slow_link_everything_arrives_whole(links: list[Host], hosts: Hosts, tmp_path: Path) -> None:
+    links[0].slow_down("2mbit")
     work = 'cd "$0"; for i in 1 2 3; do seq 1 10000 >> numbers; sleep 0.3; done'
     process = controller(links, hosts, 1, tmp_path, "sh", "-c", work, "FOLDER")
     output, _ = process.communicate(timeout=PATIENCE_S)
@@ -91,14 +91,14 @@ def test_over_a_slow_link_everything_arrives_whole(links: Links, hosts: Hosts, t
 
 
 def test_a_host_whose_link_is_cut_ends_all_by_itself_and_the_controller_notices(
-    links: Links, hosts: Hosts, tmp_path: Path
+    links: list[Host], hosts: Hosts, tmp_path: Path
 ) -> None:
     server = hosts.world.servers[1]
     process = controller(links, hosts, 2, tmp_path, "sleep", "6175", lease_s=4)
     assert process.stdout is not None
     assert process.stdout.readline() == "started\n"
     until("the remote command", lambda: processes_with("sleep 6175"))
-    links.cut(2)
+    links[1].cut()
     output, _ = process.communicate(timeout=PATIENCE_S)
     assert output == "status 255\n"
     assert "the connection is lost" in (tmp_path / "launcher.jsonl").read_text()
@@ -113,9 +113,9 @@ def test_a_host_whose_link_is_cut_ends_all_by_itself_and_the_controller_notices(
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     folder = tmp_path / "small disk"
     folder.mkdir()
-    run("mount", "-t", "tmpfs", "-o", "size=400k", "tmpfs", str(folder))
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=400k", "tmpfs", str(folder)], check=True)
     yield folder
-    run("umount", "-l", str(folder))
+    subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
 def test_a_host_whose_disk_is_full_gives_back_what_it_could_write(tmp_path: Path, small_disk: Path) -> None:
