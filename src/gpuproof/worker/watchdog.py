@@ -25,8 +25,8 @@ from gpuproof.records.run import FailureCause
 
 POLL_S = 0.5
 LINGER_S = 2.0
-"""How long a hung rank stays after its words: over the time between the clocks of ranks that hang
-together (a chunk of steps, a poll), since the end of one rank makes the launcher end the others."""
+"""How long a rank stays after its words where others have the same to say: over the time between the clocks
+of ranks that hang together (a chunk of steps, a poll), since the end of one takes the others with it."""
 HANDLED_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
@@ -117,7 +117,10 @@ class Watchdog:
         ):
             if gone:
                 self._end(
-                    "interrupted", f"the launcher (process {pid}) is gone", "Finish the run with --resume"
+                    "interrupted",
+                    f"the launcher (process {pid}) is gone",
+                    "Finish the run with --resume",
+                    linger_s=LINGER_S,
                 )
 
     def _check_progress(self) -> None:
