@@ -1,0 +1,105 @@
+"""How late does the load generator issue its requests? Budget: p99 of 1 ms at 20,000 requests/s, on two cores.
+
+Runs `gpuproof run serving` against the server that does nothing, at a ladder of rates, up and down in turn,
+a few launches each. One launch gives one p99 of issue less schedule, over all requests of its window. Then
+the highest rate is named up to which every rate of the ladder keeps the budget. Poisson arrivals, no sampler
+beside them; the generator and the batcher that counts its requests are two processes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from gpuproof.analysis.estimate import Unavailable
+from gpuproof.analysis.launches import interval_of_launches
+from gpuproof.units import rate, seconds
+from pairing import Finding, interval_text, machine_line
+from timed_commands import gpuproof, timed
+
+ASKED_PER_S = 20_000
+BUDGET_S = 1e-3
+RATES_PER_S = (5_000, 10_000, ASKED_PER_S, 40_000, 80_000)
+WORDS = (
+    "--serving.target=noop",
+    "--serving.min_requests=1000",
+    "--monitoring.enabled=false",
+    "--run.capture_env=false",
+    "--run.repeats=1",
+)
+
+
+def main() -> None:
+    """Run the ladder and judge."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="2 launches of 1 s a rate instead of 5 of 5 s")
+    options = parser.parse_args()
+    num_launches, window_s = (2, 1.0) if options.quick else (5, 5.0)
+    print(machine_line())
+    late_s: dict[int, list[float]] = {rate_per_s: [] for rate_per_s in RATES_PER_S}
+    with TemporaryDirectory() as folder:
+        for launch in range(num_launches):
+            for rate_per_s in RATES_PER_S if launch % 2 == 0 else reversed(RATES_PER_S):
+                window = one_window(
+                    Path(folder), rate_per_s, window_s=window_s, run_id=f"{launch}-{rate_per_s}"
+                )
+                late_s[rate_per_s].append(window["generator_lateness_s"]["value"])
+    print("\n".join(lines_of(late_s)))
+
+
+def one_window(folder: Path, rate_per_s: int, *, window_s: float, run_id: str) -> dict[str, Any]:
+    """Run one launch; return its window from run_summary.json."""
+    words = [*WORDS, f"--serving.rate_per_s={rate_per_s}", f"--serving.window_s={window_s}"]
+    timed(gpuproof("run", "serving", *words, f"--run.run_id={run_id}"), cwd=folder)
+    summary = json.loads((folder / "results" / "serving" / run_id / "run_summary.json").read_text())
+    window: dict[str, Any] = summary["windows"][0]
+    return window
+
+
+def finding_of(late_s: Sequence[float]) -> Finding:
+    """Compare the interval of a rate's launches with the budget."""
+    estimate = interval_of_launches(late_s)
+    if isinstance(estimate, Unavailable):
+        return "not measurable here"
+    if estimate.high <= BUDGET_S:
+        return "within budget"
+    return "over budget" if estimate.low > BUDGET_S else "not shown"
+
+
+def sustained_per_s(late_s: Mapping[int, Sequence[float]]) -> int | None:
+    """Return the highest rate up to which all keep the budget; None where the lowest does not.
+
+    >>> sustained_per_s({10: [1e-4, 1e-4], 20: [2e-4, 2e-4], 40: [1.0, 1.0], 80: [1e-4, 1e-4]})
+    20
+    """
+    kept = None
+    for rate_per_s in sorted(late_s):
+        if finding_of(late_s[rate_per_s]) != "within budget":
+            break
+        kept = rate_per_s
+    return kept
+
+
+def lines_of(late_s: Mapping[int, Sequence[float]]) -> list[str]:
+    """Say the verdict at the rate that is asked, then every rate, then the one that is sustained."""
+    budget = f"p99 issue lateness at most {seconds(BUDGET_S)}"
+    sustained = sustained_per_s(late_s)
+    return [
+        f"{budget} at {rate(ASKED_PER_S, 'requests')}: {finding_of(late_s[ASKED_PER_S]).upper()}",
+        *(
+            f"  {rate(rate_per_s, 'requests'):>17}  p99 of each launch {', '.join(map(seconds, values))}; "
+            f"{interval_text(interval_of_launches(values), ' s')}: {finding_of(values).upper()}"
+            for rate_per_s, values in late_s.items()
+        ),
+        "sustained: no rate of the ladder"
+        if sustained is None
+        else f"sustained: {rate(sustained, 'requests')}, the highest of the ladder up to which all keep it",
+    ]
+
+
+if __name__ == "__main__":
+    main()
