@@ -14,7 +14,7 @@ import pytest
 
 from fakes.completions_server import CompletionsServer, running
 from gpuproof.errors import ExitCode
-from gpuproof.records.run import Failure, Result
+from gpuproof.records.run import Failure, Result, Setup
 from gpuproof.records.serving import Requests, ServingWindow
 from running import clean_environment, gpuproof, gpuproof_command, only_case, run_directory
 
@@ -87,12 +87,41 @@ def test_the_other_scenarios(scenario: str, tmp_path: Path) -> None:
     assert largest <= (3 if scenario == "closed_loop" else 1)
 
 
+def test_a_decoder_answers_prompts_with_tokens(tmp_path: Path) -> None:
+    sizes = {"d_model": 32, "num_layers": 2, "num_heads": 4, "num_kv_heads": 2, "d_ff": 48, "vocab_size": 50}
+    result = serve(
+        tmp_path,
+        *("--model.name=decoder", *(f"--model.options.{key}={value}" for key, value in sizes.items())),
+        *("--serving.rate_per_s=60", "--serving.prompt_tokens=12", "--serving.new_tokens=5"),
+    )
+    assert result.returncode == ExitCode.DONE, result.stdout + result.stderr
+    records = only_case(run_directory(tmp_path, "s", "serving"))
+    (chunk,) = records.of(Requests)
+    assert chunk.tokens == (5,) * 50
+    assert all(
+        begun < first < (done or 0)
+        for begun, first, done in zip(
+            chunk.begun_s, (time_s or 0 for time_s in chunk.first_token_s), chunk.done_s, strict=True
+        )
+    )
+    (setup,) = records.of(Setup)
+    assert setup.item == "generated tokens"
+    assert setup.input_shape == (12,)
+    # Keys and values of 4 prompts of 12 tokens and 4 new ones (the last is not read): 2 layers, 2 heads of 8.
+    assert setup.kv_cache_bytes == 4 * (12 + 4) * 2 * 2 * (2 * 8) * 4
+    (window,) = summary(tmp_path)["windows"]
+    assert 0 < window["time_to_first_token_s"]["p50"]["value"] < window["p50_latency_s"]
+    assert window["time_per_token_s"]["p50"]["value"] > 0
+    assert window["tokens_per_s"] == pytest.approx(5 * window["answered_per_s"])
+    assert "no continuous batching" in " ".join(result.stdout.split())
+
+
 def test_an_endpoint_is_loaded_and_its_tokens_timed(tmp_path: Path) -> None:
     with running(CompletionsServer(first_token_s=0.01, token_s=0.005)) as server:
         result = serve(
             tmp_path,
             *("--serving.target=endpoint", f"--serving.endpoint.url={server.url}"),
-            *("--serving.endpoint.model=tiny", "--serving.endpoint.new_tokens=4"),
+            *("--serving.endpoint.model=tiny", "--serving.new_tokens=4"),
             "--serving.rate_per_s=100",
         )
     assert result.returncode == ExitCode.DONE, result.stdout + result.stderr

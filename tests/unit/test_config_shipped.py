@@ -74,6 +74,8 @@ OTHER_VALUES: dict[str, Any] = {
     "serving.rate_per_s": 250.5,
     "serving.latency_bound_s": 0.25,
     "serving.latency_percentile": 95.0,
+    "serving.prompt_tokens": 32,
+    "serving.new_tokens": 16,
     "serving.endpoint.url": "http://host:8000/v1",
     "serving.endpoint.model": "tiny",
     "serving.endpoint.api_key_variable": "TINY_KEY",

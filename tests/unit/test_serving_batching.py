@@ -79,6 +79,28 @@ def test_requests_of_several_samples_fill_batches_sooner() -> None:
     assert sizes == [16, 16, 8]
 
 
+def test_first_tokens_are_noted_for_each_request_of_their_batch() -> None:
+    arrivals = Arrivals([1.0, 1.2, 1.3])
+
+    def answer(num_samples: int) -> float:
+        arrivals.now_s += 0.25 * num_samples  # the prompts are read one after the other
+        first_token_s = arrivals.now_s
+        arrivals.now_s += 2.0
+        return first_token_s
+
+    rule = BatchingRule(samples_per_request=1, max_batch=8, max_wait_s=0.0)
+    result = serve(arrivals, answer, rule, begin_s=1.0, clock=lambda: arrivals.now_s)
+    # From the begin at 1.0: one alone until 2.25, meanwhile two come, are read until 2.75 and done at 4.75.
+    assert list(result.begun_s) == pytest.approx([0.0, 2.25, 2.25])
+    assert list(result.first_token_s) == pytest.approx([0.25, 2.75, 2.75])
+    assert list(result.done_s) == pytest.approx([2.25, 4.75, 4.75])
+
+
+def test_without_tokens_no_first_token_is_noted() -> None:
+    result, _, _ = served([1.0], batch_s=1.0, max_batch=1)
+    assert not result.first_token_s
+
+
 def test_no_request_is_no_batch() -> None:
     result, _, sizes = served([], batch_s=1.0, max_batch=4)
     assert sizes == []

@@ -48,7 +48,7 @@ class Served:
     first_token_s: tuple[float, ...]
     """Latency of each request's first token; empty where no tokens are made."""
     token_s: tuple[float, ...]
-    """Mean time per further token, of each request with two or more."""
+    """Mean time per further token of a sequence, of each request that made two or more a sequence."""
     tokens: int
     busy_s: float | None
     """Time in which batches ran; None where another server runs them."""
@@ -99,6 +99,12 @@ class Served:
         """Give the percentiles of the latency, each only with enough requests."""
         return tuple(percentile(self.latencies_s, q) for q in PERCENTILES)
 
+    @property
+    def _items(self) -> int:
+        """What energy is counted by: tokens that were made, else samples or their own items."""
+        samples = len(self.latencies_s) * self.window.samples_per_request
+        return self.tokens or samples * (1 if self.setup is None else self.setup.items_per_sample)
+
     def as_launch(self) -> Launch:
         """Return the window as one rank's, a batch being a step: what readings beside it are joined to."""
         window, batches = self.window, sum(number for _, number in self.window.batches)
@@ -111,7 +117,7 @@ class Served:
                     num_steps=batches or window.num_requests,
                     requested_steps=None,
                     requested_s=None,
-                    items=len(self.latencies_s) * window.samples_per_request,
+                    items=self._items,
                     wall_s=window.wall_s,
                     steps_s=window.wall_s if self.busy_s is None else self.busy_s,
                     clock="host",
@@ -135,6 +141,7 @@ def served_of(records: CaseRecords) -> Served | None:
     windows, spec = records.of(ServingWindow), records.case.serving
     if records.status != "done" or len(windows) != 1 or spec is None:
         return None
+    sequences = windows[0].samples_per_request
     rows = [row for chunk in records.of(Requests) for row in _rows(chunk)]
     answered = [row for row in rows if row.done_s is not None]
     if not answered:
@@ -148,7 +155,7 @@ def served_of(records: CaseRecords) -> Served | None:
         first_token_s=tuple(
             row.first_token_s - row.scheduled_s for row in answered if row.first_token_s is not None
         ),
-        token_s=tuple(time_s for row in answered if (time_s := row.time_per_token_s) is not None),
+        token_s=tuple(time_s for row in answered if (time_s := row.time_per_token_s(sequences)) is not None),
         tokens=sum(row.tokens for row in answered),
         # Requests of one batch share its begin and end.
         busy_s=sum(done - begun for begun, done in {(row.begun_s, row.done_s) for row in rows} if done)
@@ -167,11 +174,12 @@ class _Row:
     first_token_s: float | None
     tokens: int
 
-    @property
-    def time_per_token_s(self) -> float | None:
-        if self.done_s is None or self.first_token_s is None or self.tokens < 2:
+    def time_per_token_s(self, sequences: int) -> float | None:
+        """Return the mean time from one token of a sequence to its next; all sequences grow in step."""
+        steps = self.tokens // sequences - 1
+        if self.done_s is None or self.first_token_s is None or steps < 1:
             return None
-        return (self.done_s - self.first_token_s) / (self.tokens - 1)
+        return (self.done_s - self.first_token_s) / steps
 
 
 def _rows(chunk: Requests) -> list[_Row]:

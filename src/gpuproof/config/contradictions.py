@@ -279,5 +279,7 @@ _RULES: tuple[Callable[[RunConfig], Contradiction | None], ...] = (
     serving_contradictions.endpoint_has_an_address,
     serving_contradictions.a_request_fits_a_batch,
     serving_contradictions.one_rank_serves,
+    serving_contradictions.prompts_are_answered,
+    serving_contradictions.an_endpoint_gets_single_prompts,
     speed_contradictions.a_graph_can_hold_the_step,
 )

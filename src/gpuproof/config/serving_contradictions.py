@@ -59,3 +59,42 @@ def one_rank_serves(config: RunConfig) -> Contradiction | None:
         cause=f"{config.distributed.nproc} ranks are asked for, but one rank serves",
         next_step="Set distributed.nproc to 1",
     )
+
+
+def prompts_are_answered(config: RunConfig) -> Contradiction | None:
+    """Refuse tokens where none can be made, and none where they must be."""
+    serving = config.serving
+    if config.kind != "serving":
+        return None
+    asked = next((key for key in ("new_tokens", "prompt_tokens") if getattr(serving, key)), None)
+    if serving.target == "noop" and asked is not None:
+        return Contradiction(
+            keys=(f"serving.{asked}", "serving.target"),
+            cause="noop answers at once and makes no tokens",
+            next_step=f"Remove serving.{asked}, or set serving.target to model",
+        )
+    if serving.target == "endpoint" and serving.new_tokens == 0:
+        return Contradiction(
+            keys=("serving.new_tokens", "serving.target"),
+            cause="an endpoint is asked for tokens, and serving.new_tokens is 0",
+            next_step="Set serving.new_tokens to 1 or more",
+        )
+    if serving.target == "model" and serving.new_tokens == 0 and serving.prompt_tokens is not None:
+        return Contradiction(
+            keys=("serving.prompt_tokens", "serving.new_tokens"),
+            cause="serving.new_tokens is 0: whole samples are run forward, and no prompt is read",
+            next_step="Remove serving.prompt_tokens, or set serving.new_tokens to 1 or more",
+        )
+    return None
+
+
+def an_endpoint_gets_single_prompts(config: RunConfig) -> Contradiction | None:
+    """Refuse several samples a request where each is one prompt to a server."""
+    serving = config.serving
+    if config.kind != "serving" or serving.target != "endpoint" or serving.samples_per_request == 1:
+        return None
+    return Contradiction(
+        keys=("serving.samples_per_request", "serving.target"),
+        cause=f"a request to an endpoint is one prompt, not {serving.samples_per_request}",
+        next_step="Set serving.samples_per_request to 1",
+    )

@@ -185,6 +185,11 @@ class Case:
         return self.kind == "inference" and self.inference.mode == "latency"
 
     @property
+    def serves_text(self) -> bool:
+        """Whether requests are prompts, and this case's own model makes new tokens for each."""
+        return self.kind == "serving" and self.serving is not None and self.serving.makes_text
+
+    @property
     def generates(self) -> bool:
-        """Whether text is made with a key-value cache, prefill or decode."""
-        return self.kind == "inference" and self.inference.phase != "forward"
+        """Whether text is made with a key-value cache: prefill, decode, or both to answer requests."""
+        return self.serves_text or (self.kind == "inference" and self.inference.phase != "forward")

@@ -40,4 +40,10 @@ class ServingSpec:
     latency_percentile: float
     prompt_tokens: int | None = None
     new_tokens: int | None = None
+    """None where a request brings whole samples, and nothing is made."""
     endpoint: EndpointSpec | None = None
+
+    @property
+    def makes_text(self) -> bool:
+        """Whether the model of this case makes new tokens, from a key-value cache."""
+        return self.target == "model" and self.new_tokens is not None

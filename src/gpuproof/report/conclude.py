@@ -6,12 +6,13 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from gpuproof.analysis.launch import launch_of
-from gpuproof.analysis.run_summary import RunSummary, summarize
+from gpuproof.analysis.run_summary import summarize
 from gpuproof.analysis.serving import served_of
 from gpuproof.analysis.validity import Finding
 from gpuproof.config.models import RunConfig
@@ -26,6 +27,7 @@ from gpuproof.report.profiled import profiled
 from gpuproof.report.roofline_plot import draw_roofline
 from gpuproof.report.seed_formats import epoch_lines, summary_csv, summary_json
 from gpuproof.report.serving import build_serving_report, serving_csv, serving_json, serving_run
+from gpuproof.report.serving_plot import draw_serving_curve
 from gpuproof.report.sweep import build_sweep_report, sweep_csv, sweep_epoch_lines, sweep_json, sweep_of
 from gpuproof.report.work_json import profile_json, work_json
 from gpuproof.store import RunDirectory
@@ -79,7 +81,7 @@ def _conclude_recipe(
     epochs = epoch_lines(summary.launches, samples_per_epoch=config.data.samples_per_epoch)
     rows = summary_csv(summary, description=description)
     _write_derived_files(run, epochs, rows, {**summarized, **work_json(summary), **profile_json(profile)})
-    not_drawn = _draw(run, summary)
+    not_drawn = _drawn("roofline.png", lambda path: draw_roofline(summary, path), run)
     return build_report(
         summary,
         run=str(run.root),
@@ -135,13 +137,14 @@ def _conclude_serving(
     )
     run.write_text("summary.csv", serving_csv(served, description=description))
     run.write_json("run_summary.json", summarized)
+    not_drawn = _drawn("serving_curve.png", lambda path: draw_serving_curve(served, path), run)
     return build_serving_report(
         served,
         run=str(run.root),
         description=description,
         explanations=explanations,
         files=_files(run),
-        torn=torn,
+        torn=[*torn, *not_drawn],
     )
 
 
@@ -199,12 +202,12 @@ def _copy_traces(run: RunDirectory, cases: Sequence[CaseRecords]) -> list[str]:
     return lost
 
 
-def _draw(run: RunDirectory, summary: RunSummary) -> list[str]:
-    """Draw the roofline, if its ceilings were measured; return a note where it cannot be drawn."""
+def _drawn(name: str, draw: Callable[[Path], object], run: RunDirectory) -> list[str]:
+    """Draw a picture into the run, if there is one to draw; return a note where it cannot be drawn."""
     try:
-        draw_roofline(summary, run.root / "roofline.png")
+        draw(run.root / name)
     except EnvironmentUnfitError as error:
-        return [f"no roofline.png: {error}"]
+        return [f"no {name}: {error}"]
     return []
 
 

@@ -323,7 +323,10 @@ def _requests_row(served: Served) -> RequestsRow:
 
 def _notes(run: ServingRun) -> list[str]:
     notes = [INDEPENDENCE] if run.launches else []
-    if run.launches and run.launches[0].setup and run.launches[0].setup.device.kind == "cpu":
+    setup = run.launches[0].setup if run.launches else None
+    if setup is not None:
+        notes += setup.notes
+    if setup is not None and setup.device.kind == "cpu":
         notes.append("measured on the CPU: no figure of any GPU")
     if len(run.main) == 1:
         notes.append("one launch: set run.repeats to 3 or more to see how launches differ")

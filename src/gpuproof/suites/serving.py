@@ -16,6 +16,7 @@ from gpuproof.config.sections.serving import ServingConfig
 from gpuproof.records.case import Case
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.serving_spec import EndpointSpec, Scenario, ServingSpec
+from gpuproof.suites.served_text import TextSizes, text_of
 from gpuproof.suites.training import CASE_ID, case_of, launch_key
 
 OFFLINE = "offline"
@@ -95,7 +96,7 @@ def _case(config: RunConfig, point: Point, replicate: int) -> Case:
         update={"data": config.data.model_copy(update={"batch_size": serving.max_batch})}
     )
     case = case_of(whole, replicate, case_id=point.case_id, is_sweep=is_search(serving))
-    return replace(case, serving=serving_spec(serving, point))
+    return replace(case, serving=serving_spec(serving, point, text=text_of(config)))
 
 
 def next_points(config: RunConfig, launched: Sequence[CaseRecords]) -> list[Point]:
@@ -145,7 +146,7 @@ def _at(rate_per_s: float) -> Point:
     return Point(case_id=f"rate-{rate_per_s:010.3f}", scenario="server", rate_per_s=rate_per_s)
 
 
-def serving_spec(serving: ServingConfig, point: Point) -> ServingSpec:
+def serving_spec(serving: ServingConfig, point: Point, *, text: TextSizes | None = None) -> ServingSpec:
     """Return what the case of a point is asked."""
     endpoint = serving.endpoint
     has_endpoint = serving.target == "endpoint"
@@ -162,8 +163,8 @@ def serving_spec(serving: ServingConfig, point: Point) -> ServingSpec:
         window_s=serving.window_s,
         latency_bound_s=serving.latency_bound_s if point.scenario == "server" else None,
         latency_percentile=serving.latency_percentile,
-        prompt_tokens=endpoint.prompt_tokens if has_endpoint else None,
-        new_tokens=endpoint.new_tokens if has_endpoint else None,
+        prompt_tokens=None if text is None else text.prompt_tokens,
+        new_tokens=None if text is None else text.new_tokens,
         endpoint=EndpointSpec(
             url=endpoint.url,
             model=endpoint.model,

@@ -76,6 +76,8 @@ def _of_inference(case: Case) -> Iterator[tuple[str, str]]:
     if case.kind != "inference":
         for key in ("mode", "phase", "prompt_tokens", "new_tokens"):
             yield f"inference.{key}", f"the kind of this run is {case.kind}"
+        if case.serves_text:
+            yield "model.options.seq_len", "serving.prompt_tokens is the length of what is read"
         return
     phase = case.inference.phase
     if phase != "decode":

@@ -25,6 +25,7 @@ from gpuproof.worker.determinism import choose_algorithms
 from gpuproof.worker.distributed import Ranks, choose_device
 from gpuproof.worker.fp8 import convert_linear_layers
 from gpuproof.worker.generation_steps import (
+    AnswerStep,
     DecodeStep,
     PrefillStep,
     bytes_per_step,
@@ -59,7 +60,7 @@ class Prepared:
     precision: PrecisionPolicy
     workload: WorkloadOnTorch
     pool: BatchSource
-    step: TrainingStep | InferenceStep | PrefillStep | DecodeStep | CapturedStep
+    step: TrainingStep | InferenceStep | PrefillStep | DecodeStep | AnswerStep | CapturedStep
     static: StaticBatches | None
     """What the step reads where it is to be captured: the pool's batches, at fixed addresses."""
     clock: EventClock | HostClock
@@ -166,7 +167,7 @@ def prepare(case: Case, *, identity: RankIdentity, run_folder: Path, store: Stor
 
 def _step(
     case: Case, parallel: ParallelModel, *, workload: WorkloadOnTorch, pool: Batches
-) -> TrainingStep | InferenceStep | PrefillStep | DecodeStep:
+) -> TrainingStep | InferenceStep | PrefillStep | DecodeStep | AnswerStep:
     module, precision = parallel.module, parallel.precision
     if case.generates:
         return generation_step(case, workload.module, pool=pool, precision=precision)

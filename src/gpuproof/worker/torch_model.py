@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from gpuproof.records.case import Case
-from gpuproof.worker.generation_steps import generation_work, item_of
+from gpuproof.worker.generation_steps import generation_flops, item_of, prompt_tokens_of
 from gpuproof.workloads.base import InputShape, Work, WorkloadInfo
 from gpuproof.workloads.lookup import find_workload
 
@@ -58,7 +58,7 @@ def load_workload(case: Case, device: torch.device) -> WorkloadOnTorch:
     options = info.options_type(**case.model.options)
     shape = info.resolve_shape(options, case.data.image_size, case.model.num_classes)
     if case.generates:
-        shape = replace(shape, shape=(case.inference.prompt_tokens,))
+        shape = replace(shape, shape=(prompt_tokens_of(case),))
     torch.manual_seed(case.training.seed)
     with torch.device(device):
         module = info.resolve_implementation()(options, shape)
@@ -86,8 +86,7 @@ def load_workload(case: Case, device: torch.device) -> WorkloadOnTorch:
 def _flops(case: Case, info: WorkloadInfo, work: Work | None) -> float | None:
     """Return the work of one sample in one step of the case, from the closed form."""
     if case.generates:
-        made = generation_work(case, info)
-        return made.decode_flops if case.inference.phase == "decode" else made.prefill_flops
+        return generation_flops(case, info)
     if work is None:
         return None
     return work.training_flops if case.kind == "training" else work.forward_flops

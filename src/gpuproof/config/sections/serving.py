@@ -7,8 +7,11 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from gpuproof.config.sections.base import Seconds, Section, Text
+from gpuproof.config.sections.inference import MAX_TOKENS
 from gpuproof.records.serving_spec import Scenario, ServingTarget
 
+PROMPT_TOKENS, NEW_TOKENS = 128, 64
+"""What null stands for where text is made."""
 Rate = Annotated[float, Field(gt=0, le=1e7)]
 
 
@@ -29,10 +32,6 @@ class EndpointConfig(Section):
         le=65_536,
         description="Connections at once; further requests wait, and it counts.",
     )
-    prompt_tokens: int = Field(
-        default=128, ge=1, le=10**6, description="Words of each prompt, about a token each."
-    )
-    new_tokens: int = Field(default=64, ge=1, le=10**6, description="Tokens that each request asks for.")
 
 
 class ServingConfig(Section):
@@ -76,5 +75,21 @@ class ServingConfig(Section):
     )
     curve: bool = Field(
         default=True, description="After the search, measure lower rates too: the throughput–latency curve."
+    )
+    prompt_tokens: int | None = Field(
+        default=None,
+        ge=1,
+        le=MAX_TOKENS,
+        description="Tokens of each request's prompt (an endpoint: words, about a token each); "
+        f"null is {PROMPT_TOKENS} where text is made.",
+    )
+    new_tokens: int | None = Field(
+        default=None,
+        ge=0,
+        le=MAX_TOKENS,
+        description="Tokens made for each request. A model is served in static batches: a batch reads "
+        "its prompts and makes all its tokens, and only then the next begins (no continuous batching). "
+        f"null is {NEW_TOKENS} for an endpoint and for a model with a key-value cache; 0 has such a model "
+        "run whole sequences forward.",
     )
     endpoint: EndpointConfig = Field(default_factory=EndpointConfig, description="The HTTP server to load.")

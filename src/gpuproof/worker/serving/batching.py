@@ -1,7 +1,8 @@
 """Dynamic batching: take what waits, wait a little for more, run it, note when each request was done.
 
 In: traffic, and a model as a function of a number of samples that returns when they are done. Out: when each
-request was begun and done, and the batches that were run. First come, first served.
+request was begun, had its first token and was done, and the batches that were run. First come, first served;
+batches are static: none is joined while it runs.
 """
 
 from __future__ import annotations
@@ -12,6 +13,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from time import monotonic
 from typing import Protocol
+
+RunBatch = Callable[[int], float | None]
+"""Runs so many samples to their end; returns when their first tokens were there, on the clock of the caller,
+or None where none are made."""
 
 
 class RequestSource(Protocol):
@@ -48,13 +53,15 @@ class Served:
 
     begun_s: array[float] = field(default_factory=lambda: array("d"))
     done_s: array[float] = field(default_factory=lambda: array("d"))
+    first_token_s: array[float] = field(default_factory=lambda: array("d"))
+    """Empty where no tokens are made."""
     batches: Counter[int] = field(default_factory=Counter)
     """How many batches of how many requests."""
 
 
 def serve(
     source: RequestSource,
-    run_batch: Callable[[int], None],
+    run_batch: RunBatch,
     rule: BatchingRule,
     *,
     begin_s: float,
@@ -82,11 +89,13 @@ def serve(
         size = min(waiting, rule.max_requests)
         oldest_s = clock()  # of those left behind, which wait no second time for company
         began_s = oldest_s - begin_s
-        run_batch(size * rule.samples_per_request)
+        first_token_s = run_batch(size * rule.samples_per_request)
         done_s = clock() - begin_s
         source.done(size)
         waiting -= size
         served.begun_s.extend(array("d", [began_s]) * size)
         served.done_s.extend(array("d", [done_s]) * size)
+        if first_token_s is not None:
+            served.first_token_s.extend(array("d", [first_token_s - begin_s]) * size)
         served.batches[size] += 1
         on_batch(len(served.done_s))

@@ -28,7 +28,7 @@ from gpuproof.worker.environment import describe_host
 from gpuproof.worker.host_load import LoadReading, load_between, read_load
 from gpuproof.worker.identity import RankIdentity
 from gpuproof.worker.recorder import Recorder
-from gpuproof.worker.serving.batching import BatchingRule, Served, serve
+from gpuproof.worker.serving.batching import BatchingRule, RunBatch, Served, serve
 from gpuproof.worker.serving.endpoint import EndpointLoad, RequestTimes
 from gpuproof.worker.serving.generator import TrafficPlan
 from gpuproof.worker.serving.noop_target import run_nothing
@@ -37,7 +37,6 @@ from gpuproof.worker.serving.traffic import traffic
 
 if TYPE_CHECKING:
     from gpuproof.worker.preparation import Prepared
-    from gpuproof.worker.serving.targets import RunBatch
 
 LEAD_S = 0.5
 """From the start of the generator to the window's begin: it imports and draws its schedule meanwhile."""
@@ -101,7 +100,12 @@ def _warm_up(spec: ServingSpec, run_batch: RunBatch, recorder: Recorder) -> None
 
     rule = _rule(spec)
     recorder.begin("warmup", expected_steps=rule.max_requests + 1)
-    warm(run_batch, samples_per_request=rule.samples_per_request, max_requests=rule.max_requests)
+    warm(
+        run_batch,
+        samples_per_request=rule.samples_per_request,
+        max_requests=rule.max_requests,
+        on_batch=lambda num_done: recorder.heartbeat.beat(steps_done=num_done),
+    )
     gc.collect()
     recorder.end("warmup")
 
@@ -119,11 +123,23 @@ def _measure(
     load = _load_since(before)
     end_s = monotonic()
     scheduled_s = plan.schedule() if plan.concurrency is None else issued_s
-    rows = [
-        RequestTimes(scheduled_s=due, issued_s=sent, begun_s=begun, done_s=done)
-        for due, sent, begun, done in zip(scheduled_s, issued_s, served.begun_s, served.done_s, strict=True)
-    ]
+    rows = _times_of(spec, scheduled_s, issued_s, served)
     _write(recorder, spec, plan, rows, end_s=end_s, load=load, served=served, device_uuid=device_uuid)
+
+
+def _times_of(
+    spec: ServingSpec, scheduled_s: Sequence[float], issued_s: Sequence[float], served: Served
+) -> list[RequestTimes]:
+    tokens = spec.samples_per_request * (spec.new_tokens or 0)
+    first_token_s = served.first_token_s or [None] * len(served.done_s)
+    return [
+        RequestTimes(
+            scheduled_s=due, issued_s=sent, begun_s=begun, first_token_s=first, done_s=done, tokens=tokens
+        )
+        for due, sent, begun, first, done in zip(
+            scheduled_s, issued_s, served.begun_s, first_token_s, served.done_s, strict=True
+        )
+    ]
 
 
 def _measure_endpoint(case: Case, spec: ServingSpec, recorder: Recorder) -> None:

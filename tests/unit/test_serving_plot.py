@@ -1,0 +1,83 @@
+"""The picture of a throughput–latency curve, from launches written down by hand."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpuproof.campaign import config_of
+from gpuproof.config.models import RunConfig
+from gpuproof.records.collected import CaseRecords
+from gpuproof.report.conclude import conclude
+from gpuproof.report.serving import serving_run
+from gpuproof.report.serving_plot import draw_serving_curve, points_of
+from records_by_hand import write_run
+from served_by_hand import OFFLINE, SPEC, records
+
+NUM_REQUESTS = 1000
+CAPACITY_PER_S = 1000.0
+SEARCH: dict[str, Any] = {"kind": "serving", "serving": {"latency_bound_s": 0.05, "search_precision": 0.1}}
+
+
+def launch(rate_per_s: float, *, num_requests: int = NUM_REQUESTS) -> CaseRecords:
+    """A queue of 5 ms service: latencies from once to four times the mean of 5 ms / (1 − load)."""
+    mean_s = 0.005 / (1 - rate_per_s / CAPACITY_PER_S)
+    latencies = [mean_s * (1 + 3 * (k % 100) / 100) for k in range(num_requests)]
+    spec = replace(SPEC, rate_per_s=rate_per_s)
+    return records(latencies, spec=spec, case_id=f"rate-{rate_per_s:010.3f}")
+
+
+def offline() -> CaseRecords:
+    latencies = [(k + 1) / CAPACITY_PER_S for k in range(NUM_REQUESTS)]
+    return records(latencies, spec=OFFLINE, case_id="offline")
+
+
+def searched(rates: Sequence[float]) -> list[CaseRecords]:
+    return [offline(), *(launch(rate) for rate in rates)]
+
+
+RATES = (50.0, 150.0, 300.0, 450.0, 600.0, 700.0, 900.0)
+
+
+def test_a_search_is_drawn_and_named_among_the_files(tmp_path: Path) -> None:
+    run = write_run(tmp_path, searched(RATES), **SEARCH)
+    report = conclude(run, config_of(run)).report
+    assert (run.root / "serving_curve.png").read_bytes().startswith(b"\x89PNG")
+    assert "serving_curve.png" in report.files
+    assert not [note for note in report.notes if "serving_curve" in note]
+
+
+def test_without_matplotlib_a_note_takes_the_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    run = write_run(tmp_path, searched(RATES), **SEARCH)
+    report = conclude(run, config_of(run)).report
+    assert "serving_curve.png" not in report.files
+    (note,) = [note for note in report.notes if "serving_curve" in note]
+    assert "pip install 'gpuproof[monitor]'" in note
+
+
+@pytest.mark.parametrize(
+    ("serving", "rates"),
+    [({"rate_per_s": 100.0}, (100.0, 200.0)), ({"curve": False}, (100.0, 200.0)), ({}, (100.0,)), ({}, ())],
+)
+def test_without_a_curve_nothing_is_drawn(
+    serving: dict[str, Any], rates: tuple[float, ...], tmp_path: Path
+) -> None:
+    config = RunConfig.model_validate({**SEARCH, "serving": {**SEARCH["serving"], **serving}})
+    assert not draw_serving_curve(serving_run(config, searched(rates)), tmp_path / "none.png")
+    assert not (tmp_path / "none.png").exists()
+
+
+def test_a_percentile_without_enough_requests_is_no_point() -> None:
+    config = RunConfig.model_validate(SEARCH)
+    run = serving_run(config, [launch(500.0), launch(100.0, num_requests=200)])
+    # Of 200 requests p50 is known, p99 needs 299. The median of 1, 1.03, … 3.97 times the mean is 2.485.
+    rates, medians_s = zip(*points_of(run.launches, 50), strict=True)
+    assert rates == (100.0, 500.0)
+    assert medians_s == pytest.approx([0.005 / 0.9 * 2.485, 0.01 * 2.485], rel=0.02)
+    assert [rate for rate, _ in points_of(run.launches, 99)] == [500.0]

@@ -1,0 +1,121 @@
+"""Which requests are prompts, and what their tokens come to."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from gpuproof.analysis.serving import served_of
+from gpuproof.config.models import RunConfig
+from gpuproof.errors import UsageError
+from gpuproof.records.collected import CaseRecords
+from gpuproof.records.serving import Requests
+from gpuproof.suites.served_text import TextSizes, text_of
+from gpuproof.suites.serving import next_cases
+from served_by_hand import records
+
+ENDPOINT = {"url": "http://localhost:1/v1", "model": "tiny"}
+
+
+def config(model: str = "decoder", **serving: Any) -> RunConfig:
+    return RunConfig.model_validate(
+        {
+            "kind": "serving",
+            "model": {"name": model},
+            "data": {"name": "synthetic"},
+            "serving": {"rate_per_s": 1.0, **serving},
+        }
+    )
+
+
+def test_a_decoder_answers_prompts_unless_told_otherwise() -> None:
+    assert text_of(config()) == TextSizes(prompt_tokens=128, new_tokens=64)
+    assert text_of(config(prompt_tokens=7, new_tokens=3)) == TextSizes(prompt_tokens=7, new_tokens=3)
+    assert text_of(config(new_tokens=0)) is None
+
+
+def test_other_models_and_no_model_answer_none() -> None:
+    assert text_of(config("medium")) is None
+    assert text_of(config(target="noop")) is None
+    assert text_of(config("medium", target="endpoint", endpoint=ENDPOINT)) == TextSizes(
+        prompt_tokens=128, new_tokens=64
+    )
+
+
+def test_the_case_says_that_text_is_made() -> None:
+    (case,) = next_cases(config(new_tokens=3), [])
+    assert case.serves_text
+    assert case.generates
+    (whole,) = next_cases(config(new_tokens=0), [])
+    assert not whole.generates
+
+
+def test_tokens_of_a_model_without_a_cache_are_refused() -> None:
+    with pytest.raises(UsageError, match="no key-value cache") as caught:
+        text_of(config("medium", new_tokens=4))
+    assert caught.value.place == "serving.new_tokens"
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("training", {"compile": {"enabled": True}}), ("data", {"name": "digits"})]
+)
+def test_what_a_cache_does_not_go_with_is_refused(key: str, value: dict[str, object]) -> None:
+    section = getattr(RunConfig.model_validate({key: value}), key)
+    asked = config().model_copy(update={key: section})
+    with pytest.raises(UsageError, match=r"cache that grows|drawn tokens"):
+        text_of(asked)
+    assert text_of(asked.model_copy(update={"serving": config(new_tokens=0).serving})) is None
+
+
+@pytest.mark.parametrize(
+    ("serving", "key"),
+    [
+        ({"target": "noop", "new_tokens": 4}, "serving.new_tokens"),
+        ({"target": "noop", "prompt_tokens": 4}, "serving.prompt_tokens"),
+        ({"prompt_tokens": 4, "new_tokens": 0}, "serving.prompt_tokens"),
+    ],
+)
+def test_tokens_that_would_change_nothing_are_refused(serving: dict[str, Any], key: str) -> None:
+    with pytest.raises(ValidationError, match=key):
+        config(**serving)
+
+
+@pytest.mark.parametrize(
+    ("serving", "key"),
+    [({"new_tokens": 0}, "serving.new_tokens"), ({"samples_per_request": 2}, "serving.samples_per_request")],
+)
+def test_an_endpoint_is_asked_for_tokens_one_prompt_at_a_time(serving: dict[str, Any], key: str) -> None:
+    with pytest.raises(ValidationError, match=key):
+        config(target="endpoint", endpoint=ENDPOINT, **serving)
+
+
+def with_tokens(written: CaseRecords, *, first_token_s: float, tokens: int) -> CaseRecords:
+    """Have each request of `written` make its tokens, the first so long after its time."""
+    (requests,) = written.of(Requests)
+    number = len(requests.scheduled_s)
+    made = replace(
+        requests,
+        first_token_s=tuple(due_s + first_token_s for due_s in requests.scheduled_s),
+        tokens=(tokens,) * number,
+    )
+    return replace(written, records=tuple(made if found is requests else found for found in written.records))
+
+
+def test_sequences_of_one_request_grow_in_step() -> None:
+    # Two sequences a request, ten tokens: five each, the first after 0.1 s, the fifth after 0.5 s.
+    found = served_of(with_tokens(records([0.5] * 20), first_token_s=0.1, tokens=10))
+    assert found is not None
+    assert found.first_token_s == pytest.approx([0.1] * 20)
+    assert found.token_s == pytest.approx([0.1] * 20)
+    assert found.tokens == 200
+    assert found.tokens_per_s == pytest.approx(200 / 0.7)  # the last is due at 0.2 s
+    assert found.as_launch().items_total == 200
+
+
+def test_a_single_token_has_no_time_per_further_one() -> None:
+    found = served_of(with_tokens(records([0.5] * 20), first_token_s=0.5, tokens=2))
+    assert found is not None
+    assert found.token_s == ()
