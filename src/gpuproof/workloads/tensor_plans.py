@@ -52,7 +52,8 @@ def _decoder_layer(name: str, layer: DecoderLayer, size: int) -> Plan:
     plan: Plan = {
         # One sum of the inputs' gradients for both products, and not one for each.
         attention: PrepareModuleInput(
-            input_layouts=(Replicate(), None), desired_input_layouts=(Replicate(), None)
+            input_layouts=(Replicate(), None, None),  # hidden states, angles, cache
+            desired_input_layouts=(Replicate(), None, None),
         ),
         f"{attention}.queries": ColwiseParallel(),
         f"{attention}.keys_values": ColwiseParallel(),
