@@ -16,7 +16,7 @@ from pathlib import Path
 
 from gpuproof.errors import EnvironmentUnfitError
 from gpuproof.launchers.attached import is_attached
-from gpuproof.launchers.base import LAUNCHER_OUTPUT, Launched
+from gpuproof.launchers.base import LAUNCHER_OUTPUT, Launched, interval_words
 from gpuproof.launchers.forked import ForkedCase, ForkServer
 from gpuproof.process_group import ProcessGroup
 from gpuproof.records.case import Case
@@ -115,9 +115,7 @@ class LocalLauncher:
 
     def _sampler_words(self, case: Case, folder: Path) -> list[str]:
         out = folder / f"monitor-{socket.gethostname()}.jsonl"
-        words = ["sample", f"--out={out}", f"--interval={case.monitor_interval_s:g}"]
-        host_s = case.monitor_host_interval_s
-        return words if host_s is None else [*words, f"--host-interval={host_s:g}"]
+        return ["sample", f"--out={out}", *interval_words(case)]
 
     def command(self, case: Case, folder: Path, *, port: int | None) -> list[str]:
         """Return the command line that runs the case; pure, so that it can be shown without running it."""

@@ -94,8 +94,14 @@ def with_tests(report: ReportModel, results: Sequence[LoadResult]) -> ReportMode
         report,
         title=_title(results),
         findings=tuple(_advised(found) for found in report.findings),
+        next_commands=tuple(_as_load(command) for command in report.next_commands),
         tests=tuple(_row(result) for result in results),
     )
+
+
+def _as_load(command: str) -> str:
+    """Finish the suite with its own command, which puts the results where they are wanted."""
+    return command.replace("gpuproof run --resume", "gpuproof load --resume", 1)
 
 
 def _advised(finding: Finding) -> Finding:
@@ -135,6 +141,5 @@ def _mean(quantity: Quantity) -> float | None:
 
 def _outcome(result: LoadResult) -> str:
     if result.failure is not None:
-        message = (result.failure.message.splitlines() or [""])[0]
-        return f"{result.failure.cause.replace('_', ' ')}: {message}"
+        return f"failed: {result.failure.cause.replace('_', ' ')}"
     return "" if result.success else "not run"
