@@ -1,8 +1,8 @@
-"""What does a test of the load suite cost outside its own steps? Budget: 0.25 s, models of 1 and 11 million parameters.
+"""What does a test of the load suite cost outside its own steps? Budget: 0.25 s, whatever the model.
 
-The whole suite runs over and over in one campaign, as `gpuproof load` runs it: forked tests, the sampler beside each, a
-fresh model each. A test is timed from the moment that the campaign takes it up until its files are read again, less
-its warm-up and its window by its own records. The first test of a run starts the server, and is printed apart.
+The whole suite runs over and over, as `gpuproof load` runs it: forked tests, the sampler beside each, a fresh
+model each. A test is timed from the moment that the campaign takes it up until its files are read again, less
+its warm-up and its window by its own records. The first test of a run starts the server: it is printed apart.
 """
 
 from __future__ import annotations
@@ -55,9 +55,8 @@ def main() -> None:
     with TemporaryDirectory() as folder:
         suites = [one_suite(Path(folder), number) for number in range(2 if options.quick else 12)]
     first, *others = (test.name for test in TESTS)
-    print(
-        f"the server's start, with the first test: {seconds(median(s.outside_by_test[first] for s in suites))}"
-    )
+    starts_s = [suite.outside_by_test[first] for suite in suites]
+    print(f"the server's start, with the first test: {seconds(median(starts_s))}")
     judge(suites, others)
     for name in others:
         print(f"  {name:26} {seconds(median(s.outside_by_test[name] for s in suites)):>8}")

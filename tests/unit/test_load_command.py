@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 import shutil
 from pathlib import Path
 from typing import Any
@@ -13,9 +15,12 @@ from click.testing import CliRunner
 
 from gpuproof.cli.load import load
 from gpuproof.cli.main import cli
+from gpuproof.config.load import load_config
 from gpuproof.errors import UsageError
 from load_by_hand import write_load_run
 from records_by_hand import one_rank, write_run
+
+ROOT = Path(__file__).parents[2]
 
 
 class StoppedError(Exception):
@@ -107,3 +112,28 @@ def test_a_launcher_of_the_users_is_refused(monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.parametrize("word", ["--num-batches=0", "--device=tpu", "--metrics-sample-rate=0", "--absent"])
 def test_options_out_of_bounds_are_refused(word: str) -> None:
     assert CliRunner().invoke(cli, ["load", word]).exit_code == 2
+
+
+def test_the_commands_of_its_page_are_commands() -> None:
+    page = (ROOT / "docs/load.md").read_text(encoding="utf-8")
+    commands = [
+        shlex.split(line, comments=True)
+        for block in re.findall(r"^```\n(.*?)^```", page, re.M | re.S)
+        for line in block.splitlines()
+    ]
+    assert len(commands) >= 9
+    for words in commands:
+        assert words[0] == "gpuproof"
+        command = cli.get_command(click.Context(cli), words[1])
+        assert command is not None
+        command.make_context(words[1], words[2:])
+        if words[1] == "run":
+            load_config(words[2], words[3:])
+
+
+def test_every_field_of_the_results_stands_on_its_page() -> None:
+    page = (ROOT / "docs/load.md").read_text(encoding="utf-8")
+    shown = json.loads((ROOT / "tests/golden/reports/load.json").read_text(encoding="utf-8"))
+    fields = {*shown["system_info"], *shown["test_summary"], *shown["results"][0]}
+    short = {name.removesuffix("iteration_time_ms") for name in fields}
+    assert [name for name in sorted(short) if f"`{name}" not in page] == []
