@@ -34,8 +34,8 @@ class RunConfig(Section):
 
     kind: CaseKind | Literal["load"] = Field(
         default="training",
-        description="Train the model, run it forward only, serve requests with it, or run the twelve tests of "
-        "the load suite.",
+        description="Train the model, run it forward only, serve requests with it, or run the twelve tests "
+        "of the load suite.",
     )
     data: DataConfig = Field(default_factory=DataConfig, description="Where the samples come from.")
     model: ModelConfig = Field(default_factory=ModelConfig, description="What is trained or run.")
