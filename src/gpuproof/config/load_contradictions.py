@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from gpuproof.config.contradiction import Contradiction
 from gpuproof.config.sections.base import Section
 from gpuproof.config.sections.load import LoadConfig
+from gpuproof.config.sections.serving import ServingConfig
 
 if TYPE_CHECKING:
     from gpuproof.config.models import RunConfig
@@ -20,8 +21,9 @@ BROUGHT = {
     "benchmark": ("enabled", "measure_by", "measure_steps", "measure_seconds"),
     "monitoring": ("interval_s", "host_interval_s"),
     "inference": ("mode", "phase", "prompt_tokens", "new_tokens"),
+    "serving": tuple(ServingConfig.model_fields),
 }
-"""Section → its keys that each of the twelve tests decides by itself."""
+"""Section → its keys that each of the twelve tests decides by itself, or has no use for."""
 INSTEAD = {
     "benchmark": "Set load.num_epochs and load.num_batches",
     "monitoring": "Set load.metrics_sample_rate_s",

@@ -31,8 +31,16 @@ def build_resnet50(_options: ResNetOptions, shape: InputShape) -> nn.Module:
 
 
 def _convolve(plan: Convolution) -> nn.Sequential:
-    convolution = nn.Conv2d(
-        plan.inputs, plan.outputs, plan.kernel, stride=plan.stride, padding=plan.kernel // 2, bias=False
+    # torch's own draw of the weights would be thrown away, and takes longer than a short test should.
+    convolution = nn.utils.skip_init(
+        nn.Conv2d,
+        plan.inputs,
+        plan.outputs,
+        plan.kernel,
+        stride=plan.stride,
+        padding=plan.kernel // 2,
+        bias=False,
+        device=torch.get_default_device(),
     )
     nn.init.kaiming_normal_(convolution.weight, mode="fan_out", nonlinearity="relu")
     return nn.Sequential(convolution, nn.BatchNorm2d(plan.outputs))
