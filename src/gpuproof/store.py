@@ -244,9 +244,9 @@ def needing_room(place: Path) -> Iterator[None]:
         ) from error
 
 
-def resume_command(root: Path) -> str:
+def resume_command(root: Path, *, command: str = "run") -> str:
     """Return the command that finishes a run, as it can be pasted into a shell."""
-    return shlex.join(["gpuproof", "run", "--resume", str(root)])
+    return shlex.join(["gpuproof", command, "--resume", str(root)])
 
 
 def default_run_id(now: datetime) -> str:

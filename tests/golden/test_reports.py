@@ -18,8 +18,11 @@ from gpuproof.records.codec import to_json
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.what_ran import ObservedWork
 from gpuproof.report.conclude import Conclusion, conclude
+from gpuproof.report.loadtest_format import RESULTS_FILE
 from gpuproof.report.terminal import print_report
 from gpuproof.store import RunDirectory
+from gpuproof.suites.loadtest import TESTS
+from load_by_hand import done, failed, write_load_run
 from records_by_hand import (
     CHANNELS_LAST,
     H200,
@@ -126,6 +129,16 @@ def test_a_valid_run(golden: Golden) -> None:
     _, conclusion = concluded(valid_launches(), repeats=3, training={"precision": "bf16"})
     golden("reports/valid.txt", as_text(conclusion))
     golden("reports/valid.json", json.dumps(to_json(conclusion.report), indent=2) + "\n")
+
+
+@pytest.mark.usefixtures("in_empty_folder")
+def test_a_load_suite(golden: Golden) -> None:
+    """By hand: no figure of a real H200."""
+    broken = failed(TESTS[5], "out_of_memory", "OutOfMemoryError: tried to allocate")
+    launches = [broken if test is TESTS[5] else done(test) for test in TESTS[:11]]
+    run = write_load_run(Path("results"), launches)
+    golden("reports/load.txt", as_text(conclude(run, config_of(run))))
+    golden("reports/load.json", (run.root / RESULTS_FILE).read_text())
 
 
 def ladder_launches() -> list[CaseRecords]:

@@ -274,7 +274,7 @@ def test_a_byte_order_mark_and_foreign_line_ends_are_taken() -> None:
         ),
         (
             "quik",
-            "quik: there is no such file or recipe. Did you mean the recipe quick? The recipes are quick",
+            "quik: there is no such file or recipe. Did you mean the recipe quick? The recipes are load, ",
         ),
         ("", '"": '),
         (".", ".: this is a folder, not a config file. Name the YAML file in it."),

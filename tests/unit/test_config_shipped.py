@@ -79,12 +79,14 @@ OTHER_VALUES: dict[str, Any] = {
     "serving.endpoint.url": "http://host:8000/v1",
     "serving.endpoint.model": "tiny",
     "serving.endpoint.api_key_variable": "TINY_KEY",
+    "monitoring.host_interval_s": 0.5,
 }
 """A value other than the default for each key that doubling gives none."""
 
 
 CIFAR = ["--data.name=CIFAR10", "--data.path=d"]
 SEARCH = ["--search.kind=batch_size"]
+LOAD = ["--kind=load"]
 NEEDS = {
     "benchmark.measure_by": ["--benchmark.measure_seconds=5"],
     "distributed.shard_size": ["--distributed.strategy=hsdp", "--distributed.nproc=4"],
@@ -96,6 +98,7 @@ NEEDS = {
     "data.download_url": [*CIFAR, "--data.download=true"],
     "data.download_checksum": [*CIFAR, "--data.download=true"],
     "run.order_seed": ["--matrix.data.batch_size=[1,2]"],
+    **dict.fromkeys(("load.num_epochs", "load.num_batches", "load.metrics_sample_rate_s"), LOAD),
     **dict.fromkeys(("search.start", "search.factor", "search.up_to", "search.step"), SEARCH),
     "training.cuda_graphs": ["--training.precision=bf16"],
 }

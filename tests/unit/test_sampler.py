@@ -153,6 +153,14 @@ def test_the_slow_lane_comes_at_its_own_interval_and_carries_the_host() -> None:
     assert all(("pcie_gen" in s.devices["0"].values) == (s.lane == "slow") for s in world.of(Sample))
 
 
+def test_the_host_may_be_read_more_often_than_the_slow_lane() -> None:
+    world = World()
+    world.run(interval_s=0.25, slow_interval_s=1.0, host_interval_s=0.5, duration_s=2.0)
+    samples = world.of(Sample)
+    assert "".join(sample.lane[0] for sample in samples) == "sfffsfff" + "s"
+    assert ["cpu_percent" in sample.host for sample in samples] == [True, False] * 4 + [True]
+
+
 def test_ticks_that_a_hanging_reading_swallowed_are_counted_and_not_made_up_for() -> None:
     world = World(read_s=lambda now: 2.05 if now == 1001.0 else 0.0)
     end = world.run(interval_s=0.5, slow_interval_s=10.0, duration_s=5.0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -109,15 +109,19 @@ def _row(root: Path) -> dict[str, object]:
     return {
         "run": str(root),
         "created": description["created"],
-        "what": f"{config['model']['name']} {config['kind']} on {config['data']['name']}"
-        if config
-        else description["damage"],
+        "what": _what(config) if config else description["damage"],
         "launches": f"{summary.get('num_launches', 0)}/{summary.get('num_planned', config['run']['repeats'])}"
         if config
         else None,
         "throughput_samples_per_s": summary.get("throughput_samples_per_s"),
         "validity": summary.get("validity"),
     }
+
+
+def _what(config: dict[str, Any]) -> str:
+    if config["kind"] == "load":
+        return "load suite"
+    return f"{config['model']['name']} {config['kind']} on {config['data']['name']}"
 
 
 def _print_rows(rows: list[dict[str, object]]) -> None:

@@ -49,8 +49,8 @@ def run(
 ) -> None:
     """Measure what a recipe describes.
 
-    CONFIG is a YAML file, or the name of a recipe that comes with gpuproof: quick
-    or serving. Any key of it can be set from here as --KEY.SUBKEY=VALUE; VALUE is read as YAML.
+    CONFIG is a YAML file, or the name of a recipe that comes with gpuproof: quick, load or serving. Any key
+    of it can be set from here as --KEY.SUBKEY=VALUE; VALUE is read as YAML.
 
     \b
     gpuproof run quick
@@ -90,7 +90,7 @@ def run(
         return
     else:
         directory = _created(config, words)
-    ctx.exit(_measure(directory, python=python, retry_failed=retry_failed, as_json=as_json))
+    ctx.exit(measure(directory, python=python, retry_failed=retry_failed, as_json=as_json))
 
 
 def _as_overrides(*, nproc: str | None, devices: str | None, timeout: str | None) -> list[str]:
@@ -103,7 +103,9 @@ def _as_overrides(*, nproc: str | None, devices: str | None, timeout: str | None
     return [f"--{key}={value}" for key, value in given.items() if value is not None]
 
 
-def _measure(directory: RunDirectory, *, python: str | None, retry_failed: bool, as_json: bool) -> ExitCode:
+def measure(
+    directory: RunDirectory, *, python: str | None, retry_failed: bool, as_json: bool, command: str = "run"
+) -> ExitCode:
     """Run the campaign of a run directory and show what it ends with; return the exit code."""
     from gpuproof.campaign import run_campaign
     from gpuproof.cli.progress import progress_on
@@ -128,7 +130,9 @@ def _measure(directory: RunDirectory, *, python: str | None, retry_failed: bool,
             )
     except KeyboardInterrupt:
         click.echo(
-            f"Interrupted. What was measured is kept; go on with: {resume_command(directory.root)}", err=True
+            "Interrupted. What was measured is kept; go on with: "
+            f"{resume_command(directory.root, command=command)}",
+            err=True,
         )
         return ExitCode.INTERRUPTED
     show_report(conclusion.report, as_json=as_json)

@@ -7,16 +7,20 @@ is no whole number. The descriptions are what the JSON Schema and the error mess
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pydantic import Field, JsonValue, model_validator
 from pydantic_core import PydanticCustomError
 
 from gpuproof.config.contradictions import find_contradictions
+from gpuproof.config.load_contradictions import find_load_contradictions
 from gpuproof.config.parallel_contradictions import find_parallel_contradictions
 from gpuproof.config.sections.base import Section
 from gpuproof.config.sections.benchmark import BenchmarkConfig, MonitoringConfig, ProfilingConfig
 from gpuproof.config.sections.data import DataConfig
 from gpuproof.config.sections.distributed import DistributedConfig
 from gpuproof.config.sections.inference import InferenceConfig
+from gpuproof.config.sections.load import LoadConfig
 from gpuproof.config.sections.model import ModelConfig
 from gpuproof.config.sections.run import RunSection
 from gpuproof.config.sections.search import SearchConfig
@@ -28,8 +32,10 @@ from gpuproof.records.case import CaseKind
 class RunConfig(Section):
     """Everything that one run is asked to do."""
 
-    kind: CaseKind = Field(
-        default="training", description="Train the model, run it forward only, or serve requests with it."
+    kind: CaseKind | Literal["load"] = Field(
+        default="training",
+        description="Train the model, run it forward only, serve requests with it, or run the twelve tests "
+        "of the load suite.",
     )
     data: DataConfig = Field(default_factory=DataConfig, description="Where the samples come from.")
     model: ModelConfig = Field(default_factory=ModelConfig, description="What is trained or run.")
@@ -62,10 +68,15 @@ class RunConfig(Section):
     serving: ServingConfig = Field(
         default_factory=ServingConfig, description="Requests under load, for the kind serving."
     )
+    load: LoadConfig = Field(default_factory=LoadConfig, description="The load suite, for the kind load.")
 
     @model_validator(mode="after")
     def _refuse_contradictions(self) -> RunConfig:
-        found = [*find_contradictions(self), *find_parallel_contradictions(self)]
+        found = [
+            *find_contradictions(self),
+            *find_parallel_contradictions(self),
+            *find_load_contradictions(self),
+        ]
         if found:
             text = " ".join(f"{c.keys[0]}: {c.cause}. {c.next_step}." for c in found)
             raise PydanticCustomError("contradiction", "{text}", {"text": text, "contradictions": found})

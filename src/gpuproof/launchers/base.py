@@ -37,3 +37,10 @@ class Launcher(Protocol):
         Raises:
             EnvironmentUnfitError: the processes cannot be started here.
         """
+
+
+def interval_words(case: Case) -> list[str]:
+    """Return the options that say how often a case's sampler reads devices, and the host."""
+    words = [f"--interval={case.monitor_interval_s:g}"]
+    host_s = case.monitor_host_interval_s
+    return words if host_s is None else [*words, f"--host-interval={host_s:g}"]

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from gpuproof.errors import EnvironmentUnfitError
 from gpuproof.launchers.attached import is_attached
-from gpuproof.launchers.base import LAUNCHER_OUTPUT, Launched
+from gpuproof.launchers.base import LAUNCHER_OUTPUT, Launched, interval_words
 from gpuproof.launchers.forked import ForkedCase, ForkServer
 from gpuproof.process_group import ProcessGroup
 from gpuproof.records.case import Case
@@ -54,7 +54,7 @@ class LocalLauncher:
             return self._fork(case, folder)
         commands = [self.command(case, folder, port=_free_port() if case.parallel.nproc > 1 else None)]
         if case.monitor_interval_s is not None:
-            sampler = self._sampler_words(case.monitor_interval_s, folder)
+            sampler = self._sampler_words(case, folder)
             commands.append([self._python, *self._worker, *sampler, f"--parent-pid={os.getpid()}"])
         _write_commands(folder, commands)
         ranks, *samplers = [self._start(command, folder) for command in commands]
@@ -83,7 +83,7 @@ class LocalLauncher:
         by_hand = self.command(case, folder, port=None)
         sampler = None
         if case.monitor_interval_s is not None:
-            sampler_words = self._sampler_words(case.monitor_interval_s, folder)
+            sampler_words = self._sampler_words(case, folder)
             sampler = server.fork([*sampler_words, f"--parent-pid={server.pid}"], output=output)
         rank = server.fork([*by_hand[1 + len(self._worker) :], "--forked"], output=output)
         _write_commands(folder, [by_hand], forked_by=command)
@@ -113,9 +113,9 @@ class LocalLauncher:
             "PYTHONSAFEPATH": "1",
         }
 
-    def _sampler_words(self, interval_s: float, folder: Path) -> list[str]:
+    def _sampler_words(self, case: Case, folder: Path) -> list[str]:
         out = folder / f"monitor-{socket.gethostname()}.jsonl"
-        return ["sample", f"--out={out}", f"--interval={interval_s:g}"]
+        return ["sample", f"--out={out}", *interval_words(case)]
 
     def command(self, case: Case, folder: Path, *, port: int | None) -> list[str]:
         """Return the command line that runs the case; pure, so that it can be shown without running it."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from gpuproof.launchers.base import interval_words
 from gpuproof.launchers.local import AGENT_GRACE_S
 from gpuproof.records.case import Case
 
@@ -45,7 +46,7 @@ def commands_of(case: Case, node: NodeSide, place: Place) -> list[list[str]]:
     commands = [[*ranks, f"--parent-pid={node.pid}"]]
     if case.monitor_interval_s is not None:
         sampler = [node.python, node.archive, "sample", f"--out={folder}/monitor-{node.host}.jsonl"]
-        commands.append([*sampler, f"--interval={case.monitor_interval_s:g}", f"--parent-pid={node.pid}"])
+        commands.append([*sampler, *interval_words(case), f"--parent-pid={node.pid}"])
     return commands
 
 

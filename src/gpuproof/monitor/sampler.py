@@ -48,6 +48,8 @@ class Plan:
     duration_s: float | None = None
     command: tuple[str, ...] | None = None
     """Stored in the recording's first line; None unless the user asked for it."""
+    host_interval_s: float | None = None
+    """Of the host; None reads it with the slow lane only."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,7 +127,7 @@ class Sampler:
         try:
             self._begin()
             reason = self._loop()
-            self._sample("slow")
+            self._sample("slow", reads_host=True)
             self._count("end")
         except OSError as error:
             self._recorder.append_last_words(self._end(f"cannot write: {error.strerror}"))
@@ -157,6 +159,7 @@ class Sampler:
         start_s = self._clock.monotonic()
         fast = Schedule(start_s=start_s, interval_s=self._plan.interval_s)
         slow = Schedule(start_s=start_s, interval_s=self._plan.slow_interval_s)
+        host = Schedule(start_s=start_s, interval_s=self._plan.host_interval_s or self._plan.slow_interval_s)
         end_s = float("inf") if self._plan.duration_s is None else start_s + self._plan.duration_s
         while True:
             reason = self._sleep_until(min(fast.deadline_s, end_s))
@@ -167,9 +170,12 @@ class Sampler:
                 return "duration"
             self._max_jitter_s = max(self._max_jitter_s, now_s - fast.deadline_s)
             is_slow = slow.is_due(fast.deadline_s)
-            self._sample("slow" if is_slow else "fast")
+            is_of_host = host.is_due(fast.deadline_s)
+            self._sample("slow" if is_slow else "fast", reads_host=is_slow or is_of_host)
             if is_slow:
                 slow.advance(fast.deadline_s)
+            if is_of_host:
+                host.advance(fast.deadline_s)
             fast.advance(self._clock.monotonic())
             self._missed_ticks = fast.missed_ticks
 
@@ -184,7 +190,7 @@ class Sampler:
                 return reason
             self._listener.wait(min(deadline_s - now_s, LONGEST_SLEEP_S))
 
-    def _sample(self, lane: Lane) -> None:
+    def _sample(self, lane: Lane, *, reads_host: bool) -> None:
         now_s, unix_s = self._clock.monotonic(), self._clock.wall()
         readouts = self._devices.read(lane)
         self._note_reasons(now_s, readouts)
@@ -194,7 +200,7 @@ class Sampler:
                 unix_s=unix_s,
                 lane=lane,
                 devices={str(index): readout.reading for index, readout in readouts.items()},
-                host=self._host.read() if lane == "slow" else {},
+                host=self._host.read() if reads_host else {},
             )
         )
         self._samples += 1

@@ -26,6 +26,8 @@ from gpuproof.records.readings import DeviceEvent, DeviceIdentity, RecordingEnd
 _NOT_TOTALS: Final = ("energy_j", "throttle_time_")
 """Counters that have a place of their own in the summary."""
 
+NO_REASON: Final = "no reason was recorded"
+
 HOST_TOTALS: Final = ("disk_read_bytes", "disk_write_bytes", "net_rx_bytes", "net_tx_bytes")
 """Columns of the host that are running totals since boot."""
 
@@ -179,7 +181,7 @@ def _metric(
     reason = None
     if missing_share > 0 or series is None:
         explained = recording.reasons_missing(track) if track is not None else {}
-        reason = explained.get(metric, "no reason was recorded")
+        reason = explained.get(metric, NO_REASON)
     return MetricSummary(metric=metric, series=series, missing_share=missing_share, reason=reason)
 
 

@@ -178,6 +178,8 @@ class Case:
     """How requests come and are batched, for the kind `serving`."""
     host: str | None = None
     """The inventory's name of the host that this case is for; None where it is for whoever runs it."""
+    monitor_host_interval_s: float | None = None
+    """Seconds between readings of the host; None reads it about once a second."""
 
     @property
     def measures_latency(self) -> bool:

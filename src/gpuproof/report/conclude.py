@@ -22,13 +22,22 @@ from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import Environment, ProfileTrace, Result, Start
 from gpuproof.report.explanations import LaunchExplanation, explain_launch
 from gpuproof.report.fleet import conclude_fleet, fleet_exit_code, is_fleet
+from gpuproof.report.load_results import load_results, with_tests
+from gpuproof.report.loadtest_format import RESULTS_FILE, loadtest_json
 from gpuproof.report.model import ReportModel, build_report
 from gpuproof.report.profiled import profiled
 from gpuproof.report.roofline_plot import draw_roofline
 from gpuproof.report.seed_formats import epoch_lines, summary_csv, summary_json
 from gpuproof.report.serving import build_serving_report, serving_csv, serving_json, serving_run
 from gpuproof.report.serving_plot import draw_serving_curve
-from gpuproof.report.sweep import build_sweep_report, sweep_csv, sweep_epoch_lines, sweep_json, sweep_of
+from gpuproof.report.sweep import (
+    Sweep,
+    build_sweep_report,
+    sweep_csv,
+    sweep_epoch_lines,
+    sweep_json,
+    sweep_of,
+)
 from gpuproof.report.work_json import profile_json, work_json
 from gpuproof.store import RunDirectory
 from gpuproof.suites.plan import is_sweep
@@ -58,6 +67,8 @@ def conclude(run: RunDirectory, config: RunConfig) -> Conclusion:
     make = _conclude_sweep if is_sweep(config) else _conclude_recipe
     if config.kind == "serving":
         make = _conclude_serving
+    if config.kind == "load":
+        make = _conclude_load
     report = make(run, config, cases, explanations, torn=torn)
     return Conclusion(report=report, exit_code=exit_code_of(report))
 
@@ -101,11 +112,49 @@ def _conclude_sweep(
     *,
     torn: Sequence[str],
 ) -> ReportModel:
+    sweep = _sweep(config, cases, explanations)
+    return _report_of_sweep(run, sweep, cases, explanations, torn=torn)
+
+
+def _conclude_load(
+    run: RunDirectory,
+    config: RunConfig,
+    cases: Sequence[CaseRecords],
+    explanations: Sequence[LaunchExplanation],
+    *,
+    torn: Sequence[str],
+) -> ReportModel:
+    sweep = _sweep(config, cases, explanations)
+    results = load_results(run, sweep)
+    content = loadtest_json(
+        results,
+        config=config,
+        description=run.description(),
+        environment=_write_environment(run, cases),
+        cases=cases,
+    )
+    run.write_json(RESULTS_FILE, content)
+    return with_tests(_report_of_sweep(run, sweep, cases, explanations, torn=torn), results)
+
+
+def _sweep(
+    config: RunConfig, cases: Sequence[CaseRecords], explanations: Sequence[LaunchExplanation]
+) -> Sweep:
     observed = {
         explanation.case_id: _observed([e for e in explanations if e.case_id == explanation.case_id])
         for explanation in explanations
     }
-    sweep = sweep_of(config, cases, observed)
+    return sweep_of(config, cases, observed)
+
+
+def _report_of_sweep(
+    run: RunDirectory,
+    sweep: Sweep,
+    cases: Sequence[CaseRecords],
+    explanations: Sequence[LaunchExplanation],
+    *,
+    torn: Sequence[str],
+) -> ReportModel:
     description, environment = run.description(), _write_environment(run, cases)
     summarized = sweep_json(
         sweep, description=description, environment=environment, wall_clock_s=_wall_clock_s(cases)

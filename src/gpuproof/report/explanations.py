@@ -57,7 +57,7 @@ def explain_launch(launch: Launch, folder: Path) -> LaunchExplanation:
     readings: list[LaunchReadings] = []
     findings: list[Finding] = []
     unread: list[str] = []
-    for host, windows in _by_host(launch.windows).items():
+    for host, windows in windows_by_host(launch.windows).items():
         try:
             recording = load_recording(folder / f"monitor-{host}.jsonl")
         except RecordError as error:
@@ -78,7 +78,8 @@ def explain_launch(launch: Launch, folder: Path) -> LaunchExplanation:
     )
 
 
-def _by_host(windows: Iterable[Window]) -> dict[str, list[Window]]:
+def windows_by_host(windows: Iterable[Window]) -> dict[str, list[Window]]:
+    """Sort the windows of a launch by the host that they were measured on."""
     hosts: dict[str, list[Window]] = {}
     for window in windows:
         hosts.setdefault(window.host, []).append(window)
@@ -91,7 +92,7 @@ def _readings(launch: Launch, recording: RecordingData, windows: Sequence[Window
         begin_monotonic_s=min(window.begin_monotonic_s for window in windows),
         end_monotonic_s=max(window.end_monotonic_s for window in windows),
     )
-    used = _used_devices(launch, recording)
+    used = used_devices(launch, recording)
     devices = tuple(device for device in whole.devices if device.physical_index in used)
     # Where the processor is the device, that it is busy says nothing of a bottleneck.
     host = replace(whole.host, cpu_percent=None) if launch.setup.device.kind == "cpu" else whole.host
@@ -107,7 +108,7 @@ def _readings(launch: Launch, recording: RecordingData, windows: Sequence[Window
     )
 
 
-def _used_devices(launch: Launch, recording: RecordingData) -> dict[int, int]:
+def used_devices(launch: Launch, recording: RecordingData) -> dict[int, int]:
     """Map the physical index of each device that the launch used to its rank, by permanent identity."""
     ranks = {setup.device.uuid: setup.rank for setup in launch.setups if setup.device.uuid is not None}
     return {
@@ -121,7 +122,7 @@ def _slower_by(launch: Launch, recording: RecordingData) -> dict[int, float]:
     """Say which devices were slower than the median of all, and by what share."""
     rates = {window.rank: throughput(window.items, window.wall_s) for window in launch.windows}
     middle = median(rates.values())
-    lags = {index: 1 - rates[rank] / middle for index, rank in _used_devices(launch, recording).items()}
+    lags = {index: 1 - rates[rank] / middle for index, rank in used_devices(launch, recording).items()}
     return {index: lag for index, lag in lags.items() if lag > SLOWER}
 
 

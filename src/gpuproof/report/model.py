@@ -25,6 +25,7 @@ from gpuproof.report.data_measures import data_measures, data_notes
 from gpuproof.report.explanations import LaunchExplanation
 from gpuproof.report.fleet_model import FleetReport
 from gpuproof.report.latency import latency_measures
+from gpuproof.report.load_row import LoadRow
 from gpuproof.report.measure import Measure, interval_text, with_interval
 from gpuproof.report.profiled import Profiled
 from gpuproof.report.what_ran import WhatRan, what_ran
@@ -121,6 +122,8 @@ class ReportModel:
     """What the steps were made of; None where nothing was measured."""
     fleet: FleetReport | None = None
     """Host by host, where the run was one on each of several."""
+    tests: tuple[LoadRow, ...] = ()
+    """Of the load suite, in the place of its points; empty for every other run."""
 
 
 def build_report(

@@ -38,6 +38,7 @@ from gpuproof.suites.plan import is_expected_failure, num_launches_left, points_
 
 OF_THE_RUN = ("experiment_name", "run_id", "env", "notes", "commit_hash", "total_wall_clock_s")
 """Keys of run_summary.json that are the same for every point, and stand above them."""
+NOT_RANKED = "the tests of the load suite are of different models and kinds of work, which are not ranked"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +84,11 @@ def sweep_of(
                 refused=is_refused,
             )
         )
-    summary = summarize_sweep(summaries)
+    summary = (
+        SweepSummary(points=tuple(summaries), best=None, best_missing=NOT_RANKED)
+        if config.kind == "load"
+        else summarize_sweep(summaries)
+    )
     return Sweep(
         config=config,
         points=points,
@@ -211,7 +216,7 @@ def _limits(limits: BatchLimits) -> list[Measure]:
 
 def _notes(sweep: Sweep) -> list[str]:
     notes = []
-    if sweep.summary.best_missing is not None and sweep.measured:
+    if sweep.summary.best_missing not in (None, NOT_RANKED) and sweep.measured:
         notes.append(f"no best point: {sweep.summary.best_missing}")
     reasons = [point.not_compared for point in sweep.summary.points if point.not_compared]
     notes += [f"points were not compared: {reason}" for reason in dict.fromkeys(reasons)]
@@ -321,7 +326,7 @@ def sweep_json(
         "experiment_name": description["config"]["run"]["experiment_name"],
         "run_id": description["run_id"],
         "kind": description["config"]["kind"],
-        "model": description["config"]["model"]["name"],
+        "model": None if sweep.config.kind == "load" else description["config"]["model"]["name"],
         "throughput_samples_per_s": of_best.get("throughput_samples_per_s"),
         "best": None if best is None else best.case_id,
         "best_missing": sweep.summary.best_missing,

@@ -19,6 +19,7 @@ from gpuproof.analysis.validity import Finding
 from gpuproof.records.run import Failure
 from gpuproof.report.explanations import LaunchExplanation
 from gpuproof.report.fleet_terminal import fleet_sections
+from gpuproof.report.load_table import table_of_tests
 from gpuproof.report.model import ReportModel
 from gpuproof.report.profile_text import profile_lines
 from gpuproof.report.what_ran import WhatRan
@@ -92,7 +93,9 @@ def _figures(report: ReportModel) -> Iterator[RenderableType]:
 
 
 def _tables(report: ReportModel) -> Iterator[RenderableType]:
-    if report.points:
+    if report.tests:
+        yield _section("Tests", table_of_tests(report.tests))
+    elif report.points:
         yield _section("Points", _points(report))
     elif report.requests:
         yield _section("Requests", _requests(report))

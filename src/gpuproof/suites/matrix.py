@@ -89,7 +89,7 @@ def config_at(config: RunConfig, assignment: Mapping[str, Any]) -> RunConfig:
     Raises:
         UsageError: it is none that can be run.
     """
-    values = config.model_dump(exclude={"matrix", "search"})
+    values = config.model_dump(exclude={"matrix", "search", "load"})
     values["run"]["order_seed"] = 0
     for key, value in assignment.items():
         node, (*above, last) = values, key.split(".")

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from gpuproof.config.models import RunConfig
 from gpuproof.records.case import Case
 from gpuproof.records.collected import CaseRecords
-from gpuproof.suites import batch_ladder, matrix, serving, training
+from gpuproof.suites import batch_ladder, loadtest, matrix, serving, training
 from gpuproof.suites.matrix import Point
 from gpuproof.suites.training import launch_key
 
@@ -25,6 +25,8 @@ def next_cases(config: RunConfig, results: Sequence[CaseRecords]) -> list[Case]:
     """
     if config.kind == "serving":
         return serving.next_cases(config, results)
+    if config.kind == "load":
+        return loadtest.next_cases(config, results)
     if config.matrix:
         return matrix.next_cases(config, results)
     if config.search.kind == "batch_size":
@@ -34,7 +36,7 @@ def next_cases(config: RunConfig, results: Sequence[CaseRecords]) -> list[Case]:
 
 def is_sweep(config: RunConfig) -> bool:
     """Say whether the recipe has more than one point."""
-    return bool(config.matrix) or config.search.kind is not None
+    return bool(config.matrix) or config.search.kind is not None or config.kind == "load"
 
 
 def is_expected_failure(config: RunConfig, records: CaseRecords) -> bool:
@@ -44,14 +46,16 @@ def is_expected_failure(config: RunConfig, records: CaseRecords) -> bool:
 
 def num_launches_left(config: RunConfig, results: Sequence[CaseRecords]) -> int:
     """Count the launches that a sweep still asks for. No workload is looked up: a report needs none."""
-    if config.matrix:
+    if config.search.kind is None:
         launched = {launch_key(records.case) for records in results}
-        return len(matrix.points_of(config)) * config.run.repeats - len(launched)
+        return len(points_of(config, results)) * config.run.repeats - len(launched)
     return batch_ladder.num_launches_left(config, results)
 
 
 def points_of(config: RunConfig, results: Sequence[CaseRecords]) -> list[Point]:
-    """Return the points of a sweep: of a matrix all, of a search those that were tried, by size."""
+    """Return the points of a sweep: of a search those that were tried, by size, of others all."""
+    if config.kind == "load":
+        return loadtest.points_of(config)
     if config.matrix:
         return matrix.points_of(config)
     tried = sorted({records.case.data.batch_size for records in results})

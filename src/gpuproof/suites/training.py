@@ -74,6 +74,7 @@ def case_of(config: RunConfig, replicate: int, *, case_id: str = CASE_ID, is_swe
     """
     training = config.training
     options, shape = _options(config)
+    assert config.kind != "load"  # no workload's kind: refused with the options
     return Case(
         schema_version=SCHEMA_VERSION,
         kind=config.kind,
@@ -111,6 +112,7 @@ def case_of(config: RunConfig, replicate: int, *, case_id: str = CASE_ID, is_swe
         window=_window(config),
         parallel=_parallel(config),
         inference=InferenceSpec(**config.inference.model_dump()),
+        monitor_host_interval_s=config.monitoring.host_interval_s if config.monitoring.enabled else None,
     )
 
 

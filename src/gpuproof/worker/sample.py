@@ -40,6 +40,9 @@ def add_reading_options(parser: argparse.ArgumentParser) -> None:
         metavar="S",
         help="seconds between readings of the costly metrics (1)",
     )
+    parser.add_argument(
+        "--host-interval", type=seconds, metavar="S", help="seconds between readings of the host (as slow)"
+    )
     parser.add_argument("--devices", metavar="LIST", help="physical indices to read, such as 0,2 (all)")
 
 
@@ -119,6 +122,7 @@ def _plan(options: argparse.Namespace) -> Plan:
         slow_interval_s=max(interval_s, options.slow_interval or default.slow_interval_s),
         duration_s=options.duration,
         command=tuple(options.command) if options.command else None,
+        host_interval_s=None if options.host_interval is None else max(interval_s, options.host_interval),
     )
 
 

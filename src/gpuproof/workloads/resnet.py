@@ -30,11 +30,17 @@ def build_resnet50(_options: ResNetOptions, shape: InputShape) -> nn.Module:
     return ResNet(RESNET_PLANS["resnet50"], num_classes=shape.num_targets)
 
 
+class _FreshConvolution(nn.Conv2d):
+    """A convolution whose weights are drawn once: torch's own draw would take as long, and be thrown away."""
+
+    def reset_parameters(self) -> None:
+        nn.init.kaiming_normal_(self.weight, mode="fan_out", nonlinearity="relu")
+
+
 def _convolve(plan: Convolution) -> nn.Sequential:
-    convolution = nn.Conv2d(
+    convolution = _FreshConvolution(
         plan.inputs, plan.outputs, plan.kernel, stride=plan.stride, padding=plan.kernel // 2, bias=False
     )
-    nn.init.kaiming_normal_(convolution.weight, mode="fan_out", nonlinearity="relu")
     return nn.Sequential(convolution, nn.BatchNorm2d(plan.outputs))
 
 

@@ -65,3 +65,9 @@ class MonitoringConfig(Section):
 
     enabled: bool = Field(default=True, description="Record devices and host beside each launch.")
     interval_s: float = Field(default=0.2, ge=0.01, le=3600, description="Seconds between two readings.")
+    host_interval_s: float | None = Field(
+        default=None,
+        ge=0.01,
+        le=3600,
+        description="Seconds between two readings of the host, interval_s at least; null is 1.",
+    )

@@ -1,0 +1,194 @@
+"""`gpuproof load`: the twelve tests of the load suite on this machine, and their results as one JSON file."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+from click.core import ParameterSource
+
+from gpuproof.cli.options import json_option, log_options
+from gpuproof.errors import EnvironmentUnfitError, ExitCode, UsageError
+
+if TYPE_CHECKING:
+    from gpuproof.store import RunDirectory
+
+RECIPE = "load"
+QUICK = {"num_epochs": 1, "num_batches": 30}
+"""Enough for a median of the step times; all twelve are to be done in under a minute on two processors."""
+QUICK_WARMUP_STEPS = 3
+KEYS = {
+    "device": "distributed.device",
+    "num_epochs": "load.num_epochs",
+    "num_batches": "load.num_batches",
+    "metrics_sample_rate": "load.metrics_sample_rate_s",
+    "num_workers": "data.num_workers",
+    "timeout": "run.time_limit_s",
+}
+"""Option → the key of the recipe that it sets."""
+OF_THE_TESTS = (*KEYS, "quick", "loader")
+"""Options that say what is measured, which a run that is resumed knows already."""
+
+
+@click.command()
+@click.option(
+    "--output",
+    "-o",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Where the results go as JSON; default: gpu_loadtest_results_<unix>.json in this folder.",
+)
+@click.option("--device", type=click.Choice(["cuda", "cpu"]), help="Default: cuda where there is one.")
+@click.option(
+    "--num-epochs",
+    type=click.IntRange(1),
+    default=3,
+    show_default=True,
+    help="Epochs of each training test.",
+)
+@click.option(
+    "--num-batches", type=click.IntRange(1), default=200, show_default=True, help="Batches of an epoch."
+)
+@click.option(
+    "--num-workers",
+    type=click.IntRange(0),
+    default=0,
+    show_default=True,
+    help="Processes that load data, with --loader; without it samples are drawn on the device.",
+)
+@click.option("--loader", is_flag=True, help="Load data on the host and copy each batch to the device.")
+@click.option(
+    "--quick",
+    is_flag=True,
+    help=f"All twelve tests with {QUICK['num_epochs']} epoch of {QUICK['num_batches']} batches, unless "
+    "--num-epochs or --num-batches says otherwise.",
+)
+@click.option(
+    "--metrics-sample-rate",
+    type=click.FloatRange(0.01),
+    default=5.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Longest time between two readings of GPU, CPU and memory. A test that may be too short for ten of "
+    "them is read more often, down to every 0.05 s; the results have the interval.",
+)
+@click.option("--timeout", metavar="SECONDS", help="Time that one test may take (run.time_limit_s).")
+@click.option("--python", metavar="PATH", help="Run the tests with this Python, which needs torch only.")
+@click.option("--resume", type=click.Path(path_type=Path), metavar="RUN", help="Finish an interrupted run.")
+@click.option("--retry-failed", is_flag=True, help="With --resume: run again what failed, too.")
+@json_option
+@log_options
+@click.pass_context
+def load(
+    ctx: click.Context,
+    /,
+    *,
+    output: Path | None,
+    python: str | None,
+    resume: Path | None,
+    retry_failed: bool,
+    as_json: bool,
+    **tests: object,
+) -> None:
+    """Run the twelve tests of the load suite on this machine.
+
+    Two models (a simple CNN and a ResNet) are trained and run forward at three batch sizes each, every test
+    with a fresh model. A test that fails is reported with its error, the others go on, and the exit code is
+    3. What is measured lies on disk before the next test begins.
+
+    \b
+    gpuproof load --quick
+    gpuproof load --num-epochs 5 --num-batches 500 --output results.json
+    gpuproof load --log-file gpu_test.log --num-epochs 2 --num-batches 100 --loader --num-workers 4
+    gpuproof load --resume results/load/run_20261120T133012_4711 --retry-failed
+
+    The same tests with any key set otherwise: gpuproof run load --training.precision=bf16
+    """  # noqa: D301  # click reads the backspace character
+    output = output or Path(f"gpu_loadtest_results_{int(time.time())}.json")
+    _check_place(output)
+    given = {name for name in tests if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE}
+    directory = _created(_words(tests, given)) if resume is None else _resumed(resume, given)
+    from gpuproof.cli.run import measure
+
+    code = measure(directory, python=python, retry_failed=retry_failed, as_json=as_json, command="load")
+    ctx.exit(_hand_over(directory, output, code))
+
+
+def _check_place(output: Path) -> None:
+    """Refuse a place that cannot take the results before anything is measured.
+
+    Raises:
+        UsageError: there is no such folder, or it cannot be written.
+    """
+    folder = output.absolute().parent
+    target = output if output.exists() else folder
+    if not folder.is_dir() or not os.access(target, os.W_OK):
+        cause = "there is no such folder" if not folder.is_dir() else "cannot be written"
+        raise UsageError(cause, place=f"--output {output}", next_step="Name a file in a folder of yours")
+
+
+def _words(tests: dict[str, object], given: set[str]) -> list[str]:
+    """Turn the options into the words that set keys of the recipe."""
+    values = {name: value for name, value in tests.items() if name in given & set(KEYS)}
+    if tests["quick"]:
+        values = {**QUICK, **values}
+    if tests["loader"]:
+        values.setdefault("num_workers", tests["num_workers"])
+    words = [f"--{KEYS[name]}={value}" for name, value in values.items()]
+    if tests["quick"]:
+        words.append(f"--benchmark.warmup_steps={QUICK_WARMUP_STEPS}")
+    return [*words, "--data.loading=loader"] if tests["loader"] else words
+
+
+def _created(words: list[str]) -> RunDirectory:
+    from gpuproof.campaign import create_run
+    from gpuproof.config.load import load_config
+    from gpuproof.launchers.attached import is_attached
+
+    if is_attached(os.environ):
+        raise UsageError(
+            "the load suite starts one rank a test itself, and this is a rank of a launcher of yours",
+            place="gpuproof load",
+            next_step="Start it outside of the launcher",
+        )
+    loaded = load_config(RECIPE, words)
+    return create_run(loaded.config, origins=loaded.origins, source=loaded.source)
+
+
+def _resumed(path: Path, given: set[str]) -> RunDirectory:
+    from gpuproof.campaign import config_of
+    from gpuproof.cli.run import resumed
+
+    said = [f"--{name.replace('_', '-')}" for name in OF_THE_TESTS if name in given]
+    directory = resumed(path, None, said)
+    if config_of(directory).kind != "load":
+        raise UsageError(
+            "this is no run of the load suite",
+            place=f"--resume {path}",
+            next_step=f"Finish it with: gpuproof run --resume {path}",
+        )
+    return directory
+
+
+def _hand_over(directory: RunDirectory, output: Path, code: ExitCode) -> ExitCode:
+    """Copy the results to where they are wanted; an interrupted run's hold what was measured."""
+    from gpuproof.campaign import config_of
+    from gpuproof.report.conclude import conclude
+    from gpuproof.report.loadtest_format import RESULTS_FILE
+
+    if code == ExitCode.INTERRUPTED:
+        conclude(directory, config_of(directory))
+    try:
+        shutil.copyfile(directory.root / RESULTS_FILE, output)
+    except OSError as error:
+        raise EnvironmentUnfitError(
+            f"cannot be written: {error.strerror}",
+            place=str(output),
+            next_step=f"The results are in {directory.root / RESULTS_FILE}",
+        ) from error
+    click.echo(f"Results as JSON: {output}", err=True)
+    return code

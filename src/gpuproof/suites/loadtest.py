@@ -1,0 +1,189 @@
+"""The load suite: twelve tests, two models trained and run forward at three batch sizes each.
+
+In: the config and the launches so far. Out: the tests still to run, each a launch of its own with a fresh,
+seeded model. Names and descriptions are part of a file format and stand here once, for every reader.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from gpuproof.config.models import RunConfig
+from gpuproof.config.sections.load import LoadConfig
+from gpuproof.records.case import Case
+from gpuproof.records.collected import CaseRecords
+from gpuproof.suites.matrix import Point, config_at
+from gpuproof.suites.training import case_of, launch_key
+
+ModelName = Literal["simple_cnn", "resnet"]
+SHORTEST_STEP_S = 0.25e-3
+"""No step of the twelve is expected to take less; readings are planned for such steps."""
+READINGS_PER_TEST = 10
+SHORTEST_INTERVAL_S = 0.05
+"""Unless a shorter one is asked for: over less, the kernel's ticks of 10 ms tell no share of CPU time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadTest:
+    """One of the twelve tests."""
+
+    test_type: Literal["training", "inference"]
+    model: ModelName
+    batch_size: int
+    description: str
+
+    @property
+    def name(self) -> str:
+        """The test's name, as in `train_simple_cnn_bs16`."""
+        verb = "train" if self.test_type == "training" else "inference"
+        return f"{verb}_{self.model}_bs{self.batch_size}"
+
+
+def _test(
+    test_type: Literal["training", "inference"], model: ModelName, batch_size: int, description: str
+) -> LoadTest:
+    return LoadTest(test_type=test_type, model=model, batch_size=batch_size, description=description)
+
+
+TESTS = (
+    _test(
+        "training",
+        "simple_cnn",
+        16,
+        "Small batch CNN training - Tests GPU efficiency with limited parallelism and memory usage",
+    ),
+    _test(
+        "training",
+        "simple_cnn",
+        32,
+        "Medium batch CNN training - Balanced test of GPU compute and memory bandwidth",
+    ),
+    _test(
+        "training",
+        "simple_cnn",
+        64,
+        "Large batch CNN training - Tests GPU memory capacity and high-throughput compute",
+    ),
+    _test(
+        "training",
+        "resnet",
+        8,
+        "Small batch ResNet training - Tests GPU with complex operations and moderate memory usage",
+    ),
+    _test(
+        "training",
+        "resnet",
+        16,
+        "Medium batch ResNet training - Balanced complex compute with memory efficiency",
+    ),
+    _test(
+        "training",
+        "resnet",
+        32,
+        "Large batch ResNet training - Stress test for GPU memory and complex operations",
+    ),
+    _test(
+        "inference",
+        "simple_cnn",
+        16,
+        "Small batch CNN inference - Tests low-latency inference scenarios",
+    ),
+    _test(
+        "inference",
+        "simple_cnn",
+        32,
+        "Medium batch CNN inference - Balanced inference throughput testing",
+    ),
+    _test(
+        "inference",
+        "simple_cnn",
+        64,
+        "Large batch CNN inference - High-throughput inference performance test",
+    ),
+    _test(
+        "inference",
+        "resnet",
+        8,
+        "Small batch ResNet inference - Complex model low-latency inference test",
+    ),
+    _test(
+        "inference",
+        "resnet",
+        16,
+        "Medium batch ResNet inference - Balanced complex inference workload",
+    ),
+    _test(
+        "inference",
+        "resnet",
+        32,
+        "Large batch ResNet inference - High-throughput complex model inference",
+    ),
+)
+"""In the order in which they run."""
+
+
+def points_of(config: RunConfig) -> list[Point]:
+    """Return the twelve tests, each with the recipe that it makes.
+
+    Raises:
+        UsageError: the recipe cannot be run.
+    """
+    return [
+        Point(
+            case_id=test.name,
+            assignment={
+                "kind": test.test_type,
+                "model.name": test.model,
+                "data.batch_size": test.batch_size,
+            },
+            config=config_at(config, values_of(test, config.load)),
+        )
+        for test in TESTS
+    ]
+
+
+def values_of(test: LoadTest, load: LoadConfig) -> Mapping[str, Any]:
+    """Return what a test sets, by dotted key."""
+    num_steps = load.num_batches * (load.num_epochs if test.test_type == "training" else 1)
+    interval_s = reading_interval_s(num_steps, longest_s=load.metrics_sample_rate_s)
+    return {
+        "kind": test.test_type,
+        "model.name": test.model,
+        "data.batch_size": test.batch_size,
+        "data.samples_per_epoch": load.num_batches * test.batch_size,
+        "benchmark.measure_steps": num_steps,
+        "monitoring.interval_s": interval_s,
+        "monitoring.host_interval_s": interval_s,
+    }
+
+
+def reading_interval_s(num_steps: int, *, longest_s: float) -> float:
+    """Choose the time between readings so that a test of short steps has enough of them, if it can.
+
+    >>> [reading_interval_s(n, longest_s=5.0) for n in (200, 40_000, 1_000_000)]
+    [0.05, 1.0, 5.0]
+    >>> reading_interval_s(200, longest_s=0.02)
+    0.02
+    """
+    enough_s = num_steps * SHORTEST_STEP_S / READINGS_PER_TEST
+    return min(longest_s, max(SHORTEST_INTERVAL_S, enough_s))
+
+
+def next_cases(config: RunConfig, results: Sequence[CaseRecords]) -> list[Case]:
+    """Return the tests that are not among the results, in order.
+
+    Raises:
+        UsageError: the recipe cannot be run.
+    """
+    launched = {launch_key(records.case) for records in results}
+    points = points_of(config)
+    cases = [
+        case_of(point.config, replicate, case_id=point.case_id, is_sweep=True)
+        for replicate in range(config.run.repeats)
+        for point in points
+    ]
+    # What the host has is the same for every test, and takes time to find out.
+    told_once = [case if place == 0 else replace(case, capture_env=False) for place, case in enumerate(cases)]
+    return [case for case in told_once if launch_key(case) not in launched]

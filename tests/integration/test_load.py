@@ -1,0 +1,118 @@
+"""The load suite by the real command, all twelve tests on the CPU: a fault, an interruption, a kill."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from gpuproof.records.run import Start
+from gpuproof.store import RunDirectory
+from gpuproof.suites.loadtest import TESTS
+from integration.conftest import FAULTY, SOURCE, CommandLine, Fingerprint, eventually, fingerprint
+from running import clean_environment
+
+BROKEN = FAULTY.parent / "broken_resnet"
+BROKEN_TEST = "inference_resnet_bs16"
+PLANTED = {"PYTHONPATH": os.pathsep.join(map(str, (SOURCE, FAULTY, BROKEN)))}
+TINY = ("--quick", "--num-batches", "2", "--device", "cpu", "--output", "results.json")
+
+
+def only_run(command_line: CommandLine) -> RunDirectory:
+    (root,) = (command_line.folder / "results" / "load").iterdir()
+    return RunDirectory.open(root)
+
+
+def results(command_line: CommandLine) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((command_line.folder / "results.json").read_text())
+    return found
+
+
+def statuses(run: RunDirectory) -> dict[str, str]:
+    return {records.case.case_id: records.status for records in run.cases()}
+
+
+def finished(run: RunDirectory) -> dict[str, Fingerprint]:
+    """Fingerprint what is done, test by test."""
+    names = [name for name, status in statuses(run).items() if status == "done"]
+    return {name: fingerprint(run.root / "cases" / name) for name in names}
+
+
+def interrupted_in_the_third(command_line: CommandLine) -> RunDirectory:
+    process = command_line.start("load", *TINY, **PLANTED)
+    runs = command_line.folder / "results" / "load"
+    eventually("the third test", lambda: list(runs.glob("*/cases/train_simple_cnn_bs64/0/rank-0.jsonl")))
+    process.send_signal(signal.SIGINT)
+    ended = command_line.finish(process)
+    assert ended.returncode == 130, ended.stderr
+    assert "go on with: gpuproof load --resume" in ended.stderr
+    return only_run(command_line)
+
+
+def killed_in_the_fifth(command_line: CommandLine, run: RunDirectory) -> None:
+    process = command_line.start("load", "--resume", str(run.root), "-o", "results.json", **PLANTED)
+    eventually("the fifth test", (run.root / "cases/train_resnet_bs16/0/rank-0.jsonl").exists)
+    process.kill()
+    command_line.finish(process)
+
+
+def test_a_fault_an_interruption_and_a_kill_take_nothing_from_the_other_tests(
+    command_line: CommandLine,
+) -> None:
+    run = interrupted_in_the_third(command_line)
+    kept, done = results(command_line), finished(run)
+    assert len(done) >= 2
+    assert kept["test_summary"]["successful_tests"] == len(done)
+    assert "inference_resnet_bs32" in kept["test_summary"]["not_run_tests"]
+
+    killed_in_the_fifth(command_line, run)
+    done |= {name: found for name, found in finished(run).items() if name != "train_resnet_bs16"}
+    log = ("--log-file", "load.log")
+    ended = command_line.run("load", "--resume", str(run.root), "-o", "results.json", *log, **PLANTED)
+    assert ended.returncode == 3, ended.stderr
+    assert "Traceback" not in ended.stderr
+    assert {name: found for name, found in finished(run).items() if name in done} == done
+    assert_all_but_the_broken_one(results(command_line))
+    assert "failed: exception" in " ".join(ended.stdout.split())
+    assert "DEBUG" in (command_line.folder / "load.log").read_text()
+    assert {start.start for records in run.cases() for start in records.of(Start)} == {"fork"}
+
+    done = finished(run)
+    retry = ("load", "--resume", str(run.root), "--retry-failed", "-o", "results.json", "--json")
+    again = command_line.run(*retry)
+    assert again.returncode == 0, again.stderr
+    assert json.loads(again.stdout)["failures"] == []
+    assert {name: found for name, found in finished(run).items() if name != BROKEN_TEST} == done
+    assert results(command_line)["test_summary"]["successful_tests"] == 12
+
+
+def assert_all_but_the_broken_one(found: dict[str, Any]) -> None:
+    assert [each["test_name"] for each in found["results"]] == [test.name for test in TESTS]
+    assert found["test_summary"]["failed_tests"] == 1
+    (wrong,) = (each for each in found["results"] if not each["success"])
+    assert wrong["test_name"] == BROKEN_TEST
+    assert "ValueError: no room for 16 images" in wrong["error_message"]
+    assert wrong["throughput_samples_per_second"] is None
+    for each in found["results"]:
+        if each["success"]:
+            assert each["iterations"] == 2
+            assert each["throughput_samples_per_second"] > 0
+            assert each["missing"]["peak_gpu_memory_mb"] == "the test ran on the CPU"
+
+
+def test_the_script_of_a_checkout_is_the_same_command(tmp_path: Path) -> None:
+    script = Path(__file__).parents[2] / "gpu_loadtest.py"
+    shown = subprocess.run(
+        [sys.executable, str(script), "--help"],
+        cwd=tmp_path,
+        env=clean_environment(),
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert shown.returncode == 0, shown.stderr
+    assert "Run the twelve tests of the load suite" in shown.stdout

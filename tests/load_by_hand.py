@@ -1,0 +1,120 @@
+"""The load suite written down by hand: twelve launches, and the readings of one GPU beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import recordings as r
+from gpuproof.records.case import Case
+from gpuproof.records.collected import CaseRecords
+from gpuproof.records.run import Environment, FailureCause
+from gpuproof.store import RunDirectory
+from gpuproof.suites.loadtest import TESTS, LoadTest
+from records_by_hand import CPU, H200, Story, case, failure, setup, start, steady_times, window, write_run
+
+HOST = "node7"
+NUM_BATCHES, NUM_EPOCHS = 40, 2
+STEP_S = 0.0256
+ENVIRONMENT = Environment(
+    host=HOST,
+    facts={
+        "torch": "2.6.0",
+        "torch_cuda": "12.4",
+        "cpu": {"logical_cpus": 16},
+        "memory_total_bytes": 128 * r.GIB,
+        "devices": [{"name": "NVIDIA H200"}],
+    },
+)
+SECTIONS: Mapping[str, Any] = {
+    "kind": "load",
+    "data": {},
+    "model": {},
+    "training": {"precision": "fp32", "optimizer": "Adam", "learning_rate": 1e-3},
+    "load": {"num_epochs": NUM_EPOCHS, "num_batches": NUM_BATCHES},
+}
+
+
+def num_steps(test: LoadTest) -> int:
+    """Steps that the suite asks of a test."""
+    return NUM_BATCHES * (NUM_EPOCHS if test.test_type == "training" else 1)
+
+
+def case_of_test(test: LoadTest, *, monitored: bool) -> Case:
+    """The launch of a test."""
+    made = case(
+        kind=test.test_type,
+        model={"name": test.model},
+        data={"name": "synthetic", "batch_size": test.batch_size, "file": None, "image_size": None},
+    )
+    return replace(made, case_id=test.name, monitor_interval_s=0.1 if monitored else None)
+
+
+def done(test: LoadTest, *, on_gpu: bool = True, monitored: bool = True) -> CaseRecords:
+    """A test that took 25.6 ms a step; on a GPU its allocator held 300 MiB at most."""
+    steps = num_steps(test)
+    wall_s = steps * STEP_S
+    taken: dict[str, Any] = {"num_steps": steps, "items": steps * test.batch_size, "wall_s": wall_s}
+    begin_s = r.MONOTONIC_S + 1
+    device = replace(H200, uuid="GPU-0000") if on_gpu else CPU
+    story = Story(
+        windows=[
+            window(
+                **taken,
+                steps_s=wall_s,
+                host=HOST,
+                begin_monotonic_s=begin_s,
+                end_monotonic_s=begin_s + wall_s,
+                clock="device_event" if on_gpu else "host",
+                peak_allocated_bytes=300 * 2**20 if on_gpu else None,
+                peak_with_warmup_bytes=420 * 2**20 if on_gpu else None,
+            )
+        ],
+        setups=[setup(device=device, items_per_step=test.batch_size, data="synthetic")],
+        times_s=steady_times(steps, STEP_S),
+        case=case_of_test(test, monitored=monitored),
+    )
+    records = story.records()
+    forked = replace(start(), start="fork", host=HOST)
+    return replace(records, records=tuple(forked if x == start() else x for x in records.records))
+
+
+def failed(test: LoadTest, cause: FailureCause = "exception", message: str = "") -> CaseRecords:
+    """A test that broke 3 s after its begin."""
+    told = failure(cause, unix_s=start().unix_s + 3, host=HOST, message=message or f"told of {cause}")
+    return CaseRecords(case=case_of_test(test, monitored=True), records=(start(host=HOST), told))
+
+
+def readings() -> list[object]:
+    """Ten readings a second from a second before the window on; the GPU is idle outside of it.
+
+    Within it the GPU is 80 and 90 % busy by turns, and 2 GiB of its memory are in use.
+    """
+    records: list[object] = [r.header([r.identity(0), r.identity(1)], fast_interval_s=0.1)]
+    for tick in range(60):
+        at_s = tick / 10 + 0.05
+        busy = 0.0 if at_s < 1 else (80.0, 90.0)[tick % 2]
+        used = {"util_gpu_percent": busy, "mem_used_bytes": 2.0 * r.GIB}
+        other = {"util_gpu_percent": 100.0, "mem_used_bytes": 9.0 * r.GIB}
+        host = {"cpu_percent": 20.0 + tick % 2, "mem_used_bytes": 4.0 * r.GIB}
+        records.append(r.sample(at_s, {0: used, 1: other}, reasons={0: (), 1: ()}, host=host))
+    return [*records, r.end(6.0, samples=60)]
+
+
+def write_load_run(save_dir: Path, launches: Sequence[CaseRecords], **sections: Any) -> RunDirectory:
+    """Write a run of the suite as a campaign would have left it; the first launch describes the host."""
+    if launches and launches[0].status == "done":
+        first = replace(launches[0], records=(ENVIRONMENT, *launches[0].records))
+        launches = [first, *launches[1:]]
+    run = write_run(save_dir, launches, **{**SECTIONS, **sections})
+    for records in launches:
+        if records.status == "done" and records.case.monitor_interval_s is not None:
+            r.write(run.case_folder(records.case) / f"monitor-{HOST}.jsonl", readings())
+    return run
+
+
+def named(name: str) -> LoadTest:
+    """Return a test of the registry."""
+    return next(test for test in TESTS if test.name == name)
