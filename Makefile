@@ -33,8 +33,8 @@ test: $(VENV)/dev-ready ## all tests
 	$(BIN)/python -m pytest --doctest-modules src tests
 
 check: $(VENV)/dev-ready ## what every commit passes: format, lint, types, layers, unit tests
-	$(BIN)/ruff format --check src tests benchmarks examples
-	$(BIN)/ruff check src tests benchmarks examples
+	$(BIN)/ruff format --check src tests benchmarks examples gpu_loadtest.py
+	$(BIN)/ruff check src tests benchmarks examples gpu_loadtest.py
 	$(BIN)/codespell src tests benchmarks examples scripts docs README.md CONTRIBUTING.md CHANGELOG.md
 	$(BIN)/mypy
 	$(BIN)/lint-imports

@@ -17,7 +17,7 @@ def serving_can_be_judged(config: RunConfig) -> Contradiction | None:
     if config.kind != "serving" or not searches or serving.latency_bound_s is not None:
         return None
     return Contradiction(
-        keys=("serving.rate_per_s", "serving.latency_bound_s"),
+        keys=("serving.rate_per_s", "serving.latency_bound_s", "kind"),
         cause="the highest rate under a latency bound is asked for, but serving.latency_bound_s is null",
         next_step="Set serving.latency_bound_s, or the rate itself",
     )
@@ -32,7 +32,7 @@ def endpoint_has_an_address(config: RunConfig) -> Contradiction | None:
     if missing is None:
         return None
     return Contradiction(
-        keys=(f"serving.endpoint.{missing}", "serving.target"),
+        keys=(f"serving.endpoint.{missing}", "serving.target", "kind"),
         cause=f"an endpoint is to be loaded, but serving.endpoint.{missing} is null",
         next_step=f"Set serving.endpoint.{missing}",
     )
@@ -44,7 +44,7 @@ def a_request_fits_a_batch(config: RunConfig) -> Contradiction | None:
     if config.kind != "serving" or serving.samples_per_request <= serving.max_batch:
         return None
     return Contradiction(
-        keys=("serving.max_batch", "serving.samples_per_request"),
+        keys=("serving.max_batch", "serving.samples_per_request", "kind"),
         cause=f"a request brings {serving.samples_per_request} samples, a batch holds {serving.max_batch}",
         next_step=f"Set serving.max_batch to {serving.samples_per_request} or more",
     )
@@ -69,19 +69,19 @@ def prompts_are_answered(config: RunConfig) -> Contradiction | None:
     asked = next((key for key in ("new_tokens", "prompt_tokens") if getattr(serving, key)), None)
     if serving.target == "noop" and asked is not None:
         return Contradiction(
-            keys=(f"serving.{asked}", "serving.target"),
+            keys=(f"serving.{asked}", "serving.target", "kind"),
             cause="noop answers at once and makes no tokens",
             next_step=f"Remove serving.{asked}, or set serving.target to model",
         )
     if serving.target == "endpoint" and serving.new_tokens == 0:
         return Contradiction(
-            keys=("serving.new_tokens", "serving.target"),
+            keys=("serving.new_tokens", "serving.target", "kind"),
             cause="an endpoint is asked for tokens, and serving.new_tokens is 0",
             next_step="Set serving.new_tokens to 1 or more",
         )
     if serving.target == "model" and serving.new_tokens == 0 and serving.prompt_tokens is not None:
         return Contradiction(
-            keys=("serving.prompt_tokens", "serving.new_tokens"),
+            keys=("serving.prompt_tokens", "serving.new_tokens", "kind"),
             cause="serving.new_tokens is 0: whole samples are run forward, and no prompt is read",
             next_step="Remove serving.prompt_tokens, or set serving.new_tokens to 1 or more",
         )
@@ -94,7 +94,7 @@ def an_endpoint_gets_single_prompts(config: RunConfig) -> Contradiction | None:
     if config.kind != "serving" or serving.target != "endpoint" or serving.samples_per_request == 1:
         return None
     return Contradiction(
-        keys=("serving.samples_per_request", "serving.target"),
+        keys=("serving.samples_per_request", "serving.target", "kind"),
         cause=f"a request to an endpoint is one prompt, not {serving.samples_per_request}",
         next_step="Set serving.samples_per_request to 1",
     )
