@@ -13,7 +13,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, NoReturn
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, NoReturn
 from gpuproof import __version__
 from gpuproof.errors import EnvironmentUnfitError, ExitCode
 from gpuproof.records.case import Case, StartMode
-from gpuproof.records.run import Start
+from gpuproof.records.run import Failure, Start
 from gpuproof.worker.determinism import set_deterministic_environment
 from gpuproof.worker.failure import failure_from, failure_from_words
 from gpuproof.worker.identity import RankIdentity, effective_threads
@@ -78,7 +78,7 @@ def run_assignment(assignment: Assignment) -> NoReturn:
         recorder.reserve_room()
         _run(assignment, recorder, watchdog)
     except BaseException as error:  # noqa: BLE001  # every end of a rank is a record, SystemExit too
-        failure = failure_from(error, rank=rank, heartbeat=heartbeat)
+        failure = _attributed(failure_from(error, rank=rank, heartbeat=heartbeat), watchdog)
         unfit = failure.cause in ("environment", "disk_full")
         code = ExitCode.UNFIT_ENVIRONMENT if unfit else ExitCode.FAILED
         with suppress(OSError):  # not even room for this: the exit code is the last word
@@ -86,6 +86,19 @@ def run_assignment(assignment: Assignment) -> NoReturn:
             sys.stderr.write(failure.traceback or f"{failure.message}\n")
         _after_failure(assignment, recorder)
     end_process(recorder, code)
+
+
+def _attributed(failure: Failure, watchdog: Watchdog) -> Failure:
+    """Say of an error that came after the launcher was gone that it was: stores and peers go with it."""
+    gone = watchdog.parent_gone()
+    if gone is None:
+        return failure
+    return replace(
+        failure,
+        cause="interrupted",
+        message=f"{gone}; then {failure.message}",
+        next_step="Finish the run with --resume",
+    )
 
 
 def _run(assignment: Assignment, recorder: Recorder, watchdog: Watchdog) -> None:

@@ -108,20 +108,22 @@ class Watchdog:
         numbers = [n for n in os.read(self._signals, 64) if n in HANDLED_SIGNALS]
         return signal.Signals(numbers[0]) if numbers else None
 
-    def _check_parent(self) -> None:
+    def parent_gone(self) -> str | None:
+        """Say that the launcher, or the agent of several ranks, is gone; None while both live."""
         if self._parent_pid is None:
-            return
+            return None
         for pid, gone in (
             (self._parent_pid, not process_lives(self._parent_pid)),
             (self._agent_pid, os.getppid() != self._agent_pid),  # of several ranks; else the same process
         ):
             if gone:
-                self._end(
-                    "interrupted",
-                    f"the launcher (process {pid}) is gone",
-                    "Finish the run with --resume",
-                    linger_s=LINGER_S,
-                )
+                return f"the launcher (process {pid}) is gone"
+        return None
+
+    def _check_parent(self) -> None:
+        gone = self.parent_gone()
+        if gone is not None:
+            self._end("interrupted", gone, "Finish the run with --resume", linger_s=LINGER_S)
 
     def _check_progress(self) -> None:
         silent_s = monotonic() - self._heartbeat.at_s
