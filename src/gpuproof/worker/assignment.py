@@ -89,14 +89,15 @@ def run_assignment(assignment: Assignment) -> NoReturn:
 
 
 def _attributed(failure: Failure, watchdog: Watchdog) -> Failure:
-    """Say of an error that came after the launcher was gone that it was: stores and peers go with it."""
+    """Say of an error that came after launcher or agent were gone that they were: stores and peers go too."""
     gone = watchdog.parent_gone()
     if gone is None:
         return failure
+    cause, what = gone
     return replace(
         failure,
-        cause="interrupted",
-        message=f"{gone}; then {failure.message}",
+        cause=cause,
+        message=f"{what}; then {failure.message}",
         next_step="Finish the run with --resume",
     )
 

@@ -108,22 +108,24 @@ class Watchdog:
         numbers = [n for n in os.read(self._signals, 64) if n in HANDLED_SIGNALS]
         return signal.Signals(numbers[0]) if numbers else None
 
-    def parent_gone(self) -> str | None:
-        """Say that the launcher, or the agent of several ranks, is gone; None while both live."""
+    def parent_gone(self) -> tuple[FailureCause, str] | None:
+        """Say that the launcher, or the agent of several ranks, is gone; None while both live.
+
+        Without its launcher a run was interrupted. Without its agent it was not: the launcher lives, and
+        sees ranks that were lost.
+        """
         if self._parent_pid is None:
             return None
-        for pid, gone in (
-            (self._parent_pid, not process_lives(self._parent_pid)),
-            (self._agent_pid, os.getppid() != self._agent_pid),  # of several ranks; else the same process
-        ):
-            if gone:
-                return f"the launcher (process {pid}) is gone"
+        if not process_lives(self._parent_pid):
+            return "interrupted", f"the launcher (process {self._parent_pid}) is gone"
+        if os.getppid() != self._agent_pid:
+            return "lost_rank", f"the agent of the ranks (process {self._agent_pid}) is gone"
         return None
 
     def _check_parent(self) -> None:
         gone = self.parent_gone()
         if gone is not None:
-            self._end("interrupted", gone, "Finish the run with --resume", linger_s=LINGER_S)
+            self._end(*gone, "Finish the run with --resume", linger_s=LINGER_S)
 
     def _check_progress(self) -> None:
         silent_s = monotonic() - self._heartbeat.at_s
