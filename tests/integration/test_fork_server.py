@@ -183,7 +183,7 @@ def test_a_case_notices_that_its_server_was_killed_and_the_next_gets_another(
     run_campaign(run, launcher=launcher, progress=watcher)
     assert watcher.ended == ["unfinished", "done"]
     (failure,) = case_of(run).of(Failure)
-    assert failure.message == f"the launcher (process {killed[0]}) is gone"
+    assert failure.message == f"the process that started this one (process {killed[0]}) is gone"
     assert processes_of(run) == []
     assert not lives(killed[0])
 

@@ -119,7 +119,7 @@ class Watchdog:
         if not process_lives(self._parent_pid):
             return "interrupted", f"the launcher (process {self._parent_pid}) is gone"
         if os.getppid() != self._agent_pid:
-            return "lost_rank", f"the agent of the ranks (process {self._agent_pid}) is gone"
+            return "lost_rank", f"the process that started this one (process {self._agent_pid}) is gone"
         return None
 
     def _check_parent(self) -> None:
