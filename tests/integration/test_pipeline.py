@@ -39,7 +39,7 @@ def test_records_come_in_the_order_of_the_story(finished: Path) -> None:
     records = run_directory(finished, "whole").cases()[0]
     phases = [(p.name, p.event) for p in records.of(Phase)]
     assert [name for name, event in phases if event == "begin"] == [
-        *("prepare", "count", "warmup", "observe", "measure", "evaluate", "profile", "finish"),
+        *("prepare", "count", "warmup", "measure", "evaluate", "profile", "finish"),
     ]
     (setup,), (window,) = records.of(Setup), records.of(Window)
     assert (setup.num_parameters, setup.items_per_step) == (54_403, 8)
@@ -214,7 +214,7 @@ def test_a_compiled_model_is_said_to_be_and_its_compilation_is_no_step(tmp_path:
     records = only_case(run_directory(tmp_path, "c"))
     assert records.setups[0].compiled == "default"
     phases = [phase.name for phase in records.of(Phase) if phase.event == "begin"]
-    assert phases[:6] == ["prepare", "count", "compile", "warmup", "observe", "measure"]
+    assert phases[:5] == ["prepare", "count", "compile", "warmup", "measure"]
     (compilation,) = records.of(Compilation)
     assert (compilation.num_graphs, compilation.graph_breaks, compilation.compiled_in_window) == (1, (), 0)
     (effective,) = records.of(Effective)

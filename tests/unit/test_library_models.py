@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from typing import Any
 
@@ -35,7 +36,19 @@ def test_a_name_says_what_is_counted_and_what_is_minimised(name: str, item: str,
     info = known(name)
     assert (info.item, info.loss, info.name) == (item, loss, name)
     assert info.work({}, info.input_shape({}, None, None)) is None
-    assert not {"torchvision", "timm", "transformers"} & set(sys.modules)
+
+
+def test_no_library_is_imported_to_know_a_name() -> None:
+    program = """
+import sys
+from gpuproof.workloads.lookup import find_workload
+for name in ("torchvision/resnet50", "timm/resnet50", "transformers/gpt2"):
+    info = find_workload(name)
+    info.work({}, info.input_shape({}, None, None))
+print(sorted({"torchvision", "timm", "transformers"} & set(sys.modules)))
+"""
+    asked = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert asked.stdout == "[]\n"
 
 
 def test_the_input_is_what_the_keys_say() -> None:

@@ -192,6 +192,11 @@ class Case:
         return self.kind == "serving" and self.serving is not None and self.serving.makes_text
 
     @property
+    def micro_batches(self) -> int:
+        """Batches of one step: those between two updates of the weights, or one."""
+        return self.parallel.gradient_accumulation_steps if self.kind == "training" else 1
+
+    @property
     def generates(self) -> bool:
         """Whether text is made with a key-value cache: prefill, decode, or both to answer requests."""
         return self.serves_text or (self.kind == "inference" and self.inference.phase != "forward")

@@ -2,7 +2,7 @@
 
 A flag says what was asked for; this looks at the tensors that reach torch's kernels, after autocast and
 whatever else, and weighs each operation by its FLOPs (torch's own formulas). It slows the step that it
-looks at, so it has one of its own, outside of the window.
+looks at: the first of the warm-up, or where there is none, one more before the window.
 """
 
 from __future__ import annotations
@@ -152,3 +152,19 @@ def observe(step: Callable[[], None], *, rank: int) -> Effective:
     with watching() as seen:
         step()
     return seen.record(rank)
+
+
+class ObservedStep:
+    """A step whose first run is looked at; `seen` is what that showed, None until then."""
+
+    def __init__(self, step: Callable[[], None], *, rank: int) -> None:
+        self.seen: Effective | None = None
+        self._step = step
+        self._rank = rank
+
+    def __call__(self) -> None:
+        """Run one step."""
+        if self.seen is None:
+            self.seen = observe(self._step, rank=self._rank)
+        else:
+            self._step()

@@ -71,7 +71,7 @@ class Prepared:
     @property
     def samples_per_step(self) -> int:
         """Samples of this rank in one step, all micro-batches together."""
-        return self.case.data.batch_size * micro_batches(self.case)
+        return self.case.data.batch_size * self.case.micro_batches
 
     @property
     def flops_per_step(self) -> float | None:
@@ -87,11 +87,6 @@ class Prepared:
         if not self.arrangement.counts_samples(self.identity.rank):
             return 0
         return self.samples_per_step * self.workload.items_per_sample
-
-
-def micro_batches(case: Case) -> int:
-    """Return the batches of one step: those between two updates of the weights, or one."""
-    return case.parallel.gradient_accumulation_steps if case.kind == "training" else 1
 
 
 def release(prepared: Prepared) -> None:
@@ -143,7 +138,7 @@ def prepare(case: Case, *, identity: RankIdentity, run_folder: Path, store: Stor
         device=device,
         channels_last=uses_channels_last(case, device, workload.shape),
     )
-    static = StaticBatches(pool, count=micro_batches(case)) if case.training.cuda_graphs else None
+    static = StaticBatches(pool, count=case.micro_batches) if case.training.cuda_graphs else None
     parallel = parallelize(
         case, workload, arrangement=arrangement, backend=ranks.backend, device=device, precision=precision
     )

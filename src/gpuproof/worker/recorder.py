@@ -28,6 +28,7 @@ class Recorder:
         self.heartbeat = heartbeat
         self._journal = Journal(path)
         self._lock = threading.Lock()  # the watchdog writes the last words from its own thread
+        self._ended = False
 
     def write(self, record: Any) -> None:
         """Append one record."""
@@ -40,9 +41,14 @@ class Recorder:
             self._journal.reserve_room()
 
     def write_last_words(self, record: Any) -> None:
-        """Append a failure record, if need be into the room kept free for it."""
+        """Append a failure record, if need be into the room kept free for it; only the first of a rank.
+
+        What follows the first is its consequence: a hung rank that the watchdog ends loses its peers too.
+        """
         with self._lock:
-            self._journal.append_last_words(record)
+            if not self._ended:
+                self._journal.append_last_words(record)
+                self._ended = True
 
     def close(self) -> None:
         """Close the journal."""

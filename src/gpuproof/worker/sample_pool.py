@@ -68,18 +68,22 @@ def synthetic_pool(
     shape: InputShape,
     *,
     batch_size: int,
+    max_batches: int | None,
     seed: int,
     device: torch.device,
     channels_last: bool,
     used: DataUsed,
 ) -> SamplePool:
-    """Draw a pool on the device.
+    """Draw a pool on the device, of no more batches than are read where that is known.
 
     Images are standard normal and their classes uniform; features and their targets are those of S2's data
     set; tokens are uniform over the vocabulary, and the target of each is the one that follows it.
     """
     generator = torch.Generator(device).manual_seed(seed)
-    num_samples = batch_size * _num_batches(shape, batch_size)
+    num_batches = _num_batches(shape, batch_size)
+    if max_batches is not None:
+        num_batches = min(num_batches, max(max_batches, MIN_BATCHES))
+    num_samples = batch_size * num_batches
     if shape.kind == "tokens":
         tokens = _random_tokens(shape, num_samples, generator)
         return SamplePool(tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous(), batch_size, used)

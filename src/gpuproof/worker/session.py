@@ -20,6 +20,7 @@ from torch.distributed.distributed_c10d import Store
 from gpuproof.devices.neighbours import other_users
 from gpuproof.records.case import Case
 from gpuproof.records.run import Ceilings, Environment, ProfileTrace, Result, Setup, Window
+from gpuproof.records.what_ran import Effective
 from gpuproof.worker.ceilings import plan_for, try_ceilings, why_no_product
 from gpuproof.worker.compilation import compilation_record, read_counts
 from gpuproof.worker.cuda_graph import (
@@ -29,7 +30,7 @@ from gpuproof.worker.cuda_graph import (
     StaticBatches,
     capture_step,
 )
-from gpuproof.worker.effective import HIDDEN_BY_COMPILER, hidden, observe
+from gpuproof.worker.effective import HIDDEN_BY_COMPILER, ObservedStep, hidden, observe
 from gpuproof.worker.engine import FixedSteps, StepFunction, StepPlan, TimeLimit, run_window
 from gpuproof.worker.environment import describe_host
 from gpuproof.worker.host_load import load_between, read_load
@@ -67,8 +68,9 @@ def run_case(
         capture_graph(prepared, recorder, prepared.static)
     recorder.write(_setup_with_count(prepared, counted))
     memory = MemoryWatch(prepared)
-    warm = warm_up(prepared, recorder, memory)
-    observe_step(prepared, recorder)
+    observed = ObservedStep(memory, rank=identity.rank)
+    warm = warm_up(prepared, recorder, memory if _why_hidden(prepared) else observed)
+    write_what_ran(prepared, recorder, observed.seen)
     (measure_compiled if case.training.compile_enabled else measure)(prepared, recorder, warm)
     recorder.write(memory.record(device_used_bytes=_device_used_bytes(prepared.device)))
     look_closer(prepared, recorder)
@@ -136,19 +138,26 @@ def capture_graph(prepared: Prepared, recorder: Recorder, static: StaticBatches)
     recorder.end("capture")
 
 
-def observe_step(prepared: Prepared, recorder: Recorder) -> None:
-    """Write down what the kernels of a step are given, in a step that no figure knows of."""
-    recorder.begin("observe", expected_steps=1)
-    rank = prepared.identity.rank
+def _why_hidden(prepared: Prepared) -> str | None:
+    """Say why no step of the warm-up shows what its kernels are given; None where the first one does."""
     if prepared.case.training.compile_enabled:
-        effective = hidden(HIDDEN_BY_COMPILER, rank=rank)
-    elif isinstance(prepared.step, CapturedStep):
-        effective = prepared.step.effective
-    else:
-        effective = observe(prepared.step, rank=rank)
+        return HIDDEN_BY_COMPILER
+    return "seen when the graph was captured" if isinstance(prepared.step, CapturedStep) else None
+
+
+def write_what_ran(prepared: Prepared, recorder: Recorder, seen: Effective | None) -> None:
+    """Write down what the kernels of a step were given: as `seen`, or in a step for nothing else."""
+    rank = prepared.identity.rank
+    if isinstance(prepared.step, CapturedStep):
+        seen = prepared.step.effective
+    elif why := _why_hidden(prepared):
+        seen = hidden(why, rank=rank)
+    elif seen is None:
+        recorder.begin("observe", expected_steps=1)
+        seen = observe(prepared.step, rank=rank)
         prepared.clock.synchronize()
-    recorder.write(effective)
-    recorder.end("observe")
+        recorder.end("observe")
+    recorder.write(seen)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

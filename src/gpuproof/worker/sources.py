@@ -126,11 +126,20 @@ def _pool(
     return synthetic_pool(
         shape,
         batch_size=share.batch_size,
+        max_batches=_batches_read(case),
         seed=share.seed + share.rank,
         device=device,
         channels_last=channels_last,
         used=used,
     )
+
+
+def _batches_read(case: Case) -> int | None:
+    """Count the batches that warm-up and window read; None where time ends the window, or epochs do."""
+    window = case.window
+    if not window.enabled or window.measure_by != "steps" or window.measure_steps is None:
+        return None
+    return (window.warmup_steps + window.measure_steps) * case.micro_batches
 
 
 def _loader(

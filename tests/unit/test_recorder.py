@@ -1,0 +1,34 @@
+"""The recorder: a rank has one end, whoever says so first."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from gpuproof.records.journal import read_journal
+from gpuproof.records.run import Failure, FailureCause
+from gpuproof.worker.recorder import Recorder
+from gpuproof.worker.watchdog import Heartbeat
+
+
+def failure(cause: FailureCause) -> Failure:
+    return Failure(rank=0, host="here", phase="measure", cause=cause, message=cause, unix_s=1.0, steps_done=3)
+
+
+def test_what_follows_the_first_last_words_is_not_another_end(tmp_path: Path) -> None:
+    recorder = Recorder(tmp_path / "rank-0.jsonl", rank=0, heartbeat=Heartbeat())
+    recorder.write_last_words(failure("hang"))
+    recorder.write_last_words(failure("exception"))
+    recorder.close()
+    assert [record.cause for record in read_journal(recorder.path).records] == ["hang"]
+
+
+def test_last_words_that_found_no_room_are_not_the_last(tmp_path: Path) -> None:
+    recorder = Recorder(tmp_path / "rank-0.jsonl", rank=0, heartbeat=Heartbeat())
+    unwritable = failure("hang")
+    object.__setattr__(unwritable, "message", object())
+    try:
+        recorder.write_last_words(unwritable)
+    except TypeError:
+        recorder.write_last_words(failure("exception"))
+    recorder.close()
+    assert [record.cause for record in read_journal(recorder.path).records] == ["exception"]
