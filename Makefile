@@ -2,6 +2,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# Files of tests beside each other, in the order in which they lie: the short ones come last, and even the ends.
+BESIDE := -n logical --maxprocesses=4 --dist=loadfile --no-loadscope-reorder
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .PHONY: help run test check golden bench pyz clean
@@ -30,7 +32,7 @@ run: $(VENV)/run-ready ## measure this machine with the quick recipe
 	@$(BIN)/gpuproof run quick
 
 test: $(VENV)/dev-ready ## all tests
-	$(BIN)/python -m pytest --doctest-modules src tests
+	$(BIN)/python -m pytest $(BESIDE) --doctest-modules src tests
 
 check: $(VENV)/dev-ready ## what every commit passes: format, lint, types, layers, unit tests
 	$(BIN)/ruff format --check src tests benchmarks examples gpu_loadtest.py
@@ -38,7 +40,7 @@ check: $(VENV)/dev-ready ## what every commit passes: format, lint, types, layer
 	$(BIN)/codespell src tests benchmarks examples scripts docs README.md CONTRIBUTING.md CHANGELOG.md
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python -m pytest -q --doctest-modules src tests/unit tests/contract
+	$(BIN)/python -m pytest -q $(BESIDE) --doctest-modules src tests/unit tests/contract
 
 golden: $(VENV)/dev-ready ## rewrite the golden files from what the code prints now; read the diff
 	$(BIN)/python -m pytest -q tests/golden --update-golden
