@@ -242,6 +242,7 @@ def test_an_archive_that_reaches_outside_writes_nothing(
         (GOOD[:-200], "no tar archive"),
         (archive_of(), "holds no folder"),
     ],
+    ids=["text", "torn", "empty"],
 )
 def test_what_is_no_archive_is_said(content: bytes, said: str, server: Server, tmp_path: Path) -> None:
     (tmp_path / f".{FOLDER}.part").write_bytes(content)
