@@ -30,8 +30,8 @@ INSTALL = {
     "bare": "pip install -c constraints.txt timm",
     "timm": "take benchmark.py from timm's repository, of the installed version (it is not in the package), "
     "and name it with --timm-benchmark",
-    "optimum": "pip install -c constraints.txt optimum-benchmark, with a transformers below 5, into an "
-    "environment of its own",
+    "optimum": "pip install torch==2.13.0 optimum-benchmark 'transformers<4.50' timm into an environment "
+    "of its own, and name its Python with --optimum-python",
 }
 OPTIMUM_CONFIG = """
 defaults: [benchmark, {{scenario: inference}}, {{launcher: inline}}, {{backend: pytorch}}, _self_]
@@ -43,7 +43,7 @@ scenario:
   latency: true
   input_shapes: {{batch_size: {batch}, num_channels: 3, height: {image}, width: {image}}}
 backend:
-  {{device: cpu, no_weights: true, library: timm, task: image-classification, model: resnet18,
+  {{device: cpu, no_weights: false, library: timm, task: image-classification, model: resnet18,
    model_type: resnet18, torch_dtype: float32, intra_op_num_threads: {threads}}}
 hydra: {{run: {{dir: .}}, job: {{chdir: true}}}}
 """
@@ -58,6 +58,7 @@ class Work:
     steps: int
     threads: int
     timm_benchmark: Path | None
+    optimum_python: Path | None
 
 
 def main() -> None:
@@ -69,6 +70,7 @@ def main() -> None:
         steps=options.steps,
         threads=options.threads,
         timm_benchmark=options.timm_benchmark,
+        optimum_python=options.optimum_python,
     )
     print(machine_line())
     print(f"timm's resnet18, forward, fp32, {work.batch} images of {IMAGE} pixels, {work.threads} threads")
@@ -85,6 +87,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--timm-benchmark", type=Path, metavar="FILE", help="timm's benchmark.py")
+    parser.add_argument(
+        "--optimum-python", type=Path, metavar="FILE", help="a Python that has optimum-benchmark"
+    )
     parser.add_argument("--quick", dest="blocks", action="store_const", const=2, help="2 blocks")
     return parser.parse_args()
 
@@ -96,7 +101,7 @@ def _sides_that_work(work: Work, folder: Path) -> list[str]:
         ("bare", find_spec("timm") is None),
         ("gpuproof", find_spec("timm") is None),
         ("timm", work.timm_benchmark is None or find_spec("timm") is None),
-        ("optimum", find_spec("optimum_benchmark") is None),
+        ("optimum", work.optimum_python is None),
     ):
         reason = "not installed" if missing else _try(side, work, folder)
         if reason is None:
@@ -173,7 +178,8 @@ def run_optimum(work: Work, folder: Path) -> float:
     (place / "peer.yaml").write_text(OPTIMUM_CONFIG.format(**fields, image=IMAGE))
     report = place / "benchmark_report.json"
     report.unlink(missing_ok=True)
-    command = [*WITH_TIMM, "optimum_benchmark.cli", "--config-dir", str(place), "--config-name", "peer"]
+    words = ["optimum_benchmark.cli:main", "--config-dir", str(place), "--config-name", "peer"]
+    command = [str(work.optimum_python), *WITH_TIMM[1:], *words]
     _output(command, work, place)
     if not report.exists():  # it ends with 0 whatever happened
         raise RuntimeError("it wrote no benchmark_report.json")

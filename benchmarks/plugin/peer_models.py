@@ -1,14 +1,15 @@
 """The model that all peers of `peers.py` run: timm's resnet18, found by gpuproof as `python:peer_models:…`.
 
-Also the door through which programs that use timm are started (`python -m peer_models SCRIPT WORDS`): the
-torchvision of a package index is built for a GPU build of torch, and its operators are missing in a CPU
-build; they are declared here, undefined, which is enough for models that do not use them.
+Also the door through which programs that use timm are started (`python -m peer_models PROGRAM WORDS`, a FILE.py
+or MODULE:FUNCTION): the torchvision of a package index is built for a GPU build of torch, and its operators
+are missing in a CPU build; they are declared here, undefined, which is enough for models that use none.
 """
 
 from __future__ import annotations
 
 import runpy
 import sys
+from importlib import import_module
 from typing import Any
 
 import torch
@@ -65,4 +66,5 @@ if __name__ == "__main__":
     if script.endswith(".py"):
         runpy.run_path(script, run_name="__main__")
     else:
-        runpy.run_module(script, run_name="__main__", alter_sys=True)
+        module, _, function = script.partition(":")
+        getattr(import_module(module), function)()
