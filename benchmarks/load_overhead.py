@@ -2,7 +2,8 @@
 
 The whole suite runs over and over, as `gpuproof load` runs it: forked tests, the sampler beside each, a fresh
 model each. A test is timed from the moment that the campaign takes it up until its files are read again, less
-its warm-up and its window by its own records. The first test of a run starts the server: it is printed apart.
+its warm-up and its window by its own records; what the kernels are given is looked at in the first step
+of the warm-up. The first test of a run starts the server: it is printed apart.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The model that all peers of `peers.py` run: timm's resnet18, found by gpuproof as `python:peer_models:…`.
 
-Also the door through which programs that use timm are started (`python -m peer_models PROGRAM WORDS`, a FILE.py
-or MODULE:FUNCTION): the torchvision of a package index is built for a GPU build of torch, and its operators
-are missing in a CPU build; they are declared here, undefined, which is enough for models that use none.
+Also the door through which programs that use timm are started: `python -m peer_models PROGRAM WORDS`, PROGRAM
+being a FILE.py or MODULE:FUNCTION. The torchvision of a package index is built for a GPU build of torch, and
+its operators are missing in a CPU build; they are declared here, undefined, enough for models that use none.
 """
 
 from __future__ import annotations
