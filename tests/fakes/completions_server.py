@@ -20,6 +20,10 @@ class CompletionsServer:
     first_token_s: float = 0.0
     token_s: float = 0.0
     fault: Fault = "none"
+    unknown_fields: tuple[str, ...] = ()
+    """Fields that it answers with 422, as servers with a strict schema do."""
+    finish_reason: str | None = None
+    """What its last token comes with; with it, no [DONE] need follow."""
     tokens_per_event: int = 1
     requests: list[dict[str, object]] = field(default_factory=list)
     headers: list[dict[str, str]] = field(default_factory=list)
@@ -55,6 +59,11 @@ class CompletionsServer:
         self._at_once += 1
         self.most_at_once = max(self.most_at_once, self._at_once)
         try:
+            unknown = [name for name in self.unknown_fields if name in body]
+            if unknown:
+                said = f"unexpected fields: {unknown}".encode()
+                writer.write(b"HTTP/1.1 422 No\r\nContent-Length: %d\r\n\r\n" % len(said) + said)
+                return True
             return await self._stream(writer, int(body["max_tokens"]))
         finally:
             self._at_once -= 1
@@ -79,6 +88,8 @@ class CompletionsServer:
                 return False
             _event(writer, json.dumps({"choices": [{"text": " word"}]}))
             await writer.drain()
+        if self.finish_reason:
+            _event(writer, json.dumps({"choices": [{"text": "", "finish_reason": self.finish_reason}]}))
         _event(writer, json.dumps({"choices": [], "usage": {"completion_tokens": num_tokens}}))
         if self.fault != "no_done":
             _event(writer, "[DONE]")

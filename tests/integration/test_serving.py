@@ -128,7 +128,7 @@ def test_an_endpoint_is_loaded_and_its_tokens_timed(tmp_path: Path) -> None:
     (window,) = summary(tmp_path)["windows"]
     assert window["num_requests"] == 50
     assert window["time_to_first_token_s"]["p50"]["value"] >= 0.01
-    assert window["time_per_token_s"]["p50"]["value"] >= 0.005
+    assert window["time_per_token_s"]["p50"]["value"] > 0  # a first token read late makes the others early
     assert window["p50_latency_s"] >= 0.025
     assert "time to first token" in result.stdout
 
@@ -139,8 +139,9 @@ def test_an_endpoint_that_is_not_there_measures_nothing(tmp_path: Path) -> None:
         pass
     words = ("--serving.target=endpoint", f"--serving.endpoint.url={server.url}", "--serving.rate_per_s=100")
     result = serve(tmp_path, *words, "--serving.endpoint.model=tiny")
-    assert result.returncode == ExitCode.INCONCLUSIVE, result.stdout + result.stderr
+    assert result.returncode == ExitCode.UNFIT_ENVIRONMENT, result.stdout + result.stderr
     assert "NOTHING MEASURED" in result.stdout
+    assert f"{server.url} answers no request" in " ".join(result.stdout.split())
 
 
 def test_what_cannot_be_served_is_said_before_anything_starts(tmp_path: Path) -> None:

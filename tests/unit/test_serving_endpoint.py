@@ -10,7 +10,7 @@ import pytest
 from fakes.completions_server import CompletionsServer, Fault, running
 from gpuproof.errors import EnvironmentUnfitError
 from gpuproof.records.serving_spec import EndpointSpec
-from gpuproof.worker.serving.endpoint import EndpointLoad, RequestTimes
+from gpuproof.worker.serving.endpoint import OPTIONAL_FIELDS, EndpointLoad, RequestTimes
 from gpuproof.worker.serving.generator import TrafficPlan
 from gpuproof.worker.serving.http_stream import Address
 
@@ -57,7 +57,8 @@ def test_every_token_is_timed_from_the_stream() -> None:
         assert row.first_token_s is not None
         assert row.done_s is not None
         assert row.first_token_s - row.scheduled_s >= 0.05
-        assert row.done_s - row.first_token_s >= 0.04  # two further tokens, 20 ms each
+        assert row.done_s > row.first_token_s
+        assert row.done_s - row.scheduled_s >= 0.05 + 0.04  # two further tokens, 20 ms each
 
 
 def test_prompts_differ_and_ask_for_a_number_of_tokens() -> None:
@@ -107,6 +108,50 @@ def test_a_request_that_fails_says_how_and_has_no_latency(fault: Fault, words: s
     for row in rows:
         assert row.done_s is None
         assert words in str(row.failure)
+
+
+def test_the_reason_of_the_end_is_an_end_without_done() -> None:
+    with running(CompletionsServer(fault="no_done", finish_reason="length")) as server:
+        rows = load(server, num_requests=2)
+    assert [(row.failure, row.tokens) for row in rows] == [(None, 3)] * 2
+
+
+@pytest.mark.parametrize(
+    ("unknown", "num_tries"),
+    [((), 1), (("ignore_eos",), 2), (("stream_options",), 2), (("stream_options", "ignore_eos"), 3)],
+)
+def test_fields_that_a_server_refuses_are_left_out(unknown: tuple[str, ...], num_tries: int) -> None:
+    with running(CompletionsServer(unknown_fields=unknown)) as server:
+        endpoint = endpoint_of(server)
+        asyncio.run(endpoint.try_out())
+    assert sorted(endpoint.refused_fields) == sorted(unknown)
+    assert len(server.requests) == num_tries
+    assert not set(unknown) & set(server.requests[-1])
+    assert set(OPTIONAL_FIELDS) - set(unknown) <= set(server.requests[-1])
+
+
+@pytest.mark.parametrize(("fault", "words"), [("status_500", "HTTP 500"), ("no_done", "without \\[DONE\\]")])
+def test_a_server_that_answers_nothing_is_said_before_the_window(fault: Fault, words: str) -> None:
+    with (
+        running(CompletionsServer(fault=fault)) as server,
+        pytest.raises(EnvironmentUnfitError, match=f"answers no request: .*{words}"),
+    ):
+        asyncio.run(endpoint_of(server).try_out())
+    assert len(server.requests) == 1
+
+
+def test_a_server_that_refuses_everything_is_asked_no_further() -> None:
+    with (
+        running(CompletionsServer(unknown_fields=("prompt",))) as server,
+        pytest.raises(EnvironmentUnfitError, match="HTTP 422"),
+    ):
+        asyncio.run(endpoint_of(server).try_out())
+    assert len(server.requests) == 1 + len(OPTIONAL_FIELDS)
+
+
+def endpoint_of(server: CompletionsServer) -> EndpointLoad:
+    spec = EndpointSpec(url=server.url, model="tiny", api_key_variable=None, timeout_s=5, max_connections=1)
+    return EndpointLoad(spec, new_tokens=3, prompt_tokens=6, seed=5)
 
 
 def test_nobody_there_is_a_failure_of_each_request() -> None:

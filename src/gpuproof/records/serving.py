@@ -1,8 +1,7 @@
 """The records of serving under load: what was asked for, when each request came and was done.
 
-Times are seconds from the window's begin. `scheduled` is when a request was due, `issued` when the
-generator got
-to it, `begun` when the server took it up, `done` when its answer was complete. Latency is done − scheduled.
+Times are seconds from the window's begin. `scheduled` is when a request was due, `issued` when the generator
+got to it, `begun` when the server took it up, `done` when its answer was complete. Latency: done − scheduled.
 """
 
 from __future__ import annotations
@@ -53,3 +52,5 @@ class ServingWindow:
     neighbours: DeviceNeighbours
     failures: dict[str, int] = field(default_factory=dict)
     """What requests failed of, and how many of each."""
+    refused_fields: tuple[str, ...] = ()
+    """What an endpoint took no request with, so that it was left out."""

@@ -37,6 +37,11 @@ INDEPENDENCE = (
     "so a single short window may flatter or blame"
 )
 
+WITHOUT_FIELD = {
+    "ignore_eos": "the endpoint refuses ignore_eos: an answer may end before new_tokens tokens",
+    "stream_options": "the endpoint refuses stream_options: tokens are the events of its stream",
+}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServingRun:
@@ -323,6 +328,8 @@ def _requests_row(served: Served) -> RequestsRow:
 
 def _notes(run: ServingRun) -> list[str]:
     notes = [INDEPENDENCE] if run.launches else []
+    refused = {name for served in run.launches for name in served.window.refused_fields}
+    notes += [note for name, note in WITHOUT_FIELD.items() if name in refused]
     setup = run.launches[0].setup if run.launches else None
     if setup is not None:
         notes += setup.notes

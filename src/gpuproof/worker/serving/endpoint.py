@@ -24,6 +24,12 @@ from gpuproof.worker.serving.http_stream import Address, Connection, ProtocolErr
 
 DATA = "data:"
 DONE = "[DONE]"
+OPTIONAL_FIELDS: Mapping[str, Any] = {
+    "ignore_eos": True,  # of vLLM and SGLang: every answer has its full length
+    "stream_options": {"include_usage": True},  # the server's own count of tokens
+}
+REFUSALS = ("HTTP 400", "HTTP 422")
+"""How servers answer a field that they do not know, where they do not pass over it."""
 PROMPT_WORDS = ("red", "day", "six", "sun", "tree", "run", "cold", "word", "sea", "house")
 """Short common words, about a token each in the usual vocabularies."""
 
@@ -42,6 +48,8 @@ class RequestTimes:
     tokens: int = 0
     """As the server counts them, else the events that carried text, which may hold several."""
     failure: str | None = None
+    is_finished: bool = False
+    """Whether the server said that this is the end: a torn stream is no answer."""
 
     def hear(self, event: Mapping[str, Any], now_s: float) -> None:
         """Take an event of the stream in; the last ones carry the reason of the end or the usage only."""
@@ -50,6 +58,7 @@ class RequestTimes:
             self.first_token_s = now_s if self.first_token_s is None else self.first_token_s
             self.tokens += 1
             self.done_s = now_s
+        self.is_finished |= any(choice.get("finish_reason") for choice in choices)
         usage = event.get("usage")
         if usage and usage.get("completion_tokens"):
             self.tokens = int(usage["completion_tokens"])
@@ -63,6 +72,9 @@ class EndpointLoad:
     new_tokens: int
     prompt_tokens: int
     seed: int
+    refused_fields: list[str] = field(default_factory=list)
+    """What `try_out` found that the server takes no request with."""
+    _understood: dict[str, Any] = field(default_factory=lambda: dict(OPTIONAL_FIELDS))
     _idle: list[Connection] = field(default_factory=list)
     _room: asyncio.Semaphore = field(init=False)
     _address: Address = field(init=False)
@@ -88,11 +100,34 @@ class EndpointLoad:
                 "prompt": prompt,
                 "max_tokens": self.new_tokens,
                 "temperature": 0,
-                "ignore_eos": True,
                 "stream": True,
-                "stream_options": {"include_usage": True},
+                **self._understood,
             }
         ).encode()
+
+    async def try_out(self) -> None:
+        """Make one request before the window, leaving out what the server refuses, a field after the other.
+
+        Raises:
+            EnvironmentUnfitError: the server answers none.
+        """
+        number = -1
+        while True:
+            tried = await self.request(number, scheduled_s=0.0, begin_s=monotonic())
+            self._close()  # the window has an event loop of its own
+            if tried.failure is None:
+                return
+            if not (tried.failure.startswith(REFUSALS) and self._understood):
+                raise EnvironmentUnfitError(
+                    f"{self.spec.url} answers no request: {tried.failure}",
+                    place="serving.endpoint.url",
+                    next_step="Try it with curl; look at address, model name, key, and the server's log",
+                )
+            named = [name for name in self._understood if name in tried.failure]
+            refused = named[0] if named else next(iter(self._understood))
+            del self._understood[refused]
+            self.refused_fields.append(refused)
+            number -= 1
 
     async def request(self, number: int, *, scheduled_s: float, begin_s: float) -> RequestTimes:
         """Make one request; whatever goes wrong is in its record."""
@@ -120,17 +155,18 @@ class EndpointLoad:
             if answer.status != 200:
                 words = [line async for line in answer.lines()]
                 raise ProtocolError(f"HTTP {answer.status}: {' '.join(words)[:200]}")
-            finished = False
             async for line in answer.lines():
                 if not line.startswith(DATA):
                     continue
                 data = line[len(DATA) :].strip()
                 if data == DONE:
-                    finished = True
+                    times.is_finished = True
                 else:
                     times.hear(json.loads(data), monotonic() - begin_s)
-            if not finished or times.done_s is None:
-                raise ProtocolError("the stream ended without [DONE]" if not finished else "no token came")
+            if not times.is_finished:
+                raise ProtocolError("the stream ended without a finish_reason and without [DONE]")
+            if times.done_s is None:
+                raise ProtocolError("no token came")
         finally:
             if connection.is_reusable:
                 self._idle.append(connection)
@@ -139,15 +175,17 @@ class EndpointLoad:
 
     async def run(self, plan: TrafficPlan, on_done: Callable[[int], None]) -> list[RequestTimes]:
         """Run a plan; `on_done` hears how many requests are done so far. Requests are in order of issue."""
-        begin_s = plan.begin_monotonic_s
-        await asyncio.sleep(max(0.0, begin_s - monotonic()))
+        await asyncio.sleep(max(0.0, plan.begin_monotonic_s - monotonic()))
         try:
             if plan.concurrency is not None:
                 return await self._closed(plan, on_done)
             return await self._open(plan, on_done)
         finally:
-            for connection in self._idle:
-                connection.close()
+            self._close()
+
+    def _close(self) -> None:
+        while self._idle:
+            self._idle.pop().close()
 
     async def _open(self, plan: TrafficPlan, on_done: Callable[[int], None]) -> list[RequestTimes]:
         begin_s, tasks = plan.begin_monotonic_s, []

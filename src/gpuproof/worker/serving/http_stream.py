@@ -1,9 +1,8 @@
 """HTTP/1.1 as a load generator needs it: one POST on a kept connection, the answer line by line as it comes.
 
 The standard library's client blocks a thread a request, and thousands may be under way at once; so this
-speaks
-the protocol over asyncio streams (RFC 9112): status line, headers, and a body that is chunked, of a given
-length, or ended by the end of the connection. No redirects, no compression: none is asked for.
+speaks the protocol over asyncio streams (RFC 9112): status line, headers, and a body that is chunked, of a
+given length, or ended by the end of the connection. No redirects, no compression: none is asked for.
 """
 
 from __future__ import annotations

@@ -19,6 +19,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from gpuproof.devices.neighbours import other_users
+from gpuproof.errors import EnvironmentUnfitError
 from gpuproof.records.case import Case
 from gpuproof.records.run import DeviceNeighbours, Environment, HostLoad, Progress, Result
 from gpuproof.records.serving import Requests, ServingWindow
@@ -143,20 +144,37 @@ def _times_of(
 
 
 def _measure_endpoint(case: Case, spec: ServingSpec, recorder: Recorder) -> None:
-    """Load an HTTP endpoint from this process's own event loop."""
+    """Load an HTTP endpoint from this process's own event loop.
+
+    Raises:
+        EnvironmentUnfitError: it answered no request.
+    """
     assert spec.endpoint is not None
-    plan, beat = _plan(case, spec), Beat(recorder)
-    recorder.begin("measure", expected_steps=plan.num_requests, expected_s=_expected_s(plan, spec))
     load = EndpointLoad(
         spec.endpoint,
         new_tokens=spec.new_tokens or 1,
         prompt_tokens=spec.prompt_tokens or 1,
         seed=case.training.seed,
     )
+
+    recorder.begin("warmup", expected_steps=1)
+    asyncio.run(load.try_out())
+    recorder.end("warmup")
+    plan, beat = _plan(case, spec), Beat(recorder)
+    recorder.begin("measure", expected_steps=plan.num_requests, expected_s=_expected_s(plan, spec))
     before = _readings()
     with collector_out_of_the_way():
         rows = asyncio.run(load.run(plan, beat.hear))
-    _write(recorder, spec, plan, rows, end_s=monotonic(), load=_load_since(before))
+    window_load, refused = _load_since(before), tuple(load.refused_fields)
+    _write(recorder, spec, plan, rows, end_s=monotonic(), load=window_load, refused_fields=refused)
+    if all(row.done_s is None for row in rows):
+        most = Counter(row.failure for row in rows).most_common(1)[0][0]
+        raise EnvironmentUnfitError(
+            f"{spec.endpoint.url} answered none of {len(rows)} requests; most often: {most}",
+            place="serving.endpoint.url",
+            next_step="Look at the server's log; ask for fewer requests a second, or raise "
+            "serving.endpoint.timeout_s",
+        )
 
 
 def _plan(case: Case, spec: ServingSpec) -> TrafficPlan:
@@ -218,6 +236,7 @@ def _write(
     load: HostLoad,
     served: Served | None = None,
     device_uuid: str | None = None,
+    refused_fields: tuple[str, ...] = (),
 ) -> None:
     for first in range(0, len(rows), CHUNK):
         recorder.write(_chunk(first, rows[first : first + CHUNK]))
@@ -237,6 +256,7 @@ def _write(
             load=load,
             neighbours=_neighbours(spec, device_uuid),
             failures=dict(Counter(row.failure for row in rows if row.failure).most_common()),
+            refused_fields=refused_fields,
         )
     )
     recorder.end("measure")
