@@ -62,12 +62,12 @@ def test_every_request_of_a_schedule_is_answered_and_written(tmp_path: Path) -> 
 
 
 def test_the_highest_rate_of_a_model_is_searched_and_reported(tmp_path: Path) -> None:
-    result = serve(tmp_path, "--serving.latency_bound_s=5", "--serving.search_precision=0.5")
+    result = serve(tmp_path, "--serving.latency_bound_s=60", "--serving.search_precision=0.5")
     assert result.returncode == ExitCode.DONE, result.stdout + result.stderr
     found = summary(tmp_path)
     assert found["offline_rate_per_s"] > 0
-    # Nothing takes five seconds here: half the offline rate is met, then three quarters of it.
-    assert found["highest_rate_per_s"] == pytest.approx(0.75 * found["offline_rate_per_s"])
+    # Nothing takes a minute here: half the offline rate is met, then three quarters of it.
+    assert found["highest_rate_per_s"] == pytest.approx(0.75 * found["offline_rate_per_s"]), found
     assert {window["bound"] for window in found["windows"]} == {None, "met"}
     assert "highest rate" in result.stdout
     again = gpuproof("report", "results/serving/s", cwd=tmp_path)
