@@ -1,6 +1,7 @@
 """Real SSH servers for tests: one `sshd` a loopback address, each with a host key of its own.
 
-Needs openssh-server and root, as `.ci/run` installs it. Nothing of the user's ~/.ssh is read or written.
+Needs openssh-server and root, as `.ci/run` installs it. Nothing of the user's home is read or written,
+not ~/.ssh and not what a shell reads at its start, which may take longer than what is tested.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ PermitRootLogin prohibit-password
 AllowTcpForwarding yes
 MaxStartups 200:30:400
 LogLevel ERROR
+SetEnv "HOME={folder}"
 """
 PATIENCE_S = 60.0
 
