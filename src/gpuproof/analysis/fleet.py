@@ -210,49 +210,57 @@ def _cost(hosts: Sequence[HostMeasured]) -> tuple[float | None, str | None]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostTests:
-    """What one host gave back of a suite of tests, in S0's form; or where it failed."""
+    """What one host gave back of a suite of tests, in S0's form; or where it failed, and why."""
 
     host: str
     document: Mapping[str, Any] | None
-    """S0's JSON: its `results` are tests with test_type, success and throughput_samples_per_second."""
+    """S0's JSON: its `results` are tests with test_type, success and throughput_samples_per_second. Of a
+    host that failed, those that ended before."""
     stage: str | None = None
     error: str | None = None
+    """Why the suite did not come to its end there; None where it did."""
+
+    @property
+    def is_whole(self) -> bool:
+        """Say whether the host went through the whole suite."""
+        return self.document is not None and self.error is None
 
 
 def aggregate(hosts: Sequence[HostTests], *, timestamp: str) -> dict[str, Any]:
     """Put the tests of many hosts together, in the form of lambdactl's aggregate.
 
-    A host is successful when its document came; each test gains `source_hostname`. Throughput is of tests
-    that succeeded and have one; null where there is none.
+    A host is successful when it went through the suite. One that failed on the way keeps what it measured:
+    its tests count in `performance_summary`, and stand beside its error. Each test gains `source_hostname`.
+    Throughput is of tests that succeeded and have one; null where there is none.
     """
-    came = [(host.host, host.document) for host in hosts if host.document is not None]
-    tests = [
-        {**test, "source_hostname": name} for name, document in came for test in document.get("results", ())
-    ]
+    documents = [None if host.document is None else _with_source(host) for host in hosts]
+    tests = [test for document in documents if document is not None for test in document["results"]]
+    told = list(zip(hosts, documents, strict=True))
     failed = [
-        {"hostname": host.host, "stage": host.stage, "error": host.error}
-        for host in hosts
-        if host.document is None
+        {"hostname": host.host, "stage": host.stage, "error": host.error, **(document or {})}
+        for host, document in told
+        if not host.is_whole
     ]
     return {
         "summary": {
             "total_instances": len(hosts),
-            "successful_instances": len(came),
+            "successful_instances": len(hosts) - len(failed),
             "failed_instances": len(failed),
-            "success_rate": len(came) / len(hosts) if hosts else None,
+            "success_rate": (len(hosts) - len(failed)) / len(hosts) if hosts else None,
             "timestamp": timestamp,
         },
         "performance_summary": _performance(tests),
         "successful_results": [
-            {
-                "hostname": name,
-                **document,
-                "results": [test for test in tests if test["source_hostname"] == name],
-            }
-            for name, document in came
+            {"hostname": host.host, **(document or {})} for host, document in told if host.is_whole
         ],
         "failed_results": failed,
     }
+
+
+def _with_source(host: HostTests) -> dict[str, Any]:
+    document = host.document or {}
+    tests = [{**test, "source_hostname": host.host} for test in document.get("results", ())]
+    return {**document, "results": tests}
 
 
 def _performance(tests: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from gpuproof.config.inventory import Host, Inventory, load_inventory
 from gpuproof.errors import EnvironmentUnfitError, UsageError
 from gpuproof.launchers.hosts import HostError, SshOptions
 from gpuproof.records.codec import from_json, to_json
-from gpuproof.report.fleet import is_fleet
+from gpuproof.report.fleet_story import is_fleet
 from gpuproof.store import RunDirectory
 
 if TYPE_CHECKING:

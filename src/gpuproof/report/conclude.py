@@ -14,14 +14,14 @@ from typing import Any
 from gpuproof.analysis.launch import launch_of
 from gpuproof.analysis.run_summary import summarize
 from gpuproof.analysis.serving import served_of
-from gpuproof.analysis.validity import Finding
 from gpuproof.config.models import RunConfig
 from gpuproof.errors import EnvironmentUnfitError, ExitCode
 from gpuproof.hardware import peak_of
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import Environment, ProfileTrace, Result, Start
-from gpuproof.report.explanations import LaunchExplanation, explain_launch
-from gpuproof.report.fleet import conclude_fleet, fleet_exit_code, is_fleet
+from gpuproof.report.explanations import LaunchExplanation, explain_launch, findings_of_faults
+from gpuproof.report.fleet import conclude_fleet
+from gpuproof.report.fleet_story import fleet_exit_code, is_fleet
 from gpuproof.report.load_results import load_results, with_tests
 from gpuproof.report.loadtest_format import RESULTS_FILE, loadtest_json
 from gpuproof.report.model import ReportModel, build_report
@@ -82,7 +82,7 @@ def _conclude_recipe(
     torn: Sequence[str],
 ) -> ReportModel:
     summary = summarize(
-        cases, num_planned=config.run.repeats, peak_of=peak_of, observed=_observed(explanations)
+        cases, num_planned=config.run.repeats, peak_of=peak_of, observed=findings_of_faults(explanations)
     )
     profile = profiled(run, cases)
     description, environment = run.description(), _write_environment(run, cases)
@@ -112,7 +112,7 @@ def _conclude_sweep(
     *,
     torn: Sequence[str],
 ) -> ReportModel:
-    sweep = _sweep(config, cases, explanations)
+    sweep = sweep_of(config, cases, explanations)
     return _report_of_sweep(run, sweep, cases, explanations, torn=torn)
 
 
@@ -124,7 +124,7 @@ def _conclude_load(
     *,
     torn: Sequence[str],
 ) -> ReportModel:
-    sweep = _sweep(config, cases, explanations)
+    sweep = sweep_of(config, cases, explanations)
     results = load_results(run, sweep)
     content = loadtest_json(
         results,
@@ -135,16 +135,6 @@ def _conclude_load(
     )
     run.write_json(RESULTS_FILE, content)
     return with_tests(_report_of_sweep(run, sweep, cases, explanations, torn=torn), results)
-
-
-def _sweep(
-    config: RunConfig, cases: Sequence[CaseRecords], explanations: Sequence[LaunchExplanation]
-) -> Sweep:
-    observed = {
-        explanation.case_id: _observed([e for e in explanations if e.case_id == explanation.case_id])
-        for explanation in explanations
-    }
-    return sweep_of(config, cases, observed)
 
 
 def _report_of_sweep(
@@ -179,7 +169,7 @@ def _conclude_serving(
     *,
     torn: Sequence[str],
 ) -> ReportModel:
-    served = serving_run(config, cases, _observed(explanations))
+    served = serving_run(config, cases, findings_of_faults(explanations))
     description, environment = run.description(), _write_environment(run, cases)
     summarized = serving_json(
         served, description=description, environment=environment, wall_clock_s=_wall_clock_s(cases)
@@ -205,20 +195,6 @@ def _explanations(run: RunDirectory, cases: Sequence[CaseRecords]) -> tuple[Laun
         for launch in launches
         if launch.case.monitor_interval_s is not None
     )
-
-
-def _observed(explanations: Sequence[LaunchExplanation]) -> list[Finding]:
-    """Turn the faults that devices showed in a window into doubts about its figures."""
-    return [
-        Finding(
-            validity="SUSPECT",
-            code="device-fault",
-            reason=f"{fault} (launch {explanation.replicate + 1})",
-            remedy="Look at cooling, power and the driver's log, and run it again",
-        )
-        for explanation in explanations
-        for fault in explanation.faults
-    ]
 
 
 def _write_environment(run: RunDirectory, cases: Sequence[CaseRecords]) -> dict[str, Any] | None:

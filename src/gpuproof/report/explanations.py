@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 
+from gpuproof.analysis import validity
 from gpuproof.analysis.explain import Finding, WindowReadings, energy_per_item, explain
 from gpuproof.analysis.launch import Launch
 from gpuproof.analysis.rates import throughput
@@ -20,6 +21,8 @@ from gpuproof.observe.case_window import case_window
 from gpuproof.observe.recording import RecordingData, load_recording
 from gpuproof.records.run import Window
 
+FAULT = "device-fault"
+"""The code of a doubt that a device's fault raises."""
 SLOWER = 0.02
 """A rank this share below its peers' median is said to be slower."""
 
@@ -76,6 +79,20 @@ def explain_launch(launch: Launch, folder: Path) -> LaunchExplanation:
         energy_text=energy_text,
         case_id=launch.case.case_id,
     )
+
+
+def findings_of_faults(explanations: Iterable[LaunchExplanation]) -> list[validity.Finding]:
+    """Turn the faults that devices showed in a window into doubts about its figures."""
+    return [
+        validity.Finding(
+            validity="SUSPECT",
+            code=FAULT,
+            reason=f"{fault} (launch {explanation.replicate + 1})",
+            remedy="Look at cooling, power and the driver's log, and run it again",
+        )
+        for explanation in explanations
+        for fault in explanation.faults
+    ]
 
 
 def windows_by_host(windows: Iterable[Window]) -> dict[str, list[Window]]:

@@ -7,69 +7,35 @@ the whole and with lambdactl's aggregate. Needs no host.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 from gpuproof import units
-from gpuproof.analysis.fleet import FleetSummary, HostMeasured, HostTests, aggregate, summarize_fleet
+from gpuproof.analysis.fleet import FleetSummary, HostTests, aggregate, summarize_fleet
 from gpuproof.analysis.launch import launch_of
-from gpuproof.analysis.run_summary import RunSummary, summarize
+from gpuproof.analysis.run_summary import summarize
 from gpuproof.analysis.validity import Finding, worst
 from gpuproof.config.models import RunConfig
-from gpuproof.errors import ExitCode
 from gpuproof.hardware import peak_of
 from gpuproof.records.codec import to_json
 from gpuproof.records.collected import CaseRecords
-from gpuproof.records.run import Environment
-from gpuproof.report.explanations import LaunchExplanation, explain_launch
+from gpuproof.report.explanations import explain_launch, findings_of_faults
 from gpuproof.report.fleet_model import FleetReport, HostRow
+from gpuproof.report.fleet_story import (
+    FLEET,
+    FLEET_FILE,
+    HostStory,
+    host_tests,
+    is_of_host,
+    notes_of,
+    stage_of,
+    tests_of,
+    together,
+    without_effect,
+    write_environments,
+)
 from gpuproof.report.measure import Measure
 from gpuproof.report.model import ReportModel, launch_rows
 from gpuproof.store import RunDirectory, resume_command
-
-FLEET = "fleet"
-"""The key of run.json that holds the hosts."""
-STAGES = ("setup", "deploy", "execute", "download", "parse", "exception")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _HostStory:
-    """One host with everything that it left."""
-
-    host: Mapping[str, Any]
-    summary: RunSummary
-    explanations: tuple[LaunchExplanation, ...]
-
-    @property
-    def name(self) -> str:
-        return str(self.host["name"])
-
-    @property
-    def energy_j(self) -> float | None:
-        """Of all launches, None where one of them is not known."""
-        energies = [found.energy_j for found in self.explanations if found.energy_j is not None]
-        whole = bool(self.summary.launches) and len(energies) == len(self.summary.launches)
-        return sum(energies) if whole else None
-
-    def measured(self) -> HostMeasured | None:
-        """Return what it measured; None where that is nothing."""
-        if self.summary.items_per_s_total is None:
-            return None
-        setup = self.summary.launches[0].setup
-        return HostMeasured(
-            host=self.name,
-            gpu_type=self.host.get("gpu_type") or setup.device.name,
-            num_devices=self.summary.launches[0].world_size,
-            items_per_s_total=self.summary.items_per_s_total,
-            items_total=self.summary.items_total,
-            energy_j=self.energy_j,
-            price_per_hour=self.host.get("price_per_hour"),
-        )
-
-
-def is_fleet(description: Mapping[str, Any]) -> bool:
-    """Say whether a run was one on each of several hosts, rather than one job."""
-    return FLEET in description and description["config"]["distributed"].get("nodes", 1) == 1
 
 
 def conclude_fleet(run: RunDirectory, config: RunConfig, cases: Sequence[CaseRecords]) -> ReportModel:
@@ -85,10 +51,8 @@ def conclude_fleet(run: RunDirectory, config: RunConfig, cases: Sequence[CaseRec
         hosts=tuple(_row(story) for story in stories),
         summary=summary,
     )
-    environment = {records.case.host: found.facts for records in cases for found in records.of(Environment)}
-    if environment:
-        run.write_json("environment.json", environment)
-    findings = _together(stories)
+    write_environments(run, cases)
+    findings = together((story.name, finding) for story in stories for finding in story.summary.findings)
     _write_summaries(run, description, stories, fleet, findings)
     return ReportModel(
         schema_version=1,
@@ -101,8 +65,8 @@ def conclude_fleet(run: RunDirectory, config: RunConfig, cases: Sequence[CaseRec
         findings=findings,
         failures=tuple(failure for story in stories for failure in story.summary.failures),
         explanations=tuple(found for story in stories for found in story.explanations),
-        not_applied=(),
-        notes=(),
+        not_applied=without_effect(launches, description["origins"]),
+        notes=tuple(notes_of(launches)),
         files=tuple(sorted(path.name for path in run.root.iterdir() if not path.name.startswith("."))),
         next_commands=_next_commands(run, stories),
         fleet=fleet,
@@ -111,21 +75,26 @@ def conclude_fleet(run: RunDirectory, config: RunConfig, cases: Sequence[CaseRec
 
 def _story(
     run: RunDirectory, host: Mapping[str, Any], cases: Sequence[CaseRecords], config: RunConfig
-) -> _HostStory:
+) -> HostStory:
     own = [records for records in cases if records.case.host == host["name"]]
     explanations = tuple(
         explain_launch(launch, run.case_folder(launch.case))
         for records in own
         if (launch := launch_of(records)) is not None and launch.case.monitor_interval_s is not None
     )
-    return _HostStory(
+    return HostStory(
         host=host,
-        summary=summarize(own, num_planned=config.run.repeats, peak_of=peak_of),
+        summary=summarize(
+            own,
+            num_planned=config.run.repeats,
+            peak_of=peak_of,
+            observed=findings_of_faults(explanations),
+        ),
         explanations=explanations,
     )
 
 
-def _row(story: _HostStory) -> HostRow:
+def _row(story: HostStory) -> HostRow:
     measured, failure = story.measured(), next(iter(story.summary.failures), None)
     sentences = dict.fromkeys(sentence for found in story.explanations for sentence in found.sentences)
     return HostRow(
@@ -139,41 +108,10 @@ def _row(story: _HostStory) -> HostRow:
         energy_j_per_item=measured.energy_j_per_item if measured else None,
         cost_per_million_items=measured.cost_per_million_items if measured else None,
         validity=story.summary.validity,
-        stage=_stage(failure.phase) if failure else None,
+        stage=stage_of(failure) if failure else None,
         failure=failure.message if failure else None,
         sentences=tuple(sentences),
     )
-
-
-def _stage(phase: str) -> str:
-    """Name the stage of a failure; what a rank itself tells of happened while it ran."""
-    return phase if phase in STAGES else "execute"
-
-
-def _together(stories: Sequence[_HostStory]) -> tuple[Finding, ...]:
-    """Tell a doubt that several hosts share once, with the hosts, and a device's fault with its host."""
-    found: dict[tuple[str, str], list[tuple[str, Finding]]] = {}
-    for story in stories:
-        for finding in story.summary.findings:
-            found.setdefault((finding.validity, finding.code), []).append((story.name, finding))
-    shared = []
-    for occurrences in found.values():
-        names = list(dict.fromkeys(name for name, _ in occurrences))
-        first = occurrences[0][1]
-        others = f" (also {', '.join(names[1:4])}{' …' if len(names) > 4 else ''})" if len(names) > 1 else ""
-        shared.append(replace(first, reason=f"{names[0]}: {first.reason}{others}"))
-    shared += [
-        Finding(
-            validity="SUSPECT",
-            code="device-fault",
-            reason=f"{story.name}: {fault}",
-            remedy="Look at cooling, power and the driver's log, and run it again",
-        )
-        for story in stories
-        for explanation in story.explanations
-        for fault in explanation.faults
-    ]
-    return tuple(sorted(shared, key=lambda finding: finding.validity != "INVALID"))
 
 
 def _title(config: RunConfig, summary: FleetSummary) -> str:
@@ -219,7 +157,7 @@ def _measures(fleet: FleetReport) -> list[Measure]:
     return measures
 
 
-def _next_commands(run: RunDirectory, stories: Sequence[_HostStory]) -> tuple[str, ...]:
+def _next_commands(run: RunDirectory, stories: Sequence[HostStory]) -> tuple[str, ...]:
     incomplete = any(len(story.summary.launches) < story.summary.num_planned for story in stories)
     return (resume_command(run.root),) if incomplete else ()
 
@@ -227,14 +165,12 @@ def _next_commands(run: RunDirectory, stories: Sequence[_HostStory]) -> tuple[st
 def _write_summaries(
     run: RunDirectory,
     description: Mapping[str, Any],
-    stories: Sequence[_HostStory],
+    stories: Sequence[HostStory],
     fleet: FleetReport,
     findings: Sequence[Finding],
 ) -> None:
-    tests = [_tests(story, row) for story, row in zip(stories, fleet.hosts, strict=True)]
-    run.write_json(
-        "fleet.json", {**aggregate(tests, timestamp=description["created"]), FLEET: to_json(fleet)}
-    )
+    tests = [_tests(story) for story in stories]
+    run.write_json(FLEET_FILE, {**aggregate(tests, timestamp=description["created"]), FLEET: to_json(fleet)})
     run.write_json(
         "run_summary.json",
         {
@@ -245,39 +181,19 @@ def _write_summaries(
             "num_planned": description["config"]["run"]["repeats"] * len(stories),
             "num_launches": sum(len(story.summary.launches) for story in stories),
             "validity": worst(findings) if fleet.summary.num_measured else None,
-            "details": "fleet.json",
+            "details": FLEET_FILE,
         },
     )
 
 
-def _tests(story: _HostStory, row: HostRow) -> HostTests:
+def _tests(story: HostStory) -> HostTests:
     """Return a host's launches as tests in S0's form."""
-    if row.stage is not None and not story.summary.launches:
-        return HostTests(host=story.name, document=None, stage=row.stage, error=row.failure)
-    tests = [
-        {
-            "test_name": launch.case.case_id.partition("@")[0],
-            "test_type": launch.case.kind,
-            "model_name": launch.case.model.name,
-            "batch_size": launch.case.data.batch_size,
-            "replicate": launch.case.replicate,
-            "throughput_samples_per_second": launch.items_per_s_total / launch.setup.items_per_sample,
-            "success": True,
-        }
-        for launch in story.summary.launches
-    ]
-    return HostTests(host=story.name, document={"results": tests})
-
-
-def fleet_exit_code(report: ReportModel) -> ExitCode:
-    """Return 0 where every host measured what it was asked to; 5 where none could begin."""
-    causes = {failure.cause for failure in report.failures}
-    for cause, code in (("timeout", ExitCode.TIMEOUT), ("interrupted", ExitCode.INTERRUPTED)):
-        if causes == {cause}:
-            return code
-    if causes and not report.launches and causes <= {"environment", "disk_full"}:
-        return ExitCode.UNFIT_ENVIRONMENT
-    if causes:
-        return ExitCode.FAILED
-    incomplete = len(report.launches) < report.num_planned
-    return ExitCode.INCONCLUSIVE if incomplete or report.validity in (None, "INVALID") else ExitCode.DONE
+    summary = story.summary
+    return host_tests(
+        story.name,
+        {"results": tests_of(summary.launches)},
+        num_planned=summary.num_planned,
+        num_measured=len(summary.launches),
+        failures=summary.failures,
+        of_host=next(filter(is_of_host, summary.failures), None),
+    )

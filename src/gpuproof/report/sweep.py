@@ -28,7 +28,7 @@ from gpuproof.hardware import peak_of
 from gpuproof.records.codec import to_json
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import Failure
-from gpuproof.report.explanations import LaunchExplanation
+from gpuproof.report.explanations import LaunchExplanation, findings_of_faults
 from gpuproof.report.measure import Measure, with_interval
 from gpuproof.report.model import PointRow, ReportModel, launch_rows, next_commands
 from gpuproof.report.seed_formats import csv_of, epoch_lines, summary_json
@@ -60,9 +60,9 @@ class Sweep:
 
 
 def sweep_of(
-    config: RunConfig, cases: Sequence[CaseRecords], observed: Mapping[str, Sequence[Finding]]
+    config: RunConfig, cases: Sequence[CaseRecords], explanations: Sequence[LaunchExplanation]
 ) -> Sweep:
-    """Summarise every point; `observed` are doubts by case id, from readings beside the launches."""
+    """Summarise every point; faults in the readings beside a launch are doubts about its point."""
     points = {point.case_id: point for point in points_of(config, cases)}
     settled = [records for records in cases if records.status != "unfinished"]
     refused = [records for records in cases if is_expected_failure(config, records)]
@@ -74,7 +74,7 @@ def sweep_of(
             launched,
             num_planned=len(launched) if is_refused else config.run.repeats,
             peak_of=peak_of,
-            observed=observed.get(case_id, ()),
+            observed=findings_of_faults([e for e in explanations if e.case_id == case_id]),
         )
         summaries.append(
             PointSummary(
