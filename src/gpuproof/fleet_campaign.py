@@ -36,7 +36,7 @@ from gpuproof.records.journal import read_journal
 from gpuproof.records.run import Failure, FailureCause
 from gpuproof.store import RunDirectory, needing_room
 from gpuproof.suites.fleet import on_host, results_on
-from gpuproof.suites.plan import next_cases
+from gpuproof.suites.plan import is_sweep, next_cases
 
 if TYPE_CHECKING:
     from gpuproof.report.conclude import Conclusion
@@ -87,6 +87,7 @@ def run_fleet(
             settled=settled_launches(config, run.cases(), retry_failed=retry_failed),
             progress=progress,
             time_limit_s=config.run.time_limit_s,
+            is_sweep=is_sweep(config),
         )
         from gpuproof.report.conclude import conclude
 
@@ -124,8 +125,11 @@ def run_on_hosts(
     settled: Sequence[CaseRecords],
     progress: FleetProgress,
     time_limit_s: float | None,
+    is_sweep: bool,
 ) -> None:
     """Run any suite's cases on every host of a fleet, connected once a host; all is in the run directory.
+
+    What one point of a sweep lacks (`is_sweep`), the host's others may do without.
 
     Raises:
         KeyboardInterrupt: after every host was asked to end and told its last.
@@ -139,6 +143,7 @@ def run_on_hosts(
             results=results_on(host.name, settled),
             progress=progress,
             time_limit_s=time_limit_s,
+            is_sweep=is_sweep,
         )
         for host in fleet.hosts
     ]
@@ -175,6 +180,7 @@ class _HostWorker:
         results: list[CaseRecords],
         progress: FleetProgress,
         time_limit_s: float | None,
+        is_sweep: bool,
     ) -> None:
         self._host = host
         self._run = run
@@ -183,6 +189,7 @@ class _HostWorker:
         self._results = results
         self._progress = progress
         self._time_limit_s = time_limit_s
+        self._is_sweep = is_sweep
         self._pending: list[Case] = []
         self._begun = False
         """Whether the first of the pending cases has its folder from now, and not from an earlier attempt."""
@@ -221,7 +228,7 @@ class _HostWorker:
                 case, self._run, remote, progress, time_limit_s=self._time_limit_s, follow_s=FOLLOW_S
             )
             progress.case_ends(records)
-            if is_hopeless(records, is_sweep=False) or remote.is_lost:
+            if is_hopeless(records, is_sweep=self._is_sweep) or remote.is_lost:
                 return
             done += 1
             self._results += results_on(self._host.name, [records])

@@ -15,6 +15,7 @@ from gpuproof.records.case import Case
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import FailureCause
 from gpuproof.report.conclude import Conclusion, conclude
+from gpuproof.report.fleet_model import FleetReport
 from gpuproof.report.terminal import print_report
 from gpuproof.store import RunDirectory
 from gpuproof.suites.fleet import on_host, results_on
@@ -42,6 +43,12 @@ def fleet_of(folder: Path, launches: list[CaseRecords], **prices: float) -> tupl
     return run, conclude(run, config_of(run))
 
 
+def report_of(conclusion: Conclusion) -> FleetReport:
+    fleet = conclusion.report.fleet
+    assert isinstance(fleet, FleetReport)
+    return fleet
+
+
 def text_of(conclusion: Conclusion) -> str:
     console = Console(file=StringIO(), width=150)
     print_report(conclusion.report, console)
@@ -54,8 +61,7 @@ def test_every_host_has_a_row_and_the_slow_one_is_named(tmp_path: Path) -> None:
     steps_s = [0.010, 0.0101, 0.0099, 0.01005, 0.020]
     run, conclusion = fleet_of(tmp_path, [on(f"n{i}", step_s=s) for i, s in enumerate(steps_s)], price=3.6)
     assert conclusion.exit_code is ExitCode.DONE
-    fleet = conclusion.report.fleet
-    assert fleet is not None
+    fleet = report_of(conclusion)
     assert [row.items_per_s_total for row in fleet.hosts][::4] == [1000.0, 500.0]
     assert [outlier.host for outlier in fleet.summary.outliers] == ["n4"]
     # 3.6 an hour is 0.001 a second; n0 does 1000 samples in it
@@ -70,8 +76,7 @@ def test_every_host_has_a_row_and_the_slow_one_is_named(tmp_path: Path) -> None:
 def test_a_host_that_failed_is_named_with_its_stage_and_the_others_count(tmp_path: Path) -> None:
     run, conclusion = fleet_of(tmp_path, [on("n0"), on("n1"), failed("n2", "deploy")])
     assert conclusion.exit_code is ExitCode.FAILED
-    fleet = conclusion.report.fleet
-    assert fleet is not None
+    fleet = report_of(conclusion)
     assert [row.stage for row in fleet.hosts] == [None, None, "deploy"]
     assert fleet.summary.num_measured == 2
     shown = text_of(conclusion)
@@ -85,8 +90,7 @@ def test_a_host_that_failed_is_named_with_its_stage_and_the_others_count(tmp_pat
 def test_a_ranks_own_failure_is_of_the_stage_execute(tmp_path: Path) -> None:
     broken = CaseRecords(case=on_host(case(), "n1", nproc=None), records=(failure("out_of_memory"),))
     _, conclusion = fleet_of(tmp_path, [on("n0"), broken])
-    assert conclusion.report.fleet is not None
-    assert conclusion.report.fleet.hosts[1].stage == "execute"
+    assert report_of(conclusion).hosts[1].stage == "execute"
 
 
 def test_a_fleet_of_which_no_host_could_begin_is_unfit(tmp_path: Path) -> None:
@@ -98,8 +102,7 @@ def test_a_fleet_of_which_no_host_could_begin_is_unfit(tmp_path: Path) -> None:
 def test_two_types_are_set_against_each_other(tmp_path: Path) -> None:
     launches = [on("a", gpu="NVIDIA A100-SXM4-80GB", step_s=0.020), on("h")]
     _, conclusion = fleet_of(tmp_path, launches)
-    assert conclusion.report.fleet is not None
-    kinds = conclusion.report.fleet.summary.types
+    kinds = report_of(conclusion).summary.types
     assert [(kind.gpu_type, kind.relative_to_fastest) for kind in kinds] == [
         ("NVIDIA H200", 1.0),
         ("NVIDIA A100-SXM4-80GB", 0.5),

@@ -1,4 +1,4 @@
-"""`gpuproof load`: the twelve tests of the load suite on this machine, and their results as one JSON file."""
+"""`gpuproof load`: the twelve tests of the load suite, here or on other hosts, and a JSON file of results."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 from click.core import ParameterSource
 
+from gpuproof.cli.fleet_options import HostChoice, host_options, is_of_hosts
 from gpuproof.cli.options import json_option, log_options
 from gpuproof.errors import EnvironmentUnfitError, ExitCode, UsageError
 
@@ -80,6 +81,7 @@ OF_THE_TESTS = (*KEYS, "quick", "loader")
 @click.option("--python", metavar="PATH", help="Run the tests with this Python, which needs torch only.")
 @click.option("--resume", type=click.Path(path_type=Path), metavar="RUN", help="Finish an interrupted run.")
 @click.option("--retry-failed", is_flag=True, help="With --resume: run again what failed, too.")
+@host_options
 @json_option
 @log_options
 @click.pass_context
@@ -92,9 +94,10 @@ def load(
     resume: Path | None,
     retry_failed: bool,
     as_json: bool,
+    hosts: HostChoice,
     **tests: object,
 ) -> None:
-    """Run the twelve tests of the load suite on this machine.
+    """Run the twelve tests of the load suite, on this machine or on every host of a fleet.
 
     Two models (a simple CNN and a ResNet) are trained and run forward at three batch sizes each, every test
     with a fresh model. A test that fails is reported with its error, the others go on, and the exit code is
@@ -105,17 +108,49 @@ def load(
     gpuproof load --num-epochs 5 --num-batches 500 --output results.json
     gpuproof load --log-file gpu_test.log --num-epochs 2 --num-batches 100 --loader --num-workers 4
     gpuproof load --resume results/load/run_20261120T133012_4711 --retry-failed
+    gpuproof load --deployment-file cluster.json --ssh-key ~/.ssh/key.pem --num-epochs 3 --num-batches 200
 
     The same tests with any key set otherwise: gpuproof run load --training.precision=bf16
     """  # noqa: D301  # click reads the backspace character
     output = output or Path(f"gpu_loadtest_results_{int(time.time())}.json")
     _check_place(output)
     given = {name for name in tests if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE}
-    directory = _created(_words(tests, given)) if resume is None else _resumed(resume, given)
+    words = _words(tests, given)
+    if resume is not None:
+        directory = _resumed(resume, given)
+        code = _finish(directory, python=python, hosts=hosts, retry_failed=retry_failed, as_json=as_json)
+    elif hosts.are_named:
+        directory, code = _on_hosts(words, hosts=hosts, python=python, as_json=as_json)
+    else:
+        directory = _created(words)
+        code = _measured(directory, python=python, retry_failed=False, as_json=as_json)
+    ctx.exit(_hand_over(directory, output, code))
+
+
+def _measured(directory: RunDirectory, *, python: str | None, retry_failed: bool, as_json: bool) -> ExitCode:
     from gpuproof.cli.run import measure
 
-    code = measure(directory, python=python, retry_failed=retry_failed, as_json=as_json, command="load")
-    ctx.exit(_hand_over(directory, output, code))
+    return measure(directory, python=python, retry_failed=retry_failed, as_json=as_json, command="load")
+
+
+def _on_hosts(
+    words: list[str], *, hosts: HostChoice, python: str | None, as_json: bool
+) -> tuple[RunDirectory, ExitCode]:
+    from gpuproof.cli.run_on_hosts import measure_on_hosts, planned_on_hosts
+
+    loaded, remote = planned_on_hosts(RECIPE, words, hosts=hosts, python=python)
+    return measure_on_hosts(loaded, remote, as_json=as_json, command="load")
+
+
+def _finish(
+    directory: RunDirectory, *, python: str | None, hosts: HostChoice, retry_failed: bool, as_json: bool
+) -> ExitCode:
+    """Finish a run where it was begun."""
+    if not (hosts.are_named or is_of_hosts(directory.root)):
+        return _measured(directory, python=python, retry_failed=retry_failed, as_json=as_json)
+    from gpuproof.cli.run_on_hosts import resume_on_hosts
+
+    return resume_on_hosts(directory, hosts=hosts, retry_failed=retry_failed, as_json=as_json, command="load")
 
 
 def _check_place(output: Path) -> None:
@@ -178,17 +213,19 @@ def _hand_over(directory: RunDirectory, output: Path, code: ExitCode) -> ExitCod
     """Copy the results to where they are wanted; an interrupted run's hold what was measured."""
     from gpuproof.campaign import config_of
     from gpuproof.report.conclude import conclude
+    from gpuproof.report.fleet_story import FLEET_FILE, is_fleet
     from gpuproof.report.loadtest_format import RESULTS_FILE
 
     if code == ExitCode.INTERRUPTED:
         conclude(directory, config_of(directory))
+    results = directory.root / (FLEET_FILE if is_fleet(directory.description()) else RESULTS_FILE)
     try:
-        shutil.copyfile(directory.root / RESULTS_FILE, output)
+        shutil.copyfile(results, output)
     except OSError as error:
         raise EnvironmentUnfitError(
             f"cannot be written: {error.strerror}",
             place=str(output),
-            next_step=f"The results are in {directory.root / RESULTS_FILE}",
+            next_step=f"The results are in {results}",
         ) from error
     click.echo(f"Results as JSON: {output}", err=True)
     return code

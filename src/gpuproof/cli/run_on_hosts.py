@@ -1,4 +1,4 @@
-"""`gpuproof run` on other hosts: the same words, each host measured by itself or all as one job."""
+"""A recipe on other hosts, for `gpuproof run` and `gpuproof load`: each host by itself, or all as one job."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import click
 
 from gpuproof.campaign import create_run
-from gpuproof.cli.fleet_options import HostChoice
+from gpuproof.cli.fleet_options import HostChoice, is_of_hosts
 from gpuproof.cli.fleet_run import (
     Remote,
     check_nodes,
@@ -23,7 +23,8 @@ from gpuproof.cli.report import show_report
 from gpuproof.config.load import LoadedConfig, load_config
 from gpuproof.errors import ExitCode, UsageError
 from gpuproof.store import RunDirectory, resume_command
-from gpuproof.suites.plan import is_sweep, next_cases
+from gpuproof.suites.fleet import refuse_on_hosts
+from gpuproof.suites.plan import next_cases
 
 
 def run_on_hosts(
@@ -43,39 +44,76 @@ def run_on_hosts(
         UsageError: the inventory, a key or the recipe is wrong; nothing was connected to.
     """
     if resume is not None:
-        return _campaign(resume, kept_hosts(resume), retry_failed=retry_failed, as_json=as_json)
+        return resume_on_hosts(resume, hosts=hosts, retry_failed=retry_failed, as_json=as_json)
     if config is None:
         raise click.UsageError("Missing CONFIG, a YAML file or the name of a recipe")
-    remote = remote_of(hosts, python=python)
-    loaded = load_config(config, [*words, *words_for(hosts, remote)])
-    check_nodes(loaded.config.distributed.nodes, remote)
-    if is_sweep(loaded.config):
-        raise UsageError(
-            "a sweep on several hosts has no report yet",
-            place="--deployment-file",
-            next_step="Run its points one by one on the hosts, or the sweep on one machine",
-        )
+    loaded, remote = planned_on_hosts(config, words, hosts=hosts, python=python)
     if dry_run:
         print_commands(next_cases(loaded.config, ()), remote)
         return ExitCode.DONE
-    return _campaign(loaded, remote, retry_failed=retry_failed, as_json=as_json)
+    _, code = measure_on_hosts(loaded, remote, as_json=as_json)
+    return code
 
 
-def _campaign(
-    what: RunDirectory | LoadedConfig, remote: Remote, *, retry_failed: bool, as_json: bool
+def planned_on_hosts(
+    config: str, words: Sequence[str], *, hosts: HostChoice, python: str | None
+) -> tuple[LoadedConfig, Remote]:
+    """Read the hosts and the recipe that they are to run.
+
+    Raises:
+        UsageError: one is wrong, or this recipe cannot be run on these hosts.
+    """
+    remote = remote_of(hosts, python=python)
+    loaded = load_config(config, [*words, *words_for(hosts, remote)])
+    check_nodes(loaded.config.distributed.nodes, remote)
+    refuse_on_hosts(loaded.config, gpus_are_given=any(host.gpus is not None for host in remote.hosts))
+    return loaded, remote
+
+
+def resume_on_hosts(
+    run: RunDirectory, *, hosts: HostChoice, retry_failed: bool, as_json: bool, command: str = "run"
 ) -> ExitCode:
-    """Run a campaign; keys are read before a new run gets its directory."""
+    """Finish a run on the hosts that it was begun on.
+
+    Raises:
+        UsageError: other hosts are named, or it was no run on hosts.
+    """
+    if hosts.are_named or not is_of_hosts(run.root):
+        raise UsageError(
+            "a resumed run goes on with its own hosts",
+            place="--resume",
+            next_step="Leave --deployment-file, --on and --one-job out, or start a new run",
+        )
+    _, code = measure_on_hosts(
+        run, kept_hosts(run), retry_failed=retry_failed, as_json=as_json, command=command
+    )
+    return code
+
+
+def measure_on_hosts(
+    what: RunDirectory | LoadedConfig,
+    remote: Remote,
+    *,
+    retry_failed: bool = False,
+    as_json: bool,
+    command: str = "run",
+) -> tuple[RunDirectory, ExitCode]:
+    """Run a campaign and show what it ends with; keys are read before a new run gets its directory.
+
+    Raises:
+        UsageError: a key or the known hosts cannot be read.
+    """
     with open_fleet(remote) as fleet:
         directory = what if isinstance(what, RunDirectory) else _created(what, remote)
         click.echo(f"Results go to {directory.root}", err=True)
         try:
             conclusion = run_on(fleet, directory, retry_failed=retry_failed)
         except KeyboardInterrupt:
-            resume = resume_command(directory.root)
+            resume = resume_command(directory.root, command=command)
             click.echo(f"Interrupted. What was measured is kept; go on with: {resume}", err=True)
-            return ExitCode.INTERRUPTED
+            return directory, ExitCode.INTERRUPTED
     show_report(conclusion.report, as_json=as_json)
-    return conclusion.exit_code
+    return directory, conclusion.exit_code
 
 
 def _created(loaded: LoadedConfig, remote: Remote) -> RunDirectory:

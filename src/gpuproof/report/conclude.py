@@ -22,6 +22,7 @@ from gpuproof.records.run import Environment, ProfileTrace, Result, Start
 from gpuproof.report.explanations import LaunchExplanation, explain_launch, findings_of_faults
 from gpuproof.report.fleet import conclude_fleet
 from gpuproof.report.fleet_story import fleet_exit_code, is_fleet
+from gpuproof.report.fleet_suite import conclude_fleet_suite
 from gpuproof.report.load_results import load_results, with_tests
 from gpuproof.report.loadtest_format import RESULTS_FILE, loadtest_json
 from gpuproof.report.model import ReportModel, build_report
@@ -60,7 +61,8 @@ def conclude(run: RunDirectory, config: RunConfig) -> Conclusion:
     """
     cases = run.cases()
     if is_fleet(run.description()):
-        report = conclude_fleet(run, config, cases)
+        make_fleets = conclude_fleet_suite if is_sweep(config) else conclude_fleet
+        report = make_fleets(run, config, cases)
         return Conclusion(report=report, exit_code=fleet_exit_code(report))
     explanations = _explanations(run, cases)
     torn = [*(note for records in cases for note in records.torn), *_copy_traces(run, cases)]
@@ -125,7 +127,7 @@ def _conclude_load(
     torn: Sequence[str],
 ) -> ReportModel:
     sweep = sweep_of(config, cases, explanations)
-    results = load_results(run, sweep)
+    results = load_results(sweep, folder_of=run.case_folder)
     content = loadtest_json(
         results,
         config=config,

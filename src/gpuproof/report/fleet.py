@@ -25,6 +25,7 @@ from gpuproof.report.fleet_story import (
     FLEET_FILE,
     HostStory,
     host_tests,
+    hosts_and_types,
     is_of_host,
     notes_of,
     stage_of,
@@ -66,7 +67,7 @@ def conclude_fleet(run: RunDirectory, config: RunConfig, cases: Sequence[CaseRec
         failures=tuple(failure for story in stories for failure in story.summary.failures),
         explanations=tuple(found for story in stories for found in story.explanations),
         not_applied=without_effect(launches, description["origins"]),
-        notes=tuple(notes_of(launches)),
+        notes=tuple(notes_of(launches, cases)),
         files=tuple(sorted(path.name for path in run.root.iterdir() if not path.name.startswith("."))),
         next_commands=_next_commands(run, stories),
         fleet=fleet,
@@ -115,10 +116,9 @@ def _row(story: HostStory) -> HostRow:
 
 
 def _title(config: RunConfig, summary: FleetSummary) -> str:
-    hosts = f"{summary.num_measured} of {summary.num_hosts} hosts measured"
-    types = ", ".join(kind.gpu_type for kind in summary.types)
+    types = (kind.gpu_type for kind in summary.types)
     what = f"{config.model.name} {config.kind} on {config.data.name}"
-    return f"{what}, fleet: {hosts}{f', {types}' if types else ''}"
+    return f"{what}, {hosts_and_types(summary.num_measured, summary.num_hosts, types)}"
 
 
 def _measures(fleet: FleetReport) -> list[Measure]:

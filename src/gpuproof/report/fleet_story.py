@@ -121,12 +121,17 @@ def without_effect(launches: Iterable[Launch], origins: Mapping[str, str]) -> tu
     return tuple(item for item in found.values() if origins.get(item.key, "default") != "default")
 
 
-def notes_of(launches: Sequence[Launch]) -> list[str]:
-    """Return what hosts said of their set-up, each once."""
+def hosts_and_types(num_measured: int, num_hosts: int, types: Iterable[str]) -> str:
+    """Say how many hosts measured, and of which types they are."""
+    return ", ".join([f"fleet: {num_measured} of {num_hosts} hosts measured", *types])
+
+
+def notes_of(launches: Sequence[Launch], cases: Iterable[CaseRecords]) -> list[str]:
+    """Return what hosts said of their set-up, each once, and what was torn."""
     notes = list(dict.fromkeys(note for launch in launches for note in launch.setup.notes))
     if any(launch.setup.device.kind == "cpu" for launch in launches):
         notes.append("measured on the CPU: no figure of any GPU")
-    return notes
+    return [*notes, *(f"{records.case.host}: {note}" for records in cases for note in records.torn)]
 
 
 def write_environments(run: RunDirectory, cases: Iterable[CaseRecords]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from rich.console import RenderableType
 from rich.markup import escape
@@ -10,13 +10,17 @@ from rich.table import Table
 
 from gpuproof import units
 from gpuproof.analysis.fleet import Outlier, TypeSummary
-from gpuproof.report.fleet_model import FleetReport, HostRow
+from gpuproof.report.fleet_model import FleetReport
+from gpuproof.report.fleet_suite_model import FleetSuite
+from gpuproof.report.fleet_suite_terminal import suite_sections
+from gpuproof.report.fleet_tables import Section, devices, number, table_of
 
-Section = tuple[str, list[RenderableType]]
 
-
-def fleet_sections(fleet: FleetReport) -> Iterator[Section]:
+def fleet_sections(fleet: FleetReport | FleetSuite) -> Iterator[Section]:
     """Yield title and body of each section."""
+    if isinstance(fleet, FleetSuite):
+        yield from suite_sections(fleet)
+        return
     yield "Hosts", [_hosts(fleet)]
     if fleet.summary.types:
         yield "Types of GPU, by device", [_types(fleet)]
@@ -26,41 +30,26 @@ def fleet_sections(fleet: FleetReport) -> Iterator[Section]:
         yield "Meanwhile", [escape(line) for line in stood_out]
 
 
-def _table(left: Sequence[str], right: Sequence[str]) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    for name in left:
-        table.add_column(name, overflow="fold")
-    for name in right:
-        table.add_column(name, justify="right")
-    return table
-
-
 def _hosts(fleet: FleetReport) -> Table:
-    table = _table(("host", "GPUs"), ("launches", f"{fleet.item}/s", "a device", "J", "cost"))
+    table = table_of(("host", "GPUs"), ("launches", f"{fleet.item}/s", "a device", "J", "cost"))
     table.add_column("how")
     for row in fleet.hosts:
         table.add_row(
             escape(row.host),
-            escape(_devices(row)),
+            escape(devices(row.num_devices, row.gpu_type)),
             f"{row.num_launches}/{row.num_planned}",
-            _number(row.items_per_s_total),
-            _number(row.items_per_s_per_device),
-            _number(row.energy_j_per_item),
-            _number(row.cost_per_million_items),
+            number(row.items_per_s_total),
+            number(row.items_per_s_per_device),
+            number(row.energy_j_per_item),
+            number(row.cost_per_million_items),
             f"[bold red]failed at {row.stage}[/]" if row.stage else str(row.validity or units.MISSING),
         )
     return table
 
 
-def _devices(row: HostRow) -> str:
-    if row.gpu_type is None:
-        return units.MISSING
-    return f"{row.num_devices} × {row.gpu_type}" if row.num_devices else row.gpu_type
-
-
 def _types(fleet: FleetReport) -> Table:
     columns = ("hosts", f"median {fleet.item}/s", "MAD", "lowest", "highest", "of the fastest")
-    table = _table(("type",), (*columns, f"J/{fleet.item.removesuffix('s')}", f"{fleet.currency}/million"))
+    table = table_of(("type",), (*columns, f"J/{fleet.item.removesuffix('s')}", f"{fleet.currency}/million"))
     for kind in fleet.summary.types:
         spread = kind.items_per_s_per_device
         table.add_row(
@@ -71,8 +60,8 @@ def _types(fleet: FleetReport) -> Table:
             units.significant(spread.lowest),
             units.significant(spread.highest),
             units.share(kind.relative_to_fastest),
-            _number(kind.energy_j_per_item),
-            _number(kind.cost_per_million_items),
+            number(kind.energy_j_per_item),
+            number(kind.cost_per_million_items),
         )
     return table
 
@@ -98,7 +87,3 @@ def _outlier(outlier: Outlier, fleet: FleetReport) -> str:
 
 def _none(kind: TypeSummary) -> str:
     return f"none of {kind.items_per_s_per_device.num_hosts} hosts"
-
-
-def _number(value: float | None) -> str:
-    return units.MISSING if value is None else units.significant(value)

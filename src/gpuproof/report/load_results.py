@@ -6,18 +6,20 @@ registry, from which the JSON file, the table and the report's title are made.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
+from gpuproof.analysis.launch import Launch
 from gpuproof.analysis.percentiles import Percentile, percentile
 from gpuproof.analysis.run_summary import RunSummary
 from gpuproof.analysis.validity import Finding
+from gpuproof.records.case import Case
 from gpuproof.records.run import Failure
 from gpuproof.report.load_readings import LoadReadings, Quantity, read_beside
 from gpuproof.report.load_row import LoadRow
 from gpuproof.report.model import ReportModel
 from gpuproof.report.sweep import Sweep
-from gpuproof.store import RunDirectory
 from gpuproof.suites.loadtest import TESTS, LoadTest
 
 TOO_SHORT = ("few-steps",)
@@ -40,9 +42,7 @@ class LoadResult:
     @property
     def success(self) -> bool | None:
         """Whether every launch of it measured what it was asked to; None where it was not run to an end."""
-        if self.failure is not None:
-            return False
-        return True if len(self.summary.launches) >= self.summary.num_planned else None
+        return success_of(self.summary)
 
     @property
     def step_times_s(self) -> list[float]:
@@ -62,29 +62,36 @@ class LoadResult:
     @property
     def findings(self) -> tuple[Finding, ...]:
         """What speaks against its figures, with a remedy that fits the suite."""
-        return tuple(_advised(found) for found in self.summary.findings)
+        return tuple(advised(found) for found in self.summary.findings)
 
     def step_percentile(self, q: float) -> Percentile:
         """Give a percentile of the step times, or why there is none."""
         return percentile(self.step_times_s, q)
 
 
+def success_of(summary: RunSummary) -> bool | None:
+    """Say whether every launch measured what it was asked to; None where it was not run to an end."""
+    if summary.failures:
+        return False
+    return True if len(summary.launches) >= summary.num_planned else None
+
+
 def _largest(peaks: Sequence[int | None]) -> int | None:
     return max((peak for peak in peaks if peak is not None), default=None)
 
 
-def load_results(run: RunDirectory, sweep: Sweep) -> tuple[LoadResult, ...]:
-    """Return the twelve results, in order."""
+def load_results(sweep: Sweep, *, folder_of: Callable[[Case], Path]) -> tuple[LoadResult, ...]:
+    """Return the twelve results, in order; `folder_of` says where a launch keeps its files."""
     summaries = {point.case_id: point.summary for point in sweep.summary.points}
-    return tuple(_result(run, test, summaries[test.name]) for test in TESTS)
+    return tuple(_result(test, summaries[test.name], folder_of) for test in TESTS)
 
 
-def _result(run: RunDirectory, test: LoadTest, summary: RunSummary) -> LoadResult:
+def _result(test: LoadTest, summary: RunSummary, folder_of: Callable[[Case], Path]) -> LoadResult:
     launches = summary.launches
     return LoadResult(
         test=test,
         summary=summary,
-        readings=read_beside(launches, [run.case_folder(launch.case) for launch in launches]),
+        readings=read_beside(launches, [folder_of(launch.case) for launch in launches]),
     )
 
 
@@ -92,29 +99,35 @@ def with_tests(report: ReportModel, results: Sequence[LoadResult]) -> ReportMode
     """Return the report of the sweep as one of the load suite."""
     return replace(
         report,
-        title=_title(results),
-        findings=tuple(_advised(found) for found in report.findings),
-        next_commands=tuple(_as_load(command) for command in report.next_commands),
+        title=title_of(results),
+        findings=tuple(advised(found) for found in report.findings),
+        next_commands=tuple(as_load(command) for command in report.next_commands),
         tests=tuple(_row(result) for result in results),
     )
 
 
-def _as_load(command: str) -> str:
+def as_load(command: str) -> str:
     """Finish the suite with its own command, which puts the results where they are wanted."""
     return command.replace("gpuproof run --resume", "gpuproof load --resume", 1)
 
 
-def _advised(finding: Finding) -> Finding:
+def advised(finding: Finding) -> Finding:
     """Name the key that makes the suite's windows longer in the place of those that it brings itself."""
     return replace(finding, remedy=LONGER) if finding.code in TOO_SHORT else finding
 
 
-def _title(results: Sequence[LoadResult]) -> str:
+def title_of(results: Sequence[LoadResult]) -> str:
+    """Name the suite, and where and how it was run."""
     launch = next((launch for result in results for launch in result.summary.launches), None)
     if launch is None:
         return f"load suite, {len(results)} tests"
+    return f"load suite, {len(results)} tests, {launch.setup.device.name}, {how_run(launch)}"
+
+
+def how_run(launch: Launch) -> str:
+    """Say in which precision a test ran, and where its data came from."""
     data = {"device": "data drawn on the device", "loader": "data from a loader"}[launch.case.data.loading]
-    return f"load suite, {len(results)} tests, {launch.setup.device.name}, {launch.setup.precision}, {data}"
+    return f"{launch.setup.precision}, {data}"
 
 
 def _row(result: LoadResult) -> LoadRow:

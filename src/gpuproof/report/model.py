@@ -24,6 +24,7 @@ from gpuproof.records.run import TRANSIENT_CAUSES, Failure, NotApplied
 from gpuproof.report.data_measures import data_measures, data_notes
 from gpuproof.report.explanations import LaunchExplanation
 from gpuproof.report.fleet_model import FleetReport
+from gpuproof.report.fleet_suite_model import FleetSuite
 from gpuproof.report.latency import latency_measures
 from gpuproof.report.load_row import LoadRow
 from gpuproof.report.measure import Measure, interval_text, with_interval
@@ -120,7 +121,7 @@ class ReportModel:
     """Of the kind serving; empty for others."""
     what_ran: WhatRan | None = None
     """What the steps were made of; None where nothing was measured."""
-    fleet: FleetReport | None = None
+    fleet: FleetReport | FleetSuite | None = None
     """Host by host, where the run was one on each of several."""
     tests: tuple[LoadRow, ...] = ()
     """Of the load suite, in the place of its points; empty for every other run."""

@@ -118,7 +118,7 @@ def build_sweep_report(
         measures=tuple(_measures(sweep)),
         launches=launch_rows(launches),
         num_planned=sweep.num_planned,
-        findings=tuple(_findings(sweep)),
+        findings=tuple(findings_of_sweep(sweep)),
         failures=failures,
         explanations=tuple(explanations),
         not_applied=tuple(
@@ -133,14 +133,19 @@ def build_sweep_report(
     )
 
 
-def _title(sweep: Sweep) -> str:
+def what_is_swept(sweep: Sweep) -> str:
+    """Name the work and the keys that are swept."""
     config = sweep.config
     swept = (
         f"{len(sweep.points)} points of {' × '.join(axes_of(config.matrix))}"
         if config.matrix
         else f"{len(sweep.points)} batch sizes"
     )
-    what = f"{config.model.name} {config.kind} on {config.data.name}, {swept}"
+    return f"{config.model.name} {config.kind} on {config.data.name}, {swept}"
+
+
+def _title(sweep: Sweep) -> str:
+    what = what_is_swept(sweep)
     launch = next((launch for point in sweep.measured for launch in point.summary.launches), None)
     return what if launch is None else f"{what}, {launch.setup.device.name}"
 
@@ -152,7 +157,7 @@ def _failures(point: PointSummary) -> list[Failure]:
     ]
 
 
-def _findings(sweep: Sweep) -> list[Finding]:
+def findings_of_sweep(sweep: Sweep) -> list[Finding]:
     """Say the same doubt of several points once, with the point that it was first found at."""
     found: dict[str, list[tuple[Finding, str]]] = {}
     for point in sweep.measured:

@@ -79,9 +79,9 @@ def _figures(report: ReportModel) -> Iterator[RenderableType]:
     if report.fleet is not None:
         for title, parts in fleet_sections(report.fleet):
             yield _section(title, *parts)
-        return
-    yield from _tables(report)
-    if report.explanations:
+    else:
+        yield from _tables(report)
+    if report.explanations and report.fleet is None:
         yield _section("Meanwhile", *_meanwhile(report))
     if report.profile is not None:
         yield _section("Profile", *profile_lines(report.profile))
