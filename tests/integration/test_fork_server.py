@@ -16,7 +16,7 @@ import pytest
 
 from gpuproof.campaign import config_of, create_run, run_campaign
 from gpuproof.config.load import load_config
-from gpuproof.launchers.forked import LOST, ForkServer
+from gpuproof.fork_server import LOST, ForkServer
 from gpuproof.launchers.local import LocalLauncher
 from gpuproof.records.case import Case
 from gpuproof.records.collected import CaseRecords

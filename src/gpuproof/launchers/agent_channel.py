@@ -117,8 +117,11 @@ class AgentChannel(asyncssh.SSHClientSession[bytes]):
         files: Mapping[str, str],
         commands: Sequence[Sequence[str]],
         environment: Mapping[str, str],
+        fork_server: Sequence[str] | None = None,
     ) -> str:
         """Start commands in a folder below the agent's directory; return the name of the launch.
+
+        With a `fork_server`, the command that starts one, they are node-side commands that it forks.
 
         Raises:
             HostError: they cannot be started.
@@ -132,6 +135,7 @@ class AgentChannel(asyncssh.SSHClientSession[bytes]):
             "files": dict(files),
             "commands": [list(command) for command in commands],
             "environment": dict(environment),
+            "fork_server": None if fork_server is None else list(fork_server),
         }
         await self._write(encode_frame(order))
         try:

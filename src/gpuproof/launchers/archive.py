@@ -20,6 +20,7 @@ NODE_SIDE = (
     "registry.py",
     "own_process.py",
     "process_group.py",
+    "fork_server.py",
     "foreground.py",
 )
 NODE_PACKAGES = ("records", "devices", "monitor", "workloads", "worker")

@@ -44,3 +44,14 @@ def interval_words(case: Case) -> list[str]:
     words = [f"--interval={case.monitor_interval_s:g}"]
     host_s = case.monitor_host_interval_s
     return words if host_s is None else [*words, f"--host-interval={host_s:g}"]
+
+
+def fork_server_words(case: Case, run: str) -> list[str]:
+    """Return the words of the server that the launches of a run, with as many threads, are forked from."""
+    threads = case.parallel.threads_per_rank
+    return ["serve-cases", run, *([] if threads is None else [f"--threads={threads}"])]
+
+
+def wants_fork(case: Case) -> bool:
+    """Say whether a case is to be forked, and can be: several ranks are started by torch's agent."""
+    return case.start == "fork" and case.parallel.nproc == 1 and case.parallel.nodes == 1

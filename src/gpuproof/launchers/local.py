@@ -15,9 +15,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from gpuproof.errors import EnvironmentUnfitError
+from gpuproof.fork_server import ForkServers
 from gpuproof.launchers.attached import is_attached
-from gpuproof.launchers.base import LAUNCHER_OUTPUT, Launched, interval_words
-from gpuproof.launchers.forked import ForkedCase, ForkServer
+from gpuproof.launchers.base import (
+    LAUNCHER_OUTPUT,
+    Launched,
+    fork_server_words,
+    interval_words,
+    wants_fork,
+)
 from gpuproof.process_group import ProcessGroup
 from gpuproof.records.case import Case
 
@@ -42,7 +48,7 @@ class LocalLauncher:
         self._python = python
         self._worker = worker
         self._environment = environment
-        self._fork_servers: dict[int | None, ForkServer] = {}
+        self._fork_servers = ForkServers()
 
     def start(self, case: Case, folder: Path) -> Launched:
         """Start the case's ranks.
@@ -62,32 +68,29 @@ class LocalLauncher:
 
     def close(self) -> None:
         """End what is kept from case to case: the fork servers."""
-        servers, self._fork_servers = tuple(self._fork_servers.values()), {}
-        for server in servers:
-            server.close(SERVER_GRACE_S)
+        self._fork_servers.close(SERVER_GRACE_S)
 
     def is_forked(self, case: Case) -> bool:
         """Say whether the case is forked: asked to be, of one rank, and not under a user's launcher."""
-        return case.start == "fork" and case.parallel.nproc == 1 and not is_attached(self._environment)
+        return wants_fork(case) and not is_attached(self._environment)
 
     def _fork(self, case: Case, folder: Path) -> Launched:
-        """Fork the case, its sampler first: a case may be over before a process that began with it reads."""
-        threads = case.parallel.threads_per_rank
-        server = self._fork_servers.get(threads)
-        words = [] if threads is None else [f"--threads={threads}"]
-        command = [self._python, *self._worker, "serve-cases", str(folder.parents[2]), *words]
-        output = folder / LAUNCHER_OUTPUT
-        if server is None or not server.is_alive:
-            server = ForkServer(command, environment=self._environment_of_ranks(), output=output)
-            self._fork_servers[threads] = server
+        """Fork the case from the server for its number of threads."""
+        server = [self._python, *self._worker, *fork_server_words(case, str(folder.parents[2]))]
         by_hand = self.command(case, folder, port=None)
-        sampler = None
+        commands = [by_hand[1 + len(self._worker) :]]
         if case.monitor_interval_s is not None:
-            sampler_words = self._sampler_words(case, folder)
-            sampler = server.fork([*sampler_words, f"--parent-pid={server.pid}"], output=output)
-        rank = server.fork([*by_hand[1 + len(self._worker) :], "--forked"], output=output)
-        _write_commands(folder, [by_hand], forked_by=command)
-        return ForkedCase(rank, sampler, command=shlex.join(by_hand))
+            commands.append(self._sampler_words(case, folder))
+        _write_commands(folder, [by_hand], forked_by=server)
+        forked = self._fork_servers.start(
+            server,
+            key=case.parallel.threads_per_rank,
+            environment=self._environment_of_ranks(),
+            commands=commands,
+            output=folder / LAUNCHER_OUTPUT,
+        )
+        forked.command = shlex.join(by_hand)
+        return forked
 
     def _start(self, command: list[str], folder: Path) -> subprocess.Popen[bytes]:
         with (folder / LAUNCHER_OUTPUT).open("ab") as output:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gpuproof.launchers.base import interval_words
+from gpuproof.launchers.base import fork_server_words, interval_words
 from gpuproof.launchers.local import AGENT_GRACE_S
 from gpuproof.records.case import Case
 
@@ -48,6 +48,16 @@ def commands_of(case: Case, node: NodeSide, place: Place) -> list[list[str]]:
         sampler = [node.python, node.archive, "sample", f"--out={folder}/monitor-{node.host}.jsonl"]
         commands.append([*sampler, *interval_words(case), f"--parent-pid={node.pid}"])
     return commands
+
+
+def fork_commands_of(case: Case, node: NodeSide) -> tuple[list[str], list[list[str]]]:
+    """Return the command of the server that a case is forked from, and the words of what it forks.
+
+    The sampler's parent is the server, whose number is known there only.
+    """
+    server = [node.python, node.archive, *fork_server_words(case, f"{node.directory}/run")]
+    ranks, *samplers = (command[2:] for command in commands_of(case, node, Place()))
+    return server, [ranks, *(words[:-1] for words in samplers)]
 
 
 def _agent_words(case: Case, place: Place) -> list[str]:

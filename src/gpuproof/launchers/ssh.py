@@ -22,8 +22,16 @@ import asyncssh
 
 from gpuproof.config.inventory import Host
 from gpuproof.launchers.agent_channel import AgentChannel
+from gpuproof.launchers.base import wants_fork
 from gpuproof.launchers.hosts import HostError, SshOptions
-from gpuproof.launchers.remote_commands import NodeSide, Place, commands_of, environment_for, folder_of
+from gpuproof.launchers.remote_commands import (
+    NodeSide,
+    Place,
+    commands_of,
+    environment_for,
+    folder_of,
+    fork_commands_of,
+)
 from gpuproof.launchers.remote_launch import RemoteLaunch
 from gpuproof.launchers.ssh_connect import Connector
 from gpuproof.launchers.ssh_credentials import AskPassphrase
@@ -204,6 +212,11 @@ class RemoteHost:
             HostError: they cannot be started.
         """
         commands = commands_of(case, self.node, place)
+        shown = "\n".join(map(shlex.join, commands))
+        server = None
+        if wants_fork(case):
+            server, commands = fork_commands_of(case, self.node)
+            shown = f"# forked by: {shlex.join(server)}\n{shown}"
         self._fleet.wait_for(self._carry(case, folder))
         about = self._fleet.wait_for(
             self._channel.launch(
@@ -212,9 +225,10 @@ class RemoteHost:
                 files={"spec.json": json.dumps(to_json(case))},
                 commands=commands,
                 environment=environment_for(self.host.interface),
+                fork_server=server,
             )
         )
-        return about, "\n".join(map(shlex.join, commands))
+        return about, shown
 
     async def _carry(self, case: Case, folder: Path) -> None:
         """Carry the samples over that the control side prepared, once a host."""

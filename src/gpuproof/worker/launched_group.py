@@ -11,6 +11,7 @@ import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from gpuproof.process_group import ProcessGroup
 
@@ -27,45 +28,24 @@ class Growth:
     content: bytes
 
 
-class LaunchedGroup:
-    """One launch. The ranks and all that they start are one session; each sampler is its own."""
+class Processes(Protocol):
+    """The processes of a launch, however they were started."""
 
-    def __init__(
-        self,
-        commands: Sequence[Sequence[str]],
-        folder: Path,
-        *,
-        environment: Mapping[str, str],
-        on_exit: Callable[[int], None],
-        ignored: frozenset[str],
-    ) -> None:
+    def end(self, grace_s: float) -> None:
+        """Ask all to end, wait `grace_s` for their last words, then kill what is left."""
+
+
+class LaunchedGroup:
+    """One launch: its processes, and the files in its folder."""
+
+    def __init__(self, processes: Processes, folder: Path, *, ignored: frozenset[str]) -> None:
         self.folder = folder
         self._sent = dict.fromkeys(ignored, -1)
-        started: list[subprocess.Popen[bytes]] = []
-        try:
-            for command in commands:
-                started.append(self._start(command, environment))  # noqa: PERF401  # those before are ended
-        except OSError:
-            for process in started:
-                process.kill()
-            raise
-        ranks, *samplers = started
-        self._group = ProcessGroup(ranks, samplers, on_exit=on_exit)
-
-    def _start(self, command: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
-        with (self.folder / OUTPUT).open("ab") as output:
-            return subprocess.Popen(
-                list(command),
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                env=dict(environment),
-                start_new_session=True,
-            )
+        self._processes = processes
 
     def end(self, grace_s: float) -> None:
         """SIGTERM, time for last words, SIGKILL; then the samplers likewise."""
-        self._group.end(grace_s)
+        self._processes.end(grace_s)
 
     def growth(self, *, everything: bool) -> Iterator[Growth]:
         """Yield what has come since the last call, whole lines only of JSON Lines unless `everything`.
@@ -98,3 +78,39 @@ class LaunchedGroup:
             piece = content[begin : begin + CHUNK_BYTES]
             yield Growth(name=name, offset=offset + begin, content=piece)
         self._sent[name] = offset + len(content)
+
+
+def start_processes(
+    commands: Sequence[Sequence[str]],
+    folder: Path,
+    *,
+    environment: Mapping[str, str],
+    on_exit: Callable[[int], None],
+) -> Processes:
+    """Start the ranks and all samplers; the ranks and all that they start are one session.
+
+    Raises:
+        OSError: one cannot be started; those before it are ended.
+    """
+    started: list[subprocess.Popen[bytes]] = []
+    try:
+        for command in commands:
+            started.append(_start(command, folder, environment))  # noqa: PERF401  # those before are ended
+    except OSError:
+        for process in started:
+            process.kill()
+        raise
+    ranks, *samplers = started
+    return ProcessGroup(ranks, samplers, on_exit=on_exit)
+
+
+def _start(command: Sequence[str], folder: Path, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    with (folder / OUTPUT).open("ab") as output:
+        return subprocess.Popen(
+            list(command),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env=dict(environment),
+            start_new_session=True,
+        )

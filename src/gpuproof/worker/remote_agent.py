@@ -18,15 +18,16 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from time import monotonic
 from typing import Any
 
 from gpuproof import __version__
-from gpuproof.errors import RecordError, UsageError
+from gpuproof.errors import EnvironmentUnfitError, RecordError, UsageError
+from gpuproof.fork_server import ForkServers
 from gpuproof.records.frames import GREETING, Frame, FrameDecoder, encode_frame
-from gpuproof.worker.launched_group import LaunchedGroup
+from gpuproof.worker.launched_group import OUTPUT, LaunchedGroup, Processes, start_processes
 
 POLL_S = 0.2
 """Between looks at the files of a launch: four of them, a few microseconds."""
@@ -46,6 +47,7 @@ class RemoteAgent:
         self._orders: queue.SimpleQueue[Frame] = queue.SimpleQueue()
         self._launches: dict[str, LaunchedGroup] = {}
         self._uploads: dict[str, Any] = {}
+        self._fork_servers = ForkServers()
         self._writing = threading.Lock()
         self._leaving = threading.Lock()
 
@@ -89,7 +91,7 @@ class RemoteAgent:
                 return
             try:
                 self._do(order)
-            except (OSError, KeyError, TypeError, ValueError, UsageError) as error:
+            except (OSError, KeyError, TypeError, ValueError, UsageError, EnvironmentUnfitError) as error:
                 self._say(say="failed", about=order.header.get("about"), cause=_reason(error))
             self._send_growth()
 
@@ -135,14 +137,24 @@ class RemoteAgent:
         def on_exit(status: int) -> None:
             self._orders.put(Frame(header={"do": "exited", "about": about, "status": status}, payload=b""))
 
-        self._launches[about] = LaunchedGroup(
-            words["commands"],
-            folder,
-            environment={**os.environ, **words["environment"]},
-            on_exit=on_exit,
-            ignored=frozenset(words["files"]),
-        )
+        processes = self._start(words, folder, on_exit)
+        self._launches[about] = LaunchedGroup(processes, folder, ignored=frozenset(words["files"]))
         self._say(say="answer", about=about)
+
+    def _start(self, words: Mapping[str, Any], folder: Path, on_exit: Callable[[int], None]) -> Processes:
+        """Start the commands by exec, or where a server is named, forked from it."""
+        environment = {**os.environ, **words["environment"]}
+        server = words["fork_server"]
+        if server is None:
+            return start_processes(words["commands"], folder, environment=environment, on_exit=on_exit)
+        return self._fork_servers.start(
+            server,
+            key=tuple(server),
+            environment=environment,
+            commands=words["commands"],
+            output=folder / OUTPUT,
+            on_exit=on_exit,
+        )
 
     def _end(self, words: Mapping[str, Any]) -> None:
         group, about = self._launches[words["about"]], words["about"]
@@ -213,6 +225,7 @@ class RemoteAgent:
                 ender.start()
             for ender in enders:
                 ender.join()
+            self._fork_servers.close(ABANDON_GRACE_S)
             shutil.rmtree(self._directory, ignore_errors=True)
 
 

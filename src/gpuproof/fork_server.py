@@ -1,7 +1,8 @@
-"""Processes forked from one that has torch imported: the launcher's end of `gpuproof.worker serve-cases`.
+"""Processes forked from one that has torch imported: the other end of `gpuproof.worker serve-cases`.
 
 In: the words of node-side commands. Out: for each a process that can be waited for and signalled, as if it
 had been started here. A server that dies takes no case with it that is not ended: its children notice.
+Used by both halves: the launcher on this machine, and the agent that a launcher started on another.
 """
 
 from __future__ import annotations
@@ -9,10 +10,11 @@ from __future__ import annotations
 import json
 import os
 import select
+import shlex
 import socket
 import subprocess
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from signal import SIGKILL, SIGTERM, Signals
@@ -64,15 +66,22 @@ class ForkServer:
         """Say whether it can fork more."""
         return self._process.poll() is None
 
-    def fork(self, words: Sequence[str], *, output: Path) -> ForkedProcess:
-        """Ask for a child that runs a node-side command; what it prints goes to `output`."""
+    def fork(
+        self, words: Sequence[str], *, output: Path, on_exit: Callable[[int], None] | None = None
+    ) -> ForkedProcess:
+        """Ask for a child that runs a node-side command; what it prints goes to `output`.
+
+        `on_exit` hears its exit status, from another thread.
+        """
         with self._lock:
             self._num_children += 1
-            child = ForkedProcess(self, number=self._num_children)
-            if self._is_lost:
-                child.finish(LOST)
-                return child
-            self._children[child.number] = child
+            child = ForkedProcess(self, number=self._num_children, on_exit=on_exit)
+            is_lost = self._is_lost
+            if not is_lost:
+                self._children[child.number] = child
+        if is_lost:
+            child.finish(LOST)
+            return child
         self.send({"id": child.number, "words": list(words), "output": str(output)})
         return child
 
@@ -121,9 +130,10 @@ class ForkServer:
 class ForkedProcess:
     """One child of a fork server, with all that it starts."""
 
-    def __init__(self, server: ForkServer, *, number: int) -> None:
+    def __init__(self, server: ForkServer, *, number: int, on_exit: Callable[[int], None] | None) -> None:
         self.number = number
         self._server = server
+        self._on_exit = on_exit
         self._pid: int | None = None
         self._handle: int | None = None
         self._status = LOST
@@ -141,6 +151,8 @@ class ForkedProcess:
         self._ended.set()
         if self._handle is not None:
             os.close(self._handle)
+        if self._on_exit is not None:
+            self._on_exit(status)
 
     def outlive_the_server(self) -> None:
         """Wait for the end of a process that has no parent any more to tell of it."""
@@ -180,21 +192,61 @@ class ForkedProcess:
 
 
 class ForkedCase:
-    """The forked rank of one case, and its sampler."""
+    """The forked rank of one case, and its samplers."""
 
-    def __init__(self, rank: ForkedProcess, sampler: ForkedProcess | None, *, command: str) -> None:
+    def __init__(self, rank: ForkedProcess, samplers: Sequence[ForkedProcess], *, command: str) -> None:
         self.command = command
+        """The words of the rank, until its launcher says how a person could type them."""
         self._rank = rank
-        self._sampler = sampler
+        self._samplers = samplers
 
     def wait(self, timeout_s: float) -> int | None:
         """Wait for the rank's end without polling."""
         return self._rank.wait(timeout_s)
 
     def end(self, grace_s: float) -> None:
-        """End the rank, then the sampler, which writes its last line."""
+        """End the rank, then the samplers, which write their last line."""
         try:
             self._rank.end(grace_s)
         finally:
-            if self._sampler is not None:
-                self._sampler.end(grace_s)
+            for sampler in self._samplers:
+                sampler.end(grace_s)
+
+
+class ForkServers:
+    """Servers that are kept from case to case, and started anew when they are gone."""
+
+    def __init__(self) -> None:
+        self._servers: dict[Hashable, ForkServer] = {}
+
+    def start(
+        self,
+        command: Sequence[str],
+        *,
+        key: Hashable,
+        environment: Mapping[str, str],
+        commands: Sequence[Sequence[str]],
+        output: Path,
+        on_exit: Callable[[int], None] | None = None,
+    ) -> ForkedCase:
+        """Fork a case from the server of `key`, which `command` starts where there is none.
+
+        `commands` are the words of the rank, then those of samplers, which are forked first: a case may be
+        over before a process that began with it reads. They end with their parent, which is the server.
+
+        Raises:
+            EnvironmentUnfitError: the Python to run the server with cannot be started.
+        """
+        server = self._servers.get(key)
+        if server is None or not server.is_alive:
+            server = self._servers[key] = ForkServer(command, environment=environment, output=output)
+        words, *beside = commands
+        samplers = [server.fork([*each, f"--parent-pid={server.pid}"], output=output) for each in beside]
+        rank = server.fork([*words, "--forked"], output=output, on_exit=on_exit)
+        return ForkedCase(rank, samplers, command=shlex.join(words))
+
+    def close(self, grace_s: float) -> None:
+        """End all servers, and with them what they forked."""
+        servers, self._servers = tuple(self._servers.values()), {}
+        for server in servers:
+            server.close(grace_s)
