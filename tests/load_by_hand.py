@@ -12,6 +12,7 @@ from gpuproof.records.case import Case
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import Environment, FailureCause
 from gpuproof.store import RunDirectory
+from gpuproof.suites.fleet import on_host
 from gpuproof.suites.loadtest import TESTS, LoadTest
 from records_by_hand import CPU, H200, Story, case, failure, setup, start, steady_times, window, write_run
 
@@ -52,13 +53,20 @@ def case_of_test(test: LoadTest, *, monitored: bool) -> Case:
     return replace(made, case_id=test.name, monitor_interval_s=0.1 if monitored else None)
 
 
-def done(test: LoadTest, *, on_gpu: bool = True, monitored: bool = True) -> CaseRecords:
+def done(
+    test: LoadTest,
+    *,
+    on_gpu: bool = True,
+    monitored: bool = True,
+    step_s: float = STEP_S,
+    gpu: str = H200.name,
+) -> CaseRecords:
     """A test that took 25.6 ms a step; on a GPU its allocator held 300 MiB at most."""
     steps = num_steps(test)
-    wall_s = steps * STEP_S
+    wall_s = steps * step_s
     taken: dict[str, Any] = {"num_steps": steps, "items": steps * test.batch_size, "wall_s": wall_s}
     begin_s = r.MONOTONIC_S + 1
-    device = replace(H200, uuid="GPU-0000") if on_gpu else CPU
+    device = replace(H200, uuid="GPU-0000", name=gpu) if on_gpu else CPU
     story = Story(
         windows=[
             window(
@@ -73,7 +81,7 @@ def done(test: LoadTest, *, on_gpu: bool = True, monitored: bool = True) -> Case
             )
         ],
         setups=[setup(device=device, items_per_step=test.batch_size, data="synthetic")],
-        times_s=steady_times(steps, STEP_S),
+        times_s=steady_times(steps, step_s),
         case=case_of_test(test, monitored=monitored),
     )
     records = story.records()
@@ -87,16 +95,18 @@ def failed(test: LoadTest, cause: FailureCause = "exception", message: str = "")
     return CaseRecords(case=case_of_test(test, monitored=True), records=(start(host=HOST), told))
 
 
-def readings() -> list[object]:
+def readings(*, power_w: float | None = None) -> list[object]:
     """Ten readings a second from a second before the window on; the GPU is idle outside of it.
 
-    Within it the GPU is 80 and 90 % busy by turns, and 2 GiB of its memory are in use.
+    Within it the GPU is 80 and 90 % busy by turns, and 2 GiB of its memory are in use; all the while it draws
+    `power_w`.
     """
     records: list[object] = [r.header([r.identity(0), r.identity(1)], fast_interval_s=0.1)]
     for tick in range(60):
         at_s = tick / 10 + 0.05
         busy = 0.0 if at_s < 1 else (80.0, 90.0)[tick % 2]
         used = {"util_gpu_percent": busy, "mem_used_bytes": 2.0 * r.GIB}
+        used |= {} if power_w is None else {"power_w": power_w}
         other = {"util_gpu_percent": 100.0, "mem_used_bytes": 9.0 * r.GIB}
         host = {"cpu_percent": 20.0 + tick % 2, "mem_used_bytes": 4.0 * r.GIB}
         records.append(r.sample(at_s, {0: used, 1: other}, reasons={0: (), 1: ()}, host=host))
@@ -105,9 +115,7 @@ def readings() -> list[object]:
 
 def write_load_run(save_dir: Path, launches: Sequence[CaseRecords], **sections: Any) -> RunDirectory:
     """Write a run of the suite as a campaign would have left it; the first launch describes the host."""
-    if launches and launches[0].status == "done":
-        first = replace(launches[0], records=(ENVIRONMENT, *launches[0].records))
-        launches = [first, *launches[1:]]
+    launches = [_described(launches[0]), *launches[1:]] if launches else []
     run = write_run(save_dir, launches, **{**SECTIONS, **sections})
     for records in launches:
         if records.status == "done" and records.case.monitor_interval_s is not None:
@@ -118,3 +126,37 @@ def write_load_run(save_dir: Path, launches: Sequence[CaseRecords], **sections: 
 def named(name: str) -> LoadTest:
     """Return a test of the registry."""
     return next(test for test in TESTS if test.name == name)
+
+
+def on_fleet(
+    save_dir: Path,
+    hosts: Mapping[str, Sequence[CaseRecords]],
+    *,
+    facts: Mapping[str, Any] | None = None,
+    power_w: float | None = None,
+    **sections: Any,
+) -> RunDirectory:
+    """Write a run of the suite on hosts as a campaign would have left it; `facts` are of every host."""
+    told = {
+        host: [
+            replace(records, case=on_host(records.case, host, nproc=None))
+            for records in (_described(launches[0]), *launches[1:])
+        ]
+        if launches
+        else []
+        for host, launches in hosts.items()
+    }
+    run = write_run(
+        save_dir, [records for launches in told.values() for records in launches], **{**SECTIONS, **sections}
+    )
+    for records in (records for launches in told.values() for records in launches):
+        if records.status == "done" and records.case.monitor_interval_s is not None:
+            path = run.case_folder(records.case) / f"monitor-{HOST}.jsonl"
+            r.write(path, readings(power_w=power_w))
+    listed = [{"name": host, "gpus": None, **(facts or {})} for host in hosts]
+    run.write_description({**run.description(), "fleet": {"hosts": listed, "currency": "USD"}})
+    return run
+
+
+def _described(first: CaseRecords) -> CaseRecords:
+    return replace(first, records=(ENVIRONMENT, *first.records)) if first.status == "done" else first

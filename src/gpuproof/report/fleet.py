@@ -66,7 +66,7 @@ def conclude_fleet(run: RunDirectory, config: RunConfig, cases: Sequence[CaseRec
         findings=findings,
         failures=tuple(failure for story in stories for failure in story.summary.failures),
         explanations=tuple(found for story in stories for found in story.explanations),
-        not_applied=without_effect(launches, description["origins"]),
+        not_applied=without_effect((story.summary.launches for story in stories), description["origins"]),
         notes=tuple(notes_of(launches, cases)),
         files=tuple(sorted(path.name for path in run.root.iterdir() if not path.name.startswith("."))),
         next_commands=_next_commands(run, stories),

@@ -115,10 +115,15 @@ def together(found: Iterable[tuple[str, Finding]]) -> tuple[Finding, ...]:
     return tuple(sorted(told, key=lambda finding: finding.validity != "INVALID"))
 
 
-def without_effect(launches: Iterable[Launch], origins: Mapping[str, str]) -> tuple[NotApplied, ...]:
-    """Return the keys that the user set and that changed nothing on one host at least, each once."""
-    found = {item.key: item for launch in launches for item in launch.setup.not_applied}
-    return tuple(item for item in found.values() if origins.get(item.key, "default") != "default")
+def without_effect(hosts: Iterable[Sequence[Launch]], origins: Mapping[str, str]) -> tuple[NotApplied, ...]:
+    """Return the keys that the user set and that changed no launch of some host, each once."""
+    found: dict[str, NotApplied] = {}
+    for launches in hosts:
+        told = [{item.key: item for item in launch.setup.not_applied} for launch in launches]
+        for key, item in told[0].items() if told else ():
+            if all(key in items for items in told) and origins.get(key, "default") != "default":
+                found.setdefault(key, item)
+    return tuple(found.values())
 
 
 def hosts_and_types(num_measured: int, num_hosts: int, types: Iterable[str]) -> str:

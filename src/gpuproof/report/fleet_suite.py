@@ -88,7 +88,7 @@ def conclude_fleet_suite(run: RunDirectory, config: RunConfig, cases: Sequence[C
         findings=findings,
         failures=failures,
         explanations=tuple(_explanations(fleet)),
-        not_applied=without_effect(launches, fleet.description["origins"]),
+        not_applied=without_effect((host.launches for host in fleet.hosts), fleet.description["origins"]),
         notes=(*notes_of(launches, cases), *_missing(fleet.summary)),
         files=tuple(sorted(path.name for path in run.root.iterdir() if not path.name.startswith("."))),
         next_commands=tuple(map(as_load, commands)) if config.kind == "load" else commands,

@@ -41,7 +41,8 @@ def suite_sections(suite: FleetSuite) -> Iterator[Section]:
 
 
 def _hosts(suite: FleetSuite) -> Table:
-    table = table_of(("host", "GPUs"), (suite.what, FAILED, "of its type", "J", "cost"))
+    right = (suite.what, FAILED, "of its type", *_prices(suite))
+    table = table_of(("host", "GPUs"), right)
     ranked = any(row.best for row in suite.hosts)
     for name in ("how", *(("best",) if ranked else ())):
         table.add_column(name, overflow="fold")
@@ -58,6 +59,12 @@ def _hosts(suite: FleetSuite) -> Table:
             *((escape(row.best or units.MISSING),) if ranked else ()),
         )
     return table
+
+
+def _prices(suite: FleetSuite) -> tuple[str, str]:
+    """Name what an item takes, and what a million of them cost."""
+    items = {column.item.removesuffix("s") for column in suite.columns}
+    return f"J/{items.pop() if len(items) == 1 else 'item'}", f"{escape(suite.currency)}/million"
 
 
 def _how(row: SuiteHost) -> str:
@@ -105,10 +112,7 @@ def _together(suite: FleetSuite, gpu_type: str | None) -> Table:
     """Make a table of tests: middle and spread over the hosts of a type, or over all."""
     columns = ["hosts", "median", "MAD", "lowest", "highest"]
     columns += ["of the fastest"] if gpu_type and len(suite.summary.types) > 1 else []
-    item = "item" if len(items := {c.item for c in suite.columns}) > 1 else items.pop().removesuffix("s")
-    table = table_of(
-        (suite.what.removesuffix("s"),), (*columns, f"J/{item}", f"{escape(suite.currency)}/million")
-    )
+    table = table_of((suite.what.removesuffix("s"),), (*columns, *_prices(suite)))
     for column, test in zip(suite.columns, suite.summary.tests, strict=True):
         found = _of_type(test.summary, gpu_type)
         name = column.name if suite.what == "tests" else f"{column.label}  {column.name}"

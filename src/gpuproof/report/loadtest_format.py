@@ -31,7 +31,7 @@ UNITS = {
     "peak_gpu_utilization_percent": f"highest of total_samples_collected readings, {MIN_READINGS} at least",
     "memory_total_gb": "GiB",
     "monitoring_sample_rate": "seconds between two readings, as they were taken",
-    "duration_seconds": "the measured window: iterations x batch_size / duration_seconds is the throughput",
+    "duration_seconds": "the window: iterations x batch_size x num_devices / duration_seconds = throughput",
     "actual_duration_seconds": "of all tests, from the first record of each to its last",
 }
 Missing = dict[str, str]
@@ -171,6 +171,7 @@ def _speed(result: LoadResult, missing: Missing) -> dict[str, Any]:
     figures: dict[str, Any] = {
         "duration_seconds": summary.window_s if summary.launches else None,
         "iterations": sum(launch.slowest.num_steps for launch in summary.launches) or None,
+        "num_devices": summary.launches[0].world_size if summary.launches else None,
         "throughput_samples_per_second": summary.items_per_s_total,
         "avg_iteration_time_ms": _ms(summary.mean_step_s),
         "min_iteration_time_ms": _ms(min(times_s, default=None)),
