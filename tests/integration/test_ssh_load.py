@@ -1,0 +1,135 @@
+"""The load suite on hosts over real sshd: one that dies keeps what it measured; --resume does the others."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpuproof.records.run import Start
+from gpuproof.store import RunDirectory
+from gpuproof.suites.loadtest import TESTS
+from integration.conftest import CommandLine, Fingerprint, eventually, fingerprint
+from ssh_hosts import Hosts, hosts_in, processes_with
+from sshd import Server, can_serve, ssh_world
+
+pytestmark = pytest.mark.skipif(can_serve() is not None, reason=str(can_serve()))
+TINY = ("load", "--quick", "--num-batches=1", "--device=cpu", "--output=results.json")
+SWEEP = (
+    *("run", "quick", "--model.name=medium", "--data.name=synthetic", "--matrix.data.batch_size=[2, 4]"),
+    *("--benchmark.warmup_steps=1", "--benchmark.measure_by=steps", "--benchmark.measure_steps=5"),
+    *("--run.experiment_name=tests", "--run.run_id=r", "--run.commit_hash=null", "--run.repeats=1"),
+    *("--distributed.device=cpu", "--distributed.threads_per_rank=1"),
+)
+
+
+@contextmanager
+def on_one_processor(number: int) -> Iterator[None]:
+    """Give what is started meanwhile one processor, so that hosts do not wait for each other's threads."""
+    usable = sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, {usable[number % len(usable)]})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, usable)
+
+
+@pytest.fixture
+def hosts(tmp_path: Path) -> Iterator[Hosts]:
+    with ssh_world(tmp_path / "servers", []) as world:
+        for number, address in enumerate(("127.0.0.2", "127.0.0.3", "127.0.0.4")):
+            with on_one_processor(number):
+                world.add(address)
+        yield hosts_in(world)
+
+
+def only_run(command_line: CommandLine) -> RunDirectory:
+    (root,) = (command_line.folder / "results" / "load").iterdir()
+    return RunDirectory.open(root)
+
+
+def results(command_line: CommandLine) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((command_line.folder / "results.json").read_text())
+    return found
+
+
+def done_tests(run: RunDirectory) -> dict[str, Fingerprint]:
+    names = [records.case.case_id for records in run.cases() if records.status == "done"]
+    return {name: fingerprint(run.root / "cases" / name) for name in names}
+
+
+def cut_the_power(hosts: Hosts, server: Server) -> None:
+    server.kill_host()
+    for lost in processes_with(str(hosts.directory(server))):  # what sshd had started goes down with the host
+        lost.kill()
+
+
+def begun_on_a_host_that_dies_and_on_one_that_is_dead(
+    hosts: Hosts, command_line: CommandLine
+) -> tuple[RunDirectory, str]:
+    """Run the suite on three hosts, of which the second dies in its third test; return its report, too."""
+    _, dying, dead = hosts.world.servers
+    words = hosts.write_inventory(command_line.folder / "hosts.json", hosts.world.servers)
+    dead.kill_host()
+    process = command_line.start(*TINY, *words)
+    third = f"*/cases/{TESTS[2].name}@node%201/0/rank-0.jsonl"
+    eventually("the third test", lambda: list((command_line.folder / "results" / "load").glob(third)))
+    cut_the_power(hosts, dying)
+    ended = command_line.finish(process)
+    assert ended.returncode == 3, ended.stdout + ended.stderr
+    assert "node 2: failed at setup: cannot connect" in ended.stderr
+    assert "Traceback" not in ended.stderr
+    return only_run(command_line), " ".join(ended.stdout.split())
+
+
+def test_a_host_that_dies_keeps_its_tests_and_a_resumed_run_does_the_others(
+    hosts: Hosts, command_line: CommandLine
+) -> None:
+    run, report = begun_on_a_host_that_dies_and_on_one_that_is_dead(hosts, command_line)
+    assert "fleet: 2 of 3 hosts measured" in report
+    assert "failed at download" in report
+    kept, done = results(command_line), done_tests(run)
+    assert sorted(name.partition("@")[0] for name in done if name.endswith("@node%200")) == sorted(
+        test.name for test in TESTS
+    )
+    assert {f"{test.name}@node%201" for test in TESTS[:2]} <= set(done)
+    assert {start.start for records in run.cases() for start in records.of(Start)} == {"fork"}
+    assert {told["hostname"]: told["stage"] for told in kept["failed_results"]} == {
+        "node 1": "download",
+        "node 2": "setup",
+    }
+    assert (kept["summary"]["total_instances"], kept["summary"]["successful_instances"]) == (3, 1)
+    (whole,) = kept["successful_results"]
+    assert [test["success"] for test in whole["results"]] == [True] * 12
+    of_one = json.loads((run.root / "hosts" / "node%200" / "gpu_loadtest_results.json").read_text())
+    assert of_one["test_summary"]["successful_tests"] == 12
+    eventually("a clean host", lambda: not hosts.left_behind(hosts.world.servers[0]))
+
+    for number, server in enumerate(hosts.world.servers[1:]):
+        with on_one_processor(number):
+            server.start()
+    ended = command_line.run("load", "--resume", str(run.root), "--output", "results.json", "--json")
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert {name: found for name, found in done_tests(run).items() if name in done} == done
+    assert len(done_tests(run)) == 36
+    assert results(command_line)["summary"]["success_rate"] == 1.0
+    assert json.loads(ended.stdout)["fleet"]["summary"]["num_measured"] == 3
+    shown = " ".join(command_line.run("report", str(run.root)).stdout.split())
+    assert "fleet: 3 of 3 hosts measured" in shown
+    for server in (hosts.world.servers[0], hosts.world.servers[2]):
+        assert not processes_with(str(hosts.directory(server)))
+
+
+def test_a_sweep_on_two_hosts(hosts: Hosts, command_line: CommandLine) -> None:
+    words = hosts.write_inventory(command_line.folder / "hosts.json", hosts.world.servers[:2])
+    ended = command_line.run(*SWEEP, *words)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    fleet = json.loads((command_line.path("r") / "fleet.json").read_text())
+    assert fleet["performance_summary"]["training_tests"] == 4
+    assert [row["num_successful"] for row in fleet["fleet"]["hosts"]] == [2, 2]
+    assert "2 batch_size=4" in " ".join(ended.stdout.split())
