@@ -22,7 +22,7 @@ from gpuproof.report.loadtest_format import RESULTS_FILE
 from gpuproof.report.terminal import print_report
 from gpuproof.store import RunDirectory
 from gpuproof.suites.loadtest import TESTS
-from load_by_hand import done, failed, write_load_run
+from load_by_hand import done, failed, on_fleet, write_load_run
 from records_by_hand import (
     CHANNELS_LAST,
     H200,
@@ -139,6 +139,22 @@ def test_a_load_suite(golden: Golden) -> None:
     run = write_load_run(Path("results"), launches)
     golden("reports/load.txt", as_text(conclude(run, config_of(run))))
     golden("reports/load.json", (run.root / RESULTS_FILE).read_text())
+
+
+@pytest.mark.usefixtures("in_empty_folder")
+def test_a_load_suite_on_a_fleet(golden: Golden) -> None:
+    """Two types of GPU (by hand: no figures of real ones), a host that died, and one that was not reached."""
+    older = [done(test, step_s=0.0512, gpu="NVIDIA A100-SXM4-80GB") for test in TESTS]
+    gone = failure("lost_rank", rank=None, host="n3", phase="download", message="the connection is lost")
+    unreached = failure("environment", rank=None, host="n4", phase="setup", message="setup: no route")
+    launches = {
+        **{f"n{i}": [done(test, step_s=0.0256 + i / 1e4) for test in TESTS] for i in range(2)},
+        "n2": [failed(test, "out_of_memory") if test is TESTS[5] else done(test) for test in TESTS],
+        "n3": [*older[:4], CaseRecords(case=older[4].case, records=(start(), gone))],
+        "n4": [CaseRecords(case=older[0].case, records=(unreached,))],
+    }
+    run = on_fleet(Path("results"), launches, facts={"price_per_hour": 3.6}, power_w=350.0)
+    golden("reports/load_fleet.txt", as_text(conclude(run, config_of(run))))
 
 
 def ladder_launches() -> list[CaseRecords]:

@@ -41,7 +41,8 @@ OF_THE_TESTS = (*KEYS, "quick", "loader")
     "-o",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="Where the results go as JSON; default: gpu_loadtest_results_<unix>.json in this folder.",
+    help="Where the results go as JSON, of a fleet those of all hosts; default: "
+    "gpu_loadtest_results_<unix>.json in this folder.",
 )
 @click.option("--device", type=click.Choice(["cuda", "cpu"]), help="Default: cuda where there is one.")
 @click.option(

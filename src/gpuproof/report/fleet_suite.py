@@ -153,14 +153,16 @@ def _title(fleet: _Fleet) -> str:
 
 def _missing(summary: SuiteSummary) -> Iterator[str]:
     """Say once why figures are not there that a fleet is asked for."""
-    measured = [test.summary for test in summary.tests if test.summary.num_measured]
+    measured = [test for test in summary.tests if test.summary.num_measured]
     for what, reasons in (
-        ("no energy of a test", (test.energy_missing for test in measured)),
-        ("no cost of a test", (test.cost_missing for test in measured)),
+        ("energy", [(test.name, test.summary.energy_missing) for test in measured]),
+        ("cost", [(test.name, test.summary.cost_missing) for test in measured]),
     ):
-        first = next((reason for reason in reasons if reason is not None), None)
-        if first is not None:
-            yield f"{what}: {first}"
+        told = [(name, reason) for name, reason in reasons if reason is not None]
+        if told:
+            name, reason = told[0]
+            more = f" and {len(told) - 1} more" if len(told) > 1 else ""
+            yield f"no {what} of {name}{more}: {reason}"
     if summary.types_missing is not None:
         yield f"types of GPU are not compared: {summary.types_missing}"
 

@@ -117,7 +117,7 @@ def _together(suite: FleetSuite, gpu_type: str | None) -> Table:
         found = _of_type(test.summary, gpu_type)
         name = column.name if suite.what == "tests" else f"{column.label}  {column.name}"
         if found is None or found.items_per_s_per_device is None:
-            table.add_row(escape(name), "0")
+            table.add_row(escape(name), "0", *[units.MISSING] * (len(table.columns) - 2))
             continue
         fastest = (
             [units.share(found.relative_to_fastest)]
