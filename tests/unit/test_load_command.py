@@ -118,7 +118,8 @@ def test_the_commands_of_its_page_are_commands() -> None:
     page = (ROOT / "docs/load.md").read_text(encoding="utf-8")
     commands = [
         shlex.split(line, comments=True)
-        for block in re.findall(r"^```\n(.*?)^```", page, re.M | re.S)
+        for language, block in re.findall(r"^```(\w*)\n(.*?)^```$", page, re.M | re.S)
+        if not language
         for line in block.splitlines()
     ]
     assert len(commands) >= 9
