@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -133,3 +134,20 @@ def test_a_sweep_on_two_hosts(hosts: Hosts, command_line: CommandLine) -> None:
     assert fleet["performance_summary"]["training_tests"] == 4
     assert [row["num_successful"] for row in fleet["fleet"]["hosts"]] == [2, 2]
     assert "2 batch_size=4" in " ".join(ended.stdout.split())
+
+
+def test_an_agent_that_is_killed_takes_its_fork_server_and_launch_with_it(
+    hosts: Hosts, command_line: CommandLine
+) -> None:
+    server = hosts.world.servers[0]
+    words = hosts.write_inventory(command_line.folder / "hosts.json", [server])
+    process = command_line.start(*SWEEP, *words, "--benchmark.measure_steps=10000000")
+    folders = command_line.path("r") / "cases"
+    (started,) = eventually("a launch", lambda: list(folders.glob("*/0/rank-0.jsonl")))
+    agent = int((started.parent / "launch.txt").read_text().partition("--parent-pid=")[2].split()[0])
+    os.kill(agent, signal.SIGKILL)
+    ended = command_line.finish(process)
+    assert ended.returncode == 3, ended.stderr
+    assert "failed at download" in ended.stdout
+    eventually("the end of all", lambda: not processes_with(str(hosts.directory(server))))
+    assert hosts.left_behind(server) == []
