@@ -294,3 +294,18 @@ def test_what_was_prepared_and_is_not_there_is_named_and_nothing_takes_its_place
         asked = case(data={"loading": loading}, loader=INSIDE)
         with pytest.raises(EnvironmentUnfitError, match=r"expected .*digits\.tensors"):
             opened(asked, images(), tmp_path)
+
+
+@pytest.mark.parametrize("loading", ["device", "loader"])
+def test_what_lies_elsewhere_than_where_the_run_was_begun_is_named(loading: str, tmp_path: Path) -> None:
+    ids = tmp_path / "ids.bin"
+    np.arange(43).astype("<u2").tofile(ids)
+    file = file_of("tokens", loading="device", split="train", image_size=None)
+    model = {"name": "decoder", "num_classes": None, "options": {"vocab_size": 100}}
+    data = {"name": "tokens", "path": str(ids), "file": file, "token_type": "uint16"}
+    asked = case(model=model, data={**data, "loading": loading, "batch_size": 2}, loader=INSIDE)
+    prepare(asked, tmp_path, world_size=1, say=print)
+    ids.rename(tmp_path / "elsewhere.bin")  # as on a host that was sent the listing alone
+    shape = InputShape(kind="tokens", shape=(4,), num_targets=100)
+    with pytest.raises(EnvironmentUnfitError, match=r"which this host has not: .*ids\.bin"):
+        opened(asked, shape, tmp_path)

@@ -75,21 +75,6 @@ def test_no_place_for_the_results(listener: socket.socket) -> None:
     assert "there is no such folder" in refused(listener, "load", inventory(listener), "-o", "absent/x.json")
 
 
-def test_data_that_would_have_to_be_carried_over(listener: socket.socket) -> None:
-    words = ["run", "quick", inventory(listener), "--data.path=here"]
-    images = ("--data.name=ImageFolder", "--data.loading=loader", "--model.name=resnet18")
-    said = refused(listener, *words, *images)
-    assert "data.name: ImageFolder is read from where it lies here, and is not carried to other hosts" in said
-    assert "or set data.loading=device" in said
-    tokens = (
-        "--data.name=tokens",
-        "--model.name=decoder",
-        "--data.image_size=null",
-        "--model.num_classes=null",
-    )
-    assert "tokens is read from where it lies here" in refused(listener, *words, *tokens)
-
-
 @pytest.mark.parametrize(
     ("words", "said"),
     [

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from gpuproof.records.case import Case, DataLoading, DataSpec, DataSplit
+from gpuproof.records.case import Case, DataLoading, DataSplit
 from gpuproof.workloads.base import InputShape
 from gpuproof.workloads.lookup import find_workload
 
@@ -32,11 +32,6 @@ def file_of(name: str, *, loading: DataLoading, split: DataSplit, image_size: in
         ending = ".json" if loading == "loader" else f"-{image_size}.tensors"
         return f"data/imagefolder{part}{ending}"
     return f"data/{name.lower()}{part}.tensors"
-
-
-def stays_in_place(data: DataSpec) -> bool:
-    """Say whether a run keeps a listing only, and samples are read from where they lie on this machine."""
-    return data.name == "tokens" or (data.name == "ImageFolder" and data.loading == "loader")
 
 
 def prepare(case: Case, run_folder: Path, *, world_size: int, say: Say) -> None:

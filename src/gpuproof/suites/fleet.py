@@ -11,11 +11,9 @@ from dataclasses import replace
 from urllib.parse import quote
 
 from gpuproof.config.models import RunConfig
-from gpuproof.datasets.catalogue import stays_in_place
 from gpuproof.errors import UsageError
 from gpuproof.records.case import Case
 from gpuproof.records.collected import CaseRecords
-from gpuproof.suites.plan import next_cases
 
 SEPARATOR = "@"
 LONGEST = 120
@@ -65,14 +63,6 @@ def refuse_on_hosts(config: RunConfig, *, gpus_are_given: bool) -> None:
         )
     if config.distributed.nodes == 1:
         _refuse_on_each_host(config, gpus_are_given=gpus_are_given)
-    for case in next_cases(config, ()):
-        if stays_in_place(case.data):
-            raise UsageError(
-                f"{case.data.name} is read from where it lies here, and is not carried to other hosts",
-                place="data.name",
-                next_step="Use data.name=synthetic, or start the run on a host that has the data"
-                + (", or set data.loading=device" if case.data.name == "ImageFolder" else ""),
-            )
 
 
 def _refuse_on_each_host(config: RunConfig, *, gpus_are_given: bool) -> None:

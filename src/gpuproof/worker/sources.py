@@ -92,11 +92,25 @@ def _read(case: Case, run_folder: Path) -> _Content:
             "data.name=synthetic",
         )
     if case.data.name == "tokens":
-        return read_listing(TokenFile, path)
+        tokens = read_listing(TokenFile, path)
+        _require_here(Path(tokens.path), case)
+        return tokens
     if path.suffix == ".json":
-        return read_listing(ImageListing, path)
+        images = read_listing(ImageListing, path)
+        _require_here(Path(images.root) / images.files[0], case)
+        return images
     header, offset = read_header(path)
     return _TensorFile(path=path, header=header, offset=offset)
+
+
+def _require_here(path: Path, case: Case) -> None:
+    """Refuse samples that lie where the run was begun, and not on this host: a listing alone is carried."""
+    if not path.is_file():
+        raise EnvironmentUnfitError(
+            f"{case.data.name} is read from where it lay when the run began, which this host has not: {path}",
+            place="data.path",
+            next_step="Use a disk that all hosts have at the same path, or data.name=synthetic",
+        )
 
 
 def _pool(
