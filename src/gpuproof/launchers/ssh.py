@@ -7,6 +7,7 @@ drives it, from a thread a host or from one. All talk runs in one event loop on 
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import logging
 import shlex
@@ -74,6 +75,7 @@ class SshFleet:
 
     def __enter__(self) -> SshFleet:
         """Start the event loop."""
+        gc.freeze()  # what is there by now is no garbage, and every host would have it walked over
         self._thread.start()
         return self
 
@@ -83,6 +85,7 @@ class SshFleet:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
+        gc.unfreeze()
 
     @contextmanager
     def connected(self, host: Host) -> Iterator[RemoteHost]:
