@@ -29,7 +29,8 @@ from gpuproof.report.model import ReportModel, build_report
 from gpuproof.report.profiled import profiled
 from gpuproof.report.roofline_plot import draw_roofline
 from gpuproof.report.seed_formats import epoch_lines, summary_csv, summary_json
-from gpuproof.report.serving import build_serving_report, serving_csv, serving_json, serving_run
+from gpuproof.report.serving import build_serving_report, serving_run
+from gpuproof.report.serving_format import serving_csv, serving_json
 from gpuproof.report.serving_plot import draw_serving_curve
 from gpuproof.report.sweep import (
     Sweep,
