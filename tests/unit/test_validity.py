@@ -132,6 +132,15 @@ def test_time_outside_of_steps_is_explained_or_refused(
     assert codes(one_rank(times_s=steady_times(100, busy_s / 100), wall_s=1.0, clock=clock)) == expected
 
 
+@pytest.mark.parametrize(("wall_s", "validity"), [(0.499, "SUSPECT"), (0.501, "INVALID")])
+def test_a_short_window_may_lose_to_the_scheduler_what_a_long_one_may_not(
+    wall_s: float, validity: str
+) -> None:
+    busy_s = 0.9 * wall_s  # a tenth is missing: just under and just over 50 ms
+    story = one_rank(times_s=steady_times(100, busy_s / 100), wall_s=wall_s)
+    assert codes(story) == [(validity, "gap-between-steps")]
+
+
 @pytest.mark.parametrize(("busy_s", "expected"), [(0.981, []), (0.90, [("SUSPECT", "ranks-wait")])])
 def test_ranks_on_processors_may_wait_for_each_other(busy_s: float, expected: list[Any]) -> None:
     waiting = window(1, steps_s=busy_s, wall_s=1.0001)
