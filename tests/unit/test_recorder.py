@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from gpuproof.records.journal import read_journal
 from gpuproof.records.run import Failure, FailureCause
 from gpuproof.worker.recorder import Recorder
@@ -22,13 +24,12 @@ def test_what_follows_the_first_last_words_is_not_another_end(tmp_path: Path) ->
     assert [record.cause for record in read_journal(recorder.path).records] == ["hang"]
 
 
-def test_last_words_that_found_no_room_are_not_the_last(tmp_path: Path) -> None:
+def test_last_words_that_could_not_be_written_are_not_the_last(tmp_path: Path) -> None:
     recorder = Recorder(tmp_path / "rank-0.jsonl", rank=0, heartbeat=Heartbeat())
     unwritable = failure("hang")
     object.__setattr__(unwritable, "message", object())
-    try:
+    with pytest.raises(TypeError):
         recorder.write_last_words(unwritable)
-    except TypeError:
-        recorder.write_last_words(failure("exception"))
+    recorder.write_last_words(failure("exception"))
     recorder.close()
     assert [record.cause for record in read_journal(recorder.path).records] == ["exception"]
