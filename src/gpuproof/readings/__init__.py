@@ -1,0 +1,1 @@
+"""Readings: what recordings hold, and what they say of a window. Pure."""

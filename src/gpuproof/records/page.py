@@ -1,0 +1,202 @@
+"""A page: what a suite has to say, in sections that any renderer can draw and that know no suite.
+
+>>> table("Hosts", [("a", 1.0), ("b", 2.0)], Column.of("host", lambda row: row[0], align="left"),
+...       Column.of("rate", lambda row: f"{row[1]:.1f}")).rows[1]
+(Cell(text='b', tone='plain'), Cell(text='2.0', tone='plain'))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from gpuproof.records.result import Measure
+from gpuproof.units import MISSING
+
+Tone = Literal["plain", "strong", "faint", "good", "warn", "bad"]
+"""How a text is set off; each renderer has its own way."""
+Align = Literal["left", "right"]
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A text and its tone."""
+
+    text: str
+    tone: Tone = "plain"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Header:
+    """The head of a column; figures stand to the right, words to the left."""
+
+    title: str
+    align: Align = "right"
+    folds: bool = False
+    """Whether long texts may be broken over lines."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """The first line under the title: the figure, how certain it is, and whether to trust it."""
+
+    headline: str
+    """The figure as people read it; empty where there is none."""
+    uncertainty: str
+    word: str
+    tone: Tone
+    meaning: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measures:
+    """Figures, a row each: name, text, detail."""
+
+    title: str
+    measures: tuple[Measure, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """Rows of cells under headers; headers without any title are not shown."""
+
+    title: str
+    headers: tuple[Header, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Axis:
+    """What is along one side of a chart."""
+
+    label: str
+    unit: str = ""
+    is_logarithmic: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Series:
+    """Points of one name, in order."""
+
+    name: str
+    points: tuple[tuple[float, float], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reference:
+    """A straight line across a chart: a bound, a limit, the value that was found."""
+
+    label: str
+    x: float | None = None
+    y: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chart:
+    """A picture of few series. A renderer without pictures writes the points as a table."""
+
+    title: str
+    kind: Literal["line", "scatter", "bar"]
+    x: Axis
+    y: Axis
+    series: tuple[Series, ...]
+    references: tuple[Reference, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Notice:
+    """One doubt, failure or outcome: its word, what it is, and what to do."""
+
+    word: str
+    tone: Tone
+    text: str
+    advice: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Notices:
+    """Doubts, failures or outcomes, the gravest first."""
+
+    title: str
+    notices: tuple[Notice, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Text:
+    """Sentences, a line each."""
+
+    title: str
+    lines: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Commands:
+    """What may be typed next, as it can be pasted into a shell."""
+
+    title: str
+    commands: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Files:
+    """A folder and the names of what lies in it."""
+
+    title: str
+    folder: str
+    names: tuple[str, ...]
+
+
+Section = Measures | Table | Chart | Notices | Text | Commands | Files
+"""A section without a title goes on with the one before it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    """What a run, or anything else that is judged, has to say."""
+
+    title: str
+    verdict: Verdict | None
+    sections: tuple[Section, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """A column and how it reads a row: its text, or a cell with a tone."""
+
+    header: Header
+    text: Callable[[Any], str | Cell]
+    is_optional: bool = False
+    """Left out where no row has anything in it."""
+
+    @classmethod
+    def of(
+        cls,
+        title: str,
+        text: Callable[[Any], str | Cell],
+        *,
+        align: Align = "right",
+        folds: bool = False,
+        is_optional: bool = False,
+    ) -> Column:
+        """Return a column."""
+        return cls(header=Header(title=title, align=align, folds=folds), text=text, is_optional=is_optional)
+
+
+def table(title: str, rows: Sequence[Any], *columns: Column) -> Table:
+    """Make a table from rows of any kind."""
+    cells = [[_cell(column.text(row)) for row in rows] for column in columns]
+    shown = [
+        (column.header, texts)
+        for column, texts in zip(columns, cells, strict=True)
+        if not column.is_optional or any(cell.text not in ("", MISSING) for cell in texts)
+    ]
+    return Table(
+        title=title,
+        headers=tuple(header for header, _ in shown),
+        rows=tuple(zip(*(texts for _, texts in shown), strict=True)),
+    )
+
+
+def _cell(value: str | Cell) -> Cell:
+    return value if isinstance(value, Cell) else Cell(value)

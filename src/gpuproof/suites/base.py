@@ -1,0 +1,106 @@
+"""The contract of a suite: which launches a run is made of, and what they come to. Pure; it starts nothing.
+
+A suite is one folder and one entry point of the group `gpuproof.suites`. The campaign asks it for cases,
+tells it how each ended, and in the end has it conclude from the evidence; the renderers draw its page.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, Protocol, runtime_checkable
+
+from gpuproof.config.models import RunConfig
+from gpuproof.readings.evidence import Evidence
+from gpuproof.records.case import Case
+from gpuproof.records.collected import CaseRecords
+from gpuproof.records.page import Page
+from gpuproof.records.result import Result
+
+LaunchKey = tuple[str, int]
+"""Case and replicate: the name of a launch within its run."""
+AfterFailure = Literal["expected", "retry", "skip", "stop"]
+"""What a launch that failed means to its suite: just what it looked for; to be launched again; to be left at
+that, and the others go on; or that no other launch would fare better."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostPlace:
+    """A host that cases can be placed on; frozen in run.json."""
+
+    name: str
+    """As the inventory calls it; empty for this machine."""
+    num_devices: int | None = None
+    """Ranks that the inventory says the host starts; None leaves it to the recipe."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remaining:
+    """What a suite still asks for, as far as it is known."""
+
+    num_launches: int
+    seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Export:
+    """A derived file of the run: its name below the run directory, and its text, or what draws it."""
+
+    name: str
+    content: str | Callable[[Path], object]
+    """What draws it may raise EnvironmentUnfitError: then a note says why there is none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conclusion:
+    """What a suite makes of the evidence."""
+
+    result: Result
+    exports: tuple[Export, ...] = ()
+
+
+@runtime_checkable
+class Suite(Protocol):
+    """A kind of run. `State` is the suite's own immutable value: all that planning depends on."""
+
+    name: str
+    summary: str
+    """What it measures, in one line."""
+    scope: Literal["each_host", "whole"]
+    """On several hosts: once on each of them, or once over all."""
+    options: type | None
+    """The dataclass of the recipe's block of the suite's name; None where sections of ours serve."""
+
+    def answers(self, config: RunConfig) -> bool:
+        """Say whether a recipe that names no suite asks for this one."""
+
+    def begin(self, config: RunConfig, places: Sequence[HostPlace]) -> Any:
+        """Return the state before the first launch.
+
+        Raises:
+            UsageError: the recipe cannot be run.
+        """
+
+    def settle(self, state: Any, launch: CaseRecords) -> Any:
+        """Return the state after a launch ended, however it did."""
+
+    def next(
+        self, state: Any, running: Mapping[LaunchKey, Case], time_left_s: float | None
+    ) -> Iterator[Case]:
+        """Yield the launches that may begin now, built one by one as they are asked for.
+
+        None of them is settled or among `running`. Where nothing runs and nothing is yielded, the run ends.
+        """
+
+    def remaining(self, state: Any) -> Remaining:
+        """Say what is known to be still to do, running launches included."""
+
+    def on_failure(self, launch: CaseRecords) -> AfterFailure:
+        """Say what a launch that did not end well means."""
+
+    def conclude(self, evidence: Evidence) -> Conclusion:
+        """Judge what was measured, with no device, framework or plug-in of a workload at hand."""
+
+    def page(self, result: Result) -> Page:
+        """Lay out what the result has to say."""
