@@ -17,14 +17,14 @@ from scipy.special import betainc
 from gpuproof.analysis.percentiles import conservative_index, under_limit_needed
 
 CONFIDENCE = 0.99
-Outcome = Literal["met", "missed", "undecided"]
+BoundOutcome = Literal["met", "missed", "undecided"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BoundVerdict:
     """What so many requests say of a latency bound at a percentile."""
 
-    outcome: Outcome
+    outcome: BoundOutcome
     bound_s: float
     q: float
     num_requests: int
@@ -46,7 +46,7 @@ def judge_bound(*, num_requests: int, num_over: int, bound_s: float, q: float) -
     'met'
     """
     needed = under_limit_needed(num_over, q, confidence=CONFIDENCE) + num_over
-    outcome: Outcome = "undecided"
+    outcome: BoundOutcome = "undecided"
     if num_requests >= needed:
         outcome = "met"
     elif num_over and _chance_of_so_many(num_over, num_requests, 1 - q / 100) <= 1 - CONFIDENCE:

@@ -9,7 +9,7 @@ of one host only; `*_unix_s` are for dates.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from gpuproof.records.journal import record_kind
 from gpuproof.records.parallel import Parallelism
@@ -41,6 +41,10 @@ FailureCause = Literal[
 
 TRANSIENT_CAUSES: frozenset[str] = frozenset({"lost_rank", "interrupted", "disk_full", "environment"})
 """Causes outside the case itself: `--resume` runs such a case again without being asked twice."""
+
+HostStage = Literal["setup", "deploy", "execute", "download", "parse", "exception"]
+"""Where the way to a host fails: connect, carry the node side over, run, bring files back, read them; or a
+fault of ours. The phase of such a failure."""
 
 
 @record_kind("start")
@@ -325,3 +329,8 @@ class Failure:
     traceback: str | None = None
     stacks: str | None = None
     steps_done: int | None = None
+
+
+def is_host_failure(failure: Failure) -> bool:
+    """Say whether the way to a host failed, rather than what ran there."""
+    return failure.rank is None and failure.phase in get_args(HostStage)

@@ -20,6 +20,11 @@ from gpuproof.records.result import Result
 
 LaunchKey = tuple[str, int]
 """Case and replicate: the name of a launch within its run."""
+def launch_key(case: Case) -> LaunchKey:
+    """Name a launch within its run."""
+    return case.case_id, case.replicate
+
+
 AfterFailure = Literal["expected", "retry", "skip", "stop"]
 """What a launch that failed means to its suite: just what it looked for; to be launched again; to be left at
 that, and the others go on; or that no other launch would fare better."""

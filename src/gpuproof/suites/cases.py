@@ -1,12 +1,7 @@
-"""One training or inference recipe as cases, launched as often as it says.
-
-In: the config and the launches so far. Out: the launches still to do, all at once, each a fresh process
-unless `run.start` says otherwise; none when all are done.
-"""
+"""A recipe as a case: checked here, so that a typo fails on this side and not on the node."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
@@ -27,7 +22,6 @@ from gpuproof.records.case import (
     WindowSpec,
 )
 from gpuproof.records.codec import to_json
-from gpuproof.records.collected import CaseRecords
 from gpuproof.records.journal import SCHEMA_VERSION
 from gpuproof.suites.data_fit import refuse_other_data
 from gpuproof.suites.splitting import refuse_unsplittable
@@ -39,26 +33,7 @@ LOADER_KEYS = ("num_workers", "pin_memory", "prefetch_factor", "persistent_worke
 PRECISION_LIMIT_S = 60.0
 """Where a window measured by precision has no limit of its own."""
 
-LaunchKey = tuple[str, int]
-
-
-def next_cases(config: RunConfig, results: Sequence[CaseRecords]) -> list[Case]:
-    """Return the launches that are not among the results.
-
-    Raises:
-        UsageError: the workload is unknown, its options are wrong, or it cannot take the data.
-    """
-    launched = {launch_key(records.case) for records in results}
-    cases = [case_of(config, replicate) for replicate in range(config.run.repeats)]
-    return [case for case in cases if launch_key(case) not in launched]
-
-
-def launch_key(case: Case) -> LaunchKey:
-    """Name a launch within its run."""
-    return case.case_id, case.replicate
-
-
-def start_of(config: RunConfig, *, is_sweep: bool) -> StartMode:
+def _start_mode(config: RunConfig, *, is_sweep: bool) -> StartMode:
     """Choose how launches start: each afresh, unless a sweep needs no interval between its launches."""
     if config.run.start != "auto":
         return config.run.start
@@ -66,11 +41,11 @@ def start_of(config: RunConfig, *, is_sweep: bool) -> StartMode:
     return "fork" if is_sweep and once else "exec"
 
 
-def case_of(config: RunConfig, replicate: int, *, case_id: str = CASE_ID, is_sweep: bool = False) -> Case:
+def build_case(config: RunConfig, replicate: int, *, case_id: str = CASE_ID, is_sweep: bool = False) -> Case:
     """Make one launch of a recipe.
 
     Raises:
-        UsageError: as `next_cases`.
+        UsageError: the workload is unknown, its options are wrong, or it cannot take the data.
     """
     training = config.training
     options, shape = _options(config)
@@ -82,7 +57,7 @@ def case_of(config: RunConfig, replicate: int, *, case_id: str = CASE_ID, is_swe
         replicate=replicate,
         capture_env=config.run.capture_env,
         monitor_interval_s=config.monitoring.interval_s if config.monitoring.enabled else None,
-        start=start_of(config, is_sweep=is_sweep),
+        start=_start_mode(config, is_sweep=is_sweep),
         model=ModelSpec(
             name=config.model.name,
             num_classes=config.model.num_classes,

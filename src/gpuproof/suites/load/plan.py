@@ -1,21 +1,18 @@
 """The load suite: twelve tests, two models trained and run forward at three batch sizes each.
 
-In: the config and the launches so far. Out: the tests still to run, each a launch of its own with a fresh,
-seeded model. Names and descriptions are part of a file format and stand here once, for every reader.
+Each test is a launch of its own with a fresh, seeded model. Names and descriptions are part of a file format
+and stand here once, for every reader.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from gpuproof.config.models import RunConfig
 from gpuproof.config.sections.load import LoadConfig
-from gpuproof.records.case import Case
-from gpuproof.records.collected import CaseRecords
-from gpuproof.suites.matrix import Point, config_at
-from gpuproof.suites.training import case_of, launch_key
+from gpuproof.suites.points import Plan, Point, config_at
 
 ModelName = Literal["simple_cnn", "resnet"]
 SHORTEST_STEP_S = 0.25e-3
@@ -124,27 +121,27 @@ TESTS = (
 """In the order in which they run."""
 
 
-def points_of(config: RunConfig) -> list[Point]:
-    """Return the twelve tests, each with the recipe that it makes.
+def points_of_tests(config: RunConfig) -> dict[str, Point]:
+    """Return the twelve tests by name, each with the recipe that it makes.
 
     Raises:
         UsageError: the recipe cannot be run.
     """
-    return [
-        Point(
+    return {
+        test.name: Point(
             case_id=test.name,
             assignment={
                 "kind": test.test_type,
                 "model.name": test.model,
                 "data.batch_size": test.batch_size,
             },
-            config=config_at(config, values_of(test, config.load)),
+            config=config_at(config, values_for(test, config.load)),
         )
         for test in TESTS
-    ]
+    }
 
 
-def values_of(test: LoadTest, load: LoadConfig) -> Mapping[str, Any]:
+def values_for(test: LoadTest, load: LoadConfig) -> Mapping[str, Any]:
     """Return what a test sets, by dotted key."""
     num_steps = load.num_batches * (load.num_epochs if test.test_type == "training" else 1)
     interval_s = reading_interval_s(num_steps, longest_s=load.metrics_sample_rate_s)
@@ -171,19 +168,12 @@ def reading_interval_s(num_steps: int, *, longest_s: float) -> float:
     return min(longest_s, max(SHORTEST_INTERVAL_S, enough_s))
 
 
-def next_cases(config: RunConfig, results: Sequence[CaseRecords]) -> list[Case]:
-    """Return the tests that are not among the results, in order.
+def plan(config: RunConfig) -> Plan:
+    """Plan the tests in order, all of them once before any is repeated.
 
     Raises:
         UsageError: the recipe cannot be run.
     """
-    launched = {launch_key(records.case) for records in results}
-    points = points_of(config)
-    cases = [
-        case_of(point.config, replicate, case_id=point.case_id, is_sweep=True)
-        for replicate in range(config.run.repeats)
-        for point in points
-    ]
-    # What the host has is the same for every test, and takes time to find out.
-    told_once = [case if place == 0 else replace(case, capture_env=False) for place, case in enumerate(cases)]
-    return [case for case in told_once if launch_key(case) not in launched]
+    points = points_of_tests(config)
+    replicates = range(config.run.repeats)
+    return Plan(points=points, order=tuple((name, r) for r in replicates for name in points))

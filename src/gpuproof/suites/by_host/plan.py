@@ -1,0 +1,87 @@
+"""Any suite on each of several hosts: a state a host, and cases that are placed there by name.
+
+Each host has cases of its own (`main@node1`), so that the store, `--resume` and every reader need to know
+nothing of hosts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Any
+from urllib.parse import quote
+
+from gpuproof.records.case import Case
+from gpuproof.records.collected import CaseRecords
+from gpuproof.records.run import is_host_failure
+from gpuproof.suites.base import HostPlace, LaunchKey, Suite
+
+SEPARATOR = "@"
+LONGEST = 120
+
+
+def on_host(case: Case, host: str, *, nproc: int | None) -> Case:
+    """Return the case as one host runs it, with `nproc` ranks where that is given.
+
+    The name of its folder is safe whatever the host is called.
+    """
+    parallel = case.parallel if nproc is None else replace(case.parallel, nproc=nproc)
+    return replace(
+        case, case_id=f"{case.case_id}{SEPARATOR}{folder_name(host)}", host=host, parallel=parallel
+    )
+
+
+def folder_name(host: str) -> str:
+    """Write a host's name as a part of a path.
+
+    >>> folder_name("node 1/'x'")
+    'node%201%2F%27x%27'
+    """
+    return quote(host, safe="")[:LONGEST]
+
+
+def as_on_one_machine(launch: CaseRecords) -> CaseRecords:
+    """Return a launch with its case called as it was before it was given to a host."""
+    case_id = launch.case.case_id.rpartition(SEPARATOR)[0]
+    return replace(launch, case=replace(launch.case, case_id=case_id)) if case_id else launch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostStates:
+    """Where every host is in the inner suite."""
+
+    places: Mapping[str, HostPlace]
+    states: Mapping[str, Any]
+    dropped: frozenset[str] = frozenset()
+    """Hosts that are asked for nothing more: they cannot be used, or lack what all their launches need."""
+
+    def settle(self, launch: CaseRecords, inner: Suite) -> HostStates:
+        """Return the states after a launch ended."""
+        host = launch.case.host
+        if host not in self.states:
+            return self
+        own = as_on_one_machine(launch)
+        dropped = self.dropped
+        if launch.status != "done" and (_is_unusable(launch) or inner.on_failure(own) == "stop"):
+            dropped |= {host}
+        return replace(
+            self,
+            states={**self.states, host: inner.settle(self.states[host], own)},
+            dropped=dropped,
+        )
+
+    def next(
+        self, inner: Suite, running: Mapping[LaunchKey, Case], time_left_s: float | None
+    ) -> Iterator[Case]:
+        """Yield one launch for each host that is free."""
+        busy = {case.host for case in running.values()}
+        for name, state in self.states.items():
+            if name not in busy and name not in self.dropped:
+                for case in islice(inner.next(state, {}, time_left_s), 1):
+                    yield on_host(case, name, nproc=self.places[name].num_devices)
+
+
+def _is_unusable(launch: CaseRecords) -> bool:
+    failure = launch.primary_failure
+    return failure is not None and is_host_failure(failure)

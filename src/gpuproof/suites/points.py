@@ -1,0 +1,186 @@
+"""Points: recipes that differ in some keys, each under a name of its own, and plans of launches at them."""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from pydantic import ValidationError
+
+from gpuproof.config.matrix import Assignment
+from gpuproof.config.models import RunConfig
+from gpuproof.errors import UsageError
+from gpuproof.records.case import Case
+from gpuproof.records.collected import CaseRecords
+from gpuproof.suites.base import AfterFailure, LaunchKey, Remaining, launch_key
+from gpuproof.suites.cases import build_case
+
+MAX_NAME = 100
+"""Characters of a point's name, which is a folder's."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """One combination of the swept keys, and the recipe that it makes."""
+
+    case_id: str
+    assignment: Assignment
+    config: RunConfig
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """Launches that are known from the beginning, in order. How far it is, is part of it."""
+
+    points: Mapping[str, Point]
+    order: tuple[LaunchKey, ...]
+    is_sweep: bool = True
+    position: int = 0
+    """Launches before this one in the order are settled …"""
+    ahead: frozenset[LaunchKey] = frozenset()
+    """… and so are these after it."""
+
+    @property
+    def num_left(self) -> int:
+        """Launches that are not settled."""
+        return len(self.order) - self.position - len(self.ahead)
+
+    def settle(self, key: LaunchKey) -> Plan:
+        """Return the plan after a launch ended; one that is not in it changes nothing."""
+        if key[0] not in self.points or key[1] >= len(self.order) // len(self.points):
+            return self
+        ahead, position = {*self.ahead, key}, self.position
+        while position < len(self.order) and self.order[position] in ahead:
+            ahead.remove(self.order[position])
+            position += 1
+        return replace(self, position=position, ahead=frozenset(ahead))
+
+    def next(self, running: Collection[LaunchKey]) -> Iterator[Case]:
+        """Yield what is neither settled nor running, each case built when it is asked for."""
+        for position in range(self.position, len(self.order)):
+            key = self.order[position]
+            if key not in self.ahead and key not in running:
+                yield self.case(key)
+
+    def case(self, key: LaunchKey) -> Case:
+        """Build a launch.
+
+        Raises:
+            UsageError: its point is no recipe that can be run.
+        """
+        point = self.points[key[0]]
+        try:
+            case = build_case(point.config, key[1], case_id=point.case_id, is_sweep=self.is_sweep)
+        except UsageError as error:
+            if not self.is_sweep:
+                raise
+            raise UsageError(
+                f"{error.cause} (at the point {point.case_id})", place=error.place, next_step=error.next_step
+            ) from error
+        # What the host has is the same for every launch of a sweep, and takes time to find out.
+        return replace(case, capture_env=case.capture_env and (key == self.order[0] or not self.is_sweep))
+
+
+def checked(plan: Plan) -> Plan:
+    """Return a plan of which each point can be run.
+
+    Raises:
+        UsageError: a point cannot.
+    """
+    for case_id in plan.points:
+        plan.case((case_id, 0))
+    return plan
+
+
+class PlannedSuite:
+    """What suites share whose state is a `Plan`."""
+
+    scope: Literal["each_host", "whole"] = "each_host"
+    options: type | None = None
+
+    def settle(self, state: Plan, launch: CaseRecords) -> Plan:
+        """Take a launch off the plan."""
+        return state.settle(launch_key(launch.case))
+
+    def next(
+        self, state: Plan, running: Mapping[LaunchKey, Case], time_left_s: float | None
+    ) -> Iterator[Case]:
+        """Yield what is left of the plan."""
+        return state.next(running)
+
+    def remaining(self, state: Plan) -> Remaining:
+        """Count what is left of the plan."""
+        return Remaining(num_launches=state.num_left)
+
+    def on_failure(self, launch: CaseRecords) -> AfterFailure:
+        """Go on, unless the disk is full: what one point lacks, another may do without."""
+        return after_failure(launch, is_sweep=True)
+
+
+def after_failure(launch: CaseRecords, *, is_sweep: bool) -> AfterFailure:
+    """Say whether other launches may fare better: not on a full disk, nor where the machine lacks what all need."""
+    failure = launch.primary_failure
+    hopeless = ("disk_full",) if is_sweep else ("disk_full", "environment")
+    return "stop" if failure is not None and failure.cause in hopeless else "skip"
+
+
+def config_at(config: RunConfig, assignment: Mapping[str, Any]) -> RunConfig:
+    """Return the recipe of one point, without the sweep.
+
+    Raises:
+        UsageError: it is none that can be run.
+    """
+    values = config.model_dump(exclude={"matrix", "search", "load"})
+    values["run"]["order_seed"] = 0
+    for key, value in assignment.items():
+        node, (*above, last) = values, key.split(".")
+        for part in above:
+            node = node.setdefault(part, {})
+        node[last] = value
+    try:
+        return RunConfig.model_validate(values)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        raise UsageError(
+            f"{first['msg']} (at the point {dict(assignment)})",
+            place=".".join(map(str, first["loc"])) or "matrix",
+        ) from error
+
+
+def short_names(keys: Sequence[str]) -> dict[str, str]:
+    """Name each dotted key by its last part, or in full where two end alike.
+
+    >>> short_names(["training.precision", "data.name", "model.name"])
+    {'training.precision': 'precision', 'data.name': 'data.name', 'model.name': 'model.name'}
+    """
+    last = Counter(key.rpartition(".")[2] for key in keys)
+    return {key: key if last[key.rpartition(".")[2]] > 1 else key.rpartition(".")[2] for key in keys}
+
+
+def point_names(points: Sequence[Assignment], names: Mapping[str, str]) -> list[str]:
+    """Name points as folders can be named; a sum tells names apart that would be the same, or too long.
+
+    >>> point_names([{"a.lr": 0.1, "b.devices": [0, 1]}, {"a.lr": None, "b.devices": [2]}],
+    ...             {"a.lr": "lr", "b.devices": "devices"})
+    ['lr=0.1,devices=0-1', 'lr=null,devices=2']
+    """
+    plain = [",".join(f"{names[key]}={_slug(value)}" for key, value in point.items()) for point in points]
+    count = Counter(plain)
+    return [
+        f"{name[: MAX_NAME - 9]}-{zlib.crc32(repr(point).encode()):08x}"
+        if count[name] > 1 or len(name) > MAX_NAME
+        else name
+        for name, point in zip(plain, points, strict=True)
+    ]
+
+
+def _slug(value: Any) -> str:
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    if isinstance(value, list):
+        return "-".join(_slug(item) for item in value)
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", str(value)).lstrip(".-") or "-"

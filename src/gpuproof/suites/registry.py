@@ -1,0 +1,54 @@
+"""Which suite a recipe asks for, found by entry point: ours come in by the same door as anyone's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gpuproof import registry
+from gpuproof.config.models import RunConfig
+from gpuproof.errors import UsageError
+from gpuproof.suites.base import HostPlace, Suite
+from gpuproof.suites.by_host import ByHost
+
+OURS = "gpuproof"
+
+
+def load_suite(name: str) -> Suite:
+    """Import a registered suite.
+
+    Raises:
+        UsageError: there is none of that name, it cannot be loaded, or is not what a suite must be.
+    """
+    suite = registry.load(registry.SUITES, name)
+    if not isinstance(suite, Suite):
+        raise UsageError(
+            f"{name!r} from {registry.owner_of(registry.SUITES, name)} is registered as a suite and is a "
+            f"{type(suite).__name__} that lacks a part of it",
+            next_step="See gpuproof.suites.base.Suite, or uninstall it",
+        )
+    return suite
+
+
+def find_suite(config: RunConfig) -> Suite:
+    """Return the suite that a recipe names, or else the one of ours that answers it.
+
+    Raises:
+        UsageError: no suite does.
+    """
+    if config.suite is not None:
+        return load_suite(config.suite)
+    for entry in registry.registered(registry.SUITES):
+        if entry.distribution == OURS and (suite := load_suite(entry.name)).answers(config):
+            return suite
+    raise UsageError(f"no suite answers kind: {config.kind}", place="kind")
+
+
+def suite_on(config: RunConfig, places: Sequence[HostPlace]) -> Suite:
+    """Return the suite of a recipe for where it runs: on each host by itself, or once over all.
+
+    Raises:
+        UsageError: no suite answers the recipe.
+    """
+    suite = find_suite(config)
+    is_each = suite.scope == "each_host" and config.distributed.nodes == 1
+    return ByHost(suite) if is_each and any(place.name for place in places) else suite

@@ -1,0 +1,43 @@
+"""The launches of a sweep: every point of a recipe's `matrix`, `run.repeats` times.
+
+Their order is replicate-major, and shuffled anew for each replicate, so that a machine that warms up or slows
+down treats all points alike.
+"""
+
+from __future__ import annotations
+
+import random
+
+from gpuproof.config.matrix import assignments, axes_of
+from gpuproof.config.models import RunConfig
+from gpuproof.suites.base import LaunchKey
+from gpuproof.suites.points import Plan, Point, config_at, point_names, short_names
+
+
+def points_of_matrix(config: RunConfig) -> dict[str, Point]:
+    """Return the points by name, in the order of the matrix.
+
+    Raises:
+        UsageError: a point is no recipe that can be run.
+    """
+    wanted = list(assignments(config.matrix))
+    names = point_names(wanted, short_names(list(axes_of(config.matrix))))
+    return {
+        case_id: Point(case_id=case_id, assignment=assignment, config=config_at(config, assignment))
+        for case_id, assignment in zip(names, wanted, strict=True)
+    }
+
+
+def plan(config: RunConfig) -> Plan:
+    """Plan every launch of the sweep.
+
+    Raises:
+        UsageError: a point is no recipe that can be run.
+    """
+    points = points_of_matrix(config)
+    order: list[LaunchKey] = []
+    for replicate in range(config.run.repeats):
+        names = list(points)
+        random.Random(f"{config.run.order_seed}:{replicate}").shuffle(names)  # noqa: S311  # no secret
+        order += [(name, replicate) for name in names]
+    return Plan(points=points, order=tuple(order))
