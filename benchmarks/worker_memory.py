@@ -58,11 +58,11 @@ def slope_of(points: Sequence[Point]) -> float:
 
 def resident_over_steps(num_steps: int) -> list[Point]:
     """Run a window of short steps in this process; return its resident memory at `NUM_POINTS` points."""
-    from gpuproof.worker.engine import FixedSteps, run_window
-    from gpuproof.worker.identity import identity_from
-    from gpuproof.worker.preparation import prepare
-    from gpuproof.worker.recorder import Recorder, StepTimesWriter
-    from gpuproof.worker.watchdog import Heartbeat
+    from gpuproof.worker.engine.loop import FixedSteps, run_window
+    from gpuproof.worker.rank.identity import identity_from
+    from gpuproof.worker.rank.recorder import Recorder, StepTimesWriter
+    from gpuproof.worker.rank.watchdog import Heartbeat
+    from gpuproof.worker.step.preparation import prepare
 
     case = small_case("dense", "--kind=inference", "--data.batch_size=1", "--model.options.width=8")
     points: list[Point] = []

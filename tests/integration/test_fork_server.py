@@ -242,7 +242,7 @@ import os, sys, threading, torch
 def refuse(*_, **__): raise AssertionError("CUDA was called")
 for name in ("is_available", "device_count", "init", "_lazy_init", "current_device", "get_device_properties"):
     setattr(torch.cuda, name, refuse)
-from gpuproof.worker import serve_cases
+from gpuproof.worker.commands import serve_cases
 serve_cases.preload()
 known = set(sys.modules)
 assert threading.active_count() == 1, threading.enumerate()

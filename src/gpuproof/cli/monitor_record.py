@@ -20,7 +20,7 @@ from gpuproof.errors import EnvironmentUnfitError, GpuproofError, UsageError
 if TYPE_CHECKING:
     from gpuproof.observe.derived import OutputFormat
 
-RECORD_MODULE = "gpuproof.worker.record"
+RECORD_MODULE = "gpuproof.worker.commands.record"
 _COMMAND_SETTINGS = {"ignore_unknown_options": False, "allow_interspersed_args": False}
 _SECONDS = click.FloatRange(min=0.01)
 

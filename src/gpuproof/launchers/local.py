@@ -1,7 +1,7 @@
 """Ranks on this host: one by exec or forked with torch imported, several by torch's own elastic agent.
 
 Under a launcher of the user's (RANK and WORLD_SIZE are set), this process is rank 0 and starts its own
-worker only; the other ranks join it (`gpuproof.worker.attach`).
+worker only; the other ranks join it (`gpuproof.worker.commands.attach`).
 """
 
 from __future__ import annotations

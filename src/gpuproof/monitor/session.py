@@ -152,4 +152,4 @@ def _command(out: Path, *, options: SamplerOptions, control_fd: int, marks: Mark
     arguments = [f"--out={out}", f"--control-fd={control_fd}"]
     if marks is not None:
         arguments.append(f"--marks-fd={marks.descriptor}")
-    return own_command("gpuproof.worker.sample") + arguments + options.arguments
+    return own_command("gpuproof.worker.commands.sample") + arguments + options.arguments

@@ -1,6 +1,7 @@
 """What stands between the hosts: the outcome of their meeting at MASTER_ADDR, in words and next steps.
 
-In: what `gpuproof.worker.meeting` found on this host, and which of them it is. Out: an outcome each. Pure.
+In: what `gpuproof.worker.host.meeting` found on this host, and which of them it is.
+Out: an outcome each. Pure.
 """
 
 from __future__ import annotations

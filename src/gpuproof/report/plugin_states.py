@@ -15,7 +15,7 @@ from typing import Literal
 from gpuproof import registry
 from gpuproof.errors import UsageError
 from gpuproof.verdict.judging import load_check
-from gpuproof.workloads.base import WorkloadInfo
+from gpuproof.workloads.info.base import WorkloadInfo
 
 State = Literal["not loaded", "loads", "broken", "duplicate"]
 
@@ -81,7 +81,7 @@ def _load_workload(name: str) -> str:
     if not isinstance(info, WorkloadInfo):
         raise UsageError(
             f"{name!r} from {owner} is a {type(info).__name__}, not a WorkloadInfo",
-            next_step="See gpuproof.workloads.base, or uninstall it",
+            next_step="See gpuproof.workloads.info.base, or uninstall it",
         )
     module = info.implementation.partition(":")[0]
     try:

@@ -9,7 +9,7 @@ from gpuproof.config.contradictions import CLASSES
 from gpuproof.config.models import RunConfig
 from gpuproof.datasets.catalogue import CHANNELS
 from gpuproof.errors import UsageError
-from gpuproof.workloads.base import InputShape, WorkloadInfo
+from gpuproof.workloads.info.base import InputShape, WorkloadInfo
 
 
 def refuse_other_data(config: RunConfig, info: WorkloadInfo, shape: InputShape) -> None:
