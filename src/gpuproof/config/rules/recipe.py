@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from gpuproof.config import serving_contradictions, speed_contradictions
-from gpuproof.config.contradiction import Contradiction
+from gpuproof.config.rules import serving, speed
+from gpuproof.config.rules.refusal import Contradiction
 from gpuproof.config.sections.base import Section
 
 if TYPE_CHECKING:
@@ -275,11 +275,11 @@ _RULES: tuple[Callable[[RunConfig], Contradiction | None], ...] = (
     _search_has_a_kind,
     _order_is_of_a_matrix,
     _search_begins_within_its_bounds,
-    serving_contradictions.serving_can_be_judged,
-    serving_contradictions.endpoint_has_an_address,
-    serving_contradictions.a_request_fits_a_batch,
-    serving_contradictions.one_rank_serves,
-    serving_contradictions.prompts_are_answered,
-    serving_contradictions.an_endpoint_gets_single_prompts,
-    speed_contradictions.a_graph_can_hold_the_step,
+    serving.serving_can_be_judged,
+    serving.endpoint_has_an_address,
+    serving.a_request_fits_a_batch,
+    serving.one_rank_serves,
+    serving.prompts_are_answered,
+    serving.an_endpoint_gets_single_prompts,
+    speed.a_graph_can_hold_the_step,
 )

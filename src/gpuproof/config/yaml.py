@@ -24,7 +24,7 @@ from ruamel.yaml.events import (
     StreamEndEvent,
 )
 
-from gpuproof.config.mistakes import ConfigError, Mistake
+from gpuproof.config.errors import ConfigError, Mistake
 from gpuproof.config.scalars import resolve
 from gpuproof.config.settings import KeyPath, Setting, dotted
 

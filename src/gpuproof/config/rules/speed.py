@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpuproof.config.contradiction import Contradiction
+from gpuproof.config.rules.refusal import Contradiction
 
 if TYPE_CHECKING:
     from gpuproof.config.models import RunConfig

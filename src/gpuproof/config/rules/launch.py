@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from gpuproof.config.contradiction import Contradiction
-from gpuproof.config.parallel_contradictions import find_misfits
+from gpuproof.config.rules.parallel import find_misfits
+from gpuproof.config.rules.refusal import Contradiction
 from gpuproof.config.sections.distributed import DistributedConfig
 
 _VARIABLES = {

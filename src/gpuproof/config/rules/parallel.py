@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from gpuproof.config.contradiction import Contradiction
+from gpuproof.config.rules.refusal import Contradiction
 from gpuproof.records.parallel import ArrangementError, arrange
 
 if TYPE_CHECKING:

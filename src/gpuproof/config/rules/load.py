@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpuproof.config.contradiction import Contradiction
+from gpuproof.config.rules.refusal import Contradiction
 from gpuproof.config.sections.base import Section
 from gpuproof.config.sections.load import LoadConfig
 from gpuproof.config.sections.serving import ServingConfig
