@@ -22,7 +22,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpuproof.own_process import own_command
+from gpuproof.processes.own import own_command
 
 SHORT_S = 3.0
 REPOSITORY = Path(__file__).resolve().parents[1]

@@ -16,8 +16,8 @@ import pytest
 
 from gpuproof.campaign import config_of, create_run, run_campaign
 from gpuproof.config.load import load_config
-from gpuproof.fork_server import LOST, ForkServer
 from gpuproof.launchers.local import LocalLauncher
+from gpuproof.processes.fork import LOST, ForkServer
 from gpuproof.records.case import Case
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.journal import read_journal

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from gpuproof.observe.recording import RecordingData, load_recording
-from gpuproof.own_process import own_command
+from gpuproof.processes.own import own_command
 
 EXEC = [sys.executable, "-P", "-m", "gpuproof", "monitor", "exec"]
 """As the installed script does it: without the working directory on the path."""

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from gpuproof.observe.recording import load_recording
-from gpuproof.own_process import own_command
+from gpuproof.processes.own import own_command
 from gpuproof.records.journal import decode
 from gpuproof.records.readings import Counters, Recording, RecordingEnd, Sample
 

@@ -171,8 +171,8 @@ def _options(
 
 
 def _record(path: Path, arguments: list[str], *, command: Sequence[str], keep_command: bool) -> int:
-    from gpuproof.foreground import exit_status, run_in_foreground
-    from gpuproof.own_process import own_command
+    from gpuproof.processes.foreground import exit_status, run_in_foreground
+    from gpuproof.processes.own import own_command
 
     flags = ["--quiet", *(["--keep-command"] if keep_command else [])]
     end = ["--", *command] if command else []

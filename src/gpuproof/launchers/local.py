@@ -15,7 +15,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from gpuproof.errors import EnvironmentUnfitError
-from gpuproof.fork_server import ForkServers
 from gpuproof.launchers.attached import is_attached
 from gpuproof.launchers.base import (
     LAUNCHER_OUTPUT,
@@ -24,7 +23,8 @@ from gpuproof.launchers.base import (
     interval_words,
     wants_fork,
 )
-from gpuproof.process_group import ProcessGroup
+from gpuproof.processes.fork import ForkServers
+from gpuproof.processes.group import ProcessGroup
 from gpuproof.records.case import Case
 
 INSTALLED_WORKER = ("-m", "gpuproof.worker")

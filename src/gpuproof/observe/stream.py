@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from gpuproof.errors import EnvironmentUnfitError, ExitCode, GpuproofError, RecordError, UsageError
-from gpuproof.own_process import own_command
+from gpuproof.processes.own import own_command
 from gpuproof.records.journal import decode
 from gpuproof.records.readings import RecordingEnd
 

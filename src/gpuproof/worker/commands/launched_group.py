@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from gpuproof.process_group import ProcessGroup
+from gpuproof.processes.group import ProcessGroup
 
 OUTPUT = "launcher-output.txt"
 CHUNK_BYTES = 1 << 18

@@ -14,9 +14,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gpuproof.errors import GpuproofError
-from gpuproof.foreground import exit_status
 from gpuproof.monitor.session import SamplerOptions
 from gpuproof.monitor.watch import watch
+from gpuproof.processes.foreground import exit_status
 from gpuproof.worker.commands import sample
 
 

@@ -25,7 +25,7 @@ from typing import Any
 
 from gpuproof import __version__
 from gpuproof.errors import EnvironmentUnfitError, RecordError, UsageError
-from gpuproof.fork_server import ForkServers
+from gpuproof.processes.fork import ForkServers
 from gpuproof.records.frames import GREETING, Frame, FrameDecoder, encode_frame
 from gpuproof.worker.commands.launched_group import OUTPUT, LaunchedGroup, Processes, start_processes
 

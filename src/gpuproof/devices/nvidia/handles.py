@@ -11,10 +11,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from gpuproof.devices import nvml as nvml_border
 from gpuproof.devices.base import DeviceProcess
-from gpuproof.devices.nvidia_gpm import GpmSampler
-from gpuproof.devices.nvidia_static import text
+from gpuproof.devices.nvidia import nvml as nvml_border
+from gpuproof.devices.nvidia.gpm import GpmSampler
+from gpuproof.devices.nvidia.static import text
 from gpuproof.records.readings import VendorIndex
 
 

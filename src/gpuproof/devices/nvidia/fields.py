@@ -2,7 +2,7 @@
 
 A source answers one or more metrics of one lane from one NVML call. It takes the binding's module and a
 device handle and returns, for each metric, the number in our unit or the reason why there is none. NVML
-errors are raised as they come; `nvidia` decides how far each one reaches. Field ids are those of `nvml.h`.
+errors are raised as they come; `adapter` decides how far each one reaches. Field ids are those of `nvml.h`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from gpuproof.devices import nvml as nvml_border
+from gpuproof.devices.nvidia import nvml as nvml_border
 from gpuproof.records.readings import Lane, ThrottleReason
 
 Answer = dict[str, float | str]

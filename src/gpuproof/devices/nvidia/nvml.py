@@ -1,7 +1,7 @@
 """The one file that imports nvidia-ml-py: opening NVML, and its errors in this package's terms.
 
 What comes out is the binding's module, typed as Any because it ships no types. Field ids, bits and enums are
-our own constants in `nvidia_fields`, since older bindings lack the newer names.
+our own constants in `fields`, since older bindings lack the newer names.
 """
 
 from __future__ import annotations

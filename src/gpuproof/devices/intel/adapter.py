@@ -22,7 +22,7 @@ from gpuproof.devices.base import (
     VendorEvent,
     complete_readout,
 )
-from gpuproof.devices.intel_layout import LAYOUTS, THROTTLE_FILES
+from gpuproof.devices.intel.layout import LAYOUTS, THROTTLE_FILES
 from gpuproof.devices.sysfs import Card, Sensors, SysfsFiles, collect, find_cards, pcie_generation
 from gpuproof.records.metrics import names
 from gpuproof.records.readings import Lane, Vendor, VendorIndex

@@ -8,7 +8,7 @@ the library itself leaves, are never numbers.
   and containers that lack the file.
 - `energy_j`: counter × the resolution that the library states. The files' table 1.1 to 1.3 holds the
   counter but not its unit. On MI100 and MI200 users report counters that stand still; one at 0 is refused.
-- throttling: the library's own copy of the firmware table, for tables newer than `amd_metrics` knows. Its
+- throttling: the library's own copy of the firmware table, for tables newer than `gpu_metrics` knows. Its
   `amdsmi_get_violation_status` makes the `active_*` flags from two such tables, and sleeps 100 ms between
   them on every call: for eight GPUs, longer than a tick. `ResidencyClock` makes the same difference from
   the tables of two ticks.
@@ -25,7 +25,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from gpuproof.devices.amd_metrics import RESIDENCIES
+from gpuproof.devices.amd.gpu_metrics import RESIDENCIES
 from gpuproof.devices.base import DeviceError, NotSupportedError
 from gpuproof.devices.sysfs import pcie_generation_of
 
@@ -66,7 +66,7 @@ def number(
 
 
 def throttle_table(amdsmi: Any, handle: Any) -> dict[str, int]:
-    """Read the firmware's cycle counts, named as `amd_metrics.parse` names them; without those left empty."""
+    """Read the firmware's cycle counts, named as `gpu_metrics.parse` names them; without those left empty."""
     answer = amdsmi.amdsmi_get_gpu_metrics_info(handle)
     wanted = ("accumulation_counter", "firmware_timestamp", *RESIDENCIES)
     table = {name: _or_reason(answer, name) for name in wanted}

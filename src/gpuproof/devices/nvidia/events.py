@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from gpuproof.devices import nvml as nvml_border
 from gpuproof.devices.base import DeviceError, NotSupportedError, VendorEvent
-from gpuproof.devices.nvidia_devices import NvmlDevice, handle_address
+from gpuproof.devices.nvidia import nvml as nvml_border
+from gpuproof.devices.nvidia.handles import NvmlDevice, handle_address
 
 _XID, _DOUBLE_BIT_ECC = 0x8, 0x2
 _MAX_EVENTS_A_POLL = 64

@@ -1,7 +1,7 @@
 """AMD GPUs, read from the files of the amdgpu driver: no library, no ROCm, no rights needed.
 
 A card that is asleep is left asleep. What the files do not give is asked of AMD's library, if there is one
-(`amd_smi_fields` lists it); a metric that neither gives names both reasons.
+(`fields` lists it); a metric that neither gives names both reasons.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from gpuproof.devices import amd_kfd
-from gpuproof.devices.amd_card import AmdCard
-from gpuproof.devices.amd_smi import SmiLibrary
-from gpuproof.devices.amd_smi_card import AbsentCard, LibraryCard, SmiCard
-from gpuproof.devices.amd_smi_events import SmiEvents
+from gpuproof.devices.amd import kfd
+from gpuproof.devices.amd.card import AmdCard
+from gpuproof.devices.amd.events import SmiEvents
+from gpuproof.devices.amd.library import SmiLibrary
+from gpuproof.devices.amd.library_card import AbsentCard, LibraryCard, SmiCard
 from gpuproof.devices.base import (
     DeviceError,
     DeviceProcess,
@@ -48,7 +48,7 @@ class AmdAdapter:
     def __init__(
         self, cards: tuple[Card, ...], root: Path, open_library: Callable[[], SmiLibrary] | None
     ) -> None:
-        nodes = amd_kfd.find_nodes(root)
+        nodes = kfd.find_nodes(root)
         self._root = root
         self._cards = {card.vendor_index: AmdCard(card, nodes.get(card.pci_bus_id)) for card in cards}
         self._library, self._library_missing = self._opened(open_library)
@@ -96,7 +96,7 @@ class AmdAdapter:
         card = self._cards[vendor_index]
         if card.node is None:
             return card.library_processes()
-        listed = amd_kfd.list_processes(self._root, card.node)
+        listed = kfd.list_processes(self._root, card.node)
         return tuple(process for process in listed if process.pid != os.getpid())
 
     def poll_events(self) -> tuple[VendorEvent, ...]:

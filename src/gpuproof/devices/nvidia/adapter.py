@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
-from gpuproof.devices import nvidia_fields, nvidia_static
-from gpuproof.devices import nvml as nvml_border
 from gpuproof.devices.base import (
     DeviceError,
     DeviceLostError,
@@ -23,9 +21,11 @@ from gpuproof.devices.base import (
     VendorEvent,
     complete_readout,
 )
-from gpuproof.devices.nvidia_devices import NvmlDevice, find_handle, list_devices, list_processes
-from gpuproof.devices.nvidia_events import EventQueue
-from gpuproof.devices.nvidia_fields import Answer, Source
+from gpuproof.devices.nvidia import fields, static
+from gpuproof.devices.nvidia import nvml as nvml_border
+from gpuproof.devices.nvidia.events import EventQueue
+from gpuproof.devices.nvidia.fields import Answer, Source
+from gpuproof.devices.nvidia.handles import NvmlDevice, find_handle, list_devices, list_processes
 from gpuproof.records.metrics import names
 from gpuproof.records.readings import Lane, Vendor, VendorIndex
 
@@ -60,7 +60,7 @@ class NvidiaAdapter:
     def __init__(self, nvml: Any) -> None:
         self._nvml = nvml
         self._open = True
-        self._versions, self._versions_missing = nvidia_static.versions(nvml)
+        self._versions, self._versions_missing = static.versions(nvml)
         self._devices = list_devices(nvml)
         self._events = EventQueue(nvml, self._devices)
 
@@ -143,14 +143,14 @@ class NvidiaAdapter:
         self._events = EventQueue(self._nvml, self._devices)
 
     def _read(self, device: NvmlDevice, lane: Lane) -> Readout:
-        sources = [source for source in nvidia_fields.SOURCES if source.lane == lane]
+        sources = [source for source in fields.SOURCES if source.lane == lane]
         if lane == "slow":
             sources.append(Source(metrics=device.gpm.metrics, lane="slow", ask=device.gpm.ask))
         return self._readout(device, sources, names(lane=lane), with_reasons=lane == "fast")
 
     def _counters(self, device: NvmlDevice) -> Readout:
         wanted = names(kind="counter")
-        sources = [source for source in nvidia_fields.SOURCES if set(wanted) & set(source.metrics)]
+        sources = [source for source in fields.SOURCES if set(wanted) & set(source.metrics)]
         return self._readout(device, sources, wanted, with_reasons=False)
 
     def _readout(
@@ -174,11 +174,11 @@ class NvidiaAdapter:
         )
 
     def _throttle_reasons(self, device: NvmlDevice, missing: dict[str, str]) -> tuple[str, ...] | None:
-        answer = self._answer(device, nvidia_fields.THROTTLE_REASONS)["throttle_reasons"]
+        answer = self._answer(device, fields.THROTTLE_REASONS)["throttle_reasons"]
         if isinstance(answer, str):
             missing["throttle_reasons"] = answer
             return None
-        return nvidia_fields.throttle_reasons(int(answer))
+        return fields.throttle_reasons(int(answer))
 
     def _answer(self, device: NvmlDevice, source: Source) -> Answer:
         if device.mig_parent is not None and "mem_used_bytes" not in source.metrics:
@@ -215,14 +215,14 @@ class NvidiaAdapter:
             )
 
     def _described(self, device: NvmlDevice) -> VendorDevice:
-        facts, missing = nvidia_static.describe(self._nvml, device.handle)
+        facts, missing = static.describe(self._nvml, device.handle)
         if device.mig_parent is not None:
-            facts.update(nvidia_static.mig_instance(self._nvml, device.handle))
+            facts.update(static.mig_instance(self._nvml, device.handle))
         return VendorDevice(
             vendor_index=device.vendor_index,
             uuid=device.uuid,
             pci_bus_id=self._pci_bus_id(device),
-            name=nvidia_static.text(self._nvml.nvmlDeviceGetName(device.handle)),
+            name=static.text(self._nvml.nvmlDeviceGetName(device.handle)),
             mig_parent=device.mig_parent,
             static={**self._versions, **facts},
             unavailable={**self._versions_missing, **missing},

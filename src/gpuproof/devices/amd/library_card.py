@@ -11,8 +11,8 @@ from collections.abc import Collection, Mapping
 from functools import partial
 from typing import Any, Protocol
 
-from gpuproof.devices.amd_smi import SmiLibrary
-from gpuproof.devices.amd_smi_fields import NOTHING, SOURCES, Answer, Source, number, throttle_table
+from gpuproof.devices.amd.fields import NOTHING, SOURCES, Answer, Source, number, throttle_table
+from gpuproof.devices.amd.library import SmiLibrary
 from gpuproof.devices.base import DeviceError, DeviceProcess, NotSupportedError
 
 _OFFERED = frozenset(metric for source in SOURCES for metric in source.metrics)

@@ -6,7 +6,7 @@ tables is turned into seconds with the firmware's own clock and added up, from t
 
 from __future__ import annotations
 
-from gpuproof.devices.amd_metrics import FIRMWARE_TICK_S, RESIDENCIES
+from gpuproof.devices.amd.gpu_metrics import FIRMWARE_TICK_S, RESIDENCIES
 from gpuproof.devices.base import NotSupportedError
 
 _WRAP = 2**32

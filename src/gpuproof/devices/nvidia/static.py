@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from gpuproof.devices import nvml as nvml_border
-from gpuproof.devices.nvidia_fields import CLOCK_MEM, CLOCK_SM
+from gpuproof.devices.nvidia import nvml as nvml_border
+from gpuproof.devices.nvidia.fields import CLOCK_MEM, CLOCK_SM
 
 _Ask = Callable[[Any, Any], Any]
 _SHUTDOWN, _SLOWDOWN, _MEM_MAX, _GPU_MAX = 0, 1, 2, 3

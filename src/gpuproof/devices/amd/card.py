@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from gpuproof.devices import amd_kfd, amd_metrics
-from gpuproof.devices.amd_smi_card import AbsentCard, LibraryCard, both, filled
-from gpuproof.devices.amd_throttle import ResidencyClock
+from gpuproof.devices.amd import gpu_metrics, kfd
+from gpuproof.devices.amd.library_card import AbsentCard, LibraryCard, both, filled
+from gpuproof.devices.amd.throttle import ResidencyClock
 from gpuproof.devices.base import (
     DeviceError,
     DeviceLostError,
@@ -51,7 +51,7 @@ class _Firmware:
 class AmdCard:
     """One card's files, the metrics that are in them, and the library for the others."""
 
-    def __init__(self, card: Card, node: amd_kfd.KfdNode | None) -> None:
+    def __init__(self, card: Card, node: kfd.KfdNode | None) -> None:
         self.node = node
         self.library: LibraryCard = AbsentCard()
         self.pci_bus_id = card.pci_bus_id
@@ -250,7 +250,7 @@ class AmdCard:
     def _firmware(self) -> _Firmware:
         """Read gpu_metrics once a reading; of a table that is not known here, the library's cycle counts."""
         try:
-            table = amd_metrics.parse(self.files.read("gpu_metrics"))
+            table = gpu_metrics.parse(self.files.read("gpu_metrics"))
         except DeviceLostError:
             raise
         except DeviceError as error:
@@ -272,7 +272,7 @@ class AmdCard:
             throttle_time_name(reason): partial(
                 self._residency.seconds, field, firmware.cycles, firmware.cycles_refusal
             )
-            for field, reason in amd_metrics.RESIDENCIES.items()
+            for field, reason in gpu_metrics.RESIDENCIES.items()
         }
 
     def _throttle_reasons(self, firmware: _Firmware) -> tuple[tuple[str, ...] | None, str]:
@@ -280,7 +280,7 @@ class AmdCard:
             return None, firmware.cycles_refusal
         if "indep_throttle_status" in firmware.table:
             status = self._without_stuck_bit(firmware.table["indep_throttle_status"])
-            return amd_metrics.throttle_reasons(status), ""
+            return gpu_metrics.throttle_reasons(status), ""
         return self._residency.reasons(firmware.cycles)
 
     def _without_stuck_bit(self, status: int) -> int:
@@ -291,7 +291,7 @@ class AmdCard:
             }
         )
         near = len(values) == 2 and values["critical"] - values["now"] <= _NEAR_CRITICAL_C
-        return status if near else status & ~(1 << amd_metrics.HOTSPOT_BIT)
+        return status if near else status & ~(1 << gpu_metrics.HOTSPOT_BIT)
 
 
 def _energy_j(firmware: _Firmware) -> float:
@@ -302,4 +302,4 @@ def _energy_j(firmware: _Firmware) -> float:
         raise NotSupportedError(f"gpu_metrics 1.{table['content']} does not document its energy unit")
     if "energy_accumulator" not in table:
         raise NotSupportedError("the firmware leaves the energy counter empty")
-    return table["energy_accumulator"] * amd_metrics.ENERGY_UNIT_J
+    return table["energy_accumulator"] * gpu_metrics.ENERGY_UNIT_J

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpuproof.devices import nvml as nvml_border
-from gpuproof.devices.nvidia_fields import Answer
+from gpuproof.devices.nvidia import nvml as nvml_border
+from gpuproof.devices.nvidia.fields import Answer
 
 _METRIC_IDS = {
     "sm_active_percent": 2,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from gpuproof.devices.amd_smi import NO_DATA, SmiLibrary, device_error
+from gpuproof.devices.amd.library import NO_DATA, SmiLibrary, device_error
 from gpuproof.devices.base import DeviceError, NotSupportedError, VendorEvent
 from gpuproof.records.readings import VendorIndex
 
