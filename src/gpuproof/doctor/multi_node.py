@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gpuproof import units
-from gpuproof.report.nccl_settings import PAGE, judge_nccl_settings
-from gpuproof.verdict.check import Judged, Outcome
+from gpuproof.doctor.nccl import PAGE, judge_nccl_settings
+from gpuproof.records.outcome import Judged, Outcome
 
 INTERFACES_PAGE = (
     "https://docs.pytorch.org/docs/stable/distributed.html#choosing-the-network-interface-to-use"

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gpuproof.report.multi_node import is_loopback
-from gpuproof.verdict.check import Judged, Outcome
+from gpuproof.doctor.multi_node import is_loopback
+from gpuproof.records.outcome import Judged, Outcome
 
 SOURCE = "https://docs.pytorch.org/docs/stable/elastic/run.html"
 START_ALL = "start gpuproof doctor --multi-node on all hosts within the time of --wait"

@@ -14,7 +14,7 @@ from typing import Literal
 
 from gpuproof import registry
 from gpuproof.errors import UsageError
-from gpuproof.verdict.judging import load_check
+from gpuproof.verdict.check import load_check
 from gpuproof.workloads.info.base import WorkloadInfo
 
 State = Literal["not loaded", "loads", "broken", "duplicate"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from gpuproof.verdict.check import Judged, Outcome
+from gpuproof.records.outcome import Judged, Outcome
 
 PAGE = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html"
 MEASURE = "Unset it, and measure with and without: gpuproof run records every NCCL_ variable"
