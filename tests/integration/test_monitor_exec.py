@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from gpuproof.observe.recording import RecordingData, load_recording
 from gpuproof.processes.own import own_command
+from gpuproof.readings.recording import RecordingData, load_recording
 
 EXEC = [sys.executable, "-P", "-m", "gpuproof", "monitor", "exec"]
 """As the installed script does it: without the working directory on the path."""

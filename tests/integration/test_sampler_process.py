@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gpuproof.observe.recording import load_recording
 from gpuproof.processes.own import own_command
+from gpuproof.readings.recording import load_recording
 from gpuproof.records.journal import decode
 from gpuproof.records.readings import Counters, Recording, RecordingEnd, Sample
 

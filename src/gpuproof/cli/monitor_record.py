@@ -130,7 +130,7 @@ def exec_command(
 
 
 def _compared_with(pattern: str) -> Path:
-    from gpuproof.observe.selection import newest_match
+    from gpuproof.readings.selection import newest_match
 
     selected = newest_match(pattern)
     if selected.note is not None:
@@ -206,7 +206,7 @@ def _derive(
     path: Path, *, metadata: dict[str, str], format_: OutputFormat, plot: bool, compare_with: Path | None
 ) -> None:
     from gpuproof.observe.derived import Wanted, write_derived
-    from gpuproof.observe.recording import load_recording
+    from gpuproof.readings.recording import load_recording
 
     wanted = Wanted(
         stem=path.with_suffix(""), format=format_, metadata=metadata, plot=plot, compare_with=compare_with

@@ -10,9 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from gpuproof.analysis.dispersion import coefficient_of_variation
-from gpuproof.observe.metric_text import quantity, title
-from gpuproof.observe.summary import WindowSummary
+from gpuproof.readings.metric_text import quantity, title
+from gpuproof.readings.summary import WindowSummary
+from gpuproof.statistics.dispersion import coefficient_of_variation
 
 Band = Literal["excellent", "good", "fair", "poor"]
 

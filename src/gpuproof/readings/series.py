@@ -15,8 +15,8 @@ from typing import Final
 
 import numpy as np
 
-from gpuproof.analysis.percentiles import percentile
-from gpuproof.observe.recording import Floats
+from gpuproof.readings.recording import Floats
+from gpuproof.statistics.percentiles import percentile
 
 HOLE_FACTOR: Final = 3.0
 """Two readings further apart than this many usual intervals have a hole between them."""

@@ -19,7 +19,7 @@ from typing import Literal
 import numpy as np
 from scipy.special import betainc
 
-from gpuproof.analysis.estimate import Numbers, checked_confidence, finite
+from gpuproof.statistics.estimate import Numbers, checked_confidence, finite
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

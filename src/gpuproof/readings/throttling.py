@@ -12,10 +12,10 @@ from typing import Final, Literal
 
 import numpy as np
 
-from gpuproof.observe.counters import counter_change
-from gpuproof.observe.recording import DeviceTrack, Floats, RecordingData
-from gpuproof.observe.series import mean_over_time
-from gpuproof.observe.window import Window
+from gpuproof.readings.counters import counter_change
+from gpuproof.readings.recording import DeviceTrack, Floats, RecordingData
+from gpuproof.readings.series import mean_over_time
+from gpuproof.readings.window import Window
 from gpuproof.records.metrics import METRICS
 
 ThrottleMethod = Literal["counter", "samples"]

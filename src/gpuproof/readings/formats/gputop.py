@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from gpuproof.errors import UsageError
-from gpuproof.observe.formats.gpu_stats import value
-from gpuproof.observe.formats.rows import MIB_BYTES
-from gpuproof.observe.recording import DeviceTrack, Flags, Floats, RecordingData
+from gpuproof.readings.formats.gpu_stats import value
+from gpuproof.readings.formats.rows import MIB_BYTES
+from gpuproof.readings.recording import DeviceTrack, Flags, Floats, RecordingData
 
 _NEEDED = ("util_gpu_percent", "mem_used_bytes", "power_w")
 _TYPES = {"nvidia": "nvidia_desktop", "amd": "amd"}

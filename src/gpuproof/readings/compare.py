@@ -14,13 +14,13 @@ from typing import Final, Literal
 
 import numpy as np
 
-from gpuproof.analysis.estimate import Interval, Unavailable
-from gpuproof.analysis.series import Series, interval_of_difference
 from gpuproof.errors import UsageError
-from gpuproof.observe.comparable import Condition, unlike_conditions
-from gpuproof.observe.recording import Flags, Floats, RecordingData
-from gpuproof.observe.series import durations
-from gpuproof.observe.window import Window, phase, whole
+from gpuproof.readings.comparable import Condition, unlike_conditions
+from gpuproof.readings.recording import Flags, Floats, RecordingData
+from gpuproof.readings.series import durations
+from gpuproof.readings.window import Window, phase, whole
+from gpuproof.statistics.estimate import Interval, Unavailable
+from gpuproof.statistics.series import Series, interval_of_difference
 
 Verdict = Literal["higher", "lower", "no difference shown", "cannot tell"]
 

@@ -13,10 +13,10 @@ from typing import Final, Literal
 
 import numpy as np
 
-from gpuproof.observe.counters import counter_change
-from gpuproof.observe.recording import DeviceTrack, RecordingData
-from gpuproof.observe.series import longest_step_s
-from gpuproof.observe.window import Window
+from gpuproof.readings.counters import counter_change
+from gpuproof.readings.recording import DeviceTrack, RecordingData
+from gpuproof.readings.series import longest_step_s
+from gpuproof.readings.window import Window
 
 EnergyMethod = Literal["counter", "integrated_power"]
 

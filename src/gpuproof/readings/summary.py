@@ -13,13 +13,13 @@ from typing import Final
 
 import numpy as np
 
-from gpuproof.observe import window as windows
-from gpuproof.observe.counters import change_of, counter_change
-from gpuproof.observe.energy import Energy, energy_used
-from gpuproof.observe.recording import DeviceTrack, Floats, RecordingData
-from gpuproof.observe.series import SeriesSummary, summarise_series
-from gpuproof.observe.throttling import Throttling, throttling
-from gpuproof.observe.window import Window
+from gpuproof.readings import window as windows
+from gpuproof.readings.counters import change_of, counter_change
+from gpuproof.readings.energy import Energy, energy_used
+from gpuproof.readings.recording import DeviceTrack, Floats, RecordingData
+from gpuproof.readings.series import SeriesSummary, summarise_series
+from gpuproof.readings.throttling import Throttling, throttling
+from gpuproof.readings.window import Window
 from gpuproof.records.metrics import METRICS, names
 from gpuproof.records.readings import DeviceEvent, DeviceIdentity, RecordingEnd
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gpuproof.analysis.estimate import FloatArray, Numbers, finite
+from gpuproof.statistics.estimate import FloatArray, Numbers, finite
 
 Z_LIMIT = 3.5
 """Iglewicz and Hoaglin, How to Detect and Handle Outliers (1993)."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gpuproof.errors import UsageError
-from gpuproof.observe.recording import Flags, Floats, RecordingData
+from gpuproof.readings.recording import Flags, Floats, RecordingData
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,8 +12,8 @@ from typing import Literal
 
 import numpy as np
 
-from gpuproof.analysis.bootstrap import Centre, Resampled, expanded_interval, resample
-from gpuproof.analysis.estimate import (
+from gpuproof.statistics.bootstrap import Centre, Resampled, expanded_interval, resample
+from gpuproof.statistics.estimate import (
     FloatArray,
     Interval,
     Numbers,

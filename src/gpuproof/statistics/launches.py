@@ -19,8 +19,8 @@ from math import sqrt
 import numpy as np
 from scipy.special import stdtrit
 
-from gpuproof.analysis.bootstrap import CHUNK_VALUES, expanded_interval, resample
-from gpuproof.analysis.estimate import (
+from gpuproof.statistics.bootstrap import CHUNK_VALUES, expanded_interval, resample
+from gpuproof.statistics.estimate import (
     FloatArray,
     Interval,
     Numbers,
@@ -28,7 +28,7 @@ from gpuproof.analysis.estimate import (
     checked_confidence,
     finite,
 )
-from gpuproof.analysis.series import NUM_RESAMPLES, Series, interval_of_series
+from gpuproof.statistics.series import NUM_RESAMPLES, Series, interval_of_series
 
 BOOTSTRAP_LAUNCHES = 20
 """From here on launches are many enough to show the shape of their distribution."""

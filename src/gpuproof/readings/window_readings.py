@@ -6,14 +6,56 @@ In: a recording and the begin and end of a worker's window on the host's monoton
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 import numpy as np
 
-from gpuproof.analysis.explain import DeviceWindow, HostWindow, WindowReadings
-from gpuproof.observe.recording import RecordingData
-from gpuproof.observe.summary import DeviceSummary, MetricSummary, WindowSummary, summarise_window
-from gpuproof.observe.window import Window, between
+from gpuproof.readings.recording import RecordingData
+from gpuproof.readings.summary import DeviceSummary, MetricSummary, WindowSummary, summarise_window
+from gpuproof.readings.window import Window, between
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceWindow:
+    """What one device did in the window. Means are over time; None is unknown."""
+
+    physical_index: int
+    throttle_shares: Mapping[str, float] | None
+    """Reason → share of the window, 0 to 1. None: the device does not tell."""
+    clock_sm_mhz: float | None = None
+    clock_sm_max_mhz: float | None = None
+    util_gpu_percent: float | None = None
+    power_limit_w: float | None = None
+    power_limit_default_w: float | None = None
+    temp_gpu_max_c: float | None = None
+    energy_j: float | None = None
+    energy_method: Literal["counter", "integrated_power"] | None = None
+    energy_coverage: float | None = None
+    energy_missing: str | None = None
+    events: Sequence[str] = ()
+    """What the driver announced, such as `xid 63: …`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostWindow:
+    """What the host did in the window; None is unknown."""
+
+    cpu_percent: float | None = None
+    cpu_max_core_percent: float | None = None
+    cpu_iowait_percent: float | None = None
+    swap_growth_bytes: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WindowReadings:
+    """A measured window of one host, between two readings of its monotonic clock."""
+
+    begin_monotonic_s: float
+    end_monotonic_s: float
+    devices: tuple[DeviceWindow, ...]
+    host: HostWindow = field(default_factory=HostWindow)
 
 
 def case_window(

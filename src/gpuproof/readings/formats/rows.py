@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from gpuproof.errors import RecordError
-from gpuproof.observe.recording import NAN, Columns, DeviceTrack, Floats, Reasons, RecordingData
+from gpuproof.readings.recording import NAN, Columns, DeviceTrack, Floats, Reasons, RecordingData
 from gpuproof.records.readings import DeviceIdentity, Mark, Recording, Vendor
 
 MIB_BYTES = 2**20

@@ -19,7 +19,7 @@ from typing import Literal
 import numpy as np
 from scipy.special import stdtr, stdtrit
 
-from gpuproof.analysis.estimate import (
+from gpuproof.statistics.estimate import (
     FloatArray,
     Interval,
     Numbers,

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from gpuproof.errors import RecordError
-from gpuproof.observe.formats.rows import MIB_BYTES, Row, build, known, number
-from gpuproof.observe.formats.salvage import objects
-from gpuproof.observe.recording import NAN, RecordingData
+from gpuproof.readings.formats.rows import MIB_BYTES, Row, build, known, number
+from gpuproof.readings.formats.salvage import objects
+from gpuproof.readings.recording import NAN, RecordingData
 from gpuproof.records.readings import Vendor
 
 _NEVER_ZERO = (

@@ -14,8 +14,8 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime, timezone
 from typing import Any
 
-from gpuproof.observe.formats.rows import MIB_BYTES
-from gpuproof.observe.recording import DeviceTrack, RecordingData
+from gpuproof.readings.formats.rows import MIB_BYTES
+from gpuproof.readings.recording import DeviceTrack, RecordingData
 
 SCHEMA = 1
 

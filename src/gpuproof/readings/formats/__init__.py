@@ -10,7 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from gpuproof.errors import RecordError
-from gpuproof.observe.recording import RecordingData, load_recording
+from gpuproof.readings.recording import RecordingData, load_recording
 
 KNOWN = "gpuproof's JSON Lines, gputop's JSON, gpu_stats_*.json, {samples: […]} and nvidia-smi's CSV"
 _ENOUGH_TO_TELL_BYTES = 4096
@@ -32,11 +32,11 @@ def load(path: Path) -> RecordingData:
     if start.startswith(b'{"kind":'):
         return load_recording(path)
     if start.startswith((b"[", b"{")):
-        from gpuproof.observe.formats.json_rows import load_json
+        from gpuproof.readings.formats.json_rows import load_json
 
         return load_json(path)
     if b"," in start.partition(b"\n")[0]:
-        from gpuproof.observe.formats.nvidia_smi import load_csv
+        from gpuproof.readings.formats.nvidia_smi import load_csv
 
         return load_csv(path)
     raise RecordError("of no format that gpuproof reads", place=str(path), next_step=f"It reads {KNOWN}")

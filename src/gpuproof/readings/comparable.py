@@ -13,8 +13,8 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
-from gpuproof.observe.metric_text import quantity, title
-from gpuproof.observe.recording import DeviceTrack, RecordingData
+from gpuproof.readings.metric_text import quantity, title
+from gpuproof.readings.recording import DeviceTrack, RecordingData
 from gpuproof.records.metrics import METRICS
 
 Weight = Literal["differs", "unknown", "note"]

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gpuproof.observe.recording import DeviceTrack, Floats, RecordingData
-from gpuproof.observe.window import Span, Window
+from gpuproof.readings.recording import DeviceTrack, Floats, RecordingData
+from gpuproof.readings.window import Span, Window
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

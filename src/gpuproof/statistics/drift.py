@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gpuproof.analysis.estimate import FloatArray, Interval, Numbers, Unavailable, finite
-from gpuproof.analysis.series import MIN_VALUES, NUM_RESAMPLES, Series, interval_of_ratio
+from gpuproof.statistics.estimate import FloatArray, Interval, Numbers, Unavailable, finite
+from gpuproof.statistics.series import MIN_VALUES, NUM_RESAMPLES, Series, interval_of_ratio
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

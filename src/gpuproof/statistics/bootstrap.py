@@ -16,7 +16,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from scipy.special import ndtr, stdtrit
 
-from gpuproof.analysis.estimate import FloatArray
+from gpuproof.statistics.estimate import FloatArray
 
 RowStatistic: TypeAlias = Callable[[FloatArray], FloatArray]
 """Gives one number for each row of a matrix, such as `lambda rows: rows.max(axis=1)`."""

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from gpuproof.errors import RecordError
-from gpuproof.observe.formats.rows import MIB_BYTES, Row, build, known
-from gpuproof.observe.recording import NAN, RecordingData
+from gpuproof.readings.formats.rows import MIB_BYTES, Row, build, known
+from gpuproof.readings.recording import NAN, RecordingData
 
 _METRICS = {
     "utilization.gpu": "util_gpu_percent",
