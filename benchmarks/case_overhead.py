@@ -17,13 +17,13 @@ from time import monotonic
 from typing import Any
 
 from cases import SMALL
-from gpuproof.analysis.launches import interval_of_launches
 from gpuproof.campaign import create_run, run_campaign
 from gpuproof.config.load import load_config
 from gpuproof.launchers.local import LocalLauncher
 from gpuproof.records.case import Case
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import Phase, Result, Start
+from gpuproof.statistics.launches import interval_of_launches
 from gpuproof.units import seconds
 from pairing import Block, differences, interval_text, judge_differences, machine_line, palindromes, side_mean
 

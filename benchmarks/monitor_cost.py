@@ -22,7 +22,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpuproof.own_process import own_command
+from gpuproof.processes.own import own_command
 
 SHORT_S = 3.0
 REPOSITORY = Path(__file__).resolve().parents[1]
@@ -113,7 +113,11 @@ def _measure(kind: str, variables: Mapping[str, str], *, options: argparse.Names
 def _record(seconds: float, variables: Mapping[str, str], *, interval_s: float, folder: Path) -> Run:
     path = folder / "recording.jsonl"
     path.unlink(missing_ok=True)
-    command = [*own_command("gpuproof.worker.sample"), f"--interval={interval_s}", f"--duration={seconds}"]
+    command = [
+        *own_command("gpuproof.worker.commands.sample"),
+        f"--interval={interval_s}",
+        f"--duration={seconds}",
+    ]
     env = {name: value for name, value in os.environ.items() if not name.startswith("GPUPROOF_FAKE")}
     process = subprocess.Popen([*command, f"--out={path}"], env={**env, **variables})
     _, status, usage = os.wait4(process.pid, 0)

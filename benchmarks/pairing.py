@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from statistics import fmean, median
 from typing import Literal
 
-from gpuproof.analysis.estimate import Interval, Unavailable
-from gpuproof.analysis.launches import interval_of_launches
+from gpuproof.statistics.estimate import Interval, Unavailable
+from gpuproof.statistics.launches import interval_of_launches
 
 Block = Sequence[tuple[str, float]]
 """The segments of one palindrome in the order in which they ran: side and value."""

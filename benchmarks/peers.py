@@ -19,7 +19,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from gpuproof.analysis.launches import interval_of_launches
+from gpuproof.statistics.launches import interval_of_launches
 from pairing import Block, interval_text, machine_line, palindromes, ratios
 from timed_commands import HERE, LAUNCHER_VARIABLES, gpuproof, python
 

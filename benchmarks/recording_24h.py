@@ -104,11 +104,11 @@ def step(name, work):
     times[name] = (time.monotonic() - start, time.process_time() - cpu)
     return result
 def imported():
-    import gpuproof.observe.recording, gpuproof.observe.summary_text
+    import gpuproof.readings.recording, gpuproof.observe.summary_text
     import gpuproof.observe.plots, matplotlib.figure
 step("import", imported)
-from gpuproof.observe.recording import load_recording
-from gpuproof.observe.summary import summarise
+from gpuproof.readings.recording import load_recording
+from gpuproof.readings.summary import summarise
 from gpuproof.observe.summary_text import render_text
 from gpuproof.observe.plots import plot_recording
 path = Path(sys.argv[1])

@@ -18,12 +18,12 @@ import torch
 from torch import nn
 
 from gpuproof.records.case import Case
-from gpuproof.worker.engine import FixedSteps, run_window
-from gpuproof.worker.identity import identity_from
-from gpuproof.worker.preparation import Prepared, prepare
-from gpuproof.worker.recorder import Recorder, StepTimesWriter
-from gpuproof.worker.sample_pool import SamplePool
-from gpuproof.worker.watchdog import Heartbeat
+from gpuproof.worker.data.sample_pool import SamplePool
+from gpuproof.worker.engine.loop import FixedSteps, run_window
+from gpuproof.worker.rank.identity import identity_from
+from gpuproof.worker.rank.recorder import Recorder, StepTimesWriter
+from gpuproof.worker.rank.watchdog import Heartbeat
+from gpuproof.worker.step.preparation import Prepared, prepare
 
 SIDES = ("bare", "engine", "worker", "bare again")
 Segment = Callable[[int], float]

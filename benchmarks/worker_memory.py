@@ -16,7 +16,7 @@ from statistics import linear_regression
 from tempfile import TemporaryDirectory
 
 from cases import small_case
-from gpuproof.analysis.launches import interval_of_launches
+from gpuproof.statistics.launches import interval_of_launches
 from gpuproof.units import memory
 from pairing import interval_text, machine_line
 from timed_commands import python, timed
@@ -58,11 +58,11 @@ def slope_of(points: Sequence[Point]) -> float:
 
 def resident_over_steps(num_steps: int) -> list[Point]:
     """Run a window of short steps in this process; return its resident memory at `NUM_POINTS` points."""
-    from gpuproof.worker.engine import FixedSteps, run_window
-    from gpuproof.worker.identity import identity_from
-    from gpuproof.worker.preparation import prepare
-    from gpuproof.worker.recorder import Recorder, StepTimesWriter
-    from gpuproof.worker.watchdog import Heartbeat
+    from gpuproof.worker.engine.loop import FixedSteps, run_window
+    from gpuproof.worker.rank.identity import identity_from
+    from gpuproof.worker.rank.recorder import Recorder, StepTimesWriter
+    from gpuproof.worker.rank.watchdog import Heartbeat
+    from gpuproof.worker.step.preparation import prepare
 
     case = small_case("dense", "--kind=inference", "--data.batch_size=1", "--model.options.width=8")
     points: list[Point] = []

@@ -1,4 +1,4 @@
-"""Recordings for tests of `gpuproof.observe`: written line by line as the sampler writes them."""
+"""Recordings for tests of `gpuproof.readings`: written line by line as the sampler writes them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from gpuproof.observe.recording import RecordingData, load_recording
+from gpuproof.readings.recording import RecordingData, load_recording
 from gpuproof.records import readings as r
 from gpuproof.records.journal import encode
 

@@ -8,7 +8,7 @@ import torch
 from benchmark_workloads import DenseOptions, SleepOptions
 from torch import nn
 
-from gpuproof.workloads.base import InputShape
+from gpuproof.workloads.info.base import InputShape
 
 
 class Sleep(nn.Module):

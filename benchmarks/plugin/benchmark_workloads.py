@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gpuproof.workloads.base import InputShape, Work, WorkloadInfo
+from gpuproof.workloads.info.base import InputShape, Work, WorkloadInfo
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,7 @@
 """Plug-ins by entry point: listing reads metadata only, loading happens on use.
 
 Built-ins come in by the same door as anyone's package: an entry point in the group, whose object is a
-torch-free descriptor (see `gpuproof.workloads.base.WorkloadInfo` and `gpuproof.verdict.check.Check`).
+torch-free descriptor (see `gpuproof.workloads.info.base.WorkloadInfo` and `gpuproof.verdict.check.Check`).
 """
 
 from __future__ import annotations

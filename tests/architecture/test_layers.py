@@ -14,13 +14,13 @@ ROOT = Path(__file__).parents[2]
 PLANTED = {
     "the control side never touches a device or the node side": (
         "cli/runs.py",
-        "import gpuproof.worker.engine",
+        "import gpuproof.worker.engine.loop",
     ),
     "the node side needs the standard library and torch only": ("worker/extra.py", "import numpy"),
-    "the engine knows no monitor": ("worker/engine.py", "import gpuproof.devices.base"),
+    "the engine knows no monitor": ("worker/engine/loop.py", "import gpuproof.devices.base"),
     "analysis and verdict are pure functions of records": ("analysis/clock.py", "import time"),
     "control side: each layer uses only those below": ("analysis/store.py", "import gpuproof.store"),
-    "node side: each layer uses only those below": ("devices/up.py", "import gpuproof.worker.engine"),
+    "node side: each layer uses only those below": ("devices/up.py", "import gpuproof.worker.engine.loop"),
 }
 
 

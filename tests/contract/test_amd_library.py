@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from fakes import amdsmi_library, sysfs_trees
-from gpuproof.devices import amd, amd_smi
-from gpuproof.devices.amd import AmdAdapter
+from gpuproof.devices.amd import adapter as amd
+from gpuproof.devices.amd import library
+from gpuproof.devices.amd.adapter import AmdAdapter
 from gpuproof.devices.discovery import open_devices
 from gpuproof.records.metrics import names
 from gpuproof.records.readings import PhysicalIndex, VendorIndex
@@ -76,7 +77,7 @@ STATIC = {
 
 
 def _open(root: Path) -> AmdAdapter:
-    return amd.open_adapter(root, open_library=amd_smi.open_library)
+    return amd.open_adapter(root, open_library=library.open_library)
 
 
 def test_a_card_without_files_is_read_through_the_library(

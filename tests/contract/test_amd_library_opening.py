@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from fakes import amdsmi_library, sysfs_trees
-from gpuproof.devices import amd, amd_smi
-from gpuproof.devices.amd import AmdAdapter
+from gpuproof.devices.amd import adapter as amd
+from gpuproof.devices.amd import library
+from gpuproof.devices.amd.adapter import AmdAdapter
 from gpuproof.devices.base import (
     DeviceError,
     DeviceProcess,
@@ -26,7 +27,7 @@ BARE, W7900, MI300 = VendorIndex(4), VendorIndex(1), VendorIndex(9)
 
 
 def _open(root: Path) -> AmdAdapter:
-    return amd.open_adapter(root, open_library=amd_smi.open_library)
+    return amd.open_adapter(root, open_library=library.open_library)
 
 
 def test_processes_where_the_kernel_lists_none_for_the_card(
@@ -147,7 +148,7 @@ def test_a_library_that_does_not_start_leaves_the_files_alone(
     amdsmi.update(s_init=start)
 
     with pytest.raises(error, match=reason):
-        amd_smi.open_library()
+        library.open_library()
     readout = _open(tmp_path).read(W7900, lane="fast")
 
     assert readout.reading.values["power_w"] == 164
@@ -175,7 +176,7 @@ def test_without_the_package_the_files_are_read_alone(
     monkeypatch.setitem(sys.modules, "amdsmi", None)
 
     with pytest.raises(LibraryMissingError, match="amdsmi is not installed"):
-        amd_smi.open_library()
+        library.open_library()
     readout = _open(tmp_path).read(W7900, lane="fast")
 
     assert readout.reading.values["power_w"] == 164
@@ -183,10 +184,10 @@ def test_without_the_package_the_files_are_read_alone(
 
 
 _OPEN = """
-from gpuproof.devices import amd_smi
+from gpuproof.devices.amd import library
 try:
-    amd_smi.open_library()
-except amd_smi.DeviceError as error:
+    library.open_library()
+except library.DeviceError as error:
     print(type(error).__name__, error.cause)
 """
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fakes import sysfs_trees
-from gpuproof.devices import amd
+from gpuproof.devices.amd import adapter as amd
 from gpuproof.devices.base import DeviceProcess, DriverMissingError, NotSupportedError
 from gpuproof.records.readings import VendorIndex
 

@@ -14,8 +14,12 @@ from typing import get_args
 import pytest
 
 from fakes import nvml_library, sysfs_trees
-from gpuproof.devices import amd, amd_smi, fake, intel, nvidia, replay
+from gpuproof.devices import fake, replay
+from gpuproof.devices.amd import adapter as amd
+from gpuproof.devices.amd import library
 from gpuproof.devices.base import DeviceAdapter, DeviceLostError, NotSupportedError, Readout, VendorDevice
+from gpuproof.devices.intel import adapter as intel
+from gpuproof.devices.nvidia import adapter as nvidia
 from gpuproof.records.codec import to_json
 from gpuproof.records.journal import Journal
 from gpuproof.records.metrics import METRICS, names
@@ -68,7 +72,7 @@ def _amd_with_library(request: pytest.FixtureRequest, tmp: Path) -> Subject:
     request.getfixturevalue("amdsmi")
     sysfs_trees.w7900(tmp, number=1)
     accelerator = sysfs_trees.mi300(tmp, number=9)
-    adapter = amd.open_adapter(tmp, open_library=amd_smi.open_library)
+    adapter = amd.open_adapter(tmp, open_library=library.open_library)
     return Subject(adapter=adapter, lose_second=lambda: shutil.rmtree(accelerator))
 
 

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from fakes import nvml_library
-from gpuproof.devices import nvidia
 from gpuproof.devices.base import (
     DeviceLostError,
     DeviceProcess,
@@ -24,6 +23,7 @@ from gpuproof.devices.base import (
 from gpuproof.devices.discovery import open_devices
 from gpuproof.devices.guard import GuardedDevices
 from gpuproof.devices.neighbours import other_users
+from gpuproof.devices.nvidia import adapter as nvidia
 from gpuproof.records.metrics import names
 from gpuproof.records.readings import PhysicalIndex, VendorIndex
 from gpuproof.records.run import DeviceNeighbours
@@ -181,7 +181,7 @@ def test_an_older_binding_without_the_new_names_reads_the_same(
 
 _PRINT_READINGS = """
 import json, os
-from gpuproof.devices import nvidia
+from gpuproof.devices.nvidia import adapter as nvidia
 adapter = nvidia.open_adapter()
 fast = adapter.read(0, lane="fast")
 slow = adapter.read(0, lane="slow")

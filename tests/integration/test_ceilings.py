@@ -11,13 +11,13 @@ import pytest
 import torch
 
 from gpuproof.records.run import Ceilings, CeilingTrial, Evaluation, Setup
-from gpuproof.worker.ceilings import CPU_PLAN, CeilingPlan, try_ceilings, why_no_product
-from gpuproof.worker.clocks import HostClock
-from gpuproof.workloads.catalogue import GEMM, MEMORY
-from gpuproof.workloads.catalogue.gemm import GemmOptions
-from gpuproof.workloads.catalogue.memory import MemoryOptions
-from gpuproof.workloads.gemm import build_gemm
-from gpuproof.workloads.memory_pass import build_memory
+from gpuproof.worker.engine.ceilings import CPU_PLAN, CeilingPlan, try_ceilings, why_no_product
+from gpuproof.worker.engine.clocks import HostClock
+from gpuproof.workloads.info.catalogue import GEMM, MEMORY
+from gpuproof.workloads.info.catalogue.gemm import GemmOptions
+from gpuproof.workloads.info.catalogue.memory import MemoryOptions
+from gpuproof.workloads.torch.gemm import build_gemm
+from gpuproof.workloads.torch.memory_pass import build_memory
 from running import TINY, gpuproof, only_case, run_directory
 
 CPU = torch.device("cpu")

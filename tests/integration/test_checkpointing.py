@@ -12,9 +12,9 @@ from torch import nn
 from gpuproof import registry
 from gpuproof.errors import UsageError
 from gpuproof.records.case import Checkpointing
-from gpuproof.worker.blocks import repeated_blocks
-from gpuproof.worker.checkpointing import checkpointed, has_batch_norm, num_checkpointed
-from gpuproof.workloads.base import WorkloadInfo
+from gpuproof.worker.parallel.blocks import repeated_blocks
+from gpuproof.worker.step.checkpointing import checkpointed, has_batch_norm, num_checkpointed
+from gpuproof.workloads.info.base import WorkloadInfo
 
 BATCH, SEQ_LEN, WIDTH, LAYERS = 2, 12, 32, 3
 DECODER = {
@@ -124,7 +124,7 @@ def test_dropout_is_computed_again_as_it_was() -> None:
 
 
 def test_selective_keeps_products_and_attention_and_so_computes_none_again() -> None:
-    from gpuproof.worker.effective import watching
+    from gpuproof.worker.step.effective import watching
 
     products = {}
     for choice in ("none", "selective", "blocks"):

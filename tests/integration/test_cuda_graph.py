@@ -12,14 +12,14 @@ from torch import nn
 from gpuproof.errors import EnvironmentUnfitError, UsageError
 from gpuproof.records.run import DataUsed
 from gpuproof.records.what_ran import Effective
-from gpuproof.worker.cuda_graph import (
+from gpuproof.worker.data.sample_pool import SamplePool
+from gpuproof.worker.step.cuda_graph import (
     STEPS_BEFORE_CAPTURE,
     StaticBatches,
     Step,
     capture_step,
     check_capturable,
 )
-from gpuproof.worker.sample_pool import SamplePool
 
 DRAWN = DataUsed(
     loading="device",

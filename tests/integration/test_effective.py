@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn import functional
 
 from gpuproof.records.what_ran import Effective
-from gpuproof.worker.effective import layout_of, observe
+from gpuproof.worker.step.effective import layout_of, observe
 
 BATCH = 8
 

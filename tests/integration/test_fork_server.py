@@ -16,8 +16,8 @@ import pytest
 
 from gpuproof.campaign import config_of, create_run, run_campaign
 from gpuproof.config.load import load_config
-from gpuproof.fork_server import LOST, ForkServer
 from gpuproof.launchers.local import LocalLauncher
+from gpuproof.processes.fork import LOST, ForkServer
 from gpuproof.records.case import Case
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.journal import read_journal
@@ -242,7 +242,7 @@ import os, sys, threading, torch
 def refuse(*_, **__): raise AssertionError("CUDA was called")
 for name in ("is_available", "device_count", "init", "_lazy_init", "current_device", "get_device_properties"):
     setattr(torch.cuda, name, refuse)
-from gpuproof.worker import serve_cases
+from gpuproof.worker.commands import serve_cases
 serve_cases.preload()
 known = set(sys.modules)
 assert threading.active_count() == 1, threading.enumerate()

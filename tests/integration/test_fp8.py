@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from gpuproof.errors import UsageError
-from gpuproof.worker.fp8 import (
+from gpuproof.worker.step.fp8 import (
     FORWARD_TYPE,
     GRADIENT_TYPE,
     Fp8Linear,

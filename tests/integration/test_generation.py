@@ -14,13 +14,13 @@ from torch.utils.flop_counter import FlopCounterMode
 from gpuproof import registry
 from gpuproof.errors import ExitCode
 from gpuproof.records.run import DataUsed, Setup, Window
-from gpuproof.worker.generation_steps import DecodeStep
-from gpuproof.worker.precision import PrecisionPolicy
-from gpuproof.worker.sample_pool import SamplePool
-from gpuproof.workloads.base import WorkloadInfo
-from gpuproof.workloads.catalogue.decoder import decode_flops
-from gpuproof.workloads.decoder import Decoder
-from gpuproof.workloads.generation import Generation
+from gpuproof.worker.data.sample_pool import SamplePool
+from gpuproof.worker.step.generation import DecodeStep
+from gpuproof.worker.step.precision import PrecisionPolicy
+from gpuproof.workloads.info.base import WorkloadInfo
+from gpuproof.workloads.info.catalogue.decoder import decode_flops
+from gpuproof.workloads.torch.decoder import Decoder
+from gpuproof.workloads.torch.generation import Generation
 from running import gpuproof, only_case, run_directory
 
 MEASURED = (ExitCode.DONE, ExitCode.INCONCLUSIVE)

@@ -11,14 +11,14 @@ from torch import nn
 
 from gpuproof.errors import ExitCode, UsageError
 from gpuproof.records.run import Failure, Result, Setup
-from gpuproof.worker.flop_count import UncountableError, count_forward_flops, count_training_flops
-from gpuproof.workloads.base import InputShape
-from gpuproof.workloads.catalogue import RESNET18, RESNET50, VIT_B_16
-from gpuproof.workloads.library_models import IMAGE_TYPES, MASKED_TYPES
-from gpuproof.workloads.lookup import find_workload
-from gpuproof.workloads.torchvision_models import declare_missing_operators
-from gpuproof.workloads.torchvision_models import input_shape as torchvision_shape
-from gpuproof.workloads.trial_run import blank_batch
+from gpuproof.worker.step.flop_count import UncountableError, count_forward_flops, count_training_flops
+from gpuproof.workloads.info.base import InputShape
+from gpuproof.workloads.info.catalogue import RESNET18, RESNET50, VIT_B_16
+from gpuproof.workloads.info.library_models import IMAGE_TYPES, MASKED_TYPES
+from gpuproof.workloads.info.lookup import find_workload
+from gpuproof.workloads.torch.torchvision_models import declare_missing_operators
+from gpuproof.workloads.torch.torchvision_models import input_shape as torchvision_shape
+from gpuproof.workloads.torch.trial_run import blank_batch
 from running import TINY, clean_environment, gpuproof, only_case, run_directory
 
 MEASURED = (ExitCode.DONE, ExitCode.INCONCLUSIVE)

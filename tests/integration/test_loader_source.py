@@ -18,13 +18,13 @@ from gpuproof.errors import EnvironmentUnfitError
 from gpuproof.records.case import Case
 from gpuproof.records.run import DataUsed
 from gpuproof.records.tensor_file import write_tensor_file
-from gpuproof.worker.batch_source import BatchSource
-from gpuproof.worker.clocks import EventClock, HostClock
-from gpuproof.worker.loader import LoaderSource, effective_settings
-from gpuproof.worker.loader_datasets import Sample
-from gpuproof.worker.sharding import ShardedBatches
-from gpuproof.worker.sources import open_source
-from gpuproof.workloads.base import InputShape
+from gpuproof.worker.data.batch_source import BatchSource
+from gpuproof.worker.data.datasets import Sample
+from gpuproof.worker.data.loader import LoaderSource, effective_settings
+from gpuproof.worker.data.sharding import ShardedBatches
+from gpuproof.worker.data.sources import open_source
+from gpuproof.worker.engine.clocks import EventClock, HostClock
+from gpuproof.workloads.info.base import InputShape
 from records_by_hand import case
 
 CPU = torch.device("cpu")

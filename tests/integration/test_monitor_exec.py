@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from gpuproof.observe.recording import RecordingData, load_recording
-from gpuproof.own_process import own_command
+from gpuproof.processes.own import own_command
+from gpuproof.readings.recording import RecordingData, load_recording
 
 EXEC = [sys.executable, "-P", "-m", "gpuproof", "monitor", "exec"]
 """As the installed script does it: without the working directory on the path."""
@@ -172,7 +172,7 @@ def sampler_of(process: subprocess.Popen[str]) -> int | None:
             )
         except (OSError, ValueError, IndexError):
             continue
-        if b"gpuproof.worker.sample" in words and process.pid in (parent, grandparent):
+        if b"gpuproof.worker.commands.sample" in words and process.pid in (parent, grandparent):
             return int(folder.name)
     return None
 
@@ -345,7 +345,7 @@ def test_record_writes_one_file_and_nothing_else(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (0, "")
     assert done.stderr == "gpuproof: readings are in r.jsonl\n"
     assert len(load_recording(tmp_path / "r.jsonl").time_s) == 6
-    for start_of_command in (command, [*own_command("gpuproof.worker.record"), "--out=r.jsonl"]):
+    for start_of_command in (command, [*own_command("gpuproof.worker.commands.record"), "--out=r.jsonl"]):
         again = subprocess.run([*start_of_command, "--", "touch", "ran"], timeout=PATIENCE_S, **options)
         assert again.returncode == 2
         assert again.stderr == "gpuproof: r.jsonl: the file exists. Name another file, or remove it.\n"

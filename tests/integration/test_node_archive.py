@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gpuproof.launchers.archive import build_archive
-from gpuproof.observe.recording import load_recording
+from gpuproof.readings.recording import load_recording
 
 
 @pytest.fixture

@@ -13,10 +13,10 @@ from gpuproof import registry
 from gpuproof.errors import EnvironmentUnfitError
 from gpuproof.records.memory import Memory
 from gpuproof.records.run import Evaluation, Setup, Window
-from gpuproof.worker.blocks import repeated_blocks
-from gpuproof.worker.gradient_hooks import compress_gradients
-from gpuproof.worker.parallel import arranged
-from gpuproof.workloads.catalogue.decoder import DecoderOptions, decoder_work
+from gpuproof.worker.parallel.blocks import repeated_blocks
+from gpuproof.worker.parallel.gradient_hooks import compress_gradients
+from gpuproof.worker.parallel.model import arranged
+from gpuproof.workloads.info.catalogue.decoder import DecoderOptions, decoder_work
 from records_by_hand import case
 from running import TINY, gpuproof, only_case, run_directory
 

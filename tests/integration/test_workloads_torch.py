@@ -11,9 +11,9 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from gpuproof import registry
-from gpuproof.workloads.base import InputShape, WorkloadInfo
-from gpuproof.workloads.catalogue.decoder import MoeDecoderOptions
-from gpuproof.workloads.catalogue.encoder import TransformerOptions
+from gpuproof.workloads.info.base import InputShape, WorkloadInfo
+from gpuproof.workloads.info.catalogue.decoder import MoeDecoderOptions
+from gpuproof.workloads.info.catalogue.encoder import TransformerOptions
 
 TINY_ENCODER = {"d_model": 32, "num_layers": 2, "num_heads": 4, "d_ff": 64}
 TINY_DECODER = {
@@ -94,7 +94,7 @@ def test_half_precision_takes_every_gradient_and_warns_of_nothing(name: str) -> 
 
 @pytest.mark.parametrize("norm_first", [False, True])
 def test_an_encoder_layer_computes_what_torchs_own_does(norm_first: bool) -> None:
-    from gpuproof.workloads.encoder import EncoderLayer
+    from gpuproof.workloads.torch.encoder import EncoderLayer
 
     torch.manual_seed(0)
     sizes = TransformerOptions(d_model=32, num_heads=4, d_ff=64)
@@ -122,7 +122,7 @@ def test_a_decoder_never_looks_ahead(name: str) -> None:
 
 
 def test_rotary_positions_keep_lengths_and_know_distances_only() -> None:
-    from gpuproof.workloads.decoder import rotary_angles, rotate
+    from gpuproof.workloads.torch.decoder import rotary_angles, rotate
 
     torch.manual_seed(0)
     query, key = torch.randn(2, 1, 8)
@@ -137,7 +137,7 @@ def test_rotary_positions_keep_lengths_and_know_distances_only() -> None:
 
 
 def test_experts_give_the_weighted_sum_of_those_that_score_highest() -> None:
-    from gpuproof.workloads.decoder import Experts
+    from gpuproof.workloads.torch.decoder import Experts
 
     torch.manual_seed(0)
     plan = MoeDecoderOptions(d_model=16, num_heads=2, num_kv_heads=2, d_ff=8, num_experts=5).plan
@@ -153,7 +153,7 @@ def test_experts_give_the_weighted_sum_of_those_that_score_highest() -> None:
 
 @pytest.mark.parametrize("name", ["transformer", "decoder", "moe_decoder"])
 def test_first_scores_of_a_language_model_are_those_of_guessing(name: str) -> None:
-    from gpuproof.worker.torch_model import token_cross_entropy
+    from gpuproof.worker.step.model import token_cross_entropy
 
     sizes = {**TINY_ENCODER, "seq_len": 12, "vocab_size": 50}
     _, _, shape, module = build(name, **(sizes if name == "transformer" else TINY_DECODER))

@@ -19,14 +19,14 @@ from torch import nn
 from torch.distributed.distributed_c10d import PrefixStore, Store
 
 from gpuproof.records.case import Case
-from gpuproof.worker.distributed import open_store
-from gpuproof.worker.identity import RankIdentity, identity_from
-from gpuproof.worker.memory import MemoryWatch
-from gpuproof.worker.parallel import local_part
-from gpuproof.worker.preparation import Prepared, prepare, release
-from gpuproof.worker.torch_training import TrainingStep
-from gpuproof.workloads.base import resolve
-from gpuproof.workloads.encoder import SelfAttention
+from gpuproof.worker.parallel.distributed import open_store
+from gpuproof.worker.parallel.model import local_part
+from gpuproof.worker.rank.identity import RankIdentity, identity_from
+from gpuproof.worker.step.memory import MemoryWatch
+from gpuproof.worker.step.preparation import Prepared, prepare, release
+from gpuproof.worker.step.training import TrainingStep
+from gpuproof.workloads.info.base import resolve
+from gpuproof.workloads.torch.encoder import SelfAttention
 from records_by_hand import CASE
 
 GLOBAL_BATCH, STEPS, SEED = 8, 3, 7

@@ -8,8 +8,8 @@ from typing import Any, Literal
 import pytest
 
 from gpuproof.records.case import Case
-from gpuproof.worker.applicability import not_applied
-from gpuproof.workloads.base import InputShape
+from gpuproof.worker.step.applicability import not_applied
+from gpuproof.workloads.info.base import InputShape
 from records_by_hand import case
 
 IMAGES = InputShape(kind="image", shape=(1, 64, 64), num_targets=10)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gpuproof.analysis.estimate import Interval, Unavailable
+from gpuproof.statistics.estimate import Interval, Unavailable
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 pairing = import_module("pairing")

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuproof.analysis.comparison import compare_launches
+from gpuproof.statistics.comparison import compare_launches
 
 E1, E2 = exp(0.01), exp(0.02)
 

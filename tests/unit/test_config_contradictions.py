@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
+from gpuproof.config.errors import ConfigError
 from gpuproof.config.load import load_config
-from gpuproof.config.mistakes import ConfigError
 from gpuproof.config.models import RunConfig
 from gpuproof.config.sections.benchmark import BenchmarkConfig
 

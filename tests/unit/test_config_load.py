@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from gpuproof.config.errors import ConfigError
 from gpuproof.config.load import load_config
-from gpuproof.config.mistakes import ConfigError
 from gpuproof.config.models import RunConfig
 from gpuproof.config.schema import as_yaml_with_origins, resolved
 from gpuproof.errors import ExitCode

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from gpuproof.config.errors import ConfigError
 from gpuproof.config.keys import all_keys
 from gpuproof.config.load import load_config
-from gpuproof.config.mistakes import ConfigError
 from gpuproof.config.models import RunConfig
 from gpuproof.config.schema import resolved
 from gpuproof.config.settings import KeyPath, dotted

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from gpuproof.config.mistakes import ConfigError
+from gpuproof.config.errors import ConfigError
 from gpuproof.config.scalars import resolve
 from gpuproof.config.settings import Setting
-from gpuproof.config.yaml_source import MAX_DEPTH, read_settings, read_value
+from gpuproof.config.yaml import MAX_DEPTH, read_settings, read_value
 
 
 def read(text: str) -> dict[str, tuple[object, int | None]]:

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from gpuproof.workloads.base import Work
-from gpuproof.workloads.catalogue import DECODER, MOE_DECODER
-from gpuproof.workloads.catalogue.decoder import MOE_PRESETS, PRESETS, DecoderOptions, MoeDecoderOptions
+from gpuproof.workloads.info.base import Work
+from gpuproof.workloads.info.catalogue import DECODER, MOE_DECODER
+from gpuproof.workloads.info.catalogue.decoder import MOE_PRESETS, PRESETS, DecoderOptions, MoeDecoderOptions
 
 
 def dense_work(**options: Any) -> Work:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpuproof.worker.determinism import set_deterministic_environment
+from gpuproof.worker.step.determinism import set_deterministic_environment
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gpuproof.report.diagnosis import Check, diagnose
+from gpuproof.doctor.host import Check, diagnose
 
 H200 = {"name": "NVIDIA H200", "vendor": "nvidia"}
 BARE: dict[str, Any] = {

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuproof.analysis.dispersion import (
+from gpuproof.statistics.dispersion import (
     coefficient_of_variation,
     median_absolute_deviation,
     modified_z_scores,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from gpuproof.worker.engine import FixedSteps, TimeLimit, run_chunk, run_window, steps_within
+from gpuproof.worker.engine.loop import FixedSteps, TimeLimit, run_chunk, run_window, steps_within
 
 
 class ScriptedClock:

@@ -6,7 +6,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from gpuproof.worker.clocks import RING_PAIRS, EventClock  # noqa: E402  # torch must be there first
+from gpuproof.worker.engine.clocks import RING_PAIRS, EventClock  # noqa: E402  # torch must be there first
 
 
 class Queue:

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from gpuproof.errors import EnvironmentUnfitError, RecordError, UsageError
-from gpuproof.observe.formats import gpu_stats, gputop, load
-from gpuproof.observe.formats.write import write_array
-from gpuproof.observe.recording import load_recording
-from gpuproof.observe.summary import summarise
+from gpuproof.observe.files import write_array
 from gpuproof.observe.summary_text import render_text
+from gpuproof.readings.formats import gpu_stats, gputop, load
+from gpuproof.readings.recording import load_recording
+from gpuproof.readings.summary import summarise
 from gpuproof.records.journal import encode
 from gpuproof.records.readings import (
     DeviceIdentity,

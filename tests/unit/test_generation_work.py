@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from gpuproof.workloads.catalogue.decoder import (
+from gpuproof.workloads.info.catalogue.decoder import (
     DECODER,
     MOE_DECODER,
     DecoderOptions,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from gpuproof.worker.host_load import LoadReading, load_between, read_load
+from gpuproof.worker.host.host_load import LoadReading, load_between, read_load
 
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 

@@ -13,11 +13,11 @@ from typing import Literal
 import numpy as np
 import pytest
 
-from gpuproof.analysis.comparison import compare_launches
-from gpuproof.analysis.drift import Drift, drift
-from gpuproof.analysis.estimate import FloatArray, Interval
-from gpuproof.analysis.launches import interval_of_step_times
-from gpuproof.analysis.series import Series, interval_of_ratio, interval_of_series
+from gpuproof.statistics.comparison import compare_launches
+from gpuproof.statistics.drift import Drift, drift
+from gpuproof.statistics.estimate import FloatArray, Interval
+from gpuproof.statistics.launches import interval_of_step_times
+from gpuproof.statistics.series import Series, interval_of_ratio, interval_of_series
 
 REPETITIONS = 1000
 MONTE_CARLO_ERROR = 0.007

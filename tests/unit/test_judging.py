@@ -13,9 +13,9 @@ from gpuproof import registry
 from gpuproof.cli.main import cli
 from gpuproof.errors import UsageError
 from gpuproof.records.collected import CaseRecords
+from gpuproof.records.outcome import Judged, Outcome, Status
 from gpuproof.report.outcomes import exit_code_of_outcomes
-from gpuproof.verdict.check import Check, Judged, Outcome, Status
-from gpuproof.verdict.judging import judge, load_check
+from gpuproof.verdict.check import Check, judge, load_check
 from records_by_hand import case, one_rank, start, write_run
 
 PASS = Outcome(status="PASS", measured="2", expected="1 or more", source="by hand")

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuproof.analysis.estimate import Interval, Unavailable
-from gpuproof.analysis.launches import interval_of_launches, interval_of_step_times, required_launches
+from gpuproof.statistics.estimate import Interval, Unavailable
+from gpuproof.statistics.launches import interval_of_launches, interval_of_step_times, required_launches
 
 
 def available(interval: Interval | Unavailable) -> Interval:

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from gpuproof.errors import UsageError
-from gpuproof.workloads.base import InputShape
-from gpuproof.workloads.library_models import LibraryModel
-from gpuproof.workloads.lookup import find_workload
+from gpuproof.workloads.info.base import InputShape
+from gpuproof.workloads.info.library_models import LibraryModel
+from gpuproof.workloads.info.lookup import find_workload
 
 
 def known(name: str) -> LibraryModel:
@@ -41,7 +41,7 @@ def test_a_name_says_what_is_counted_and_what_is_minimised(name: str, item: str,
 def test_no_library_is_imported_to_know_a_name() -> None:
     program = """
 import sys
-from gpuproof.workloads.lookup import find_workload
+from gpuproof.workloads.info.lookup import find_workload
 for name in ("torchvision/resnet50", "timm/resnet50", "transformers/gpt2"):
     info = find_workload(name)
     info.work({}, info.input_shape({}, None, None))

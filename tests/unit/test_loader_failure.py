@@ -5,9 +5,9 @@ from __future__ import annotations
 import signal
 
 from gpuproof.errors import EnvironmentUnfitError, RecordError
-from gpuproof.worker.failure import failure_from
-from gpuproof.worker.loader_failure import explained, how_it_ended, lost_process
-from gpuproof.worker.watchdog import Heartbeat
+from gpuproof.worker.data.loader_failure import explained, how_it_ended, lost_process
+from gpuproof.worker.rank.failure import failure_from
+from gpuproof.worker.rank.watchdog import Heartbeat
 
 NO_ROOM = (
     "Caught RuntimeError in DataLoader worker process 0.\nOriginal Traceback (most recent call last):\n"

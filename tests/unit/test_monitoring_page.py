@@ -45,7 +45,7 @@ def test_the_table_names_what_prometheus_gets() -> None:
             assert exported == f"`{EXPORTED[name].name.removeprefix('gpuproof_gpu_')}{total}`"
 
 
-@pytest.mark.parametrize(("column", "adapter"), [(1, "nv*.py"), (2, "amd*.py"), (3, "intel*.py")])
+@pytest.mark.parametrize(("column", "adapter"), [(1, "nvidia/*.py"), (2, "amd/*.py"), (3, "intel/*.py")])
 def test_a_vendors_column_has_a_dash_where_its_adapter_does_not_know_the_metric(
     column: int, adapter: str
 ) -> None:

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
+from gpuproof.doctor.meeting import Part, judge_meeting
+from gpuproof.doctor.multi_node import judge_host, selects
+from gpuproof.doctor.nccl import SETTINGS, judge_nccl_settings
 from gpuproof.errors import EnvironmentUnfitError
-from gpuproof.report.meeting import Part, judge_meeting
-from gpuproof.report.multi_node import judge_host, selects
-from gpuproof.report.nccl_settings import SETTINGS, judge_nccl_settings
-from gpuproof.verdict.check import Outcome
-from gpuproof.worker.fabric import describe_fabric
-from gpuproof.worker.interfaces import check_named_interfaces, describe_interfaces
+from gpuproof.records.outcome import Outcome
+from gpuproof.worker.host.fabric import describe_fabric
+from gpuproof.worker.host.interfaces import check_named_interfaces, describe_interfaces
 
 
 def interface(name: str, *addresses: str, up: bool = True, loopback: bool = False) -> dict[str, Any]:

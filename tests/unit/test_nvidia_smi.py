@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from gpuproof.observe.formats import load
+from gpuproof.readings.formats import load
 
 CSV = """timestamp, index, name, uuid, \
 utilization.gpu [%], memory.used [MiB], power.draw [W], temperature.gpu, \

@@ -11,10 +11,10 @@ import pytest
 
 import recordings as rec
 from gpuproof.errors import UsageError
-from gpuproof.observe.compare import MetricComparison, compare
 from gpuproof.observe.compare_text import render_comparison
-from gpuproof.observe.recording import RecordingData
-from gpuproof.observe.selection import Selected, newest_match, recordings_in
+from gpuproof.readings.compare import MetricComparison, compare
+from gpuproof.readings.recording import RecordingData
+from gpuproof.readings.selection import Selected, newest_match, recordings_in
 
 SAME = {"mig_mode": "off", "ecc_mode": "on"}
 

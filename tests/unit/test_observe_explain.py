@@ -7,14 +7,8 @@ from pathlib import Path
 import pytest
 
 import recordings as rec
-from gpuproof.analysis.explain import (
-    DeviceWindow,
-    HostWindow,
-    WindowReadings,
-    energy_per_item,
-    explain,
-)
-from gpuproof.observe.case_window import case_window
+from gpuproof.analysis.explain import energy_per_item, explain
+from gpuproof.readings.window_readings import DeviceWindow, HostWindow, WindowReadings, case_window
 
 
 def window(*devices: DeviceWindow, host: HostWindow | None = None) -> WindowReadings:

@@ -12,12 +12,12 @@ import pytest
 import recordings as rec
 from gpuproof.errors import EnvironmentUnfitError, UsageError
 from gpuproof.observe import plots
-from gpuproof.observe.compare import compare
 from gpuproof.observe.downsample import envelope
 from gpuproof.observe.plots import held, plot_recording
 from gpuproof.observe.plots_compare import plot_balance, plot_comparison, plot_memory
-from gpuproof.observe.recording import RecordingData
-from gpuproof.observe.summary import summarise
+from gpuproof.readings.compare import compare
+from gpuproof.readings.recording import RecordingData
+from gpuproof.readings.summary import summarise
 
 PNG = b"\x89PNG\r\n\x1a\n"
 

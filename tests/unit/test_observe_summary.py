@@ -9,11 +9,11 @@ import pytest
 
 import recordings as rec
 from gpuproof.errors import UsageError
-from gpuproof.observe import window
-from gpuproof.observe.balance import load_balance, render_balance
-from gpuproof.observe.recording import load_recording
-from gpuproof.observe.summary import DeviceSummary, summarise, summarise_window
 from gpuproof.observe.summary_text import render_text
+from gpuproof.readings import window
+from gpuproof.readings.balance import load_balance, render_balance
+from gpuproof.readings.recording import load_recording
+from gpuproof.readings.summary import DeviceSummary, summarise, summarise_window
 from gpuproof.records.metrics import names
 from gpuproof.records.readings import DeviceEvent, Sample, Unavailable
 

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from gpuproof.config.launch_facts import find_disagreements
 from gpuproof.config.load import load_config
 from gpuproof.config.models import RunConfig
-from gpuproof.config.parallel_contradictions import find_parallel_contradictions
+from gpuproof.config.rules.launch import find_disagreements
+from gpuproof.config.rules.parallel import find_parallel_contradictions
 from gpuproof.errors import UsageError
 from gpuproof.records.case import ParallelStrategy
 from gpuproof.records.parallel import Arrangement, ArrangementError, Parallelism, arrange

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from gpuproof.analysis.percentiles import (
+from gpuproof.statistics.percentiles import (
     conservative_index,
     over_limit_allowed,
     percentile,

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from gpuproof.errors import EnvironmentUnfitError
-from gpuproof.worker.precision import Arithmetic, apply_precision, refusal, tf32_switch
+from gpuproof.worker.step.precision import Arithmetic, apply_precision, refusal, tf32_switch
 
 H100 = Arithmetic(
     kind="cuda",

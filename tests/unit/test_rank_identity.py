@@ -7,7 +7,7 @@ import os
 import pytest
 
 from gpuproof.errors import EnvironmentUnfitError
-from gpuproof.worker.identity import RankIdentity, effective_threads, identity_from
+from gpuproof.worker.rank.identity import RankIdentity, effective_threads, identity_from
 from records_by_hand import case
 
 

@@ -8,8 +8,8 @@ import pytest
 
 from gpuproof.records.journal import read_journal
 from gpuproof.records.run import Failure, FailureCause
-from gpuproof.worker.recorder import Recorder
-from gpuproof.worker.watchdog import Heartbeat
+from gpuproof.worker.rank.recorder import Recorder
+from gpuproof.worker.rank.watchdog import Heartbeat
 
 
 def failure(cause: FailureCause) -> Failure:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from gpuproof.errors import RecordError
-from gpuproof.observe.recording import load_recording
+from gpuproof.readings.recording import load_recording
 from gpuproof.records.journal import encode
 from gpuproof.records.readings import (
     Counters,

@@ -19,8 +19,8 @@ from gpuproof.launchers.ssh_boot import boot_command, removal_command
 from gpuproof.launchers.ssh_credentials import ask_on_terminal, load_keys
 from gpuproof.records.frames import GREETING, FrameDecoder
 from gpuproof.records.journal import read_journal
-from gpuproof.worker.launched_group import LaunchedGroup, start_processes
-from gpuproof.worker.remote_agent import inside
+from gpuproof.worker.commands.launched_group import LaunchedGroup, start_processes
+from gpuproof.worker.commands.remote_agent import inside
 from records_by_hand import case
 
 NODE = NodeSide(python="/opt/my py", archive="/t/g.pyz", directory="/t", host="box", pid=7)

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from gpuproof.analysis.estimate import Interval, Unavailable
 from gpuproof.analysis.run_summary import RunSummary, summarize
 from gpuproof.hardware import Peak, peak_of
 from gpuproof.records.collected import CaseRecords
+from gpuproof.statistics.estimate import Interval, Unavailable
 from records_by_hand import H200, QUIET, Story, case, failure, one_rank, setup, start, steady_times, window
 
 

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuproof.analysis.bootstrap import CHUNK_VALUES, Centre, block_length, expanded_interval, resample
-from gpuproof.analysis.drift import Drift, drift
-from gpuproof.analysis.estimate import FloatArray, Interval, Unavailable, welch_degrees_of_freedom
-from gpuproof.analysis.series import Series, interval_of_difference, interval_of_ratio, interval_of_series
+from gpuproof.statistics.bootstrap import CHUNK_VALUES, Centre, block_length, expanded_interval, resample
+from gpuproof.statistics.drift import Drift, drift
+from gpuproof.statistics.estimate import FloatArray, Interval, Unavailable, welch_degrees_of_freedom
+from gpuproof.statistics.series import Series, interval_of_difference, interval_of_ratio, interval_of_series
 
 CENTRES: tuple[Centre, ...] = ("mean", "median")
 

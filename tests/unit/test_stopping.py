@@ -10,8 +10,8 @@ from math import inf, sqrt
 
 import pytest
 
-from gpuproof.worker.engine import FixedSteps
-from gpuproof.worker.stopping import (
+from gpuproof.worker.engine.loop import FixedSteps
+from gpuproof.worker.engine.stopping import (
     MORE,
     NO_HELP,
     REACHED,

@@ -8,7 +8,7 @@ import pytest
 
 from gpuproof import registry
 from gpuproof.errors import UsageError
-from gpuproof.workloads.base import InputShape, Work, WorkloadInfo
+from gpuproof.workloads.info.base import InputShape, Work, WorkloadInfo
 
 
 def shape_and_work(

@@ -1,6 +1,6 @@
 """Why was a case slow or noisy? Sentences from what the devices and the host did meanwhile.
 
-In: plain readings of one measured window, as `observe` cuts them out of a recording. Out: findings, the
+In: plain readings of one measured window, as `readings` cuts them out of a recording. Out: findings, the
 gravest first, and the energy that an item took. A finding is said only of what was read: a device that
 tells no throttle reasons is named as unknown, not as sound. Thermal, brake and hardware reasons are
 faults; a power cap is a limit that somebody chose; an idle device means that the host was the bottleneck.
@@ -8,10 +8,11 @@ faults; a power cap is a limit that somebody chose; an idle device means that th
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Final, Literal
 
+from gpuproof.readings.window_readings import DeviceWindow, HostWindow, WindowReadings
 from gpuproof.units import share as share_text
 from gpuproof.units import significant
 
@@ -43,47 +44,6 @@ IDLE_SHARE: Final = 0.10
 BUSY_CPU_PERCENT: Final = 95.0
 BUSY_CORE_PERCENT: Final = 98.0
 LOW_UTILISATION_PERCENT: Final = 80.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeviceWindow:
-    """What one device did in the window. Means are over time; None is unknown."""
-
-    physical_index: int
-    throttle_shares: Mapping[str, float] | None
-    """Reason → share of the window, 0 to 1. None: the device does not tell."""
-    clock_sm_mhz: float | None = None
-    clock_sm_max_mhz: float | None = None
-    util_gpu_percent: float | None = None
-    power_limit_w: float | None = None
-    power_limit_default_w: float | None = None
-    temp_gpu_max_c: float | None = None
-    energy_j: float | None = None
-    energy_method: Literal["counter", "integrated_power"] | None = None
-    energy_coverage: float | None = None
-    energy_missing: str | None = None
-    events: Sequence[str] = ()
-    """What the driver announced, such as `xid 63: …`."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HostWindow:
-    """What the host did in the window; None is unknown."""
-
-    cpu_percent: float | None = None
-    cpu_max_core_percent: float | None = None
-    cpu_iowait_percent: float | None = None
-    swap_growth_bytes: float | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WindowReadings:
-    """A measured window of one host, between two readings of its monotonic clock."""
-
-    begin_monotonic_s: float
-    end_monotonic_s: float
-    devices: tuple[DeviceWindow, ...]
-    host: HostWindow = field(default_factory=HostWindow)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

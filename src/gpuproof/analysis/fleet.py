@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from gpuproof.analysis.dispersion import Z_LIMIT, median_absolute_deviation, modified_z_scores
+from gpuproof.statistics.dispersion import Z_LIMIT, median_absolute_deviation, modified_z_scores
 
 ENOUGH_HOSTS = 5
 """Of one type, to call any an outlier: with fewer the MAD hangs on one or two of them."""

@@ -14,7 +14,7 @@ from typing import Literal
 
 from scipy.special import betainc
 
-from gpuproof.analysis.percentiles import conservative_index, under_limit_needed
+from gpuproof.statistics.percentiles import conservative_index, under_limit_needed
 
 CONFIDENCE = 0.99
 BoundOutcome = Literal["met", "missed", "undecided"]

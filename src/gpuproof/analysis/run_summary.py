@@ -6,10 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from gpuproof.analysis.data_wait import data_findings
-from gpuproof.analysis.estimate import Interval, Unavailable
 from gpuproof.analysis.launch import Launch, launch_of
-from gpuproof.analysis.launches import interval_of_launches, interval_of_step_times
-from gpuproof.analysis.percentiles import Percentile, percentile
 from gpuproof.analysis.rates import throughput
 from gpuproof.analysis.roofline import Roofline
 from gpuproof.analysis.validity import Finding, Validity, findings_of, worst
@@ -18,6 +15,9 @@ from gpuproof.analysis.work import work_findings
 from gpuproof.hardware import MemoryPeak, Peak, memory_peak_of
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import Failure
+from gpuproof.statistics.estimate import Interval, Unavailable
+from gpuproof.statistics.launches import interval_of_launches, interval_of_step_times
+from gpuproof.statistics.percentiles import Percentile, percentile
 from gpuproof.units import share
 
 PERCENTILES = (50.0, 90.0, 95.0, 99.0)

@@ -12,7 +12,6 @@ from statistics import median
 
 from gpuproof.analysis.launch import Launch
 from gpuproof.analysis.loadgen import BoundVerdict, early_stopping_estimate_s, judge_bound
-from gpuproof.analysis.percentiles import Percentile, percentile
 from gpuproof.analysis.rates import throughput
 from gpuproof.analysis.validity import Finding, findings_of_neighbours
 from gpuproof.records.case import Case
@@ -20,6 +19,7 @@ from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import Setup, Window
 from gpuproof.records.serving import Requests, ServingWindow
 from gpuproof.records.serving_spec import ServingSpec
+from gpuproof.statistics.percentiles import Percentile, percentile
 from gpuproof.units import count, seconds, share
 
 PERCENTILES = (50.0, 90.0, 95.0, 99.0, 99.9)

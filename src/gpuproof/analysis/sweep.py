@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from gpuproof.analysis.comparison import MIN_LAUNCHES, Comparison, compare_launches
 from gpuproof.analysis.launch import Launch
 from gpuproof.analysis.run_summary import RunSummary, are_replicates
+from gpuproof.statistics.comparison import MIN_LAUNCHES, Comparison, compare_launches
 
 CONFIDENCE = 0.95
 """Of all comparisons of a sweep together: the best point was picked by the data, so that each pair counts

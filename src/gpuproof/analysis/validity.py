@@ -11,11 +11,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from gpuproof.analysis.dispersion import noise
-from gpuproof.analysis.drift import Drift, drift
 from gpuproof.analysis.launch import Launch
 from gpuproof.hardware import Peak
 from gpuproof.records.run import Setup, Window
+from gpuproof.statistics.dispersion import noise
+from gpuproof.statistics.drift import Drift, drift
 from gpuproof.units import count, seconds, share
 
 Validity = Literal["VALID", "SUSPECT", "INVALID"]

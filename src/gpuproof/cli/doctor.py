@@ -11,9 +11,9 @@ from gpuproof.cli.options import json_option, node_side_for
 from gpuproof.errors import ExitCode
 
 if TYPE_CHECKING:
-    from gpuproof.report.diagnosis import Check
-    from gpuproof.report.meeting import Part
-    from gpuproof.verdict.check import Judged
+    from gpuproof.doctor.host import Check
+    from gpuproof.doctor.meeting import Part
+    from gpuproof.records.outcome import Judged
 
 MARKS = {"ok": "[green]ok[/]", "limited": "[yellow]limited[/]", "missing": "[bold red]missing[/]"}
 
@@ -76,8 +76,8 @@ def doctor(
     """  # noqa: D301  # click reads the backspace character
     import sys
 
+    from gpuproof.doctor.host import diagnose
     from gpuproof.launchers.probe import probe
-    from gpuproof.report.diagnosis import diagnose
 
     part = _part(master, port, node_rank, nodes) if multi_node else None
     words = _words(part, wait_s) if multi_node else []
@@ -95,7 +95,7 @@ def doctor(
 
 
 def _part(master: str | None, port: int | None, node_rank: int, nodes: int) -> Part | None:
-    from gpuproof.report.meeting import Part
+    from gpuproof.doctor.meeting import Part
 
     if node_rank >= nodes:
         raise click.UsageError(f"--node-rank {node_rank} does not fit --nodes {nodes}: nodes count from 0.")
@@ -115,8 +115,8 @@ def _words(part: Part | None, wait_s: float) -> list[str]:
 
 
 def _between(facts: Mapping[str, Any], part: Part | None) -> list[Judged]:
-    from gpuproof.report.meeting import judge_meeting, not_asked
-    from gpuproof.report.multi_node import judge_host
+    from gpuproof.doctor.meeting import judge_meeting, not_asked
+    from gpuproof.doctor.multi_node import judge_host
 
     fabric = facts["fabric"]
     met = not_asked()

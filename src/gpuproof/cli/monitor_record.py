@@ -20,7 +20,7 @@ from gpuproof.errors import EnvironmentUnfitError, GpuproofError, UsageError
 if TYPE_CHECKING:
     from gpuproof.observe.derived import OutputFormat
 
-RECORD_MODULE = "gpuproof.worker.record"
+RECORD_MODULE = "gpuproof.worker.commands.record"
 _COMMAND_SETTINGS = {"ignore_unknown_options": False, "allow_interspersed_args": False}
 _SECONDS = click.FloatRange(min=0.01)
 
@@ -130,7 +130,7 @@ def exec_command(
 
 
 def _compared_with(pattern: str) -> Path:
-    from gpuproof.observe.selection import newest_match
+    from gpuproof.readings.selection import newest_match
 
     selected = newest_match(pattern)
     if selected.note is not None:
@@ -171,8 +171,8 @@ def _options(
 
 
 def _record(path: Path, arguments: list[str], *, command: Sequence[str], keep_command: bool) -> int:
-    from gpuproof.foreground import exit_status, run_in_foreground
-    from gpuproof.own_process import own_command
+    from gpuproof.processes.foreground import exit_status, run_in_foreground
+    from gpuproof.processes.own import own_command
 
     flags = ["--quiet", *(["--keep-command"] if keep_command else [])]
     end = ["--", *command] if command else []
@@ -206,7 +206,7 @@ def _derive(
     path: Path, *, metadata: dict[str, str], format_: OutputFormat, plot: bool, compare_with: Path | None
 ) -> None:
     from gpuproof.observe.derived import Wanted, write_derived
-    from gpuproof.observe.recording import load_recording
+    from gpuproof.readings.recording import load_recording
 
     wanted = Wanted(
         stem=path.with_suffix(""), format=format_, metadata=metadata, plot=plot, compare_with=compare_with

@@ -14,8 +14,8 @@ import click
 from gpuproof.errors import EnvironmentUnfitError, UsageError
 
 if TYPE_CHECKING:
-    from gpuproof.observe.recording import RecordingData
     from gpuproof.observe.stream import Records
+    from gpuproof.readings.recording import RecordingData
 
 _SECONDS = click.FloatRange(min=0.05)
 
@@ -89,9 +89,9 @@ def show(*, balance: bool, recording: str) -> None:
       gpuproof monitor show results
       gpuproof monitor show --balance 'results/gpu_stats_adamw_*'
     """  # noqa: D301  # click reads the backspace character
-    from gpuproof.observe.balance import load_balance, render_balance
-    from gpuproof.observe.summary import summarise
     from gpuproof.observe.summary_text import render_text
+    from gpuproof.readings.balance import load_balance, render_balance
+    from gpuproof.readings.summary import summarise
 
     summary = summarise(_load(recording))
     click.echo(render_text(summary), nl=False)
@@ -119,8 +119,8 @@ def compare(*, phase: str | None, busy: float, picture: Path | None, recordings:
     Example:
       gpuproof monitor compare --phase train 'results/gpu_stats_adamw_*' 'results/gpu_stats_sgd_*'
     """  # noqa: D301  # click reads the backspace character
-    from gpuproof.observe.compare import compare as compare_recordings
     from gpuproof.observe.compare_text import render_comparison
+    from gpuproof.readings.compare import compare as compare_recordings
 
     if len(recordings) != 2:
         raise UsageError(
@@ -175,7 +175,7 @@ def plot(
 def _plot_one(path: Path, kind: Literal["time", "balance"], output: Path | None) -> Path:
     from gpuproof.observe.plots import plot_recording
     from gpuproof.observe.plots_compare import plot_balance
-    from gpuproof.observe.summary import summarise
+    from gpuproof.readings.summary import summarise
 
     recording = _load(str(path))
     suffix = "plot" if kind == "time" else "balance"
@@ -193,7 +193,7 @@ def _found(name: str) -> list[Path]:
     Raises:
         UsageError: a directory holds no recording.
     """
-    from gpuproof.observe.selection import recordings_in
+    from gpuproof.readings.selection import recordings_in
 
     folder = Path(name)
     return recordings_in(folder) if folder.is_dir() else [Path(name)]
@@ -232,8 +232,8 @@ def serve(*, address: str, port: int, interval: float, devices: str | None, sour
 
 def _load(name: str) -> RecordingData:
     """Load the newest match, say which one it was, and pass on what its reader has to know."""
-    from gpuproof.observe.formats import load
-    from gpuproof.observe.selection import newest_match
+    from gpuproof.readings.formats import load
+    from gpuproof.readings.selection import newest_match
 
     selected = newest_match(name)
     if selected.note is not None:

@@ -11,7 +11,7 @@ from gpuproof.cli.options import json_option
 from gpuproof.errors import ExitCode
 
 if TYPE_CHECKING:
-    from gpuproof.report.plugin_states import PluginState
+    from gpuproof.doctor.plugins import PluginState
 
 STYLE = {"loads": "green", "broken": "bold red", "duplicate": "bold red", "not loaded": "dim"}
 
@@ -27,7 +27,7 @@ def plugins(ctx: click.Context, name: str | None, *, load_plugins: bool, as_json
     The list reads metadata only. With --load, or with a NAME, the torch-free half of each is imported.
     Exit code 5 if one of those cannot be used.
     """
-    from gpuproof.report.plugin_states import list_plugins
+    from gpuproof.doctor.plugins import list_plugins
 
     found = list_plugins(name=name, load_plugins=load_plugins or name is not None)
     if as_json:

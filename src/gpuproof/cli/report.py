@@ -51,7 +51,7 @@ def report(ctx: click.Context, run: Path, *, checks: tuple[str, ...], as_json: b
 def _judge(directory: RunDirectory, names: Sequence[str], *, as_json: bool) -> ExitCode:
     """Print what checks say of a run; return the exit code."""
     from gpuproof.report.outcomes import exit_code_of_outcomes, print_outcomes
-    from gpuproof.verdict.judging import judge, load_check
+    from gpuproof.verdict.check import judge, load_check
 
     loaded = {name: load_check(name) for name in names}
     launches = directory.cases()

@@ -14,9 +14,9 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+from gpuproof.config.errors import ConfigError, Mistake, shown
 from gpuproof.config.inventory_models import DeployedEntry, Deployment, HostEntry, HostKeysOfEntry, HostList
 from gpuproof.config.located import Located, Place, read_located
-from gpuproof.config.mistakes import ConfigError, Mistake, shown
 
 MAX_BYTES = 2**20
 CLOUD_USER = "ubuntu"

@@ -17,7 +17,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel
 
-from gpuproof.config.mistakes import Mistake, shown
+from gpuproof.config.errors import Mistake, shown
 from gpuproof.config.models import RunConfig
 from gpuproof.config.settings import KeyPath, Setting, dotted
 

@@ -10,16 +10,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from gpuproof.config.errors import ConfigError
 from gpuproof.config.keys import all_keys, check_keys
-from gpuproof.config.launch_facts import find_disagreements
 from gpuproof.config.matrix import in_one_key, matrix_mistakes
-from gpuproof.config.mistakes import ConfigError
 from gpuproof.config.models import RunConfig
 from gpuproof.config.overrides import read_overrides
+from gpuproof.config.rules.launch import find_disagreements
 from gpuproof.config.settings import Setting, dotted, lay_over
 from gpuproof.config.source import read_source
 from gpuproof.config.validation import contradiction_mistakes, validate
-from gpuproof.config.yaml_source import read_settings
+from gpuproof.config.yaml import read_settings
 
 DEFAULT = "default"
 NO_LAUNCHER: Mapping[str, str] = MappingProxyType({})

@@ -14,7 +14,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
-from gpuproof.config.mistakes import ConfigError, Mistake
+from gpuproof.config.errors import ConfigError, Mistake
 from gpuproof.config.scalars import resolve
 
 Place = tuple[str | int, ...]

@@ -15,8 +15,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from gpuproof.config.errors import ConfigError, Mistake, shown
 from gpuproof.config.keys import check_keys
-from gpuproof.config.mistakes import ConfigError, Mistake, shown
 from gpuproof.config.settings import Setting, dotted, lay_over
 from gpuproof.config.validation import validate
 

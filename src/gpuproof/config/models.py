@@ -12,9 +12,9 @@ from typing import Literal
 from pydantic import Field, JsonValue, model_validator
 from pydantic_core import PydanticCustomError
 
-from gpuproof.config.contradictions import find_contradictions
-from gpuproof.config.load_contradictions import find_load_contradictions
-from gpuproof.config.parallel_contradictions import find_parallel_contradictions
+from gpuproof.config.rules.load import find_load_contradictions
+from gpuproof.config.rules.parallel import find_parallel_contradictions
+from gpuproof.config.rules.recipe import find_contradictions
 from gpuproof.config.sections.base import Section
 from gpuproof.config.sections.benchmark import BenchmarkConfig, MonitoringConfig, ProfilingConfig
 from gpuproof.config.sections.data import DataConfig

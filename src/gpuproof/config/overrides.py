@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from gpuproof.config.errors import ConfigError, Mistake
 from gpuproof.config.keys import enclosing_key
-from gpuproof.config.mistakes import ConfigError, Mistake
 from gpuproof.config.settings import COMMAND_LINE, KeyPath, Setting
-from gpuproof.config.yaml_source import is_storable, read_value
+from gpuproof.config.yaml import is_storable, read_value
 
 _HOW = "Write --section.key=value, for example --training.epochs=5"
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
-from gpuproof.config.mistakes import ConfigError, Mistake
-from gpuproof.config.yaml_source import is_storable
+from gpuproof.config.errors import ConfigError, Mistake
+from gpuproof.config.yaml import is_storable
 
 MAX_BYTES = 2**16
 """64 KiB. A config is a few kB; 1 MiB of hostile YAML took up to 52 s to parse here."""

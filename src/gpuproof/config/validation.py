@@ -12,10 +12,10 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from gpuproof.config.contradiction import Contradiction
+from gpuproof.config.errors import ConfigError, Mistake, shown
 from gpuproof.config.keys import all_keys, enclosing_key
-from gpuproof.config.mistakes import ConfigError, Mistake, shown
 from gpuproof.config.models import RunConfig
+from gpuproof.config.rules.refusal import Contradiction
 from gpuproof.config.scalars import resolve
 from gpuproof.config.settings import KeyPath, Setting, dotted, nest
 

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from gpuproof.records.case import Case, DataLoading, DataSplit
-from gpuproof.workloads.base import InputShape
-from gpuproof.workloads.lookup import find_workload
+from gpuproof.workloads.info.base import InputShape
+from gpuproof.workloads.info.lookup import find_workload
 
 CHANNELS = {"digits": 1, "CIFAR10": 3, "CIFAR100": 3, "ImageFolder": 3}
 """Of the images in each set; one channel is repeated for a model that takes more."""

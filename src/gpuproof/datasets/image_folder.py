@@ -21,7 +21,7 @@ from gpuproof.records.case import Case
 from gpuproof.records.dataset_files import ImageListing, write_listing
 from gpuproof.records.picture import ENDINGS, decode, require_pillow
 from gpuproof.records.tensor_file import label_bytes_for, write_tensor_file
-from gpuproof.workloads.base import InputShape
+from gpuproof.workloads.info.base import InputShape
 
 FOLDERS = {"train": ("train",), "test": ("test", "val")}
 POOL_BATCHES = 64

@@ -12,10 +12,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from gpuproof.devices import amd, amd_smi, fake, intel, nvidia, replay
+from gpuproof.devices import fake, replay
+from gpuproof.devices.amd import adapter as amd
+from gpuproof.devices.amd.library import open_library
 from gpuproof.devices.base import DeviceAdapter, DeviceError, VendorDevice
 from gpuproof.devices.deadline import CallGuard
 from gpuproof.devices.guard import GuardedDevices, OpenDevice
+from gpuproof.devices.intel import adapter as intel
+from gpuproof.devices.nvidia import adapter as nvidia
 from gpuproof.devices.visibility import Candidate, Numbering, number
 from gpuproof.records.metrics import names
 from gpuproof.records.readings import DeviceIdentity, PhysicalIndex
@@ -62,7 +66,7 @@ def _openers(env: Mapping[str, str], sysfs_root: Path) -> dict[str, Callable[[],
         return {"replay": partial(replay.open_adapter, Path(env[replay.VARIABLE]))}
     return {
         "nvidia": nvidia.open_adapter,
-        "amd": partial(amd.open_adapter, sysfs_root, open_library=amd_smi.open_library),
+        "amd": partial(amd.open_adapter, sysfs_root, open_library=open_library),
         "intel": partial(intel.open_adapter, sysfs_root),
     }
 

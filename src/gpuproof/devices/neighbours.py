@@ -10,10 +10,10 @@ from collections.abc import Collection, Sequence
 from functools import partial
 from typing import Any
 
-from gpuproof.devices import nvml as nvml_border
 from gpuproof.devices.base import DeviceError, DeviceProcess
 from gpuproof.devices.deadline import CallGuard
-from gpuproof.devices.nvidia_devices import list_processes
+from gpuproof.devices.nvidia import nvml as nvml_border
+from gpuproof.devices.nvidia.handles import list_processes
 from gpuproof.records.run import DeviceNeighbours
 
 DEADLINE_S = 5.0

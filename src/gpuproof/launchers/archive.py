@@ -18,12 +18,8 @@ NODE_SIDE = (
     "errors.py",
     "units.py",
     "registry.py",
-    "own_process.py",
-    "process_group.py",
-    "fork_server.py",
-    "foreground.py",
 )
-NODE_PACKAGES = ("records", "devices", "monitor", "workloads", "worker")
+NODE_PACKAGES = ("processes", "records", "devices", "monitor", "workloads", "worker")
 METADATA = "Metadata-Version: 2.1\nName: gpuproof\nVersion: {}\n"
 EPOCH = (1980, 1, 1, 0, 0, 0)
 """The date of every member: an archive says what it holds, not when it was made."""

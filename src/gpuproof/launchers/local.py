@@ -1,7 +1,7 @@
 """Ranks on this host: one by exec or forked with torch imported, several by torch's own elastic agent.
 
 Under a launcher of the user's (RANK and WORLD_SIZE are set), this process is rank 0 and starts its own
-worker only; the other ranks join it (`gpuproof.worker.attach`).
+worker only; the other ranks join it (`gpuproof.worker.commands.attach`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from gpuproof.errors import EnvironmentUnfitError
-from gpuproof.fork_server import ForkServers
 from gpuproof.launchers.attached import is_attached
 from gpuproof.launchers.base import (
     LAUNCHER_OUTPUT,
@@ -24,7 +23,8 @@ from gpuproof.launchers.base import (
     interval_words,
     wants_fork,
 )
-from gpuproof.process_group import ProcessGroup
+from gpuproof.processes.fork import ForkServers
+from gpuproof.processes.group import ProcessGroup
 from gpuproof.records.case import Case
 
 INSTALLED_WORKER = ("-m", "gpuproof.worker")

@@ -23,7 +23,7 @@ from pathlib import Path
 from gpuproof.errors import EnvironmentUnfitError, ExitCode
 from gpuproof.monitor.listener import READY
 from gpuproof.monitor.marks import FD_VARIABLE, PIPE_VARIABLE
-from gpuproof.own_process import own_command
+from gpuproof.processes.own import own_command
 
 READY_TIMEOUT_S = 30.0
 """Longer than waking eight GPUs without persistence mode; a driver that hangs longer delays no work."""
@@ -152,4 +152,4 @@ def _command(out: Path, *, options: SamplerOptions, control_fd: int, marks: Mark
     arguments = [f"--out={out}", f"--control-fd={control_fd}"]
     if marks is not None:
         arguments.append(f"--marks-fd={marks.descriptor}")
-    return own_command("gpuproof.worker.sample") + arguments + options.arguments
+    return own_command("gpuproof.worker.commands.sample") + arguments + options.arguments

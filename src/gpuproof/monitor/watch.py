@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gpuproof.errors import ExitCode
-from gpuproof.foreground import CommandNotStartedError, run_in_foreground
 from gpuproof.monitor.recorder import refuse_existing
 from gpuproof.monitor.session import MarksPipe, SamplerOptions, SamplerSession, start_sampler
+from gpuproof.processes.foreground import CommandNotStartedError, run_in_foreground
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from gpuproof.observe.compare import Comparison, MetricComparison, Side
-from gpuproof.observe.metric_text import quantity, title
+from gpuproof.readings.compare import Comparison, MetricComparison, Side
+from gpuproof.readings.metric_text import quantity, title
 from gpuproof.units import MISSING, seconds, significant
 
 _LIMITS: Final = (

@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import Any, Literal
 
 from gpuproof.errors import GpuproofError
-from gpuproof.observe.compare import compare
 from gpuproof.observe.compare_text import render_comparison
-from gpuproof.observe.formats import gpu_stats, gputop, load
-from gpuproof.observe.formats.write import write_array, write_text
-from gpuproof.observe.recording import RecordingData
-from gpuproof.observe.selection import MULTI_GPU_ENDING
-from gpuproof.observe.summary import summarise
+from gpuproof.observe.files import write_array, write_text
 from gpuproof.observe.summary_text import render_text
+from gpuproof.readings.compare import compare
+from gpuproof.readings.formats import gpu_stats, gputop, load
+from gpuproof.readings.recording import RecordingData
+from gpuproof.readings.selection import MULTI_GPU_ENDING
+from gpuproof.readings.summary import summarise
 
 OutputFormat = Literal["native", "gputop"]
 _Part = tuple[Path, Callable[[Path], object]]

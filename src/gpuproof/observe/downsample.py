@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gpuproof.observe.recording import Floats
-from gpuproof.observe.series import longest_step_s
+from gpuproof.readings.recording import Floats
+from gpuproof.readings.series import longest_step_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gpuproof.observe.live_state import DeviceState, LiveState
-from gpuproof.observe.metric_text import STATE_REASONS, energy, quantity, throttle_title, title
+from gpuproof.readings.metric_text import STATE_REASONS, energy, quantity, throttle_title, title
 from gpuproof.records.metrics import names
 from gpuproof.units import MISSING, memory, seconds
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from gpuproof.errors import EnvironmentUnfitError, UsageError
-from gpuproof.observe.formats.write import aside
-from gpuproof.observe.recording import RecordingData
+from gpuproof.observe.files import aside
+from gpuproof.readings.recording import RecordingData
 from gpuproof.units import seconds
 
 if TYPE_CHECKING:

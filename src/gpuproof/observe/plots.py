@@ -17,8 +17,8 @@ import numpy as np
 
 from gpuproof.observe import plot_style as style
 from gpuproof.observe.downsample import envelope
-from gpuproof.observe.metric_text import throttle_title
-from gpuproof.observe.recording import DeviceTrack, Flags, Floats, RecordingData
+from gpuproof.readings.metric_text import throttle_title
+from gpuproof.readings.recording import DeviceTrack, Flags, Floats, RecordingData
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

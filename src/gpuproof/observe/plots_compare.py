@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from gpuproof.observe import plot_style as style
-from gpuproof.observe.balance import Balance, load_balance
-from gpuproof.observe.compare import Comparison, MetricComparison
 from gpuproof.observe.compare_text import signed
 from gpuproof.observe.plots import draw_line
-from gpuproof.observe.recording import Floats, RecordingData
-from gpuproof.observe.summary import RecordingSummary, WindowSummary, summarise
+from gpuproof.readings.balance import Balance, load_balance
+from gpuproof.readings.compare import Comparison, MetricComparison
+from gpuproof.readings.recording import Floats, RecordingData
+from gpuproof.readings.summary import RecordingSummary, WindowSummary, summarise
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from gpuproof.errors import EnvironmentUnfitError, ExitCode, GpuproofError, RecordError, UsageError
-from gpuproof.own_process import own_command
+from gpuproof.processes.own import own_command
 from gpuproof.records.journal import decode
 from gpuproof.records.readings import RecordingEnd
 
-SAMPLER_MODULE: Final = "gpuproof.worker.sample"
+SAMPLER_MODULE: Final = "gpuproof.worker.commands.sample"
 POLL_S: Final = 0.2
 Records = Generator[Any, None, None]
 """Records as they come, None when there is nothing for now; closing it ends the sampler behind it."""

@@ -11,9 +11,9 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime, timezone
 from typing import Final
 
-from gpuproof.observe.energy import Energy
-from gpuproof.observe.metric_text import STATE_REASONS, energy, quantity, throttle_title, title
-from gpuproof.observe.summary import (
+from gpuproof.readings.energy import Energy
+from gpuproof.readings.metric_text import STATE_REASONS, energy, quantity, throttle_title, title
+from gpuproof.readings.summary import (
     DeviceSummary,
     EventAt,
     MetricSummary,
@@ -21,7 +21,7 @@ from gpuproof.observe.summary import (
     Total,
     WindowSummary,
 )
-from gpuproof.observe.throttling import ThrottleShare, Throttling
+from gpuproof.readings.throttling import ThrottleShare, Throttling
 from gpuproof.units import MISSING, count, memory, seconds, share
 
 _HEADINGS: Final = ("", "mean", "min", "max", "p95", "readings")

@@ -1,1 +1,1 @@
-"""Readings: what recordings hold, and what they say of a window. Pure."""
+"""What was read of devices and host: recordings, the windows cut out of them, and what they come to."""

@@ -13,12 +13,12 @@ from pathlib import Path
 from statistics import median
 
 from gpuproof.analysis import validity
-from gpuproof.analysis.explain import Finding, WindowReadings, energy_per_item, explain
+from gpuproof.analysis.explain import Finding, energy_per_item, explain
 from gpuproof.analysis.launch import Launch
 from gpuproof.analysis.rates import throughput
 from gpuproof.errors import RecordError
-from gpuproof.observe.case_window import case_window
-from gpuproof.observe.recording import RecordingData, load_recording
+from gpuproof.readings.recording import RecordingData, load_recording
+from gpuproof.readings.window_readings import WindowReadings, case_window
 from gpuproof.records.run import Window
 
 FAULT = "device-fault"

@@ -11,12 +11,12 @@ from math import fsum
 from typing import Any
 
 from gpuproof import units
-from gpuproof.analysis.estimate import Interval, Unavailable
 from gpuproof.analysis.launch import Launch
-from gpuproof.analysis.percentiles import Percentile, percentile
 from gpuproof.analysis.run_summary import RunSummary
 from gpuproof.records.case import InferencePhase
 from gpuproof.report.measure import Measure, with_interval
+from gpuproof.statistics.estimate import Interval, Unavailable
+from gpuproof.statistics.percentiles import Percentile, percentile
 
 LATENCY_OF: dict[InferencePhase, str] = {
     "forward": "latency",

@@ -13,9 +13,9 @@ from pathlib import Path
 
 from gpuproof.analysis.launch import Launch
 from gpuproof.errors import RecordError
-from gpuproof.observe.recording import RecordingData, load_recording
-from gpuproof.observe.summary import NO_REASON, DeviceSummary, MetricSummary, WindowSummary, summarise_window
-from gpuproof.observe.window import between
+from gpuproof.readings.recording import RecordingData, load_recording
+from gpuproof.readings.summary import NO_REASON, DeviceSummary, MetricSummary, WindowSummary, summarise_window
+from gpuproof.readings.window import between
 from gpuproof.records.run import Window
 from gpuproof.report.explanations import used_devices, windows_by_host
 from gpuproof.units import seconds

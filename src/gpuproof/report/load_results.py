@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gpuproof.analysis.launch import Launch
-from gpuproof.analysis.percentiles import Percentile, percentile
 from gpuproof.analysis.run_summary import RunSummary
 from gpuproof.analysis.validity import Finding
 from gpuproof.records.case import Case
@@ -20,6 +19,7 @@ from gpuproof.report.load_readings import LoadReadings, Quantity, read_beside
 from gpuproof.report.load_row import LoadRow
 from gpuproof.report.model import ReportModel
 from gpuproof.report.sweep import Sweep
+from gpuproof.statistics.percentiles import Percentile, percentile
 from gpuproof.suites.loadtest import TESTS, LoadTest
 
 TOO_SHORT = ("few-steps",)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import ceil, log10
 
 from gpuproof import units
-from gpuproof.analysis.estimate import Interval, Unavailable
+from gpuproof.statistics.estimate import Interval, Unavailable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,9 +14,7 @@ from math import floor
 from typing import Any
 
 from gpuproof import units
-from gpuproof.analysis.estimate import Interval
 from gpuproof.analysis.launch import Launch
-from gpuproof.analysis.percentiles import Percentile
 from gpuproof.analysis.run_summary import RunSummary
 from gpuproof.analysis.validity import Finding, Validity
 from gpuproof.records.parallel import plain_copies
@@ -31,6 +29,8 @@ from gpuproof.report.measure import Measure, interval_text, with_interval
 from gpuproof.report.profiled import Profiled
 from gpuproof.report.what_ran import WhatRan, what_ran
 from gpuproof.report.work_measures import memory_measures, work_measures
+from gpuproof.statistics.estimate import Interval
+from gpuproof.statistics.percentiles import Percentile
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,8 +10,8 @@ from rich.table import Table
 from rich.text import Text
 
 from gpuproof.errors import ExitCode
+from gpuproof.records.outcome import Judged, Outcome
 from gpuproof.report.terminal import write
-from gpuproof.verdict.check import Judged, Outcome
 
 STYLE = {
     "PASS": "green",

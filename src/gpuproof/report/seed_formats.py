@@ -13,13 +13,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from gpuproof.analysis.data_wait import data_wait_share
-from gpuproof.analysis.estimate import Interval
 from gpuproof.analysis.launch import Launch
-from gpuproof.analysis.percentiles import percentile
 from gpuproof.analysis.rates import throughput
 from gpuproof.analysis.run_summary import RunSummary
 from gpuproof.records.codec import to_json
 from gpuproof.report.latency import inference_json, latency_columns
+from gpuproof.statistics.estimate import Interval
+from gpuproof.statistics.percentiles import percentile
 
 MS_PER_S = 1e3
 

@@ -13,8 +13,6 @@ from typing import Any
 
 from gpuproof import units
 from gpuproof.analysis.knee import find_knee
-from gpuproof.analysis.launches import interval_of_launches
-from gpuproof.analysis.percentiles import Percentile, percentile
 from gpuproof.analysis.serving import STREAM_PERCENTILES, Served, findings_of_serving, served_of
 from gpuproof.analysis.validity import Finding, worst
 from gpuproof.config.models import RunConfig
@@ -23,6 +21,8 @@ from gpuproof.records.run import Failure
 from gpuproof.report.explanations import LaunchExplanation
 from gpuproof.report.measure import Measure, with_interval
 from gpuproof.report.model import LaunchRow, ReportModel, RequestsRow, next_commands
+from gpuproof.statistics.launches import interval_of_launches
+from gpuproof.statistics.percentiles import Percentile, percentile
 from gpuproof.suites.serving import Search, is_search, next_cases, search_so_far
 
 OUTCOMES = {

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gpuproof.analysis.percentiles import percentile
 from gpuproof.analysis.serving import Served
 from gpuproof.analysis.validity import worst
 from gpuproof.records.codec import to_json
 from gpuproof.report.seed_formats import csv_of
 from gpuproof.report.serving import ServingRun, requests_row
+from gpuproof.statistics.percentiles import percentile
 
 
 def serving_csv(run: ServingRun, *, description: Mapping[str, Any]) -> str:

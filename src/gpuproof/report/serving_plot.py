@@ -13,10 +13,10 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from gpuproof import units
-from gpuproof.analysis.percentiles import percentile
 from gpuproof.analysis.serving import Served
 from gpuproof.observe.plot_style import FAINT, GRID, INK, SERIES, headline, new_figure, save
 from gpuproof.report.serving import ServingRun
+from gpuproof.statistics.percentiles import percentile
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from gpuproof import units
-from gpuproof.analysis.estimate import Interval
 from gpuproof.analysis.run_summary import RunSummary, summarize
 from gpuproof.analysis.sweep import (
     BatchLimits,
@@ -32,6 +31,7 @@ from gpuproof.report.explanations import LaunchExplanation, findings_of_faults
 from gpuproof.report.measure import Measure, with_interval
 from gpuproof.report.model import PointRow, ReportModel, launch_rows, next_commands
 from gpuproof.report.seed_formats import csv_of, epoch_lines, summary_json
+from gpuproof.statistics.estimate import Interval
 from gpuproof.suites.batch_ladder import KEY as BATCH_KEY
 from gpuproof.suites.matrix import Point, short_names
 from gpuproof.suites.plan import is_expected_failure, num_launches_left, points_of

@@ -25,8 +25,8 @@ from gpuproof.records.codec import to_json
 from gpuproof.records.journal import SCHEMA_VERSION
 from gpuproof.suites.data_fit import refuse_other_data
 from gpuproof.suites.splitting import refuse_unsplittable
-from gpuproof.workloads.base import InputShape, WorkloadInfo
-from gpuproof.workloads.lookup import find_workload
+from gpuproof.workloads.info.base import InputShape, WorkloadInfo
+from gpuproof.workloads.info.lookup import find_workload
 
 CASE_ID = "main"
 LOADER_KEYS = ("num_workers", "pin_memory", "prefetch_factor", "persistent_workers")

@@ -5,11 +5,11 @@ How many classes a folder of images has, and which ids a file of tokens, is seen
 
 from __future__ import annotations
 
-from gpuproof.config.contradictions import CLASSES
 from gpuproof.config.models import RunConfig
+from gpuproof.config.rules.recipe import CLASSES
 from gpuproof.datasets.catalogue import CHANNELS
 from gpuproof.errors import UsageError
-from gpuproof.workloads.base import InputShape, WorkloadInfo
+from gpuproof.workloads.info.base import InputShape, WorkloadInfo
 
 
 def refuse_other_data(config: RunConfig, info: WorkloadInfo, shape: InputShape) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from gpuproof.config.sections.distributed import DistributedConfig
 from gpuproof.errors import UsageError
-from gpuproof.workloads.base import WorkloadInfo
+from gpuproof.workloads.info.base import WorkloadInfo
 
 
 def refuse_unsplittable(distributed: DistributedConfig, info: WorkloadInfo, options: Any) -> None:

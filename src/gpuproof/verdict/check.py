@@ -1,67 +1,20 @@
-"""The contract of a check: a pure question to the records of a finished run, and its answer.
+"""The contract of a check, a pure question to the records of a finished run, and how it is asked.
 
 A plug-in registers an object with `name`, `summary` and `judge` under the entry-point group
 `gpuproof.checks`. `judge` takes the records of every launch and returns an `Outcome`; it reads no clock,
-file or device, so that it says the same on any machine and at any time.
-
->>> Outcome(status="PASS", measured="980 samples/s", expected="900 or more", source="contract 7").status
-'PASS'
->>> Outcome(status="PASS")
-Traceback (most recent call last):
-ValueError: PASS needs what was measured, what was expected, and from where
+file or device, so that it says the same on any machine and at any time. What a check may not say is an
+ERROR, never a PASS.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
+from gpuproof import registry
+from gpuproof.errors import UsageError
 from gpuproof.records.collected import CaseRecords
-
-Status = Literal["PASS", "WARN", "FAIL", "ERROR", "SKIP", "NOT-APPLICABLE"]
-JUDGED: tuple[Status, ...] = ("PASS", "WARN", "FAIL")
-"""What was measured and held against an expectation. All other statuses have a reason instead."""
-NEEDING_ACTION: tuple[Status, ...] = ("WARN", "FAIL", "ERROR")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
-    """How a check ended.
-
-    ERROR: it should have been measured and could not be. SKIP: nobody asked for it, or what it needs was
-    not given. NOT-APPLICABLE: there is evidence, given as the reason, that there is nothing to measure.
-    """
-
-    status: Status
-    measured: str | None = None
-    expected: str | None = None
-    source: str | None = None
-    """Where the expectation comes from: a page, a contract, a key of the recipe."""
-    reason: str | None = None
-    next_step: str | None = None
-
-    def __post_init__(self) -> None:
-        """Refuse an answer that leaves out what it stands on.
-
-        Raises:
-            ValueError: a judgement without what was measured, expected and from where; any other status
-                without its reason; a status that needs action without a next step.
-        """
-        if self.status in JUDGED and None in (self.measured, self.expected, self.source):
-            raise ValueError(f"{self.status} needs what was measured, what was expected, and from where")
-        if self.status not in JUDGED and self.reason is None:
-            raise ValueError(f"{self.status} needs a reason")
-        if self.status in NEEDING_ACTION and self.next_step is None:
-            raise ValueError(f"{self.status} needs a next step")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Judged:
-    """The outcome of a named check."""
-
-    name: str
-    outcome: Outcome
+from gpuproof.records.outcome import Judged, Outcome
 
 
 @runtime_checkable
@@ -74,3 +27,49 @@ class Check(Protocol):
 
     def judge(self, launches: Sequence[CaseRecords]) -> Outcome:
         """Judge the records of all launches, failed ones too; pure."""
+
+
+def load_check(name: str) -> Check:
+    """Import a registered check.
+
+    Raises:
+        UsageError: there is none of that name, it cannot be loaded, or is not what a check must be.
+    """
+    check = registry.load(registry.CHECKS, name)
+    if not isinstance(check, Check) or not callable(check.judge):
+        raise UsageError(
+            f"{name!r} from {registry.owner_of(registry.CHECKS, name)} is registered as a check and is a "
+            f"{type(check).__name__} without name, summary and judge",
+            next_step="See gpuproof.verdict.check.Check, or uninstall it",
+        )
+    return check
+
+
+def judge(name: str, check: Check, launches: Sequence[CaseRecords]) -> Judged:
+    """Ask a check; its own faults, and a PASS over nothing, are errors."""
+    return Judged(name=name, outcome=_outcome(name, check, launches))
+
+
+def _outcome(name: str, check: Check, launches: Sequence[CaseRecords]) -> Outcome:
+    owner = registry.owner_of(registry.CHECKS, name)
+    try:
+        outcome = check.judge(launches)
+    except Exception as error:  # noqa: BLE001  # a plug-in's own fault ends its check, and no other
+        return Outcome(
+            status="ERROR",
+            reason=f"the check itself failed: {type(error).__name__}: {error}",
+            next_step=f"Report it to the makers of {owner}",
+        )
+    if not isinstance(outcome, Outcome):
+        return Outcome(
+            status="ERROR",
+            reason=f"the check returned a {type(outcome).__name__}, not an Outcome",
+            next_step=f"Report it to the makers of {owner}",
+        )
+    if outcome.status == "PASS" and not any(launch.status == "done" for launch in launches):
+        return Outcome(
+            status="ERROR",
+            reason="the check passed a run of which no launch was finished",
+            next_step="Finish the run with --resume, then ask again",
+        )
+    return outcome

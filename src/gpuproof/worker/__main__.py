@@ -12,14 +12,23 @@ from importlib import import_module
 from gpuproof.errors import GpuproofError
 
 COMMANDS = {
-    "run": ("gpuproof.worker.run:main", "measure one rank of a case, as a launcher asks for it"),
-    "join": ("gpuproof.worker.attach:join", "the same for a rank that your own launcher started"),
-    "serve-cases": ("gpuproof.worker.serve_cases:main", "fork a process for each case, with torch imported"),
-    "probe": ("gpuproof.worker.probe:main", "print what this machine has, as JSON"),
-    "sample": ("gpuproof.worker.sample:main", "print readings of GPUs and host, as JSON Lines"),
+    "run": ("gpuproof.worker.commands.run:main", "measure one rank of a case, as a launcher asks for it"),
+    "join": ("gpuproof.worker.commands.attach:join", "the same for a rank that your own launcher started"),
+    "serve-cases": (
+        "gpuproof.worker.commands.serve_cases:main",
+        "fork a process for each case, with torch imported",
+    ),
+    "probe": ("gpuproof.worker.commands.probe:main", "print what this machine has, as JSON"),
+    "sample": ("gpuproof.worker.commands.sample:main", "print readings of GPUs and host, as JSON Lines"),
     "generate": ("gpuproof.worker.serving.generator:main", "issue requests, as a serving case asks"),
-    "record": ("gpuproof.worker.record:main", "write readings to a file, beside a command or until Ctrl-C"),
-    "remote-agent": ("gpuproof.worker.remote_agent:main", "obey a gpuproof on another host, over SSH"),
+    "record": (
+        "gpuproof.worker.commands.record:main",
+        "write readings to a file, beside a command or until Ctrl-C",
+    ),
+    "remote-agent": (
+        "gpuproof.worker.commands.remote_agent:main",
+        "obey a gpuproof on another host, over SSH",
+    ),
 }
 _LISTED = "\n".join(f"  {name:<14}{what}" for name, (_, what) in COMMANDS.items())
 USAGE = f"""usage: python -m gpuproof.worker COMMAND [--help]

@@ -10,7 +10,7 @@ import importlib.machinery
 import sys
 from typing import Any
 
-MODULE = "gpuproof.workloads.resnet"
+MODULE = "gpuproof.workloads.torch.resnet"
 
 
 class Breaker(importlib.abc.MetaPathFinder):

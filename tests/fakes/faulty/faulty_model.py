@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import nn
 
-from gpuproof.workloads.base import InputShape
+from gpuproof.workloads.info.base import InputShape
 
 if TYPE_CHECKING:
     from fakes.faulty.faulty_workloads import FaultyOptions

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from gpuproof.workloads.base import InputShape, Work, WorkloadInfo
+from gpuproof.workloads.info.base import InputShape, Work, WorkloadInfo
 
 FEATURES = 8
 

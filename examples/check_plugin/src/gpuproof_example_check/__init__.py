@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from statistics import quantiles
 
 from gpuproof.records.collected import CaseRecords
-from gpuproof.verdict.check import Outcome
+from gpuproof.records.outcome import Outcome
 
 LIMIT = 0.10
 FEWEST_STEPS = 20

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
-from gpuproof.workloads.base import InputShape, Work, WorkloadInfo, require_positive
+from gpuproof.workloads.info.base import InputShape, Work, WorkloadInfo, require_positive
 
 CHANNELS, IMAGE_SIZE, NUM_CLASSES = 3, 32, 10
 

@@ -6,7 +6,7 @@ from math import prod
 
 from torch import nn
 
-from gpuproof.workloads.base import InputShape
+from gpuproof.workloads.info.base import InputShape
 from gpuproof_example_workload import PerceptronOptions
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from gpuproof.config.models import RunConfig
 from gpuproof.config.sections.serving import NEW_TOKENS, PROMPT_TOKENS
 from gpuproof.errors import UsageError
-from gpuproof.workloads.lookup import find_workload
+from gpuproof.workloads.info.lookup import find_workload
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,11 +24,11 @@ from gpuproof.records.case import Case
 from gpuproof.records.run import DeviceNeighbours, Environment, HostLoad, Progress, Result
 from gpuproof.records.serving import Requests, ServingWindow
 from gpuproof.records.serving_spec import ServingSpec
-from gpuproof.worker.engine import collector_out_of_the_way
-from gpuproof.worker.environment import describe_host
-from gpuproof.worker.host_load import LoadReading, load_between, read_load
-from gpuproof.worker.identity import RankIdentity
-from gpuproof.worker.recorder import Recorder
+from gpuproof.worker.engine.loop import collector_out_of_the_way
+from gpuproof.worker.host.environment import describe_host
+from gpuproof.worker.host.host_load import LoadReading, load_between, read_load
+from gpuproof.worker.rank.identity import RankIdentity
+from gpuproof.worker.rank.recorder import Recorder
 from gpuproof.worker.serving.batching import BatchingRule, RunBatch, Served, serve
 from gpuproof.worker.serving.endpoint import EndpointLoad, RequestTimes
 from gpuproof.worker.serving.generator import TrafficPlan
@@ -37,7 +37,7 @@ from gpuproof.worker.serving.plan import traffic_plan
 from gpuproof.worker.serving.traffic import traffic
 
 if TYPE_CHECKING:
-    from gpuproof.worker.preparation import Prepared
+    from gpuproof.worker.step.preparation import Prepared
 
 LEAD_S = 0.5
 """From the start of the generator to the window's begin: it imports and draws its schedule meanwhile."""
@@ -60,7 +60,7 @@ def run_serving_case(
     device_uuid = None
     if spec.target == "model":
         prepared, run_batch, device_uuid = _prepare_model(case, identity, run_folder)
-        from gpuproof.worker.preparation import setup_record
+        from gpuproof.worker.step.preparation import setup_record
 
         recorder.write(setup_record(prepared))
     recorder.end("prepare")
@@ -83,8 +83,8 @@ def _spec(case: Case) -> ServingSpec:
 def _prepare_model(
     case: Case, identity: RankIdentity, run_folder: Path
 ) -> tuple[Prepared, RunBatch, str | None]:
-    from gpuproof.worker.preparation import device_uuid, prepare
     from gpuproof.worker.serving.targets import model_target
+    from gpuproof.worker.step.preparation import device_uuid, prepare
 
     prepared = prepare(case, identity=identity, run_folder=run_folder)
     return prepared, model_target(prepared), device_uuid(prepared.device)

@@ -11,9 +11,9 @@ from time import monotonic
 
 import torch
 
-from gpuproof.worker.generation_steps import AnswerStep
-from gpuproof.worker.preparation import Prepared
 from gpuproof.worker.serving.batching import RunBatch
+from gpuproof.worker.step.generation import AnswerStep
+from gpuproof.worker.step.preparation import Prepared
 
 
 def model_target(prepared: Prepared) -> RunBatch:

@@ -1,0 +1,1 @@
+"""AMD GPUs, read from the amdgpu driver's files and AMD's library."""

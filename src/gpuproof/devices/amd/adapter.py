@@ -1,0 +1,148 @@
+"""AMD GPUs, read from the files of the amdgpu driver: no library, no ROCm, no rights needed.
+
+A card that is asleep is left asleep. What the files do not give is asked of AMD's library, if there is one
+(`fields` lists it); a metric that neither gives names both reasons.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from gpuproof.devices.amd import kfd
+from gpuproof.devices.amd.card import AmdCard
+from gpuproof.devices.amd.events import SmiEvents
+from gpuproof.devices.amd.library import SmiLibrary
+from gpuproof.devices.amd.library_card import AbsentCard, LibraryCard, SmiCard
+from gpuproof.devices.base import (
+    DeviceError,
+    DeviceProcess,
+    DriverMissingError,
+    NotSupportedError,
+    Readout,
+    VendorDevice,
+    VendorEvent,
+)
+from gpuproof.devices.sysfs import Card, SysfsFiles, find_cards
+from gpuproof.records.readings import Lane, Vendor, VendorIndex
+
+
+def open_adapter(sysfs_root: Path, *, open_library: Callable[[], SmiLibrary] | None = None) -> AmdAdapter:
+    """Find the cards that the amdgpu driver has bound; without `open_library` their files are all there is.
+
+    Raises:
+        DriverMissingError: the driver is not loaded, or has no card.
+    """
+    cards = find_cards(sysfs_root, {"amdgpu"})
+    if not cards:
+        loaded = (sysfs_root / "module/amdgpu").exists()
+        raise DriverMissingError("amdgpu has no card" if loaded else "the amdgpu driver is not loaded")
+    return AmdAdapter(cards, sysfs_root, open_library)
+
+
+class AmdAdapter:
+    """The amdgpu driver's files, and AMD's library, behind the device protocol."""
+
+    def __init__(
+        self, cards: tuple[Card, ...], root: Path, open_library: Callable[[], SmiLibrary] | None
+    ) -> None:
+        nodes = kfd.find_nodes(root)
+        self._root = root
+        self._cards = {card.vendor_index: AmdCard(card, nodes.get(card.pci_bus_id)) for card in cards}
+        self._library, self._library_missing = self._opened(open_library)
+        self._events: SmiEvents | None = None
+        if self._library is None:
+            self._attach(lambda _address: AbsentCard(self._library_missing))
+        else:
+            self._attach(partial(_library_card, self._library))
+            self._events = SmiEvents(self._library, self._listed(self._library))
+
+    @property
+    def vendor(self) -> Vendor:
+        """Whose devices these are."""
+        return "amd"
+
+    def identities(self) -> tuple[VendorDevice, ...]:
+        """List the cards by DRM card number."""
+        driver = SysfsFiles(self._root / "module/amdgpu")
+        version = {"driver_version": driver.text("version")} if driver.has("version") else {}
+        driver.close()
+        return tuple(card.describe(version) for card in self._cards.values())
+
+    def read(self, vendor_index: VendorIndex, *, lane: Lane) -> Readout:
+        """Read one lane's files.
+
+        Raises:
+            DeviceLostError: the card is gone.
+        """
+        return self._cards[vendor_index].read(lane)
+
+    def counters(self, vendor_index: VendorIndex) -> Readout:
+        """Read every running total.
+
+        Raises:
+            DeviceLostError: the card is gone.
+        """
+        return self._cards[vendor_index].counters()
+
+    def processes(self, vendor_index: VendorIndex) -> tuple[DeviceProcess, ...]:
+        """List ROCm's processes, without this one: listening for events makes ROCm list it too.
+
+        Raises:
+            DeviceError: neither ROCm's kernel side nor the library tells.
+        """
+        card = self._cards[vendor_index]
+        if card.node is None:
+            return card.library_processes()
+        listed = kfd.list_processes(self._root, card.node)
+        return tuple(process for process in listed if process.pid != os.getpid())
+
+    def poll_events(self) -> tuple[VendorEvent, ...]:
+        """Return the faults, resets and thermal throttling that AMD's library holds for us.
+
+        Raises:
+            NotSupportedError: there is no library, or it announces nothing here.
+        """
+        if self._events is None:
+            why = f" ({self._library_missing})" if self._library_missing else ""
+            raise NotSupportedError(f"amdgpu announces events through amdsmi or the kernel log only{why}")
+        return self._events.poll()
+
+    def close(self) -> None:
+        """Close the files and let go of the library."""
+        for card in self._cards.values():
+            card.files.close()
+        if self._events is not None:
+            self._events.close()
+        if self._library is not None:
+            self._library.close()
+
+    def _opened(self, open_library: Callable[[], SmiLibrary] | None) -> tuple[SmiLibrary | None, str]:
+        """Open the library, which opens every card and so would wake one that is asleep."""
+        if open_library is None:
+            return None, ""
+        if any(card.is_asleep() for card in self._cards.values()):
+            return None, "not opened: a card is asleep, and AMD's library would wake it"
+        try:
+            return open_library(), ""
+        except DeviceError as error:
+            return None, error.cause
+
+    def _attach(self, library_card: Callable[[str], LibraryCard]) -> None:
+        for card in self._cards.values():
+            card.library = library_card(card.pci_bus_id)
+
+    def _listed(self, library: SmiLibrary) -> dict[str, VendorIndex]:
+        return {
+            card.pci_bus_id: index
+            for index, card in self._cards.items()
+            if card.pci_bus_id in library.handles
+        }
+
+
+def _library_card(library: SmiLibrary, address: str) -> LibraryCard:
+    if address not in library.handles:
+        return AbsentCard("AMD's library does not list this card")
+    return SmiCard(library, library.handles[address])

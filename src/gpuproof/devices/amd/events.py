@@ -1,0 +1,94 @@
+"""What the amdgpu driver announces through AMD's library: faults, resets and thermal throttling.
+
+The kernel queues events for each card from its registration on; `poll` takes them out without waiting.
+Registering opens /dev/kfd, for which a user must be in the `render` group; it makes ROCm list the monitor
+itself as a process, which `processes` leaves out. Not tried on AMD hardware.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from gpuproof.devices.amd.library import NO_DATA, SmiLibrary, device_error
+from gpuproof.devices.base import DeviceError, NotSupportedError, VendorEvent
+from gpuproof.records.readings import VendorIndex
+
+EVENTS = {
+    "VMFAULT": "vm_fault",
+    "THERMAL_THROTTLE": "thermal_throttle",
+    "GPU_PRE_RESET": "gpu_pre_reset",
+    "GPU_POST_RESET": "gpu_post_reset",
+}
+_WORDS = {
+    "VMFAULT": "a page fault of a GPU program",
+    "THERMAL_THROTTLE": "the card slows itself down for heat",
+    "GPU_PRE_RESET": "the driver is about to reset the card",
+    "GPU_POST_RESET": "the driver has reset the card",
+}
+_MOST_EVENTS_A_POLL = 64
+
+
+class SmiEvents:
+    """The events of every card that offers them."""
+
+    def __init__(self, library: SmiLibrary, cards: Mapping[str, VendorIndex]) -> None:
+        self._library = library
+        self._missing = "no card here announces events"
+        self._readers: dict[int, tuple[VendorIndex, Any]] = {}
+        for address, vendor_index in cards.items():
+            self._register(library.handles[address], vendor_index)
+
+    def poll(self) -> tuple[VendorEvent, ...]:
+        """Take out what is queued.
+
+        Raises:
+            NotSupportedError: no card here announces events.
+            DeviceError: the library cannot tell now.
+        """
+        if not self._readers:
+            raise NotSupportedError(self._missing)
+        reader = next(iter(self._readers.values()))[1]  # one reads the queues of all
+        smi = self._library.amdsmi
+        try:
+            announced = reader.read(0, num_elem=_MOST_EVENTS_A_POLL)
+        except smi.AmdSmiLibraryException as error:
+            if error.get_error_code() == NO_DATA:
+                return ()
+            raise device_error(error) from error
+        return tuple(self._event(event) for event in announced if event["event"] in EVENTS)
+
+    def close(self) -> None:
+        """Let go of the queues; a library that has let go of them already is no failure."""
+        for _, reader in self._readers.values():
+            self._stop(reader)
+        self._readers.clear()
+
+    def _stop(self, reader: Any) -> None:
+        try:
+            self._library.ask(reader.stop)
+        except DeviceError as error:
+            self._missing = error.cause
+
+    def _register(self, handle: Any, vendor_index: VendorIndex) -> None:
+        smi = self._library.amdsmi
+        try:
+            kinds = [getattr(smi.AmdSmiEvtNotificationType, name) for name in EVENTS]
+            reader = self._library.ask(lambda: smi.AmdSmiEventReader(handle, kinds))
+        except DeviceError as error:
+            self._missing = error.cause
+            return
+        self._readers[handle.value] = (vendor_index, reader)
+
+    def _event(self, event: dict[str, Any]) -> VendorEvent:
+        known = self._readers.get(event["processor_handle"].value)
+        if known is None:
+            raise DeviceError("AMD's library announced an event of a card that it does not list")
+        name = event["event"]
+        said = event["message"].strip()
+        return VendorEvent(
+            vendor_index=known[0],
+            event=EVENTS[name],
+            code=None,
+            message=f"{_WORDS[name]}: {said}" if said else _WORDS[name],
+        )

@@ -1,0 +1,159 @@
+"""The one file that imports `amdsmi`: AMD's library, asked only for what the driver's files do not give.
+
+In comes nothing but the machine, out come the library's cards by PCI address, and its errors in this
+package's terms. `fields` says which metric is taken from which call, and why. The files under /sys
+come first: they need no package, no rights and no open device. Where the package, the library or the driver
+is missing, the readings are those of the files alone, and each metric that is absent names both reasons.
+
+A call of the library that hangs costs the card its readings of the files too, as `guard` times a card as a
+whole; one that hangs while the library opens costs all AMD cards theirs.
+
+The package must come from the ROCm release of the library (/opt/rocm/share/amd_smi): it mirrors C structs
+that change between releases. Nothing here was tried on AMD hardware; it was driven through the package
+7.0.2 and a stand-in for libamd_smi.so.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeVar
+
+from gpuproof.devices.base import (
+    DeviceError,
+    DriverMissingError,
+    LibraryMissingError,
+    NotSupportedError,
+)
+
+T = TypeVar("T")
+
+NOT_SUPPORTED = 2
+NOT_YET_IMPLEMENTED = 3
+NOT_FOUND = 31
+NOT_INITIALISED = 32
+DRIVER_NOT_LOADED = 34
+NO_DATA = 40
+
+_NEVER_CODES = {NOT_SUPPORTED, NOT_YET_IMPLEMENTED}
+_CAUSES = {
+    NOT_SUPPORTED: "not supported by this card or driver",
+    NOT_YET_IMPLEMENTED: "this release of the library does not implement it",
+    8: "the library gave up waiting",
+    10: "this user may not read it",
+    30: "the card is busy",
+    NOT_FOUND: "the library knows no such card",
+    NOT_INITIALISED: "the library is not initialised",
+    DRIVER_NOT_LOADED: "the library finds no amdgpu driver",
+    NO_DATA: "the library has no data for it",
+    43: "the library found data of another form than it expected",
+}
+
+
+class SmiLibrary:
+    """The library, open: its cards by PCI address."""
+
+    def __init__(self, amdsmi: Any) -> None:
+        self.amdsmi = amdsmi
+        self._open = True
+        self.handles: dict[str, Any] = {}
+        """PCI address, as `VendorDevice` writes it, → the library's handle."""
+        for handle in self.ask(amdsmi.amdsmi_get_processor_handles):
+            address = self.ask(partial(amdsmi.amdsmi_get_gpu_device_bdf, handle))
+            self.handles[str(address).lower()] = handle
+
+    def ask(self, question: Callable[[], T]) -> T:
+        """Ask the library; the question is a call of its binding.
+
+        Raises:
+            NotSupportedError: this card, driver or release of the library never gives it.
+            DeviceError: it was not given this time.
+        """
+        try:
+            return question()
+        except self.amdsmi.AmdSmiException as error:
+            raise device_error(error) from error
+        except AttributeError as error:
+            raise _too_old(self.amdsmi, error) from error
+        except ValueError as error:
+            raise DeviceError(f"the binding cannot make sense of the answer ({error})") from error
+
+    def close(self) -> None:
+        """Let go of the library once.
+
+        Raises:
+            DeviceError: the library refused to end.
+        """
+        if self._open:
+            self._open = False
+            self.ask(self.amdsmi.amdsmi_shut_down)
+
+
+def open_library() -> SmiLibrary:
+    """Import the binding, start the library and list its cards.
+
+    Raises:
+        LibraryMissingError: the Python package or libamd_smi.so is missing, or one is too old for the other.
+        DriverMissingError: the library finds no driver.
+        DeviceError: the library does not start, or does not list its cards.
+    """
+    amdsmi = _load_binding()
+    try:
+        amdsmi.amdsmi_init()
+    except amdsmi.AmdSmiException as error:
+        if _code(error) == DRIVER_NOT_LOADED:
+            raise DriverMissingError(_cause(error)) from error
+        raise device_error(error) from error
+    try:
+        return SmiLibrary(amdsmi)
+    except DeviceError:
+        amdsmi.amdsmi_shut_down()
+        raise
+
+
+def device_error(error: Any) -> DeviceError:
+    """Turn an error of the binding into this package's: for good (`NotSupportedError`) or for this time."""
+    kind = NotSupportedError if _code(error) in _NEVER_CODES else DeviceError
+    return kind(_cause(error))
+
+
+def _load_binding() -> Any:
+    """Import amdsmi, which prints to standard output and raises a KeyError where the library is missing."""
+    said = io.StringIO()
+    try:
+        with contextlib.redirect_stdout(said):
+            import amdsmi
+    except ImportError as error:
+        raise LibraryMissingError(
+            f"the Python package amdsmi is not installed ({error})",
+            next_step="Install the one that ROCm brings in /opt/rocm/share/amd_smi",
+        ) from error
+    except (KeyError, OSError) as error:
+        why = said.getvalue().partition("\n")[0] or str(error)
+        raise LibraryMissingError(f"libamd_smi.so cannot be loaded ({why})") from error
+    except AttributeError as error:
+        raise LibraryMissingError(
+            f"libamd_smi.so is of another ROCm release than the Python package ({error})"
+        ) from error
+    return amdsmi
+
+
+def _too_old(amdsmi: Any, error: AttributeError) -> NotSupportedError:
+    """Explain a function that this release of the binding does not have; any other AttributeError is ours."""
+    if error.obj is not amdsmi:
+        raise error
+    return NotSupportedError(f"this amdsmi is too old to offer {error.name}")
+
+
+def _code(error: Any) -> int | None:
+    """Return the library's number for an error; the binding's own errors have none."""
+    return getattr(error, "err_code", None)
+
+
+def _cause(error: Any) -> str:
+    code = _code(error)
+    if code is None:
+        return f"amdsmi: {error}"
+    return _CAUSES.get(code) or f"error {code}, {error.get_error_info(detailed=False)}"

@@ -1,0 +1,1 @@
+"""Intel GPUs, read from the files of the xe and i915 drivers."""

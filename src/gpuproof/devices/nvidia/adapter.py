@@ -1,0 +1,234 @@
+"""NVIDIA GPUs and their MIG instances, read through NVML.
+
+MIG instances are devices of their own and follow the whole GPUs in the list; NVML gives only their memory
+and processes, and the rest says so. A GPU that is lost stops its own readings. After a driver reload NVML
+is started again and every handle looked up by UUID. What a device never gives is asked once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+from gpuproof.devices.base import (
+    DeviceError,
+    DeviceLostError,
+    DeviceProcess,
+    DriverMissingError,
+    NotSupportedError,
+    Readout,
+    VendorDevice,
+    VendorEvent,
+    complete_readout,
+)
+from gpuproof.devices.nvidia import fields, static
+from gpuproof.devices.nvidia import nvml as nvml_border
+from gpuproof.devices.nvidia.events import EventQueue
+from gpuproof.devices.nvidia.fields import Answer, Source
+from gpuproof.devices.nvidia.handles import NvmlDevice, find_handle, list_devices, list_processes
+from gpuproof.records.metrics import names
+from gpuproof.records.readings import Lane, Vendor, VendorIndex
+
+T = TypeVar("T")
+_WHOLE_GPU_ONLY = "measured for the whole GPU, not for a MIG instance"
+_UNKNOWN_TO_NVML = "NVML has no such metric"
+
+
+def open_adapter() -> NvidiaAdapter:
+    """Start NVML and list its GPUs.
+
+    Raises:
+        LibraryMissingError: nvidia-ml-py or libnvidia-ml.so.1 is missing.
+        DriverMissingError: the kernel driver is not loaded, or lists no GPU.
+    """
+    nvml = nvml_border.load_binding()
+    nvml_border.initialise(nvml)
+    try:
+        adapter = NvidiaAdapter(nvml)
+    except nvml.NVMLError as error:
+        nvml_border.shut_down(nvml)
+        raise nvml_border.device_error(error) from error
+    if not adapter.has_devices:
+        adapter.close()
+        raise DriverMissingError("the NVIDIA driver lists no GPU")
+    return adapter
+
+
+class NvidiaAdapter:
+    """NVML behind the device protocol."""
+
+    def __init__(self, nvml: Any) -> None:
+        self._nvml = nvml
+        self._open = True
+        self._versions, self._versions_missing = static.versions(nvml)
+        self._devices = list_devices(nvml)
+        self._events = EventQueue(nvml, self._devices)
+
+    @property
+    def vendor(self) -> Vendor:
+        """Whose devices these are."""
+        return "nvidia"
+
+    @property
+    def has_devices(self) -> bool:
+        """Whether NVML lists any GPU."""
+        return bool(self._devices)
+
+    def identities(self) -> tuple[VendorDevice, ...]:
+        """List whole GPUs in NVML's order, then the MIG instances."""
+        return tuple(self._identity(device) for device in self._devices)
+
+    def read(self, vendor_index: VendorIndex, *, lane: Lane) -> Readout:
+        """Read the metrics of one lane.
+
+        Raises:
+            DeviceLostError: the GPU is gone.
+            DriverMissingError: the driver is gone.
+        """
+        return self._ask(vendor_index, lambda device: self._read(device, lane))
+
+    def counters(self, vendor_index: VendorIndex) -> Readout:
+        """Read every running total, whatever its lane.
+
+        Raises:
+            DeviceLostError: the GPU is gone.
+            DriverMissingError: the driver is gone.
+        """
+        return self._ask(vendor_index, self._counters)
+
+    def processes(self, vendor_index: VendorIndex) -> tuple[DeviceProcess, ...]:
+        """List compute and graphics processes.
+
+        Raises:
+            NotSupportedError: this driver does not tell.
+            DeviceLostError: the GPU is gone.
+        """
+        return self._ask(vendor_index, lambda device: list_processes(self._nvml, device.handle))
+
+    def poll_events(self) -> tuple[VendorEvent, ...]:
+        """Return the XIDs and uncorrected memory errors that NVML holds for us.
+
+        Raises:
+            NotSupportedError: no GPU here announces events.
+        """
+        return self._events.poll()
+
+    def close(self) -> None:
+        """Let go of NVML once."""
+        if self._open:
+            self._open = False
+            nvml_border.shut_down(self._nvml)
+
+    def _ask(self, vendor_index: VendorIndex, ask: Callable[[NvmlDevice], T]) -> T:
+        """Ask; if the driver was reloaded since the last call, start NVML again and ask once more."""
+        device = self._devices[vendor_index]
+        try:
+            return self._ask_once(device, ask)
+        except DriverMissingError:
+            self._reopen()
+            return self._ask_once(device, ask)
+
+    def _ask_once(self, device: NvmlDevice, ask: Callable[[NvmlDevice], T]) -> T:
+        if device.handle is None:
+            raise DeviceLostError("the driver does not list this GPU any more")
+        try:
+            return ask(device)
+        except self._nvml.NVMLError as error:
+            raise nvml_border.device_error(error) from error
+
+    def _reopen(self) -> None:
+        nvml_border.initialise(self._nvml)
+        for device in self._devices:
+            device.renew(find_handle(self._nvml, device))
+        self._events = EventQueue(self._nvml, self._devices)
+
+    def _read(self, device: NvmlDevice, lane: Lane) -> Readout:
+        sources = [source for source in fields.SOURCES if source.lane == lane]
+        if lane == "slow":
+            sources.append(Source(metrics=device.gpm.metrics, lane="slow", ask=device.gpm.ask))
+        return self._readout(device, sources, names(lane=lane), with_reasons=lane == "fast")
+
+    def _counters(self, device: NvmlDevice) -> Readout:
+        wanted = names(kind="counter")
+        sources = [source for source in fields.SOURCES if set(wanted) & set(source.metrics)]
+        return self._readout(device, sources, wanted, with_reasons=False)
+
+    def _readout(
+        self, device: NvmlDevice, sources: Iterable[Source], expected: tuple[str, ...], *, with_reasons: bool
+    ) -> Readout:
+        values: dict[str, float] = {}
+        missing: dict[str, str] = {}
+        for source in sources:
+            for metric, answer in self._answer(device, source).items():
+                if isinstance(answer, str):
+                    missing[metric] = answer
+                elif metric in expected:
+                    values[metric] = answer
+        reasons = self._throttle_reasons(device, missing) if with_reasons else None
+        return complete_readout(
+            values,
+            unavailable=missing,
+            expected=expected,
+            otherwise=_UNKNOWN_TO_NVML,
+            throttle_reasons=reasons,
+        )
+
+    def _throttle_reasons(self, device: NvmlDevice, missing: dict[str, str]) -> tuple[str, ...] | None:
+        answer = self._answer(device, fields.THROTTLE_REASONS)["throttle_reasons"]
+        if isinstance(answer, str):
+            missing["throttle_reasons"] = answer
+            return None
+        return fields.throttle_reasons(int(answer))
+
+    def _answer(self, device: NvmlDevice, source: Source) -> Answer:
+        if device.mig_parent is not None and "mem_used_bytes" not in source.metrics:
+            return dict.fromkeys(source.metrics, _WHOLE_GPU_ONLY)
+        if source.metrics[0] in device.silent:
+            return dict.fromkeys(source.metrics, device.silent[source.metrics[0]])
+        try:
+            return source.ask(self._nvml, device.handle)
+        except self._nvml.NVMLError as error:
+            failure = nvml_border.device_error(error)
+        except AttributeError as error:
+            failure = nvml_border.too_old(self._nvml, error)
+        return self._refused(device, source, failure)
+
+    def _refused(self, device: NvmlDevice, source: Source, failure: DeviceError) -> Answer:
+        if isinstance(failure, nvml_border.WHOLE_DEVICE_ERRORS):
+            raise failure
+        reasons = dict.fromkeys(source.metrics, failure.cause)
+        if isinstance(failure, NotSupportedError):
+            device.silent.update(reasons)
+        return {**reasons}
+
+    def _identity(self, device: NvmlDevice) -> VendorDevice:
+        try:
+            return self._ask_once(device, self._described)
+        except DeviceError as error:
+            return VendorDevice(
+                vendor_index=device.vendor_index,
+                uuid=device.uuid,
+                pci_bus_id=None,
+                name=f"NVIDIA GPU {device.vendor_index}",
+                mig_parent=device.mig_parent,
+                unavailable=dict.fromkeys(("uuid", "name", "pci_bus_id", *names(kind="static")), error.cause),
+            )
+
+    def _described(self, device: NvmlDevice) -> VendorDevice:
+        facts, missing = static.describe(self._nvml, device.handle)
+        if device.mig_parent is not None:
+            facts.update(static.mig_instance(self._nvml, device.handle))
+        return VendorDevice(
+            vendor_index=device.vendor_index,
+            uuid=device.uuid,
+            pci_bus_id=self._pci_bus_id(device),
+            name=static.text(self._nvml.nvmlDeviceGetName(device.handle)),
+            mig_parent=device.mig_parent,
+            static={**self._versions, **facts},
+            unavailable={**self._versions_missing, **missing},
+        )
+
+    def _pci_bus_id(self, device: NvmlDevice) -> str:
+        whole = device if device.mig_parent is None else self._devices[device.mig_parent]
+        info = self._nvml.nvmlDeviceGetPciInfo(whole.handle)
+        return f"{info.domain:04x}:{info.bus:02x}:{info.device:02x}.0"

@@ -1,0 +1,310 @@
+"""What each metric is called in NVML, in which unit it comes, and which older call stands in for it.
+
+A source answers one or more metrics of one lane from one NVML call. It takes the binding's module and a
+device handle and returns, for each metric, the number in our unit or the reason why there is none. NVML
+errors are raised as they come; `adapter` decides how far each one reaches. Field ids are those of `nvml.h`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from gpuproof.devices.nvidia import nvml as nvml_border
+from gpuproof.records.readings import Lane, ThrottleReason
+
+Answer = dict[str, float | str]
+"""Metric → its value, or why it has none."""
+
+FIELD_MEMORY_TEMP = 82
+FIELD_TOTAL_ENERGY_MJ = 83
+FIELD_NVLINK_COUNT = 91
+FIELD_PCIE_REPLAY = 94
+FIELD_NVLINK_DATA_TX_KIB = 138
+FIELD_NVLINK_DATA_RX_KIB = 139
+FIELD_POWER_INSTANT_MW = 186
+FIELD_PCIE_TX_BYTES = 197
+FIELD_PCIE_RX_BYTES = 198
+FIELD_SW_THERMAL_NS = 269
+FIELD_HW_THERMAL_NS = 270
+FIELD_POWER_BRAKE_NS = 271
+ALL_LINKS = 0xFFFFFFFF
+OLD_DRIVERS_NVLINKS = 18
+"""Links to ask for where the driver does not tell their number."""
+
+CLOCK_SM, CLOCK_MEM = 1, 2
+SENSOR_GPU = 0
+MEMORY_V2 = 0x02000028
+ECC_CORRECTED, ECC_UNCORRECTED, ECC_VOLATILE = 0, 1, 0
+PSTATE_UNKNOWN = 32
+_NO_VERSION_2 = {
+    nvml_border.FUNCTION_NOT_FOUND,
+    nvml_border.INVALID_ARGUMENT,
+    nvml_border.ARGUMENT_VERSION_MISMATCH,
+}
+
+EVENT_REASON_BITS: dict[int, ThrottleReason] = {
+    0x1: "idle",
+    0x2: "application_clocks",
+    0x4: "power_cap",
+    0x8: "hardware_slowdown",
+    0x10: "sync_boost",
+    0x20: "thermal_software",
+    0x40: "thermal_hardware",
+    0x80: "power_brake",
+    0x100: "display_clocks",
+    0x200: "board_limit",
+    0x400: "reliability",
+}
+
+_VIOLATION_POLICIES = {
+    "throttle_time_power_cap_s": 0,
+    "throttle_time_thermal_s": 1,
+    "throttle_time_sync_boost_s": 2,
+    "throttle_time_board_limit_s": 3,
+    "throttle_time_idle_s": 4,
+    "throttle_time_reliability_s": 5,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """One NVML call and the metrics that it answers."""
+
+    metrics: tuple[str, ...]
+    lane: Lane
+    ask: Callable[[Any, Any], Answer]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Field:
+    """One entry of `nvmlDeviceGetFieldValues`."""
+
+    metric: str
+    field_id: int
+    scope_id: int = 0
+    scale: float = 1.0
+
+
+def throttle_reasons(bits: int) -> tuple[str, ...]:
+    """Name the reasons in NVML's bit set; a bit that this version does not know is `other`.
+
+    >>> throttle_reasons(0x24), throttle_reasons(0), throttle_reasons(0x8000)
+    (('power_cap', 'thermal_software'), (), ('other',))
+    """
+    known = tuple(reason for bit, reason in EVENT_REASON_BITS.items() if bits & bit)
+    unknown = bits & ~sum(EVENT_REASON_BITS)
+    return (*known, "other") if unknown else known
+
+
+def read_throttle_bits(nvml: Any, handle: Any) -> int:
+    """Ask for the clock event reasons, by their older name where the newer is missing."""
+    newer = getattr(nvml, "nvmlDeviceGetCurrentClocksEventReasons", None)
+    if newer is not None:
+        try:
+            return int(newer(handle))
+        except nvml.NVMLError as error:
+            if nvml_border.error_code(error) != nvml_border.FUNCTION_NOT_FOUND:
+                raise
+    return int(nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle))
+
+
+def read_fields(nvml: Any, handle: Any, fields: tuple[Field, ...]) -> Answer:
+    """Read several field values in one driver call; each has its own success or reason."""
+    values = nvml.nvmlDeviceGetFieldValues(handle, [(f.field_id, f.scope_id) for f in fields])
+    answer: Answer = {}
+    for field, value in zip(fields, values, strict=True):
+        if value.nvmlReturn == 0:
+            answer[field.metric] = _typed(value) * field.scale
+        else:
+            answer[field.metric] = nvml_border.cause_of(value.nvmlReturn)
+    return answer
+
+
+def _typed(value: Any) -> float:
+    """Pick the member of the union that NVML says it filled."""
+    members = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
+    member = members[value.valueType]
+    if hasattr(value.value, member):
+        return float(getattr(value.value, member))
+    raw = bytes(value.value)  # a binding that is older than the member: siVal and usVal came late
+    wanted = {"siVal": ctypes.c_int32, "usVal": ctypes.c_uint16}[member]
+    return float(wanted.from_buffer_copy(raw).value)
+
+
+def _utilisation(nvml: Any, handle: Any) -> Answer:
+    rates = nvml.nvmlDeviceGetUtilizationRates(handle)
+    return {"util_gpu_percent": rates.gpu, "util_mem_ctrl_percent": rates.memory}
+
+
+def memory(nvml: Any, handle: Any) -> Answer:
+    """Read memory; version 1 of the call counts the reserved block as used, so version 2 comes first."""
+    try:
+        info = nvml.nvmlDeviceGetMemoryInfo(handle, MEMORY_V2)
+    except nvml.NVMLError as error:
+        if nvml_border.error_code(error) not in _NO_VERSION_2:
+            raise
+        info = nvml.nvmlDeviceGetMemoryInfo(handle)
+        return {"mem_used_bytes": info.used, "mem_reserved_bytes": "this driver counts it as used memory"}
+    return {"mem_used_bytes": info.used, "mem_reserved_bytes": info.reserved}
+
+
+def _temperature(nvml: Any, handle: Any) -> Answer:
+    newer = getattr(nvml, "nvmlDeviceGetTemperatureV", None)
+    if newer is not None:
+        try:
+            return {"temp_gpu_c": newer(handle, SENSOR_GPU)}
+        except nvml.NVMLError as error:
+            if nvml_border.error_code(error) != nvml_border.FUNCTION_NOT_FOUND:
+                raise
+    return {"temp_gpu_c": nvml.nvmlDeviceGetTemperature(handle, SENSOR_GPU)}
+
+
+def _fast_fields(nvml: Any, handle: Any) -> Answer:
+    fields = (
+        Field(metric="temp_mem_c", field_id=FIELD_MEMORY_TEMP),
+        Field(metric="power_instant_w", field_id=FIELD_POWER_INSTANT_MW, scale=1e-3),
+        Field(metric="energy_j", field_id=FIELD_TOTAL_ENERGY_MJ, scale=1e-3),
+    )
+    answer = read_fields(nvml, handle, fields)
+    if isinstance(answer["energy_j"], str):
+        answer.update(
+            _or_reason(nvml, "energy_j", lambda: nvml.nvmlDeviceGetTotalEnergyConsumption(handle) * 1e-3)
+        )
+    return answer
+
+
+def _slow_fields(nvml: Any, handle: Any) -> Answer:
+    fields = (
+        Field(metric="pcie_replay_count", field_id=FIELD_PCIE_REPLAY),
+        Field(metric="pcie_tx_bytes", field_id=FIELD_PCIE_TX_BYTES),
+        Field(metric="pcie_rx_bytes", field_id=FIELD_PCIE_RX_BYTES),
+        Field(metric="nvlink_tx_bytes", field_id=FIELD_NVLINK_DATA_TX_KIB, scope_id=ALL_LINKS, scale=1024),
+        Field(metric="nvlink_rx_bytes", field_id=FIELD_NVLINK_DATA_RX_KIB, scope_id=ALL_LINKS, scale=1024),
+        Field(metric="throttle_time_thermal_software_s", field_id=FIELD_SW_THERMAL_NS, scale=1e-9),
+        Field(metric="throttle_time_thermal_hardware_s", field_id=FIELD_HW_THERMAL_NS, scale=1e-9),
+        Field(metric="throttle_time_power_brake_s", field_id=FIELD_POWER_BRAKE_NS, scale=1e-9),
+    )
+    answer = read_fields(nvml, handle, fields)
+    if isinstance(answer["pcie_replay_count"], str):
+        answer.update(
+            _or_reason(nvml, "pcie_replay_count", lambda: nvml.nvmlDeviceGetPcieReplayCounter(handle))
+        )
+    return answer
+
+
+def _or_reason(nvml: Any, metric: str, ask: Callable[[], float]) -> Answer:
+    try:
+        return {metric: ask()}
+    except nvml.NVMLError as error:
+        if isinstance(nvml_border.device_error(error), nvml_border.WHOLE_DEVICE_ERRORS):
+            raise
+        return {metric: nvml_border.cause(error)}
+
+
+def _pstate(nvml: Any, handle: Any) -> Answer:
+    level = nvml.nvmlDeviceGetPerformanceState(handle)
+    return {"pstate_level": "the driver does not know it" if level == PSTATE_UNKNOWN else level}
+
+
+def _remapped_rows(nvml: Any, handle: Any) -> Answer:
+    corrected, uncorrected, pending, failed = nvml.nvmlDeviceGetRemappedRows(handle)
+    return {
+        "remapped_rows_corrected_count": corrected,
+        "remapped_rows_uncorrected_count": uncorrected,
+        "remapped_rows_pending": pending,
+        "remapped_rows_failed": failed,
+    }
+
+
+def _nvlinks_active(nvml: Any, handle: Any) -> Answer:
+    """Count the links that are up. A board may wire only some of its GPU's links; the others refuse."""
+    states = [_link_state(nvml, handle, link) for link in range(_num_links(nvml, handle))]
+    if all(state is None for state in states):
+        raise nvml.NVMLError(nvml_border.NOT_SUPPORTED)
+    return {"nvlink_links_active": sum(state or 0 for state in states)}
+
+
+def _num_links(nvml: Any, handle: Any) -> int:
+    count = read_fields(nvml, handle, (Field(metric="links", field_id=FIELD_NVLINK_COUNT),))["links"]
+    return OLD_DRIVERS_NVLINKS if isinstance(count, str) else int(count)
+
+
+def _link_state(nvml: Any, handle: Any, link: int) -> int | None:
+    """Return 1 for up, 0 for down, None for a link that is not there."""
+    try:
+        return int(nvml.nvmlDeviceGetNvLinkState(handle, link))
+    except nvml.NVMLError as error:
+        if isinstance(nvml_border.device_error(error), nvml_border.WHOLE_DEVICE_ERRORS):
+            raise
+        return None
+
+
+def _one(metric: str, lane: Lane, function: str, *arguments: int, scale: float | None = None) -> Source:
+    """Describe a source that is one NVML function returning one number."""
+
+    def ask(nvml: Any, handle: Any) -> Answer:
+        value = getattr(nvml, function)(handle, *arguments)
+        return {metric: value if scale is None else value * scale}
+
+    return Source(metrics=(metric,), lane=lane, ask=ask)
+
+
+def _violation(metric: str, policy: int) -> Source:
+    def ask(nvml: Any, handle: Any) -> Answer:
+        return {metric: nvml.nvmlDeviceGetViolationStatus(handle, policy).violationTime * 1e-9}
+
+    return Source(metrics=(metric,), lane="slow", ask=ask)
+
+
+def _group(lane: Lane, ask: Callable[[Any, Any], Answer], *metrics: str) -> Source:
+    return Source(metrics=metrics, lane=lane, ask=ask)
+
+
+SOURCES: tuple[Source, ...] = (
+    _group("fast", _utilisation, "util_gpu_percent", "util_mem_ctrl_percent"),
+    _group("fast", memory, "mem_used_bytes", "mem_reserved_bytes"),
+    _one("power_w", "fast", "nvmlDeviceGetPowerUsage", scale=1e-3),
+    _group("fast", _temperature, "temp_gpu_c"),
+    _group("fast", _fast_fields, "temp_mem_c", "power_instant_w", "energy_j"),
+    _one("clock_sm_mhz", "fast", "nvmlDeviceGetClockInfo", CLOCK_SM),
+    _one("clock_mem_mhz", "fast", "nvmlDeviceGetClockInfo", CLOCK_MEM),
+    _group("fast", _pstate, "pstate_level"),
+    _one("power_limit_w", "slow", "nvmlDeviceGetEnforcedPowerLimit", scale=1e-3),
+    _one("fan_percent", "slow", "nvmlDeviceGetFanSpeed"),
+    _one("pcie_gen", "slow", "nvmlDeviceGetCurrPcieLinkGeneration"),
+    _one("pcie_width", "slow", "nvmlDeviceGetCurrPcieLinkWidth"),
+    _one("temp_margin_c", "slow", "nvmlDeviceGetMarginTemperature"),
+    _one("ecc_corrected_count", "slow", "nvmlDeviceGetTotalEccErrors", ECC_CORRECTED, ECC_VOLATILE),
+    _one("ecc_uncorrected_count", "slow", "nvmlDeviceGetTotalEccErrors", ECC_UNCORRECTED, ECC_VOLATILE),
+    _group(
+        "slow",
+        _slow_fields,
+        "pcie_replay_count",
+        "pcie_tx_bytes",
+        "pcie_rx_bytes",
+        "nvlink_tx_bytes",
+        "nvlink_rx_bytes",
+        "throttle_time_thermal_software_s",
+        "throttle_time_thermal_hardware_s",
+        "throttle_time_power_brake_s",
+    ),
+    _group(
+        "slow",
+        _remapped_rows,
+        "remapped_rows_corrected_count",
+        "remapped_rows_uncorrected_count",
+        "remapped_rows_pending",
+        "remapped_rows_failed",
+    ),
+    _group("slow", _nvlinks_active, "nvlink_links_active"),
+    *(_violation(metric, policy) for metric, policy in _VIOLATION_POLICIES.items()),
+)
+
+THROTTLE_REASONS = Source(
+    metrics=("throttle_reasons",),
+    lane="fast",
+    ask=lambda nvml, handle: {"throttle_reasons": read_throttle_bits(nvml, handle)},
+)

@@ -1,0 +1,135 @@
+"""The one file that imports nvidia-ml-py: opening NVML, and its errors in this package's terms.
+
+What comes out is the binding's module, typed as Any because it ships no types. Field ids, bits and enums are
+our own constants in `fields`, since older bindings lack the newer names.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gpuproof.devices.base import (
+    DeviceError,
+    DeviceLostError,
+    DriverMissingError,
+    LibraryMissingError,
+    NotSupportedError,
+)
+
+UNINITIALIZED = 1
+INVALID_ARGUMENT = 2
+NOT_SUPPORTED = 3
+NO_PERMISSION = 4
+NOT_FOUND = 6
+DRIVER_NOT_LOADED = 9
+TIMEOUT = 10
+LIBRARY_NOT_FOUND = 12
+FUNCTION_NOT_FOUND = 13
+GPU_IS_LOST = 15
+RESET_REQUIRED = 16
+VERSION_MISMATCH = 18
+ARGUMENT_VERSION_MISMATCH = 25
+DEPRECATED = 26
+GPU_NOT_FOUND = 28
+
+DRIVER_CODES = {UNINITIALIZED, DRIVER_NOT_LOADED, VERSION_MISMATCH}
+_LOST_CODES = {GPU_IS_LOST, RESET_REQUIRED, GPU_NOT_FOUND}
+_NEVER_CODES = {NOT_SUPPORTED, FUNCTION_NOT_FOUND, DEPRECATED}
+
+WHOLE_DEVICE_ERRORS = (DriverMissingError, DeviceLostError)
+"""Errors after which nothing else need be asked of the device in this reading."""
+
+_CAUSES = {
+    UNINITIALIZED: "NVML is not initialised; the driver was reloaded",
+    NOT_SUPPORTED: "not supported by this device or its present mode",
+    NO_PERMISSION: "this user may not read it",
+    NOT_FOUND: "the driver knows no such device",
+    DRIVER_NOT_LOADED: "the NVIDIA kernel driver is not loaded",
+    LIBRARY_NOT_FOUND: "libnvidia-ml.so.1 is not installed",
+    FUNCTION_NOT_FOUND: "this driver's NVML is too old to offer it",
+    GPU_IS_LOST: "the GPU is lost: it fell off the bus or cannot be reached",
+    RESET_REQUIRED: "the GPU needs a reset before it can be used again",
+    VERSION_MISMATCH: "the NVIDIA kernel driver and libnvidia-ml.so.1 are of different versions; reboot",
+    DEPRECATED: "this driver no longer offers it",
+    GPU_NOT_FOUND: "the driver no longer lists this GPU",
+}
+
+
+def load_binding() -> Any:
+    """Import nvidia-ml-py.
+
+    Raises:
+        LibraryMissingError: it is not installed.
+    """
+    try:
+        import pynvml
+    except ImportError as error:
+        raise LibraryMissingError(
+            f"the Python package nvidia-ml-py is not installed ({error})",
+            next_step="Install gpuproof[torch], or nvidia-ml-py alone",
+        ) from error
+    return pynvml
+
+
+def initialise(nvml: Any) -> None:
+    """Start NVML.
+
+    Raises:
+        LibraryMissingError: libnvidia-ml.so.1 is not there, or too old for the binding.
+        DriverMissingError: the kernel driver is not loaded.
+    """
+    try:
+        nvml.nvmlInit()
+    except nvml.NVMLError as error:
+        code = error_code(error)
+        if code in (LIBRARY_NOT_FOUND, FUNCTION_NOT_FOUND):
+            raise LibraryMissingError(_CAUSES[code]) from error
+        raise DriverMissingError(cause(error)) from error
+
+
+def shut_down(nvml: Any) -> None:
+    """End NVML; an NVML that the driver ended already is no failure."""
+    try:
+        nvml.nvmlShutdown()
+    except nvml.NVMLError as error:
+        if error_code(error) != UNINITIALIZED:
+            raise device_error(error) from error
+
+
+def error_code(error: Any) -> int:
+    """Return NVML's number for an error of the binding."""
+    return int(error.value)
+
+
+def cause_of(code: int) -> str:
+    """Say in words why NVML returned `code`."""
+    return _CAUSES.get(code, f"NVML error {code}")
+
+
+def cause(error: Any) -> str:
+    """Say in words why NVML raised `error`."""
+    return _CAUSES.get(error_code(error)) or f"NVML: {error}"
+
+
+def device_error(error: Any) -> DeviceError:
+    """Turn an NVML error into the error of this package that says how far it reaches.
+
+    `DriverMissingError` reaches every device, `DeviceLostError` the one asked, `NotSupportedError` one
+    fact for good, and a plain `DeviceError` one fact this time.
+    """
+    code = error_code(error)
+    for codes, kind in (
+        (DRIVER_CODES, DriverMissingError),
+        (_LOST_CODES, DeviceLostError),
+        (_NEVER_CODES, NotSupportedError),
+    ):
+        if code in codes:
+            return kind(cause(error))
+    return DeviceError(cause(error))
+
+
+def too_old(nvml: Any, error: AttributeError) -> NotSupportedError:
+    """Explain a function that this version of the binding does not have; any other AttributeError is ours."""
+    if error.obj is not nvml:
+        raise error
+    return NotSupportedError(f"this nvidia-ml-py is too old to offer {error.name}")

@@ -1,0 +1,219 @@
+"""Can this host take part in a run over several? The checks behind `gpuproof doctor --multi-node`.
+
+In: the facts that `python -m gpuproof.worker probe --multi-node` prints of the host itself. Out: an outcome
+each. What happened between the hosts is judged by `meeting`, NCCL's settings by `nccl_settings`. Pure.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from gpuproof import units
+from gpuproof.doctor.nccl import PAGE, judge_nccl_settings
+from gpuproof.records.outcome import Judged, Outcome
+
+INTERFACES_PAGE = (
+    "https://docs.pytorch.org/docs/stable/distributed.html#choosing-the-network-interface-to-use"
+)
+TROUBLES_PAGE = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html"
+INFINIBAND_PAGE = "https://docs.kernel.org/admin-guide/abi-stable.html"
+SHARED_MEMORY_BYTES = 2**30
+"""What NCCL's page on troubleshooting gives a container (`--shm-size=1g`); Docker's own default is 64 MB."""
+Interface = Mapping[str, Any]
+
+
+def judge_host(fabric: Mapping[str, Any]) -> list[Judged]:
+    """Judge what this host brings by itself."""
+    interfaces = fabric["interfaces"]
+    if interfaces is None:
+        reason, step = fabric["interfaces_missing"], "Look at them with: ip address"
+        found = {"interfaces": Outcome(status="ERROR", reason=reason, next_step=step)}
+    else:
+        found = {
+            "interfaces": _interfaces(interfaces),
+            "GLOO_SOCKET_IFNAME": _gloo_interface(fabric["variables"], interfaces),
+            "NCCL_SOCKET_IFNAME": _nccl_interface(fabric["variables"], interfaces),
+            "host name": _host_name(fabric),
+        }
+    found |= {
+        "InfiniBand": _infiniband(fabric),
+        "NCCL_IB_HCA": _chosen_adapters(fabric),
+        "shared memory": _shared_memory(fabric["shared_memory"]),
+        "locked memory": _locked_memory(fabric),
+    }
+    return [
+        *(Judged(name=name, outcome=outcome) for name, outcome in found.items()),
+        *judge_nccl_settings(fabric["variables"]),
+    ]
+
+
+def usable(interfaces: Sequence[Interface]) -> list[Interface]:
+    """Return the interfaces that are up, have an address and lead somewhere."""
+    return [i for i in interfaces if i["up"] and i["running"] and i["addresses"] and not i["loopback"]]
+
+
+def _interfaces(interfaces: Sequence[Interface]) -> Outcome:
+    described = "; ".join(_described(interface) for interface in interfaces if not interface["loopback"])
+    good = bool(usable(interfaces))
+    return Outcome(
+        status="PASS" if good else "FAIL",
+        measured=described or "none but loopback",
+        expected="one at least that is up, with an address",
+        source=INTERFACES_PAGE,
+        next_step=None if good else "Bring one up (ip link set NAME up), and look at the cable or the switch",
+    )
+
+
+def _described(interface: Interface) -> str:
+    state = "down" if not interface["up"] else "up" if interface["running"] else "up, without a carrier"
+    return " ".join([interface["name"], state, *interface["addresses"]])
+
+
+def _gloo_interface(variables: Mapping[str, str], interfaces: Sequence[Interface]) -> Outcome:
+    value = variables.get("GLOO_SOCKET_IFNAME")
+    if not value:
+        return _unset("GLOO_SOCKET_IFNAME", interfaces, "gloo takes the one that the host name stands for")
+    by_name = {interface["name"]: interface for interface in interfaces}
+    problems = [
+        f"{name} is no interface" if name not in by_name else f"{name} is not up with an address"
+        for name in value.split(",")
+        if name not in by_name or not (by_name[name]["up"] and by_name[name]["addresses"])
+    ]
+    return _named("GLOO_SOCKET_IFNAME", value, problems, interfaces, source=INTERFACES_PAGE)
+
+
+def _nccl_interface(variables: Mapping[str, str], interfaces: Sequence[Interface]) -> Outcome:
+    value = variables.get("NCCL_SOCKET_IFNAME")
+    if not value:
+        return _unset("NCCL_SOCKET_IFNAME", interfaces, "NCCL takes what it finds first")
+    chosen = {i["name"] for i in interfaces if i["up"] and i["addresses"] and selects(value, i["name"])}
+    problems = [] if chosen else ["no interface that is up with an address fits it"]
+    return _named("NCCL_SOCKET_IFNAME", value, problems, interfaces, source=f"{PAGE}#nccl-socket-ifname")
+
+
+def selects(choice: str, name: str) -> bool:
+    """Say whether NCCL's way of choosing takes a name: prefixes, `=` for whole names, `^` for all but these.
+
+    >>> selects("eth", "eth0"), selects("=eth", "eth0"), selects("^docker,lo", "eth0")
+    (True, False, True)
+    """
+    excluding = choice.startswith("^")
+    rest = choice.removeprefix("^")
+    exact = rest.startswith("=")
+    words = [word for word in rest.removeprefix("=").split(",") if word]
+    fits = any(name == word if exact else name.startswith(word) for word in words)
+    return fits != excluding
+
+
+def _unset(variable: str, interfaces: Sequence[Interface], habit: str) -> Outcome:
+    names = [interface["name"] for interface in usable(interfaces)]
+    if len(names) <= 1:
+        return Outcome(status="NOT-APPLICABLE", reason="not set, and there is no second network to choose")
+    return Outcome(
+        status="WARN",
+        measured=f"not set with {len(names)} networks ({', '.join(names)}): {habit}",
+        expected="the interface that the hosts reach each other by",
+        source=INTERFACES_PAGE,
+        next_step=f"Set {variable} to that interface on every host",
+    )
+
+
+def _named(
+    variable: str, value: str, problems: Sequence[str], interfaces: Sequence[Interface], *, source: str
+) -> Outcome:
+    names = ", ".join(interface["name"] for interface in usable(interfaces)) or "none"
+    return Outcome(
+        status="FAIL" if problems else "PASS",
+        measured=f"{value}: {'; '.join(problems)}" if problems else value,
+        expected="interfaces of this host that are up, with an address",
+        source=source,
+        next_step=f"Set {variable} to one of: {names}" if problems else None,
+    )
+
+
+def _host_name(fabric: Mapping[str, Any]) -> Outcome:
+    if fabric["variables"].get("GLOO_SOCKET_IFNAME"):
+        return Outcome(status="NOT-APPLICABLE", reason="GLOO_SOCKET_IFNAME names the interface itself")
+    addresses = fabric["host_name_addresses"]
+    good = bool(addresses) and not any(is_loopback(address) for address in addresses)
+    return Outcome(
+        status="PASS" if good else "WARN",
+        measured=f"stands for {', '.join(addresses)}" if addresses else "stands for no address",
+        expected="an address that the other hosts reach: gloo tells them that one",
+        source=INTERFACES_PAGE,
+        next_step=None if good else "Set GLOO_SOCKET_IFNAME, or correct /etc/hosts",
+    )
+
+
+def is_loopback(address: str) -> bool:
+    """Say whether an address leads a host to itself only."""
+    try:
+        return ipaddress.ip_address(address.partition("%")[0]).is_loopback
+    except ValueError:
+        return False
+
+
+def _infiniband(fabric: Mapping[str, Any]) -> Outcome:
+    ports = fabric["infiniband"]
+    if not ports:
+        return Outcome(
+            status="NOT-APPLICABLE", reason="no InfiniBand or RoCE device in /sys/class/infiniband"
+        )
+    bad = [port for port in ports if port["state"] != "ACTIVE"]
+    return Outcome(
+        status="WARN" if bad else "PASS",
+        measured="; ".join(
+            f"{p['device']}/{p['port']} {p['state'] or 'state unknown'}, {p['rate'] or 'rate unknown'}"
+            for p in ports
+        ),
+        expected="every port ACTIVE",
+        source=INFINIBAND_PAGE,
+        next_step="Look at cable, switch and subnet manager (ibstat), or leave the port out with NCCL_IB_HCA"
+        if bad
+        else None,
+    )
+
+
+def _chosen_adapters(fabric: Mapping[str, Any]) -> Outcome:
+    value = fabric["variables"].get("NCCL_IB_HCA")
+    if not value:
+        return Outcome(status="NOT-APPLICABLE", reason="not set: NCCL takes all adapters")
+    ports = {f"{port['device']}:{port['port']}" for port in fabric["infiniband"] if port["state"] == "ACTIVE"}
+    chosen = sorted(port for port in ports if selects(value, port) or selects(value, port.partition(":")[0]))
+    return Outcome(
+        status="PASS" if chosen else "FAIL",
+        measured=f"{value} chooses {', '.join(chosen) or 'no active port'}",
+        expected="active ports of this host",
+        source=f"{PAGE}#nccl-ib-hca",
+        next_step=None if chosen else "Unset it, or name adapters that /sys/class/infiniband lists",
+    )
+
+
+def _shared_memory(found: Mapping[str, Any]) -> Outcome:
+    if found["total_bytes"] is None:
+        return Outcome(status="ERROR", reason=found["missing"], next_step="Mount a tmpfs at /dev/shm")
+    enough = found["free_bytes"] >= SHARED_MEMORY_BYTES
+    return Outcome(
+        status="PASS" if enough else "WARN",
+        measured=f"{units.memory(found['free_bytes'])} free of {units.memory(found['total_bytes'])}",
+        expected=f"{units.memory(SHARED_MEMORY_BYTES)} or more for ranks that share it",
+        source=f"{TROUBLES_PAGE}#shared-memory",
+        next_step=None if enough else "Start the container with --shm-size=1g or --ipc=host",
+    )
+
+
+def _locked_memory(fabric: Mapping[str, Any]) -> Outcome:
+    limit = fabric["memlock_bytes"]
+    if not fabric["infiniband"]:
+        return Outcome(
+            status="NOT-APPLICABLE", reason="only InfiniBand and RoCE lock memory, and there is none"
+        )
+    return Outcome(
+        status="PASS" if limit is None else "WARN",
+        measured="unlimited" if limit is None else units.memory(limit),
+        expected="unlimited: what the adapter reads must stay in memory",
+        source=TROUBLES_PAGE,
+        next_step=None if limit is None else "ulimit -l unlimited; a container: --ulimit memlock=-1",
+    )

@@ -1,0 +1,104 @@
+"""How much energy did a device use in a window, and how well is that known?
+
+The device's own energy counter is the answer where it works: its difference is exact at any polling
+rate, while many power sensors look only part of the time. Where there is no counter, or it stood still
+while power was drawn, power is integrated over the samples. `coverage` is the share of the window that
+the figure speaks for; it is never stretched to the rest.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Literal
+
+import numpy as np
+
+from gpuproof.readings.counters import counter_change
+from gpuproof.readings.recording import DeviceTrack, RecordingData
+from gpuproof.readings.series import longest_step_s
+from gpuproof.readings.window import Window
+
+EnergyMethod = Literal["counter", "integrated_power"]
+
+DOUBT_FACTOR: Final = 1.25
+"""A counter and the power sensor that differ by more than this are both named."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Energy:
+    """Energy of one device in one window."""
+
+    energy_j: float | None
+    method: EnergyMethod | None
+    coverage: float | None
+    """Share of the window's time that the figure covers, 0 to 1."""
+    covered_s: float
+    note: str | None
+    """Why there is no figure, or what speaks against it."""
+
+
+def energy_used(recording: RecordingData, *, track: DeviceTrack, window: Window) -> Energy:
+    """Take the counter's difference, or else integrate power."""
+    integrated = _integrated(recording, track, window)
+    change = counter_change(recording, track=track, metric="energy_j", window=window)
+    if change is None or change.covered_s == 0:
+        reason = recording.reasons_missing(track).get("energy_j", "fewer than two readings of it")
+        return _from_power(integrated, window, f"no energy counter: {reason}")
+    if change.increase == 0 and integrated is not None and integrated[0] > 0:
+        return _from_power(integrated, window, "the energy counter stood still while power was drawn")
+    return Energy(
+        energy_j=change.increase,
+        method="counter",
+        coverage=_coverage(change.covered_s, window),
+        covered_s=change.covered_s,
+        note=_doubt(change.increase / change.covered_s, integrated, change.resets),
+    )
+
+
+def _from_power(integrated: tuple[float, float] | None, window: Window, note: str) -> Energy:
+    if integrated is None:
+        return Energy(
+            energy_j=None, method=None, coverage=None, covered_s=0.0, note=f"{note}; no power readings"
+        )
+    energy_j, covered_s = integrated
+    return Energy(
+        energy_j=energy_j,
+        method="integrated_power",
+        coverage=_coverage(covered_s, window),
+        covered_s=covered_s,
+        note=note,
+    )
+
+
+def _doubt(counter_w: float, integrated: tuple[float, float] | None, resets: int) -> str | None:
+    parts = []
+    if resets:
+        parts.append(f"the counter went back {resets} time(s), probably the driver was loaded again")
+    if integrated is not None:
+        sensor_w = integrated[0] / integrated[1]
+        low, high = sorted((counter_w, sensor_w))
+        if high > low * DOUBT_FACTOR:
+            parts.append(f"the counter says {counter_w:.0f} W on average, the power sensor {sensor_w:.0f} W")
+    return "; ".join(parts) or None
+
+
+def _integrated(recording: RecordingData, track: DeviceTrack, window: Window) -> tuple[float, float] | None:
+    """Integrate power by trapezoids: joules, and the seconds that they cover; None without two readings."""
+    column = track.values("power_w")
+    if column is None:
+        return None
+    given = ~np.isnan(column)
+    times, power = recording.time_s[given], column[given]
+    longest_s = longest_step_s(times)
+    energy_j = covered_s = 0.0
+    for span in window.spans:
+        inside = (times >= span.begin_s) & (times <= span.end_s)
+        gaps, values = np.diff(times[inside]), power[inside]
+        joined = gaps <= longest_s
+        energy_j += float((gaps * (values[1:] + values[:-1]) / 2)[joined].sum())
+        covered_s += float(gaps[joined].sum())
+    return (energy_j, covered_s) if covered_s > 0 else None
+
+
+def _coverage(covered_s: float, window: Window) -> float:
+    return min(1.0, covered_s / window.duration_s)

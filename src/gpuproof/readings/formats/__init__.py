@@ -1,0 +1,42 @@
+"""Which format is this file? Loads a recording of any known format as `RecordingData`.
+
+In: a path. Out: columns as `observe.recording` describes them. Read: gpuproof's JSON Lines, gputop's array
+and multi-GPU array, `gpu_stats_*` arrays, a dict with `samples`, and nvidia-smi's CSV. Every reader
+salvages what it can of a file that was cut short, and says so in `notes`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from gpuproof.errors import RecordError
+from gpuproof.readings.recording import RecordingData, load_recording
+
+KNOWN = "gpuproof's JSON Lines, gputop's JSON, gpu_stats_*.json, {samples: […]} and nvidia-smi's CSV"
+_ENOUGH_TO_TELL_BYTES = 4096
+
+
+def load(path: Path) -> RecordingData:
+    """Load a recording of whatever format.
+
+    Raises:
+        RecordError: the file cannot be read or is of no format that gpuproof knows.
+    """
+    try:
+        with path.open("rb") as file:
+            start = file.read(_ENOUGH_TO_TELL_BYTES).removeprefix(b"\xef\xbb\xbf").lstrip()
+    except OSError as error:
+        raise RecordError(error.strerror or str(error), place=str(path)) from error
+    if not start:
+        raise RecordError("is empty", place=str(path))
+    if start.startswith(b'{"kind":'):
+        return load_recording(path)
+    if start.startswith((b"[", b"{")):
+        from gpuproof.readings.formats.json_rows import load_json
+
+        return load_json(path)
+    if b"," in start.partition(b"\n")[0]:
+        from gpuproof.readings.formats.nvidia_smi import load_csv
+
+        return load_csv(path)
+    raise RecordError("of no format that gpuproof reads", place=str(path), next_step=f"It reads {KNOWN}")

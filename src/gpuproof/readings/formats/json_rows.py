@@ -1,0 +1,157 @@
+"""What do other monitors' JSON files say? gputop's two arrays, `gpu_stats_*` arrays, and dicts with samples.
+
+In: a path. Out: `RecordingData`. Sizes come as MiB, temperatures as one number or a dict of sensors. Where a
+format writes 0 for what it does not know, a 0 that cannot be a reading (watts, degrees, megahertz) is
+taken as missing, and `notes` says so.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from gpuproof.errors import RecordError
+from gpuproof.readings.formats.rows import MIB_BYTES, Row, build, known, number
+from gpuproof.readings.formats.salvage import objects
+from gpuproof.readings.recording import NAN, RecordingData
+from gpuproof.records.readings import Vendor
+
+_NEVER_ZERO = (
+    "power_w",
+    "power_limit_w",
+    "temp_gpu_c",
+    "temp_hotspot_c",
+    "temp_mem_c",
+    "clock_sm_mhz",
+    "clock_mem_mhz",
+)
+_ZEROS_NOTE = "zeros of power, temperature and clocks are taken as missing: this format writes 0 for unknown"
+_SENSORS = {
+    "gpu": "temp_gpu_c",
+    "edge": "temp_gpu_c",
+    "junction": "temp_hotspot_c",
+    "hotspot": "temp_hotspot_c",
+    "memory": "temp_mem_c",
+}
+_CLOCKS = {"gpu": "clock_sm_mhz", "sclk": "clock_sm_mhz", "memory": "clock_mem_mhz", "mclk": "clock_mem_mhz"}
+_LIMITS = {
+    "slowdown": "temp_slowdown_c",
+    "critical": "temp_slowdown_c",
+    "shutdown": "temp_shutdown_c",
+    "emergency": "temp_shutdown_c",
+    "max": "temp_max_c",
+}
+
+
+def load_json(path: Path) -> RecordingData:
+    """Load an array, or a dict with `samples`.
+
+    Raises:
+        RecordError: no object in it is a reading of a known shape.
+    """
+    found, damage = objects(path.read_text(encoding="utf-8-sig", errors="replace"))
+    if not found:
+        raise RecordError("holds no reading", place=path.name)
+    name = _format_of(found[0])
+    if name is None:
+        keys = ", ".join(sorted(found[0])[:6])
+        raise RecordError(f"its objects are no readings (keys: {keys})", place=path.name)
+    ours = "schema" in found[0]
+    undated = sum(math.isnan(_times(item.get("timestamp"))[1]) for item in found)
+    notes = [
+        *([damage] if damage else []),
+        *([f"{undated} reading(s) without a timestamp left out"] if undated else []),
+        *([] if ours else [_ZEROS_NOTE]),
+    ]
+    rows = list(_rows(found, zeros=() if ours else _NEVER_ZERO))
+    return build(rows, source=path.name, format_name=name, notes=notes)
+
+
+def _format_of(first: dict[str, Any]) -> str | None:
+    if "multi_gpu_data" in first:
+        return "gputop multi-GPU"
+    if "temperatures" in first and "timestamp" in first:
+        return "gputop"
+    if "utilization" in first and "timestamp" in first:
+        return "gpu_stats"
+    if {"memory_mb", "memory_used_mb", "gpu_utilization"} & first.keys() and "timestamp" in first:
+        return "samples"
+    return None
+
+
+def _rows(found: list[dict[str, Any]], *, zeros: tuple[str, ...]) -> Iterator[Row]:
+    elapsed = all("elapsed_seconds" in item for item in found)
+    for item in found:
+        unix_s, time_s = _times(item.get("timestamp"))
+        if math.isnan(time_s):
+            continue
+        if elapsed:
+            time_s = number(item["elapsed_seconds"])
+        for gpu in item.get("multi_gpu_data", [item]):
+            yield _row(gpu, unix_s=unix_s, elapsed_s=time_s, zeros=zeros)
+
+
+def _times(timestamp: Any) -> tuple[float, float]:
+    """Read a timestamp: wall seconds (NaN for one that counts from the start) and seconds on any clock."""
+    if isinstance(timestamp, str):
+        try:
+            unix_s = datetime.fromisoformat(timestamp).timestamp()
+        except ValueError:
+            return NAN, NAN
+        return unix_s, unix_s
+    seconds = number(timestamp)
+    return (seconds if seconds > 1e9 else NAN), seconds
+
+
+def _row(gpu: dict[str, Any], *, unix_s: float, elapsed_s: float, zeros: tuple[str, ...]) -> Row:
+    index = gpu.get("gpu_index", gpu.get("gpu_id", 0))
+    total = number(gpu.get("memory_total", gpu.get("memory_total_mb"))) * MIB_BYTES
+    metadata = gpu.get("training_metadata")
+    return Row(
+        elapsed_s=elapsed_s,
+        unix_s=unix_s,
+        index=None if index is None else int(index),
+        name=str(gpu.get("gpu_name") or ""),
+        vendor=_vendor(str(gpu.get("gpu_type") or "")),
+        values=known(_values(gpu), zero_is_missing=(*zeros, *(() if total else ("mem_used_bytes",)))),
+        static=known({"mem_total_bytes": total, **_limits(gpu)}, zero_is_missing=("mem_total_bytes",)),
+        host=known(gpu.get("host") or {}),
+        metadata=metadata if isinstance(metadata, dict) else {},
+    )
+
+
+def _vendor(gpu_type: str) -> Vendor:
+    for vendor in ("nvidia", "amd", "intel", "fake"):
+        if gpu_type.lower().startswith(vendor):
+            return vendor
+    return "replay"
+
+
+def _values(gpu: dict[str, Any]) -> dict[str, float]:
+    used = gpu.get("memory_used", gpu.get("memory_mb", gpu.get("memory_used_mb")))
+    values = {
+        "util_gpu_percent": number(gpu.get("utilization", gpu.get("gpu_utilization"))),
+        "mem_used_bytes": number(used) * MIB_BYTES,
+        "power_w": number(gpu.get("power")),
+        "power_limit_w": number(gpu.get("power_limit")),
+        "fan_percent": number(gpu.get("fan_speed")),
+        "temp_gpu_c": number(gpu.get("temperature")),
+    }
+    for names, found in ((_SENSORS, gpu.get("temperatures")), (_CLOCKS, gpu.get("clocks"))):
+        for label, value in found.items() if isinstance(found, dict) else ():
+            metric = names.get(str(label).lower())
+            if metric is not None:
+                values[metric] = number(value)
+    return values
+
+
+def _limits(gpu: dict[str, Any]) -> dict[str, float]:
+    sensors = gpu.get("temp_limits")
+    limits = {}
+    for label, given in sensors.items() if isinstance(sensors, dict) else ():
+        if _SENSORS.get(str(label).lower()) == "temp_gpu_c" and isinstance(given, dict):
+            limits.update({_LIMITS[kind]: number(c) for kind, c in given.items() if kind in _LIMITS})
+    return limits

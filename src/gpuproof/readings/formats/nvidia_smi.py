@@ -1,0 +1,157 @@
+"""What does a log of `nvidia-smi --query-gpu=… --format=csv -l` say?
+
+In: a path. Out: `RecordingData`. Columns may come in any order, with units in the values or not; a field of
+`[N/A]` is missing for that GPU and moment only. The columns `timestamp` and the names in `_METRICS` are read.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from gpuproof.errors import RecordError
+from gpuproof.readings.formats.rows import MIB_BYTES, Row, build, known
+from gpuproof.readings.recording import NAN, RecordingData
+
+_METRICS = {
+    "utilization.gpu": "util_gpu_percent",
+    "utilization.memory": "util_mem_ctrl_percent",
+    "memory.used": "mem_used_bytes",
+    "memory.reserved": "mem_reserved_bytes",
+    "power.draw": "power_w",
+    "power.draw.average": "power_w",
+    "power.draw.instant": "power_instant_w",
+    "power.limit": "power_limit_w",
+    "enforced.power.limit": "power_limit_w",
+    "temperature.gpu": "temp_gpu_c",
+    "temperature.memory": "temp_mem_c",
+    "clocks.sm": "clock_sm_mhz",
+    "clocks.current.sm": "clock_sm_mhz",
+    "clocks.mem": "clock_mem_mhz",
+    "clocks.current.memory": "clock_mem_mhz",
+    "pstate": "pstate_level",
+    "fan.speed": "fan_percent",
+    "pcie.link.gen.current": "pcie_gen",
+    "pcie.link.gen.gpucurrent": "pcie_gen",
+    "pcie.link.width.current": "pcie_width",
+    "ecc.errors.corrected.volatile.total": "ecc_corrected_count",
+    "ecc.errors.uncorrected.volatile.total": "ecc_uncorrected_count",
+}
+_STATIC = {
+    "memory.total": "mem_total_bytes",
+    "power.default_limit": "power_limit_default_w",
+    "clocks.max.sm": "clock_sm_max_mhz",
+    "clocks.max.memory": "clock_mem_max_mhz",
+    "pcie.link.gen.max": "pcie_gen_max",
+    "pcie.link.width.max": "pcie_width_max",
+}
+_TEXT = {"uuid": "uuid", "gpu_uuid": "uuid", "pci.bus_id": "pci_bus_id", "gpu_bus_id": "pci_bus_id"}
+_REASONS = {
+    0x1: "idle",
+    0x2: "application_clocks",
+    0x4: "power_cap",
+    0x8: "hardware_slowdown",
+    0x10: "sync_boost",
+    0x20: "thermal_software",
+    0x40: "thermal_hardware",
+    0x80: "power_brake",
+    0x100: "display_clocks",
+}
+_REASON_COLUMNS = ("clocks_throttle_reasons.active", "clocks_event_reasons.active")
+_NUMBER = re.compile(r"P?(-?\d+(?:\.\d+)?)\s*(%|MiB|W|MHz|C)?")
+_BITS = re.compile(r"0x[0-9a-fA-F]+")
+_SAME_MOMENT_S = 1.0
+"""nvidia-smi asks one GPU after the other and stamps each."""
+
+
+def load_csv(path: Path) -> RecordingData:
+    """Load a log with a header line.
+
+    Raises:
+        RecordError: there is no header with `timestamp`, or no reading.
+    """
+    text = path.read_text(encoding="utf-8-sig", errors="replace").replace("\0", "")  # a crash leaves NULs
+    lines = list(csv.reader(text.splitlines(), skipinitialspace=True))
+    header, units = [_plain(name) for name in lines[0]], [_unit(name) for name in lines[0]]
+    if "timestamp" not in header or not set(header) & _METRICS.keys():
+        raise RecordError(
+            "its first line is no header of nvidia-smi with a timestamp",
+            place=path.name,
+            next_step="Log with --query-gpu=timestamp,index,… --format=csv, without noheader",
+        )
+    body = [line for line in lines[1:] if line and _plain(line[0]) != header[0]]
+    whole = [
+        {name: _with_unit(cell, unit) for name, unit, cell in zip(header, units, line, strict=True)}
+        for line in body
+        if len(line) == len(header)
+    ]
+    rows = list(_rows(whole))
+    notes = [f"{len(body) - len(rows)} damaged line(s) left out"] if len(rows) < len(body) else []
+    return build(rows, source=path.name, format_name="nvidia-smi", notes=notes, same_moment_s=_SAME_MOMENT_S)
+
+
+def _plain(heading: str) -> str:
+    """Take the unit off a heading: `power.draw [W]` is `power.draw`."""
+    return heading.partition("[")[0].strip()
+
+
+def _unit(heading: str) -> str:
+    return heading.partition("[")[2].rstrip("] ")
+
+
+def _with_unit(cell: str, unit: str) -> str:
+    """Give a bare number its heading's unit, which `nounits` leaves out of the cells."""
+    bare = cell.strip()
+    return f"{bare} {unit}" if unit and bare.replace(".", "", 1).isdigit() else bare
+
+
+def _rows(lines: list[dict[str, str]]) -> Iterator[Row]:
+    places: dict[str, int] = {}
+    for line in lines:
+        try:
+            unix_s = datetime.strptime(line["timestamp"].strip(), "%Y/%m/%d %H:%M:%S.%f").timestamp()
+        except ValueError:
+            continue
+        yield Row(
+            elapsed_s=unix_s,
+            unix_s=unix_s,
+            index=_index(line, places),
+            name=line.get("name", line.get("gpu_name", "")).strip(),
+            vendor="nvidia",
+            values=known({metric: _number(line[name]) for name, metric in _METRICS.items() if name in line}),
+            static=_static(line),
+            throttle_reasons=_reasons(line),
+        )
+
+
+def _index(line: dict[str, str], places: dict[str, int]) -> int:
+    """Number a GPU by its index, else by the order in which its UUID or bus id first came."""
+    if line.get("index", "").strip().isdigit():
+        return int(line["index"])
+    identity = next((line[name] for name in _TEXT if name in line), "")
+    return places.setdefault(identity, len(places))
+
+
+def _static(line: dict[str, str]) -> dict[str, Any]:
+    numbers = known({fact: _number(line[name]) for name, fact in _STATIC.items() if name in line})
+    return {**numbers, **{fact: line[name].strip() for name, fact in _TEXT.items() if name in line}}
+
+
+def _number(field: str) -> float:
+    """Read `35 %`, `1024 MiB`, `P0`; NaN for `[N/A]` and the like. MiB become bytes."""
+    match = _NUMBER.fullmatch(field.strip())
+    if match is None:
+        return NAN
+    return float(match[1]) * (MIB_BYTES if match[2] == "MiB" else 1)
+
+
+def _reasons(line: dict[str, str]) -> tuple[str, ...] | None:
+    given = next((line[name].strip() for name in _REASON_COLUMNS if name in line), "")
+    if not _BITS.fullmatch(given):
+        return None
+    bits = int(given, 16)
+    return tuple(reason for bit, reason in _REASONS.items() if bits & bit)

@@ -1,0 +1,180 @@
+"""How do rows of other formats become columns? Rows of one moment become one sample, in the order of time.
+
+In: rows, one a GPU and moment, already in our metric names and units. Out: `RecordingData`. A row without
+a GPU carries the host only.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from gpuproof.errors import RecordError
+from gpuproof.readings.recording import NAN, Columns, DeviceTrack, Floats, Reasons, RecordingData
+from gpuproof.records.readings import DeviceIdentity, Mark, Recording, Vendor
+
+MIB_BYTES = 2**20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One GPU at one moment, as another tool wrote it down."""
+
+    elapsed_s: float
+    """On any clock that only this file has to agree on."""
+    unix_s: float
+    """NaN where the format has no wall time."""
+    index: int | None
+    """None for a row of the host alone."""
+    name: str = ""
+    vendor: Vendor = "replay"
+    values: dict[str, float] = field(default_factory=dict)
+    static: dict[str, Any] = field(default_factory=dict)
+    throttle_reasons: tuple[str, ...] | None = None
+    host: dict[str, float] = field(default_factory=dict)
+    metadata: dict[str, Any] = field(default_factory=dict)
+
+
+def build(
+    rows: Iterable[Row],
+    *,
+    source: str,
+    format_name: str,
+    notes: Iterable[str] = (),
+    same_moment_s: float = 0.0,
+) -> RecordingData:
+    """Make a recording of rows; a GPU's next row, or one later than `same_moment_s`, begins a new sample.
+
+    Raises:
+        RecordError: there is no row.
+    """
+    given = list(rows)
+    if not given:
+        raise RecordError("holds no reading", place=source)
+    ordered = sorted(given, key=lambda row: row.elapsed_s)
+    ticks = list(_ticks(ordered, same_moment_s))
+    start_s = ordered[0].elapsed_s
+    time_s = np.array([tick[0].elapsed_s - start_s for tick in ticks])
+    return RecordingData(
+        source=source,
+        format=format_name,
+        recording=_head(ordered, time_s),
+        time_s=time_s,
+        unix_s=np.array([tick[0].unix_s for tick in ticks]),
+        devices=tuple(
+            _track(index, ticks) for index in sorted({r.index for r in given if r.index is not None})
+        ),
+        host=_host(ticks),
+        marks=tuple(_marks(ticks, start_s)),
+        notes=(*notes, *(["timestamps go back in places; sorted"] if ordered != given else [])),
+    )
+
+
+def _ticks(rows: Iterable[Row], same_moment_s: float) -> Iterator[list[Row]]:
+    tick: list[Row] = []
+    for row in rows:
+        begun = bool(tick) and row.elapsed_s - tick[0].elapsed_s <= same_moment_s
+        if begun and all(row.index != other.index for other in tick):
+            tick.append(row)
+        else:
+            if tick:
+                yield tick
+            tick = [row]
+    yield tick
+
+
+def _head(rows: list[Row], time_s: Floats) -> Recording:
+    interval_s = float(np.median(np.diff(time_s))) if len(time_s) > 1 else 0.0
+    by_index = {row.index: row for row in rows if row.index is not None}
+    return Recording(
+        host="",
+        pid=0,
+        boot_id=None,
+        gpuproof_version="",
+        unix_s=rows[0].unix_s,
+        monotonic_s=0.0,
+        fast_interval_s=interval_s,
+        slow_interval_s=interval_s,
+        devices=tuple(_identity(by_index[index]) for index in sorted(by_index)),
+        host_facts={},
+    )
+
+
+def _identity(row: Row) -> DeviceIdentity:
+    assert row.index is not None
+    return DeviceIdentity(
+        physical_index=row.index,
+        vendor=row.vendor,
+        vendor_index=row.index,
+        framework_index=None,
+        uuid=row.static.get("uuid"),
+        pci_bus_id=row.static.get("pci_bus_id"),
+        name=row.name,
+        static={key: value for key, value in row.static.items() if key not in ("uuid", "pci_bus_id")},
+        unavailable={"framework_index": "the file does not say"},
+    )
+
+
+def _track(index: int, ticks: list[list[Row]]) -> DeviceTrack:
+    metrics, reasons, last = Columns(), Reasons(), None
+    for number, tick in enumerate(ticks):
+        for row in tick:
+            if row.index == index:
+                last = row
+                metrics.put(number, row.values)
+                if row.throttle_reasons is not None:
+                    reasons.put(number, row.throttle_reasons)
+    assert last is not None
+    given, told = reasons.flags(len(ticks))
+    columns = _without_idle_fan(metrics.arrays(len(ticks)))
+    return DeviceTrack(identity=_identity(last), metrics=columns, throttle=given, throttle_known=told)
+
+
+def _without_idle_fan(columns: dict[str, Floats]) -> dict[str, Floats]:
+    """Leave out a fan that is 0 throughout: other tools write that for a board that has none."""
+    fan = columns.get("fan_percent")
+    if fan is not None and not np.nan_to_num(fan).any():
+        return {name: column for name, column in columns.items() if name != "fan_percent"}
+    return columns
+
+
+def _host(ticks: list[list[Row]]) -> dict[str, Floats]:
+    columns = Columns()
+    for number, tick in enumerate(ticks):
+        columns.put(number, tick[0].host)
+    return columns.arrays(len(ticks))
+
+
+def _marks(ticks: list[list[Row]], start_s: float) -> Iterator[Mark]:
+    """Give a mark wherever the metadata of the rows changes."""
+    before: dict[str, Any] = {}
+    for tick in ticks:
+        now = {key: value for row in tick for key, value in row.metadata.items() if value is not None}
+        if now != before:
+            gone = dict.fromkeys(before.keys() - now.keys())
+            yield Mark(monotonic_s=tick[0].elapsed_s - start_s, metadata={**gone, **now})
+            before = now
+
+
+def number(value: Any) -> float:
+    """Read a number as another tool wrote it; NaN for anything else."""
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+        return NAN
+    try:
+        return float(value)
+    except ValueError:
+        return NAN
+
+
+def known(values: dict[str, float], *, zero_is_missing: Iterable[str] = ()) -> dict[str, float]:
+    """Keep the finite values, without the zeros by which the format says that it has none."""
+    doubtful = set(zero_is_missing)
+    return {
+        name: value
+        for name, value in values.items()
+        if math.isfinite(value) and not (value == 0.0 and name in doubtful)
+    }

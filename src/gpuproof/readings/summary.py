@@ -1,0 +1,222 @@
+"""What happened during a recording? One table a device, for the whole of it and for each phase.
+
+In: a `RecordingData`. Out: a `RecordingSummary` of time-weighted means, extremes, energy, throttling and
+errors, each with what it rests on. Whatever was not read has None and the reason; nothing missing
+becomes 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from gpuproof.readings import window as windows
+from gpuproof.readings.counters import change_of, counter_change
+from gpuproof.readings.energy import Energy, energy_used
+from gpuproof.readings.recording import DeviceTrack, Floats, RecordingData
+from gpuproof.readings.series import SeriesSummary, summarise_series
+from gpuproof.readings.throttling import Throttling, throttling
+from gpuproof.readings.window import Window
+from gpuproof.records.metrics import METRICS, names
+from gpuproof.records.readings import DeviceEvent, DeviceIdentity, RecordingEnd
+
+_NOT_TOTALS: Final = ("energy_j", "throttle_time_")
+"""Counters that have a place of their own in the summary."""
+
+NO_REASON: Final = "no reason was recorded"
+
+HOST_TOTALS: Final = ("disk_read_bytes", "disk_write_bytes", "net_rx_bytes", "net_tx_bytes")
+"""Columns of the host that are running totals since boot."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricSummary:
+    """One metric of one device, or of the host, in one window."""
+
+    metric: str
+    series: SeriesSummary | None
+    """None: not one reading in this window."""
+    missing_share: float
+    """Share of the readings due in the window that are not there, 0 to 1."""
+    reason: str | None
+    """Why readings are missing, as the device or driver put it; None where nothing is missing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Total:
+    """What a counter of errors or bytes gained in a window."""
+
+    metric: str
+    increase: float
+    covered_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventAt:
+    """Something that a driver announced, in seconds since the recording began."""
+
+    at_s: float
+    event: DeviceEvent
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceSummary:
+    """One device in one window."""
+
+    identity: DeviceIdentity
+    metrics: tuple[MetricSummary, ...]
+    energy: Energy
+    throttling: Throttling
+    totals: tuple[Total, ...]
+    events: tuple[EventAt, ...]
+
+    def mean(self, metric: str) -> float | None:
+        """Return the time-weighted mean of a metric; None where it was not read."""
+        found = self.metric(metric)
+        return None if found is None or found.series is None else found.series.mean
+
+    def metric(self, metric: str) -> MetricSummary | None:
+        """Return the summary of a metric by its name."""
+        return next((m for m in self.metrics if m.metric == metric), None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WindowSummary:
+    """All devices and the host in one window."""
+
+    name: str | None
+    """The phase; None for the whole recording."""
+    duration_s: float
+    samples: int
+    devices: tuple[DeviceSummary, ...]
+    host: tuple[MetricSummary, ...]
+    host_totals: tuple[Total, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordingSummary:
+    """The whole recording, its phases, and how far the recording itself can be trusted."""
+
+    source: str
+    format: str
+    host: str
+    began_unix_s: float | None
+    """From the first sample; None without samples."""
+    command: tuple[str, ...] | None
+    whole: WindowSummary
+    phases: tuple[WindowSummary, ...]
+    end: RecordingEnd | None
+    notes: tuple[str, ...]
+
+
+def summarise(recording: RecordingData) -> RecordingSummary:
+    """Summarise a recording, and each of its phases, over time."""
+    phases = [windows.phase(recording, name=name) for name in windows.phase_names(recording)]
+    return RecordingSummary(
+        source=recording.source,
+        format=recording.format,
+        host=recording.recording.host,
+        began_unix_s=recording.began_unix_s,
+        command=recording.recording.command,
+        whole=summarise_window(recording, window=windows.whole(recording)),
+        phases=tuple(summarise_window(recording, window=phase) for phase in phases),
+        end=recording.end,
+        notes=recording.notes,
+    )
+
+
+def summarise_window(recording: RecordingData, *, window: Window) -> WindowSummary:
+    """Summarise one window of a recording: a phase, or the measured time of a case."""
+    inside = window.holds(recording.time_s)
+    return WindowSummary(
+        name=window.name,
+        duration_s=window.duration_s,
+        samples=int(inside.sum()),
+        devices=tuple(_device(recording, track, window) for track in recording.devices),
+        host=tuple(
+            _metric(recording, metric, column, window, None)
+            for metric, column in recording.host.items()
+            if metric not in HOST_TOTALS
+        ),
+        host_totals=tuple(_host_totals(recording, window)),
+    )
+
+
+def _device(recording: RecordingData, track: DeviceTrack, window: Window) -> DeviceSummary:
+    return DeviceSummary(
+        identity=track.identity,
+        metrics=tuple(
+            _metric(recording, metric, track.values(metric), window, track)
+            for metric in _gauges(recording, track)
+        ),
+        energy=energy_used(recording, track=track, window=window),
+        throttling=throttling(recording, track=track, window=window),
+        totals=tuple(_totals(recording, track, window)),
+        events=tuple(_events(recording, track, window)),
+    )
+
+
+def _gauges(recording: RecordingData, track: DeviceTrack) -> Iterator[str]:
+    """Name the metrics that were read, and those that any explanation exists for, in catalogue order."""
+    explained = recording.reasons_missing(track)
+    for metric in names(kind="gauge"):
+        if metric in track.metrics or metric in explained:
+            yield metric
+    yield from (metric for metric in track.metrics if metric not in METRICS)
+
+
+def _metric(
+    recording: RecordingData, metric: str, column: Floats | None, window: Window, track: DeviceTrack | None
+) -> MetricSummary:
+    inside = window.holds(recording.time_s)
+    series = None
+    if column is not None:
+        series = summarise_series(recording.time_s[inside], column[inside])
+    due = _readings_due(recording, metric, window, int(inside.sum()))
+    given = series.samples if series is not None else 0
+    missing_share = max(0.0, 1 - given / due) if due else 0.0
+    reason = None
+    if missing_share > 0 or series is None:
+        explained = recording.reasons_missing(track) if track is not None else {}
+        reason = explained.get(metric, NO_REASON)
+    return MetricSummary(metric=metric, series=series, missing_share=missing_share, reason=reason)
+
+
+def _readings_due(recording: RecordingData, metric: str, window: Window, samples: int) -> int:
+    """Count the readings that a window should hold: each sample's, or the slow lane's share of them."""
+    known = METRICS.get(metric)
+    slow_s = recording.recording.slow_interval_s
+    if known is None or known.lane != "slow" or slow_s <= recording.recording.fast_interval_s:
+        return samples
+    return min(samples, max(1, int(window.duration_s / slow_s)))
+
+
+def _totals(recording: RecordingData, track: DeviceTrack, window: Window) -> Iterator[Total]:
+    for metric in names(kind="counter"):
+        if metric.startswith(_NOT_TOTALS):
+            continue
+        change = counter_change(recording, track=track, metric=metric, window=window)
+        if change is not None:
+            yield Total(metric=metric, increase=change.increase, covered_s=change.covered_s)
+
+
+def _host_totals(recording: RecordingData, window: Window) -> Iterator[Total]:
+    for metric in HOST_TOTALS:
+        column = recording.host.get(metric)
+        if column is None:
+            continue
+        given = ~np.isnan(column)
+        change = change_of(recording.time_s[given], column[given], window=window)
+        if change is not None:
+            yield Total(metric=metric, increase=change.increase, covered_s=change.covered_s)
+
+
+def _events(recording: RecordingData, track: DeviceTrack, window: Window) -> Iterator[EventAt]:
+    for event in recording.events:
+        at_s = recording.seconds_in(event.monotonic_s)
+        mine = event.physical_index == track.identity.physical_index
+        if mine and any(span.begin_s <= at_s <= span.end_s for span in window.spans):
+            yield EventAt(at_s=at_s, event=event)

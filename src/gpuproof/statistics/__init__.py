@@ -1,0 +1,1 @@
+"""Estimates, intervals and comparisons: functions of numbers, which know nothing of GPUs."""

@@ -1,0 +1,146 @@
+"""Is B faster than A, slower, or can the launches at hand not tell?
+
+In comes one value a launch for each side; out goes a verdict with the ratio B/A, its interval and the
+smallest difference that these launches could have shown. Steps of one process are no replicates: pooling
+them as if they were calls equal programs different far more often than the stated 5 %.
+
+>>> compare_launches([1.00, 1.01, 0.99], [0.80, 0.81, 0.79], better="lower").verdict
+'faster'
+>>> compare_launches([1.0], [0.8, 0.8, 0.8], better="lower").reason
+'A has 1 launch (needs 3): the difference may be that of any two launches'
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import exp, expm1, sqrt
+from typing import Literal
+
+import numpy as np
+from scipy.special import stdtr, stdtrit
+
+from gpuproof.statistics.estimate import (
+    FloatArray,
+    Interval,
+    Numbers,
+    checked_confidence,
+    finite,
+    welch_degrees_of_freedom,
+)
+
+ComparisonVerdict = Literal["faster", "slower", "no difference shown", "cannot tell"]
+MIN_LAUNCHES = 3
+"""Two launches know their own spread so badly that no test of them keeps its promise of false alarms."""
+POWER = 0.8
+"""The chance to show a difference of the minimum detectable size: the customary 80 %."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """What launches of B say against launches of A."""
+
+    verdict: ComparisonVerdict
+    """Of B: "faster" and "slower" hold at `confidence`; they are given if `ratio` excludes 1."""
+    reason: str | None
+    """Why the verdict is "cannot tell"."""
+    ratio: Interval | None
+    """B/A of the geometric means over launches; None for "cannot tell"."""
+    p_value: float | None
+    """Two-tailed, of Welch's test; None for "cannot tell"."""
+    min_detectable: float | None
+    """The relative difference (0.02 is 2 %) that launches as many and as noisy as these show 4 times in 5."""
+    num_launches_a: int
+    num_launches_b: int
+    confidence: float
+
+
+def compare_launches(
+    a: Numbers, b: Numbers, *, better: Literal["lower", "higher"], confidence: float = 0.95
+) -> Comparison:
+    """Compare one value a launch of A and B: step times (lower is better) or rates (higher is better).
+
+    Welch's t test, two-tailed, on the logarithms: effects on speed multiply, and the interval of the ratio
+    then excludes 1 if and only if the test rejects.
+
+    Raises:
+        ValueError: a value is not finite or not above 0, or the confidence is not between 0 and 1.
+    """
+    checked_confidence(confidence)
+    logs_a, logs_b = _logarithms(a), _logarithms(b)
+    reason = _why_not(logs_a, logs_b)
+    if reason is not None:
+        return Comparison(
+            verdict="cannot tell",
+            reason=reason,
+            ratio=None,
+            p_value=None,
+            min_detectable=None,
+            num_launches_a=logs_a.size,
+            num_launches_b=logs_b.size,
+            confidence=confidence,
+        )
+    return _welch(logs_a, logs_b, better, confidence)
+
+
+def _logarithms(values: Numbers) -> FloatArray:
+    launches = finite(values)
+    if (launches <= 0).any():
+        raise ValueError("times and rates of launches must be above 0")
+    return np.log(launches)
+
+
+def _why_not(logs_a: FloatArray, logs_b: FloatArray) -> str | None:
+    for name, logs in (("A", logs_a), ("B", logs_b)):
+        if logs.size < MIN_LAUNCHES:
+            had = f"{logs.size} launch{'' if logs.size == 1 else 'es'}"
+            return f"{name} has {had} (needs {MIN_LAUNCHES}): the difference may be that of any two launches"
+    if np.ptp(logs_a) == np.ptp(logs_b) == 0:
+        return "launches do not differ in any digit: they are copies, or the clock is too coarse"
+    return None
+
+
+def _welch(
+    logs_a: FloatArray, logs_b: FloatArray, better: Literal["lower", "higher"], confidence: float
+) -> Comparison:
+    variances = [float(logs.var(ddof=1)) / logs.size for logs in (logs_a, logs_b)]
+    freedom = _degrees_of_freedom(variances, logs_a.size, logs_b.size)
+    error = sqrt(sum(variances))
+    difference = float(logs_b.mean() - logs_a.mean())
+    quantile = float(stdtrit(freedom, (1 + confidence) / 2))
+    num_launches = logs_a.size + logs_b.size
+    ratio = Interval(
+        low=exp(difference - quantile * error),
+        high=exp(difference + quantile * error),
+        centre=exp(difference),
+        confidence=confidence,
+        method="Welch's t on logarithms of launches",
+        num_launches=num_launches,
+        num_samples=num_launches,
+        between_launches=True,
+    )
+    return Comparison(
+        verdict=_verdict(ratio, better),
+        reason=None,
+        ratio=ratio,
+        p_value=2 * float(stdtr(freedom, -abs(difference) / error)),
+        min_detectable=expm1((quantile + float(stdtrit(freedom, POWER))) * error),
+        num_launches_a=logs_a.size,
+        num_launches_b=logs_b.size,
+        confidence=confidence,
+    )
+
+
+def _degrees_of_freedom(variances: list[float], num_a: int, num_b: int) -> float:
+    """Welch's, but no more than two samples of the smaller size could have.
+
+    With few launches against many, Welch's test alone calls equal programs different too often, because the
+    few decide the error and their own spread is hardly known.
+    """
+    welch = welch_degrees_of_freedom(variances, [num_a - 1, num_b - 1])
+    return min(welch, 2 * (min(num_a, num_b) - 1))
+
+
+def _verdict(ratio: Interval, better: Literal["lower", "higher"]) -> ComparisonVerdict:
+    if ratio.low <= 1 <= ratio.high:
+        return "no difference shown"
+    return "faster" if (ratio.centre < 1) == (better == "lower") else "slower"

@@ -1,0 +1,127 @@
+"""Which percentile does this number of samples support, and what is it?
+
+A p99 of 100 samples is a guess at the tail. MLPerf LoadGen's early-stopping rule gives the number of
+samples from which a percentile has an upper bound with a stated confidence, from the binomial
+distribution alone and so without a model of the latencies. Samples are taken as independent.
+
+>>> percentile(range(100), 99).reason
+'p99 n/a (needs 299, have 100)'
+>>> percentile(range(100), 90).value
+89.10000000000001
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from scipy.special import betainc
+
+from gpuproof.statistics.estimate import Numbers, checked_confidence, finite
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Percentile:
+    """A percentile, or why it is not given, with the bound that the samples do support."""
+
+    q: float
+    value: float | None
+    """By linear interpolation between the sorted samples at position (n − 1)·q/100, counted from 0."""
+    reason: str | None
+    """Why `value` is None."""
+    num_samples: int
+    num_needed: int
+    confidence: float
+    bound: float | None
+    """Exact one-sided bound on the percentile `bound_q`: from above, and from below for q under 50."""
+    bound_q: float | None
+    """q where the samples are enough; else the most extreme percentile that they bound."""
+
+
+def under_limit_needed(over_limit: int, q: float, *, confidence: float = 0.95) -> int:
+    """Give LoadGen's h(t): the least number of samples under a limit, with t = `over_limit` over it.
+
+    With h(t) + t samples the q-th percentile is under the limit at that confidence: the least h with
+    P[Binomial(h + t, 1 − q/100) ≤ t] = I_{q/100}(h, t + 1) ≤ 1 − confidence.
+
+    Raises:
+        ValueError: `over_limit` is negative, or `q` or `confidence` is out of range.
+    """
+    if over_limit < 0:
+        raise ValueError(f"a count is not negative: {over_limit}")
+    share, risk = _checked_share(q), 1 - checked_confidence(confidence)
+
+    def enough(under: int) -> bool:
+        return bool(betainc(under, over_limit + 1, share) <= risk)
+
+    limit = 2
+    while not enough(limit):  # stay near the answer: betainc(2e9, 39, 0.9) is NaN, not 0
+        limit *= 2
+    return 1 + bisect_left(range(1, limit), True, key=enough)
+
+
+def samples_needed(q: float, *, confidence: float = 0.95) -> int:
+    """Give the least number of samples whose extreme bounds the q-th percentile; q under 50 is mirrored."""
+    return under_limit_needed(0, max(q, 100 - q), confidence=confidence)
+
+
+def over_limit_allowed(num_samples: int, q: float, *, confidence: float = 0.95) -> int | None:
+    """Give the largest t with h(t) + t ≤ `num_samples`; None where even t = 0 needs more samples."""
+    share, risk = _checked_share(q), 1 - checked_confidence(confidence)
+    over = bisect_left(
+        range(num_samples), True, key=lambda t: bool(betainc(num_samples - t, t + 1, share) > risk)
+    )
+    return over - 1 if over else None
+
+
+def conservative_index(
+    num_samples: int, q: float, *, confidence: float = 0.95, rule: Literal["exact", "loadgen"] = "exact"
+) -> int | None:
+    """Give the place, from 0 in the sorted samples, of an upper bound on the q-th percentile.
+
+    "exact" discards the t highest samples, which is the exact binomial bound. "loadgen" discards t − 1 as
+    LoadGen does, and so needs t ≥ 1: 662 samples for p99 at 99 %. None where samples are too few.
+    """
+    over = over_limit_allowed(num_samples, q, confidence=confidence)
+    if over is None or (rule == "loadgen" and over == 0):
+        return None
+    return num_samples - over - (1 if rule == "exact" else 0)
+
+
+def percentile(values: Numbers, q: float, *, confidence: float = 0.95) -> Percentile:
+    """Give the q-th percentile (0 < q < 100) of `values`, in their unit, if there are enough of them.
+
+    Raises:
+        ValueError: `q` or `confidence` is out of range, or a value is not finite.
+    """
+    sign, upper_q = (1, q) if q >= 50 else (-1, 100 - q)
+    ordered = np.sort(sign * finite(values))
+    needed = samples_needed(upper_q, confidence=confidence)
+    index = conservative_index(ordered.size, upper_q, confidence=confidence)
+    value = bound = bound_q = None
+    if index is not None:
+        value = sign * float(np.quantile(ordered, upper_q / 100))
+        bound, bound_q = sign * float(ordered[index]), q
+    elif ordered.size:
+        # The largest of n is over the percentile p with probability 1 − pⁿ: solve for p.
+        supported = 100 * (1 - confidence) ** (1 / ordered.size)
+        bound, bound_q = sign * float(ordered[-1]), supported if sign > 0 else 100 - supported
+    reason = None if index is not None else f"p{q:g} n/a (needs {needed:,}, have {ordered.size:,})"
+    return Percentile(
+        q=q,
+        value=value,
+        reason=reason,
+        num_samples=ordered.size,
+        num_needed=needed,
+        confidence=confidence,
+        bound=bound,
+        bound_q=bound_q,
+    )
+
+
+def _checked_share(q: float) -> float:
+    if not 0 < q < 100:
+        raise ValueError(f"a percentile is between 0 and 100, not {q}")
+    return q / 100

@@ -1,0 +1,180 @@
+"""What is the centre of one series, and how do two series differ, autocorrelation allowed for?
+
+A series is what one process gave in order of time: step times of a window, or sampled readings that each
+held for some seconds. Intervals are by moving-block bootstrap, and hold for that one process: they say
+nothing about what another launch would give, and are marked so.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from gpuproof.statistics.bootstrap import Centre, Resampled, expanded_interval, resample
+from gpuproof.statistics.estimate import (
+    FloatArray,
+    Interval,
+    Numbers,
+    Unavailable,
+    checked_confidence,
+    finite,
+    welch_degrees_of_freedom,
+)
+
+NUM_RESAMPLES = 10_000
+MIN_VALUES = 10
+MIN_BLOCKS = 5
+"""Under this, the spread of the resamples is itself known to about a third only."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Series:
+    """Values in order of time. `durations_s` weighs each by how long it held; None weighs all alike."""
+
+    values: Numbers
+    durations_s: Numbers | None = None
+
+    def arrays(self) -> tuple[FloatArray, FloatArray | None]:
+        """Give both as arrays.
+
+        Raises:
+            ValueError: a number is not finite, the lengths differ, or a duration is not above 0.
+        """
+        values = finite(self.values)
+        if self.durations_s is None:
+            return values, None
+        durations = finite(self.durations_s)
+        if durations.size != values.size:
+            raise ValueError(f"{values.size} values with {durations.size} durations")
+        if (durations <= 0).any():
+            raise ValueError("every duration must be above 0 s")
+        return values, durations
+
+
+def interval_of_series(
+    series: Series,
+    *,
+    centre: Centre = "median",
+    confidence: float = 0.95,
+    num_resamples: int = NUM_RESAMPLES,
+    seed: int = 0,
+) -> Interval | Unavailable:
+    """Give the interval of the centre within one process, in the unit of the values.
+
+    With durations, `centre` must be "mean", and is the time-weighted mean.
+
+    Raises:
+        ValueError: the series or the confidence is ill-formed, or durations go with another centre.
+    """
+    checked_confidence(confidence)
+    drawn = _resampled(series, centre, num_resamples, np.random.default_rng(seed))
+    if isinstance(drawn, Unavailable):
+        return drawn
+    low, high = expanded_interval(drawn.resamples, confidence, drawn.num_blocks - 1)
+    return Interval(
+        low=low,
+        high=high,
+        centre=drawn.statistic,
+        confidence=confidence,
+        method="moving-block bootstrap within one launch",
+        num_launches=1,
+        num_samples=len(series.values),
+        between_launches=False,
+    )
+
+
+def interval_of_difference(
+    first: Series,
+    second: Series,
+    *,
+    centre: Centre = "mean",
+    confidence: float = 0.95,
+    num_resamples: int = NUM_RESAMPLES,
+    seed: int = 0,
+) -> Interval | Unavailable:
+    """Give the interval of second − first for two independent series; otherwise as `interval_of_series`."""
+    checked_confidence(confidence)
+    pair = _resampled_pair(first, second, centre, num_resamples, seed)
+    return pair if isinstance(pair, Unavailable) else _combined(pair, "difference", confidence)
+
+
+def interval_of_ratio(
+    first: Series,
+    second: Series,
+    *,
+    centre: Centre = "mean",
+    confidence: float = 0.95,
+    num_resamples: int = NUM_RESAMPLES,
+    seed: int = 0,
+) -> Interval | Unavailable:
+    """Give the interval of second / first for two independent series; otherwise as `interval_of_series`.
+
+    There is none where the centre of `first` may be 0 or less.
+    """
+    checked_confidence(confidence)
+    pair = _resampled_pair(first, second, centre, num_resamples, seed)
+    if isinstance(pair, Unavailable):
+        return pair
+    if min(pair[0].statistic, float(pair[0].resamples.min())) <= 0:
+        return Unavailable(reason="no ratio: the first series is not clearly above 0")
+    return _combined(pair, "ratio", confidence)
+
+
+def _resampled_pair(
+    first: Series, second: Series, centre: Centre, num_resamples: int, seed: int
+) -> tuple[Resampled, Resampled] | Unavailable:
+    rng = np.random.default_rng(seed)
+    drawn_first = _resampled(first, centre, num_resamples, rng)
+    if isinstance(drawn_first, Unavailable):
+        return Unavailable(reason=f"first series: {drawn_first.reason}")
+    drawn_second = _resampled(second, centre, num_resamples, rng)
+    if isinstance(drawn_second, Unavailable):
+        return Unavailable(reason=f"second series: {drawn_second.reason}")
+    return drawn_first, drawn_second
+
+
+def _resampled(
+    series: Series, centre: Centre, num_resamples: int, rng: np.random.Generator
+) -> Resampled | Unavailable:
+    values, weights = series.arrays()
+    if values.size < MIN_VALUES:
+        return Unavailable(reason=f"too few values for an interval (needs {MIN_VALUES}, have {values.size})")
+    drawn = resample(values, centre=centre, weights=weights, num_resamples=num_resamples, rng=rng)
+    if drawn.num_blocks < MIN_BLOCKS:
+        return Unavailable(
+            reason=f"{values.size:,} values are so autocorrelated that they make {drawn.num_blocks} "
+            f"independent pieces (needs {MIN_BLOCKS}): the series drifts or is too short"
+        )
+    return drawn
+
+
+def _combined(
+    pair: tuple[Resampled, Resampled], what: Literal["difference", "ratio"], confidence: float
+) -> Interval:
+    first, second = pair
+    if what == "difference":
+        centre, resamples = second.statistic - first.statistic, second.resamples - first.resamples
+    else:
+        centre, resamples = second.statistic / first.statistic, second.resamples / first.resamples
+    low, high = expanded_interval(resamples, confidence, _degrees_of_freedom(first, second))
+    return Interval(
+        low=low,
+        high=high,
+        centre=centre,
+        confidence=confidence,
+        method=f"moving-block bootstrap of a {what}",
+        num_launches=2,
+        num_samples=first.num_values + second.num_values,
+        between_launches=False,
+    )
+
+
+def _degrees_of_freedom(first: Resampled, second: Resampled) -> float:
+    """Welch and Satterthwaite's, each series having as many pieces as it has blocks."""
+    variances = [float(series.resamples.var()) for series in (first, second)]
+    freedoms = [series.num_blocks - 1 for series in (first, second)]
+    if sum(variances) == 0:
+        return min(freedoms)
+    return welch_degrees_of_freedom(variances, freedoms)

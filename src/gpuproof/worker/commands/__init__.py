@@ -1,0 +1,1 @@
+"""The commands of the node side, one module each."""

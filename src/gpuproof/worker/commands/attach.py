@@ -1,0 +1,202 @@
+"""Joining a launcher that is not ours: a user's torchrun or srun, or RANK and WORLD_SIZE set by hand.
+
+Rank 0 was started by `gpuproof run` and holds the case; it hands the case to the other ranks over the
+store at MASTER_ADDR, and begins when each of them has said that it is fit. A rank that sees rank 0's folder
+(same host, shared disk) writes its journal there; any other keeps it in a temporary folder and gives it
+to rank 0 at the end, whichever end that is. Data does not go over the store: such a rank has its own host's
+copy at `data.path` prepared, by a command that `gpuproof run` gave it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import socket
+import sys
+import tempfile
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, NoReturn
+
+from gpuproof.errors import EnvironmentUnfitError
+from gpuproof.records.case import Case
+from gpuproof.records.codec import from_json
+from gpuproof.records.journal import encode
+from gpuproof.worker.commands.own_copy import prepare_own_copy
+from gpuproof.worker.host.interfaces import check_named_interfaces
+from gpuproof.worker.rank.assignment import Assignment, import_torch, run_assignment, start_record
+from gpuproof.worker.rank.handover import collect_last_words, hand_over_last_words
+from gpuproof.worker.rank.identity import identity_from
+
+JOIN_TIMEOUT_S = 300.0
+"""Unless `gpuproof run` says otherwise."""
+DOWNLOAD_TIMEOUT_S = 3600.0
+GATHER_TIMEOUT_S = 60.0
+DISMISS_TIMEOUT_S = 15.0
+SHARED = "shared"
+
+
+def lead(assignment: Assignment, spec: Any) -> NoReturn:
+    """Hand the case to the other ranks, run rank 0 of it, and bring their journals home.
+
+    Raises:
+        EnvironmentUnfitError: another rank did not come, or its host is not fit to run the case.
+    """
+    ranks = range(1, assignment.identity.world_size)
+    store = _open_store(JOIN_TIMEOUT_S)
+    try:
+        check_named_interfaces(os.environ)
+    except EnvironmentUnfitError as error:
+        _dismiss(store, ranks, error)
+        raise
+    folder = str(assignment.folder.resolve())
+    store.set("assignment", json.dumps({"spec": spec, "folder": folder, "unfit": None}))
+    for rank, start in _await_others(store, ranks, patience_s=_patience_s(assignment.case)):
+        _journal_of(rank, assignment.folder).write_text(start, encoding="utf-8")
+
+    def gather(journal: Path) -> None:
+        for rank in ranks:
+            store.wait([f"journal/{rank}"], timedelta(seconds=GATHER_TIMEOUT_S))
+            _bring_home(store.get(f"journal/{rank}").decode(), rank, journal.parent)
+
+    def gather_last_words(journal: Path) -> None:
+        for rank, content in collect_last_words(store, ranks):
+            _bring_home(content, rank, journal.parent)
+
+    run_assignment(replace(assignment, store=store, on_done=gather, on_failure=gather_last_words))
+
+
+def _dismiss(store: Any, ranks: Sequence[int], error: EnvironmentUnfitError) -> None:
+    """Tell the other ranks why nothing will come, and stay until they have heard it."""
+    reason = f"rank 0 on {socket.gethostname()}: {error}"
+    store.set("assignment", json.dumps({"unfit": reason}))
+    with suppress(RuntimeError):  # torch's time-out: who is not here by now has an error of its own
+        store.wait([f"begun/{rank}" for rank in ranks], timedelta(seconds=DISMISS_TIMEOUT_S))
+
+
+def _await_others(store: Any, ranks: Sequence[int], *, patience_s: float) -> list[tuple[int, str]]:
+    """Wait until each rank has begun; return the first line of the journals that do not lie here."""
+    starts = []
+    for rank in ranks:
+        try:
+            store.wait([f"begun/{rank}"], timedelta(seconds=patience_s))
+        except RuntimeError as error:
+            raise EnvironmentUnfitError(
+                f"rank {rank} did not come to MASTER_ADDR within {patience_s:.0f} s",
+                place="launch",
+                next_step="Look at its own output; gpuproof doctor --multi-node looks at the way there",
+            ) from error
+        message = json.loads(store.get(f"begun/{rank}"))
+        if message["unfit"] is not None:
+            raise EnvironmentUnfitError(f"rank {rank} on {message['host']}: {message['unfit']}")
+        if message["start"] is not None:
+            starts.append((rank, message["start"]))
+    return starts
+
+
+def _patience_s(case: Case) -> float:
+    """Return how long other hosts may take to be fit: those without the shared disk may have to download."""
+    return JOIN_TIMEOUT_S if case.data.download is None else DOWNLOAD_TIMEOUT_S
+
+
+def _bring_home(content: str, rank: int, folder: Path) -> None:
+    if content != SHARED:
+        _journal_of(rank, folder).write_text(content, encoding="utf-8")
+
+
+def _journal_of(rank: int, folder: Path) -> Path:
+    return folder / f"rank-{rank}.jsonl"
+
+
+def join(arguments: Sequence[str]) -> NoReturn:
+    """`python -m gpuproof.worker join`: wait for rank 0's case, then run this rank of it."""
+    options = _join_options(arguments)
+    identity = identity_from(os.environ)
+    store = _open_store(options.patience_s)
+    _check_host(store, identity.rank)
+    message = json.loads(store.get("assignment"))
+    if message["unfit"] is not None:
+        store.set(f"begun/{identity.rank}", _begun(unfit=message["unfit"]))
+        raise EnvironmentUnfitError(message["unfit"])
+    folder = Path(message["folder"])
+    shared = _sees(folder, message["spec"])
+    if not shared:
+        folder = Path(tempfile.mkdtemp(prefix="gpuproof-")) / "cases" / "case" / "replicate"
+        folder.mkdir(parents=True)
+        sys.stderr.write(f"gpuproof: rank {identity.rank} keeps its records in {folder} until the end\n")
+        prepare_own_copy(
+            message["spec"],
+            folder,
+            run_folder=folder.parents[2],
+            world_size=identity.world_size,
+            command=options.prepare_data,
+        )
+    start = None if shared else encode(start_record(identity)) + "\n"
+    store.set(f"begun/{identity.rank}", _begun(start=start))
+
+    def content(journal: Path) -> str:
+        return SHARED if shared else journal.read_text(encoding="utf-8")
+
+    run_assignment(
+        Assignment(
+            case=from_json(Case, message["spec"], place="rank 0's case"),
+            identity=identity,
+            folder=folder,
+            run_folder=folder.parents[2],
+            parent_pid=None,
+            store=store,
+            on_done=lambda journal: store.set(f"journal/{identity.rank}", content(journal)),
+            on_failure=lambda journal: hand_over_last_words(store, identity.rank, content(journal)),
+        )
+    )
+
+
+def _check_host(store: Any, rank: int) -> None:
+    """Tell rank 0 as well why this host cannot take part, so that nobody waits for it."""
+    try:
+        check_named_interfaces(os.environ)
+    except EnvironmentUnfitError as error:
+        store.set(f"begun/{rank}", _begun(unfit=str(error)))
+        raise
+
+
+def _begun(*, start: str | None = None, unfit: str | None = None) -> str:
+    return json.dumps({"host": socket.gethostname(), "start": start, "unfit": unfit})
+
+
+def _join_options(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="gpuproof.worker join", description=join.__doc__)
+    parser.add_argument(
+        "--patience-s", type=float, default=JOIN_TIMEOUT_S, metavar="S", help="how long to wait for rank 0"
+    )
+    parser.add_argument(
+        "--prepare-data", type=json.loads, metavar="JSON", help="words of the command that prepares data here"
+    )
+    return parser.parse_args(arguments)
+
+
+def _open_store(patience_s: float) -> Any:
+    missing = [name for name in ("MASTER_ADDR", "MASTER_PORT") if name not in os.environ]
+    if missing:
+        raise EnvironmentUnfitError(
+            f"WORLD_SIZE is set and {' and '.join(missing)} is not",
+            place="environment",
+            next_step="Set them to the host and a free port of rank 0, the same for all ranks",
+        )
+    import_torch()
+    from torch.distributed.distributed_c10d import PrefixStore
+
+    from gpuproof.worker.parallel.distributed import open_store
+
+    return PrefixStore("gpuproof-case", open_store(patience_s))
+
+
+def _sees(folder: Path, spec: Any) -> bool:
+    try:
+        return bool(json.loads((folder / "spec.json").read_text(encoding="utf-8")) == spec)
+    except (OSError, ValueError):
+        return False

@@ -1,0 +1,78 @@
+"""`python -m gpuproof.worker probe`: what this host has, as one JSON object on standard output.
+
+With --multi-node also what it brings to a run over several hosts, and with --master whether they meet.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import shutil
+import socket
+import sys
+from collections.abc import Sequence
+from importlib.util import find_spec
+
+from gpuproof import __version__
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Print the facts; without torch, those that need none, and the reason."""
+    options = _parser().parse_args(arguments)
+    facts: dict[str, object] = {"gpuproof": __version__, "executable": sys.executable}
+    facts["modules"] = {name: find_spec(name) is not None for name in ("psutil", "pynvml")}
+    facts["compiler"] = shutil.which("c++") or shutil.which("g++")
+    try:
+        from gpuproof.worker.host.environment import describe_host
+
+        facts |= describe_host()
+    except ImportError as error:
+        facts |= _without_torch(error)
+    if options.multi_node:
+        facts |= _multi_node(options)
+    sys.stdout.write(json.dumps(facts, allow_nan=False) + "\n")
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="gpuproof.worker probe", description=__doc__)
+    parser.add_argument("--multi-node", action="store_true", help="look at networks and limits, too")
+    parser.add_argument("--master", help="with --port: meet the other hosts at this address of node 0")
+    parser.add_argument("--port", type=int, help="the port of node 0")
+    parser.add_argument("--node-rank", type=int, default=0, help="this host among them, from 0")
+    parser.add_argument("--nodes", type=int, default=1, help="the number of hosts")
+    parser.add_argument("--wait", type=float, default=30.0, help="seconds to wait for the others")
+    return parser
+
+
+def _multi_node(options: argparse.Namespace) -> dict[str, object]:
+    from gpuproof.worker.host.fabric import describe_fabric
+    from gpuproof.worker.host.meeting import Place, meet
+
+    facts: dict[str, object] = {"fabric": describe_fabric(os.environ), "meeting": None}
+    if options.master is not None and options.port is not None:
+        facts["meeting"] = meet(
+            Place(
+                master=options.master,
+                port=options.port,
+                node_rank=options.node_rank,
+                num_nodes=options.nodes,
+                wait_s=options.wait,
+            )
+        )
+    return facts
+
+
+def _without_torch(error: ImportError) -> dict[str, object]:
+    from gpuproof.devices.describe import describe_devices
+
+    return {
+        "host": socket.gethostname(),
+        "os": platform.platform(),
+        "python": platform.python_version(),
+        "torch": None,
+        "torch_missing": str(error),
+        "accelerators": describe_devices(dict(os.environ)),
+    }

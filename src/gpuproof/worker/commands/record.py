@@ -1,0 +1,78 @@
+"""`python -m gpuproof.worker record [-- COMMAND]`: record a command, or this machine until Ctrl-C.
+
+In: options and any command. Out: a recording in a new file, and the command's own exit code, or
+128 + n if signal n ended it. Without a command it is `sample` with a file to write to.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from gpuproof.errors import GpuproofError
+from gpuproof.monitor.session import SamplerOptions
+from gpuproof.monitor.watch import watch
+from gpuproof.processes.foreground import exit_status
+from gpuproof.worker.commands import sample
+
+
+def main(argv: Sequence[str]) -> int:
+    """Record; return the command's exit status."""
+    options, command = parse(argv)
+    out = options.out or f"gpu_stats_{_config(command)}_{time.strftime('%Y%m%d_%H%M%S')}.jsonl"
+    if not command:
+        duration = [] if options.duration is None else [f"--duration={options.duration}"]
+        return sample.main([f"--out={out}", *duration, *_sampler_options(options, command).arguments])
+    try:
+        watched = watch(command, out=Path(out), options=_sampler_options(options, command), env=os.environ)
+    except GpuproofError as error:
+        _say(str(error))
+        return int(error.exit_code)
+    for message in (watched.not_started, watched.trouble):
+        if message is not None:
+            _say(message)
+    if not options.quiet and Path(out).exists():
+        _say(f"readings are in {out}")
+    return exit_status(watched.returncode)
+
+
+def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
+    """Split the arguments at the first `--`: ours before it, the command, untouched, after it."""
+    split = list(argv).index("--") if "--" in argv else len(argv)
+    parser = argparse.ArgumentParser(
+        prog="gpuproof.worker record",
+        usage="%(prog)s [options] [-- COMMAND ...]",
+        description="Record GPUs and host as JSON Lines, beside a command or until Ctrl-C.",
+        epilog="Example: python gpuproof-node.pyz record --interval 0.5 -- python train.py",
+    )
+    sample.add_reading_options(parser)
+    parser.add_argument("--out", metavar="FILE", help="a new file (gpu_stats_<command>_<time>.jsonl)")
+    parser.add_argument("--duration", type=sample.seconds, metavar="S", help="without a command: end after S")
+    parser.add_argument("--keep-command", action="store_true", help="store the command line in the recording")
+    parser.add_argument("--quiet", action="store_true", help="do not say where the readings are")
+    options = parser.parse_args(argv[:split])
+    command = list(argv[split + 1 :])
+    if command and options.duration is not None:
+        parser.error("--duration is for a recording without a command")
+    return options, command
+
+
+def _config(command: Sequence[str]) -> str:
+    return Path(command[0]).stem if command else "machine"
+
+
+def _sampler_options(options: argparse.Namespace, command: Sequence[str]) -> SamplerOptions:
+    return SamplerOptions(
+        interval_s=options.interval,
+        slow_interval_s=options.slow_interval,
+        devices=options.devices,
+        command=tuple(command) if options.keep_command and command else None,
+    )
+
+
+def _say(message: str) -> None:
+    print(f"gpuproof: {message}", file=sys.stderr)  # noqa: T201  # the command's standard output is its own

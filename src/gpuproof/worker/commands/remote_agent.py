@@ -1,0 +1,275 @@
+"""`python gpuproof-node.pyz remote-agent`: a host's hands for a control side that is elsewhere.
+
+In: frames on standard input (commands to start, files to keep, heartbeats). Out: frames on standard output:
+what the started commands write into their folder, as it grows, and how they end. The agent holds a lease:
+when the control side is silent for too long, or closes the stream, everything that was started is ended and
+the agent's directory removed. It knows processes and files, no case and no framework.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import queue
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path, PurePosixPath
+from time import monotonic
+from typing import Any
+
+from gpuproof import __version__
+from gpuproof.errors import EnvironmentUnfitError, RecordError, UsageError
+from gpuproof.processes.fork import ForkServers
+from gpuproof.records.frames import GREETING, Frame, FrameDecoder, encode_frame
+from gpuproof.worker.commands.launched_group import OUTPUT, LaunchedGroup, Processes, start_processes
+
+POLL_S = 0.2
+"""Between looks at the files of a launch: four of them, a few microseconds."""
+READ_BYTES = 1 << 16
+LEASE_CHECKS = 8
+ABANDON_GRACE_S = 5.0
+EOF = Frame(header={"do": "leave"}, payload=b"")
+
+
+class RemoteAgent:
+    """Obeys one control side; made once in a process, in its main thread."""
+
+    def __init__(self, directory: Path, *, lease_s: float) -> None:
+        self._directory = directory
+        self._lease_s = lease_s
+        self._heard_s = monotonic()
+        self._orders: queue.SimpleQueue[Frame] = queue.SimpleQueue()
+        self._launches: dict[str, LaunchedGroup] = {}
+        self._uploads: dict[str, Any] = {}
+        self._fork_servers = ForkServers()
+        self._writing = threading.Lock()
+        self._leaving = threading.Lock()
+
+    def run(self) -> int:
+        """Greet, then obey until told to leave; remove the directory and return the exit code."""
+        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+            signal.signal(number, lambda *_: self._orders.put(EOF))
+        threading.Thread(target=self._listen, name="gpuproof-listener", daemon=True).start()
+        threading.Thread(target=self._hold_lease, name="gpuproof-lease", daemon=True).start()
+        try:
+            self._greet()
+            self._obey()
+        except BrokenPipeError:
+            pass  # nobody reads any more: the same as a stream that was closed
+        except OSError as error:
+            sys.stderr.write(f"gpuproof: the agent cannot go on: {_reason(error)}\n")
+        self._leave()
+        return 0
+
+    def _greet(self) -> None:
+        with self._writing:
+            _write_all(GREETING)
+        self._say(
+            say="ready",
+            version=__version__,
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            python=sys.executable,
+            archive=sys.argv[0] if sys.argv[0].endswith(".pyz") else None,
+            directory=str(self._directory),
+        )
+
+    def _obey(self) -> None:
+        while True:
+            try:
+                order = self._orders.get(timeout=POLL_S if self._launches else None)
+            except queue.Empty:
+                self._send_growth()
+                continue
+            if order.header.get("do") == "leave":
+                return
+            try:
+                self._do(order)
+            except (OSError, KeyError, TypeError, ValueError, UsageError, EnvironmentUnfitError) as error:
+                self._say(say="failed", about=order.header.get("about"), cause=_reason(error))
+            self._send_growth()
+
+    def _do(self, order: Frame) -> None:
+        words = order.header
+        what = words["do"]
+        if what == "put":
+            self._put(words, order.payload)
+        elif what == "launch":
+            self._launch(words)
+        elif what == "end":
+            self._end(words)
+        elif what == "exited":
+            self._say(say="exited", about=words["about"], status=words["status"])
+        elif what == "ended":
+            self._send_growth(last_of=words["about"])
+        elif what == "ask":
+            self._ask(words)
+        elif what == "port":
+            self._say(say="answer", about=words["about"], port=_free_port())
+
+    def _put(self, words: Mapping[str, Any], content: bytes) -> None:
+        """Append to a file of the directory; its last piece comes with the checksum of the whole."""
+        path = inside(self._directory, words["path"])
+        if words["offset"] == 0:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._uploads[words["path"]] = hashlib.sha256()
+        with path.open("ab" if words["offset"] else "wb") as file:
+            file.write(content)
+        self._uploads[words["path"]].update(content)
+        if "sha256" in words:
+            if self._uploads.pop(words["path"]).hexdigest() != words["sha256"]:
+                raise UsageError("arrived damaged", place=words["path"])
+            self._say(say="answer", about=words["about"])
+
+    def _launch(self, words: Mapping[str, Any]) -> None:
+        about = words["about"]
+        folder = inside(self._directory, words["folder"])
+        folder.mkdir(parents=True)
+        for name, text in words["files"].items():
+            inside(folder, name).write_text(text, encoding="utf-8")
+
+        def on_exit(status: int) -> None:
+            self._orders.put(Frame(header={"do": "exited", "about": about, "status": status}, payload=b""))
+
+        processes = self._start(words, folder, on_exit)
+        self._launches[about] = LaunchedGroup(processes, folder, ignored=frozenset(words["files"]))
+        self._say(say="answer", about=about)
+
+    def _start(self, words: Mapping[str, Any], folder: Path, on_exit: Callable[[int], None]) -> Processes:
+        """Start the commands by exec, or where a server is named, forked from it."""
+        environment = {**os.environ, **words["environment"]}
+        server = words["fork_server"]
+        if server is None:
+            return start_processes(words["commands"], folder, environment=environment, on_exit=on_exit)
+        return self._fork_servers.start(
+            server,
+            key=tuple(server),
+            environment=environment,
+            commands=words["commands"],
+            output=folder / OUTPUT,
+            on_exit=on_exit,
+        )
+
+    def _end(self, words: Mapping[str, Any]) -> None:
+        group, about = self._launches[words["about"]], words["about"]
+
+        def end() -> None:
+            group.end(words["grace_s"])
+            self._orders.put(Frame(header={"do": "ended", "about": about}, payload=b""))
+
+        threading.Thread(target=end, name="gpuproof-end", daemon=True).start()
+
+    def _ask(self, words: Mapping[str, Any]) -> None:
+        """Run a short command beside everything else and say what it printed."""
+
+        def ask() -> None:
+            try:
+                answer = subprocess.run(
+                    words["command"], capture_output=True, timeout=words["timeout_s"], check=False
+                )
+                self._say(
+                    say="answer",
+                    about=words["about"],
+                    status=answer.returncode,
+                    stdout=answer.stdout.decode("utf-8", "replace"),
+                    stderr=answer.stderr[-4096:].decode("utf-8", "replace"),
+                )
+            except (OSError, subprocess.TimeoutExpired) as error:
+                self._say(say="failed", about=words["about"], cause=_reason(error))
+
+        threading.Thread(target=ask, name="gpuproof-ask", daemon=True).start()
+
+    def _send_growth(self, *, last_of: str | None = None) -> None:
+        for about, group in list(self._launches.items()):
+            for growth in group.growth(everything=about == last_of):
+                self._say(growth.content, say="file", about=about, name=growth.name, offset=growth.offset)
+        if last_of is not None:
+            group = self._launches.pop(last_of)
+            shutil.rmtree(group.folder, ignore_errors=True)
+            self._say(say="ended", about=last_of)
+
+    def _say(self, payload: bytes = b"", **header: Any) -> None:
+        with self._writing:
+            _write_all(encode_frame(header, payload))
+
+    def _listen(self) -> None:
+        decoder = FrameDecoder()
+        with contextlib.suppress(RecordError, OSError):  # as good as closed
+            while data := os.read(0, READ_BYTES):
+                self._heard_s = monotonic()
+                for frame in decoder.feed(data):
+                    if frame.header.get("do") != "beat":
+                        self._orders.put(frame)
+        self._orders.put(EOF)  # where the main thread waits in a write that nobody reads, the lease ends it
+
+    def _hold_lease(self) -> None:
+        while monotonic() - self._heard_s < self._lease_s:
+            threading.Event().wait(self._lease_s / LEASE_CHECKS)
+        sys.stderr.write(f"gpuproof: nothing heard for {self._lease_s:g} s: ending what was started\n")
+        self._leave()
+        os._exit(1)
+
+    def _leave(self) -> None:
+        """End everything and remove the directory, once, whichever thread comes first."""
+        with self._leaving:
+            groups = list(self._launches.values())
+            self._launches = {}
+            enders = [threading.Thread(target=g.end, args=(ABANDON_GRACE_S,)) for g in groups]
+            for ender in enders:
+                ender.start()
+            for ender in enders:
+                ender.join()
+            self._fork_servers.close(ABANDON_GRACE_S)
+            shutil.rmtree(self._directory, ignore_errors=True)
+
+
+def inside(root: Path, relative: str) -> Path:
+    """Return a path below `root`.
+
+    Raises:
+        UsageError: `relative` leads elsewhere.
+    """
+    parts = PurePosixPath(relative).parts
+    if not parts or relative.startswith("/") or ".." in parts:
+        raise UsageError("not a path below the agent's directory", place=relative)
+    return root.joinpath(*parts)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the agent with the words of a command line."""
+    import argparse  # not with the module: `obey` is called by itself, where starting fast counts
+
+    parser = argparse.ArgumentParser(prog="gpuproof.worker remote-agent", description=__doc__)
+    parser.add_argument("--directory", type=Path, required=True, help="its own; removed at the end")
+    parser.add_argument("--lease", type=float, required=True, help="seconds of silence after which it ends")
+    options = parser.parse_args(arguments)
+    return obey(options.directory, options.lease)
+
+
+def obey(directory: str | Path, lease_s: float) -> int:
+    """Run the agent in a directory of its own; return the exit code."""
+    return RemoteAgent(Path(directory), lease_s=lease_s).run()
+
+
+def _write_all(data: bytes) -> None:
+    while data:
+        data = data[os.write(1, data) :]
+
+
+def _reason(error: BaseException) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.strerror}: {error.filename}" if error.filename else error.strerror
+    return str(error) or type(error).__name__
+
+
+def _free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("", 0))
+        port: int = listener.getsockname()[1]
+        return port

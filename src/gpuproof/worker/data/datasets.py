@@ -1,0 +1,131 @@
+"""Data sets as a DataLoader takes them: one sample by its number, made in a process of the loader.
+
+An image is (channels, edge, edge), uint8 at the model's size (decision 0005: resized on the node); the step
+scales it after the copy, since a byte travels faster than a float. A sample of tokens is a sequence and the
+same one on by one.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Protocol
+
+import torch
+from torch.nn import functional
+
+from gpuproof.records.dataset_files import ImageListing, TokenFile
+from gpuproof.records.picture import decode
+from gpuproof.records.tensor_file import TensorFileHeader
+from gpuproof.workloads.info.base import InputShape
+
+Sample = tuple[torch.Tensor, torch.Tensor | int]
+TOKEN_DTYPES = {"uint16": torch.uint16, "uint32": torch.uint32}
+LABEL_DTYPES = {1: torch.uint8, 4: torch.int32}
+
+
+class SampleSet(Protocol):
+    """A number of samples, each by its number."""
+
+    def __len__(self) -> int:
+        """Return the number of samples."""
+
+    def __getitem__(self, number: int) -> Sample:
+        """Make one sample."""
+
+
+class TensorFileSamples:
+    """Images of a raw tensor file, mapped into memory and enlarged one by one."""
+
+    def __init__(self, path: Path, header: TensorFileHeader, offset: int, *, size: int) -> None:
+        self.images, self.labels = map_tensor_file(path, header, offset)
+        self._size = size
+
+    def __len__(self) -> int:
+        """Return the number of images."""
+        return len(self.images)
+
+    def __getitem__(self, number: int) -> Sample:
+        """Return one image at the model's size, and its label."""
+        image = self.images[number]
+        if image.shape[-1] != self._size:
+            size = (self._size, self._size)
+            image = resized(image[None].float(), size).round_().clamp_(0, 255).to(torch.uint8)[0]
+        return image, int(self.labels[number])
+
+
+class ImageFileSamples:
+    """Images of a folder, decoded one by one with Pillow."""
+
+    def __init__(self, listing: ImageListing, *, size: int) -> None:
+        self._root = Path(listing.root)
+        self._files = listing.files
+        self._labels = listing.labels()
+        self._size = size
+
+    def __len__(self) -> int:
+        """Return the number of images."""
+        return len(self._files)
+
+    def __getitem__(self, number: int) -> Sample:
+        """Return one image at the model's size, and its class."""
+        pixels = bytearray(decode(self._root / self._files[number], size=self._size))
+        image = torch.frombuffer(pixels, dtype=torch.uint8).view(self._size, self._size, 3)
+        return image.permute(2, 0, 1).contiguous(), self._labels[number]
+
+
+class TokenFileSamples:
+    """Sequences of a file of tokens, mapped into memory; `seq_len + 1` ids each, none of them twice."""
+
+    def __init__(self, listing: TokenFile, *, seq_len: int) -> None:
+        self._tokens = torch.from_file(
+            listing.path, shared=False, size=listing.num_tokens, dtype=TOKEN_DTYPES[listing.token_type]
+        )
+        self._length = seq_len + 1
+
+    def __len__(self) -> int:
+        """Return the number of whole sequences."""
+        return len(self._tokens) // self._length
+
+    def __getitem__(self, number: int) -> Sample:
+        """Return a sequence, and what follows each of its tokens."""
+        tokens = self._tokens[number * self._length : (number + 1) * self._length].long()
+        return tokens[:-1], tokens[1:]
+
+
+class SyntheticSamples:
+    """Samples drawn from their numbers: what a processor can draw is what this measures."""
+
+    def __init__(self, shape: InputShape, *, num_samples: int, seed: int) -> None:
+        self._shape = shape
+        self._num_samples = num_samples
+        self._seed = seed
+
+    def __len__(self) -> int:
+        """Return the samples of an epoch."""
+        return self._num_samples
+
+    def __getitem__(self, number: int) -> Sample:
+        """Draw one sample: an image and its class, features and their targets, or a sequence of tokens."""
+        shape = self._shape
+        generator = torch.Generator().manual_seed(self._seed * self._num_samples + number)
+        if shape.kind == "tokens":
+            tokens = torch.randint(shape.num_targets, (shape.shape[0] + 1,), generator=generator)
+            return tokens[:-1], tokens[1:]
+        inputs = torch.randn(*shape.shape, generator=generator)
+        if shape.kind == "features":
+            return inputs, torch.randn(shape.num_targets, generator=generator)
+        return inputs, int(torch.randint(shape.num_targets, (), generator=generator))
+
+
+def map_tensor_file(path: Path, header: TensorFileHeader, offset: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Map a tensor file into memory: images (n, c, h, w) as uint8, and labels (n,)."""
+    end = offset + header.num_elements
+    size = offset + header.num_bytes
+    values = torch.from_file(str(path), shared=False, size=size, dtype=torch.uint8)
+    labels = values[end:].clone().view(LABEL_DTYPES[header.label_bytes])  # cloned, so that it is aligned
+    return values[offset:end].view(header.shape), labels
+
+
+def resized(images: torch.Tensor, size: tuple[int, ...]) -> torch.Tensor:
+    """Scale a batch of float images to `size`, smoothed where they shrink."""
+    return functional.interpolate(images, size=size, mode="bilinear", antialias=True)

@@ -1,0 +1,179 @@
+"""The loader: a torch DataLoader as the source of batches, and the time that steps wait for it.
+
+What a training job of the user's would see: processes make samples, the step takes a batch and copies it to
+the device. The stream is endless (a new epoch begins when one ends), and every batch is full. The wait is on
+the clock of the steps: on CUDA between two events with nothing between them, so that it counts only while the
+device has run dry, however far the host runs ahead.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import gc
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from multiprocessing import active_children
+from multiprocessing.process import BaseProcess
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader
+
+from gpuproof.errors import GpuproofError
+from gpuproof.records.run import DataUsed
+from gpuproof.worker.data.batch_source import Batch
+from gpuproof.worker.data.datasets import SampleSet
+from gpuproof.worker.data.loader_failure import lost_process
+from gpuproof.worker.data.sharding import ShardedBatches
+from gpuproof.worker.engine.clocks import EventClock, HostClock
+
+PR_SET_PDEATHSIG = 1
+"""Linux: the signal that the kernel sends when the parent is gone. https://man7.org/linux/man-pages/man2/prctl.2.html"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoaderSettings:
+    """The DataLoader's own settings, as they take effect on this device."""
+
+    num_workers: int
+    pin_memory: bool
+    prefetch_factor: int | None
+    persistent_workers: bool
+
+    @property
+    def batches_ahead(self) -> int:
+        """Batches that the processes may have ready before they are asked for."""
+        return self.num_workers * (self.prefetch_factor or 2) if self.num_workers else 0
+
+
+def effective_settings(asked: dict[str, Any], *, on_cuda: bool) -> LoaderSettings:
+    """Return the settings less those that torch refuses, or that do nothing, without processes or a GPU."""
+    num_workers = int(asked["num_workers"])
+    return LoaderSettings(
+        num_workers=num_workers,
+        pin_memory=bool(asked["pin_memory"]) and on_cuda,
+        prefetch_factor=asked["prefetch_factor"] if num_workers else None,
+        persistent_workers=bool(asked["persistent_workers"]) and num_workers > 0,
+    )
+
+
+class LoaderSource:
+    """Batches out of a DataLoader, on the device when they are returned."""
+
+    def __init__(
+        self,
+        samples: SampleSet,
+        batches: ShardedBatches,
+        *,
+        settings: LoaderSettings,
+        device: torch.device,
+        clock: EventClock | HostClock,
+        finish: Callable[[torch.Tensor], torch.Tensor],
+        used: DataUsed,
+    ) -> None:
+        self.batch_size = batches.batch_size
+        self.num_samples = len(batches) * batches.batch_size
+        self.used = used
+        self.held: tuple[torch.Tensor, ...] = ()
+        self._device = device
+        self._pinned = settings.pin_memory
+        self._clock = clock
+        self._finish = finish
+        self._waits_s = 0.0
+        self._failure: Exception | None = None
+        self._loader: DataLoader[Any] | None = _data_loader(samples, batches, settings)
+        self._iterator: Iterator[Any] | None = None
+        self._processes: list[BaseProcess] = []
+        self._begin_epoch()
+        if settings.num_workers:
+            atexit.register(_kill_children)
+
+    def next_batch(self) -> Batch:
+        """Wait for the next batch, copy it, and return it as the model takes it."""
+        if not self._clock.capacity:
+            self._count_waits()
+        self._clock.begin()
+        inputs, targets = self._next_from_loader()
+        self._clock.end()
+        inputs = inputs.to(self._device, non_blocking=self._pinned)
+        return self._finish(inputs), targets.to(self._device, non_blocking=self._pinned)
+
+    def _next_from_loader(self) -> Any:
+        if self._failure is not None:  # torch would wait for ever for what a lost process owes it
+            raise self._failure
+        assert self._iterator is not None, "the source is closed"
+        try:
+            batch = next(self._iterator, None)
+            if batch is None:
+                self._begin_epoch()
+                batch = next(self._iterator)
+        except (OSError, RuntimeError, EOFError, GpuproofError) as error:
+            self._failure = lost_process(self._processes) or error
+            raise self._failure from None
+        return batch
+
+    def _begin_epoch(self) -> None:
+        """Start the processes, or have them begin anew; a lost one is looked for where a batch is taken.
+
+        torch has SIGCHLD raise wherever the main thread is: in a step, or while it writes its last words.
+        """
+        assert self._loader is not None
+        self._iterator = iter(self._loader)
+        if self._loader.num_workers:
+            signal.signal(signal.SIGCHLD, lambda *_: None)
+            self._processes = active_children()
+
+    def take_wait_s(self) -> float:
+        """Return the seconds waited since the last call."""
+        self._count_waits()
+        waited_s, self._waits_s = self._waits_s, 0.0
+        return waited_s
+
+    def _count_waits(self) -> None:
+        self._waits_s += sum(self._clock.drain(wait=False))
+
+    def close(self) -> None:
+        """End the loader's processes: their end comes with that of the iterator."""
+        self._iterator = None
+        self._loader = None
+
+
+def _data_loader(samples: SampleSet, batches: ShardedBatches, settings: LoaderSettings) -> DataLoader[Any]:
+    """Make the DataLoader. Its processes are forked: they share the mapped files and start at once."""
+    return DataLoader(
+        samples,  # type: ignore[arg-type]  # a Dataset by its methods
+        batch_sampler=batches,  # a Sampler by its methods
+        num_workers=settings.num_workers,
+        pin_memory=settings.pin_memory,
+        prefetch_factor=settings.prefetch_factor,
+        persistent_workers=settings.persistent_workers,
+        multiprocessing_context="fork" if settings.num_workers else None,
+        worker_init_fn=partial(_begin_process, os.getpid()) if settings.num_workers else None,
+    )
+
+
+def _kill_children() -> None:
+    """End the loader's processes at an unforeseen exit, which would wait for them: they take no SIGTERM."""
+    for process in active_children():
+        process.kill()
+
+
+def _begin_process(parent_pid: int, _worker: int) -> None:
+    """Make a forked process of the loader its own: it ends with its rank, whatever ends that, and not before.
+
+    The rank's watchdog hears of signals through a pipe that a fork shares: a signal to this process must not
+    look like one to the rank. Whoever ends a launch signals its whole group; the rank alone answers.
+    """
+    signal.set_wakeup_fd(-1)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent_pid:
+        os._exit(1)  # the rank ended before it could be told to the kernel
+    gc.enable()  # the engine has it off in the rank

@@ -1,0 +1,1 @@
+"""Warm up, time and stop: the measuring loop, and what its clocks and limits are."""

@@ -1,0 +1,153 @@
+"""What can this device do at most, here and now? Products of matrices and passes over memory, at full speed.
+
+A data sheet's peak is reached by no real device: power, clocks and cooling hold it below. So the ceilings of
+a roofline (Williams, Waterman and Patterson 2009, https://doi.org/10.1145/1498765.1498785) are measured on
+the spot, in the precision of the run, after the window and outside every figure. Out comes the time of each
+repeat.
+
+Products go up a short ladder of sizes until they would take too long or too much memory. Before each of
+their repeats a buffer larger than any cache is written, so that operands come from memory, as in a real step;
+a pass over memory is far over the caches by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+
+from gpuproof.records.run import CeilingTrial
+from gpuproof.worker.engine.loop import StepClock
+from gpuproof.workloads.info.catalogue.gemm import gemm_bytes, gemm_flops
+from gpuproof.workloads.info.catalogue.memory import BUFFERS, Pattern, memory_bytes
+from gpuproof.workloads.torch.gemm import MatrixProduct
+from gpuproof.workloads.torch.memory_pass import MemoryPass
+
+GEMM_TYPES = {"fp32": torch.float32, "tf32": torch.float32, "amp": torch.float16, "bf16": torch.bfloat16}
+"""The type of the operands in each precision; the process's TF32 switches are those of the run."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CeilingPlan:
+    """How much is tried; the same on every rank."""
+
+    gemm_sizes: tuple[int, ...]
+    """Edges of square products."""
+    buffer_bytes: int
+    flush_bytes: int
+    repeats: int
+    longest_s: float
+    """A size whose repeats are expected to take longer in all is not tried."""
+    memory_share: float = 0.5
+    """The part of the free memory that operands and buffers may take."""
+
+
+GPU_PLAN = CeilingPlan(
+    gemm_sizes=(1024, 2048, 4096, 8192, 16_384),
+    buffer_bytes=2**30,
+    flush_bytes=2**29,
+    repeats=20,
+    longest_s=5.0,
+)
+"""Buffers are four times the largest cache known, 256 MB on an MI300X."""
+CPU_PLAN = CeilingPlan(
+    gemm_sizes=(256, 512, 1024, 2048, 4096),
+    buffer_bytes=2**28,
+    flush_bytes=2**27,
+    repeats=7,
+    longest_s=2.0,
+)
+
+
+def plan_for(device: torch.device) -> CeilingPlan:
+    """Choose the plan of a kind of device."""
+    return GPU_PLAN if device.type == "cuda" else CPU_PLAN
+
+
+def try_ceilings(
+    precision: str, *, device: torch.device, clock: StepClock, plan: CeilingPlan, beat: Callable[[], None]
+) -> Iterator[CeilingTrial]:
+    """Yield the trials one by one; `beat` is called after each repeat, since some take long."""
+    room = _room_bytes(device, plan)
+    bench = _Bench(device=device, clock=clock, plan=plan, beat=beat)
+    dtype = GEMM_TYPES.get(precision)
+    if dtype is not None:
+        yield from _products(dtype, bench, room_bytes=room)
+    for pattern, buffers in BUFFERS.items():
+        buffer_bytes = min(plan.buffer_bytes, room // buffers // 4 * 4)
+        yield _pass_over_memory(pattern, buffer_bytes, bench)
+
+
+def why_no_product(precision: str) -> str | None:
+    """Say why products in `precision` are not tried; None where they are."""
+    if precision in GEMM_TYPES:
+        return None
+    return f"{precision} products need scales of their own: no plain product says what they can do"
+
+
+def _room_bytes(device: torch.device, plan: CeilingPlan) -> int:
+    """Return what operands may take; a processor's plan is small enough as it is."""
+    if device.type != "cuda":
+        return BUFFERS["triad"] * plan.buffer_bytes
+    free_bytes, _ = torch.cuda.mem_get_info(device)
+    return max(2**24, int(free_bytes * plan.memory_share) - plan.flush_bytes)
+
+
+def _products(dtype: torch.dtype, bench: _Bench, *, room_bytes: int) -> Iterator[CeilingTrial]:
+    rate_per_s = 0.0
+    for edge in bench.plan.gemm_sizes:
+        flops = gemm_flops(edge, edge, edge)
+        if gemm_bytes(edge, edge, edge, element_bytes=dtype.itemsize) > room_bytes:
+            return
+        if rate_per_s and flops * bench.plan.repeats / rate_per_s > bench.plan.longest_s:
+            return
+        with torch.device(bench.device):
+            product = MatrixProduct(edge, edge, edge).in_type(dtype)
+        durations_s = bench.time(product.multiply, caches="cold")
+        rate_per_s = flops / min(durations_s)
+        yield CeilingTrial(
+            what="gemm",
+            size=(edge, edge, edge),
+            dtype=str(dtype).removeprefix("torch."),
+            work=float(flops),
+            durations_s=durations_s,
+        )
+
+
+def _pass_over_memory(pattern: Pattern, buffer_bytes: int, bench: _Bench) -> CeilingTrial:
+    with torch.device(bench.device):
+        buffers = MemoryPass(pattern, buffer_bytes)
+    return CeilingTrial(
+        what=pattern,
+        size=(buffer_bytes,),
+        dtype="float32",
+        work=float(memory_bytes(pattern, buffer_bytes)),
+        durations_s=bench.time(buffers.run_once, caches="any"),
+    )
+
+
+class _Bench:
+    """Times one kind of work over and over."""
+
+    def __init__(
+        self, *, device: torch.device, clock: StepClock, plan: CeilingPlan, beat: Callable[[], None]
+    ) -> None:
+        self.device, self.plan = device, plan
+        self._clock, self._beat = clock, beat
+        self._flush = torch.empty(plan.flush_bytes, dtype=torch.uint8, device=device)
+
+    @torch.inference_mode()
+    def time(self, work: Callable[[], None], *, caches: Literal["cold", "any"]) -> tuple[float, ...]:
+        """Return the seconds of each repeat; one more goes before, untimed, that chooses algorithms."""
+        work()
+        self._clock.synchronize()
+        for _ in range(self.plan.repeats):
+            if caches == "cold":
+                self._flush.zero_()
+            self._clock.begin()
+            work()
+            self._clock.end()
+            self._beat()
+        return tuple(self._clock.drain(wait=True))

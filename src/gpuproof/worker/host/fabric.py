@@ -1,0 +1,83 @@
+"""What a host brings to a run over several hosts: InfiniBand ports, shared memory, limits, its own name.
+
+Read from sysfs and the kernel; each fact is a value, or None with the reason beside it.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import socket
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from gpuproof.worker.host.interfaces import describe_interfaces
+
+SYSFS = Path("/sys")
+SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  # the place itself is what is looked at
+VARIABLES = ("NCCL_", "GLOO_")
+
+
+def describe_fabric(
+    environment: Mapping[str, str], *, sysfs: Path = SYSFS, shared_memory: Path = SHARED_MEMORY
+) -> dict[str, Any]:
+    """Return interfaces, InfiniBand ports, shared memory, limits, variables and what the host name means."""
+    facts: dict[str, Any] = {"interfaces": None, "interfaces_missing": None}
+    facts["variables"] = {
+        name: environment[name] for name in sorted(environment) if name.startswith(VARIABLES)
+    }
+    try:
+        facts["interfaces"] = describe_interfaces()
+    except OSError as error:
+        facts["interfaces_missing"] = f"the kernel lists none over netlink: {error}"
+    soft, _hard = resource.getrlimit(resource.RLIMIT_MEMLOCK)
+    facts["memlock_bytes"] = None if soft == resource.RLIM_INFINITY else soft
+    facts["infiniband"] = _infiniband_ports(sysfs / "class/infiniband")
+    facts["shared_memory"] = _shared_memory(shared_memory)
+    facts["host_name_addresses"] = _addresses_of(socket.gethostname())
+    return facts
+
+
+def _infiniband_ports(folder: Path) -> list[dict[str, Any]]:
+    """Return every port; the files are those of https://docs.kernel.org/admin-guide/abi-stable.html."""
+    return [
+        {
+            "device": port.parents[1].name,
+            "port": port.name,
+            "state": _after_colon(port / "state"),
+            "physical_state": _after_colon(port / "phys_state"),
+            "rate": _text(port / "rate"),
+            "link_layer": _text(port / "link_layer"),
+        }
+        for port in sorted(folder.glob("*/ports/*"))
+    ]
+
+
+def _after_colon(path: Path) -> str | None:
+    """Read `4: ACTIVE` as ACTIVE."""
+    text = _text(path)
+    return text.rpartition(":")[2].strip() if text else None
+
+
+def _text(path: Path) -> str | None:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return None
+
+
+def _shared_memory(path: Path) -> dict[str, Any]:
+    try:
+        room = os.statvfs(path)
+    except OSError as error:
+        return {"total_bytes": None, "free_bytes": None, "missing": f"{path}: {error.strerror}"}
+    size = room.f_frsize
+    return {"total_bytes": room.f_blocks * size, "free_bytes": room.f_bavail * size, "missing": None}
+
+
+def _addresses_of(name: str) -> list[str]:
+    try:
+        return sorted({str(found[4][0]) for found in socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)})
+    except OSError:
+        return []

@@ -1,0 +1,1 @@
+"""Ranks that work together: process groups, sharded models, gradients."""

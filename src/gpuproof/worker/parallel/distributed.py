@@ -1,0 +1,118 @@
+"""Ranks: which device is this one's own, and how they talk and agree.
+
+Small decisions (how many steps come next) go over gloo on the CPU even where
+gradients go over NCCL, so that agreeing never disturbs the device's queue.
+"""
+
+from __future__ import annotations
+
+import os
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from torch.distributed.distributed_c10d import PrefixStore, Store
+from torch.distributed.rendezvous import rendezvous
+
+from gpuproof.errors import EnvironmentUnfitError
+from gpuproof.records.case import Backend, DeviceChoice, ParallelSpec
+from gpuproof.worker.rank.identity import RankIdentity
+
+
+def choose_device(parallel: ParallelSpec, identity: RankIdentity) -> torch.device:
+    """Choose this rank's device: by the user's list, else by local rank among the visible ones.
+
+    Raises:
+        EnvironmentUnfitError: CUDA was asked for and is not there, or there are too few devices.
+    """
+    if not _wants_cuda(parallel.device):
+        return torch.device("cpu")
+    num_visible = torch.cuda.device_count()
+    indices = parallel.devices if parallel.devices is not None else tuple(range(num_visible))
+    missing = [index for index in indices if index >= num_visible]
+    if missing:
+        raise EnvironmentUnfitError(
+            f"device {missing[0]} was asked for, torch sees {num_visible} (CUDA_VISIBLE_DEVICES="
+            f"{os.environ.get('CUDA_VISIBLE_DEVICES', 'not set')})",
+            next_step="Name devices from 0 to the number that torch sees, less one",
+        )
+    # srun --gpus-per-task=1 shows each rank one device only, whatever its local rank.
+    local_rank = 0 if num_visible == 1 and parallel.devices is None else identity.local_rank
+    if local_rank >= len(indices):
+        raise EnvironmentUnfitError(
+            f"local rank {identity.local_rank} has no device: {len(indices)} for "
+            f"{identity.local_world_size} ranks on this host",
+            next_step="Start at most one rank per device, or set distributed.device=cpu",
+        )
+    return torch.device("cuda", indices[local_rank])
+
+
+def _wants_cuda(choice: DeviceChoice) -> bool:
+    if choice == "cpu":
+        return False
+    if torch.cuda.is_available():
+        return True
+    if choice == "cuda":
+        raise EnvironmentUnfitError(
+            f"no CUDA device: torch {torch.__version__} sees none",
+            next_step="Run `gpuproof doctor`, or set distributed.device=cpu",
+        )
+    return False
+
+
+class Ranks:
+    """The ranks of a case, this process being one of them; a world of one needs no process group."""
+
+    def __init__(
+        self,
+        identity: RankIdentity,
+        *,
+        device: torch.device,
+        parallel: ParallelSpec,
+        store: Store | None = None,
+    ) -> None:
+        self.backend = _backend(parallel.backend, device) if identity.world_size > 1 else None
+        if self.backend is not None:
+            dist.init_process_group(
+                f"cpu:gloo,cuda:{self.backend}" if device.type == "cuda" else self.backend,
+                store=PrefixStore("gpuproof", store or open_store(parallel.timeout_s)),
+                rank=identity.rank,
+                world_size=identity.world_size,
+                timeout=timedelta(seconds=parallel.timeout_s),
+            )
+
+    def barrier(self) -> None:
+        """Wait until every rank is here."""
+        self.agree(0)
+
+    def agree(self, proposal: int) -> int:
+        """Return the smallest proposal of all ranks."""
+        if self.backend is None:
+            return proposal
+        value = torch.tensor([proposal])
+        dist.all_reduce(value, op=dist.ReduceOp.MIN)
+        return int(value.item())
+
+    def close(self) -> None:
+        """Leave the process group. Every module that holds it must be gone by now, or the exit crashes."""
+        if dist.is_initialized():
+            dist.destroy_process_group()
+
+
+def open_store(timeout_s: float) -> Store:
+    """Meet the other ranks at MASTER_ADDR:MASTER_PORT; return the key-value store that all share."""
+    store, _rank, _world_size = next(rendezvous("env://", timeout=timedelta(seconds=timeout_s)))
+    assert isinstance(store, Store)
+    return store
+
+
+def _backend(asked: Backend, device: torch.device) -> str:
+    if asked == "auto":
+        return "nccl" if device.type == "cuda" else "gloo"
+    if asked == "nccl" and device.type != "cuda":
+        raise EnvironmentUnfitError(
+            "the nccl backend needs CUDA devices and this run is on the CPU",
+            place="distributed.backend",
+            next_step="Use auto, which takes nccl with CUDA and gloo without",
+        )
+    return asked

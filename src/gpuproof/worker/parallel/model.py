@@ -1,0 +1,209 @@
+"""Several ranks and one model: replicated, sharded, or split layer by layer, as the case's strategy says.
+
+In: the model on this rank's device, and how the ranks are arranged. Out: what a step calls, how it computes,
+and a record of what really runs. Sharding is torch's fully_shard (FSDP2) on each repeated block and then on
+the whole; the order of all is that of torch's own documentation: tensor parallelism, sharding, compilation,
+and replication last. https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html
+"""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import torch
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.nn.parallel import DistributedDataParallel
+
+from gpuproof.errors import EnvironmentUnfitError, UsageError
+from gpuproof.records.case import Case
+from gpuproof.records.parallel import AXES, Arrangement, ArrangementError, Parallelism, arrange
+from gpuproof.worker.parallel.blocks import repeated_blocks
+from gpuproof.worker.parallel.gradient_hooks import compress_gradients
+from gpuproof.worker.step.checkpointing import checkpointed
+from gpuproof.worker.step.model import WorkloadOnTorch, compiled
+from gpuproof.worker.step.precision import AUTOCAST_TYPES, PrecisionPolicy
+from gpuproof.workloads.info.base import resolve
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParallelModel:
+    """The model as this rank runs it."""
+
+    module: nn.Module
+    precision: PrecisionPolicy
+    parallelism: Parallelism | None
+    num_gathered_parameters: int = 0
+    """Parameters that a sharded model holds in full at its fullest: the root's, and two blocks' of them."""
+
+
+def arranged(case: Case, *, world_size: int) -> Arrangement:
+    """Lay out the ranks of this launch.
+
+    Raises:
+        EnvironmentUnfitError: the sizes do not fit the ranks that were started.
+    """
+    if case.kind != "training" and case.parallel.strategy != "tensor":
+        return Arrangement(replicate=world_size)
+    try:
+        return arrange(
+            case.parallel.strategy,
+            world_size=world_size,
+            shard_size=case.parallel.shard_size,
+            tensor_parallel_size=case.parallel.tensor_parallel_size,
+        )
+    except ArrangementError as error:
+        raise EnvironmentUnfitError(
+            error.cause, place=f"distributed.{error.key}", next_step=error.next_step
+        ) from error
+
+
+def parallelize(
+    case: Case,
+    workload: WorkloadOnTorch,
+    *,
+    arrangement: Arrangement,
+    backend: str | None,
+    device: torch.device,
+    precision: PrecisionPolicy,
+) -> ParallelModel:
+    """Make the model run on all ranks; a rank that is alone gets it compiled at most.
+
+    Raises:
+        EnvironmentUnfitError: torch or the backend cannot do what the case asks for.
+        UsageError: the workload cannot be split as the strategy does.
+    """
+    strategy = case.parallel.strategy
+    if backend is None or (case.kind != "training" and strategy != "tensor"):
+        module = compiled(_recomputed(case, workload.module), case)
+        return ParallelModel(module=module, precision=precision, parallelism=None)
+    if strategy == "ddp":
+        module = DistributedDataParallel(
+            compiled(_recomputed(case, workload.module), case),
+            device_ids=[device.index] if device.type == "cuda" else None,
+        )
+        hook = compress_gradients(module, case.parallel.gradient_compression, backend=backend)
+        found = Parallelism(strategy=strategy, arrangement=arrangement, gradient_hook=hook)
+        return ParallelModel(module=module, precision=precision, parallelism=found)
+    mesh = _mesh(arrangement, device)
+    if arrangement.tensor > 1:
+        split_layers(case, workload, mesh=mesh["tensor"])
+    recomputed = _recomputed(case, workload.module)
+    if arrangement.shard == 1:
+        found = Parallelism(strategy=strategy, arrangement=arrangement)
+        return ParallelModel(module=compiled(recomputed, case), precision=precision, parallelism=found)
+    return _sharded(case, recomputed, arrangement=arrangement, mesh=mesh, precision=precision)
+
+
+def _recomputed(case: Case, module: nn.Module) -> nn.Module:
+    """Checkpoint as asked: after layers are split, since plans name them, and before they are sharded."""
+    if case.kind == "inference":
+        return module
+    return checkpointed(module, case.training.activation_checkpointing, name=case.model.name)
+
+
+def _mesh(arrangement: Arrangement, device: torch.device) -> DeviceMesh:
+    """Make the mesh of the sides that are longer than 1; every rank takes part."""
+    # It warns of sums over two sides of the mesh: the only ones are of one number, the norm of a clip.
+    logging.getLogger("torch.distributed.tensor._redistribute").setLevel(logging.ERROR)
+    sides = {name: size for name, size in zip(AXES, arrangement.sizes, strict=True) if size > 1}
+    return init_device_mesh(device.type, tuple(sides.values()), mesh_dim_names=tuple(sides))
+
+
+def split_layers(case: Case, workload: WorkloadOnTorch, *, mesh: DeviceMesh) -> None:
+    """Split the workload's layers over the ranks of a tensor group, in place.
+
+    Raises:
+        UsageError: the workload has no plan, or a size that the ranks cannot share evenly.
+    """
+    from torch.distributed.tensor.parallel import parallelize_module
+
+    plan, module = workload.info.tensor_parallel, workload.module
+    if plan is None:
+        raise UsageError(f"{case.model.name} has no tensor-parallel plan", place="distributed.strategy")
+    undivided = plan.undivided(workload.info.options_type(**case.model.options), size=mesh.size())
+    if undivided is not None:
+        raise UsageError(
+            f"{case.model.name} does not divide over {mesh.size()} ranks: {undivided}",
+            place="distributed.tensor_parallel_size",
+        )
+    tied = list(_tied_parameters(module))
+    parallelize_module(module, mesh, resolve(plan.plan)(module, mesh.size()))
+    for first, *others in tied:  # splitting gives each module a parameter of its own
+        for name in others:
+            owner, _, attribute = name.rpartition(".")
+            setattr(module.get_submodule(owner), attribute, module.get_parameter(first))
+
+
+def _tied_parameters(module: nn.Module) -> Iterator[list[str]]:
+    """Name the parameters that several modules share, all names of each."""
+    names: dict[int, list[str]] = {}
+    for name, parameter in module.named_parameters(remove_duplicate=False):
+        names.setdefault(id(parameter), []).append(name)
+    return (same for same in names.values() if len(same) > 1)
+
+
+def _sharded(
+    case: Case,
+    module: nn.Module,
+    *,
+    arrangement: Arrangement,
+    mesh: DeviceMesh,
+    precision: PrecisionPolicy,
+) -> ParallelModel:
+    try:
+        from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+    except ImportError as error:
+        raise EnvironmentUnfitError(
+            f"torch {torch.__version__} has no fully_shard",
+            place="distributed.strategy",
+            next_step="Use torch 2.6 or newer, or distributed.strategy=ddp",
+        ) from error
+    sharding = mesh["replicate", "shard"] if arrangement.replicate > 1 else mesh["shard"]
+    dtype = _gathered_type(module, precision)
+    of_blocks = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=dtype and torch.float32)
+    of_root = replace(of_blocks, output_dtype=dtype and torch.float32)
+    blocks = repeated_blocks(module)
+    in_blocks = [_num_local_parameters(block) for block in blocks]
+    in_root = _num_local_parameters(module) - sum(in_blocks)
+    for block in blocks:
+        fully_shard(block, mesh=sharding, mp_policy=of_blocks)
+    fully_shard(module, mesh=sharding, mp_policy=of_root)
+    # A warning to those who change the outputs in place: no loss does.
+    warnings.filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view tensor")
+    kind = str(dtype).removeprefix("torch.")
+    return ParallelModel(
+        module=compiled(module, case),
+        precision=replace(precision, cast_by="shards") if dtype else precision,
+        parallelism=Parallelism(
+            strategy=case.parallel.strategy,
+            arrangement=arrangement,
+            sharded_blocks=len(blocks),
+            casts=f"parameters gathered in {kind}, gradients summed in float32" if dtype else None,
+        ),
+        num_gathered_parameters=in_root + sum(sorted(in_blocks)[-2:]),
+    )
+
+
+def _gathered_type(module: nn.Module, precision: PrecisionPolicy) -> torch.dtype | None:
+    """Return the type in which parameters are gathered; None for float32, and autocast as without shards.
+
+    Batch norm keeps float32 statistics, which its products in half precision cannot be mixed with.
+    """
+    has_statistics = any(isinstance(part, nn.modules.batchnorm._BatchNorm) for part in module.modules())
+    return None if has_statistics else AUTOCAST_TYPES.get(precision.name)
+
+
+def _num_local_parameters(module: nn.Module) -> int:
+    return sum(local_part(parameter).numel() for parameter in module.parameters())
+
+
+def local_part(tensor: torch.Tensor) -> torch.Tensor:
+    """Return what this rank holds of a tensor: its share of a distributed one, else the tensor itself."""
+    share: torch.Tensor = getattr(tensor, "_local_tensor", tensor)
+    # The result of a collective that is still under way wraps the tensor that it is written into.
+    result: torch.Tensor = getattr(share, "elem", share)
+    return result

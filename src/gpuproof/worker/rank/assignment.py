@@ -1,0 +1,204 @@
+"""One rank of one case, from its first record to its exit.
+
+Writes FOLDER/rank-N.jsonl and, as standard output and error of the rank, FOLDER/stderr-N.txt. Whatever
+ends the rank is a record. The exit is immediate once all is flushed: judge a worker by its records.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import socket
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from time import monotonic
+from typing import TYPE_CHECKING, NoReturn
+
+from gpuproof import __version__
+from gpuproof.errors import EnvironmentUnfitError, ExitCode
+from gpuproof.records.case import Case, StartMode
+from gpuproof.records.run import Failure, Start
+from gpuproof.worker.rank.failure import failure_from, failure_from_words
+from gpuproof.worker.rank.identity import RankIdentity, effective_threads
+from gpuproof.worker.rank.recorder import Recorder
+from gpuproof.worker.rank.watchdog import Heartbeat, LastWords, Watchdog, process_lives
+from gpuproof.worker.step.determinism import set_deterministic_environment
+
+if TYPE_CHECKING:
+    from torch.distributed.distributed_c10d import Store
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assignment:
+    """What this rank does and where it writes."""
+
+    case: Case
+    identity: RankIdentity
+    folder: Path
+    run_folder: Path
+    parent_pid: int | None
+    store: Store | None = None
+    """The store at which the ranks of a launcher not ours have met already."""
+    on_done: Callable[[Path], None] | None = None
+    """Called with the finished journal, after the process group is left."""
+    on_failure: Callable[[Path], None] | None = None
+    """Called with the journal after the last words of a rank that failed. Must end by itself, and soon."""
+    start: StartMode = "exec"
+    """How this process came to be: by itself, or forked with torch imported (`serve_cases`)."""
+
+
+def run_assignment(assignment: Assignment) -> NoReturn:
+    """Run the rank to its end and exit: 0 when its last record is a result."""
+    rank = assignment.identity.rank
+    if assignment.parent_pid is not None and not process_lives(assignment.parent_pid):
+        # The launcher died while this process started: the folder may be another attempt's by now.
+        raise EnvironmentUnfitError(f"the launcher (process {assignment.parent_pid}) is gone")
+    redirect_output(assignment.folder / f"stderr-{rank}.txt")
+    heartbeat = Heartbeat()
+    recorder = Recorder(assignment.folder / f"rank-{rank}.jsonl", rank=rank, heartbeat=heartbeat)
+
+    def give_last_words(words: LastWords) -> None:
+        recorder.write_last_words(failure_from_words(words, rank=rank, heartbeat=heartbeat))
+        _after_failure(assignment, recorder)
+
+    watchdog = Watchdog(
+        heartbeat,
+        hang_timeout_s=assignment.case.parallel.hang_timeout_s,
+        parent_pid=assignment.parent_pid,
+        on_end=give_last_words,
+    )
+    watchdog.start()
+    code = ExitCode.DONE
+    try:
+        recorder.write(start_record(assignment.identity, start=assignment.start))
+        recorder.reserve_room()
+        _run(assignment, recorder, watchdog)
+    except BaseException as error:  # noqa: BLE001  # every end of a rank is a record, SystemExit too
+        failure = _attributed(failure_from(error, rank=rank, heartbeat=heartbeat), watchdog)
+        unfit = failure.cause in ("environment", "disk_full")
+        code = ExitCode.UNFIT_ENVIRONMENT if unfit else ExitCode.FAILED
+        with suppress(OSError):  # not even room for this: the exit code is the last word
+            recorder.write_last_words(failure)
+            sys.stderr.write(failure.traceback or f"{failure.message}\n")
+        _after_failure(assignment, recorder)
+    end_process(recorder, code)
+
+
+def _attributed(failure: Failure, watchdog: Watchdog) -> Failure:
+    """Say of an error that came after launcher or agent were gone that they were: stores and peers go too."""
+    gone = watchdog.parent_gone()
+    if gone is None:
+        return failure
+    cause, what = gone
+    return replace(
+        failure,
+        cause=cause,
+        message=f"{what}; then {failure.message}",
+        next_step="Finish the run with --resume",
+    )
+
+
+def _run(assignment: Assignment, recorder: Recorder, watchdog: Watchdog) -> None:
+    # Before torch is imported, since its OpenMP reads it once; torchrun would leave 1.
+    os.environ["OMP_NUM_THREADS"] = str(effective_threads(assignment.case.parallel, assignment.identity))
+    if assignment.case.training.deterministic:
+        set_deterministic_environment(os.environ)
+    if assignment.case.kind == "serving":
+        _run_serving(assignment, recorder, watchdog)
+        return
+    import_torch()
+    from gpuproof.worker.rank.session import run_case
+    from gpuproof.worker.step.preparation import release
+
+    prepared = run_case(
+        assignment.case,
+        identity=assignment.identity,
+        recorder=recorder,
+        run_folder=assignment.run_folder,
+        store=assignment.store,
+    )
+    watchdog.rest()
+    release(prepared)
+    if assignment.on_done is not None:
+        assignment.on_done(recorder.path)
+
+
+def _run_serving(assignment: Assignment, recorder: Recorder, watchdog: Watchdog) -> None:
+    """Run a serving case: torch is imported where a model is served, and not to load an endpoint."""
+    case = assignment.case
+    if case.serving is not None and case.serving.target == "model":
+        import_torch()
+    from gpuproof.worker.serving.session import run_serving_case
+
+    prepared = run_serving_case(
+        case, identity=assignment.identity, recorder=recorder, run_folder=assignment.run_folder
+    )
+    watchdog.rest()
+    if prepared is not None:
+        from gpuproof.worker.step.preparation import release
+
+        release(prepared)
+
+
+def import_torch() -> None:
+    """Import torch, the garbage collector being off: none of what is made meanwhile is garbage.
+
+    Raises:
+        EnvironmentUnfitError: it cannot be imported.
+    """
+    gc.disable()
+    try:
+        import torch  # noqa: F401
+    except ImportError as error:
+        raise EnvironmentUnfitError(
+            f"PyTorch cannot be imported by {sys.executable}: {error}",
+            next_step="Install it there (pip install torch), or name another Python",
+        ) from error
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
+def end_process(recorder: Recorder, code: ExitCode) -> NoReturn:
+    """Flush everything and leave at once: destructors of communication libraries crash at exit."""
+    try:
+        recorder.close()
+        sys.stdout.flush()
+        sys.stderr.flush()
+    finally:
+        os._exit(code)
+
+
+def _after_failure(assignment: Assignment, recorder: Recorder) -> None:
+    if assignment.on_failure is not None:
+        assignment.on_failure(recorder.path)
+
+
+def start_record(identity: RankIdentity, *, start: StartMode = "exec") -> Start:
+    """Describe this process as a rank that begins now."""
+    return Start(
+        rank=identity.rank,
+        world_size=identity.world_size,
+        local_rank=identity.local_rank,
+        local_world_size=identity.local_world_size,
+        host=socket.gethostname(),
+        pid=os.getpid(),
+        start=start,
+        gpuproof_version=__version__,
+        unix_s=time.time(),
+        monotonic_s=monotonic(),
+    )
+
+
+def redirect_output(path: Path) -> None:
+    """Send what this process prints, and what it starts, to the end of a file."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    os.dup2(file, 1)
+    os.dup2(file, 2)
+    os.close(file)

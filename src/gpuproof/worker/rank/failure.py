@@ -1,0 +1,81 @@
+"""Failures: turn whatever ended a rank into a record that says what it was and what to do."""
+
+from __future__ import annotations
+
+import errno
+import socket
+import time
+import traceback
+
+from gpuproof.errors import EnvironmentUnfitError, GpuproofError
+from gpuproof.records.run import Failure, FailureCause
+from gpuproof.worker.data.loader_failure import explained
+from gpuproof.worker.rank.watchdog import Heartbeat, LastWords
+
+NEXT_STEPS: dict[FailureCause, str] = {
+    "out_of_memory": "Lower data.batch_size, or use a smaller model or precision",
+    "disk_full": "Free room on the disk of the run directory, then finish the run with --resume",
+}
+
+
+def failure_from(error: BaseException, *, rank: int, heartbeat: Heartbeat) -> Failure:
+    """Describe an exception that ended the rank."""
+    error = explained(error)
+    cause = classify(error)
+    return Failure(
+        rank=rank,
+        host=socket.gethostname(),
+        phase=heartbeat.phase,
+        cause=cause,
+        message=_message(error),
+        unix_s=time.time(),
+        next_step=_next_step(error, cause),
+        traceback=None if isinstance(error, GpuproofError) else "".join(traceback.format_exception(error)),
+        steps_done=heartbeat.steps_done,
+    )
+
+
+def failure_from_words(words: LastWords, *, rank: int, heartbeat: Heartbeat) -> Failure:
+    """Describe why the watchdog ended the rank."""
+    return Failure(
+        rank=rank,
+        host=socket.gethostname(),
+        phase=heartbeat.phase,
+        cause=words.cause,
+        message=words.message,
+        unix_s=time.time(),
+        next_step=words.next_step,
+        stacks=words.stacks,
+        steps_done=heartbeat.steps_done,
+    )
+
+
+def _next_step(error: BaseException, cause: FailureCause) -> str | None:
+    if isinstance(error, RuntimeError) and "does not have a deterministic implementation" in str(error):
+        # torch raises a bare RuntimeError here, known by its text alone.
+        return "Set training.deterministic to false, or use a model without this operation"
+    return NEXT_STEPS.get(cause) or getattr(error, "next_step", None)
+
+
+def _message(error: BaseException) -> str:
+    """Say what happened; the next step has a field of its own."""
+    if not isinstance(error, GpuproofError):
+        return f"{type(error).__name__}: {error}"
+    return f"{error.place}: {error.cause}" if error.place else error.cause
+
+
+def classify(error: BaseException) -> FailureCause:
+    """Name the cause of an exception."""
+    if isinstance(error, EnvironmentUnfitError):
+        return "environment"
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return "disk_full"
+    if isinstance(error, MemoryError) or _is_torch_out_of_memory(error):
+        return "out_of_memory"
+    return "exception"
+
+
+def _is_torch_out_of_memory(error: BaseException) -> bool:
+    # CUDA has an exception of its own; the CPU allocator raises a bare RuntimeError, known by its text alone.
+    named = {cls.__name__ for cls in type(error).__mro__} & {"OutOfMemoryError"}
+    return bool(named) or (isinstance(error, RuntimeError) and "DefaultCPUAllocator" in str(error))

@@ -1,0 +1,137 @@
+"""The recorder: one rank's journal, and the step times on their way into it.
+
+Step times come in chunks four times a second and are written about once a second, each with one flush.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+from gpuproof.records.journal import Journal
+from gpuproof.records.run import Phase, PhaseName, Progress, Steps
+from gpuproof.worker.rank.watchdog import Heartbeat
+
+FLUSH_S = 1.0
+NANOSECOND_DIGITS = 9
+
+
+class Recorder:
+    """Writes the records of one rank and keeps the heartbeat."""
+
+    def __init__(self, path: Path, *, rank: int, heartbeat: Heartbeat) -> None:
+        self.path = path
+        self.rank = rank
+        self.heartbeat = heartbeat
+        self._journal = Journal(path)
+        self._lock = threading.Lock()  # the watchdog writes the last words from its own thread
+        self._ended = False
+
+    def write(self, record: Any) -> None:
+        """Append one record."""
+        with self._lock:
+            self._journal.append(record)
+
+    def reserve_room(self) -> None:
+        """Keep room on the disk for last words; OSError where there is none."""
+        with self._lock:
+            self._journal.reserve_room()
+
+    def write_last_words(self, record: Any) -> None:
+        """Append a failure record, if need be into the room kept free for it; only the first of a rank.
+
+        What follows the first is its consequence: a hung rank that the watchdog ends loses its peers too.
+        """
+        with self._lock:
+            if not self._ended:
+                self._journal.append_last_words(record)
+                self._ended = True
+
+    def close(self) -> None:
+        """Close the journal."""
+        with self._lock:
+            self._journal.close()
+
+    def begin(
+        self, phase: PhaseName, *, expected_steps: int | None = None, expected_s: float | None = None
+    ) -> None:
+        """Mark the beginning of a phase; the expectations feed the progress bar."""
+        self.heartbeat.beat(phase=phase, steps_done=0)
+        self.write(
+            Phase(
+                rank=self.rank,
+                name=phase,
+                event="begin",
+                monotonic_s=monotonic(),
+                expected_steps=expected_steps,
+                expected_s=expected_s,
+            )
+        )
+
+    def end(self, phase: PhaseName) -> None:
+        """Mark the end of a phase."""
+        self.write(Phase(rank=self.rank, name=phase, event="end", monotonic_s=monotonic()))
+
+
+class StepTimesWriter:
+    """Takes step times in chunks and writes them about once a second, with what the steps waited for data.
+
+    `take_wait_s` returns the seconds waited since it was last called; None where there is no waiting.
+    """
+
+    def __init__(
+        self,
+        recorder: Recorder,
+        phase: PhaseName,
+        *,
+        keep_times: bool,
+        take_wait_s: Callable[[], float | None] = lambda: None,
+    ) -> None:
+        self.data_wait_s: float | None = None
+        self._take_wait_s = take_wait_s
+        self._recorder = recorder
+        self._phase = phase
+        self._keep_times = keep_times
+        self._num_written = 0
+        self._pending: list[float] = []
+        self._num_pending = 0
+        self._flushed_s = monotonic()
+
+    def __call__(self, times: Sequence[float]) -> None:
+        """Take finished step times; write them when a second has gone by."""
+        self._num_pending += len(times)
+        if self._keep_times:
+            self._pending += [round(t, NANOSECOND_DIGITS) for t in times]
+        self._recorder.heartbeat.beat(steps_done=self._num_written + self._num_pending)
+        if monotonic() - self._flushed_s >= FLUSH_S:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what is pending."""
+        self._flushed_s = monotonic()
+        wait_s = self._take_wait_s()
+        if wait_s is not None:
+            self.data_wait_s = (self.data_wait_s or 0.0) + wait_s
+        if self._num_pending == 0:
+            return
+        first, self._num_written = self._num_written, self._num_written + self._num_pending
+        self._recorder.write(
+            Steps(
+                rank=self._recorder.rank,
+                phase=self._phase,
+                first_step=first,
+                durations_s=tuple(self._pending),
+                data_wait_s=None if wait_s is None else round(wait_s, NANOSECOND_DIGITS),
+            )
+            if self._keep_times
+            else Progress(
+                rank=self._recorder.rank,
+                phase=self._phase,
+                steps_done=self._num_written,
+                monotonic_s=self._flushed_s,
+            )
+        )
+        self._pending, self._num_pending = [], 0

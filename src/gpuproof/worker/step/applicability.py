@@ -1,0 +1,167 @@
+"""Which keys of a case have no effect here, and why. Recorded, so that no flag seems to have worked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal
+
+from gpuproof.records.case import Case, TrainingSpec
+from gpuproof.records.run import NotApplied
+from gpuproof.workloads.info.base import InputShape
+from gpuproof.workloads.info.lookup import find_workload
+
+PRECISION_KEYS = ("target_precision", "min_steps")
+WINDOW_KEYS = ("warmup_steps", "measure_by", "measure_steps", "measure_seconds", *PRECISION_KEYS)
+
+
+def not_applied(
+    case: Case, *, device_type: Literal["cuda", "cpu"], shape: InputShape, world_size: int
+) -> tuple[NotApplied, ...]:
+    """List the keys of the case that change nothing on this device, in this kind of run."""
+    found = [
+        *_of_the_device(case, shape, on_cpu=device_type == "cpu"),
+        *_of_the_kind(case),
+        *_of_inference(case),
+        *_of_the_window(case),
+        *_of_the_input(case, shape),
+        *_of_the_data(case),
+        *_of_the_loader(case, on_cpu=device_type == "cpu"),
+        *_of_the_ranks(case, world_size),
+        *find_workload(case.model.name).without_effect,
+    ]
+    return tuple(NotApplied(key=key, reason=reason) for key, reason in found)
+
+
+def _of_the_device(case: Case, shape: InputShape, *, on_cpu: bool) -> Iterator[tuple[str, str]]:
+    if case.model.channels_last and on_cpu:
+        yield "model.channels_last", "the layout is for CUDA; this run is on the CPU"
+    elif case.model.channels_last and shape.kind != "image":
+        yield "model.channels_last", f"{case.model.name} takes no images"
+    if case.training.cudnn_benchmark and on_cpu:
+        yield "training.cudnn_benchmark", "cuDNN runs on CUDA devices only"
+    if case.training.cudnn_benchmark and case.training.deterministic and not on_cpu:
+        yield "training.cudnn_benchmark", "deterministic mode lets cuDNN time nothing"
+    if case.training.compile_enabled and case.training.compile_mode == "reduce-overhead" and on_cpu:
+        yield "training.compile.mode", "it adds CUDA graphs; on a processor it is the default mode"
+    if case.window.sync_cuda and on_cpu:
+        yield "benchmark.sync_cuda", "a CPU step is done when it returns"
+
+
+def _of_the_kind(case: Case) -> Iterator[tuple[str, str]]:
+    training = case.training
+    if case.kind != "training":
+        yield from _of_the_update(case)
+    elif training.optimizer != "SGD" and training.momentum:
+        yield "training.momentum", f"{training.optimizer} has none; it is for SGD"
+    if not training.compile_enabled:
+        yield from _of_the_compiler(training)
+
+
+def _of_the_window(case: Case) -> Iterator[tuple[str, str]]:
+    if case.kind == "serving":
+        for key in (*WINDOW_KEYS, "sync_cuda"):
+            yield f"benchmark.{key}", "serving.* decides what is measured"
+        yield "data.batch_size", "serving.max_batch decides"
+    elif not case.window.enabled:
+        for key in WINDOW_KEYS:
+            yield f"benchmark.{key}", "training.epochs decides the length (benchmark.enabled is false)"
+    else:
+        yield "training.epochs", "the measured window decides the length (benchmark.enabled)"
+        if case.window.measure_by != "precision":
+            for key in PRECISION_KEYS:
+                yield f"benchmark.{key}", f"the window is measured by {case.window.measure_by}"
+
+
+def _of_inference(case: Case) -> Iterator[tuple[str, str]]:
+    if case.kind != "inference":
+        for key in ("mode", "phase", "prompt_tokens", "new_tokens"):
+            yield f"inference.{key}", f"the kind of this run is {case.kind}"
+        if case.serves_text:
+            yield "model.options.seq_len", "serving.prompt_tokens is the length of what is read"
+        return
+    phase = case.inference.phase
+    if phase != "decode":
+        yield "inference.new_tokens", f"{phase} makes no tokens"
+    if phase == "forward":
+        yield "inference.prompt_tokens", "forward runs whole samples"
+    else:
+        yield "model.options.seq_len", f"inference.prompt_tokens is the length that {phase} reads"
+    if case.measures_latency and case.window.sync_cuda:
+        yield "benchmark.sync_cuda", "latency mode waits for every step in any case"
+
+
+def _of_the_update(case: Case) -> Iterator[tuple[str, str]]:
+    reason = f"{case.kind} updates no weights"
+    for key in ("optimizer", "optimizer_implementation", "learning_rate", "weight_decay", "momentum"):
+        yield f"training.{key}", reason
+    if case.training.grad_clip_norm is not None:
+        yield "training.grad_clip_norm", reason
+    if case.training.activation_checkpointing != "none":
+        yield "training.activation_checkpointing", f"{case.kind} keeps no activations"
+    if case.parallel.gradient_accumulation_steps > 1:
+        yield "distributed.gradient_accumulation_steps", reason
+    if case.parallel.gradient_compression != "none":
+        yield "distributed.gradient_compression", reason
+
+
+def _of_the_compiler(training: TrainingSpec) -> Iterator[tuple[str, str]]:
+    reason = "training.compile.enabled is false"
+    if training.compile_mode != "default":
+        yield "training.compile.mode", reason
+    if training.compile_fullgraph:
+        yield "training.compile.fullgraph", reason
+    if training.compile_dynamic is not None:
+        yield "training.compile.dynamic", reason
+
+
+def _of_the_input(case: Case, shape: InputShape) -> Iterator[tuple[str, str]]:
+    if shape.kind == "image":
+        return
+    if case.data.image_size is not None:
+        yield "data.image_size", f"{case.model.name} takes no images"
+    if case.model.num_classes is not None:
+        instead = {
+            "features": "a regression has no classes; see model.options.output_dim",
+            "tokens": "the vocabulary takes their place; see model.options.vocab_size",
+        }
+        yield "model.num_classes", instead[shape.kind]
+
+
+def _of_the_data(case: Case) -> Iterator[tuple[str, str]]:
+    data = case.data
+    if data.name != "synthetic":
+        yield "data.samples_per_epoch", f"an epoch of {data.name} is the whole set"
+    if data.path is not None and data.name in ("synthetic", "digits"):
+        yield "data.path", f"{data.name} is read from no place of yours"
+    if data.split == "test" and data.name in ("synthetic", "digits", "tokens"):
+        yield "data.split", f"{data.name} has no parts"
+    if data.name != "tokens" and data.token_type != "uint16":  # noqa: S105  # no secret
+        yield "data.token_type", f"{data.name} is no file of tokens"
+
+
+def _of_the_loader(case: Case, *, on_cpu: bool) -> Iterator[tuple[str, str]]:
+    asked = case.data.loader
+    if case.data.loading == "device":
+        reason = "all samples are on the device before the window begins; no loader runs"
+        for key in asked:
+            yield f"data.{key}", reason
+        return
+    if on_cpu and asked["pin_memory"]:
+        yield "data.pin_memory", "there is no GPU to copy to"
+    if not asked["num_workers"]:
+        for key in ("prefetch_factor", "persistent_workers"):
+            if asked[key]:
+                yield f"data.{key}", "data.num_workers is 0: batches are made inside the step"
+
+
+def _of_the_ranks(case: Case, world_size: int) -> Iterator[tuple[str, str]]:
+    parallel = case.parallel
+    if world_size == 1:
+        for key in ("backend", "timeout_s"):
+            yield f"distributed.{key}", "one rank talks to nobody"
+        if parallel.strategy != "ddp":
+            yield "distributed.strategy", "one rank has nobody to share a model with"
+        if parallel.gradient_compression != "none" and case.kind == "training":
+            yield "distributed.gradient_compression", "one rank sends no gradients"
+    elif case.start == "fork":
+        yield "run.start", "several ranks are started by torch's agent, each by exec"

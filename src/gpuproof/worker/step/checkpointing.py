@@ -1,0 +1,66 @@
+"""Activation checkpointing: keep less for the backward pass, compute it again instead.
+
+In: a built model and the choice of the case. Out: the model to run, and how many of its modules are
+computed again. The repeated blocks of a model are found by its shape, with no word from the workload.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import nn
+from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import CheckpointWrapper, checkpoint_wrapper
+from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint_contexts
+
+from gpuproof.errors import UsageError
+from gpuproof.records.case import Checkpointing
+from gpuproof.worker.parallel.blocks import repeated_blocks
+from gpuproof.worker.step.effective import operation_of
+
+
+def checkpointed(module: nn.Module, choice: Checkpointing, *, name: str) -> nn.Module:
+    """Return the model with the chosen modules computed again in the backward pass.
+
+    Blocks are replaced in place; `name` is the model's, for the error.
+
+    Raises:
+        UsageError: blocks are asked for, and the model has none.
+    """
+    if choice == "none":
+        return module
+    if choice == "all":
+        whole: nn.Module = checkpoint_wrapper(module)
+        return whole
+    blocks = repeated_blocks(module)
+    if not blocks:
+        raise UsageError(
+            f"{name} has no repeated blocks, so there is nothing for {choice} to compute again",
+            place="training.activation_checkpointing",
+            next_step="Use all, or none",
+        )
+    options: dict[str, Any] = {"context_fn": _keeping_the_costly} if choice == "selective" else {}
+    for container in list(module.modules()):
+        for child_name, child in list(container.named_children()):
+            if any(child is block for block in blocks):
+                setattr(container, child_name, checkpoint_wrapper(child, **options))
+    return module
+
+
+def num_checkpointed(module: nn.Module) -> int:
+    """Count the modules that are computed again."""
+    return sum(isinstance(found, CheckpointWrapper) for found in module.modules())
+
+
+def has_batch_norm(module: nn.Module) -> bool:
+    """Say whether the model keeps running statistics, which a second forward pass updates a second time."""
+    return any(isinstance(found, nn.modules.batchnorm._BatchNorm) for found in module.modules())
+
+
+def _policy(_context: Any, operation: Any, *_args: Any, **_kwargs: Any) -> CheckpointPolicy:
+    costly = operation_of(operation) is not None
+    return CheckpointPolicy.MUST_SAVE if costly else CheckpointPolicy.PREFER_RECOMPUTE
+
+
+def _keeping_the_costly() -> tuple[Any, Any]:
+    contexts: tuple[Any, Any] = create_selective_checkpoint_contexts(_policy)
+    return contexts

@@ -1,0 +1,172 @@
+"""A step as one CUDA graph: captured once after a warm-up, then replayed with new samples.
+
+A graph reads and writes the same addresses each time. So the step is built on buffers of its own
+(`StaticBatches`), which are filled from the pool before each replay; weights, gradients and the optimizer's
+state keep their places by themselves. As https://docs.pytorch.org/docs/stable/notes/cuda.html has it for
+whole-network capture.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import cycle
+from typing import Protocol
+
+import torch
+from torch import nn
+
+from gpuproof.errors import EnvironmentUnfitError, UsageError
+from gpuproof.records.what_ran import Effective
+from gpuproof.worker.data.batch_source import Batches
+
+Step = Callable[[], None]
+STEPS_BEFORE_CAPTURE = 3
+"""On a side stream: libraries choose algorithms and workspaces, optimizers make their state."""
+
+
+class Capture(Protocol):
+    """The device's half of a capture; `CudaCapture` is the real one."""
+
+    def aside(self, run: Step) -> None:
+        """Run on a side stream, between two waits."""
+
+    def record(self, run: Step) -> Step:
+        """Record what `run` gives to the device, without running it; return what replays it."""
+
+
+class CudaCapture:
+    """Capture by torch on the current CUDA device."""
+
+    def aside(self, run: Step) -> None:
+        """Run on a side stream, between two waits."""
+        here, side = torch.cuda.current_stream(), torch.cuda.Stream()
+        side.wait_stream(here)
+        with torch.cuda.stream(side):
+            run()
+        here.wait_stream(side)
+
+    def record(self, run: Step) -> Step:
+        """Record what `run` gives to the device, without running it; return what replays it."""
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            run()
+        replay: Step = graph.replay
+        return replay
+
+
+class StaticBatches:
+    """As many batches as a step takes, always at the same addresses, filled from a pool."""
+
+    def __init__(self, pool: Batches, *, count: int) -> None:
+        self._pool = pool
+        self._buffers = [tuple(part.clone() for part in pool.next_batch()) for _ in range(count)]
+        self._next = cycle(self._buffers)
+
+    def next_batch(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the next buffer; a step that takes `count` of them gets each once."""
+        inputs, targets = next(self._next)
+        return inputs, targets
+
+    def refill(self) -> None:
+        """Copy the pool's next batches into the buffers."""
+        for inputs, targets in self._buffers:
+            new_inputs, new_targets = self._pool.next_batch()
+            inputs.copy_(new_inputs)
+            targets.copy_(new_targets)
+
+
+class ModelStep(Protocol):
+    """A step of a model, which keeps its loss if it has one."""
+
+    @property
+    def module(self) -> nn.Module:
+        """What runs forward."""
+
+    @property
+    def last_loss(self) -> torch.Tensor | None:
+        """The loss of the latest step."""
+
+    def __call__(self) -> None:
+        """Run one step."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CapturedStep:
+    """A step that replays a graph."""
+
+    eager: ModelStep
+    batches: StaticBatches
+    replay: Step
+    effective: Effective
+    """What the kernels were given, seen in a step before the capture: a replay hides it."""
+
+    def __call__(self) -> None:
+        """Run one step."""
+        self.batches.refill()
+        self.replay()
+
+    @property
+    def module(self) -> nn.Module:
+        """What ran forward while the step was captured."""
+        return self.eager.module
+
+    @property
+    def last_loss(self) -> torch.Tensor | None:
+        """The loss of the latest step, which every replay writes to the same place."""
+        return self.eager.last_loss
+
+
+def refusal(*, device_type: str, world_size: int) -> str | None:
+    """Say why a step cannot be captured here; what a recipe alone can tell is refused with the recipe."""
+    if device_type != "cuda":
+        return "CUDA graphs are for CUDA devices, and this run is on the CPU"
+    if world_size > 1:
+        return (
+            f"capturing the gradient average of {world_size} ranks is not supported; one rank can be captured"
+        )
+    return None
+
+
+def check_capturable(*, device_type: str, world_size: int) -> None:
+    """Check that a step can be captured here.
+
+    Raises:
+        EnvironmentUnfitError: it cannot.
+    """
+    reason = refusal(device_type=device_type, world_size=world_size)
+    if reason is not None:
+        raise EnvironmentUnfitError(
+            reason, place="training.cuda_graphs", next_step="Set training.cuda_graphs to false"
+        )
+
+
+def capture_step(
+    step: ModelStep, batches: StaticBatches, *, capture: Capture, observe: Callable[[Step], Effective]
+) -> CapturedStep:
+    """Warm `step` up aside, look at its last step by `observe`, and record the next one.
+
+    Raises:
+        UsageError: the step does what a graph cannot hold, waiting for the device say.
+    """
+    seen: list[Effective] = []
+
+    def warm_up() -> None:
+        for _ in range(STEPS_BEFORE_CAPTURE - 1):
+            batches.refill()
+            step()
+        batches.refill()
+        seen.append(observe(step))
+
+    capture.aside(warm_up)
+    try:
+        replay = capture.record(step)
+    except torch.cuda.OutOfMemoryError:
+        raise
+    except RuntimeError as error:
+        raise UsageError(
+            f"the step cannot be captured: {error}".partition("\n")[0],
+            place="training.cuda_graphs",
+            next_step="Set training.cuda_graphs to false: something in the model waits for the device",
+        ) from error
+    return CapturedStep(eager=step, batches=batches, replay=replay, effective=seen[0])

@@ -1,0 +1,139 @@
+"""How many floating-point operations does torch itself count? A check on closed forms, or a stand-in.
+
+Comes in: something that computes, as a function of nothing, or a module with one batch. Goes out: the
+operations of its matrix products, a multiply-add being two, as torch's own dispatcher saw them go by.
+
+Counting runs the work once, eagerly, in Python, several times slower than a step: it belongs before the
+window. It looks at the plain module, below torch.compile, CUDA graphs and data parallelism, which hide
+operations from a counter; and it leaves weights, buffers and random numbers as they were.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import FlopCounterMode, flop_registry
+
+from gpuproof.worker.step.flop_formulas import own_formulas
+
+LossFunction = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+PRODUCT = re.compile(
+    r"(^|_)(mm|bmm|addmm|addmv|addr|baddbmm|convolution|dot|einsum|gemm|ger|gru|linear|lstm|matmul|mv|rnn|"
+    r"attention)(_|$)"
+)
+"""Names of operators that multiply: one of them that the counter does not know makes the count too small."""
+
+
+class UncountableError(Exception):
+    """An operator multiplies, and neither torch nor we know how much: a count would be too small."""
+
+
+def count_flops(work: Callable[[], object]) -> int:
+    """Return the FLOPs of one call of `work`: those of its matrix products, convolutions and attention.
+
+    Raises:
+        UncountableError: it has products that nobody can count.
+    """
+    formulas = own_formulas()
+    seen = _ProductsSeen({*flop_registry, *formulas})
+    with _no_fast_path(), FlopCounterMode(display=False, custom_mapping=formulas) as counter, seen:
+        work()
+    if seen.uncounted:
+        raise UncountableError(f"torch's counter does not know {', '.join(sorted(seen.uncounted))}")
+    return int(counter.get_total_flops())
+
+
+class _ProductsSeen(TorchDispatchMode):
+    """Notes the operators that multiply and have no formula."""
+
+    def __init__(self, counted: Collection[object]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._counted = counted
+        self.uncounted: set[str] = set()
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Run the operator, and look at its name."""
+        name = func._overloadpacket.__name__
+        if func._overloadpacket not in self._counted and PRODUCT.search(name):
+            self.uncounted.add(name)
+        return func(*args, **(kwargs or {}))
+
+
+@contextmanager
+def _no_fast_path() -> Iterator[None]:
+    """Have multi-head attention call its products one by one: its fast path is one operator, uncounted."""
+    was_fast = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(was_fast)
+
+
+def count_forward_flops(
+    module: nn.Module,
+    inputs: torch.Tensor,
+    *,
+    autocast: Callable[[], AbstractContextManager[object]] = nullcontext,
+) -> int:
+    """Return the FLOPs of one forward pass of a batch, in evaluation mode; the module keeps its own."""
+
+    def forward() -> None:
+        with torch.no_grad(), autocast():
+            module(inputs)
+
+    was_training = module.training
+    module.eval()
+    try:
+        with _left_as_it_was(module, inputs.device):
+            return count_flops(forward)
+    finally:
+        module.train(was_training)
+
+
+def count_training_flops(
+    module: nn.Module,
+    inputs: torch.Tensor,
+    targets: torch.Tensor,
+    *,
+    loss: LossFunction,
+    autocast: Callable[[], AbstractContextManager[object]] = nullcontext,
+) -> int:
+    """Return the FLOPs of forward, loss and backward of one batch; the optimizer multiplies no matrices.
+
+    Gradients are gone afterwards: call it between steps.
+    """
+
+    def forward_and_backward() -> None:
+        with autocast():
+            value = loss(module(inputs), targets)
+        value.backward()
+
+    with _left_as_it_was(module, inputs.device):
+        try:
+            return count_flops(forward_and_backward)
+        finally:
+            module.zero_grad(set_to_none=True)
+
+
+@contextmanager
+def _left_as_it_was(module: nn.Module, device: torch.device) -> Iterator[None]:
+    """Put back what a model keeps in buffers (running means of norms), and the state of random numbers."""
+    kept = module.state_dict(keep_vars=True)
+    saved = [(buffer, buffer.detach().clone()) for name, buffer in module.named_buffers() if name in kept]
+    devices = [device] if device.type == "cuda" else []
+    with torch.random.fork_rng(devices=devices):
+        try:
+            yield
+        finally:
+            with torch.no_grad():
+                for buffer, before in saved:
+                    buffer.copy_(before)

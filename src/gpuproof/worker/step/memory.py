@@ -1,0 +1,157 @@
+"""What training keeps in memory: counted from the tensors of one step, on any device.
+
+In: a prepared case, and one step of its warm-up to look at. Out: the memory record, with the closed form
+beside it. What the backward pass needs is seen through torch's hooks on saved tensors, each storage once;
+parameters and samples, which are there anyway, are left out.
+https://docs.pytorch.org/docs/stable/autograd.html#torch.autograd.graph.saved_tensors_hooks
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+from torch import nn
+
+from gpuproof.records.case import Case
+from gpuproof.records.memory import Memory, MemoryParts
+from gpuproof.worker.parallel.model import local_part
+from gpuproof.worker.step.cuda_graph import CapturedStep
+from gpuproof.worker.step.precision import AUTOCAST_TYPES
+from gpuproof.worker.step.preparation import Prepared
+from gpuproof.worker.step.training import TrainingStep
+from gpuproof.workloads.info.memory import estimate_memory
+
+FLOAT32_BYTES = 4
+
+
+class MemoryWatch:
+    """The step of a warm-up, looked at once, and run as it is from then on."""
+
+    def __init__(self, prepared: Prepared) -> None:
+        self._prepared = prepared
+        self._activations_bytes: int | None = None
+        self._counted: MemoryParts | None = None
+        self._missing: str | None = "no warm-up step to look at (benchmark.warmup_steps is 0)"
+
+    def __call__(self) -> None:
+        """Run one step; look at the first."""
+        if self._missing is not None and self._counted is None:
+            self._look()
+        else:
+            self._prepared.step()
+
+    def _look(self) -> None:
+        prepared = self._prepared
+        step = prepared.step
+        eager = step.eager if isinstance(step, CapturedStep) else step
+        optimizer = eager.optimizer if isinstance(eager, TrainingStep) else None
+        self._missing = _why_unseen(step, prepared.case)
+        if self._missing is not None:
+            step()
+        else:
+            saved = SavedTensors(prepared)
+            with torch.autograd.graph.saved_tensors_hooks(saved.pack, saved.unpack):
+                step()
+            self._activations_bytes = saved.num_bytes
+        self._counted = count_parts(prepared.workload.module, optimizer)
+
+    def record(self, *, device_used_bytes: int | None) -> Memory:
+        """Put estimate and counts together; `device_used_bytes` was read after the window."""
+        return Memory(
+            rank=self._prepared.identity.rank,
+            estimate=estimate_of(self._prepared),
+            counted=self._counted,
+            activations_bytes=self._activations_bytes,
+            activations_missing=self._missing,
+            device_used_bytes=device_used_bytes,
+            device_used_missing="memory of a device is of CUDA devices"
+            if device_used_bytes is None
+            else None,
+        )
+
+
+def _why_unseen(step: object, case: Case) -> str | None:
+    """Say why the tensors kept for the backward pass cannot be counted; None where they can."""
+    if case.kind == "inference":
+        return "inference keeps nothing for a backward pass"
+    if isinstance(step, CapturedStep):
+        return "a replayed graph hides what it keeps for the backward pass"
+    if case.training.compile_enabled:
+        return "torch.compile chooses what it keeps for the backward pass"
+    if case.training.activation_checkpointing != "none":
+        return "checkpointed modules keep what they need by themselves"
+    return None
+
+
+class SavedTensors:
+    """Counts what autograd saves in the first forward pass that it sees, each storage once.
+
+    Nothing that is saved is freed before the backward pass begins, so that an address names a storage.
+    """
+
+    def __init__(self, prepared: Prepared) -> None:
+        pool = prepared.pool
+        held = [*prepared.workload.module.parameters(), *prepared.workload.module.buffers()]
+        self._known = {_address(local_part(tensor)) for tensor in (*held, *pool.held)}
+        self._forward = True
+        self.num_bytes = 0
+
+    def pack(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Take note of a tensor that is being saved."""
+        is_weight = isinstance(tensor, nn.Parameter) or isinstance(tensor._base, nn.Parameter)
+        if self._forward and not is_weight:
+            storage = local_part(tensor).untyped_storage()
+            if storage.data_ptr() not in self._known:
+                self._known.add(storage.data_ptr())
+                self.num_bytes += storage.nbytes()
+        return tensor.detach()  # a saved output that came back as it is would hold its own graph
+
+    def unpack(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Give a tensor to the backward pass, whose beginning ends the count."""
+        self._forward = False
+        return tensor
+
+
+def _address(tensor: torch.Tensor) -> int:
+    return tensor.untyped_storage().data_ptr()
+
+
+def count_parts(module: nn.Module, optimizer: torch.optim.Optimizer | None) -> MemoryParts:
+    """Count the bytes of this rank's parameters, gradients and optimizer state in the tensors themselves."""
+    parameters = list(module.parameters())
+    state = (
+        [] if optimizer is None else [value for kept in optimizer.state.values() for value in kept.values()]
+    )
+    return MemoryParts(
+        parameters_bytes=_num_bytes(parameters),
+        gradients_bytes=_num_bytes(p.grad for p in parameters if p.grad is not None),
+        optimizer_bytes=_num_bytes(value for value in state if isinstance(value, torch.Tensor)),
+    )
+
+
+def _num_bytes(tensors: Iterable[torch.Tensor]) -> int:
+    return sum(share.numel() * share.element_size() for share in map(local_part, tensors))
+
+
+def estimate_of(prepared: Prepared) -> MemoryParts:
+    """Work the closed form out for this case."""
+    case, workload = prepared.case, prepared.workload
+    plan = workload.info.tensor_parallel
+    options = workload.info.options_type(**case.model.options)
+    gathered_type = (
+        AUTOCAST_TYPES.get(prepared.precision.name) if prepared.precision.cast_by == "shards" else None
+    )
+    return estimate_memory(
+        workload.num_parameters,
+        num_whole_parameters=plan.num_whole_parameters(options, workload.shape) if plan else 0,
+        arrangement=prepared.arrangement,
+        optimizer=case.training.optimizer
+        if case.kind == "training"
+        else None
+        if False
+        else case.training.optimizer,
+        momentum=case.training.momentum,
+        num_gathered_parameters=prepared.num_gathered_parameters,
+        gathered_value_bytes=gathered_type.itemsize if gathered_type else FLOAT32_BYTES,
+    )

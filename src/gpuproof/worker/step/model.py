@@ -1,0 +1,109 @@
+"""The model of a case on its device: built, seeded, laid out, and compiled as asked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import torch
+from torch import nn
+
+from gpuproof.records.case import Case
+from gpuproof.worker.step.generation import generation_flops, item_of, prompt_tokens_of
+from gpuproof.workloads.info.base import InputShape, Work, WorkloadInfo
+from gpuproof.workloads.info.lookup import find_workload
+
+LossFunction = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+
+
+def token_cross_entropy(scores: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """Return the mean over all positions; scores are (batch, seq_len, vocab_size)."""
+    return nn.functional.cross_entropy(scores.flatten(0, 1), targets.flatten())
+
+
+LOSSES: dict[str, LossFunction] = {
+    "cross_entropy": nn.functional.cross_entropy,
+    "token_cross_entropy": token_cross_entropy,
+    "mean_squared_error": nn.functional.mse_loss,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkloadOnTorch:
+    """A registered workload with its options and shapes resolved for one case."""
+
+    info: WorkloadInfo
+    shape: InputShape
+    num_parameters: int
+    num_active_parameters: int | None
+    module: nn.Module
+    loss: LossFunction
+    item: str
+    items_per_sample: int
+    """What one sample of a step counts for in a rate."""
+    flops_per_sample: float | None
+    """From the closed form, for the case's kind of step; None where there is none."""
+    bytes_per_step: float | None = None
+    """From the closed form; None where there is none."""
+
+
+def load_workload(case: Case, device: torch.device) -> WorkloadOnTorch:
+    """Build the case's model on `device`, from its seed alone.
+
+    Raises:
+        UsageError: no such workload, or its package cannot be imported.
+        TypeError: the options do not fit; the control side has checked them, so this is a bug.
+    """
+    info = find_workload(case.model.name)
+    options = info.options_type(**case.model.options)
+    shape = info.resolve_shape(options, case.data.image_size, case.model.num_classes)
+    if case.generates:
+        shape = replace(shape, shape=(prompt_tokens_of(case),))
+    torch.manual_seed(case.training.seed)
+    with torch.device(device):
+        module = info.resolve_implementation()(options, shape)
+    module = module.to(device)
+    if uses_channels_last(case, device, shape):
+        module = module.to(memory_format=torch.channels_last)
+    work = info.work(options, shape)
+    item, items_per_sample = item_of(case, info, shape)
+    return WorkloadOnTorch(
+        info=info,
+        shape=shape,
+        num_parameters=sum(parameter.numel() for parameter in module.parameters()),
+        num_active_parameters=None if work is None else work.num_active_parameters,
+        module=module,
+        loss=LOSSES[info.loss],
+        item=item,
+        items_per_sample=items_per_sample,
+        flops_per_sample=_flops(case, info, work),
+        bytes_per_step=info.bytes_per_step(options, shape, case.data.batch_size)
+        if info.bytes_per_step
+        else None,
+    )
+
+
+def _flops(case: Case, info: WorkloadInfo, work: Work | None) -> float | None:
+    """Return the work of one sample in one step of the case, from the closed form."""
+    if case.generates:
+        return generation_flops(case, info)
+    if work is None:
+        return None
+    return work.training_flops if case.kind == "training" else work.forward_flops
+
+
+def uses_channels_last(case: Case, device: torch.device, shape: InputShape) -> bool:
+    """Say whether tensors are laid out NHWC: asked for, on CUDA, for images."""
+    return case.model.channels_last and device.type == "cuda" and shape.kind == "image"
+
+
+def compiled(module: nn.Module, case: Case) -> nn.Module:
+    """Return the module compiled as the case asks; an error of the compiler is an error of the case."""
+    if not case.training.compile_enabled:
+        return module
+    mode, fullgraph = case.training.compile_mode, case.training.compile_fullgraph
+    dynamic = case.training.compile_dynamic
+    result: nn.Module = torch.compile(  # type: ignore[assignment]  # torch wraps a module in a module
+        module, mode=mode, fullgraph=fullgraph, dynamic=dynamic
+    )
+    return result

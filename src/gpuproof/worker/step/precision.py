@@ -1,0 +1,143 @@
+"""Precisions: what each name means, and whether this device and this torch can compute so.
+
+fp32 is IEEE single precision all through: TF32, which torch allows in convolutions by default, is off; tf32
+is fp32 with it on. amp is autocast to fp16 with a gradient scaler; bf16 is autocast to bfloat16, which needs
+none. fp8 is bf16 whose linear layers multiply in fp8 (`worker.step.fp8`).
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+
+from gpuproof.errors import EnvironmentUnfitError
+from gpuproof.records.case import Precision
+from gpuproof.records.what_ran import Tf32Switch
+
+AUTOCAST_TYPES = {"amp": torch.float16, "bf16": torch.bfloat16, "fp8": torch.bfloat16}
+TF32_CAPABILITY = (8, 0)
+FP8_CAPABILITY = (8, 9)
+TF32_OVERRIDE = "NVIDIA_TF32_OVERRIDE"
+"""NVIDIA's libraries obey this variable whatever torch asks of them: 0 forbids TF32, 1 uses it always."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrecisionPolicy:
+    """How steps compute."""
+
+    name: Precision
+    device_type: str
+    cast_by: Literal["autocast", "shards"] = "autocast"
+    """Sharded parameters are gathered in half precision already, and autocast would do it twice."""
+
+    def autocast(self) -> AbstractContextManager[object]:
+        """Return the context in which forward passes run; one may be entered for step after step."""
+        dtype = AUTOCAST_TYPES.get(self.name) if self.cast_by == "autocast" else None
+        return nullcontext() if dtype is None else torch.autocast(self.device_type, dtype=dtype)
+
+    def gradient_scaler(self) -> torch.amp.GradScaler:
+        """Return the scaler of amp; for other precisions one that passes everything through."""
+        return torch.amp.GradScaler(self.device_type, enabled=self.name == "amp")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arithmetic:
+    """What decides which precisions a device can compute in."""
+
+    kind: Literal["cuda", "cpu"]
+    name: str
+    capability: tuple[int, int] | None
+    """NVIDIA's compute capability; None where it has no such meaning (a processor, AMD)."""
+    has_bf16: bool
+    has_scaled_products: bool
+    """torch has the product of fp8 matrices, and takes a scale for each."""
+    tf32_override: str | None
+    """The value of NVIDIA_TF32_OVERRIDE."""
+
+
+def arithmetic_of(device: torch.device) -> Arithmetic:
+    """Ask torch what the device computes with."""
+    on_cuda = device.type == "cuda"
+    is_nvidia = on_cuda and torch.version.hip is None
+    return Arithmetic(
+        kind="cuda" if on_cuda else "cpu",
+        name=torch.cuda.get_device_name(device) if on_cuda else "the processor",
+        capability=torch.cuda.get_device_capability(device) if is_nvidia else None,
+        has_bf16=not on_cuda or torch.cuda.is_bf16_supported(including_emulation=False),
+        has_scaled_products=hasattr(torch, "_scaled_mm") and hasattr(torch, "float8_e5m2"),
+        tf32_override=os.environ.get(TF32_OVERRIDE) if is_nvidia else None,
+    )
+
+
+def refusal(name: Precision, arithmetic: Arithmetic) -> str | None:
+    """Say why the device cannot compute in this precision; None where it can."""
+    if name == "tf32":
+        return _refusal_of_tf32(arithmetic)
+    if name == "fp8":
+        return _refusal_of_fp8(arithmetic)
+    if name == "bf16" and not arithmetic.has_bf16:
+        return f"{arithmetic.name} has no bfloat16 arithmetic"
+    if name == "fp32" and arithmetic.tf32_override not in (None, "0"):
+        return f"{TF32_OVERRIDE}={arithmetic.tf32_override} makes NVIDIA's libraries use TF32 in fp32"
+    return None
+
+
+def _refusal_of_tf32(arithmetic: Arithmetic) -> str | None:
+    if arithmetic.capability is None:
+        return f"TF32 is arithmetic of NVIDIA's tensor cores, and {arithmetic.name} has none"
+    if arithmetic.capability < TF32_CAPABILITY:
+        return _too_old("TF32", arithmetic, TF32_CAPABILITY)
+    if arithmetic.tf32_override == "0":
+        return f"{TF32_OVERRIDE}=0 forbids TF32 to NVIDIA's libraries"
+    return None
+
+
+def _refusal_of_fp8(arithmetic: Arithmetic) -> str | None:
+    if not arithmetic.has_scaled_products:
+        return f"torch {torch.__version__} has no products of fp8 matrices (torch._scaled_mm)"
+    if arithmetic.kind == "cpu":
+        return None  # torch works it out in software: good for a test, and the setup record says so
+    if arithmetic.capability is None:
+        return f"fp8 is written for NVIDIA's formats (e4m3fn, e5m2), and {arithmetic.name} is no NVIDIA GPU"
+    if arithmetic.capability < FP8_CAPABILITY:
+        return _too_old("fp8", arithmetic, FP8_CAPABILITY)
+    return None
+
+
+def _too_old(what: str, arithmetic: Arithmetic, needed: tuple[int, int]) -> str:
+    have = ".".join(map(str, arithmetic.capability or ()))
+    return f"{what} needs compute capability {needed[0]}.{needed[1]}, and {arithmetic.name} has {have}"
+
+
+def apply_precision(name: Precision, device: torch.device) -> PrecisionPolicy:
+    """Set the process's matrix precision and return the policy.
+
+    Raises:
+        EnvironmentUnfitError: the device or this torch cannot compute in this precision.
+    """
+    reason = refusal(name, arithmetic_of(device))
+    if reason is not None:
+        variable = TF32_OVERRIDE in reason
+        raise EnvironmentUnfitError(
+            reason,
+            place="training.precision",
+            next_step=f"Unset {TF32_OVERRIDE}"
+            if variable
+            else "Use bf16, amp or fp32, as the device has them",
+        )
+    if device.type == "cuda":
+        torch.backends.cuda.matmul.allow_tf32 = name == "tf32"
+        torch.backends.cudnn.allow_tf32 = name == "tf32"
+    return PrecisionPolicy(name=name, device_type=device.type)
+
+
+def tf32_switch(device: torch.device) -> Tf32Switch | None:
+    """Read back whether products and convolutions may use TF32; None on a processor, which has none."""
+    if device.type != "cuda":
+        return None
+    switches = {bool(torch.backends.cuda.matmul.allow_tf32), bool(torch.backends.cudnn.allow_tf32)}
+    return "mixed" if len(switches) == 2 else "on" if True in switches else "off"

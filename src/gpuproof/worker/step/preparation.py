@@ -1,0 +1,247 @@
+"""Everything that a case needs before its first step: ranks, device, model, samples, step, clock.
+
+Comes in: a case and this rank's identity. Goes out: `Prepared`, whose parts stay the same to the end.
+"""
+
+from __future__ import annotations
+
+import gc
+from dataclasses import dataclass
+from pathlib import Path
+from time import monotonic
+
+import torch
+from torch.distributed.distributed_c10d import Store
+
+from gpuproof.records.case import Case
+from gpuproof.records.parallel import Arrangement, Parallelism
+from gpuproof.records.run import Device, Setup
+from gpuproof.worker.data.batch_source import Batches, BatchSource
+from gpuproof.worker.data.sources import data_notes, open_source
+from gpuproof.worker.engine.clocks import EventClock, HostClock, clock_for
+from gpuproof.worker.parallel.distributed import Ranks, choose_device
+from gpuproof.worker.parallel.model import ParallelModel, arranged, parallelize
+from gpuproof.worker.rank.identity import RankIdentity, effective_threads
+from gpuproof.worker.step.applicability import not_applied
+from gpuproof.worker.step.compilation import read_counts
+from gpuproof.worker.step.cuda_graph import CapturedStep, StaticBatches, check_capturable
+from gpuproof.worker.step.determinism import choose_algorithms
+from gpuproof.worker.step.fp8 import convert_linear_layers
+from gpuproof.worker.step.generation import (
+    AnswerStep,
+    DecodeStep,
+    PrefillStep,
+    bytes_per_step,
+    generation_step,
+    kv_cache_bytes,
+    notes_of,
+)
+from gpuproof.worker.step.inference import InferenceStep
+from gpuproof.worker.step.model import (
+    WorkloadOnTorch,
+    load_workload,
+    uses_channels_last,
+)
+from gpuproof.worker.step.precision import PrecisionPolicy, apply_precision
+from gpuproof.worker.step.step_options import option_notes, step_options
+from gpuproof.worker.step.training import TrainingStep
+from gpuproof.workloads.info.library_models import LibraryModel
+
+
+@dataclass(slots=True, kw_only=True)
+class Prepared:
+    """A case that is ready to run on this rank."""
+
+    case: Case
+    identity: RankIdentity
+    device: torch.device
+    ranks: Ranks
+    threads: int
+    precision: PrecisionPolicy
+    workload: WorkloadOnTorch
+    pool: BatchSource
+    step: TrainingStep | InferenceStep | PrefillStep | DecodeStep | AnswerStep | CapturedStep
+    static: StaticBatches | None
+    """What the step reads where it is to be captured: the pool's batches, at fixed addresses."""
+    clock: EventClock | HostClock
+    arrangement: Arrangement
+    parallelism: Parallelism | None
+    num_gathered_parameters: int
+
+    @property
+    def samples_per_step(self) -> int:
+        """Samples of this rank in one step, all micro-batches together."""
+        return self.case.data.batch_size * self.case.micro_batches
+
+    @property
+    def flops_per_step(self) -> float | None:
+        """Model FLOPs of this rank in one step; None where the model's work is not known."""
+        per_sample = self.workload.flops_per_sample
+        if per_sample is None:
+            return None
+        return self.samples_per_step * per_sample / self.arrangement.tensor
+
+    @property
+    def items_per_step(self) -> int:
+        """What this rank's rate counts in one step: its samples, or their tokens; a tensor group's once."""
+        if not self.arrangement.counts_samples(self.identity.rank):
+            return 0
+        return self.samples_per_step * self.workload.items_per_sample
+
+
+def release(prepared: Prepared) -> None:
+    """Let go of the model, then leave the process group.
+
+    In this order: a process that ends while a data-parallel module still holds the group may die with
+    SIGABRT after its work is done. A rank that is alone has no group, and its memory goes with it.
+    """
+    ranks = prepared.ranks
+    ranks.barrier()
+    prepared.pool.close()
+    for name in ("step", "static", "workload", "pool", "clock"):
+        delattr(prepared, name)
+    if ranks.backend is not None:
+        gc.unfreeze()
+        gc.collect()
+    ranks.close()
+
+
+def prepare(case: Case, *, identity: RankIdentity, run_folder: Path, store: Store | None = None) -> Prepared:
+    """Build all parts of the case on this rank's device.
+
+    Raises:
+        EnvironmentUnfitError: the machine lacks a device, a backend or a precision that the case asks for.
+        UsageError: the workload is unknown or cannot be imported.
+    """
+    threads = effective_threads(case.parallel, identity)
+    torch.set_num_threads(threads)
+    device = choose_device(case.parallel, identity)
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    choose_algorithms(
+        deterministic=case.training.deterministic, cudnn_benchmark=case.training.cudnn_benchmark
+    )
+    precision = apply_precision(case.training.precision, device)
+    if case.training.cuda_graphs:
+        check_capturable(device_type=device.type, world_size=identity.world_size)
+    arrangement = arranged(case, world_size=identity.world_size)
+    ranks = Ranks(identity, device=device, parallel=case.parallel, store=store)
+    workload = load_workload(case, device)
+    if precision.name == "fp8":
+        convert_linear_layers(workload.module, name=case.model.name, split=arrangement.tensor > 1)
+    pool = open_source(
+        case,
+        workload.shape,
+        shard=arrangement.data_rank(identity.rank),
+        num_shards=arrangement.data_parallel_size,
+        run_folder=run_folder,
+        device=device,
+        channels_last=uses_channels_last(case, device, workload.shape),
+    )
+    static = StaticBatches(pool, count=case.micro_batches) if case.training.cuda_graphs else None
+    parallel = parallelize(
+        case, workload, arrangement=arrangement, backend=ranks.backend, device=device, precision=precision
+    )
+    return Prepared(
+        case=case,
+        identity=identity,
+        device=device,
+        ranks=ranks,
+        threads=threads,
+        precision=parallel.precision,
+        workload=workload,
+        pool=pool,
+        step=_step(case, parallel, workload=workload, pool=static or pool),
+        static=static,
+        clock=clock_for(device, synchronised=case.window.sync_cuda or case.measures_latency),
+        arrangement=arrangement,
+        parallelism=parallel.parallelism,
+        num_gathered_parameters=parallel.num_gathered_parameters,
+    )
+
+
+def _step(
+    case: Case, parallel: ParallelModel, *, workload: WorkloadOnTorch, pool: Batches
+) -> TrainingStep | InferenceStep | PrefillStep | DecodeStep | AnswerStep:
+    module, precision = parallel.module, parallel.precision
+    if case.generates:
+        return generation_step(case, workload.module, pool=pool, precision=precision)
+    if case.kind != "training":
+        return InferenceStep(module=module, pool=pool, precision=precision)
+    return TrainingStep(case, module=module, loss=workload.loss, pool=pool, precision=precision)
+
+
+def setup_record(prepared: Prepared) -> Setup:
+    """Say what was really built."""
+    case, workload = prepared.case, prepared.workload
+    device = _device_record(prepared.device)
+    return Setup(
+        rank=prepared.identity.rank,
+        device=device,
+        backend=prepared.ranks.backend,
+        threads=prepared.threads,
+        num_parameters=workload.num_parameters,
+        num_active_parameters=workload.num_active_parameters,
+        items_per_step=prepared.items_per_step,
+        items_per_sample=workload.items_per_sample,
+        item=workload.item,
+        flops_per_step=prepared.flops_per_step,
+        precision=case.training.precision,
+        compiled=case.training.compile_mode
+        if case.training.compile_enabled and read_counts().graphs
+        else None,
+        data=case.data.name,
+        pool_samples=prepared.pool.num_samples,
+        not_applied=not_applied(
+            case, device_type=device.kind, shape=workload.shape, world_size=prepared.identity.world_size
+        ),
+        notes=(*_notes(prepared), *data_notes(case)),
+        monotonic_s=monotonic(),
+        parallelism=prepared.parallelism,
+        input_shape=workload.shape.shape,
+        kv_cache_bytes=kv_cache_bytes(prepared.step),
+        bytes_per_step=workload.bytes_per_step
+        or bytes_per_step(case, workload.info, workload.module, prepared.step),
+        data_used=prepared.pool.used,
+        options=step_options(prepared.step, case=case, device=prepared.device),
+    )
+
+
+def _notes(prepared: Prepared) -> tuple[str, ...]:
+    notes = []
+    if prepared.ranks.backend == "gloo":
+        notes.append("ranks talk over gloo: not representative of GPUs with NCCL")
+    workload = prepared.workload
+    if isinstance(workload.info, LibraryModel) and prepared.case.data.image_size is None:
+        notes.append(
+            f"a sample is {workload.shape.kind} {workload.shape.shape}, sizes of {workload.info.name}"
+        )
+    if prepared.case.generates:
+        notes += notes_of(prepared.case)
+    elif prepared.case.kind == "inference" and prepared.workload.shape.kind == "tokens":
+        notes.append(
+            "inference on whole sequences, scores at every position: no key-value cache, no decoding"
+        )
+    notes += option_notes(prepared.case, prepared.workload.module, device_type=prepared.device.type)
+    return tuple(notes)
+
+
+def _device_record(device: torch.device) -> Device:
+    if device.type != "cuda":
+        return Device(kind="cpu", index=None, name="CPU", uuid=None, memory_total_bytes=None)
+    properties = torch.cuda.get_device_properties(device)
+    return Device(
+        kind="cuda",
+        index=device.index,
+        name=properties.name,
+        uuid=device_uuid(device),
+        memory_total_bytes=properties.total_memory,
+    )
+
+
+def device_uuid(device: torch.device) -> str | None:
+    """Return the permanent identity of a CUDA device as the driver writes it; None where torch has none."""
+    if device.type != "cuda":
+        return None
+    uuid = getattr(torch.cuda.get_device_properties(device), "uuid", None)
+    return f"GPU-{uuid}" if uuid is not None else None

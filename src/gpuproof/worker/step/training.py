@@ -1,0 +1,81 @@
+"""A training step: forward, loss, backward, gradient average, update. All of it, and nothing else.
+
+One step is one update of the weights over `gradient_accumulation_steps` micro-batches. Reading the loss
+would wait for the device, so it is read once, after the window.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import nn
+
+from gpuproof.records.case import Case
+from gpuproof.worker.data.batch_source import Batches
+from gpuproof.worker.parallel.gradients import clip_gradients, groups_alike, without_gradient_sync
+from gpuproof.worker.step.model import LossFunction
+from gpuproof.worker.step.optimizers import make_optimizer
+from gpuproof.worker.step.precision import PrecisionPolicy
+
+
+class TrainingStep:
+    """One update of the weights, as a function of nothing."""
+
+    def __init__(
+        self,
+        case: Case,
+        *,
+        module: nn.Module,
+        loss: LossFunction,
+        pool: Batches,
+        precision: PrecisionPolicy,
+    ) -> None:
+        self.last_loss: torch.Tensor | None = None
+        self.module = module
+        self._loss = loss
+        self._pool = pool
+        self._autocast = precision.autocast()
+        self._num_micro_batches = case.parallel.gradient_accumulation_steps
+        self.optimizer = make_optimizer(
+            groups_alike(module), case.training, capturable=case.training.cuda_graphs
+        )
+        self._scaler = precision.gradient_scaler()
+        self._without_sync = without_gradient_sync(module)
+        self._clip = _gradient_clip(module, self.optimizer, self._scaler, case.training.grad_clip_norm)
+
+    def __call__(self) -> None:
+        """Run one step."""
+        self.optimizer.zero_grad(set_to_none=True)
+        for _ in range(self._num_micro_batches - 1):
+            with self._without_sync():
+                self._micro_batch()
+        self._micro_batch()
+        self._clip()
+        self._scaler.step(self.optimizer)
+        self._scaler.update()
+
+    def _micro_batch(self) -> None:
+        inputs, targets = self._pool.next_batch()
+        with self._autocast:
+            loss = self._loss(self.module(inputs), targets)
+        share = loss / self._num_micro_batches if self._num_micro_batches > 1 else loss
+        self._scaler.scale(share).backward()
+        self.last_loss = loss
+
+
+def _gradient_clip(
+    module: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    scaler: torch.amp.GradScaler,
+    max_norm: float | None,
+) -> Callable[[], None]:
+    if max_norm is None:
+        return lambda: None
+    groups = groups_alike(module)
+
+    def clip() -> None:
+        scaler.unscale_(optimizer)
+        clip_gradients(groups, max_norm)
+
+    return clip

@@ -1,0 +1,125 @@
+"""Two small convolutional classifiers: three blocks for CIFAR's images, and LeNet-5.
+
+LeNet-5 (LeCun et al. 1998, http://yann.lecun.com/exdb/publis/pdf/lecun-98.pdf) takes one channel of 32×32
+pixels: with every map of its second layer joined to all of its first, that makes 61,706 parameters.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+from gpuproof.errors import UsageError
+from gpuproof.workloads.info.base import InputShape, Work, WorkloadInfo, require_positive
+from gpuproof.workloads.info.catalogue.counting import convolution, dense, work_of
+
+IMAGE_SIZE, NUM_CLASSES = 32, 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimpleCnnOptions:
+    """The simple CNN has no options of its own; image size and classes come from data and model."""
+
+
+CNN_CHANNELS = (3, 32, 64, 128)
+"""Of the input and after each 3×3 convolution; a pool halves the image after each."""
+CNN_HIDDEN = 512
+CNN_DROPOUT = 0.5
+
+
+def _cnn_input(_options: SimpleCnnOptions, image_size: int | None, num_classes: int | None) -> InputShape:
+    size = _at_least(image_size or IMAGE_SIZE, 8, name="simple_cnn")
+    return InputShape(
+        kind="image", shape=(CNN_CHANNELS[0], size, size), num_targets=num_classes or NUM_CLASSES
+    )
+
+
+def cnn_features(image_size: int) -> int:
+    """Return the number of values that three pools leave for the first linear layer."""
+    return CNN_CHANNELS[-1] * (image_size // 8) ** 2
+
+
+def _cnn_work(_options: SimpleCnnOptions, shape: InputShape) -> Work:
+    size = shape.shape[-1]
+    layers = [
+        convolution(inputs, outputs, kernel=3, size=size // 2**halvings, bias=True)
+        for halvings, (inputs, outputs) in enumerate(pairwise(CNN_CHANNELS))
+    ]
+    layers += [dense(cnn_features(size), CNN_HIDDEN), dense(CNN_HIDDEN, shape.num_targets)]
+    return work_of(layers)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeNetOptions:
+    """Channels of the image: 1 is the classic; 3 takes coloured data sets."""
+
+    channels: int = 1
+
+    def __post_init__(self) -> None:
+        require_positive(self)
+
+
+LENET_MAPS = (6, 16)
+LENET_KERNEL = 5
+LENET_HIDDEN = (120, 84)
+
+
+def _lenet_input(options: LeNetOptions, image_size: int | None, num_classes: int | None) -> InputShape:
+    size = _at_least(image_size or IMAGE_SIZE, 16, name="lenet5")
+    return InputShape(
+        kind="image", shape=(options.channels, size, size), num_targets=num_classes or NUM_CLASSES
+    )
+
+
+def lenet_sizes(image_size: int) -> tuple[int, int]:
+    """Return the height of the maps after each convolution, which pads nothing; a pool halves each."""
+    first = image_size - LENET_KERNEL + 1
+    return first, first // 2 - LENET_KERNEL + 1
+
+
+def lenet_widths(shape: InputShape) -> tuple[int, ...]:
+    """Return the widths of the linear layers, from the pooled maps to the classes."""
+    pooled = lenet_sizes(shape.shape[-1])[-1] // 2
+    return (LENET_MAPS[-1] * pooled**2, *LENET_HIDDEN, shape.num_targets)
+
+
+def _lenet_work(options: LeNetOptions, shape: InputShape) -> Work:
+    maps = pairwise((options.channels, *LENET_MAPS))
+    layers = [
+        convolution(inputs, outputs, kernel=LENET_KERNEL, size=size, bias=True)
+        for (inputs, outputs), size in zip(maps, lenet_sizes(shape.shape[-1]), strict=True)
+    ]
+    layers += [dense(fan_in, fan_out) for fan_in, fan_out in pairwise(lenet_widths(shape))]
+    return work_of(layers)
+
+
+def _at_least(image_size: int, smallest: int, *, name: str) -> int:
+    if image_size < smallest:
+        raise UsageError(
+            f"{name} pools an image of {image_size} pixels away to nothing",
+            place="data.image_size",
+            next_step=f"Use {smallest} or more; null is its own {IMAGE_SIZE}",
+        )
+    return image_size
+
+
+SIMPLE_CNN = WorkloadInfo(
+    name="simple_cnn",
+    summary="3 convolutions and 2 linear layers, 1,147,466 parameters at 32 pixels and 10 classes",
+    item="samples",
+    options_type=SimpleCnnOptions,
+    input_shape=_cnn_input,
+    work=_cnn_work,
+    implementation="gpuproof.workloads.torch.cnn:build_simple_cnn",
+    loss="cross_entropy",
+)
+LENET5 = WorkloadInfo(
+    name="lenet5",
+    summary="LeNet-5, 61,706 parameters at one channel of 32 pixels and 10 classes",
+    item="samples",
+    options_type=LeNetOptions,
+    input_shape=_lenet_input,
+    work=_lenet_work,
+    implementation="gpuproof.workloads.torch.cnn:build_lenet5",
+    loss="cross_entropy",
+)

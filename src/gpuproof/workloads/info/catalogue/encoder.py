@@ -1,0 +1,165 @@
+"""Transformers without a causal mask: an encoder over tokens, and ViT-B/16 over patches of an image.
+
+The encoder is the one of Vaswani et al. 2017 (https://arxiv.org/abs/1706.03762): norms after the residual,
+ReLU, dropout, positions as sinusoids, which are no parameters. ViT is that of Dosovitskiy et al. 2020
+(https://arxiv.org/abs/2010.11929): norms before, GELU, a class token, positions that are learnt.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gpuproof.errors import UsageError
+from gpuproof.workloads.info.base import InputShape, TensorParallel, Work, WorkloadInfo, require_positive
+from gpuproof.workloads.info.catalogue.counting import Multiplication, attention, convolution, dense, work_of
+
+TRANSFORMER_DROPOUT = 0.1
+VIT_SIZE, VIT_CLASSES = 224, 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EncoderSizes:
+    """Sizes that every encoder has: width, depth, heads, and the width between its two linear layers."""
+
+    d_model: int
+    num_layers: int
+    num_heads: int
+    d_ff: int
+
+    def __post_init__(self) -> None:
+        require_positive(self)
+        if self.d_model % self.num_heads:
+            raise ValueError(f"d_model {self.d_model} does not divide into {self.num_heads} heads")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransformerOptions(EncoderSizes):
+    """An encoder over sequences of `seq_len` tokens out of `vocab_size`."""
+
+    d_model: int = 1024
+    num_layers: int = 12
+    num_heads: int = 16
+    d_ff: int = 4096
+    seq_len: int = 512
+    vocab_size: int = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VitOptions(EncoderSizes):
+    """A vision transformer over patches of `patch_size` pixels; the defaults are B/16."""
+
+    d_model: int = 768
+    num_layers: int = 12
+    num_heads: int = 12
+    d_ff: int = 3072
+    patch_size: int = 16
+
+
+def encoder_layers(sizes: EncoderSizes, *, positions: int) -> list[Multiplication]:
+    """List the products of all layers: queries, keys and values at once, attention, two linear layers."""
+    width = sizes.d_model
+    layer = [
+        dense(width, 3 * width, positions=positions),
+        attention(positions, width),
+        dense(width, width, positions=positions),
+        dense(width, sizes.d_ff, positions=positions),
+        dense(sizes.d_ff, width, positions=positions),
+    ]
+    return layer * sizes.num_layers
+
+
+def _norm_parameters(sizes: EncoderSizes) -> int:
+    """Count the two layer norms of each layer, scale and shift."""
+    return sizes.num_layers * 2 * 2 * sizes.d_model
+
+
+def _transformer_input(options: TransformerOptions, _image_size: object, _num_classes: object) -> InputShape:
+    return InputShape(kind="tokens", shape=(options.seq_len,), num_targets=options.vocab_size)
+
+
+def _transformer_work(options: TransformerOptions, shape: InputShape) -> Work:
+    (positions,) = shape.shape
+    layers = encoder_layers(options, positions=positions)
+    layers.append(dense(options.d_model, options.vocab_size, positions=positions))
+    embedding = options.vocab_size * options.d_model
+    return work_of(layers, other_parameters=embedding + _norm_parameters(options), first_input_is_data=False)
+
+
+def _vit_input(options: VitOptions, image_size: int | None, num_classes: int | None) -> InputShape:
+    size = image_size or VIT_SIZE
+    if size % options.patch_size:
+        raise UsageError(
+            f"{size} pixels do not divide into patches of {options.patch_size}",
+            place="data.image_size",
+            next_step=f"Use a multiple of {options.patch_size}; null is the model's own {VIT_SIZE}",
+        )
+    return InputShape(kind="image", shape=(3, size, size), num_targets=num_classes or VIT_CLASSES)
+
+
+def vit_positions(options: VitOptions, shape: InputShape) -> int:
+    """Return the length of the sequence: the patches and the class token."""
+    return (shape.shape[-1] // options.patch_size) ** 2 + 1
+
+
+def _vit_work(options: VitOptions, shape: InputShape) -> Work:
+    positions = vit_positions(options, shape)
+    width, patch = options.d_model, options.patch_size
+    layers = [
+        convolution(3, width, kernel=patch, size=shape.shape[-1] // patch, bias=True),
+        *encoder_layers(options, positions=positions),
+        dense(width, shape.num_targets),
+    ]
+    learnt_positions_and_class_token = (positions + 1) * width
+    last_norm = 2 * width
+    return work_of(
+        layers, other_parameters=learnt_positions_and_class_token + _norm_parameters(options) + last_norm
+    )
+
+
+def _divided(options: EncoderSizes) -> dict[str, int]:
+    return {"num_heads": options.num_heads, "d_ff": options.d_ff}
+
+
+def _whole_in_layers(options: EncoderSizes, _shape: InputShape) -> int:
+    """Count norms, and the biases that are added to the sum of the ranks' parts."""
+    return _norm_parameters(options) + options.num_layers * 2 * options.d_model
+
+
+def _whole_in_vit(options: VitOptions, shape: InputShape) -> int:
+    """Count what is not in the layers too: patches, class token, positions, last norm and classifier."""
+    width = options.d_model
+    patches = (3 * options.patch_size**2 + 1) * width
+    others = (1 + vit_positions(options, shape) + 2) * width
+    return _whole_in_layers(options, shape) + patches + others + (width + 1) * shape.num_targets
+
+
+TRANSFORMER = WorkloadInfo(
+    name="transformer",
+    summary="encoder that labels every token with the next, 153,203,688 parameters at 1000 tokens",
+    item="tokens",
+    options_type=TransformerOptions,
+    input_shape=_transformer_input,
+    work=_transformer_work,
+    implementation="gpuproof.workloads.torch.encoder:build_transformer",
+    loss="token_cross_entropy",
+    tensor_parallel=TensorParallel(
+        plan="gpuproof.workloads.torch.tensor_plans:encoder_plan",
+        divided=_divided,
+        num_whole_parameters=_whole_in_layers,
+    ),
+)
+VIT_B_16 = WorkloadInfo(
+    name="vit_b_16",
+    summary="ViT-B/16, 86,567,656 parameters at 224 pixels and 1000 classes",
+    item="samples",
+    options_type=VitOptions,
+    input_shape=_vit_input,
+    work=_vit_work,
+    implementation="gpuproof.workloads.torch.encoder:build_vit",
+    loss="cross_entropy",
+    tensor_parallel=TensorParallel(
+        plan="gpuproof.workloads.torch.tensor_plans:encoder_plan",
+        divided=_divided,
+        num_whole_parameters=_whole_in_vit,
+    ),
+)

@@ -1,0 +1,62 @@
+"""A plain matrix product, C = A·B, as a workload: what the matrix engines do when nothing else is in the way.
+
+A sample is one product, so that `data.batch_size` is the number of products in a step.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gpuproof.workloads.info.base import InputShape, Work, WorkloadInfo, require_positive
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GemmOptions:
+    """A is m × k, B is k × n."""
+
+    m: int = 4096
+    n: int = 4096
+    k: int = 4096
+
+    def __post_init__(self) -> None:
+        require_positive(self)
+
+
+def gemm_flops(m: int, n: int, k: int) -> int:
+    """Return the operations of one product; a multiply-add is two.
+
+    >>> gemm_flops(2, 3, 4)
+    48
+    """
+    return 2 * m * n * k
+
+
+def gemm_bytes(m: int, n: int, k: int, *, element_bytes: int) -> int:
+    """Return the bytes that one product moves at least: A and B read once, C written once.
+
+    >>> gemm_bytes(2, 3, 4, element_bytes=2)
+    52
+    """
+    return element_bytes * (m * k + k * n + m * n)
+
+
+def _input_shape(_options: GemmOptions, _image_size: int | None, _num_classes: int | None) -> InputShape:
+    return InputShape(kind="features", shape=(1,), num_targets=1)
+
+
+def _work(options: GemmOptions, _shape: InputShape) -> Work:
+    flops = gemm_flops(options.m, options.n, options.k)
+    return Work(num_parameters=0, forward_flops=flops, training_flops=flops)
+
+
+GEMM = WorkloadInfo(
+    name="gemm",
+    summary="plain matrix products of random normal numbers, in the precision of the run",
+    item="products",
+    options_type=GemmOptions,
+    input_shape=_input_shape,
+    work=_work,
+    implementation="gpuproof.workloads.torch.gemm:build_gemm",
+    loss="mean_squared_error",
+    kinds=("inference",),
+)

@@ -1,0 +1,66 @@
+"""Passes over memory as a workload, in the two patterns of STREAM that bound the others.
+
+Bytes are counted as STREAM counts them: each buffer read or written once a pass, and nothing for the line
+that a processor's cache may read before it is written (https://www.cs.virginia.edu/stream/ref.html). A
+sample is one pass, so that `data.batch_size` is the number of passes in a step.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from gpuproof.workloads.info.base import InputShape, Work, WorkloadInfo, require_positive
+
+Pattern = Literal["copy", "triad"]
+BUFFERS: dict[Pattern, int] = {"copy": 2, "triad": 3}
+"""a = b moves two buffers a pass; a = b + s·c three."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryOptions:
+    """The pattern, and the length of each buffer, which must be far over the last cache."""
+
+    pattern: Pattern = "triad"
+    buffer_bytes: int = 2**29
+
+    def __post_init__(self) -> None:
+        require_positive(self)
+        if self.buffer_bytes % 4:
+            raise ValueError(f"buffer_bytes is {self.buffer_bytes}, and must be a multiple of 4")
+
+
+def memory_bytes(pattern: Pattern, buffer_bytes: int) -> int:
+    """Return the bytes that one pass moves.
+
+    >>> memory_bytes("copy", 1000), memory_bytes("triad", 1000)
+    (2000, 3000)
+    """
+    return BUFFERS[pattern] * buffer_bytes
+
+
+def _input_shape(_options: MemoryOptions, _image_size: int | None, _num_classes: int | None) -> InputShape:
+    return InputShape(kind="features", shape=(1,), num_targets=1)
+
+
+def _work(_options: MemoryOptions, _shape: InputShape) -> Work:
+    return Work(num_parameters=0, forward_flops=0, training_flops=0)
+
+
+def _bytes_per_step(options: MemoryOptions, _shape: InputShape, batch_size: int) -> float:
+    return float(batch_size * memory_bytes(options.pattern, options.buffer_bytes))
+
+
+MEMORY = WorkloadInfo(
+    name="memory",
+    summary="passes over buffers of 4-byte numbers: copy, or triad",
+    item="passes",
+    options_type=MemoryOptions,
+    input_shape=_input_shape,
+    work=_work,
+    implementation="gpuproof.workloads.torch.memory_pass:build_memory",
+    loss="mean_squared_error",
+    bytes_per_step=_bytes_per_step,
+    kinds=("inference",),
+    without_effect=(("training.precision", "memory moves 4-byte numbers in every precision"),),
+)

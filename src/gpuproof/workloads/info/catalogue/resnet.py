@@ -1,0 +1,134 @@
+"""Residual networks for image classification (He et al. 2015, https://arxiv.org/abs/1512.03385)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from gpuproof.workloads.info.base import InputShape, Work, WorkloadInfo
+from gpuproof.workloads.info.catalogue.counting import convolution, dense, work_of
+
+IMAGENET_SIZE, IMAGENET_CLASSES = 224, 1000
+CIFAR_SIZE, CIFAR_CLASSES = 32, 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResNetOptions:
+    """A residual network has no options of its own yet; image size and classes come from data and model."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResNetPlan:
+    """Depth of the four stages and kind of block."""
+
+    blocks: tuple[int, int, int, int]
+    bottleneck: bool
+
+    @property
+    def expansion(self) -> int:
+        """Output channels of a block over its width."""
+        return 4 if self.bottleneck else 1
+
+
+RESNET_PLANS = {
+    "resnet18": ResNetPlan(blocks=(2, 2, 2, 2), bottleneck=False),
+    "resnet50": ResNetPlan(blocks=(3, 4, 6, 3), bottleneck=True),
+}
+STAGE_WIDTHS = (64, 128, 256, 512)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Convolution:
+    """A square convolution without bias, followed by batch norm. `size` is its output height and width."""
+
+    inputs: int
+    outputs: int
+    kernel: int
+    stride: int
+    size: int
+
+
+def resnet_convolutions(plan: ResNetPlan, *, image_size: int) -> Iterator[Convolution]:
+    """List every convolution of the network in order, shortcut projections after their block."""
+    size = _halved(image_size)
+    yield Convolution(inputs=3, outputs=64, kernel=7, stride=2, size=size)
+    size = _halved(size)
+    inputs = 64
+    for stage, (width, depth) in enumerate(zip(STAGE_WIDTHS, plan.blocks, strict=True)):
+        for block in range(depth):
+            stride = 2 if stage > 0 and block == 0 else 1
+            yield from block_convolutions(plan, inputs=inputs, width=width, stride=stride, size=size)
+            size = _halved(size) if stride == 2 else size
+            inputs = width * plan.expansion
+
+
+def block_convolutions(
+    plan: ResNetPlan, *, inputs: int, width: int, stride: int, size: int
+) -> Iterator[Convolution]:
+    """List the convolutions of one block whose input is `size` high. v1.5: the 3×3 carries the stride."""
+    outputs = width * plan.expansion
+    reduced = _halved(size) if stride == 2 else size
+    if plan.bottleneck:
+        yield Convolution(inputs=inputs, outputs=width, kernel=1, stride=1, size=size)
+        yield Convolution(inputs=width, outputs=width, kernel=3, stride=stride, size=reduced)
+        yield Convolution(inputs=width, outputs=outputs, kernel=1, stride=1, size=reduced)
+    else:
+        yield Convolution(inputs=inputs, outputs=width, kernel=3, stride=stride, size=reduced)
+        yield Convolution(inputs=width, outputs=outputs, kernel=3, stride=1, size=reduced)
+    if stride != 1 or inputs != outputs:
+        yield Convolution(inputs=inputs, outputs=outputs, kernel=1, stride=stride, size=reduced)
+
+
+def _halved(size: int) -> int:
+    """Output size of a stride-2 layer with 'same' padding."""
+    return (size + 1) // 2
+
+
+def _resnet(
+    name: str,
+    summary: str,
+    *,
+    plan: str,
+    image_size: int = IMAGENET_SIZE,
+    num_classes: int = IMAGENET_CLASSES,
+) -> WorkloadInfo:
+    own_size, own_classes = image_size, num_classes
+
+    def input_shape(_options: ResNetOptions, image_size: int | None, num_classes: int | None) -> InputShape:
+        size = image_size or own_size
+        return InputShape(kind="image", shape=(3, size, size), num_targets=num_classes or own_classes)
+
+    def work(_options: ResNetOptions, shape: InputShape) -> Work:
+        return resnet_work(RESNET_PLANS[plan], shape)
+
+    return WorkloadInfo(
+        name=name,
+        summary=summary,
+        item="samples",
+        options_type=ResNetOptions,
+        input_shape=input_shape,
+        work=work,
+        implementation=f"gpuproof.workloads.torch.resnet:build_{plan}",
+        loss="cross_entropy",
+    )
+
+
+def resnet_work(plan: ResNetPlan, shape: InputShape) -> Work:
+    """Count a residual network with batch norm after every convolution."""
+    convolutions = list(resnet_convolutions(plan, image_size=shape.shape[-1]))
+    layers = [
+        convolution(c.inputs, c.outputs, kernel=c.kernel, size=c.size, bias=False) for c in convolutions
+    ]
+    layers.append(dense(STAGE_WIDTHS[-1] * plan.expansion, shape.num_targets))
+    return work_of(layers, other_parameters=sum(2 * c.outputs for c in convolutions))
+
+
+RESNET18 = _resnet("resnet18", "ResNet-18, 11,689,512 parameters at 1000 classes", plan="resnet18")
+RESNET50 = _resnet("resnet50", "ResNet-50 v1.5, 25,557,032 parameters at 1000 classes", plan="resnet50")
+RESNET = _resnet(
+    "resnet",
+    "ResNet-18 with its 7×7 stem for images of 32 pixels, 11,181,642 parameters at 10 classes",
+    plan="resnet18",
+    image_size=CIFAR_SIZE,
+    num_classes=CIFAR_CLASSES,
+)

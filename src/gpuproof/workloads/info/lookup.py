@@ -1,0 +1,81 @@
+"""Which workload a name means: a registered one, a library's, or the user's `python:package.module:Class`.
+
+The user's class is a `torch.nn.Module` that classifies images. It is constructed with `num_classes` and the
+options as keywords, on the node; here only its name is looked at, since importing it would import torch.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+from gpuproof import registry
+from gpuproof.errors import UsageError
+from gpuproof.workloads.info.base import InputShape, WorkloadInfo
+from gpuproof.workloads.info.library_models import library_model
+
+PREFIX = "python:"
+IMAGE_SIZE, NUM_CLASSES = 224, 1000
+_NAME = r"[^\W\d]\w*"
+_PATH = re.compile(rf"{_NAME}(\.{_NAME})*:{_NAME}")
+
+
+class OwnModel(WorkloadInfo):
+    """A class of the user's own, as a workload. What it costs is counted on the node."""
+
+    __slots__ = ()
+
+    def resolve_implementation(self) -> Callable[[Any, InputShape], Any]:
+        """Return the function that imports the class and builds it; called on the node only."""
+        return partial(super().resolve_implementation(), self.name.removeprefix(PREFIX))
+
+
+def find_workload(name: str) -> WorkloadInfo:
+    """Return what is known of the workload called `name`.
+
+    Raises:
+        UsageError: nothing is registered by that name, or it does not name a class or a model as it should.
+    """
+    if name.startswith(PREFIX):
+        return _own_model(name)
+    if (found := library_model(name)) is not None:
+        return found
+    info = registry.load(registry.WORKLOADS, name)
+    assert isinstance(info, WorkloadInfo)
+    return info
+
+
+def _own_model(name: str) -> OwnModel:
+    if not _PATH.fullmatch(name.removeprefix(PREFIX)):
+        raise UsageError(
+            f"{name!r} does not name a class",
+            place="model.name",
+            next_step=f"Write {PREFIX}package.module:Class",
+        )
+    return OwnModel(
+        name=name,
+        summary="a module of your own",
+        item="samples",
+        options_type=dict,
+        input_shape=_input_shape,
+        work=_unknown_work,
+        implementation="gpuproof.workloads.torch.own_module:build_own",
+        loss="cross_entropy",
+    )
+
+
+def _input_shape(options: Mapping[str, Any], image_size: int | None, num_classes: int | None) -> InputShape:
+    if "num_classes" in options:
+        raise UsageError(
+            "the number of classes has a key of its own",
+            place="model.options.num_classes",
+            next_step="Set model.num_classes",
+        )
+    size = image_size or IMAGE_SIZE
+    return InputShape(kind="image", shape=(3, size, size), num_targets=num_classes or NUM_CLASSES)
+
+
+def _unknown_work(_options: Mapping[str, Any], _shape: InputShape) -> None:
+    return None

@@ -1,0 +1,1 @@
+"""The workloads in torch, imported where a step is built."""

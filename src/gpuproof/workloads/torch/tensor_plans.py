@@ -1,0 +1,116 @@
+"""How the built-in workloads are split over ranks that work on the same samples.
+
+A pair of linear layers is split by the first one's columns and the second one's rows, so that what lies
+between them needs no other rank, and the second one's outputs are summed over the ranks (Shoeybi et al. 2019,
+https://arxiv.org/abs/1909.08053): heads in attention, hidden units in the feed-forward network. Embeddings
+and the last layer of language models are split by the vocabulary, and the scores are gathered.
+
+Each function makes a module ready for groups of `size` ranks and returns the styles of its parts.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import torch
+from torch import nn
+from torch.distributed.tensor import Replicate
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    ParallelStyle,
+    PrepareModuleInput,
+    RowwiseParallel,
+)
+
+from gpuproof.workloads.torch.decoder import Decoder, DecoderLayer, Experts, SwiGlu
+from gpuproof.workloads.torch.encoder import EncoderLayer, SelfAttention, TokenEncoder, VisionTransformer
+
+Plan = dict[str, ParallelStyle]
+
+
+def perceptron_plan(module: nn.Sequential, _size: int) -> Plan:
+    """Split linear layers in pairs; a last one without a partner stays whole."""
+    linear = [name for name, layer in module.named_children() if isinstance(layer, nn.Linear)]
+    plan: Plan = {}
+    for first, second in list(pairwise(linear))[::2]:
+        plan |= {first: ColwiseParallel(), second: RowwiseParallel()}
+    return plan
+
+
+def decoder_plan(module: Decoder, size: int) -> Plan:
+    """Split heads, feed-forward networks or each expert, and the vocabulary; norms and routers stay whole."""
+    plan = _vocabulary("embedding", "head")
+    for name, layer in module.layers.named_children():
+        assert isinstance(layer, DecoderLayer)
+        plan |= _decoder_layer(f"layers.{name}", layer, size)
+    return plan
+
+
+def _decoder_layer(name: str, layer: DecoderLayer, size: int) -> Plan:
+    bring_shares_together(layer.attention.keys_values, num_parts=2, size=size)
+    attention, feed_forward = f"{name}.attention", f"{name}.feed_forward"
+    plan: Plan = {
+        # One sum of the inputs' gradients for both products, and not one for each.
+        attention: PrepareModuleInput(
+            input_layouts=(Replicate(), None, None),  # hidden states, angles, cache
+            desired_input_layouts=(Replicate(), None, None),
+        ),
+        f"{attention}.queries": ColwiseParallel(),
+        f"{attention}.keys_values": ColwiseParallel(),
+        f"{attention}.output": RowwiseParallel(),
+    }
+    if isinstance(layer.feed_forward, Experts):
+        for number in range(len(layer.feed_forward.experts)):
+            plan |= _swi_glu(f"{feed_forward}.experts.{number}")
+    else:
+        assert isinstance(layer.feed_forward, SwiGlu)
+        plan |= _swi_glu(feed_forward)
+    return plan
+
+
+def _swi_glu(name: str) -> Plan:
+    return {
+        name: PrepareModuleInput(input_layouts=(Replicate(),), desired_input_layouts=(Replicate(),)),
+        f"{name}.gate": ColwiseParallel(),
+        f"{name}.up": ColwiseParallel(),
+        f"{name}.down": RowwiseParallel(),
+    }
+
+
+def encoder_plan(module: TokenEncoder | VisionTransformer, size: int) -> Plan:
+    """Split heads and feed-forward networks, and a vocabulary where there is one; norms stay whole."""
+    plan = _vocabulary("embedding", "classifier") if isinstance(module, TokenEncoder) else {}
+    for name, layer in module.layers.named_children():
+        if not isinstance(layer, EncoderLayer):
+            continue
+        attention = layer.attention[0]
+        assert isinstance(attention, SelfAttention)
+        bring_shares_together(attention.queries_keys_values, num_parts=3, size=size)
+        attention.num_heads //= size
+        plan |= {
+            f"layers.{name}.attention.0.queries_keys_values": ColwiseParallel(),
+            f"layers.{name}.attention.0.output": RowwiseParallel(),
+            f"layers.{name}.feed_forward.0": ColwiseParallel(),
+            f"layers.{name}.feed_forward.3": RowwiseParallel(),
+        }
+    return plan
+
+
+def _vocabulary(embedding: str, head: str) -> Plan:
+    return {
+        embedding: RowwiseParallel(input_layouts=Replicate()),
+        head: ColwiseParallel(output_layouts=Replicate()),
+    }
+
+
+@torch.no_grad()
+def bring_shares_together(layer: nn.Linear, *, num_parts: int, size: int) -> None:
+    """Reorder the outputs of a layer that makes several things at once, such as keys and then values.
+
+    Cut into `size` equal pieces, each piece then holds its share of every part, in the order of the parts;
+    as the layer stands, one rank would get all keys and another all values.
+    """
+    for parameter in (layer.weight, layer.bias):
+        if parameter is not None:
+            parts = parameter.unflatten(0, (num_parts, size, -1))
+            parameter.copy_(parts.transpose(0, 1).flatten(0, 2).clone())

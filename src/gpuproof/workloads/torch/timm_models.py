@@ -1,0 +1,88 @@
+"""timm's models with random weights, as classifiers. timm is imported here alone, and only when asked for."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Mapping
+from importlib.util import find_spec
+from typing import Any
+
+from torch import nn
+
+from gpuproof.errors import EnvironmentUnfitError, UsageError
+from gpuproof.workloads.info.base import InputShape
+from gpuproof.workloads.info.library_models import CHANNELS, IMAGE_SIZE, NUM_CLASSES
+from gpuproof.workloads.torch.torchvision_models import declare_missing_operators
+from gpuproof.workloads.torch.trial_run import in_words, try_from_library
+
+
+def input_shape(
+    name: str, options: Mapping[str, Any], image_size: int | None, num_classes: int | None
+) -> InputShape:
+    """Return images and classes as asked for, else those of timm's configuration of the model.
+
+    Raises:
+        EnvironmentUnfitError: timm is not installed.
+        UsageError: it has no such model.
+    """
+    own = _configuration(name)
+    channels, height, width = own.get("input_size") or (CHANNELS, IMAGE_SIZE, IMAGE_SIZE)
+    sizes = (image_size, image_size) if image_size else (height, width)
+    return InputShape(
+        kind="image",
+        shape=(options.get("in_chans", channels), *sizes),
+        num_targets=num_classes or own.get("num_classes") or NUM_CLASSES,
+    )
+
+
+def build(name: str, options: Mapping[str, Any], shape: InputShape) -> nn.Module:
+    """Build the model; maps images to scores of the classes.
+
+    Raises:
+        EnvironmentUnfitError: timm is not installed.
+        UsageError: it has no such model, or the model does not take the options or the images.
+    """
+    own = _configuration(name)
+    timm = _timm()
+    keywords = {"num_classes": shape.num_targets, **options}
+    if own.get("fixed_input_size") and tuple(own["input_size"])[1:] != shape.shape[1:]:
+        keywords.setdefault("img_size", shape.shape[-1])
+    try:
+        module: nn.Module = timm.create_model(name, pretrained=False, **keywords)
+    except (AssertionError, AttributeError, TypeError, ValueError) as error:
+        raise UsageError(
+            f"timm builds no {name} so: {in_words(error)}",
+            place="model.options",
+            next_step=f"Use keywords that timm.create_model takes for {name}",
+        ) from error
+    try_from_library(module, f"timm/{name}", shape)
+    return module
+
+
+def _timm() -> Any:
+    if find_spec("timm") is None:
+        raise EnvironmentUnfitError(
+            "timm is not installed where the worker runs", place="model.name", next_step="pip install timm"
+        )
+    os.environ["HF_HUB_OFFLINE"] = "1"  # before timm: the hub's client reads it as it is imported
+    declare_missing_operators()
+    import timm
+
+    return timm
+
+
+def _configuration(name: str) -> dict[str, Any]:
+    """Return timm's configuration of the model: its input, its classes, and what is fixed in it."""
+    timm = _timm()
+    base, _, tag = name.partition(".")
+    close: list[str] = []
+    if not timm.is_model(base):
+        close = difflib.get_close_matches(base, timm.list_models(), n=3)
+    elif tag and name not in (tagged := timm.list_models(f"{base}.*", pretrained=True)):
+        close = difflib.get_close_matches(name, tagged, n=3) or [base]
+    else:
+        found = timm.get_pretrained_cfg(name)
+        return found.to_dict() if found is not None else {}
+    hint = f"Close to it: {', '.join(close)}" if close else "timm.list_models() names those that there are"
+    raise UsageError(f"timm has no model {name!r}", place="model.name", next_step=hint)

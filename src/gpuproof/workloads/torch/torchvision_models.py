@@ -1,0 +1,123 @@
+"""torchvision's classifiers with random weights. torchvision is imported here alone, and only when asked for.
+
+Its wheel holds operators compiled for one build of torch, and does not import where they cannot be loaded,
+although no classifier uses them. Two of them are then declared, without an implementation.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import functools
+import warnings
+from collections.abc import Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from gpuproof.errors import EnvironmentUnfitError, UsageError
+from gpuproof.workloads.info.base import InputShape
+from gpuproof.workloads.info.library_models import CHANNELS, IMAGE_SIZE, NUM_CLASSES
+from gpuproof.workloads.torch.trial_run import in_words, try_from_library
+
+SIZE_KEYWORDS = {"vit_": "image_size", "maxvit_": "input_size"}
+"""Families that are built for one size of image, and the keyword that says which."""
+
+
+def input_shape(
+    name: str, _options: Mapping[str, Any], image_size: int | None, num_classes: int | None
+) -> InputShape:
+    """Return images of the size that is asked for, else of the size of the model's published weights.
+
+    Raises:
+        EnvironmentUnfitError: torchvision is not installed.
+        UsageError: it has no such classifier.
+    """
+    size = image_size or _own_size(_models_with(name), name)
+    return InputShape(kind="image", shape=(CHANNELS, size, size), num_targets=num_classes or NUM_CLASSES)
+
+
+def build(name: str, options: Mapping[str, Any], shape: InputShape) -> nn.Module:
+    """Build the classifier; maps images to scores of the classes.
+
+    Raises:
+        EnvironmentUnfitError: torchvision is not installed.
+        UsageError: it has no such classifier, or the model does not take the options or the images.
+    """
+    models = _models_with(name)
+    keywords = {"num_classes": shape.num_targets, **_size_keyword(name, shape.shape[-1]), **options}
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # of initial weights that later versions change
+            module: nn.Module = models.get_model(name, weights=None, **keywords)
+    except (AttributeError, TypeError, ValueError) as error:
+        raise UsageError(
+            f"torchvision builds no {name} so: {in_words(error)}",
+            place="model.options",
+            next_step=f"Use keywords of torchvision.models.{name}",
+        ) from error
+    if getattr(module, "aux_logits", False):
+        raise UsageError(
+            f"{name} has further outputs for training, which would be built and not be trained",
+            place="model.options.aux_logits",
+            next_step="Set model.options.aux_logits to false",
+        )
+    try_from_library(module, f"torchvision/{name}", shape)
+    return module
+
+
+def _models_with(name: str) -> Any:
+    if find_spec("torchvision") is None:
+        raise EnvironmentUnfitError(
+            "torchvision is not installed where the worker runs",
+            place="model.name",
+            next_step="pip install torchvision",
+        )
+    declare_missing_operators()
+    from torchvision import models
+
+    known = models.list_models(module=models)
+    if name not in known:
+        close = difflib.get_close_matches(name, known, n=3)
+        raise UsageError(
+            f"torchvision has no classifier {name!r}",
+            place="model.name",
+            next_step=f"Close to it: {', '.join(close)}" if close else f"There are {', '.join(known)}",
+        )
+    return models
+
+
+def _own_size(models: Any, name: str) -> int:
+    """Return the size that the model's weights were made for; the usual one where it is among several."""
+    sizes = {weights.transforms.keywords["crop_size"] for weights in models.get_model_weights(name)}
+    return IMAGE_SIZE if not sizes or IMAGE_SIZE in sizes else int(min(sizes))
+
+
+def _size_keyword(name: str, size: int) -> dict[str, Any]:
+    for family, keyword in SIZE_KEYWORDS.items():
+        if name.startswith(family):
+            return {keyword: (size, size) if keyword == "input_size" else size}
+    return {}
+
+
+@functools.cache
+def declare_missing_operators() -> torch.library.Library | None:
+    """Declare what torchvision looks for as it is imported, where its own operators cannot be loaded.
+
+    Does nothing where torchvision is absent or whole. What is declared lasts as long as the value returned.
+    """
+    spec = find_spec("torchvision")
+    if spec is None or spec.origin is None:
+        return None
+    for extension in Path(spec.origin).parent.glob("_C*.so"):
+        with contextlib.suppress(OSError):  # compiled for another torch: what is missing is declared below
+            torch.ops.load_library(extension)
+    if hasattr(torch.ops.torchvision, "nms"):
+        return None
+    library = torch.library.Library("torchvision", "DEF")
+    for operator in ("nms", "qnms"):
+        library.define(f"{operator}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+    return library

@@ -1,0 +1,80 @@
+"""Does a model that is not ours take its input, and give scores of the right shape? Tried once, beforehand.
+
+In: a module, and the input and the scores that the case counts on. Out: nothing, or the mistake in words.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from gpuproof.errors import UsageError
+from gpuproof.workloads.info.base import InputShape
+
+TRIAL_BATCH = 2
+"""Some layers take no batch of one."""
+PLURALS = {"image": "images", "features": "features", "tokens": "tokens"}
+
+
+def blank_batch(module: nn.Module, shape: InputShape) -> torch.Tensor:
+    """Return two blank images, or two sequences of token 0, on the module's device."""
+    weight = next(module.parameters(), None)
+    dtype = torch.long if shape.kind == "tokens" else torch.float32
+    device = None if weight is None else weight.device
+    return torch.zeros(TRIAL_BATCH, *shape.shape, dtype=dtype, device=device)
+
+
+def try_once(module: nn.Module, name: str, shape: InputShape, *, next_step: str) -> None:
+    """Run a blank batch through, in evaluation mode; the module keeps the mode that it had.
+
+    Raises:
+        UsageError: it does not map images, or tokens, to scores.
+    """
+    batch = blank_batch(module, shape)
+    was_training = module.training
+    module.eval()
+    with torch.no_grad():
+        scores = module(batch)
+    module.train(was_training)
+    positions = shape.shape if shape.kind == "tokens" else ()
+    expected = (TRIAL_BATCH, *positions, shape.num_targets)
+    found = tuple(scores.shape) if isinstance(scores, torch.Tensor) else type(scores).__name__
+    if found != expected:
+        taken = f"{PLURALS[shape.kind]} {tuple(batch.shape)}"
+        raise UsageError(
+            f"{name} maps {taken} to {found}, and not to scores {expected}",
+            place="model.name",
+            next_step=next_step,
+        )
+
+
+def try_from_library(module: nn.Module, name: str, shape: InputShape) -> None:
+    """Run a blank batch through a model of a library; what it objects to is a mistake of the case.
+
+    Raises:
+        UsageError: it does not take such input, or gives no scores.
+    """
+    what = f"images of {shape.shape[-1]} pixels" if shape.kind == "image" else "these tokens"
+    try:
+        try_once(
+            module, name, shape, next_step="Choose another model: this one is no classifier of its input"
+        )
+    except torch.cuda.OutOfMemoryError:
+        raise
+    except (AssertionError, IndexError, RuntimeError, TypeError, ValueError) as error:
+        raise UsageError(
+            f"{name} does not take {what}: {in_words(error)}",
+            place="data.image_size" if shape.kind == "image" else "model.options",
+            next_step="Leave data.image_size out for the model's own size"
+            if shape.kind == "image"
+            else "Look at the sizes in model.options",
+        ) from error
+
+
+def in_words(error: Exception) -> str:
+    r"""Return what a library objects to, on one line.
+
+    >>> in_words(TypeError("field 'depth':\n  expected int"))
+    "TypeError: field 'depth': expected int"
+    """
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"
