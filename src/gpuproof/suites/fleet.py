@@ -24,10 +24,8 @@ def on_host(case: Case, host: str, *, nproc: int | None) -> Case:
 
     The name of its folder is safe whatever the host is called.
     """
-    parallel = case.parallel if nproc is None else replace(case.parallel, nproc=nproc)
-    return replace(
-        case, case_id=f"{case.case_id}{SEPARATOR}{folder_name(host)}", host=host, parallel=parallel
-    )
+    placement = replace(case.placement, hosts=(host,), ranks_per_host=nproc or case.placement.ranks_per_host)
+    return replace(case, case_id=f"{case.case_id}{SEPARATOR}{folder_name(host)}", placement=placement)
 
 
 def folder_name(host: str) -> str:

@@ -16,19 +16,20 @@ from gpuproof.config.sections.data import DataConfig
 from gpuproof.datasets.catalogue import file_of
 from gpuproof.errors import UsageError
 from gpuproof.records.case import (
+    CASE_SCHEMA_VERSION,
     Case,
     DataSpec,
     DownloadSpec,
     InferenceSpec,
     ModelSpec,
     ParallelSpec,
+    Placement,
     StartMode,
     TrainingSpec,
     WindowSpec,
 )
 from gpuproof.records.codec import to_json
 from gpuproof.records.collected import CaseRecords
-from gpuproof.records.journal import SCHEMA_VERSION
 from gpuproof.suites.data_fit import refuse_other_data
 from gpuproof.suites.splitting import refuse_unsplittable
 from gpuproof.workloads.info.base import InputShape, WorkloadInfo
@@ -76,7 +77,7 @@ def case_of(config: RunConfig, replicate: int, *, case_id: str = CASE_ID, is_swe
     options, shape = _options(config)
     assert config.kind != "load"  # no workload's kind: refused with the options
     return Case(
-        schema_version=SCHEMA_VERSION,
+        schema_version=CASE_SCHEMA_VERSION,
         kind=config.kind,
         case_id=case_id,
         replicate=replicate,
@@ -111,6 +112,7 @@ def case_of(config: RunConfig, replicate: int, *, case_id: str = CASE_ID, is_swe
         ),
         window=_window(config),
         parallel=_parallel(config),
+        placement=_placement(config),
         inference=InferenceSpec(**config.inference.model_dump()),
         monitor_host_interval_s=config.monitoring.host_interval_s if config.monitoring.enabled else None,
     )
@@ -156,9 +158,6 @@ def _window(config: RunConfig) -> WindowSpec:
 def _parallel(config: RunConfig) -> ParallelSpec:
     distributed = config.distributed
     return ParallelSpec(
-        nproc=distributed.nproc,
-        device=distributed.device,
-        devices=distributed.devices,
         backend=distributed.backend,
         gradient_accumulation_steps=distributed.gradient_accumulation_steps,
         threads_per_rank=distributed.threads_per_rank,
@@ -168,7 +167,16 @@ def _parallel(config: RunConfig) -> ParallelSpec:
         shard_size=distributed.shard_size,
         tensor_parallel_size=distributed.tensor_parallel_size,
         gradient_compression=distributed.gradient_compression,
-        nodes=distributed.nodes,
+    )
+
+
+def _placement(config: RunConfig) -> Placement:
+    distributed = config.distributed
+    return Placement(
+        num_hosts=distributed.nodes,
+        ranks_per_host=distributed.nproc,
+        device=distributed.device,
+        devices=distributed.devices,
     )
 
 
