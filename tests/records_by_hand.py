@@ -14,7 +14,15 @@ from typing import Any
 
 from gpuproof.analysis.launch import Launch, launch_of
 from gpuproof.config.models import RunConfig
-from gpuproof.records.case import Case, DataSpec, ModelSpec, ParallelSpec, TrainingSpec, WindowSpec
+from gpuproof.records.case import (
+    CASE_SCHEMA_VERSION,
+    Case,
+    DataSpec,
+    ModelSpec,
+    ParallelSpec,
+    TrainingSpec,
+    WindowSpec,
+)
 from gpuproof.records.codec import to_json
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.journal import encode
@@ -98,9 +106,6 @@ WINDOW = WindowSpec(
     profile=False,
 )
 PARALLEL = ParallelSpec(
-    nproc=1,
-    device="auto",
-    devices=None,
     backend="auto",
     gradient_accumulation_steps=1,
     threads_per_rank=None,
@@ -108,7 +113,7 @@ PARALLEL = ParallelSpec(
     hang_timeout_s=60,
 )
 CASE = Case(
-    schema_version=1,
+    schema_version=CASE_SCHEMA_VERSION,
     kind="training",
     case_id="main",
     replicate=0,
@@ -137,6 +142,7 @@ def case(
     training: Mapping[str, Any] | None = None,
     window: Mapping[str, Any] | None = None,
     parallel: Mapping[str, Any] | None = None,
+    placement: Mapping[str, Any] | None = None,
     loader: Mapping[str, Any] | None = None,
     data: Mapping[str, Any] | None = None,
     inference: Mapping[str, Any] | None = None,
@@ -147,7 +153,8 @@ def case(
         "data": {"loader": dict(loader or {}), **(data or {})},
         "training": {"precision": precision, **(training or {})},
         "window": window or {},
-        "parallel": {"nproc": nproc, **(parallel or {})},
+        "parallel": parallel or {},
+        "placement": {"ranks_per_host": nproc, **(placement or {})},
         "inference": inference or {},
     }
     return replace(

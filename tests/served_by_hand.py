@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from gpuproof.records.case import Case
+from gpuproof.records.case import CASE_SCHEMA_VERSION, Case
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import Result, Start
 from gpuproof.records.serving import Requests, ServingWindow
@@ -52,7 +52,7 @@ def records(
     due_s = [(k + 1) / rate if rate else 0.0 for k in range(len(latencies_s))]
     done_s = [None if wait is None else due + wait for due, wait in zip(due_s, latencies_s, strict=True)]
     case = Case(
-        schema_version=1,
+        schema_version=CASE_SCHEMA_VERSION,
         kind="serving",
         case_id=case_id,
         replicate=0,

@@ -156,9 +156,7 @@ def _launch_all(
 
 def _prepare(case: Case, run: RunDirectory, progress: Progress, *, world_size: int | None) -> None:
     """Have the case's data in the run; what is there already is not made again."""
-    prepare(
-        case, run.root, world_size=world_size or case.parallel.nproc * case.parallel.nodes, say=progress.says
-    )
+    prepare(case, run.root, world_size=world_size or case.placement.num_ranks, say=progress.says)
 
 
 def is_hopeless(records: CaseRecords, *, is_sweep: bool) -> bool:
@@ -201,7 +199,7 @@ def launch_case(
     log.debug("ended with status %s", status)
     unsaid = _failure_of_launch(read_case(folder), status, folder, time_limit_s=time_limit_s)
     if unsaid is not None:
-        run.add_record(folder, replace(unsaid, host=case.host or unsaid.host))
+        run.add_record(folder, replace(unsaid, host=case.placement.host or unsaid.host))
     records = read_case(folder)
     log.info("launch %d is %s", case.replicate + 1, records.status)
     for failure in records.of(Failure):

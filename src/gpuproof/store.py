@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from gpuproof.errors import EnvironmentUnfitError, RecordError, UsageError
-from gpuproof.records.case import Case
+from gpuproof.records.case import Case, upgraded
 from gpuproof.records.codec import from_json, to_json
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.journal import SCHEMA_VERSION, Journal, has_writer, read_journal
@@ -185,7 +185,7 @@ def read_case(folder: Path) -> CaseRecords:
     """
     spec = folder / "spec.json"
     try:
-        case = from_json(Case, json.loads(spec.read_text(encoding="utf-8")), place=str(spec))
+        case = from_json(Case, upgraded(json.loads(spec.read_text(encoding="utf-8"))), place=str(spec))
     except ValueError as error:
         raise RecordError(f"cannot be read ({error})", place=str(spec)) from error
     journals = [read_journal(path) for path in _journals(folder)]

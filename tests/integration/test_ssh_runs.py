@@ -75,7 +75,7 @@ def test_each_host_measures_and_one_that_dies_keeps_what_it_had(
     assert fleet["performance_summary"]["training_tests"] == 1
     assert fleet["fleet"]["summary"]["cost_missing"] is None
     (launched,) = [launch for launch in RunDirectory.open(run).cases() if launch.status == "done"]
-    assert launched.case.host == "node 0"
+    assert launched.case.placement.host == "node 0"
     assert (run / "cases" / "main@node%200" / "0" / "stderr-0.txt").exists()
     assert hosts.left_behind(one) == []
 
@@ -116,7 +116,7 @@ def test_several_hosts_as_one_job(hosts: Hosts, command_line: CommandLine) -> No
     assert done.returncode == 0, done.stdout + done.stderr
     assert json.loads(done.stdout)["title"].startswith("lenet5 training on digits, 2 × CPU")
     (records,) = RunDirectory.open(command_line.path("r")).cases()
-    assert (records.case.parallel.nodes, records.world_size, records.status) == (2, 2, "done")
+    assert (records.case.placement.num_hosts, records.world_size, records.status) == (2, 2, "done")
     assert sorted(result.rank for result in records.of(Result)) == [0, 1]
     launched = (command_line.path("r") / "cases" / "main" / "0" / "launch.txt").read_text()
     assert "--nnodes=2 --node-rank=1" in launched

@@ -47,7 +47,8 @@ def case_of(scenario: dict[str, Any], *, data_parallel_size: int) -> Case:
             image_size=scenario.get("image_size"),
         ),
         training=replace(CASE.training, **{**base, **changes["training"]}),
-        parallel=replace(CASE.parallel, device="cpu", threads_per_rank=1, **changes["parallel"]),
+        placement=replace(CASE.placement, device="cpu"),
+        parallel=replace(CASE.parallel, threads_per_rank=1, **changes["parallel"]),
     )
 
 

@@ -11,7 +11,6 @@ from rich.console import Console
 
 from gpuproof.campaign import config_of
 from gpuproof.errors import ExitCode
-from gpuproof.records.case import Case
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import FailureCause
 from gpuproof.report.conclude import Conclusion, conclude
@@ -38,7 +37,9 @@ def failed(host: str, stage: str, cause: FailureCause = "environment") -> CaseRe
 
 def fleet_of(folder: Path, launches: list[CaseRecords], **prices: float) -> tuple[RunDirectory, Conclusion]:
     run = write_run(folder, launches, run={"repeats": 1})
-    hosts = [{"name": records.case.host, "price_per_hour": prices.get("price")} for records in launches]
+    hosts = [
+        {"name": records.case.placement.host, "price_per_hour": prices.get("price")} for records in launches
+    ]
     run.write_description({**run.description(), "fleet": {"hosts": hosts, "currency": "USD"}})
     return run, conclude(run, config_of(run))
 
@@ -113,15 +114,7 @@ def test_a_case_of_a_host_has_a_folder_of_its_own_whatever_the_host_is_called() 
     hostile = on_host(CASE, "../../etc 'x'; $(rm)", nproc=4)
     assert "/" not in hostile.case_id
     assert hostile.case_id.startswith("main@")
-    assert (hostile.host, hostile.parallel.nproc) == ("../../etc 'x'; $(rm)", 4)
-    assert on_host(CASE, "n", nproc=None).parallel.nproc == 1
+    assert (hostile.placement.host, hostile.placement.ranks_per_host) == ("../../etc 'x'; $(rm)", 4)
+    assert on_host(CASE, "n", nproc=None).placement.ranks_per_host == 1
     launched = [failed("../../etc 'x'; $(rm)", "setup"), failed("other", "setup")]
     assert [found.case.case_id for found in results_on("../../etc 'x'; $(rm)", launched)] == ["main"]
-
-
-def test_old_cases_without_a_host_are_read(tmp_path: Path) -> None:
-    from gpuproof.records.codec import from_json, to_json
-
-    data = to_json(CASE)
-    del data["host"], data["parallel"]["nodes"]
-    assert from_json(Case, data) == CASE

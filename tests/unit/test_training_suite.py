@@ -60,7 +60,8 @@ def test_a_case_holds_all_that_the_config_says_and_survives_as_json() -> None:
     assert (case.training.optimizer, case.training.optimizer_implementation) == ("AdamW", "fused")
     assert case.training.activation_checkpointing == "selective"
     assert (case.window.measure_by, case.window.measure_seconds, case.window.profile) == ("time", 2.5, True)
-    assert (case.parallel.nproc, case.parallel.devices, case.parallel.timeout_s) == (2, (1, 3), 30.0)
+    assert (case.placement.ranks_per_host, case.placement.devices) == (2, (1, 3))
+    assert case.parallel.timeout_s == 30.0
     assert (case.inference.mode, case.inference.phase, case.inference.prompt_tokens) == (
         "latency",
         "forward",

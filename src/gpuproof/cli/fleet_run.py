@@ -215,11 +215,11 @@ def print_commands(cases: Sequence[Case], remote: Remote) -> None:
     from gpuproof.suites.fleet import on_host
 
     for case in cases:
-        nodes = case.parallel.nodes
+        nodes = case.placement.num_hosts
         first = remote.hosts[0]
         for rank, host in enumerate(remote.hosts[:nodes] if nodes > 1 else remote.hosts):
             own = case if nodes > 1 else on_host(case, host.name, nproc=host.gpus)
-            alone = nodes == 1 and own.parallel.nproc == 1
+            alone = nodes == 1 and own.placement.ranks_per_host == 1
             place = Place(
                 nodes=nodes,
                 node_rank=rank if nodes > 1 else 0,

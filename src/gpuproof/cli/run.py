@@ -188,7 +188,7 @@ def _print_commands(config: str, words: list[str]) -> None:
     for case in next_cases(loaded.config, results=()):
         folder = Path(loaded.config.run.save_dir, loaded.config.run.experiment_name, "RUN_ID")
         folder = folder / "cases" / case.case_id / str(case.replicate)
-        port = 29500 if case.parallel.nproc > 1 else None
+        port = 29500 if case.placement.ranks_per_host > 1 else None
         click.echo(shlex.join(LocalLauncher().command(case, folder, port=port)))
     if loaded.config.search.kind is not None:
         click.echo("What the search launches next depends on what these give.", err=True)

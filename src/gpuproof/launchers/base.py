@@ -54,4 +54,4 @@ def fork_server_words(case: Case, run: str) -> list[str]:
 
 def wants_fork(case: Case) -> bool:
     """Say whether a case is to be forked, and can be: several ranks are started by torch's agent."""
-    return case.start == "fork" and case.parallel.nproc == 1 and case.parallel.nodes == 1
+    return case.start == "fork" and case.placement.num_ranks == 1

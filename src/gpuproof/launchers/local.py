@@ -58,7 +58,9 @@ class LocalLauncher:
         """
         if self.is_forked(case):
             return self._fork(case, folder)
-        commands = [self.command(case, folder, port=_free_port() if case.parallel.nproc > 1 else None)]
+        commands = [
+            self.command(case, folder, port=_free_port() if case.placement.ranks_per_host > 1 else None)
+        ]
         if case.monitor_interval_s is not None:
             sampler = self._sampler_words(case, folder)
             commands.append([self._python, *self._worker, *sampler, f"--parent-pid={os.getpid()}"])
@@ -135,7 +137,7 @@ class LocalLauncher:
         if port is None:
             return [self._python, *worker]
         agent = ["-m", "torch.distributed.run", "--nnodes=1", "--node-rank=0"]
-        agent += [f"--nproc-per-node={case.parallel.nproc}", "--rdzv-backend=static"]
+        agent += [f"--nproc-per-node={case.placement.ranks_per_host}", "--rdzv-backend=static"]
         agent += ["--master-addr=127.0.0.1", f"--master-port={port}"]
         return [self._python, *agent, *worker]
 

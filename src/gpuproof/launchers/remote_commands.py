@@ -66,7 +66,7 @@ def _agent_words(case: Case, place: Place) -> list[str]:
         return []
     return [
         *("-m", "torch.distributed.run", f"--nnodes={place.nodes}", f"--node-rank={place.node_rank}"),
-        *(f"--nproc-per-node={case.parallel.nproc}", "--rdzv-backend=static"),
+        *(f"--nproc-per-node={case.placement.ranks_per_host}", "--rdzv-backend=static"),
         *(f"--master-addr={place.address}", f"--master-port={place.port}"),
     ]
 

@@ -202,7 +202,7 @@ class RemoteHost:
         Raises:
             HostError: they cannot be started.
         """
-        port = self.free_port() if case.parallel.nproc > 1 else None
+        port = self.free_port() if case.placement.ranks_per_host > 1 else None
         part = RemoteLaunch(self.host.name, folder)
         about, command = self.start_part(case, folder, part, place=Place(port=port))
         (folder / "launch.txt").write_text(f"# on {self.host.name}\n{command}\n", encoding="utf-8")

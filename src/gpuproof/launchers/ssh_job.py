@@ -32,7 +32,7 @@ class OneJobLauncher:
             HostError: a host cannot start its ranks; those that did are ended.
             UsageError: the case is for another number of hosts.
         """
-        nodes = case.parallel.nodes
+        nodes = case.placement.num_hosts
         if nodes != len(self._hosts):
             raise UsageError(
                 f"a case for {nodes} hosts, and there are {len(self._hosts)}", place=case.case_id

@@ -6,10 +6,14 @@ of a worker's input: no other flag, environment variable or file changes what is
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from gpuproof.records.serving_spec import ServingSpec
+
+CASE_SCHEMA_VERSION = 2
+"""2 (2026-11): `placement` for `host` and for `nproc`, `nodes`, `device` and `devices` of `parallel`."""
 
 CaseKind = Literal["training", "inference", "serving"]
 Precision = Literal["fp32", "tf32", "amp", "bf16", "fp8"]
@@ -23,6 +27,7 @@ InferenceMode = Literal["throughput", "latency"]
 InferencePhase = Literal["forward", "prefill", "decode"]
 StartMode = Literal["exec", "fork"]
 DeviceChoice = Literal["auto", "cuda", "cpu"]
+Exclusive = Literal["hosts", "devices"]
 ParallelStrategy = Literal["ddp", "fsdp", "hsdp", "tensor", "fsdp_tensor"]
 GradientCompression = Literal["none", "fp16", "bf16", "powersgd"]
 DataLoading = Literal["device", "loader"]
@@ -123,11 +128,8 @@ class WindowSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParallelSpec:
-    """How many ranks on this host, on which devices, talking how."""
+    """How ranks share the work and talk."""
 
-    nproc: int
-    device: DeviceChoice
-    devices: tuple[int, ...] | None
     backend: Backend
     gradient_accumulation_steps: int
     threads_per_rank: int | None
@@ -139,8 +141,32 @@ class ParallelSpec:
     tensor_parallel_size: int | None = None
     """Ranks of a group that work on the same samples; None is all ranks under tensor."""
     gradient_compression: GradientCompression = "none"
-    nodes: int = 1
-    """Hosts over which this is one job, with `nproc` ranks on each."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placement:
+    """Where a case is to run; `placed.json` beside its spec says where it did."""
+
+    hosts: tuple[str, ...] = ()
+    """Hosts by name, in the order of node ranks; empty where any `num_hosts` will do."""
+    num_hosts: int = 1
+    """Hosts over which this is one job, with `ranks_per_host` ranks on each."""
+    ranks_per_host: int = 1
+    device: DeviceChoice = "auto"
+    devices: tuple[int, ...] | None = None
+    """Devices of each host as its ranks count them; None is the first ones."""
+    exclusive: Exclusive = "hosts"
+    """Whether its hosts run nothing else meanwhile, or only its devices do."""
+
+    @property
+    def num_ranks(self) -> int:
+        """Ranks on all hosts together."""
+        return self.num_hosts * self.ranks_per_host
+
+    @property
+    def host(self) -> str | None:
+        """The one host that it names; None where it names none or several."""
+        return self.hosts[0] if len(self.hosts) == 1 else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,6 +195,9 @@ class Case:
     training: TrainingSpec
     window: WindowSpec
     parallel: ParallelSpec
+    placement: Placement = field(default_factory=Placement)
+    after: tuple[tuple[str, int], ...] = ()
+    """Launches (case and replicate) that must have ended before this one begins."""
     monitor_interval_s: float | None = None
     """Seconds between readings of devices and host beside the launch; None reads none."""
     inference: InferenceSpec = field(default_factory=InferenceSpec)
@@ -176,8 +205,6 @@ class Case:
     """How its process is asked to come to be: afresh, or forked from one that has torch imported."""
     serving: ServingSpec | None = None
     """How requests come and are batched, for the kind `serving`."""
-    host: str | None = None
-    """The inventory's name of the host that this case is for; None where it is for whoever runs it."""
     monitor_host_interval_s: float | None = None
     """Seconds between readings of the host; None reads it about once a second."""
 
@@ -200,3 +227,14 @@ class Case:
     def generates(self) -> bool:
         """Whether text is made with a key-value cache: prefill, decode, or both to answer requests."""
         return self.serves_text or (self.kind == "inference" and self.inference.phase != "forward")
+
+
+def upgraded(data: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a case of schema 1, as JSON, in the present schema; others as they are."""
+    if data.get("schema_version") != 1 or not isinstance(data.get("parallel"), dict):
+        return data
+    parallel, host = data["parallel"], data.get("host")
+    names = {"nodes": "num_hosts", "nproc": "ranks_per_host", "device": "device", "devices": "devices"}
+    placement = {new: parallel[old] for old, new in names.items() if old in parallel}
+    placement["hosts"] = [] if host is None else [host]
+    return {**data, "schema_version": CASE_SCHEMA_VERSION, "placement": placement}

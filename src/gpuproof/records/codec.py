@@ -99,7 +99,11 @@ def _convert_union(options: tuple[Any, ...], value: Any, place: str) -> Any:
 
 def _convert_tuple(expected: Any, value: Any, place: str) -> tuple[Any, ...]:
     _require(isinstance(value, list), "a list", value, place)
-    item_type = typing.get_args(expected)[0]
+    item_types = typing.get_args(expected)
+    if item_types[-1] is not Ellipsis:
+        _require(len(value) == len(item_types), f"{len(item_types)} items", value, place)
+        return tuple(_convert(kind, item, place) for kind, item in zip(item_types, value, strict=True))
+    item_type = item_types[0]
     if item_type is float:  # step times: by far the longest lists, kept off the slow path
         _require(all(type(item) in (float, int) for item in value), "numbers", value, place)
         return tuple(float(item) for item in value)

@@ -54,7 +54,7 @@ class CaseRecords:
         """Ranks that were started; where none wrote anything, those that were asked for."""
         return next(
             (start.world_size for start in self.of(Start)),
-            self.case.parallel.nproc * self.case.parallel.nodes,
+            self.case.placement.num_ranks,
         )
 
     @property

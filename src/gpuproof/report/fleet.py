@@ -77,7 +77,7 @@ def conclude_fleet(run: RunDirectory, config: RunConfig, cases: Sequence[CaseRec
 def _story(
     run: RunDirectory, host: Mapping[str, Any], cases: Sequence[CaseRecords], config: RunConfig
 ) -> HostStory:
-    own = [records for records in cases if records.case.host == host["name"]]
+    own = [records for records in cases if records.case.placement.host == host["name"]]
     explanations = tuple(
         explain_launch(launch, run.case_folder(launch.case))
         for records in own

@@ -136,12 +136,12 @@ def notes_of(launches: Sequence[Launch], cases: Iterable[CaseRecords]) -> list[s
     notes = list(dict.fromkeys(note for launch in launches for note in launch.setup.notes))
     if any(launch.setup.device.kind == "cpu" for launch in launches):
         notes.append("measured on the CPU: no figure of any GPU")
-    return [*notes, *(f"{records.case.host}: {note}" for records in cases for note in records.torn)]
+    return [*notes, *(f"{records.case.placement.host}: {note}" for records in cases for note in records.torn)]
 
 
 def write_environments(run: RunDirectory, cases: Iterable[CaseRecords]) -> None:
     """Write environment.json, by the inventory's names; none where no host described itself."""
-    found = {records.case.host: told.facts for records in cases for told in records.of(Environment)}
+    found = {records.case.placement.host: told.facts for records in cases for told in records.of(Environment)}
     if found:
         run.write_json("environment.json", found)
 

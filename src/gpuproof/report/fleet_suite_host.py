@@ -171,7 +171,7 @@ def suite_on_host(
     def folder_of(case: Case) -> Path:
         return run.case_folder(on_host(case, name, nproc=None))
 
-    own = results_on(name, [records for records in cases if records.case.host == name])
+    own = results_on(name, [records for records in cases if records.case.placement.host == name])
     begun = tuple(records for records in own if _never_begun(records) is None)
     launches = [launch for records in begun if (launch := launch_of(records)) is not None]
     explained = tuple(

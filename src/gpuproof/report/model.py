@@ -179,7 +179,7 @@ def launch_rows(launches: Sequence[Launch]) -> tuple[LaunchRow, ...]:
             num_steps=launch.slowest.num_steps,
             window_s=launch.slowest.wall_s,
             stop_reason=launch.slowest.stop_reason,
-            host=launch.case.host,
+            host=launch.case.placement.host,
             case_id=launch.case.case_id,
         )
         for launch in launches

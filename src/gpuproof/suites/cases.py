@@ -11,18 +11,19 @@ from gpuproof.config.sections.data import DataConfig
 from gpuproof.datasets.catalogue import file_of
 from gpuproof.errors import UsageError
 from gpuproof.records.case import (
+    CASE_SCHEMA_VERSION,
     Case,
     DataSpec,
     DownloadSpec,
     InferenceSpec,
     ModelSpec,
     ParallelSpec,
+    Placement,
     StartMode,
     TrainingSpec,
     WindowSpec,
 )
 from gpuproof.records.codec import to_json
-from gpuproof.records.journal import SCHEMA_VERSION
 from gpuproof.suites.data_fit import refuse_other_data
 from gpuproof.suites.splitting import refuse_unsplittable
 from gpuproof.workloads.info.base import InputShape, WorkloadInfo
@@ -32,6 +33,7 @@ CASE_ID = "main"
 LOADER_KEYS = ("num_workers", "pin_memory", "prefetch_factor", "persistent_workers")
 PRECISION_LIMIT_S = 60.0
 """Where a window measured by precision has no limit of its own."""
+
 
 def _start_mode(config: RunConfig, *, is_sweep: bool) -> StartMode:
     """Choose how launches start: each afresh, unless a sweep needs no interval between its launches."""
@@ -51,7 +53,7 @@ def build_case(config: RunConfig, replicate: int, *, case_id: str = CASE_ID, is_
     options, shape = _options(config)
     assert config.kind != "load"  # no workload's kind: refused with the options
     return Case(
-        schema_version=SCHEMA_VERSION,
+        schema_version=CASE_SCHEMA_VERSION,
         kind=config.kind,
         case_id=case_id,
         replicate=replicate,
@@ -86,6 +88,7 @@ def build_case(config: RunConfig, replicate: int, *, case_id: str = CASE_ID, is_
         ),
         window=_window(config),
         parallel=_parallel(config),
+        placement=_placement(config),
         inference=InferenceSpec(**config.inference.model_dump()),
         monitor_host_interval_s=config.monitoring.host_interval_s if config.monitoring.enabled else None,
     )
@@ -131,9 +134,6 @@ def _window(config: RunConfig) -> WindowSpec:
 def _parallel(config: RunConfig) -> ParallelSpec:
     distributed = config.distributed
     return ParallelSpec(
-        nproc=distributed.nproc,
-        device=distributed.device,
-        devices=distributed.devices,
         backend=distributed.backend,
         gradient_accumulation_steps=distributed.gradient_accumulation_steps,
         threads_per_rank=distributed.threads_per_rank,
@@ -143,7 +143,16 @@ def _parallel(config: RunConfig) -> ParallelSpec:
         shard_size=distributed.shard_size,
         tensor_parallel_size=distributed.tensor_parallel_size,
         gradient_compression=distributed.gradient_compression,
-        nodes=distributed.nodes,
+    )
+
+
+def _placement(config: RunConfig) -> Placement:
+    distributed = config.distributed
+    return Placement(
+        num_hosts=distributed.nodes,
+        ranks_per_host=distributed.nproc,
+        device=distributed.device,
+        devices=distributed.devices,
     )
 
 

@@ -26,9 +26,11 @@ def on_host(case: Case, host: str, *, nproc: int | None) -> Case:
 
     The name of its folder is safe whatever the host is called.
     """
-    parallel = case.parallel if nproc is None else replace(case.parallel, nproc=nproc)
+    ranks = case.placement.ranks_per_host if nproc is None else nproc
     return replace(
-        case, case_id=f"{case.case_id}{SEPARATOR}{folder_name(host)}", host=host, parallel=parallel
+        case,
+        case_id=f"{case.case_id}{SEPARATOR}{folder_name(host)}",
+        placement=replace(case.placement, hosts=(host,), ranks_per_host=ranks),
     )
 
 
@@ -58,8 +60,8 @@ class HostStates:
 
     def settle(self, launch: CaseRecords, inner: Suite) -> HostStates:
         """Return the states after a launch ended."""
-        host = launch.case.host
-        if host not in self.states:
+        host = launch.case.placement.host
+        if host is None or host not in self.states:
             return self
         own = as_on_one_machine(launch)
         dropped = self.dropped
@@ -75,7 +77,7 @@ class HostStates:
         self, inner: Suite, running: Mapping[LaunchKey, Case], time_left_s: float | None
     ) -> Iterator[Case]:
         """Yield one launch for each host that is free."""
-        busy = {case.host for case in running.values()}
+        busy = {case.placement.host for case in running.values()}
         for name, state in self.states.items():
             if name not in busy and name not in self.dropped:
                 for case in islice(inner.next(state, {}, time_left_s), 1):

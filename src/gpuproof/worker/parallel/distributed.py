@@ -15,20 +15,20 @@ from torch.distributed.distributed_c10d import PrefixStore, Store
 from torch.distributed.rendezvous import rendezvous
 
 from gpuproof.errors import EnvironmentUnfitError
-from gpuproof.records.case import Backend, DeviceChoice, ParallelSpec
+from gpuproof.records.case import Backend, DeviceChoice, ParallelSpec, Placement
 from gpuproof.worker.rank.identity import RankIdentity
 
 
-def choose_device(parallel: ParallelSpec, identity: RankIdentity) -> torch.device:
+def choose_device(placement: Placement, identity: RankIdentity) -> torch.device:
     """Choose this rank's device: by the user's list, else by local rank among the visible ones.
 
     Raises:
         EnvironmentUnfitError: CUDA was asked for and is not there, or there are too few devices.
     """
-    if not _wants_cuda(parallel.device):
+    if not _wants_cuda(placement.device):
         return torch.device("cpu")
     num_visible = torch.cuda.device_count()
-    indices = parallel.devices if parallel.devices is not None else tuple(range(num_visible))
+    indices = placement.devices if placement.devices is not None else tuple(range(num_visible))
     missing = [index for index in indices if index >= num_visible]
     if missing:
         raise EnvironmentUnfitError(
@@ -37,7 +37,7 @@ def choose_device(parallel: ParallelSpec, identity: RankIdentity) -> torch.devic
             next_step="Name devices from 0 to the number that torch sees, less one",
         )
     # srun --gpus-per-task=1 shows each rank one device only, whatever its local rank.
-    local_rank = 0 if num_visible == 1 and parallel.devices is None else identity.local_rank
+    local_rank = 0 if num_visible == 1 and placement.devices is None else identity.local_rank
     if local_rank >= len(indices):
         raise EnvironmentUnfitError(
             f"local rank {identity.local_rank} has no device: {len(indices)} for "

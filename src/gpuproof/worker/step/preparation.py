@@ -115,7 +115,7 @@ def prepare(case: Case, *, identity: RankIdentity, run_folder: Path, store: Stor
     """
     threads = effective_threads(case.parallel, identity)
     torch.set_num_threads(threads)
-    device = choose_device(case.parallel, identity)
+    device = choose_device(case.placement, identity)
     if device.type == "cuda":
         torch.cuda.set_device(device)
     choose_algorithms(
