@@ -16,7 +16,8 @@ from gpuproof.errors import UsageError
 
 WORKLOADS = "gpuproof.workloads"
 CHECKS = "gpuproof.checks"
-GROUPS = (WORKLOADS, CHECKS)
+SUITES = "gpuproof.suites"
+GROUPS = (WORKLOADS, CHECKS, SUITES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,31 +7,20 @@ failed have none: they are counted, and over every bound. What the generator did
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import pairwise
-from statistics import median
 
 from gpuproof.analysis.launch import Launch
 from gpuproof.analysis.loadgen import BoundVerdict, early_stopping_estimate_s, judge_bound
 from gpuproof.analysis.rates import throughput
-from gpuproof.analysis.validity import Finding, findings_of_neighbours
 from gpuproof.records.case import Case
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import Setup, Window
 from gpuproof.records.serving import Requests, ServingWindow
 from gpuproof.records.serving_spec import ServingSpec
 from gpuproof.statistics.percentiles import Percentile, percentile
-from gpuproof.units import count, seconds, share
 
 PERCENTILES = (50.0, 90.0, 95.0, 99.0, 99.9)
 STREAM_PERCENTILES = {"single_stream": 90.0, "multi_stream": 99.0}
 """The percentile that MLPerf's two streams are reported by."""
-LATENESS_SHARE = 0.05
-"""Of the median latency; a generator that is later than this shapes what it measures …"""
-LATENESS_S = 1e-3
-"""… where it is also later than this, which a host's scheduler alone may cause."""
-GROWTH = 2.0
-"""The last quarter's median latency over the first's, from which a queue is said to grow."""
-FAILED_SHARE = 0.001
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,62 +181,3 @@ def _rows(chunk: Requests) -> list[_Row]:
             chunk.scheduled_s, chunk.issued_s, chunk.begun_s, chunk.done_s, first_token_s, tokens, strict=True
         )
     ]
-
-
-def findings_of_serving(served: Served) -> list[Finding]:
-    """Return every doubt about a window of requests."""
-    found = [_late_generator(served), _growing_queue(served), _failed_requests(served)]
-    launch = served.as_launch()
-    neighbours = findings_of_neighbours(launch.windows, launch.setups)
-    return [*(finding for finding in found if finding is not None), *neighbours]
-
-
-def _late_generator(served: Served) -> Finding | None:
-    late_s = percentile(served.lateness_s, 99).value
-    typical_s = median(served.latencies_s)
-    if late_s is None or late_s <= max(LATENESS_S, LATENESS_SHARE * typical_s):
-        return None
-    return Finding(
-        validity="SUSPECT",
-        code="generator-late",
-        reason=f"the generator issued 1 % of its requests {seconds(late_s)} late or later; "
-        f"the median latency is {seconds(typical_s)}",
-        remedy="Leave it a processor of its own, or lower the rate; latency counts from the schedule anyway",
-    )
-
-
-def _growing_queue(served: Served) -> Finding | None:
-    if served.window.scenario != "server":
-        return None
-    quarter = len(served.latencies_s) // 4
-    if quarter < 10:
-        return None
-    first, last = median(served.latencies_s[:quarter]), median(served.latencies_s[-quarter:])
-    rising = all(
-        earlier < later
-        for earlier, later in pairwise(
-            median(served.latencies_s[k * quarter : (k + 1) * quarter]) for k in range(4)
-        )
-    )
-    if not rising or last < GROWTH * first:
-        return None
-    return Finding(
-        validity="SUSPECT",
-        code="queue-grows",
-        reason=f"the median latency rose from {seconds(first)} in the first quarter of the window to "
-        f"{seconds(last)} in the last: more comes than can be served",
-        remedy="Lower serving.rate_per_s, or leave it null to have the highest rate found",
-    )
-
-
-def _failed_requests(served: Served) -> Finding | None:
-    failed, total = served.window.num_failed, served.window.num_requests
-    if failed <= FAILED_SHARE * total:
-        return None
-    causes = "; ".join(f"{number} × {text}" for text, number in list(served.window.failures.items())[:3])
-    return Finding(
-        validity="SUSPECT",
-        code="requests-failed",
-        reason=f"{count(failed)} of {count(total)} requests failed ({share(failed / total)}): {causes}",
-        remedy="Look at the server's log; a request that fails is quick, and flatters the others",
-    )

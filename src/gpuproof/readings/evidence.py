@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,12 @@ class Evidence:
     """run.json."""
     config: Any
     launches: tuple[CaseRecords, ...]
-    hosts: tuple[Mapping[str, Any], ...]
+    hosts: tuple[Mapping[str, Any], ...] = ()
     """As run.json holds them; empty for this machine."""
-    recording_at: Callable[[Case, str], Path | None]
-    """Where the recording of a host beside a launch lies."""
+    folder_of: Callable[[Case], Path]
+    """Where a launch keeps its files, recordings of its hosts among them."""
+
+    def only(self, case_id: str, *, config: Any) -> Evidence:
+        """Return the evidence of one case, as of a run whose recipe is `config`."""
+        chosen = tuple(launch for launch in self.launches if launch.case.case_id == case_id)
+        return replace(self, config=config, launches=chosen)

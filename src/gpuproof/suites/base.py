@@ -20,6 +20,8 @@ from gpuproof.records.result import Result
 
 LaunchKey = tuple[str, int]
 """Case and replicate: the name of a launch within its run."""
+
+
 def launch_key(case: Case) -> LaunchKey:
     """Name a launch within its run."""
     return case.case_id, case.replicate
@@ -72,6 +74,8 @@ class Suite(Protocol):
     name: str
     summary: str
     """What it measures, in one line."""
+    command: str
+    """The gpuproof command that runs it."""
     scope: Literal["each_host", "whole"]
     """On several hosts: once on each of them, or once over all."""
     options: type | None

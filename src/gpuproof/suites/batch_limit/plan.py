@@ -17,14 +17,14 @@ from gpuproof.records.case import Case
 from gpuproof.records.collected import CaseRecords
 from gpuproof.suites.base import LaunchKey, launch_key
 from gpuproof.suites.cases import build_case
-from gpuproof.suites.points import Point, config_at
+from gpuproof.suites.points.plan import Point, config_at
 
 KEY = "data.batch_size"
 BatchOutcome = Literal["fits", "out of memory", "unknown"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Search:
+class BatchSearch:
     """How far the search is."""
 
     config: RunConfig
@@ -32,7 +32,7 @@ class Search:
     """How each batch size ended: the worst of its launches counts."""
     launched: frozenset[LaunchKey] = frozenset()
 
-    def settle(self, launch: CaseRecords) -> Search:
+    def settle(self, launch: CaseRecords) -> BatchSearch:
         """Return the search after a launch ended."""
         batch = launch.case.data.batch_size
         outcome: BatchOutcome = "out of memory" if is_expected(launch) else "unknown"

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from gpuproof.config.models import RunConfig
 from gpuproof.config.sections.load import LoadConfig
-from gpuproof.suites.points import Plan, Point, config_at
+from gpuproof.suites.points.plan import Plan, Point, config_at
 
 ModelName = Literal["simple_cnn", "resnet"]
 SHORTEST_STEP_S = 0.25e-3

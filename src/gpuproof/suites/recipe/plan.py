@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpuproof.config.models import RunConfig
-from gpuproof.suites.points import Plan, Point
+from gpuproof.suites.points.plan import Plan, Point
 
 CASE_ID = "main"
 

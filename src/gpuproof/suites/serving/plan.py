@@ -203,12 +203,12 @@ def serving_spec(serving: ServingConfig, load: Load, *, text: TextSizes | None =
         prompt_tokens=None if text is None else text.prompt_tokens,
         new_tokens=None if text is None else text.new_tokens,
         endpoint=EndpointSpec(
-            url=endload.url,
-            model=endload.model,
-            api_key_variable=endload.api_key_variable,
-            timeout_s=endload.timeout_s,
-            max_connections=endload.max_connections,
+            url=endpoint.url,
+            model=endpoint.model,
+            api_key_variable=endpoint.api_key_variable,
+            timeout_s=endpoint.timeout_s,
+            max_connections=endpoint.max_connections,
         )
-        if endload.url is not None and endload.model is not None and has_endpoint
+        if endpoint.url is not None and endpoint.model is not None and has_endpoint
         else None,
     )

@@ -11,7 +11,7 @@ import random
 from gpuproof.config.matrix import assignments, axes_of
 from gpuproof.config.models import RunConfig
 from gpuproof.suites.base import LaunchKey
-from gpuproof.suites.points import Plan, Point, config_at, point_names, short_names
+from gpuproof.suites.points.plan import Plan, Point, config_at, point_names, short_names
 
 
 def points_of_matrix(config: RunConfig) -> dict[str, Point]:

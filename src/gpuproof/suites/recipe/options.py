@@ -1,6 +1,6 @@
 """What really ran, in words and in full: precision, layout, compilation, optimizer, and what else was chosen.
 
-Comes in: the first launch of a run, whose ranks and repeats are built alike. Goes out: a part of the report.
+In: the first launch of a run, whose ranks and repeats are built alike.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ BREAKS_SHOWN = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WhatRan:
+class OptionsInEffect:
     """What the steps of a run were made of."""
 
     summary: str
@@ -27,25 +27,19 @@ class WhatRan:
     observed: str
     """What the kernels of one step were given, or why that is not known."""
     notes: tuple[str, ...]
-    options: StepOptions
-    effective: Effective | None
-    compilation: Compilation | None
 
 
-def what_ran(launch: Launch) -> WhatRan | None:
+def options_in_effect(launch: Launch) -> OptionsInEffect | None:
     """Describe a launch; None for one of a version that did not write it down."""
     options = launch.setup.options
     if options is None:
         return None
     effective = launch.effective[0] if launch.effective else None
     compilation = launch.compilations[0] if launch.compilations else None
-    return WhatRan(
+    return OptionsInEffect(
         summary=", ".join(_options(launch.setup, options, compilation)),
         observed=_observed(effective),
         notes=tuple(_notes(effective, compilation)),
-        options=options,
-        effective=effective,
-        compilation=compilation,
     )
 
 

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpuproof import units
-from gpuproof.analysis.run_summary import RunSummary
 from gpuproof.observe.plot_style import FAINT, GRID, INK, SERIES, headline, new_figure, save
+from gpuproof.verdict.summary import RunSummary
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

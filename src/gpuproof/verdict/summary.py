@@ -5,24 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from gpuproof.analysis.data_wait import data_findings
 from gpuproof.analysis.launch import Launch, launch_of
 from gpuproof.analysis.rates import throughput
 from gpuproof.analysis.roofline import Roofline
-from gpuproof.analysis.validity import Finding, Validity, findings_of, worst
-from gpuproof.analysis.what_ran import contradictions_of_what_ran
-from gpuproof.analysis.work import work_findings
 from gpuproof.hardware import MemoryPeak, Peak, memory_peak_of
 from gpuproof.records.collected import CaseRecords
+from gpuproof.records.result import Doubt, Validity, worst
 from gpuproof.records.run import Failure
 from gpuproof.statistics.estimate import Interval, Unavailable
 from gpuproof.statistics.launches import interval_of_launches, interval_of_step_times
 from gpuproof.statistics.percentiles import Percentile, percentile
-from gpuproof.units import share
+from gpuproof.verdict.doubts.base import Measured
+from gpuproof.verdict.doubts.rules import doubts_about, doubts_about_differences, invalid_first, said_once
 
 PERCENTILES = (50.0, 90.0, 95.0, 99.0)
-WIDE_INTERVAL = 0.05
-"""From the centre to the interval's farther end, over the centre; wider, and the run says little."""
 
 NO_REPLICATES = (
     "launches that are forked from one process share its choices of algorithms and its layout of memory, and "
@@ -42,7 +38,7 @@ class RunSummary:
     num_planned: int
     validity: Validity | None
     """None where nothing was measured."""
-    findings: tuple[Finding, ...]
+    doubts: tuple[Doubt, ...]
     items_total: int
     window_s: float
     items_per_s_total: float | None
@@ -70,7 +66,7 @@ def summarize(
     num_planned: int,
     peak_of: PeakLookup,
     memory_peak_of: MemoryPeakLookup = memory_peak_of,
-    observed: Sequence[Finding] = (),
+    observed: Sequence[Doubt] = (),
 ) -> RunSummary:
     """Put the launches of one recipe together; `observed` are doubts that come from readings beside them."""
     launches = tuple(launch for records in cases if (launch := launch_of(records)) is not None)
@@ -83,23 +79,18 @@ def summarize(
     latency = first is not None and first.case.measures_latency
     judged, what = (step_s_interval, "median latency") if latency else (interval, "throughput")
     of_launches = [
-        (
-            *findings_of(launch, peak),
-            *contradictions_of_what_ran(launch),
-            *work_findings(launch, memory_peak),
-            *data_findings(launch),
-        )
-        for launch in launches
+        doubts_about(Measured(launch=launch, peak=peak, memory_peak=memory_peak)) for launch in launches
     ]
-    findings = _invalid_first([*_distinct(of_launches), *_run_findings(judged, of=what), *observed])
+    differences = doubts_about_differences(judged, of=what)
+    doubts = invalid_first([*said_once(of_launches), *differences, *observed])
     window_s = sum(launch.slowest.wall_s for launch in launches)
     items_total = sum(launch.items_total for launch in launches)
     return RunSummary(
         launches=launches,
         failures=failures,
         num_planned=num_planned,
-        validity=worst(findings) if launches else None,
-        findings=findings,
+        validity=worst(doubts) if launches else None,
+        doubts=doubts,
         items_total=items_total,
         window_s=window_s,
         items_per_s_total=throughput(items_total, window_s) if launches else None,
@@ -112,10 +103,6 @@ def summarize(
         bytes_per_s_per_device=_mean([launch.bytes_per_s_per_device for launch in launches]),
         roofline=next((launch.roofline for launch in launches if launch.ceilings), None),
     )
-
-
-def _invalid_first(findings: Sequence[Finding]) -> tuple[Finding, ...]:
-    return tuple(sorted(findings, key=lambda found: found.validity != "INVALID"))
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
@@ -163,39 +150,3 @@ def _not_negative(interval: Interval | Unavailable) -> Interval | Unavailable:
 def _step_percentiles(launches: Sequence[Launch]) -> tuple[Percentile, ...]:
     pooled = [time for launch in launches for time in launch.step_times_s]
     return tuple(percentile(pooled, q) for q in PERCENTILES)
-
-
-def _distinct(launches: Sequence[Sequence[Finding]]) -> list[Finding]:
-    """Return the launches' findings; the same doubt of several ranks or launches is said once, counted."""
-    by_code: dict[str, dict[int, list[Finding]]] = {}
-    for number, findings in enumerate(launches):
-        for finding in findings:
-            by_code.setdefault(finding.code, {}).setdefault(number, []).append(finding)
-    return [_said_once(list(same.values()), num_launches=len(launches)) for same in by_code.values()]
-
-
-def _said_once(same: Sequence[Sequence[Finding]], *, num_launches: int) -> Finding:
-    """Join findings of one code, given launch by launch; more than one of a launch are of several ranks."""
-    first = same[0][0]
-    counts = []
-    if len(same[0]) > 1:
-        counts.append(f"and {len(same[0]) - 1} more alike")
-    if num_launches > 1:
-        counts.append(f"in {len(same)} of {num_launches} launches")
-    return replace(first, reason=f"{first.reason} ({', '.join(counts)})") if counts else first
-
-
-def _run_findings(interval: Interval | Unavailable, *, of: str) -> list[Finding]:
-    if isinstance(interval, Unavailable) or interval.relative_reach is None:
-        return []
-    if interval.between_launches and interval.relative_reach > WIDE_INTERVAL:
-        return [
-            Finding(
-                validity="SUSPECT",
-                code="launches-differ",
-                reason=f"launches differ: the interval of the {of} of {interval.num_launches} launches "
-                f"is ±{share(interval.relative_reach)} wide",
-                remedy="Raise run.repeats, measure longer, or find out what differs between launches",
-            )
-        ]
-    return []

@@ -99,6 +99,7 @@ def checked(plan: Plan) -> Plan:
 class PlannedSuite:
     """What suites share whose state is a `Plan`."""
 
+    command = "run"
     scope: Literal["each_host", "whole"] = "each_host"
     options: type | None = None
 

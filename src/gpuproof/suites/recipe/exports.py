@@ -6,22 +6,45 @@ follows under names of our own. A missing number is null (empty in the CSV), nev
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from math import fsum
 from typing import Any
 
 from gpuproof.analysis.data_wait import data_wait_share
 from gpuproof.analysis.launch import Launch
 from gpuproof.analysis.rates import throughput
-from gpuproof.analysis.run_summary import RunSummary
+from gpuproof.readings.evidence import Evidence
 from gpuproof.records.codec import to_json
-from gpuproof.report.latency import inference_json, latency_columns
 from gpuproof.statistics.estimate import Interval
 from gpuproof.statistics.percentiles import percentile
+from gpuproof.suites.base import Export
+from gpuproof.suites.exports import csv_text, environment_facts, json_export, wall_clock_s
+from gpuproof.suites.recipe.measures import LATENCY_OF
+from gpuproof.suites.recipe.profile import Profiled
+from gpuproof.suites.recipe.roofline import draw_roofline
+from gpuproof.verdict.summary import RunSummary
 
 MS_PER_S = 1e3
+QUEUED = "throughput mode queues its steps, so that no step time is a latency"
+
+
+def exports_of(evidence: Evidence, summary: RunSummary, profile: Profiled | None) -> Iterator[Export]:
+    """Yield epochs, launches and summary as files, and the roofline as a picture."""
+    description = evidence.description
+    summarized = summary_json(
+        summary,
+        description=description,
+        config=evidence.config,
+        environment=environment_facts(evidence.launches),
+        wall_clock_s=wall_clock_s(evidence.launches),
+    )
+    samples_per_epoch = evidence.config.data.samples_per_epoch
+    epochs = epoch_lines(summary.launches, samples_per_epoch=samples_per_epoch)
+    yield Export(name="metrics_epoch.jsonl", content=epochs)
+    yield Export(name="summary.csv", content=summary_csv(summary, description=description))
+    yield json_export("run_summary.json", {**summarized, **work_json(summary), **profile_json(profile)})
+    yield Export(name="roofline.png", content=lambda path: draw_roofline(summary, path))
 
 
 def epoch_lines(launches: Sequence[Launch], *, samples_per_epoch: int) -> str:
@@ -75,24 +98,28 @@ def _percentile_ms(times: Sequence[float], q: float) -> float | None:
 
 
 def summary_json(
-    summary: RunSummary, *, description: Mapping[str, Any], environment: Any, wall_clock_s: float | None
+    summary: RunSummary,
+    *,
+    description: Mapping[str, Any],
+    config: Any,
+    environment: Any,
+    wall_clock_s: float | None,
 ) -> dict[str, Any]:
     """Return run_summary.json."""
-    config = description["config"]
     first = summary.launches[0] if summary.launches else None
     steps = {
         f"p{p.q:g}_step_ms": None if p.value is None else p.value * MS_PER_S for p in summary.step_percentiles
     }
     return {
-        "experiment_name": config["run"]["experiment_name"],
+        "experiment_name": config.run.experiment_name,
         "run_id": description["run_id"],
-        "kind": config["kind"],
-        "model": config["model"]["name"],
+        "kind": config.kind,
+        "model": config.model.name,
         "world_size": first.world_size if first else None,
-        "precision": config["training"]["precision"],
-        "channels_last": config["model"]["channels_last"],
-        "batch_size": config["data"]["batch_size"],
-        "global_batch_size": config["data"]["batch_size"] * first.data_parallel_size if first else None,
+        "precision": config.training.precision,
+        "channels_last": config.model.channels_last,
+        "batch_size": config.data.batch_size,
+        "global_batch_size": config.data.batch_size * first.data_parallel_size if first else None,
         "effective_batch_size": first.samples_per_step_total if first else None,
         **_amounts(summary),
         "total_wall_clock_s": wall_clock_s,
@@ -102,16 +129,16 @@ def summary_json(
         "median_step_s_interval": _interval(summary.step_s_interval),
         "model_flops_per_s_per_device": summary.flops_per_s_per_device,
         "validity": summary.validity,
-        "findings": to_json(summary.findings),
+        "findings": to_json(summary.doubts),
         "failures": to_json(summary.failures),
         "num_launches": len(summary.launches),
         "num_planned": summary.num_planned,
         "commit_hash": description["commit_hash"],
         "env": environment,
-        "notes": config["run"]["notes"],
+        "notes": config.run.notes,
         "parallelism": to_json(first.setup.parallelism) if first else None,
         "memory": [to_json(found) for found in first.memory] if first else [],
-        "inference": inference_json(summary),
+        "inference": _inference_json(summary),
     }
 
 
@@ -140,18 +167,7 @@ def _interval(interval: Any) -> Any:
 
 def summary_csv(summary: RunSummary, *, description: Mapping[str, Any]) -> str:
     """Return summary.csv: one row a launch, its header made of the rows' own keys."""
-    return csv_of([_csv_row(launch, description) for launch in summary.launches])
-
-
-def csv_of(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return rows of the same keys as CSV, the keys being its header; nothing where there is no row."""
-    if not rows:
-        return ""
-    text = io.StringIO()
-    writer = csv.DictWriter(text, fieldnames=list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue()
+    return csv_text([_csv_row(launch, description) for launch in summary.launches])
 
 
 def _csv_row(launch: Launch, description: Mapping[str, Any]) -> dict[str, Any]:
@@ -182,5 +198,90 @@ def _csv_row(launch: Launch, description: Mapping[str, Any]) -> dict[str, Any]:
         "p95_step_ms": _percentile_ms(launch.step_times_s, 95),
         "peak_allocated_bytes": window.peak_allocated_bytes,
         "stop_reason": window.stop_reason,
-        **latency_columns(launch),
+        **_latency_columns(launch),
+    }
+
+
+def _inference_json(summary: RunSummary) -> dict[str, Any] | None:
+    """Return the `inference` field of run_summary.json; None for a run that trains or measured nothing."""
+    if not summary.launches or summary.launches[0].case.kind != "inference":
+        return None
+    case, setup = summary.launches[0].case, summary.launches[0].setup
+    generates = case.generates
+    return {
+        "mode": case.inference.mode,
+        "phase": case.inference.phase,
+        "prompt_tokens": case.inference.prompt_tokens if generates else None,
+        "new_tokens": case.inference.new_tokens if case.inference.phase == "decode" else None,
+        "kv_cache_bytes": setup.kv_cache_bytes,
+        "bytes_per_step": setup.bytes_per_step,
+        "latency": _latency_json(summary) if case.measures_latency else None,
+        "latency_missing": None if case.measures_latency else QUEUED,
+    }
+
+
+def _latency_json(summary: RunSummary) -> dict[str, Any]:
+    times_s = [time_s for launch in summary.launches for time_s in launch.step_times_s]
+    found = summary.step_percentiles
+    interval = summary.step_s_interval
+    return {
+        "of": LATENCY_OF[summary.launches[0].case.inference.phase],
+        "num_steps": len(times_s),
+        **{f"p{each.q:g}_s": each.value for each in found},
+        "mean_s": fsum(times_s) / len(times_s),
+        "min_s": min(times_s),
+        "max_s": max(times_s),
+        "percentiles_missing": [each.reason for each in found if each.reason],
+        "p50_low_s": interval.low if isinstance(interval, Interval) else None,
+        "p50_high_s": interval.high if isinstance(interval, Interval) else None,
+    }
+
+
+def _latency_columns(launch: Launch) -> dict[str, Any]:
+    """Return what a row of summary.csv says of inference; empty where it does not apply."""
+    case = launch.case
+    inference = case.inference if case.kind == "inference" else None
+    return {
+        "inference_mode": inference.mode if inference else None,
+        "inference_phase": inference.phase if inference else None,
+        **{f"p{q}_latency_percentile_ms": _latency_percentile_ms(launch, q) for q in (50, 95, 99)},
+    }
+
+
+def _latency_percentile_ms(launch: Launch, q: float) -> float | None:
+    value_s = percentile(launch.step_times_s, q).value if launch.case.measures_latency else None
+    return None if value_s is None else value_s * 1e3
+
+
+def work_json(summary: RunSummary) -> dict[str, Any]:
+    """Return utilisation with what it is a share of, ceilings and evaluations; null is not known."""
+    first = summary.launches[0] if summary.launches else None
+    flops, traffic = summary.flops_per_s_per_device, summary.bytes_per_s_per_device
+    peak, memory_peak = summary.peak, summary.memory_peak
+    return {
+        "flops_per_step": None if first is None else first.flops_per_step,
+        "flops_per_step_closed_form": None if first is None else first.setup.flops_per_step,
+        "flops_per_step_counted": None if first is None else first.setup.flops_per_step_counted,
+        "flops_not_counted": None if first is None else first.setup.flops_not_counted,
+        "mfu": None if flops is None or peak is None else flops / peak.flops_per_s,
+        "mfu_peak": None if peak is None else {**to_json(peak), "density": "dense"},
+        "bytes_per_s_per_device": traffic,
+        "memory_bandwidth_use": None
+        if traffic is None or memory_peak is None
+        else traffic / memory_peak.bytes_per_s,
+        "memory_peak": None if memory_peak is None else to_json(memory_peak),
+        "measured_ceilings": None if summary.roofline is None else to_json(summary.roofline),
+        "evaluations": [to_json(each) for launch in summary.launches for each in launch.evaluations],
+    }
+
+
+def profile_json(profile: Profiled | None) -> dict[str, Any]:
+    """Return the three independent numbers of communication, and the summary of the traced steps."""
+    times = None if profile is None else profile.communication
+    reason = "nothing was traced (profiling.enabled)" if profile is None else profile.missing
+    names = ("comm_exposed_ms", "comm_kernel_ms", "allreduce_standalone_ms")
+    return {
+        **{name: None if times is None else getattr(times, name) for name in names},
+        "communication_missing": dict.fromkeys(names, reason) if times is None else times.missing,
+        "profile": None if profile is None else to_json(profile),
     }

@@ -1,0 +1,132 @@
+"""Conclude a run: from what lies on disk to its result, its page and every derived file. Needs no device.
+
+`gpuproof report RUN` is this, and every campaign ends with it. It knows no suite.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+import shutil
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from gpuproof.config.models import RunConfig
+from gpuproof.errors import EnvironmentUnfitError
+from gpuproof.readings.evidence import Evidence
+from gpuproof.records.page import Commands, Files, Page, Text
+from gpuproof.records.result import Result
+from gpuproof.records.run import TRANSIENT_CAUSES, ProfileTrace
+from gpuproof.store import RunDirectory
+from gpuproof.suites.base import Export, HostPlace, Suite
+from gpuproof.suites.exports import environment_facts
+from gpuproof.suites.registry import suite_on
+
+HOSTS = "fleet"
+"""The key of run.json that holds the hosts."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Concluded:
+    """What a run ends with."""
+
+    result: Result
+    page: Page
+
+
+def conclude(run: RunDirectory) -> Concluded:
+    """Make the result, the page and every derived file of a run again from its records.
+
+    Raises:
+        RecordError: a file of the run is damaged.
+        EnvironmentUnfitError: the disk is full.
+    """
+    evidence = read_evidence(run)
+    suite = suite_of(run)
+    conclusion = suite.conclude(evidence)
+    notes = [*_write(run, conclusion.exports), *_copy_traces(run, evidence)]
+    facts = environment_facts(evidence.launches)
+    if facts:
+        run.write_json("environment.json", facts)
+    run.write_json("result.json", conclusion.result)
+    page = _with_files(suite.page(conclusion.result), run, conclusion.result, suite, notes)
+    return Concluded(result=conclusion.result, page=page)
+
+
+def config_of(run: RunDirectory) -> RunConfig:
+    """Read back what a run was asked."""
+    return RunConfig.model_validate_json(json.dumps(run.description()["config"]))
+
+
+def suite_of(run: RunDirectory) -> Suite:
+    """Return the suite that a run was planned by."""
+    return suite_on(config_of(run), places_of(run))
+
+
+def places_of(run: RunDirectory) -> tuple[HostPlace, ...]:
+    """Return where a run takes place, as it was frozen when it began."""
+    hosts = run.description().get(HOSTS, {}).get("hosts", ())
+    return tuple(HostPlace(name=host["name"], num_devices=host.get("gpus")) for host in hosts) or (
+        HostPlace(name=""),
+    )
+
+
+def read_evidence(run: RunDirectory) -> Evidence:
+    """Read everything that is known of a run.
+
+    Raises:
+        RecordError: a file of the run is damaged.
+    """
+    description = run.description()
+    return Evidence(
+        description=description,
+        config=config_of(run),
+        launches=tuple(run.cases()),
+        hosts=tuple(description.get(HOSTS, {}).get("hosts", ())),
+        folder_of=run.case_folder,
+    )
+
+
+def _write(run: RunDirectory, exports: Iterable[Export]) -> Iterator[str]:
+    """Write derived files; yield a note of each that cannot be drawn."""
+    for export in exports:
+        path = run.root / export.name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if isinstance(export.content, str):
+            run.write_text(export.name, export.content)
+            continue
+        try:
+            export.content(path)
+        except EnvironmentUnfitError as error:
+            yield f"no {export.name}: {error}"
+
+
+def _copy_traces(run: RunDirectory, evidence: Evidence) -> Iterator[str]:
+    """Put the first launch's trace beside the reports; yield a note of each that is not there."""
+    for launch in evidence.launches[:1]:
+        for trace in launch.of(ProfileTrace):
+            source = run.case_folder(launch.case) / trace.file
+            if source.is_file():
+                shutil.copyfile(source, run.root / trace.file)
+            else:
+                yield f"{trace.file} was written and is gone: expected {source}"
+
+
+def _with_files(page: Page, run: RunDirectory, result: Result, suite: Suite, notes: Iterable[str]) -> Page:
+    """Add what holds for every run: notes of its files, where they lie, and what may be typed next."""
+    said = tuple(notes)
+    has_notes = bool(page.sections) and page.sections[-1].title == "Notes"
+    names = sorted(path.name for path in run.root.iterdir() if not path.name.startswith("."))
+    more = [Text(title="" if has_notes else "Notes", lines=said)] if said else []
+    files = Files(title="Files", folder=str(run.root), names=tuple(names))
+    commands = Commands(title="Next", commands=tuple(_next_commands(run, result, suite)))
+    return replace(page, sections=(*page.sections, *more, files, commands))
+
+
+def _next_commands(run: RunDirectory, result: Result, suite: Suite) -> Iterator[str]:
+    """Yield what finishes a run that is not complete, and what shows it again."""
+    quoted = shlex.quote(str(run.root))
+    if result.num_launches < result.num_planned:
+        failed = any(failure.cause not in TRANSIENT_CAUSES for failure in result.failures)
+        yield f"gpuproof {suite.command} --resume {quoted}{' --retry-failed' if failed else ''}"
+    yield f"gpuproof report {quoted}"

@@ -1,0 +1,69 @@
+"""The suite that searches the largest batch that fits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Literal
+
+from gpuproof.config.models import RunConfig
+from gpuproof.readings.evidence import Evidence
+from gpuproof.records.case import Case
+from gpuproof.records.collected import CaseRecords
+from gpuproof.records.page import Page
+from gpuproof.records.result import Result
+from gpuproof.suites.base import AfterFailure, Conclusion, HostPlace, LaunchKey, Remaining
+from gpuproof.suites.batch_limit.plan import BatchSearch, is_expected
+from gpuproof.suites.points.plan import after_failure
+
+
+class BatchLimit:
+    """Up a ladder of batch sizes until memory is out, then between the last two."""
+
+    name = "batch_limit"
+    summary = "the largest batch that fits, and the smallest that is nearly as fast as the best"
+    command = "run"
+    scope: Literal["each_host", "whole"] = "each_host"
+    options: type | None = None
+
+    def answers(self, config: RunConfig) -> bool:
+        """Take recipes that search a batch size."""
+        return config.search.kind == "batch_size"
+
+    def begin(self, config: RunConfig, places: Sequence[HostPlace]) -> BatchSearch:
+        """Begin below the first batch."""
+        search = BatchSearch(config=config)
+        next(search.next(()))  # a recipe that cannot be run is refused here
+        return search
+
+    def settle(self, state: BatchSearch, launch: CaseRecords) -> BatchSearch:
+        """Note whether a batch fits."""
+        return state.settle(launch)
+
+    def next(
+        self, state: BatchSearch, running: Mapping[LaunchKey, Case], time_left_s: float | None
+    ) -> Iterator[Case]:
+        """Yield the launches of the batch size that comes next."""
+        return state.next(running)
+
+    def remaining(self, state: BatchSearch) -> Remaining:
+        """Count the launches up to the batch that comes next: more may follow."""
+        return Remaining(num_launches=len(state.left()))
+
+    def on_failure(self, launch: CaseRecords) -> AfterFailure:
+        """Expect memory to run out: a search for a limit has to cross it."""
+        return "expected" if is_expected(launch) else after_failure(launch, is_sweep=True)
+
+    def conclude(self, evidence: Evidence) -> Conclusion:
+        """Put the sizes side by side, and read the limits off them."""
+        from gpuproof.suites.batch_limit.conclude import conclude
+
+        return conclude(evidence)
+
+    def page(self, result: Result) -> Page:
+        """Lay out the limits and the sizes that were tried."""
+        from gpuproof.suites.points.page import points_page
+
+        return points_page(result)
+
+
+SUITE = BatchLimit()

@@ -1,0 +1,46 @@
+"""What derived files have in common: rows as CSV, JSON as it is written, and the time that a run took."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from gpuproof.records.codec import to_json
+from gpuproof.records.collected import CaseRecords
+from gpuproof.records.run import Environment, Start
+from gpuproof.records.run import Result as RankResult
+from gpuproof.suites.base import Export
+
+
+def json_export(name: str, content: Any) -> Export:
+    """Return a file of JSON."""
+    return Export(name=name, content=json.dumps(to_json(content), indent=2, allow_nan=False) + "\n")
+
+
+def csv_text(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return rows of the same keys as CSV, the keys being its header; nothing where there is no row."""
+    if not rows:
+        return ""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, fieldnames=list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+def wall_clock_s(launches: Sequence[CaseRecords]) -> float | None:
+    """Sum over launches the time from a rank's first record to its result, the longest rank's of each."""
+    total_s = 0.0
+    for launch in launches:
+        starts = {start.rank: start.monotonic_s for start in launch.of(Start)}
+        taken_s = (end.monotonic_s - starts[end.rank] for end in launch.of(RankResult))
+        total_s += max(taken_s, default=0.0)
+    return total_s or None
+
+
+def environment_facts(launches: Sequence[CaseRecords]) -> dict[str, Any] | None:
+    """Return what hosts told of themselves, by name; None where none did."""
+    return {told.host: told.facts for launch in launches for told in launch.of(Environment)} or None

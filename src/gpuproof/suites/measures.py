@@ -1,0 +1,80 @@
+"""How a measure is made: its value and unit, how people read it, and how certain it is."""
+
+from __future__ import annotations
+
+from math import ceil, log10
+
+from gpuproof import units
+from gpuproof.records.result import Better, LaunchValue, Measure, MeasureInterval
+from gpuproof.statistics.estimate import Interval, Unavailable
+
+
+def with_interval(
+    name: str,
+    value: float | None,
+    unit: str,
+    text: str,
+    interval: Interval | Unavailable,
+    *,
+    better: Better,
+    launches: tuple[LaunchValue, ...] = (),
+) -> Measure:
+    """Return a figure with its interval, or with the reason why it has none."""
+    known = interval if isinstance(interval, Interval) else None
+    reach = None if known is None else known.relative_reach
+    return Measure(
+        name=name,
+        value=value,
+        unit=unit,
+        text=text,
+        detail=f"no interval: {interval.reason}"
+        if isinstance(interval, Unavailable)
+        else interval_text(interval, unit),
+        uncertainty=None if reach is None else f"±{units.share(reach)}",
+        better=better,
+        launches=launches,
+        interval=None if known is None else as_record(known),
+        num_samples=None if known is None else known.num_samples,
+    )
+
+
+def as_record(interval: Interval) -> MeasureInterval:
+    """Return an interval as a result keeps it."""
+    return MeasureInterval(
+        low=interval.low,
+        high=interval.high,
+        level=interval.confidence,
+        kind="between_launches" if interval.between_launches else "within_launch",
+        method=interval.method,
+    )
+
+
+def seconds_measure(name: str, value_s: float | None, detail: str, *, missing: str | None = None) -> Measure:
+    """Return a duration; `missing` says why there is none."""
+    return Measure(
+        name=name,
+        value=value_s,
+        unit="s",
+        text=units.seconds(value_s),
+        detail=detail,
+        better="lower",
+        missing=missing,
+    )
+
+
+def interval_text(interval: Interval, unit: str) -> str:
+    """Write an interval with as many digits as tell its ends apart."""
+    digits = _digits_that_show(interval)
+    low, high = (
+        (units.seconds(interval.low, digits=digits), units.seconds(interval.high, digits=digits))
+        if unit == "s"
+        else (units.significant(interval.low, digits), f"{units.significant(interval.high, digits)} {unit}")
+    )
+    basis = f"{interval.num_launches} launches" if interval.between_launches else "within one launch"
+    return f"{interval.confidence:.0%} interval {low} – {high} ({basis})"
+
+
+def _digits_that_show(interval: Interval) -> int:
+    """Return the significant digits that tell the ends of an interval apart, from 3 to 6."""
+    width = interval.relative_half_width
+    return 3 if not width else min(6, max(3, 1 + ceil(-log10(width))))

@@ -1,0 +1,199 @@
+"""What several recipes of one run come to: each concluded by its own suite, then side by side.
+
+Of a sweep these are its points, of a search the sizes that were tried, of the load suite its tests.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from gpuproof.analysis.launch import Launch, launch_of
+from gpuproof.analysis.points import BatchLimits, PointFigures, Ranking, rank
+from gpuproof.readings.evidence import Evidence
+from gpuproof.records.codec import from_json, to_json
+from gpuproof.records.result import Doubt, Measure, Result
+from gpuproof.suites.base import Conclusion
+from gpuproof.suites.points.exports import exports_of_points
+from gpuproof.suites.points.plan import Point, short_names
+from gpuproof.suites.registry import find_suite
+from gpuproof.suites.results import benchmark_result
+from gpuproof.suites.sections import (
+    Common,
+    at_point,
+    common_part,
+    notes_of_setup,
+    set_by_user,
+    torn_notes,
+)
+from gpuproof.verdict.doubts.rules import invalid_first
+
+NOT_RANKED = "the tests of the load suite are of different models and kinds of work, which are not ranked"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PointResult:
+    """One point: what its own suite made of it."""
+
+    point: Point
+    figures: PointFigures
+    result: Result
+    summary: Mapping[str, Any]
+    """Its run_summary.json."""
+    epochs: str
+    """Its metrics_epoch.jsonl."""
+    launches: tuple[Launch, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PointsDetail:
+    """What the page of several points needs beyond the result."""
+
+    common: Common
+    points: tuple[PointFigures, ...]
+    num_headlines: int
+    """Of the measures, those of the whole: they come first, and those of the points after them."""
+
+
+def conclude_points(
+    evidence: Evidence, points: Iterable[Point], *, refused: Collection[str] = ()
+) -> tuple[PointResult, ...]:
+    """Conclude each point by the suite of its recipe; those `refused` failed as they were meant to."""
+    return tuple(_conclude(evidence, point, is_refused=point.case_id in refused) for point in points)
+
+
+def _conclude(evidence: Evidence, point: Point, *, is_refused: bool) -> PointResult:
+    own = evidence.only(point.case_id, config=point.config)
+    conclusion = find_suite(point.config).conclude(own)
+    figures = _figures(conclusion.result, point)
+    summary = json.loads(_text(conclusion, "run_summary.json"))
+    if is_refused:
+        num_launched = len(own.launches)
+        figures = replace(figures, refused=True, num_planned=num_launched, failures=())
+        summary |= {"num_planned": num_launched, "failures": []}
+    return PointResult(
+        point=point,
+        figures=figures,
+        result=conclusion.result,
+        summary=summary,
+        epochs=_text(conclusion, "metrics_epoch.jsonl"),
+        launches=tuple(launch for records in own.launches if (launch := launch_of(records)) is not None),
+    )
+
+
+def figures_of(result: Result) -> tuple[PointFigures, ...]:
+    """Return the figures of every recipe that a result is of."""
+    return tuple(from_json(PointFigures, found, place="points") for found in result.detail["points"])
+
+
+def _figures(result: Result, point: Point) -> PointFigures:
+    (found,) = figures_of(result)
+    return replace(found, case_id=point.case_id, assignment=point.assignment)
+
+
+def _text(conclusion: Conclusion, name: str) -> str:
+    (content,) = (export.content for export in conclusion.exports if export.name == name)
+    assert isinstance(content, str)
+    return content
+
+
+def conclusion_of_points(
+    suite: str,
+    evidence: Evidence,
+    points: Sequence[PointResult],
+    *,
+    title: str,
+    num_planned: int,
+    notes: Iterable[str] = (),
+    limits: BatchLimits | None = None,
+    measures: Sequence[Measure] = (),
+    is_ranked: bool = True,
+) -> Conclusion:
+    """Put points side by side; `measures` stand after the best throughput, before those of the points."""
+    figures = [point.figures for point in points]
+    ranking = rank(figures) if is_ranked else Ranking(best=None, missing=NOT_RANKED, against_best={})
+    launches = [launch for point in points for launch in point.launches]
+    common = common_part(
+        title if not launches else f"{title}, {launches[0].setup.device.name}",
+        (),
+        names_cases=True,
+        not_applied=set_by_user(
+            launches[0].setup.not_applied if launches else (), evidence.description["origins"]
+        ),
+        notes=[
+            *_ranking_notes(ranking, launches),
+            *notes,
+            *notes_of_setup(launches),
+            *torn_notes(evidence.launches),
+        ],
+    )
+    common = replace(common, **_readings(points))
+    of_points = [measure for point in points for measure in _labelled(point)]
+    best = next((_best(p) for p in points if ranking.best and p.figures.case_id == ranking.best.case_id), [])
+    result = benchmark_result(
+        suite,
+        evidence,
+        measures=[*best, *measures, *of_points],
+        doubts=_doubts(points),
+        failures=[at_point(f, x.point.case_id) for x in points for f in x.figures.failures],
+        num_launches=len(launches),
+        num_planned=num_planned,
+        conditions={**points[0].result.conditions, "batch_size": None} if points else {},
+        detail=to_json(
+            PointsDetail(common=common, points=tuple(figures), num_headlines=len(best) + len(measures))
+        ),
+        is_of_points=True,
+    )
+    model = evidence.config.model.name if is_ranked else None
+    exports = exports_of_points(evidence, points, ranking, result, limits=limits, model=model)
+    return Conclusion(result=result, exports=tuple(exports))
+
+
+def _ranking_notes(ranking: Ranking, launches: Sequence[Launch]) -> Iterator[str]:
+    if ranking.missing not in (None, NOT_RANKED) and launches:
+        yield f"no best point: {ranking.missing}"
+    reasons = dict.fromkeys(found.missing for found in ranking.against_best.values() if found.missing)
+    yield from (f"points were not compared: {reason}" for reason in reasons)
+
+
+def _best(point: PointResult) -> list[Measure]:
+    """Return the throughput of the best point under a name of its own."""
+    found = [m for m in _labelled(point) if m.name == "throughput"]
+    return [replace(m, name="best throughput", detail=f"at {m.case}; {m.detail}") for m in found]
+
+
+def _labelled(point: PointResult) -> Iterator[Measure]:
+    """Yield the measures of a point with its labels."""
+    names = short_names(list(point.point.assignment))
+    labels = {names[key]: value for key, value in point.point.assignment.items()}
+    for measure in point.result.measures:
+        yield replace(measure, case=point.point.case_id, labels={**measure.labels, **labels})
+
+
+def _readings(points: Iterable[PointResult]) -> dict[str, Any]:
+    """Return what was read beside the launches of all points, each named."""
+    found = [(x.point.case_id, from_json(Common, x.result.detail["common"])) for x in points]
+    return {
+        "devices": tuple(
+            replace(row, launch=f"{name}, launch {row.launch}") for name, own in found for row in own.devices
+        ),
+        "sentences": tuple(f"{name}, {sentence}" for name, own in found for sentence in own.sentences),
+        "was_read": any(own.was_read for _, own in found),
+    }
+
+
+def _doubts(points: Iterable[PointResult]) -> tuple[Doubt, ...]:
+    """Say the same doubt of several points once, with the point that it was first found at."""
+    found: dict[str, list[tuple[Doubt, str]]] = {}
+    for point in points:
+        if point.figures.launches:
+            for doubt in point.result.doubts:
+                found.setdefault(doubt.code, []).append((doubt, point.point.case_id))
+    doubts = []
+    for same in found.values():
+        first, case_id = min(same, key=lambda item: item[0].validity != "INVALID")
+        more = f", and at {len(same) - 1} more" if len(same) > 1 else ""
+        doubts.append(replace(first, reason=f"{first.reason} (at {case_id}{more})"))
+    return invalid_first(doubts)

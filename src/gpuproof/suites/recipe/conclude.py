@@ -1,0 +1,250 @@
+"""What the launches of one recipe come to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gpuproof import units
+from gpuproof.analysis.launch import Launch, launch_of
+from gpuproof.analysis.points import PointFigures
+from gpuproof.hardware import peak_of
+from gpuproof.readings.evidence import Evidence
+from gpuproof.records.codec import to_json
+from gpuproof.records.collected import CaseRecords
+from gpuproof.records.parallel import plain_copies
+from gpuproof.records.result import LaunchValue
+from gpuproof.records.run import Start
+from gpuproof.report.explanations import LaunchExplanation, explain_launch
+from gpuproof.statistics.estimate import Interval
+from gpuproof.suites.base import Conclusion
+from gpuproof.suites.recipe.exports import exports_of
+from gpuproof.suites.recipe.measures import measures_of
+from gpuproof.suites.recipe.options import OptionsInEffect, options_in_effect
+from gpuproof.suites.recipe.plan import CASE_ID
+from gpuproof.suites.recipe.profile import Profiled, profiled
+from gpuproof.suites.results import benchmark_result
+from gpuproof.suites.sections import Common, common_part, notes_of_setup, set_by_user, torn_notes
+from gpuproof.verdict.doubts.rules import doubts_about_readings
+from gpuproof.verdict.summary import RunSummary, summarize
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchRow:
+    """One launch in the table of launches."""
+
+    replicate: int
+    rate: str
+    """Empty in latency mode, where nothing is queued and the rate is no throughput."""
+    mean_step_s: float
+    num_steps: int
+    window_s: float
+    stop_reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecipeDetail:
+    """What the page of a recipe needs beyond the result."""
+
+    common: Common
+    points: tuple[PointFigures, ...]
+    """The recipe's own figures, as every suite of recipes has them."""
+    launches: tuple[LaunchRow, ...]
+    options: OptionsInEffect | None
+    """None where nothing was measured."""
+    profile: Profiled | None
+    """What the traced steps say, outside every figure."""
+
+
+def conclude(evidence: Evidence) -> Conclusion:
+    """Return the result of a recipe and its files."""
+    config, description = evidence.config, evidence.description
+    explanations = explain_launches(evidence)
+    summary = summarize(
+        evidence.launches,
+        num_planned=config.run.repeats,
+        peak_of=peak_of,
+        observed=doubts_about_readings(explanations),
+    )
+    profile = profiled(evidence)
+    first = summary.launches[0] if summary.launches else None
+    options = options_in_effect(first) if first else None
+    figures = _figures(evidence, summary, explanations)
+    measures = measures_of(
+        summary,
+        figures.launches,
+        energy_j=figures.energy_j,
+        energy_text=explanations[0].energy_text if explanations else "",
+    )
+    detail = RecipeDetail(
+        common=common_part(
+            _title(summary, config),
+            explanations,
+            names_cases=False,
+            not_applied=set_by_user(first.setup.not_applied if first else (), description["origins"]),
+            notes=_notes(summary, options, evidence.launches),
+        ),
+        points=(figures,),
+        launches=tuple(_launch_row(launch) for launch in summary.launches),
+        options=options,
+        profile=profile,
+    )
+    result = benchmark_result(
+        "recipe",
+        evidence,
+        measures=measures,
+        doubts=summary.doubts,
+        failures=summary.failures,
+        num_launches=len(summary.launches),
+        num_planned=summary.num_planned,
+        conditions=_conditions(config, first),
+        detail=to_json(detail),
+    )
+    return Conclusion(result=result, exports=tuple(exports_of(evidence, summary, profile)))
+
+
+def explain_launches(evidence: Evidence) -> tuple[LaunchExplanation, ...]:
+    """Explain every launch that was read beside, from the recordings."""
+    launches = (launch for records in evidence.launches if (launch := launch_of(records)) is not None)
+    return tuple(
+        explain_launch(launch, evidence.folder_of(launch.case))
+        for launch in launches
+        if launch.case.monitor_interval_s is not None
+    )
+
+
+def _figures(
+    evidence: Evidence, summary: RunSummary, explanations: Sequence[LaunchExplanation]
+) -> PointFigures:
+    config = evidence.config
+    first = summary.launches[0] if summary.launches else None
+    peaks = [w.peak_allocated_bytes for launch in summary.launches for w in launch.windows]
+    energies = [found.energy_j for found in explanations if found.energy_j is not None]
+    is_whole = bool(summary.launches) and len(energies) == len(summary.launches)
+    interval = summary.items_per_s_total_interval
+    return PointFigures(
+        case_id=evidence.launches[0].case.case_id if evidence.launches else CASE_ID,
+        assignment={},
+        kind=config.kind,
+        model=config.model.name,
+        batch_size=config.data.batch_size,
+        item=first.setup.item if first else "",
+        items_per_sample=first.setup.items_per_sample if first else 1,
+        device=first.setup.device.name if first else None,
+        num_devices=first.world_size if first else None,
+        launches=_rates(evidence.launches, summary.launches),
+        num_planned=summary.num_planned,
+        items_total=summary.items_total,
+        window_s=summary.window_s,
+        items_per_s_total=summary.items_per_s_total,
+        items_per_s_total_interval=interval if isinstance(interval, Interval) else None,
+        mean_step_s=summary.mean_step_s,
+        peak_allocated_bytes=max((peak for peak in peaks if peak is not None), default=None),
+        energy_j=sum(energies) if is_whole else None,
+        validity=summary.validity,
+        failures=summary.failures,
+    )
+
+
+def _rates(records: Iterable[CaseRecords], launches: Sequence[Launch]) -> tuple[LaunchValue, ...]:
+    """Return the throughput of each launch, with its place in time."""
+    began = {
+        (found.case.case_id, found.case.replicate): min((s.unix_s for s in found.of(Start)), default=0.0)
+        for found in records
+    }
+    in_time = sorted(began, key=lambda key: began[key])
+    return tuple(
+        LaunchValue(
+            replicate=launch.case.replicate,
+            order=in_time.index((launch.case.case_id, launch.case.replicate)),
+            value=launch.items_per_s_total,
+            start=launch.start,
+        )
+        for launch in launches
+    )
+
+
+def _launch_row(launch: Launch) -> LaunchRow:
+    item = launch.setup.item
+    rate = "" if launch.case.measures_latency else f"{units.significant(launch.items_per_s_total)} {item}/s"
+    return LaunchRow(
+        replicate=launch.case.replicate,
+        rate=rate,
+        mean_step_s=launch.mean_step_s,
+        num_steps=launch.slowest.num_steps,
+        window_s=launch.slowest.wall_s,
+        stop_reason=launch.slowest.stop_reason,
+    )
+
+
+def _conditions(config: Any, first: Launch | None) -> Mapping[str, Any]:
+    """Say under what the figures hold."""
+    return {
+        "kind": config.kind,
+        "model": config.model.name,
+        "data": config.data.name,
+        "batch_size": config.data.batch_size,
+        "precision": config.training.precision,
+        "device": first.setup.device.name if first else None,
+        "num_devices": first.world_size if first else None,
+    }
+
+
+def _title(summary: RunSummary, config: Any) -> str:
+    parts = [f"{config.model.name} {_kind(summary, config)} on {config.data.name}"]
+    if summary.launches:
+        launch = summary.launches[0]
+        ranks = f"{launch.world_size} × " if launch.world_size > 1 else ""
+        parts.append(f"{ranks}{launch.setup.device.name}")
+        if (shared := launch.setup.parallelism) is not None and shared != plain_copies(launch.world_size):
+            parts.append(shared.describe())
+        if launch.setup.device.kind == "cpu":
+            parts.append(f"{launch.setup.threads} threads")
+        parts.append(launch.setup.precision)
+        parts.append(_batch(launch))
+    return ", ".join(parts)
+
+
+def _kind(summary: RunSummary, config: Any) -> str:
+    """Say what ran: training, inference, and of inference what part and in which mode, if told."""
+    kind = str(config.kind)
+    if kind == "training" or not summary.launches:
+        return kind
+    inference = summary.launches[0].case.inference
+    phase = "" if inference.phase == "forward" else f" ({inference.phase})"
+    return f"{kind}{phase}{' in latency mode' if inference.mode == 'latency' else ''}"
+
+
+def _batch(launch: Launch) -> str:
+    batch, per_sample = f"batch {launch.samples_per_step_total}", launch.setup.items_per_sample
+    return batch if per_sample == 1 else f"{batch} × {per_sample} {launch.setup.item}"
+
+
+def _notes(
+    summary: RunSummary, options: OptionsInEffect | None, records: Iterable[CaseRecords]
+) -> Iterator[str]:
+    if summary.launches:
+        first = summary.launches[0]
+        yield from first.setup.notes
+        yield from options.notes if options else ()
+        yield from _data(first)
+        if len(summary.launches) == 1:
+            yield (
+                "one launch: its interval says nothing of the next one; to compare, set run.repeats to 3 or more"
+            )
+        yield from (note for note in notes_of_setup(summary.launches) if note not in first.setup.notes)
+        if first.flops_per_step is None:
+            yield f"no FLOP/s: {first.setup.flops_not_counted}"
+    yield from torn_notes(records)
+
+
+def _data(launch: Launch) -> Iterator[str]:
+    """Say which samples were used, where they are of a data set."""
+    used = launch.setup.data_used
+    if used is None or used.num_samples is None:
+        return
+    part = f", {used.split} part" if used.split else ""
+    place = f" from {used.source}" if used.source else ""
+    checksum = f", SHA-256 {used.sha256[:12]}… of {used.sha256_of}" if used.sha256 else ""
+    yield f"data: {launch.setup.data}{part}{place}, {units.count(used.num_samples)} samples{checksum}"

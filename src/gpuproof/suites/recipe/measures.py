@@ -1,0 +1,174 @@
+"""The figures of a recipe: throughput or latency, step times, waits for data, energy, and what the work says.
+
+In latency mode one batch is waited for and nobody queues behind it: never a throughput. In throughput mode a
+step time is no latency, since steps are queued.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from math import floor, fsum
+
+from gpuproof import units
+from gpuproof.analysis.data_wait import data_wait_share
+from gpuproof.records.case import InferencePhase
+from gpuproof.records.result import LaunchValue, Measure
+from gpuproof.statistics.estimate import Interval, Unavailable
+from gpuproof.statistics.percentiles import Percentile
+from gpuproof.suites.measures import as_record, interval_text, seconds_measure, with_interval
+from gpuproof.suites.recipe.work import memory_measures, work_measures
+from gpuproof.verdict.summary import RunSummary
+
+LATENCY_OF: Mapping[InferencePhase, str] = {
+    "forward": "latency",
+    "prefill": "time to first token",
+    "decode": "time per output token",
+}
+
+
+def measures_of(
+    summary: RunSummary, rates: tuple[LaunchValue, ...], *, energy_j: float | None, energy_text: str
+) -> tuple[Measure, ...]:
+    """Return every figure, the first the one that the run is about; none where nothing was measured.
+
+    `rates` are those of the launches; `energy_j` is that of all of them, where it is known.
+    """
+    if not summary.launches:
+        return ()
+    if summary.launches[0].case.measures_latency:
+        found = [*_latencies(summary), *memory_measures(summary)]
+    else:
+        found = [
+            *_throughput(summary, rates),
+            _mean_step(summary),
+            *_waits(summary),
+            *_step_percentiles(summary),
+            *work_measures(summary),
+        ]
+    found += _energy(summary, energy_j, energy_text)
+    return tuple(replace(measure, validity=summary.validity) for measure in found)
+
+
+def _throughput(summary: RunSummary, rates: tuple[LaunchValue, ...]) -> Iterator[Measure]:
+    item, world_size = summary.launches[0].setup.item, summary.launches[0].world_size
+    rate = summary.items_per_s_total
+    text = units.rate(rate, item)
+    interval = summary.items_per_s_total_interval
+    total = with_interval("throughput", rate, f"{item}/s", text, interval, better="higher", launches=rates)
+    yield replace(total, statistic="total", labels={"num_devices": world_size})
+    if world_size > 1 and rate is not None:
+        yield Measure(
+            name="per device",
+            value=rate / world_size,
+            unit=f"{item}/s",
+            text=units.rate(rate / world_size, item),
+            detail=f"total over {world_size} ranks",
+            statistic="mean",
+            better="higher",
+        )
+
+
+def _mean_step(summary: RunSummary) -> Measure:
+    num_steps = sum(launch.slowest.num_steps for launch in summary.launches)
+    detail = f"{units.count(num_steps)} steps in {units.seconds(summary.window_s)}{_why_stopped(summary)}"
+    found = seconds_measure("mean step", summary.mean_step_s, detail)
+    return replace(found, statistic="mean", num_samples=num_steps)
+
+
+def _why_stopped(summary: RunSummary) -> str:
+    """Say why windows ended that were measured by precision; the others ended as they were told to."""
+    if summary.launches[0].case.window.target_precision is None:
+        return ""
+    reasons = Counter(launch.slowest.stop_reason for launch in summary.launches)
+    if len(reasons) == 1:
+        return f"; {next(iter(reasons))}"
+    return "; " + ", ".join(f"{reason} in {times} launches" for reason, times in reasons.items())
+
+
+def _waits(summary: RunSummary) -> Iterator[Measure]:
+    """Say which share of the windows was waited for data; nothing where no loader ran."""
+    waited = data_wait_share(summary.launches)
+    if waited is not None:
+        yield Measure(
+            name="waited for data",
+            value=waited,
+            unit="share",
+            text=units.share(waited),
+            detail="of the window, by the rank that waited longest; within the steps",
+            better="lower",
+        )
+
+
+def _step_percentiles(summary: RunSummary) -> Iterator[Measure]:
+    interval = summary.step_s_interval
+    for found in summary.step_percentiles:
+        detail = f"of {units.count(found.num_samples)} steps"
+        if found.reason:
+            detail = f"{_needs(found)}{_bound(found)}"
+        if not found.num_samples:
+            detail = "step times were not kept (benchmark.log_step_times is false)"
+        measure = _percentile_of(f"p{found.q:g} step", found, detail)
+        if found.q == 50 and isinstance(interval, Interval) and found.value is not None:
+            detail = interval_text(interval, "s")
+            measure = replace(measure, detail=detail, interval=as_record(interval))
+        yield measure
+
+
+def _percentile_of(name: str, found: Percentile, detail: str) -> Measure:
+    measure = seconds_measure(name, found.value, detail, missing=detail if found.value is None else None)
+    return replace(measure, statistic=f"p{found.q:g}", num_samples=found.num_samples)
+
+
+def _bound(found: Percentile) -> str:
+    if found.value is not None or found.bound is None or found.bound_q is None:
+        return ""
+    return f"; p{floor(found.bound_q)} is at most {units.seconds(found.bound)}"
+
+
+def _needs(found: Percentile) -> str:
+    return f"needs {units.count(found.num_needed)} steps, have {units.count(found.num_samples)}"
+
+
+def _latencies(summary: RunSummary) -> Iterator[Measure]:
+    """Yield the figures of latency mode: the median first, with its interval."""
+    what = LATENCY_OF[summary.launches[0].case.inference.phase]
+    median, *tail = summary.step_percentiles
+    times_s = [time_s for launch in summary.launches for time_s in launch.step_times_s]
+    missing = Unavailable(reason=_needs(median))
+    yield replace(
+        with_interval(
+            f"p{median.q:g} {what}",
+            median.value,
+            "s",
+            units.seconds(median.value),
+            summary.step_s_interval if median.value is not None else missing,
+            better="lower",
+        ),
+        statistic="p50",
+        num_samples=median.num_samples,
+    )
+    counted = f"of {units.count(len(times_s))} steps, each waited for"
+    for found in tail:
+        detail = f"{counted}; at most {units.seconds(found.bound)} at {found.confidence:.0%}"
+        detail = _needs(found) if found.value is None else detail
+        yield _percentile_of(f"p{found.q:g} {what}", found, detail)
+    mean_s = fsum(times_s) / len(times_s)
+    for name, value_s in (("mean", mean_s), ("shortest", min(times_s)), ("longest", max(times_s))):
+        yield replace(seconds_measure(f"{name} {what}", value_s, counted), statistic=name)
+
+
+def _energy(summary: RunSummary, energy_j: float | None, text: str) -> Iterator[Measure]:
+    if energy_j is None:
+        return
+    item = summary.launches[0].setup.item
+    per_item = energy_j / summary.items_total
+    yield Measure(
+        name="energy",
+        value=per_item,
+        unit=f"J/{item}",
+        text=f"{units.significant(per_item)} J/{item.removesuffix('s')}",
+        detail=text,
+        better="lower",
+    )

@@ -1,0 +1,90 @@
+"""The traced steps of a run: the summary of the first launch's trace, or why there is none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from gpuproof import units
+from gpuproof.analysis.communication import CommunicationTimes, communication_times
+from gpuproof.analysis.profile import ProfileRow, ProfileSummary
+from gpuproof.analysis.trace_file import summarize_trace_file
+from gpuproof.readings.evidence import Evidence
+from gpuproof.records.page import Column, Section, Table, Text, table
+from gpuproof.records.run import ProfileTrace
+
+TITLE = "Profile"
+SHOWN = 5
+LONGEST_NAME = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profiled:
+    """What a trace says; outside every figure of the run."""
+
+    summary: ProfileSummary | None
+    communication: CommunicationTimes | None
+    missing: str | None
+    """Why there is no summary."""
+
+
+def profiled(evidence: Evidence) -> Profiled | None:
+    """Sum up the trace of the first launch that has one; None where nothing was traced."""
+    for records in evidence.launches:
+        for trace in records.of(ProfileTrace):
+            path = evidence.folder_of(records.case) / trace.file
+            found = (
+                summarize_trace_file(path, steps=trace.steps) if path.is_file() else f"{trace.file} is gone"
+            )
+            if isinstance(found, str):
+                return Profiled(summary=None, communication=None, missing=found)
+            times = communication_times(found, world_size=records.world_size)
+            return Profiled(summary=found, communication=times, missing=None)
+    return None
+
+
+def sections_of_profile(found: Profiled) -> Iterator[Section]:
+    """Lay out where the time went, then the operators and kernels that took most of it."""
+    summary = found.summary
+    if summary is None:
+        yield Text(title=TITLE, lines=(f"no summary: {found.missing}",))
+        return
+    said = f"{summary.steps} steps, traced after the window: slower than the others, and in no figure"
+    yield Text(title=TITLE, lines=(said,))
+    yield _lanes(summary)
+    yield _top("operator", summary.operators)
+    if summary.kernels:
+        yield _top("kernel", summary.kernels)
+
+
+def _lanes(summary: ProfileSummary) -> Table:
+    where = "on the GPU" if summary.looked_at == "gpu" else "on the processor"
+    talks = [("communication", summary.communication_s), ("exposed communication", summary.exposed_s)]
+    rows = [
+        ("computing", summary.compute_s),
+        *(talks if summary.communication_s else []),
+        ("copies alone", summary.copy_s),
+        ("idle", summary.idle_s),
+    ]
+    return table(
+        "",
+        rows,
+        Column.of(where, lambda row: row[0], align="left"),
+        Column.of("a step", lambda row: units.seconds(row[1] / summary.steps)),
+        Column.of("share", lambda row: units.share(row[1] / summary.span_s if summary.span_s else None)),
+    )
+
+
+def _top(title: str, rows: Sequence[ProfileRow]) -> Table:
+    return table(
+        "",
+        rows[:SHOWN],
+        Column.of(title, lambda row: _shortened(row.name), align="left"),
+        Column.of("calls", lambda row: units.count(row.calls)),
+        Column.of("own time", lambda row: units.seconds(row.self_s)),
+        Column.of("share", lambda row: units.share(row.share)),
+    )
+
+
+def _shortened(name: str) -> str:
+    return name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 1]}…"

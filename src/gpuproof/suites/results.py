@@ -1,0 +1,84 @@
+"""How a benchmark's result is put together: the same fields and the same exit code for every suite."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from gpuproof.errors import ExitCode
+from gpuproof.readings.evidence import Evidence
+from gpuproof.records.result import Doubt, Measure, Result, Validity, worst
+from gpuproof.records.run import Failure
+from gpuproof.suites.sections import NOTHING, headline
+
+
+def benchmark_result(
+    suite: str,
+    evidence: Evidence,
+    *,
+    measures: Sequence[Measure],
+    doubts: Sequence[Doubt],
+    failures: Iterable[Failure],
+    num_launches: int,
+    num_planned: int,
+    conditions: Mapping[str, Any],
+    detail: Mapping[str, Any],
+    headline_text: str | None = None,
+    exit_code: ExitCode | None = None,
+    is_of_points: bool = False,
+) -> Result:
+    """Return the result of a benchmark, which is as valid as its worst doubt leaves it.
+
+    `is_of_points`: what one point lacked others had, so that a failure is theirs and not the machine's.
+    """
+    validity = worst(doubts) if num_launches else None
+    told = tuple(failures)
+    code = exit_code
+    if code is None:
+        code = exit_code_for(
+            told,
+            validity,
+            is_complete=num_launches >= num_planned,
+            has_points=is_of_points and num_launches > 0,
+        )
+    return Result(
+        suite=suite,
+        run_id=str(evidence.description["run_id"]),
+        gpuproof_version=str(evidence.description["gpuproof_version"]),
+        validity=validity,
+        verdict=validity or NOTHING,
+        headline=headline(measures) if headline_text is None else headline_text,
+        exit_code=code,
+        num_launches=num_launches,
+        num_planned=num_planned,
+        conditions=conditions,
+        doubts=tuple(doubts),
+        failures=told,
+        measures=tuple(measures),
+        detail=detail,
+    )
+
+
+def exit_code_for(
+    failures: Sequence[Failure], validity: Validity | None, *, is_complete: bool, has_points: bool
+) -> ExitCode:
+    """Return 0 for a run that measured what it was asked to, whatever its doubts short of INVALID.
+
+    Launches that are missing without a failure (somebody killed the campaign) are INCONCLUSIVE.
+    """
+    causes = {failure.cause for failure in failures}
+    if has_points and causes - {"interrupted", "disk_full"}:
+        return ExitCode.FAILED
+    if causes & {"environment", "disk_full"}:
+        return ExitCode.UNFIT_ENVIRONMENT
+    return exit_code_without_lack(causes, validity, is_complete=is_complete)
+
+
+def exit_code_without_lack(causes: set[str], validity: Validity | None, *, is_complete: bool) -> ExitCode:
+    """Return the exit code where no machine lacked anything."""
+    for cause, code in (("timeout", ExitCode.TIMEOUT), ("interrupted", ExitCode.INTERRUPTED)):
+        if causes == {cause}:
+            return code
+    if causes:
+        return ExitCode.FAILED
+    return ExitCode.DONE if is_complete and validity in ("VALID", "SUSPECT") else ExitCode.INCONCLUSIVE

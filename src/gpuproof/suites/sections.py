@@ -1,0 +1,255 @@
+"""What the pages of all benchmarks have in common: verdict, failures, doubts, readings beside launches, notes.
+
+In: a result, and the common part of its detail. Out: a page with the suite's own sections between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from gpuproof import units
+from gpuproof.analysis.launch import Launch
+from gpuproof.records.collected import CaseRecords
+from gpuproof.records.page import (
+    Column,
+    Measures,
+    Notice,
+    Notices,
+    Page,
+    Section,
+    Table,
+    Text,
+    Tone,
+    Verdict,
+    table,
+)
+from gpuproof.records.result import Doubt, Measure, Result
+from gpuproof.records.run import Failure, NotApplied
+from gpuproof.report.explanations import LaunchExplanation
+
+TONES: Mapping[str, Tone] = {"VALID": "good", "SUSPECT": "warn", "INVALID": "bad"}
+MEANING = {
+    "VALID": "nothing was found that speaks against these figures",
+    "SUSPECT": "use these figures with care",
+    "INVALID": "do not use these figures",
+}
+NOTHING = "NOTHING MEASURED"
+NEIGHBOURS = ("cpu-neighbours", "cpu-steal", "gpu-neighbours")
+ON_CPU = "measured on the CPU: no figure of any GPU"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceDuring:
+    """What one device did in one launch's window."""
+
+    launch: str
+    device: str
+    util_gpu_percent: float | None
+    clock_sm_mhz: float | None
+    clock_sm_max_mhz: float | None
+    power_w: float | None
+    temp_gpu_max_c: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Common:
+    """What every benchmark's detail holds beside the suite's own."""
+
+    title: str
+    devices: tuple[DeviceDuring, ...] = ()
+    sentences: tuple[str, ...] = ()
+    """What stood out in the readings beside launches."""
+    was_read: bool = False
+    """Whether anything was read beside a launch."""
+    not_applied: tuple[NotApplied, ...] = ()
+    """Keys that the user set and that changed nothing here."""
+    notes: tuple[str, ...] = ()
+
+
+def common_part(
+    title: str,
+    explanations: Sequence[LaunchExplanation],
+    *,
+    names_cases: bool,
+    not_applied: Iterable[NotApplied] = (),
+    notes: Iterable[str] = (),
+) -> Common:
+    """Put together what every benchmark says; `names_cases` where there are several."""
+    return Common(
+        title=title,
+        devices=tuple(row for found in explanations for row in _devices(found, names_cases=names_cases)),
+        sentences=tuple(
+            f"{_launch_name(found, names_cases=names_cases)}: {sentence}"
+            for found in explanations
+            for sentence in found.sentences
+        ),
+        was_read=bool(explanations),
+        not_applied=tuple(not_applied),
+        notes=tuple(notes),
+    )
+
+
+def set_by_user(found: Iterable[NotApplied], origins: Mapping[str, str]) -> tuple[NotApplied, ...]:
+    """Return those of the keys without effect that somebody set."""
+    return tuple(item for item in found if origins.get(item.key, "default") != "default")
+
+
+def notes_of_setup(launches: Sequence[Launch]) -> Iterator[str]:
+    """Yield what the first launch said of its set-up, and that it ran on no GPU."""
+    if launches:
+        yield from launches[0].setup.notes
+        if launches[0].setup.device.kind == "cpu":
+            yield ON_CPU
+
+
+def torn_notes(launches: Iterable[CaseRecords]) -> Iterator[str]:
+    """Yield the notes of lines that were torn when a process was killed."""
+    for launch in launches:
+        yield from launch.torn
+
+
+def benchmark_page(
+    result: Result,
+    common: Common,
+    *sections: Section,
+    after: Iterable[Section] = (),
+    num_measures: int | None = None,
+) -> Page:
+    """Lay out a benchmark: what it came to, why to doubt it, figures, its own sections, readings, notes.
+
+    `num_measures` of the result's stand among the figures; None is all.
+    """
+    laid_out = (
+        _failures(result.failures),
+        _doubts(result),
+        Measures(title="Figures", measures=result.measures[:num_measures]),
+        *sections,
+        *_during(common, result.doubts),
+        *after,
+        Text(
+            title="Set, without effect here",
+            lines=tuple(f"{item.key}: {item.reason}" for item in common.not_applied),
+        ),
+        Text(title="Notes", lines=common.notes),
+    )
+    shown = tuple(section for section in laid_out if not _is_empty(section))
+    return Page(title=common.title, verdict=_verdict(result), sections=shown)
+
+
+def _is_empty(section: Section) -> bool:
+    match section:
+        case Measures():
+            return not section.measures
+        case Notices():
+            return not section.notices
+        case Table():
+            return not section.rows
+        case Text():
+            return not section.lines
+        case _:
+            return False
+
+
+def _verdict(result: Result) -> Verdict:
+    """One line: the number, its uncertainty, and whether to trust it."""
+    meanings = [MEANING[result.validity]] if result.validity is not None else []
+    if result.num_launches < result.num_planned:
+        meanings.append(f"{result.num_launches} of {result.num_planned} launches were measured")
+    first = next(iter(result.measures), None) if result.headline else None
+    return Verdict(
+        headline=result.headline,
+        uncertainty="" if first is None else first.uncertainty or "(uncertainty unknown)",
+        word=result.verdict,
+        tone=TONES.get(result.verdict, "bad"),
+        meaning="; ".join(meanings),
+    )
+
+
+def headline(measures: Sequence[Measure]) -> str:
+    """Return how the first measure reads alone; empty where there is none."""
+    first = next(iter(measures), None)
+    if first is None:
+        return ""
+    return f"{first.text} {first.name}" if first.unit == "s" else first.text
+
+
+def _doubts(result: Result) -> Notices:
+    notices = [
+        Notice(word=doubt.validity, tone=TONES[doubt.validity], text=doubt.reason, advice=doubt.remedy)
+        for doubt in result.doubts
+    ]
+    return Notices(title=f"Why {result.validity}", notices=tuple(notices))
+
+
+def _failures(failures: Iterable[Failure]) -> Notices:
+    return Notices(title="What failed", notices=tuple(map(_failure, failures)))
+
+
+def _failure(failure: Failure) -> Notice:
+    who = "the launch" if failure.rank is None else f"rank {failure.rank}"
+    steps = f" after {units.count(failure.steps_done)} steps" if failure.steps_done else ""
+    said = (failure.message.strip().splitlines() or ["no message"])[0]
+    phase = f", phase {failure.phase}" if failure.rank is not None else ""
+    return Notice(
+        word=failure.cause.replace("_", " "),
+        tone="bad",
+        text=f"{who} on {failure.host}{phase}{steps}: {said}",
+        advice=failure.next_step,
+    )
+
+
+def _during(common: Common, doubts: Sequence[Doubt]) -> Iterator[Section]:
+    """Say what devices and host did in the windows: a row a device, then a sentence for all that stood out."""
+    if not common.was_read:
+        return
+    title = "Host and devices during the run"
+    lines = common.sentences
+    if not common.devices and not lines:
+        named = any(doubt.code in NEIGHBOURS for doubt in doubts)
+        found = "nothing stood out" if not named else "beyond the neighbours named above nothing stood out"
+        lines = (f"the host was read beside every launch, and {found}",)
+    if common.devices:
+        yield table(
+            title,
+            common.devices,
+            Column.of("launch", lambda row: row.launch, align="left"),
+            Column.of("device", lambda row: row.device, align="left"),
+            Column.of("busy", lambda row: _reading(row.util_gpu_percent, "%")),
+            Column.of("SM clock", lambda row: _reading(row.clock_sm_mhz, "MHz")),
+            Column.of("of at most", lambda row: _reading(row.clock_sm_max_mhz, "MHz")),
+            Column.of("power", lambda row: _reading(row.power_w, "W")),
+            Column.of("hottest", lambda row: _reading(row.temp_gpu_max_c, "°C")),
+        )
+    yield Text(title="" if common.devices else title, lines=lines)
+
+
+def _reading(value: float | None, unit: str) -> str:
+    return units.MISSING if value is None else f"{value:,.0f} {unit}"
+
+
+def _launch_name(found: LaunchExplanation, *, names_cases: bool) -> str:
+    launch = f"launch {found.replicate + 1}"
+    return f"{found.case_id}, {launch}" if names_cases else launch
+
+
+def _devices(found: LaunchExplanation, *, names_cases: bool) -> Iterator[DeviceDuring]:
+    name = _launch_name(found, names_cases=names_cases).removeprefix("launch ")
+    for host in found.readings:
+        window_s = host.readings.end_monotonic_s - host.readings.begin_monotonic_s
+        for device in host.readings.devices:
+            index = str(device.physical_index)
+            yield DeviceDuring(
+                launch=name,
+                device=f"GPU {index} {host.device_names[index]}",
+                util_gpu_percent=device.util_gpu_percent,
+                clock_sm_mhz=device.clock_sm_mhz,
+                clock_sm_max_mhz=device.clock_sm_max_mhz,
+                power_w=None if device.energy_j is None else device.energy_j / window_s,
+                temp_gpu_max_c=device.temp_gpu_max_c,
+            )
+
+
+def at_point(failure: Failure, case_id: str) -> Failure:
+    """Return a failure that says at which point it was met."""
+    return replace(failure, message=f"at {case_id}: {failure.message}")

@@ -1,0 +1,43 @@
+"""The suite of a sweep: every point of a recipe's `matrix`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gpuproof.config.models import RunConfig
+from gpuproof.readings.evidence import Evidence
+from gpuproof.records.page import Page
+from gpuproof.records.result import Result
+from gpuproof.suites.base import Conclusion, HostPlace
+from gpuproof.suites.points.plan import Plan, PlannedSuite, checked
+from gpuproof.suites.sweep.plan import plan
+
+
+class Sweep(PlannedSuite):
+    """Every combination of swept keys, `run.repeats` times in shuffled order."""
+
+    name = "sweep"
+    summary = "a recipe at every combination of swept keys"
+
+    def answers(self, config: RunConfig) -> bool:
+        """Take recipes with a matrix."""
+        return config.kind in ("training", "inference") and bool(config.matrix)
+
+    def begin(self, config: RunConfig, places: Sequence[HostPlace]) -> Plan:
+        """Plan the launches of all points."""
+        return checked(plan(config))
+
+    def conclude(self, evidence: Evidence) -> Conclusion:
+        """Put the points side by side."""
+        from gpuproof.suites.sweep.conclude import conclude
+
+        return conclude(evidence)
+
+    def page(self, result: Result) -> Page:
+        """Lay out the points against the best one."""
+        from gpuproof.suites.points.page import points_page
+
+        return points_page(result)
+
+
+SUITE = Sweep()

@@ -1,0 +1,1 @@
+"""Doubts: every rule that says when a measurement is not to be trusted, registered in `rules`."""

@@ -1,0 +1,41 @@
+"""What a rule of validity sees, and how it says what it found.
+
+INVALID: the figures contradict each other, or what is physically possible, or what was asked.
+SUSPECT: something disturbed or weakened the measurement. VALID is what is left when nothing was found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from gpuproof.analysis.launch import Launch
+from gpuproof.analysis.serving import Served
+from gpuproof.hardware import MemoryPeak, Peak
+from gpuproof.records.result import Doubt
+
+REPORT_IT = "Please report it: the records contradict each other"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """A launch and what its figures are held against."""
+
+    launch: Launch
+    peak: Peak | None = None
+    memory_peak: MemoryPeak | None = None
+    served: Served | None = None
+    """The requests of its window; None where it served none."""
+
+
+Rule = Callable[[Measured], Iterator[Doubt]]
+
+
+def invalid(code: str, reason: str, remedy: str = REPORT_IT) -> Doubt:
+    """Return a doubt that leaves nothing of the figures."""
+    return Doubt(validity="INVALID", code=code, reason=reason, remedy=remedy)
+
+
+def suspect(code: str, reason: str, remedy: str) -> Doubt:
+    """Return a doubt about the figures."""
+    return Doubt(validity="SUSPECT", code=code, reason=reason, remedy=remedy)

@@ -1,0 +1,208 @@
+"""Do the figures of a launch agree with each other, with what was asked, and with what is possible?
+
+A figure carries the name of its precision, so a figure whose FLOPs ran in another one is named wrongly: INVALID
+where that is most of them; SUSPECT from a share that a part kept in fp32 on purpose does not reach.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from gpuproof.analysis.launch import Launch
+from gpuproof.analysis.what_ran import share_of
+from gpuproof.records.result import Doubt
+from gpuproof.records.what_ran import Compilation, Effective, ObservedWork
+from gpuproof.units import bandwidth, count, flops, seconds, share
+from gpuproof.verdict.doubts.base import Measured, invalid, suspect
+
+AGREEMENT = 0.02
+"""Device time and wall time may differ by this share before the difference must be explained."""
+COUNTS_AGREE = 0.01
+"""Closed form and torch's counter leave the same things out, so that they agree to the last operation."""
+ELSEWHERE = 0.05
+"""Share of the FLOPs that may run in an arithmetic or a layout that was not asked for."""
+MOSTLY = 0.5
+TYPES = {"fp32": "float32", "tf32": "float32", "amp": "float16", "bf16": "bfloat16", "fp8": "float8"}
+"""How the operands' type begins in each precision."""
+BESIDE = {"fp8": "bfloat16"}
+"""The type of what a precision leaves as it is: in fp8, all that is no linear layer."""
+
+
+def contradictions(measured: Measured) -> Iterator[Doubt]:
+    """Find counts and times that contradict each other."""
+    launch = measured.launch
+    steps = {window.num_steps for window in launch.windows}
+    if len(steps) > 1:
+        yield invalid("ranks-disagree", f"ranks ran different numbers of steps: {sorted(steps)}")
+    for window, setup in zip(launch.windows, launch.setups, strict=True):
+        expected = window.num_steps * setup.items_per_step
+        if window.items != expected:
+            yield invalid(
+                "items-disagree",
+                f"rank {window.rank} counts {count(window.items)} items, its steps make {count(expected)}",
+            )
+        if window.steps_s > window.wall_s * (1 + AGREEMENT):
+            yield invalid(
+                "steps-exceed-window",
+                f"the steps of rank {window.rank} sum to {seconds(window.steps_s)} "
+                f"in a window of {seconds(window.wall_s)}",
+            )
+    kept = len(launch.step_times_s)
+    if kept and kept != launch.slowest.num_steps:
+        yield invalid("steps-lost", f"{kept} step times were kept of {launch.slowest.num_steps} steps")
+    elif kept and abs(sum(launch.step_times_s) / launch.slowest.steps_s - 1) > AGREEMENT:
+        yield invalid(
+            "step-times-disagree",
+            f"the step times sum to {seconds(sum(launch.step_times_s))}, "
+            f"their window says {seconds(launch.slowest.steps_s)}",
+        )
+
+
+def over_ceiling(measured: Measured) -> Iterator[Doubt]:
+    """Find a rate that the device cannot reach."""
+    launch, peak = measured.launch, measured.peak
+    reached = launch.flops_per_s_per_device
+    if peak is not None and reached is not None and reached > peak.flops_per_s:
+        yield invalid(
+            "over-ceiling",
+            f"{reached / 1e12:,.1f} TFLOP/s is over the {peak.flops_per_s / 1e12:,.1f} TFLOP/s dense "
+            f"{peak.dtype} peak of {launch.setup.device.name} ({peak.source})",
+        )
+
+
+def other_than_asked(measured: Measured) -> Iterator[Doubt]:
+    """Find what ran otherwise than it was asked to: arithmetic, layout, compilation."""
+    launch = measured.launch
+    for effective in launch.effective:
+        if effective.work:
+            yield from _arithmetic(launch, effective)
+            yield from _layout(launch, effective)
+    for compilation in launch.compilations:
+        yield from _compilation(compilation)
+    yield from _switches(launch)
+
+
+def _in_type(name: str) -> Callable[[ObservedWork], bool]:
+    """Return the test whether both operands are of the type whose name begins so."""
+    return lambda work: all(operand.startswith(name) for operand in work.dtype.split(" × "))
+
+
+def _arithmetic(launch: Launch, effective: Effective) -> Iterator[Doubt]:
+    asked = launch.case.training.precision
+    as_asked = share_of(effective, _in_type(TYPES[asked]))
+    beside = share_of(effective, _in_type(BESIDE[asked])) if asked in BESIDE else 0.0
+    elsewhere = 1 - as_asked - beside
+    if as_asked >= MOSTLY and elsewhere <= ELSEWHERE:
+        return
+    yield Doubt(
+        validity="INVALID" if as_asked < MOSTLY else "SUSPECT",
+        code="other-precision",
+        reason=f"training.precision is {asked}, but {share(1 - as_asked)} of the FLOPs of rank "
+        f"{effective.rank} ran in something else: {_types(effective)}",
+        remedy="Ask for the precision that the model runs in, or find what keeps it from this one",
+    )
+
+
+def _types(effective: Effective) -> str:
+    dtypes = dict.fromkeys(work.dtype for work in effective.work)
+    shares = {dtype: share_of(effective, lambda work, d=dtype: work.dtype == d) for dtype in dtypes}  # type: ignore[misc]
+    return ", ".join(f"{share(part)} {dtype}" for dtype, part in shares.items())
+
+
+def _layout(launch: Launch, effective: Effective) -> Iterator[Doubt]:
+    ignored = {item.key for item in launch.setup.not_applied}
+    if not launch.case.model.channels_last or "model.channels_last" in ignored:
+        return
+    if not any(work.operation == "convolution" for work in effective.work):
+        return
+    fitting = share_of(effective, lambda work: work.layout in ("NHWC", "either"), images=True)
+    if fitting < 1 - ELSEWHERE:
+        yield Doubt(
+            validity="INVALID" if fitting < MOSTLY else "SUSPECT",
+            code="other-layout",
+            reason=f"model.channels_last is true, but {share(1 - fitting)} of the convolutions' FLOPs of "
+            f"rank {effective.rank} ran on tensors that are not NHWC",
+            remedy="Look for what makes tensors contiguous in the model, or set model.channels_last to false",
+        )
+
+
+def _switches(launch: Launch) -> Iterator[Doubt]:
+    options = launch.setup.options
+    asked = launch.case.training.precision
+    if options is None or options.tf32 is None or asked not in ("fp32", "tf32"):
+        return
+    if options.tf32 != ("on" if asked == "tf32" else "off"):
+        yield Doubt(
+            validity="INVALID",
+            code="other-tf32",
+            reason=f"training.precision is {asked}, but torch's TF32 switches were {options.tf32}",
+            remedy="Something in the model's code sets it: ask for the precision that it sets",
+        )
+
+
+def _compilation(compilation: Compilation) -> Iterator[Doubt]:
+    if not compilation.num_graphs:
+        yield Doubt(
+            validity="INVALID",
+            code="nothing-compiled",
+            reason=f"torch.compile made no graph on rank {compilation.rank}: these are eager steps",
+            remedy="Set training.compile.enabled to false, or training.compile.fullgraph to true to see why",
+        )
+    if compilation.compiled_in_window:
+        yield Doubt(
+            validity="SUSPECT",
+            code="compiled-in-window",
+            reason=f"torch.compile worked {count(compilation.compiled_in_window)} times inside the window "
+            f"of rank {compilation.rank}: it took part of its time",
+            remedy="Warm up longer (benchmark.warmup_steps), or set training.compile.dynamic to true",
+        )
+
+
+def work_disagrees(measured: Measured) -> Iterator[Doubt]:
+    """Find FLOPs and bytes that disagree with each other, or with what a device can do."""
+    launch = measured.launch
+    yield from _counts(launch)
+    yield from _over_data_sheet(measured)
+    yield from _over_measured(launch)
+
+
+def _counts(launch: Launch) -> Iterator[Doubt]:
+    closed, counted = launch.setup.flops_per_step, launch.setup.flops_per_step_counted
+    if closed is None or counted is None or abs(counted - closed) <= COUNTS_AGREE * closed:
+        return
+    yield suspect(
+        "flops-disagree",
+        f"a step has {closed:,.0f} FLOPs by the closed form and {counted:,.0f} by torch's counter "
+        f"({share(abs(counted - closed) / closed) if closed else 'from none'} apart)",
+        "Do not quote FLOP/s or utilisation: the model does other work than its closed form says",
+    )
+
+
+def _over_data_sheet(measured: Measured) -> Iterator[Doubt]:
+    launch, peak = measured.launch, measured.memory_peak
+    reached = launch.bytes_per_s_per_device
+    if peak is not None and reached is not None and reached > peak.bytes_per_s:
+        yield suspect(
+            "over-memory-peak",
+            f"{bandwidth(reached)} is over the {bandwidth(peak.bytes_per_s)} of {launch.setup.device.name}'s "
+            f"memory ({peak.provenance})",
+            "Part of the data stays in the cache: do not quote it as memory bandwidth; use larger ones",
+        )
+
+
+def _over_measured(launch: Launch) -> Iterator[Doubt]:
+    roofline = launch.roofline
+    if roofline is None:
+        return
+    for ceiling, reached, text, work in (
+        (roofline.compute, launch.flops_per_s_per_device, flops, "products"),
+        (roofline.memory, launch.bytes_per_s_per_device, bandwidth, "passes over memory"),
+    ):
+        if ceiling is not None and reached is not None and reached > ceiling.highest_per_s:
+            yield suspect(
+                f"over-measured-{'compute' if work == 'products' else 'memory'}",
+                f"{text(reached)} is over the {text(ceiling.value_per_s)} (+{share(ceiling.relative_spread)} "
+                f"spread) that plain {work} reached here after the window",
+                "Find out which is wrong: clocks or neighbours that changed in between, data that stays in a "
+                "cache, or a count of work that is too high",
+            )

@@ -1,0 +1,86 @@
+"""Did others take part of the machine, or a device hold itself back, while a window was measured?"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+
+from gpuproof.records.result import Doubt
+from gpuproof.records.run import Window
+from gpuproof.report.explanations import LaunchExplanation
+from gpuproof.units import seconds
+from gpuproof.verdict.doubts.base import Measured, suspect
+
+FAULT = "device-fault"
+"""The code of a doubt that a device's fault raises."""
+NEIGHBOUR_CPUS = 0.25
+"""Processors' worth of work by others that may matter …"""
+RUN_QUEUE_SHARE = 0.02
+"""… if this case's threads also waited for a processor for this share of their time …"""
+FULL_HOST = 0.95
+"""… or, where waiting is not known, if the host was this busy."""
+STEAL_SHARE = 0.02
+
+
+def device_faults(explanation: LaunchExplanation) -> Iterator[Doubt]:
+    """Find the faults that devices showed in a window."""
+    for fault in explanation.faults:
+        yield suspect(
+            FAULT,
+            f"{fault} (launch {explanation.replicate + 1})",
+            "Look at cooling, power and the driver's log, and run it again",
+        )
+
+
+def processor_neighbours(measured: Measured) -> Iterator[Doubt]:
+    """Find others that took the processors."""
+    by_host: dict[str, list[Window]] = defaultdict(list)
+    for window in measured.launch.windows:
+        by_host[window.host].append(window)
+    for host, windows in by_host.items():
+        others_cpus = _others_cpus(windows)
+        if others_cpus is not None and others_cpus > NEIGHBOUR_CPUS and _starved(windows):
+            yield suspect(
+                "cpu-neighbours",
+                f"other processes on {host} kept {others_cpus:.1f} of {windows[0].load.num_cpus} processors "
+                "busy during the window, and this case waited for them",
+                "Run it again on a quiet machine, or set distributed.threads_per_rank lower",
+            )
+        steal = windows[0].load.steal_cpu_s
+        if steal is not None and steal > STEAL_SHARE * windows[0].wall_s * windows[0].load.num_cpus:
+            yield suspect(
+                "cpu-steal",
+                f"the hypervisor of {host} gave {seconds(steal)} of processor time to other machines",
+                "Run it again, or on a machine of its own",
+            )
+
+
+def _others_cpus(windows: Sequence[Window]) -> float | None:
+    busy = windows[0].load.busy_cpu_s
+    if busy is None:
+        return None
+    return (busy - sum(window.load.own_cpu_s for window in windows)) / windows[0].wall_s
+
+
+def _starved(windows: Sequence[Window]) -> bool:
+    own = sum(window.load.own_cpu_s for window in windows)
+    waits = [window.load.run_queue_wait_s for window in windows]
+    if None not in waits:
+        waited = sum(wait for wait in waits if wait is not None)
+        return waited > RUN_QUEUE_SHARE * (own + waited)
+    load = windows[0].load
+    return load.busy_cpu_s is not None and load.busy_cpu_s > FULL_HOST * load.num_cpus * windows[0].wall_s
+
+
+def device_neighbours(measured: Measured) -> Iterator[Doubt]:
+    """Find others that use the devices."""
+    windows, setups = measured.launch.windows, measured.launch.setups
+    for window, setup in zip(windows, setups, strict=bool(setups)):
+        others = window.neighbours.other_processes
+        if others:
+            yield suspect(
+                "gpu-neighbours",
+                f"{others} other {'process uses' if others == 1 else 'processes use'} "
+                f"{setup.device.name} {setup.device.uuid or ''}".rstrip(),
+                "Wait until they have ended, or choose other devices (distributed.devices)",
+            )

@@ -1,0 +1,91 @@
+"""The register of all rules of validity, and what they say of launches together.
+
+A rule of a launch sees its records and what its device can do; a rule of readings sees what was read beside
+it; a rule of the run sees how launches differ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from gpuproof.records.result import Doubt
+from gpuproof.report.explanations import LaunchExplanation
+from gpuproof.statistics.estimate import Interval, Unavailable
+from gpuproof.units import share
+from gpuproof.verdict.doubts.base import Measured, Rule, suspect
+from gpuproof.verdict.doubts.figures import contradictions, other_than_asked, over_ceiling, work_disagrees
+from gpuproof.verdict.doubts.neighbours import device_faults, device_neighbours, processor_neighbours
+from gpuproof.verdict.doubts.serving import unfair_requests
+from gpuproof.verdict.doubts.window import data_bound, gaps, too_short, unsteady
+
+WIDE_INTERVAL = 0.05
+"""From the centre to the interval's farther end, over the centre; wider, and the run says little."""
+OF_STEPS: tuple[Rule, ...] = (
+    contradictions,
+    over_ceiling,
+    too_short,
+    gaps,
+    unsteady,
+    processor_neighbours,
+    device_neighbours,
+    other_than_asked,
+    work_disagrees,
+    data_bound,
+)
+"""For launches that run steps."""
+OF_REQUESTS: tuple[Rule, ...] = (unfair_requests, processor_neighbours, device_neighbours)
+"""For launches that answer requests: a batch is no step of equal work."""
+OF_READINGS = (device_faults,)
+
+
+def doubts_about(measured: Measured) -> tuple[Doubt, ...]:
+    """Return every doubt about one launch."""
+    rules = OF_STEPS if measured.served is None else OF_REQUESTS
+    return tuple(doubt for rule in rules for doubt in rule(measured))
+
+
+def doubts_about_readings(explanations: Iterable[LaunchExplanation]) -> list[Doubt]:
+    """Return the doubts that the readings beside launches raise."""
+    return [doubt for found in explanations for rule in OF_READINGS for doubt in rule(found)]
+
+
+def doubts_about_differences(interval: Interval | Unavailable, *, of: str) -> list[Doubt]:
+    """Return the doubts about launches that differ, from the interval between them."""
+    if isinstance(interval, Unavailable) or interval.relative_reach is None:
+        return []
+    if not interval.between_launches or interval.relative_reach <= WIDE_INTERVAL:
+        return []
+    return [
+        suspect(
+            "launches-differ",
+            f"launches differ: the interval of the {of} of {interval.num_launches} launches "
+            f"is ±{share(interval.relative_reach)} wide",
+            "Raise run.repeats, measure longer, or find out what differs between launches",
+        )
+    ]
+
+
+def invalid_first(doubts: Iterable[Doubt]) -> tuple[Doubt, ...]:
+    """Order doubts by gravity, those of one gravity as they are."""
+    return tuple(sorted(doubts, key=lambda doubt: doubt.validity != "INVALID"))
+
+
+def said_once(launches: Sequence[Sequence[Doubt]]) -> list[Doubt]:
+    """Join the doubts of launches: the same one of several ranks or launches is said once, and counted."""
+    by_code: dict[str, dict[int, list[Doubt]]] = {}
+    for number, doubts in enumerate(launches):
+        for doubt in doubts:
+            by_code.setdefault(doubt.code, {}).setdefault(number, []).append(doubt)
+    return [_counted(list(same.values()), num_launches=len(launches)) for same in by_code.values()]
+
+
+def _counted(same: Sequence[Sequence[Doubt]], *, num_launches: int) -> Doubt:
+    """Join doubts of one code, given launch by launch; more than one of a launch are of several ranks."""
+    first = same[0][0]
+    counts = []
+    if len(same[0]) > 1:
+        counts.append(f"and {len(same[0]) - 1} more alike")
+    if num_launches > 1:
+        counts.append(f"in {len(same)} of {num_launches} launches")
+    return replace(first, reason=f"{first.reason} ({', '.join(counts)})") if counts else first

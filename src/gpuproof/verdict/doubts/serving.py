@@ -1,0 +1,76 @@
+"""Can a window of requests be trusted: the generator in time, no queue that grows, no requests that failed?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+from statistics import median
+
+from gpuproof.analysis.serving import Served
+from gpuproof.records.result import Doubt
+from gpuproof.statistics.percentiles import percentile
+from gpuproof.units import count, seconds, share
+from gpuproof.verdict.doubts.base import Measured, suspect
+
+LATENESS_SHARE = 0.05
+"""Of the median latency; a generator that is later than this shapes what it measures …"""
+LATENESS_S = 1e-3
+"""… where it is also later than this, which a host's scheduler alone may cause."""
+GROWTH = 2.0
+"""The last quarter's median latency over the first's, from which a queue is said to grow."""
+FAILED_SHARE = 0.001
+
+
+def unfair_requests(measured: Measured) -> Iterator[Doubt]:
+    """Find what makes the latencies of a window others than those of the server."""
+    if measured.served is not None:
+        for rule in (_late_generator, _growing_queue, _failed_requests):
+            yield from rule(measured.served)
+
+
+def _late_generator(served: Served) -> Iterator[Doubt]:
+    late_s = percentile(served.lateness_s, 99).value
+    typical_s = median(served.latencies_s)
+    if late_s is None or late_s <= max(LATENESS_S, LATENESS_SHARE * typical_s):
+        return
+    yield suspect(
+        code="generator-late",
+        reason=f"the generator issued 1 % of its requests {seconds(late_s)} late or later; "
+        f"the median latency is {seconds(typical_s)}",
+        remedy="Leave it a processor of its own, or lower the rate; latency counts from the schedule anyway",
+    )
+
+
+def _growing_queue(served: Served) -> Iterator[Doubt]:
+    if served.window.scenario != "server":
+        return
+    quarter = len(served.latencies_s) // 4
+    if quarter < 10:
+        return
+    first, last = median(served.latencies_s[:quarter]), median(served.latencies_s[-quarter:])
+    rising = all(
+        earlier < later
+        for earlier, later in pairwise(
+            median(served.latencies_s[k * quarter : (k + 1) * quarter]) for k in range(4)
+        )
+    )
+    if not rising or last < GROWTH * first:
+        return
+    yield suspect(
+        code="queue-grows",
+        reason=f"the median latency rose from {seconds(first)} in the first quarter of the window to "
+        f"{seconds(last)} in the last: more comes than can be served",
+        remedy="Lower serving.rate_per_s, or leave it null to have the highest rate found",
+    )
+
+
+def _failed_requests(served: Served) -> Iterator[Doubt]:
+    failed, total = served.window.num_failed, served.window.num_requests
+    if failed <= FAILED_SHARE * total:
+        return
+    causes = "; ".join(f"{number} × {text}" for text, number in list(served.window.failures.items())[:3])
+    yield suspect(
+        code="requests-failed",
+        reason=f"{count(failed)} of {count(total)} requests failed ({share(failed / total)}): {causes}",
+        remedy="Look at the server's log; a request that fails is quick, and flatters the others",
+    )
