@@ -4,14 +4,14 @@
     python scripts/record_replay_runs.py two_ranks load    these, again
     python scripts/record_replay_runs.py --conclude        keep all runs, and write only their exports again
 
-They say that runs of earlier versions are read and that every derived file keeps its bytes. So recordings are
-added and not replaced: for another schema of the records, add a kind with the schema in its name. Export files
-change only where a change of them is meant; read the diff, and say it in CHANGELOG.md.
+They say that runs of earlier versions are read and that every derived file keeps its bytes. So recordings
+are added and not replaced: for another schema of the records, add a kind with the schema in its name. Export
+files change only where a change of them is meant; read the diff, and say it in CHANGELOG.md.
 
 Needs Linux, root and openssh-server: hosts are named node0, node1, … by UTS namespaces, and fleets are
-loopback addresses, each with an sshd of its own (tests/sshd.py). Runs are made in a folder of their own under
-/tmp; its path, this checkout's, the kernel's release and the boot's identity are replaced in all that is kept. Left out are prepared
-data, what is derived, and of traces all but the first durations.
+loopback addresses, each with an sshd of its own (tests/sshd.py). Runs are made in a folder of their own; its
+path, this checkout's, the kernel's release and the boot's identity are replaced in all that is kept. Left out
+are prepared data, what is derived, and of traces all but the first durations.
 """
 
 from __future__ import annotations
@@ -122,7 +122,10 @@ RECIPES: Mapping[str, Recipe] = {
     ),
     "load": Recipe(words=(*LOAD, "--num-batches=12")),
     "serving_search": Recipe(
-        words=(*SERVING, "--serving.latency_bound_s=60", "--serving.search_precision=0.5")
+        words=(
+            *(*SERVING, "--model.name=simple_cnn", "--serving.window_s=0.15", "--serving.min_requests=90"),
+            *("--serving.latency_bound_s=0.1", "--serving.search_precision=0.2"),
+        )
     ),
     "serving_scenario": Recipe(
         words=(*SERVING, "--serving.scenario=closed_loop", "--serving.concurrency=3", "--run.repeats=2")
@@ -144,7 +147,14 @@ RECIPES: Mapping[str, Recipe] = {
         hosts=2,
         host_keys={"gpu_type": "CPU"},
     ),
-    "fleet_load": Recipe(words=(*LOAD, "--num-batches=1"), hosts=3, dead_hosts=1),
+    "fleet_load": Recipe(
+        words=(
+            *("run", "load", "--distributed.device=cpu", "--distributed.threads_per_rank=1"),
+            *("--load.num_epochs=1", "--load.num_batches=1", "--benchmark.warmup_steps=0"),
+        ),
+        hosts=3,
+        dead_hosts=1,
+    ),
     "fleet_sweep": Recipe(
         words=(
             *(*MEDIUM, "--matrix.data.batch_size=[2, 4]", "--benchmark.measure_steps=20"),
@@ -182,10 +192,7 @@ def record(kind: str, recipe: Recipe) -> None:
     """Make a run, and keep what it measured and what concluding that gives."""
     with tempfile.TemporaryDirectory(prefix="gpuproof-replay-") as name:
         folder = Path(name)
-        if recipe.hosts:
-            run = _run_on_hosts(folder, kind, recipe)
-        else:
-            run = _run(folder, kind, recipe.words)
+        run = _run_on_hosts(folder, kind, recipe) if recipe.hosts else _run(folder, kind, recipe.words)
         kept = RECORDED / kind / "run"
         shutil.rmtree(kept.parent, ignore_errors=True)
         kept.mkdir(parents=True)
