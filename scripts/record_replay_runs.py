@@ -42,7 +42,7 @@ BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 MOST_TRACE_EVENTS = 700
 ADDRESSES = ("127.0.0.2", "127.0.0.3", "127.0.0.4")
 
-ONE_CPU = ("--distributed.device=cpu", "--distributed.threads_per_rank=1", "--monitoring.interval_s=0.05")
+ONE_CPU = ("--distributed.device=cpu", "--distributed.threads_per_rank=1", "--monitoring.interval_s=0.1")
 STEPS = ("--benchmark.warmup_steps=2", "--benchmark.measure_by=steps")
 SYNTHETIC = ("--model.name=medium", "--data.name=synthetic", "--data.batch_size=8")
 MEDIUM = ("run", "quick", *ONE_CPU, *STEPS, *SYNTHETIC)
@@ -120,7 +120,7 @@ RECIPES: Mapping[str, Recipe] = {
             *("--benchmark.measure_steps=30", "--run.repeats=1"),
         )
     ),
-    "load": Recipe(words=(*LOAD, "--num-batches=12")),
+    "load": Recipe(words=(*LOAD, "--num-batches=4")),
     "serving_search": Recipe(
         words=(
             *(*SERVING, "--model.name=simple_cnn", "--serving.window_s=0.15", "--serving.min_requests=90"),
