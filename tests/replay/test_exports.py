@@ -35,6 +35,7 @@ def test_a_recorded_run_gives_the_same_exports(kind: str, tmp_path: Path) -> Non
 
 
 def _difference(name: str, expected: bytes, found: bytes) -> str:
-    sides = [text.decode().splitlines() for text in (expected, found)]
-    lines = difflib.unified_diff(*sides, f"recorded/{name}", f"concluded/{name}", lineterm="", n=1)
+    before, after = expected.decode().splitlines(), found.decode().splitlines()
+    names = f"recorded/{name}", f"concluded/{name}"
+    lines = difflib.unified_diff(before, after, *names, lineterm="", n=1)
     return "\n".join(islice(lines, MOST_LINES)) or f"{name}: other ends of lines"
