@@ -7,20 +7,19 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gpuproof.campaign import config_of
-from gpuproof.report.conclude import conclude
+from gpuproof.conclude import conclude
 from gpuproof.store import RunDirectory
 
 RECORDED = Path(__file__).parent / "runs"
 """A folder of each kind: `run/` as the campaign left it, `exports/` and `exit_code` as concluding it gave."""
+RESULT = "result.json"
 MEASURED = ("run.json", "cases")
 """All that concluding reads; what else lies in a run directory is derived from it."""
 
 
 def conclude_run(path: Path) -> int:
     """Make the derived files of the run at `path`; return its exit code."""
-    run = RunDirectory.open(path)
-    return int(conclude(run, config_of(run)).exit_code)
+    return conclude(RunDirectory.open(path)).result.exit_code
 
 
 def read_exports(run: Path) -> dict[str, bytes]:
@@ -33,5 +32,6 @@ def read_exports(run: Path) -> dict[str, bytes]:
         if name.parts[0] not in MEASURED
         and name.parts[0] not in traces
         and not name.name.startswith(".")
+        and name.name != RESULT
         and name.suffix != ".png"
     }

@@ -57,6 +57,8 @@ class Export:
     name: str
     content: str | Callable[[Path], object]
     """What draws it may raise EnvironmentUnfitError: then a note says why there is none."""
+    is_of_host: bool = False
+    """Whether on several hosts each has one of its own, with tests in S0's form."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

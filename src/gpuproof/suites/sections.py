@@ -1,4 +1,4 @@
-"""What the pages of all benchmarks have in common: verdict, failures, doubts, readings beside launches, notes.
+"""What the pages of benchmarks have in common: verdict, failures, doubts, readings beside launches, notes.
 
 In: a result, and the common part of its detail. Out: a page with the suite's own sections between.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from gpuproof import units
 from gpuproof.analysis.launch import Launch
@@ -43,7 +44,8 @@ ON_CPU = "measured on the CPU: no figure of any GPU"
 class DeviceDuring:
     """What one device did in one launch's window."""
 
-    launch: str
+    case_id: str
+    replicate: int
     device: str
     util_gpu_percent: float | None
     clock_sm_mhz: float | None
@@ -53,13 +55,39 @@ class DeviceDuring:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Remark:
+    """What stood out in the readings beside one launch."""
+
+    case_id: str
+    replicate: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PointLabel:
+    """How a point or test is called where several hosts stand side by side."""
+
+    case_id: str
+    group: str
+    """Of those in one table."""
+    label: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Common:
     """What every benchmark's detail holds beside the suite's own."""
 
     title: str
+    work: str
+    """The title less the device: what was run, wherever that is."""
+    names_cases: bool = False
+    """Whether there are several, so that a launch is named with its case."""
+    is_ranked: bool = False
+    """Whether points are compared with the best one."""
+    labels: tuple[PointLabel, ...] = ()
+    """Empty where points are just numbered."""
     devices: tuple[DeviceDuring, ...] = ()
-    sentences: tuple[str, ...] = ()
-    """What stood out in the readings beside launches."""
+    remarks: tuple[Remark, ...] = ()
     was_read: bool = False
     """Whether anything was read beside a launch."""
     not_applied: tuple[NotApplied, ...] = ()
@@ -67,27 +95,17 @@ class Common:
     notes: tuple[str, ...] = ()
 
 
-def common_part(
-    title: str,
-    explanations: Sequence[LaunchExplanation],
-    *,
-    names_cases: bool,
-    not_applied: Iterable[NotApplied] = (),
-    notes: Iterable[str] = (),
-) -> Common:
-    """Put together what every benchmark says; `names_cases` where there are several."""
-    return Common(
-        title=title,
-        devices=tuple(row for found in explanations for row in _devices(found, names_cases=names_cases)),
-        sentences=tuple(
-            f"{_launch_name(found, names_cases=names_cases)}: {sentence}"
+def read_during(explanations: Sequence[LaunchExplanation]) -> dict[str, Any]:
+    """Return the fields of `Common` that tell of the readings beside launches."""
+    return {
+        "devices": tuple(row for found in explanations for row in _devices(found)),
+        "remarks": tuple(
+            Remark(case_id=found.case_id, replicate=found.replicate, text=sentence)
             for found in explanations
             for sentence in found.sentences
         ),
-        was_read=bool(explanations),
-        not_applied=tuple(not_applied),
-        notes=tuple(notes),
-    )
+        "was_read": bool(explanations),
+    }
 
 
 def set_by_user(found: Iterable[NotApplied], origins: Mapping[str, str]) -> tuple[NotApplied, ...]:
@@ -204,16 +222,16 @@ def _during(common: Common, doubts: Sequence[Doubt]) -> Iterator[Section]:
     if not common.was_read:
         return
     title = "Host and devices during the run"
-    lines = common.sentences
+    lines = tuple(f"{_launch_name(remark, common)}: {remark.text}" for remark in common.remarks)
     if not common.devices and not lines:
         named = any(doubt.code in NEIGHBOURS for doubt in doubts)
-        found = "nothing stood out" if not named else "beyond the neighbours named above nothing stood out"
+        found = "beyond the neighbours named above nothing stood out" if named else "nothing stood out"
         lines = (f"the host was read beside every launch, and {found}",)
     if common.devices:
         yield table(
             title,
             common.devices,
-            Column.of("launch", lambda row: row.launch, align="left"),
+            Column.of("launch", lambda row: _launch_name(row, common).removeprefix("launch "), align="left"),
             Column.of("device", lambda row: row.device, align="left"),
             Column.of("busy", lambda row: _reading(row.util_gpu_percent, "%")),
             Column.of("SM clock", lambda row: _reading(row.clock_sm_mhz, "MHz")),
@@ -228,19 +246,19 @@ def _reading(value: float | None, unit: str) -> str:
     return units.MISSING if value is None else f"{value:,.0f} {unit}"
 
 
-def _launch_name(found: LaunchExplanation, *, names_cases: bool) -> str:
-    launch = f"launch {found.replicate + 1}"
-    return f"{found.case_id}, {launch}" if names_cases else launch
+def _launch_name(of: Remark | DeviceDuring, common: Common) -> str:
+    launch = f"launch {of.replicate + 1}"
+    return f"{of.case_id}, {launch}" if common.names_cases else launch
 
 
-def _devices(found: LaunchExplanation, *, names_cases: bool) -> Iterator[DeviceDuring]:
-    name = _launch_name(found, names_cases=names_cases).removeprefix("launch ")
+def _devices(found: LaunchExplanation) -> Iterator[DeviceDuring]:
     for host in found.readings:
         window_s = host.readings.end_monotonic_s - host.readings.begin_monotonic_s
         for device in host.readings.devices:
             index = str(device.physical_index)
             yield DeviceDuring(
-                launch=name,
+                case_id=found.case_id,
+                replicate=found.replicate,
                 device=f"GPU {index} {host.device_names[index]}",
                 util_gpu_percent=device.util_gpu_percent,
                 clock_sm_mhz=device.clock_sm_mhz,

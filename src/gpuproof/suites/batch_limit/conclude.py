@@ -29,7 +29,7 @@ def conclude(evidence: Evidence) -> Conclusion:
         "batch_limit",
         evidence,
         points,
-        title=f"{config.model.name} {config.kind} on {config.data.name}, {len(points)} batch sizes",
+        title=[f"{config.model.name} {config.kind} on {config.data.name}, {len(points)} batch sizes"],
         num_planned=len(settled) - len(refused) + len(search.left()),
         limits=limits,
         measures=list(_measures(limits)),

@@ -123,7 +123,7 @@ class PlannedSuite:
 
 
 def after_failure(launch: CaseRecords, *, is_sweep: bool) -> AfterFailure:
-    """Say whether other launches may fare better: not on a full disk, nor where the machine lacks what all need."""
+    """Say whether others may fare better: not on a full disk, nor where the machine lacks what all need."""
     failure = launch.primary_failure
     hopeless = ("disk_full",) if is_sweep else ("disk_full", "environment")
     return "stop" if failure is not None and failure.cause in hopeless else "skip"

@@ -22,8 +22,8 @@ from gpuproof.suites.registry import find_suite
 from gpuproof.suites.results import benchmark_result
 from gpuproof.suites.sections import (
     Common,
+    PointLabel,
     at_point,
-    common_part,
     notes_of_setup,
     set_by_user,
     torn_notes,
@@ -104,32 +104,38 @@ def conclusion_of_points(
     evidence: Evidence,
     points: Sequence[PointResult],
     *,
-    title: str,
+    title: Sequence[str],
     num_planned: int,
     notes: Iterable[str] = (),
+    labels: tuple[PointLabel, ...] = (),
     limits: BatchLimits | None = None,
     measures: Sequence[Measure] = (),
     is_ranked: bool = True,
 ) -> Conclusion:
-    """Put points side by side; `measures` stand after the best throughput, before those of the points."""
+    """Put points side by side; `measures` stand after the best throughput, before those of the points.
+
+    The device's name comes after the first part of the title.
+    """
     figures = [point.figures for point in points]
     ranking = rank(figures) if is_ranked else Ranking(best=None, missing=NOT_RANKED, against_best={})
     launches = [launch for point in points for launch in point.launches]
-    common = common_part(
-        title if not launches else f"{title}, {launches[0].setup.device.name}",
-        (),
+    common = Common(
+        title=", ".join([title[0], *(x.setup.device.name for x in launches[:1]), *title[1:]]),
+        work=", ".join(title),
+        labels=labels,
         names_cases=True,
+        is_ranked=is_ranked,
         not_applied=set_by_user(
             launches[0].setup.not_applied if launches else (), evidence.description["origins"]
         ),
-        notes=[
+        notes=(
             *_ranking_notes(ranking, launches),
             *notes,
             *notes_of_setup(launches),
             *torn_notes(evidence.launches),
-        ],
+        ),
+        **_read_during(points),
     )
-    common = replace(common, **_readings(points))
     of_points = [measure for point in points for measure in _labelled(point)]
     best = next((_best(p) for p in points if ranking.best and p.figures.case_id == ranking.best.case_id), [])
     result = benchmark_result(
@@ -172,15 +178,13 @@ def _labelled(point: PointResult) -> Iterator[Measure]:
         yield replace(measure, case=point.point.case_id, labels={**measure.labels, **labels})
 
 
-def _readings(points: Iterable[PointResult]) -> dict[str, Any]:
-    """Return what was read beside the launches of all points, each named."""
-    found = [(x.point.case_id, from_json(Common, x.result.detail["common"])) for x in points]
+def _read_during(points: Iterable[PointResult]) -> dict[str, Any]:
+    """Return what was read beside the launches of all points."""
+    found = [from_json(Common, point.result.detail["common"]) for point in points]
     return {
-        "devices": tuple(
-            replace(row, launch=f"{name}, launch {row.launch}") for name, own in found for row in own.devices
-        ),
-        "sentences": tuple(f"{name}, {sentence}" for name, own in found for sentence in own.sentences),
-        "was_read": any(own.was_read for _, own in found),
+        "devices": tuple(row for own in found for row in own.devices),
+        "remarks": tuple(remark for own in found for remark in own.remarks),
+        "was_read": any(own.was_read for own in found),
     }
 
 

@@ -25,7 +25,7 @@ from gpuproof.suites.recipe.options import OptionsInEffect, options_in_effect
 from gpuproof.suites.recipe.plan import CASE_ID
 from gpuproof.suites.recipe.profile import Profiled, profiled
 from gpuproof.suites.results import benchmark_result
-from gpuproof.suites.sections import Common, common_part, notes_of_setup, set_by_user, torn_notes
+from gpuproof.suites.sections import Common, notes_of_setup, read_during, set_by_user, torn_notes
 from gpuproof.verdict.doubts.rules import doubts_about_readings
 from gpuproof.verdict.summary import RunSummary, summarize
 
@@ -78,12 +78,12 @@ def conclude(evidence: Evidence) -> Conclusion:
         energy_text=explanations[0].energy_text if explanations else "",
     )
     detail = RecipeDetail(
-        common=common_part(
-            _title(summary, config),
-            explanations,
-            names_cases=False,
+        common=Common(
+            title=_title(summary, config),
+            work=f"{config.model.name} {config.kind} on {config.data.name}",
             not_applied=set_by_user(first.setup.not_applied if first else (), description["origins"]),
-            notes=_notes(summary, options, evidence.launches),
+            notes=tuple(_notes(summary, options, evidence.launches)),
+            **read_during(explanations),
         ),
         points=(figures,),
         launches=tuple(_launch_row(launch) for launch in summary.launches),

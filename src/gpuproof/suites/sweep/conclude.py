@@ -20,7 +20,7 @@ def conclude(evidence: Evidence) -> Conclusion:
         "sweep",
         evidence,
         points,
-        title=f"{config.model.name} {config.kind} on {config.data.name}, {what}",
+        title=[f"{config.model.name} {config.kind} on {config.data.name}, {what}"],
         num_planned=len(planned.order),
         notes=[f"points were launched in an order shuffled by run.order_seed={config.run.order_seed}"],
     )

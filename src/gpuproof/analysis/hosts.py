@@ -1,16 +1,18 @@
-"""What do many hosts say together? Middle and spread, hosts that stand apart, GPU types against each other.
+"""What do many hosts say together, of one recipe or of several tests? Middle, spread, and who stands apart.
 
 In: what each host measured of the same work. Out: per type and for the whole fleet the median with its
 MAD (robust, since one broken host is what one looks for), outliers by the modified Z-score within a type,
-energy and cost of an item. Rates are compared per device, so that a host with more of them is no outlier.
+energy and cost of an item. Rates are compared per device, so that a host with more of them is no outlier. Tests
+differ in what they count by far, so that nothing is added up across them: ratios are taken test by test, and
+their geometric mean says the same whichever side is the reference
+(Fleming & Wallace 1986, https://doi.org/10.1145/5666.5673).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import median
-from typing import Any
+from statistics import geometric_mean, median
 
 from gpuproof.statistics.dispersion import Z_LIMIT, median_absolute_deviation, modified_z_scores
 
@@ -18,6 +20,7 @@ ENOUGH_HOSTS = 5
 """Of one type, to call any an outlier: with fewer the MAD hangs on one or two of them."""
 MILLION = 1_000_000
 SECONDS_PER_HOUR = 3600
+NO_COMMON_TEST = "no test was measured on every type"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,79 +212,138 @@ def _cost(hosts: Sequence[HostMeasured]) -> tuple[float | None, str | None]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HostTests:
-    """What one host gave back of a suite of tests, in S0's form; or where it failed, and why."""
+class FleetTest:
+    """One test on all hosts."""
+
+    name: str
+    summary: FleetSummary
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostSpeed:
+    """A host against the others of its type."""
 
     host: str
-    document: Mapping[str, Any] | None
-    """S0's JSON: its `results` are tests with test_type, success and throughput_samples_per_second. Of a
-    host that failed, those that ended before."""
-    stage: str | None = None
-    error: str | None = None
-    """Why the suite did not come to its end there; None where it did."""
-
-    @property
-    def is_whole(self) -> bool:
-        """Say whether the host went through the whole suite."""
-        return self.document is not None and self.error is None
+    relative_to_type: float
+    """Geometric mean over tests of its rate over the median of its type, by device."""
+    num_tests: int
+    """That the mean is over: those which another host of the type measured, too."""
 
 
-def aggregate(hosts: Sequence[HostTests], *, timestamp: str) -> dict[str, Any]:
-    """Put the tests of many hosts together, in the form of lambdactl's aggregate.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TypeSpeed:
+    """A type of GPU against the others."""
 
-    A host is successful when it went through the suite. One that failed on the way keeps what it measured:
-    its tests count in `performance_summary`, and stand beside its error. Each test gains `source_hostname`.
-    Throughput is of tests that succeeded and have one; null where there is none.
-    """
-    documents = [None if host.document is None else _with_source(host) for host in hosts]
-    tests = [test for document in documents if document is not None for test in document["results"]]
-    told = list(zip(hosts, documents, strict=True))
-    failed = [
-        {"hostname": host.host, "stage": host.stage, "error": host.error, **(document or {})}
-        for host, document in told
-        if not host.is_whole
+    gpu_type: str
+    num_hosts: int
+    relative_to_fastest: float | None
+    """Geometric mean over tests of its median over that of the fastest type, by device."""
+    num_tests: int
+    """That the mean is over: those which every type measured."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostApart:
+    """A host that stands apart from those of its type, and in which tests."""
+
+    host: str
+    gpu_type: str
+    tests: tuple[tuple[str, Outlier], ...]
+    """Name and figures, the farthest first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SuiteSummary:
+    """A whole suite on a whole fleet."""
+
+    num_hosts: int
+    num_measured: int
+    """Hosts with a figure for one test at least."""
+    tests: tuple[FleetTest, ...]
+    hosts: tuple[HostSpeed, ...]
+    """Those that have others of their type to be compared with."""
+    types: tuple[TypeSpeed, ...]
+    """The fastest first."""
+    types_missing: str | None
+    """Why types are not compared; None where they are, and where there is but one."""
+    apart: tuple[HostApart, ...]
+    """Those that stand apart in most tests first."""
+
+
+def summarize_suite(tests: Mapping[str, Sequence[HostMeasured]], *, num_hosts: int) -> SuiteSummary:
+    """Put together what hosts measured of each test; `num_hosts` were asked."""
+    found = [
+        FleetTest(name=name, summary=summarize_fleet(measured, num_hosts=num_hosts))
+        for name, measured in tests.items()
     ]
-    return {
-        "summary": {
-            "total_instances": len(hosts),
-            "successful_instances": len(hosts) - len(failed),
-            "failed_instances": len(failed),
-            "success_rate": (len(hosts) - len(failed)) / len(hosts) if hosts else None,
-            "timestamp": timestamp,
-        },
-        "performance_summary": _performance(tests),
-        "successful_results": [
-            {"hostname": host.host, **(document or {})} for host, document in told if host.is_whole
-        ],
-        "failed_results": failed,
-    }
+    types, types_missing = _types(tests, found)
+    return SuiteSummary(
+        num_hosts=num_hosts,
+        num_measured=len({host.host for measured in tests.values() for host in measured}),
+        tests=tuple(found),
+        hosts=tuple(_speeds(tests, found)),
+        types=types,
+        types_missing=types_missing,
+        apart=tuple(_apart(found)),
+    )
 
 
-def _with_source(host: HostTests) -> dict[str, Any]:
-    document = host.document or {}
-    tests = [{**test, "source_hostname": host.host} for test in document.get("results", ())]
-    return {**document, "results": tests}
+def _speeds(tests: Mapping[str, Sequence[HostMeasured]], found: Sequence[FleetTest]) -> Iterable[HostSpeed]:
+    ratios: dict[str, list[float]] = {}
+    for test in found:
+        kinds = {kind.gpu_type: kind.items_per_s_per_device for kind in test.summary.types}
+        for host in tests[test.name]:
+            spread = kinds[host.gpu_type]
+            if spread.num_hosts > 1:
+                ratios.setdefault(host.host, []).append(host.items_per_s_per_device / spread.median)
+    for name, of_host in ratios.items():
+        yield HostSpeed(host=name, relative_to_type=geometric_mean(of_host), num_tests=len(of_host))
 
 
-def _performance(tests: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    kinds = {
-        kind: [test for test in tests if test["test_type"] == kind] for kind in ("training", "inference")
-    }
-    return {
-        "total_tests": len(tests),
-        **{f"{kind}_tests": len(of_kind) for kind, of_kind in kinds.items()},
-        **{kind: _throughputs(of_kind) for kind, of_kind in kinds.items()},
-    }
-
-
-def _throughputs(tests: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
-    rates = [
-        test["throughput_samples_per_second"]
-        for test in tests
-        if test["success"] and test["throughput_samples_per_second"] is not None
+def _types(
+    tests: Mapping[str, Sequence[HostMeasured]], found: Sequence[FleetTest]
+) -> tuple[tuple[TypeSpeed, ...], str | None]:
+    hosts: dict[str, set[str]] = {}
+    for measured in tests.values():
+        for host in measured:
+            hosts.setdefault(host.gpu_type, set()).add(host.host)
+    by_test = [{kind.gpu_type: kind for kind in test.summary.types} for test in found]
+    common = [kinds for kinds in by_test if set(kinds) == set(hosts)]
+    if not hosts or not common:
+        speeds = [
+            TypeSpeed(gpu_type=name, num_hosts=len(of_type), relative_to_fastest=None, num_tests=0)
+            for name, of_type in hosts.items()
+        ]
+        return tuple(speeds), NO_COMMON_TEST if len(hosts) > 1 else None
+    middle = {name: geometric_mean(_median(kinds[name]) for kinds in common) for name in hosts}
+    fastest = max(middle.values())
+    speeds = [
+        TypeSpeed(
+            gpu_type=name,
+            num_hosts=len(of_type),
+            relative_to_fastest=middle[name] / fastest,
+            num_tests=len(common),
+        )
+        for name, of_type in hosts.items()
     ]
-    return {
-        "avg_throughput": sum(rates) / len(rates) if rates else None,
-        "max_throughput": max(rates, default=None),
-        "min_throughput": min(rates, default=None),
-    }
+    return tuple(sorted(speeds, key=lambda speed: -middle[speed.gpu_type])), None
+
+
+def _median(kind: TypeSummary) -> float:
+    return kind.items_per_s_per_device.median
+
+
+def _apart(found: Sequence[FleetTest]) -> list[HostApart]:
+    by_host: dict[tuple[str, str], list[tuple[str, Outlier]]] = {}
+    for test in found:
+        for outlier in test.summary.outliers:
+            by_host.setdefault((outlier.host, outlier.gpu_type), []).append((test.name, outlier))
+    apart = [
+        HostApart(
+            host=host,
+            gpu_type=gpu_type,
+            tests=tuple(sorted(tests, key=lambda test: -abs(test[1].modified_z))),
+        )
+        for (host, gpu_type), tests in by_host.items()
+    ]
+    return sorted(apart, key=lambda host: -len(host.tests))

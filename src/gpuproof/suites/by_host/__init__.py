@@ -1,0 +1,79 @@
+"""Any suite on each of several hosts: the inner suite once a host, then all hosts side by side.
+
+It is no entry point: where a recipe runs on hosts and its suite's scope is each host, it stands around it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Literal
+
+from gpuproof.config.models import RunConfig
+from gpuproof.readings.evidence import Evidence
+from gpuproof.records.case import Case
+from gpuproof.records.collected import CaseRecords
+from gpuproof.records.page import Page
+from gpuproof.records.result import Result
+from gpuproof.suites.base import AfterFailure, Conclusion, HostPlace, LaunchKey, Remaining, Suite
+from gpuproof.suites.by_host.plan import HostStates, as_on_one_machine
+
+
+class ByHost:
+    """A suite once on each host."""
+
+    scope: Literal["each_host", "whole"] = "whole"
+    options: type | None = None
+
+    def __init__(self, inner: Suite) -> None:
+        self.inner = inner
+        self.name = inner.name
+        self.summary = f"{inner.summary}, on each of several hosts"
+        self.command = inner.command
+
+    def answers(self, config: RunConfig) -> bool:
+        """Take what the inner suite takes."""
+        return self.inner.answers(config)
+
+    def begin(self, config: RunConfig, places: Sequence[HostPlace]) -> HostStates:
+        """Begin the inner suite for each host: their states are alike, and planned once."""
+        state = self.inner.begin(config, places)
+        return HostStates(
+            places={place.name: place for place in places},
+            states=dict.fromkeys((place.name for place in places), state),
+        )
+
+    def settle(self, state: HostStates, launch: CaseRecords) -> HostStates:
+        """Tell the launch's host of it."""
+        return state.settle(launch, self.inner)
+
+    def next(
+        self, state: HostStates, running: Mapping[LaunchKey, Case], time_left_s: float | None
+    ) -> Iterator[Case]:
+        """Yield one launch for each host that is free."""
+        return state.next(self.inner, running, time_left_s)
+
+    def remaining(self, state: HostStates) -> Remaining:
+        """Add up what is left on hosts that can be used."""
+        left = [
+            self.inner.remaining(own).num_launches
+            for name, own in state.states.items()
+            if name not in state.dropped
+        ]
+        return Remaining(num_launches=sum(left))
+
+    def on_failure(self, launch: CaseRecords) -> AfterFailure:
+        """Go on with the other hosts whatever one of them lacks."""
+        meaning = self.inner.on_failure(as_on_one_machine(launch))
+        return "skip" if meaning == "stop" else meaning
+
+    def conclude(self, evidence: Evidence) -> Conclusion:
+        """Conclude each host by itself, then all together."""
+        from gpuproof.suites.by_host.conclude import conclude
+
+        return conclude(evidence, self.inner)
+
+    def page(self, result: Result) -> Page:
+        """Lay out hosts, types of GPU, and who stands apart."""
+        from gpuproof.suites.by_host.page import page
+
+        return page(result)

@@ -1,0 +1,188 @@
+"""What several hosts come to: each by itself, then all together."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from gpuproof import units
+from gpuproof.analysis.hosts import FleetSummary, SuiteSummary
+from gpuproof.errors import ExitCode
+from gpuproof.readings.evidence import Evidence
+from gpuproof.records.codec import to_json
+from gpuproof.records.collected import CaseRecords
+from gpuproof.records.result import WHOLE, Doubt, Measure, worst
+from gpuproof.suites.base import Conclusion, Suite
+from gpuproof.suites.by_host.exports import (
+    FleetReport,
+    FleetSuite,
+    exports_of_hosts,
+    report_of_points,
+    report_of_recipe,
+)
+from gpuproof.suites.by_host.host import HostConclusion, conclude_host
+from gpuproof.suites.results import benchmark_result, exit_code_without_lack
+from gpuproof.suites.sections import Common
+from gpuproof.verdict.doubts.neighbours import FAULT
+from gpuproof.verdict.doubts.rules import invalid_first
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostsDetail:
+    """What the page of several hosts needs beyond the result: one of the two forms."""
+
+    common: Common
+    num_headlines: int
+    """Of the measures, those of all hosts together: they come first."""
+    recipe: FleetReport | None
+    points: FleetSuite | None
+
+
+def conclude(evidence: Evidence, inner: Suite) -> Conclusion:
+    """Return the result of all hosts and their files."""
+    launched: dict[str | None, list[CaseRecords]] = defaultdict(list)
+    for launch in evidence.launches:
+        launched[launch.case.placement.host].append(launch)
+    hosts = [conclude_host(evidence, host, launched[host["name"]], inner) for host in evidence.hosts]
+    currency = str(evidence.description["fleet"]["currency"])
+    is_single = all(host.is_single for host in hosts)
+    report = (report_of_recipe if is_single else report_of_points)(hosts, currency=currency)
+    together = list(_measures(report)) if isinstance(report, FleetReport) else []
+    results = [host.conclusion.result for host in hosts]
+    num_launches = sum(result.num_launches for result in results)
+    num_planned = sum(result.num_planned for result in results)
+    doubts = _together((host.name, doubt) for host in hosts for doubt in host.conclusion.result.doubts)
+    failures = [failure for host in hosts for failure in host.told_failures()]
+    detail = HostsDetail(
+        common=_common(hosts, report, evidence),
+        num_headlines=len(together),
+        recipe=report if isinstance(report, FleetReport) else None,
+        points=report if isinstance(report, FleetSuite) else None,
+    )
+    result = benchmark_result(
+        inner.name,
+        evidence,
+        measures=[*together, *(measure for host in hosts for measure in _of_host(host))],
+        doubts=doubts,
+        failures=failures,
+        num_launches=num_launches,
+        num_planned=num_planned,
+        conditions={**results[0].conditions, "num_hosts": len(hosts)} if results else {},
+        detail=to_json(detail),
+        headline_text=None if together else f"{report.summary.num_measured} of {len(hosts)} hosts",
+    )
+    causes: set[str] = {failure.cause for failure in failures}
+    is_complete = num_launches >= num_planned
+    result = replace(result, exit_code=_exit_code(causes, doubts, is_complete, is_empty=not num_launches))
+    return Conclusion(result=result, exports=tuple(exports_of_hosts(evidence, hosts, report, result)))
+
+
+def _exit_code(causes: set[str], doubts: Sequence[Doubt], is_complete: bool, *, is_empty: bool) -> ExitCode:
+    """Return 0 where every host measured all that it was asked to; 5 where none could begin."""
+    if not is_empty and causes - {"interrupted"}:
+        return ExitCode.FAILED  # what one host or test lacked, others had
+    if causes and causes <= {"environment", "disk_full"}:
+        return ExitCode.UNFIT_ENVIRONMENT
+    validity = None if is_empty else worst(doubts)
+    return exit_code_without_lack(causes, validity, is_complete=is_complete)
+
+
+def _of_host(host: HostConclusion) -> Iterator[Measure]:
+    for measure in host.conclusion.result.measures:
+        yield replace(measure, subject=measure.subject.replace(WHOLE, f"host/{host.name}", 1))
+
+
+def _measures(report: FleetReport) -> Iterator[Measure]:
+    """Yield the figures of all hosts of one recipe together; none where nothing was measured."""
+    summary, item = report.summary, report.item
+    spread = summary.items_per_s_per_device
+    if spread is None or summary.items_per_s_total is None:
+        return
+    reach = f"{units.significant(spread.lowest)} – {units.significant(spread.highest)} {item}/s"
+    yield Measure(
+        name="median device",
+        value=spread.median,
+        unit=f"{item}/s",
+        text=units.rate(spread.median, item),
+        detail=f"of {spread.num_hosts} hosts, {reach}",
+        uncertainty=f"MAD {units.share(spread.mad / spread.median)}" if spread.num_hosts > 1 else None,
+        statistic="median",
+        better="higher",
+        num_samples=spread.num_hosts,
+    )
+    yield Measure(
+        name="all hosts",
+        value=summary.items_per_s_total,
+        unit=f"{item}/s",
+        text=units.rate(summary.items_per_s_total, item),
+        detail=f"{summary.num_devices} devices of {summary.num_measured} hosts, each measured by itself",
+        statistic="total",
+        better="higher",
+    )
+    single = item.removesuffix("s")
+    for name, value, unit, missing in (
+        ("energy", summary.energy_j_per_item, f"J/{single}", summary.energy_missing),
+        ("cost", summary.cost_per_million_items, f"{report.currency}/million {item}", summary.cost_missing),
+    ):
+        text = units.MISSING if value is None else f"{units.significant(value)} {unit}"
+        detail = missing or "of all hosts"
+        yield Measure(
+            name=name, value=value, unit=unit, text=text, detail=detail, better="lower", missing=missing
+        )
+
+
+def _together(found: Iterable[tuple[str, Doubt]]) -> tuple[Doubt, ...]:
+    """Tell a doubt that several hosts share once, with the hosts; `found` has the host of each.
+
+    A device's fault is the device's own: another one is told by itself.
+    """
+    shared: dict[tuple[str, ...], list[tuple[str, Doubt]]] = {}
+    for name, doubt in found:
+        own = (doubt.reason,) if doubt.code == FAULT else ()
+        shared.setdefault((doubt.validity, doubt.code, *own), []).append((name, doubt))
+    told = []
+    for occurrences in shared.values():
+        names = list(dict.fromkeys(name for name, _ in occurrences))
+        first = occurrences[0][1]
+        others = f" (also {', '.join(names[1:4])}{' …' if len(names) > 4 else ''})" if len(names) > 1 else ""
+        told.append(replace(first, reason=f"{names[0]}: {first.reason}{others}"))
+    return invalid_first(told)
+
+
+def _common(hosts: Sequence[HostConclusion], report: FleetReport | FleetSuite, evidence: Evidence) -> Common:
+    work = next((h.common.work for h in hosts if h.conclusion.result.num_launches), hosts[0].common.work)
+    summary = report.summary
+    how_many = f"fleet: {summary.num_measured} of {summary.num_hosts} hosts measured"
+    notes = [note for host in hosts for note in host.common.notes if note not in _torn(host, evidence)]
+    torn = [f"{x.case.placement.host}: {note}" for x in evidence.launches for note in x.torn]
+    missing = _missing(summary) if isinstance(summary, SuiteSummary) else ()
+    return Common(
+        title=", ".join([work, how_many, *(kind.gpu_type for kind in summary.types)]),
+        work=work,
+        not_applied=tuple({x.key: x for host in hosts for x in host.common.not_applied}.values()),
+        notes=tuple(dict.fromkeys([*notes, *torn, *missing])),
+    )
+
+
+def _torn(host: HostConclusion, evidence: Evidence) -> set[str]:
+    """Return the notes of torn lines of one host, which are told with its name."""
+    return {note for x in evidence.launches if x.case.placement.host == host.name for note in x.torn}
+
+
+def _missing(summary: SuiteSummary) -> Iterator[str]:
+    """Say once why figures are not there that a fleet is asked for."""
+    measured: list[tuple[str, FleetSummary]] = [
+        (t.name, t.summary) for t in summary.tests if t.summary.num_measured
+    ]
+    for what, reasons in (
+        ("energy", [(name, test.energy_missing) for name, test in measured]),
+        ("cost", [(name, test.cost_missing) for name, test in measured]),
+    ):
+        told = [(name, reason) for name, reason in reasons if reason is not None]
+        if told:
+            name, reason = told[0]
+            more = f" and {len(told) - 1} more" if len(told) > 1 else ""
+            yield f"no {what} of {name}{more}: {reason}"
+    if summary.types_missing is not None:
+        yield f"types of GPU are not compared: {summary.types_missing}"

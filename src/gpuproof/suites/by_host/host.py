@@ -1,0 +1,155 @@
+"""One host of several: what the inner suite makes of it, and what to say of its failures.
+
+A launch to which the host could not be brought is a failure of the host and not of the recipe.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from gpuproof.analysis.hosts import HostMeasured
+from gpuproof.analysis.points import PointFigures, rank
+from gpuproof.readings.evidence import Evidence
+from gpuproof.records.codec import from_json
+from gpuproof.records.collected import CaseRecords
+from gpuproof.records.run import Failure, Start, is_host_failure
+from gpuproof.suites.base import Conclusion, Suite
+from gpuproof.suites.by_host.plan import as_on_one_machine, on_host
+from gpuproof.suites.sections import Common
+
+BEFORE_IT_RUNS = ("setup", "deploy", "execute")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostConclusion:
+    """What one host made of the inner suite."""
+
+    host: Mapping[str, Any]
+    """As run.json holds it."""
+    conclusion: Conclusion
+    common: Common
+    points: Mapping[str, PointFigures]
+    """By name, in order; the recipe itself where there are no points."""
+    unreached: Failure | None
+    """Why something could not be begun there."""
+
+    @property
+    def name(self) -> str:
+        """What the inventory calls the host."""
+        return str(self.host["name"])
+
+    @property
+    def is_single(self) -> bool:
+        """Whether it is of one recipe, and not of points or tests."""
+        return not any(point.assignment for point in self.points.values())
+
+    @property
+    def gpu_type(self) -> str | None:
+        """Type of its GPUs: as the inventory says, else as they call themselves."""
+        found = next((point.device for point in self.points.values() if point.device), None)
+        return self.host.get("gpu_type") or found
+
+    @property
+    def num_devices(self) -> int | None:
+        """Devices that measured, or else those that the inventory says there are."""
+        found = (p.num_devices for p in self.points.values() if p.items_per_s_total is not None)
+        return next(found, self.host.get("gpus"))
+
+    @property
+    def best(self) -> str | None:
+        """The point of the highest throughput; None for tests, which are not ranked."""
+        best = rank(list(self.points.values())).best if self.common.is_ranked else None
+        return None if best is None else best.case_id
+
+    def measured(self, name: str) -> HostMeasured | None:
+        """Return what it measured of a point that came to its end, or of its one recipe; else None."""
+        point = self.points[name]
+        return self.figures(point) if self.is_single or point.success else None
+
+    def figures(self, point: PointFigures) -> HostMeasured | None:
+        """Return a point as hosts are compared by; None where nothing was measured."""
+        if point.items_per_s_total is None or point.num_devices is None or point.device is None:
+            return None
+        return HostMeasured(
+            host=self.name,
+            gpu_type=self.host.get("gpu_type") or point.device,
+            num_devices=point.num_devices,
+            items_per_s_total=point.items_per_s_total,
+            items_total=point.items_total,
+            energy_j=point.energy_j,
+            price_per_hour=self.host.get("price_per_hour"),
+        )
+
+    @property
+    def first_failures(self) -> list[Failure]:
+        """The first failure of each point that failed."""
+        return [failure for point in self.points.values() for failure in point.failures[:1]]
+
+    @property
+    def host_failure(self) -> Failure | None:
+        """Why the way to it failed, if it did."""
+        failures = [f for point in self.points.values() for f in point.failures]
+        return self.unreached or next(filter(is_host_failure, failures), None)
+
+    def told_failures(self) -> list[Failure]:
+        """Return its failures, those of several points that are alike told once, under the host's name."""
+        told = [] if self.unreached is None else [self.unreached]
+        if self.is_single:
+            return [*told, *(f for point in self.points.values() for f in point.failures)]
+        alike: dict[tuple[str, str], list[tuple[str, Failure]]] = {}
+        for name, point in self.points.items():
+            for failure in point.failures:
+                alike.setdefault((failure.cause, failure.message), []).append((name, failure))
+        for occurrences in alike.values():
+            name, first = occurrences[0]
+            more = f" and {len(occurrences) - 1} more" if len(occurrences) > 1 else ""
+            told.append(replace(first, message=f"at {name}{more}: {first.message}"))
+        return [replace(failure, host=self.name) for failure in told]
+
+    def sentences(self) -> list[str]:
+        """Tell what stood out in the same words at several points once."""
+        found: dict[str, list[str]] = {}
+        for remark in self.common.remarks:
+            found.setdefault(remark.text, []).append(remark.case_id)
+        if self.is_single:
+            return list(found)
+        return [
+            f"{text} ({names[0]}{f' and {len(names) - 1} more' if len(names) > 1 else ''})"
+            for text, names in found.items()
+        ]
+
+
+def conclude_host(
+    evidence: Evidence, host: Mapping[str, Any], launches: Sequence[CaseRecords], inner: Suite
+) -> HostConclusion:
+    """Conclude what one host left, as on one machine."""
+    name = str(host["name"])
+    own = [as_on_one_machine(launch) for launch in launches]
+    folder_of = evidence.folder_of
+    conclusion = inner.conclude(
+        replace(
+            evidence,
+            launches=tuple(launch for launch in own if _never_begun(launch) is None),
+            hosts=(host,),
+            folder_of=lambda case: folder_of(on_host(case, name, nproc=None)),
+        )
+    )
+    detail = conclusion.result.detail
+    points = [from_json(PointFigures, point) for point in detail.get("points", ())]
+    return HostConclusion(
+        host=host,
+        conclusion=conclusion,
+        common=from_json(Common, detail["common"]),
+        points={point.case_id: point for point in points},
+        unreached=next((failure for launch in own if (failure := _never_begun(launch))), None),
+    )
+
+
+def _never_begun(launch: CaseRecords) -> Failure | None:
+    """Return why a launch was not begun on the host; None where it was."""
+    failure = launch.primary_failure
+    if failure is None or launch.of(Start) or not is_host_failure(failure):
+        return None
+    return failure if failure.phase in BEFORE_IT_RUNS else None
