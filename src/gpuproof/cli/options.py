@@ -20,6 +20,15 @@ json_option = click.option(
 )
 
 
+def print_json(content: Any) -> None:
+    """Print records, or what JSON has, on standard output."""
+    import json
+
+    from gpuproof.records.codec import to_json
+
+    click.echo(json.dumps(to_json(content), indent=2, allow_nan=False))
+
+
 def log_options(command: Command) -> Command:
     """Add --log-file and --verbose; the log takes every detail, whatever the terminal shows."""
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpuproof.cli.options import json_option
+from gpuproof.cli.options import json_option, print_json
 from gpuproof.errors import ExitCode
 
 if TYPE_CHECKING:
@@ -31,11 +31,7 @@ def plugins(ctx: click.Context, name: str | None, *, load_plugins: bool, as_json
 
     found = list_plugins(name=name, load_plugins=load_plugins or name is not None)
     if as_json:
-        import json
-
-        from gpuproof.records.codec import to_json
-
-        click.echo(json.dumps(to_json(list(found)), indent=2))
+        print_json(found)
     else:
         _print(found)
     tried = load_plugins or name is not None
