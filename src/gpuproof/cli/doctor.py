@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpuproof.cli.options import json_option, node_side_for, print_json
+from gpuproof.cli.options import json_option, print_json
 from gpuproof.errors import ExitCode
 
 if TYPE_CHECKING:
@@ -71,15 +71,12 @@ def doctor(
 
     Exit code 0 if runs can be measured here, 5 if not.
     """  # noqa: D301  # click reads the backspace character
-    import sys
-
     from gpuproof.doctor.host import judge_machine
     from gpuproof.launchers.probe import probe
 
     part = _part(master, port, node_rank, nodes) if multi_node else None
     words = _words(part, wait_s) if multi_node else []
-    with node_side_for(python) as worker:
-        facts = probe(python or sys.executable, worker=worker, words=words, wait_s=wait_s if words else 0.0)
+    facts = probe(python, words=words, wait_s=wait_s if words else 0.0)
     checks = judge_machine(facts)
     between = _between(facts, part) if multi_node else []
     if as_json:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from gpuproof.cli.fleet_options import HostChoice, host_options, is_of_hosts, refuse_nodes
-from gpuproof.cli.options import json_option, log_options, node_side_for
+from gpuproof.cli.options import json_option, log_options
 from gpuproof.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
@@ -110,6 +110,7 @@ def measure(
     from gpuproof.campaign import run_campaign
     from gpuproof.cli.progress import progress_on
     from gpuproof.cli.report import show_report
+    from gpuproof.launchers.archive import node_side_for
     from gpuproof.launchers.attached import attached_world_size
     from gpuproof.launchers.local import LocalLauncher
     from gpuproof.store import resume_command
