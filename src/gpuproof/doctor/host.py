@@ -11,31 +11,78 @@ from collections.abc import Mapping
 from typing import Any
 
 from gpuproof import units
-from gpuproof.records.outcome import Judged, Outcome
+from gpuproof.records.outcome import Expectation, Judged, Outcome
 
 Facts = Mapping[str, Any]
 
 REQUIREMENTS = "README.md: what gpuproof needs"
-GOVERNOR_PAGE = "https://docs.kernel.org/admin-guide/pm/cpufreq.html#generic-scaling-governors"
-DEVICES_PAGE = "https://docs.pytorch.org/docs/stable/cuda.html"
-DISTRIBUTED_PAGE = "https://docs.pytorch.org/docs/stable/distributed.html#backends"
-NVML_PAGE = "https://docs.nvidia.com/deploy/nvml-api/"
-PSUTIL_PAGE = "https://psutil.readthedocs.io/"
-COMPILE_PAGE = "https://docs.pytorch.org/docs/stable/torch.compiler.html"
+PYTHON = Expectation("3.10 or newer", REQUIREMENTS, "Install a newer one, or give it with --python")
+TORCH = Expectation(
+    "2.4 or newer", REQUIREMENTS, "pip install 'torch>=2.4', into the environment that gpuproof runs in"
+)
+OLD_TORCH = Expectation(TORCH.expected, TORCH.source, TORCH.next_step, otherwise="WARN")
+GOVERNOR = Expectation(
+    "no frequency governor that changes the clock while steps are timed",
+    "https://docs.kernel.org/admin-guide/pm/cpufreq.html#generic-scaling-governors",
+    "Set the governor to performance for steady step times",
+    responsible="administrator",
+    otherwise="WARN",
+)
+ACCELERATORS = Expectation(
+    "one at least that its vendor's driver lists",
+    REQUIREMENTS,
+    "Install the vendor's driver to measure a GPU",
+    responsible="administrator",
+    otherwise="WARN",
+)
+CUDA = Expectation(
+    "a build of torch that sees the driver's devices",
+    "https://docs.pytorch.org/docs/stable/cuda.html",
+    "Look at CUDA_VISIBLE_DEVICES and the driver's version",
+    otherwise="WARN",
+)
+NCCL = Expectation(
+    "in torch, for ranks on GPUs",
+    "https://docs.pytorch.org/docs/stable/distributed.html#backends",
+    "Install a build of torch that has it",
+    otherwise="WARN",
+)
+NVML = Expectation(
+    "installed, to see clocks, power, temperature and other users",
+    "https://docs.nvidia.com/deploy/nvml-api/",
+    "pip install nvidia-ml-py",
+    otherwise="WARN",
+)
+PSUTIL = Expectation(
+    "psutil, for readings on systems without /proc",
+    "https://psutil.readthedocs.io/",
+    "pip install psutil",
+    otherwise="WARN",
+)
+COMPILER = Expectation(
+    "one, for training.compile.enabled on a CPU",
+    "https://docs.pytorch.org/docs/stable/torch.compiler.html",
+    "apt-get install g++, or your system's package of a C++ compiler",
+    responsible="administrator",
+    otherwise="WARN",
+)
 
 
 def judge_machine(facts: Facts) -> list[Judged]:
     """Judge a machine's facts; what cannot be asked of it is left out."""
+    there, compiler = facts["modules"]["psutil"], facts["compiler"]
     found = {
-        "Python": _python(facts),
+        "Python": PYTHON.judge(_version(facts["python"]) >= (3, 10), f"{facts['python']} on {facts['os']}"),
         "PyTorch": _torch(facts),
         "processor": _processor(facts),
-        "accelerators": _accelerators(facts),
+        "accelerators": _accelerators(facts["accelerators"]),
         "ROCm" if facts.get("devices") and facts["torch_hip"] else "CUDA": _cuda(facts),
         "NCCL": _nccl(facts),
         "GPU readings": _device_readings(facts),
-        "host readings": _host_readings(facts),
-        "C++ compiler": _compiler(facts),
+        "host readings": PSUTIL.judge(
+            there, "psutil" if there else "psutil is not installed; /proc is read instead"
+        ),
+        "C++ compiler": COMPILER.judge(bool(compiler), compiler or "none"),
     }
     return [Judged(name=name, outcome=outcome) for name, outcome in found.items() if outcome is not None]
 
@@ -44,59 +91,32 @@ def _version(text: str) -> tuple[int, ...]:
     return tuple(int(number) for number in re.findall(r"\d+", text)[:2])
 
 
-def _python(facts: Facts) -> Outcome:
-    return Outcome.passed_if(
-        _version(facts["python"]) >= (3, 10),
-        measured=f"{facts['python']} on {facts['os']}",
-        expected="3.10 or newer",
-        source=REQUIREMENTS,
-        next_step="Give a newer one with --python, or install one",
-    )
-
-
 def _torch(facts: Facts) -> Outcome:
-    version, lacking = facts.get("torch"), facts.get("torch_missing")
-    return Outcome.passed_if(
-        version is not None and _version(version) >= (2, 4),
-        otherwise="WARN" if version else "FAIL",
-        measured=version or f"cannot be imported by {facts['executable']} ({lacking})",
-        expected="2.4 or newer",
-        source=REQUIREMENTS,
-        next_step="pip install 'torch>=2.4', into the environment that gpuproof runs in",
-    )
+    version: str | None = facts.get("torch")
+    if version is not None:
+        return OLD_TORCH.judge(_version(version) >= (2, 4), version)
+    reason = facts.get("torch_missing")
+    return TORCH.judge(False, f"cannot be imported by {facts['executable']} ({reason})")
 
 
 def _processor(facts: Facts) -> Outcome | None:
     cpu = facts.get("cpu")
     if cpu is None:
         return None
-    num_cpus = cpu["usable_cpus"] or cpu["logical_cpus"]
-    memory = units.memory(facts.get("memory_total_bytes"))
-    steady = cpu["governor"] in (None, "performance")
-    governor = "" if steady else f", frequency governor {cpu['governor']}"
-    return Outcome.passed_if(
-        steady,
-        otherwise="WARN",
-        measured=f"{cpu['name'] or 'unknown processor'}, {num_cpus} usable, {memory}{governor}",
-        expected="no frequency governor that changes the clock while steps are timed",
-        source=GOVERNOR_PAGE,
-        next_step="Set the governor to performance for steady step times",
-        responsible="administrator",
-    )
+    is_steady = cpu["governor"] in (None, "performance")
+    found = [
+        cpu["name"] or "unknown processor",
+        f"{cpu['usable_cpus'] or cpu['logical_cpus']} usable",
+        units.memory(facts.get("memory_total_bytes")),
+        *([] if is_steady else [f"frequency governor {cpu['governor']}"]),
+    ]
+    return GOVERNOR.judge(is_steady, ", ".join(found))
 
 
-def _accelerators(facts: Facts) -> Outcome:
-    names = [device["name"] for device in facts["accelerators"]["devices"]]
-    reasons = "; ".join(f"{vendor}: {reason}" for vendor, reason in facts["accelerators"]["absent"].items())
-    return Outcome.passed_if(
-        bool(names),
-        otherwise="WARN",
-        measured="; ".join(names) or f"none ({reasons}): runs measure the CPU",
-        expected="one at least that its vendor's driver lists",
-        source=REQUIREMENTS,
-        next_step="Install the vendor's driver to measure a GPU",
-        responsible="administrator",
-    )
+def _accelerators(found: Mapping[str, Any]) -> Outcome:
+    names = "; ".join(device["name"] for device in found["devices"])
+    reasons = "; ".join(f"{vendor}: {reason}" for vendor, reason in found["absent"].items())
+    return ACCELERATORS.judge(bool(names), names or f"none ({reasons}): runs measure the CPU")
 
 
 def _cuda(facts: Facts) -> Outcome | None:
@@ -106,14 +126,12 @@ def _cuda(facts: Facts) -> Outcome | None:
     if not num_seen and not facts["accelerators"]["devices"]:
         return Outcome(status="NOT-APPLICABLE", reason="torch sees no device; gloo on the CPU will be used")
     build = facts["torch_cuda"] or facts["torch_hip"]
-    seen = f"{build}, torch sees {num_seen} {'device' if num_seen == 1 else 'devices'}"
-    return Outcome.passed_if(
-        num_seen > 0,
-        otherwise="WARN",
-        measured=seen if num_seen else f"the driver lists devices and torch {facts['torch']} sees none",
-        expected="a build of torch that sees the driver's devices",
-        source=DEVICES_PAGE,
-        next_step="Look at CUDA_VISIBLE_DEVICES and the driver's version"
+    if num_seen:
+        return CUDA.judge(True, f"{build}, torch sees {num_seen} {'device' if num_seen == 1 else 'devices'}")
+    return CUDA.judge(
+        False,
+        f"the driver lists devices and torch {facts['torch']} sees none",
+        next_step=None
         if build
         else "This torch is built for the CPU only: install the build for your driver",
     )
@@ -122,49 +140,11 @@ def _cuda(facts: Facts) -> Outcome | None:
 def _nccl(facts: Facts) -> Outcome | None:
     if not facts.get("devices"):
         return None
-    return Outcome.passed_if(
-        bool(facts["nccl"]),
-        otherwise="WARN",
-        measured=facts["nccl"] or "not in this torch: several ranks will use gloo",
-        expected="in torch, for ranks on GPUs",
-        source=DISTRIBUTED_PAGE,
-        next_step="Install a build of torch that has it",
-    )
+    return NCCL.judge(bool(facts["nccl"]), facts["nccl"] or "not in this torch: several ranks will use gloo")
 
 
 def _device_readings(facts: Facts) -> Outcome | None:
-    nvidia = any(device["vendor"] == "nvidia" for device in facts["accelerators"]["devices"])
-    if facts["modules"]["pynvml"] or not nvidia:
+    is_nvidia = any(device["vendor"] == "nvidia" for device in facts["accelerators"]["devices"])
+    if facts["modules"]["pynvml"] or not is_nvidia:
         return None
-    return Outcome.passed_if(
-        False,
-        otherwise="WARN",
-        measured="nvidia-ml-py is not installed",
-        expected="installed, to see clocks, power, temperature and other users",
-        source=NVML_PAGE,
-        next_step="pip install nvidia-ml-py",
-    )
-
-
-def _host_readings(facts: Facts) -> Outcome:
-    there = facts["modules"]["psutil"]
-    return Outcome.passed_if(
-        there,
-        otherwise="WARN",
-        measured="psutil" if there else "psutil is not installed; /proc is read instead",
-        expected="psutil, for readings on systems without /proc",
-        source=PSUTIL_PAGE,
-        next_step="pip install psutil",
-    )
-
-
-def _compiler(facts: Facts) -> Outcome:
-    return Outcome.passed_if(
-        bool(facts["compiler"]),
-        otherwise="WARN",
-        measured=facts["compiler"] or "none",
-        expected="one, for training.compile.enabled on a CPU",
-        source=COMPILE_PAGE,
-        next_step="apt-get install g++, or your system's package of a C++ compiler",
-        responsible="administrator",
-    )
+    return NVML.judge(False, "nvidia-ml-py is not installed")

@@ -8,13 +8,35 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from gpuproof.doctor.multi_node import is_loopback
-from gpuproof.records.outcome import Judged, Outcome
+from gpuproof.records.outcome import Expectation, Judged, Outcome
 
 SOURCE = "https://docs.pytorch.org/docs/stable/elastic/run.html"
 START_ALL = "start gpuproof doctor --multi-node on all hosts within the time of --wait"
+ADDRESS = Expectation(
+    "an address of node 0 that all hosts reach", SOURCE, "Give node 0's address in the network"
+)
+TRANSLATED = Expectation(
+    ADDRESS.expected,
+    SOURCE,
+    "Right only where address translation leads here; otherwise this is not node 0",
+    otherwise="WARN",
+)
+FREE_PORT = Expectation("free, so that rank 0 can listen there", SOURCE, "Choose another MASTER_PORT")
+VISITOR = Expectation(
+    "comes to this port, and is reached on one of its own",
+    SOURCE,
+    f"Read what doctor says on that host; {START_ALL}",
+)
+WAY = Expectation("node 0 answers", SOURCE, "Try it by hand: nc -v HOST PORT")
+OTHER_PORTS = Expectation(
+    "open: ranks choose their own once they have met",
+    SOURCE,
+    "Open all ports between the hosts in this host's firewall",
+    responsible="administrator",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,99 +68,58 @@ def not_asked() -> list[Judged]:
 
 def _address(found: Mapping[str, Any], part: Part, own: set[str]) -> Outcome:
     addresses = found["addresses"]
-    here = bool(own.intersection(addresses))
-    shown = f"{part.master} resolves to {', '.join(addresses)}" if [part.master] != addresses else part.master
-    problem = step = ""
-    otherwise: Literal["WARN", "FAIL"] = "FAIL"
     if not addresses:
-        shown = part.master
-        problem = f" resolves to no address ({found['unresolved']})"
         step = "Give an address in place of a name, or add the name to /etc/hosts on every host"
-    elif part.num_nodes > 1 and any(is_loopback(address) for address in addresses):
-        problem, step = ": every host's own loopback", "Give node 0's address in the network"
-    elif part.node_rank == 0 and not here:
-        otherwise, problem = "WARN", ": no interface of this host has it"
-        step = "Right only where address translation leads here; otherwise this is not node 0"
-    elif part.node_rank > 0 and here:
-        problem = f": this host's own, and it is node {part.node_rank}"
+        return ADDRESS.judge(
+            False, f"{part.master} resolves to no address ({found['unresolved']})", next_step=step
+        )
+    shown = f"{part.master} resolves to {', '.join(addresses)}" if [part.master] != addresses else part.master
+    if part.num_nodes > 1 and any(is_loopback(address) for address in addresses):
+        return ADDRESS.judge(False, f"{shown}: every host's own loopback")
+    is_here = bool(own.intersection(addresses))
+    if part.node_rank == 0 and not is_here:
+        return TRANSLATED.judge(False, f"{shown}: no interface of this host has it")
+    if part.node_rank > 0 and is_here:
         step = "Give each host its own NODE_RANK, and MASTER_ADDR of node 0"
-    return Outcome.passed_if(
-        not problem,
-        otherwise=otherwise,
-        measured=shown + problem,
-        expected="an address of node 0 that all hosts reach",
-        source=SOURCE,
-        next_step=step,
-    )
+        return ADDRESS.judge(
+            False, f"{shown}: this host's own, and it is node {part.node_rank}", next_step=step
+        )
+    return ADDRESS.judge(True, shown)
 
 
 def _as_node_0(found: Mapping[str, Any], part: Part) -> dict[str, Outcome]:
-    free = found["listening"]
-    what_listens = f", or end what listens there (ss -ltnp 'sport = :{part.port}')"
-    outcomes = {
-        f"port {part.port}": Outcome.passed_if(
-            free,
-            measured="free" if free else f"cannot be listened on: {found['why_not']}",
-            expected="free, so that rank 0 can listen there",
-            source=SOURCE,
-            next_step=f"Choose another MASTER_PORT{what_listens if found.get('in_use') else ''}",
-        )
-    }
-    if not free:
-        return outcomes
+    port = f"port {part.port}"
+    if not found["listening"]:
+        step = f"{FREE_PORT.next_step}, or end what listens there (ss -ltnp 'sport = :{part.port}')"
+        measured = f"cannot be listened on: {found['why_not']}"
+        return {port: FREE_PORT.judge(False, measured, next_step=step if found["in_use"] else None)}
     visitors = {visitor["node_rank"]: visitor for visitor in found["visitors"]}
-    return outcomes | {
-        f"node {rank}": _visitor(visitors.get(rank), part) for rank in range(1, part.num_nodes)
-    }
+    came = {f"node {rank}": _visitor(visitors.get(rank), part) for rank in range(1, part.num_nodes)}
+    return {port: FREE_PORT.judge(True, "free"), **came}
 
 
 def _visitor(visitor: Mapping[str, Any] | None, part: Part) -> Outcome:
-    reached = visitor is not None and visitor["called_back"] == "connected"
     if visitor is None:
-        measured = f"did not come to port {part.port} in time"
-        step = f"Read what doctor says on that host; {START_ALL}"
-    else:
-        back = ", and was reached back" if reached else f"; a port of its own: {visitor['called_back']}"
-        measured = f"{visitor['host']} came from {visitor['address']}{back}"
-        step = (
-            f"Open all ports between the hosts in the firewall of {visitor['host']}: ranks choose their own"
-        )
-    return Outcome.passed_if(
-        reached,
-        measured=measured,
-        expected="comes to this port, and is reached on one of its own",
-        source=SOURCE,
-        next_step=step,
-        responsible="user" if visitor is None else "administrator",
-    )
+        return VISITOR.judge(False, f"did not come to port {part.port} in time")
+    who = f"{visitor['host']} came from {visitor['address']}"
+    if visitor["called_back"] == "connected":
+        return VISITOR.judge(True, f"{who}, and was reached back")
+    step = f"Open all ports between the hosts in the firewall of {visitor['host']}: ranks choose their own"
+    return VISITOR.judge(False, f"{who}; a port of its own: {visitor['called_back']}", next_step=step)
 
 
 def _as_visitor(found: Mapping[str, Any], part: Part) -> dict[str, Outcome]:
-    answered = found["outcome"] == "answered"
-    if answered:
-        measured, step = f"{found['host']} answered {found['from_address']}", ""
-    else:
+    way = f"way to {part.master}:{part.port}"
+    if found["outcome"] != "answered":
         measured, step = _explain(found, part)
-    outcomes = {
-        f"way to {part.master}:{part.port}": Outcome.passed_if(
-            answered, measured=measured, expected="node 0 answers", source=SOURCE, next_step=step
-        )
+        return {way: WAY.judge(False, measured, next_step=step)}
+    there, here = found["data_port"], found["called_back"]
+    step = f"Open all ports between the hosts in the firewall of {found['host']}"
+    return {
+        way: WAY.judge(True, f"{found['host']} answered {found['from_address']}"),
+        "other ports there": OTHER_PORTS.judge(there == "connected", there, next_step=step),
+        "other ports here": OTHER_PORTS.judge(here == "connected", here),
     }
-    if answered:
-        outcomes["other ports there"] = _open(found["data_port"], f"the firewall of {found['host']}")
-        outcomes["other ports here"] = _open(found["called_back"], "this host's firewall")
-    return outcomes
-
-
-def _open(port: str, firewall: str) -> Outcome:
-    return Outcome.passed_if(
-        port == "connected",
-        measured=port,
-        expected="open: ranks choose their own once they have met",
-        source=SOURCE,
-        next_step=f"Open all ports between the hosts in {firewall}",
-        responsible="administrator",
-    )
 
 
 def _explain(found: Mapping[str, Any], part: Part) -> tuple[str, str]:

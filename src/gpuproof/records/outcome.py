@@ -5,8 +5,8 @@
 >>> Outcome(status="PASS")
 Traceback (most recent call last):
 ValueError: PASS needs what was measured, what was expected, and from where
->>> Outcome.passed_if(False, measured="0.8 s", expected="0.5 s", source="key x", next_step="Wait").status
-'FAIL'
+>>> Expectation("0.5 s or less", "contract 7", "Look for other load").judge(False, "0.8 s").next_step
+'Look for other load'
 """
 
 from __future__ import annotations
@@ -84,31 +84,37 @@ class Outcome:
         if ends != sorted(ends) or (ends and self.measured_value is None):
             raise ValueError("an interval needs the measured value inside it")
 
-    @classmethod
-    def passed_if(
-        cls,
-        holds: bool,
-        *,
+
+@dataclass(frozen=True, slots=True)
+class Expectation:
+    """What a check expects, where that comes from, and what to do where it is not met."""
+
+    expected: str
+    source: str
+    next_step: str
+    responsible: Actor = "user"
+    otherwise: Literal["WARN", "FAIL"] = "FAIL"
+
+    def judge(
+        self,
+        is_met: bool,
         measured: str,
-        expected: str,
-        source: str,
-        next_step: str,
-        otherwise: Literal["WARN", "FAIL"] = "FAIL",
-        responsible: Actor = "user",
+        *,
+        next_step: str | None = None,
         subject: str = "whole",
         measured_value: float | None = None,
         expected_value: float | None = None,
         unit: str | None = None,
     ) -> Outcome:
-        """Return PASS, or `otherwise` with the next step and who should take it."""
-        return cls(
-            status="PASS" if holds else otherwise,
+        """Return PASS, or what it is otherwise with the next step (its own, or one for the occasion)."""
+        return Outcome(
+            status="PASS" if is_met else self.otherwise,
             subject=subject,
             measured=measured,
-            expected=expected,
-            source=source,
-            next_step=None if holds else next_step,
-            responsible=None if holds else responsible,
+            expected=self.expected,
+            source=self.source,
+            next_step=None if is_met else next_step or self.next_step,
+            responsible=None if is_met else self.responsible,
             measured_value=measured_value,
             expected_value=expected_value,
             unit=unit,

@@ -11,10 +11,15 @@ from dataclasses import replace
 from statistics import quantiles
 
 from gpuproof.records.collected import CaseRecords
-from gpuproof.records.outcome import Outcome
+from gpuproof.records.outcome import Expectation, Outcome
 
 LIMIT = 0.10
 FEWEST_STEPS = 20
+EXPECTED = Expectation(
+    expected=f"{LIMIT:.0%} or less",
+    source="gpuproof-example-check 1.0",
+    next_step="Look at what gpuproof report says of neighbours and clocks",
+)
 
 
 class Steady:
@@ -37,15 +42,9 @@ class Steady:
                 reason=f"a launch kept {min(map(len, times))} step times, and {FEWEST_STEPS} are needed",
             )
         worst = max(map(spread, times))
-        outcome = Outcome.passed_if(
-            worst <= LIMIT,
-            measured=f"{worst:.1%} in the launch that spreads most",
-            expected=f"{LIMIT:.0%} or less",
-            source="gpuproof-example-check 1.0",
-            next_step="Look at what gpuproof report says of neighbours and clocks",
-            measured_value=worst,
-            expected_value=LIMIT,
-            unit="1",
+        measured = f"{worst:.1%} in the launch that spreads most"
+        outcome = EXPECTED.judge(
+            worst <= LIMIT, measured, measured_value=worst, expected_value=LIMIT, unit="1"
         )
         names = (f"{launch.case.case_id}/{launch.case.replicate}" for launch in finished)
         return replace(outcome, records=tuple(names))
