@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import singledispatch
+from io import StringIO
 
 from rich.cells import cell_len
 from rich.console import Console, RenderableType
@@ -53,6 +54,13 @@ def print_page(page: pages.Page, console: Console) -> None:
         said = pages.Text(title="", lines=(NOTHING,)) if section.title and is_empty(section) else section
         for part, fold in _body(said, console.width - INDENT):
             write(console, Padding(part, (0, 0, 0, INDENT)) if fold else part, fold=fold)
+
+
+def terminal_text(page: pages.Page, *, width: int) -> str:
+    """Return a page as a log has it: no colours, lines of `width` character cells."""
+    out = StringIO()
+    print_page(page, Console(file=out, width=width, highlight=False, force_terminal=False))
+    return out.getvalue()
 
 
 def write(console: Console, *parts: RenderableType, fold: bool = True) -> None:
