@@ -101,22 +101,22 @@ def logarithmic_scale(axis: Axis, values: Sequence[float]) -> Scale:
     """Choose ticks at powers of two for bytes and powers of two, else at powers of ten or parts of them."""
     low, high = min(values), max(values)
     is_binary = axis.unit == "B" or all(log2(value).is_integer() for value in values)
-    rounds = _powers(2.0, low, high) if is_binary else _powers(10.0, low, high)
-    if not is_binary and log10(high / low) < NARROW_DECADES:
-        rounds = sorted(power * part for power in rounds for part in (1.0, 2.0, 5.0))
+    powers = _powers(2.0 if is_binary else 10.0, low, high)
+    rounds = powers if is_binary else sorted(power * part for power in powers for part in (1.0, 2.0, 5.0))
     begin = max(place for place, value in enumerate(rounds) if value <= low * (1 + 1e-9))
     end = min(place for place, value in enumerate(rounds) if value >= high * (1 - 1e-9))
-    end += begin == end
-    stride = ceil((end - begin + 1) / MOST_TICKS)
+    between = rounds[begin : max(end, begin + 1) + 1]
+    is_wide = log10(high / low) >= NARROW_DECADES
+    marked = [value for value in between if value in powers] if is_wide else between
     prefixes = PREFIXES.get(axis.unit)
     return Scale(
-        low=rounds[begin],
-        high=rounds[end],
+        low=between[0],
+        high=between[-1],
         is_logarithmic=True,
         title=_title(axis, "" if prefixes else axis.unit),
         ticks=tuple(
             Tick(value=value, text=_with_prefix(value, prefixes) if prefixes else _number(value))
-            for value in rounds[begin : end + 1 : stride]
+            for value in marked[:: ceil(len(marked) / MOST_TICKS)]
         ),
     )
 
@@ -147,7 +147,7 @@ def _linear_prefix(axis: Axis, largest: float) -> tuple[float, str]:
 
 def _with_prefix(value: float, prefixes: Prefixes) -> str:
     factor, unit = _prefix(prefixes, value)
-    return f"{value / factor:.4g} {unit}".rstrip()
+    return f"{value / factor:,.10g} {unit}".rstrip()
 
 
 def _number(value: float, *, step: float = 0.0) -> str:

@@ -85,7 +85,7 @@ def _draw_plot(drawing: Drawing, chart: Chart) -> None:
     if len(chart.series) > 1:
         _draw_legend(drawing, chart)
     if left_out:
-        told = f"{left_out} points are not drawn: no numbers, or not above zero on a logarithmic axis"
+        told = f"not drawn: {left_out} of the points, which are no numbers or have no place on these axes"
         drawing.write([told], GAP, drawing.bottom + LINE, kind="tick")
 
 
@@ -94,9 +94,10 @@ def _plot_area(drawing: Drawing, chart: Chart) -> PlotArea:
     points = [point for series in chart.series for point in series.points]
     xs = [*(x for x, _ in points), *(line.x for line in chart.references if line.x is not None)]
     ys = [*(y for _, y in points), *(line.y for line in chart.references if line.y is not None)]
-    if chart.kind == "bar":
-        xs += _beside(xs, is_logarithmic=chart.x.is_logarithmic)
     x, y = scale_for(chart.x, xs), scale_for(chart.y, ys, from_zero=chart.kind == "bar")
+    if chart.kind == "bar":
+        ends = _beside(sorted({value for value, _ in points if x.has(value)}), x)
+        x = replace(x, low=min(x.low, *ends), high=max(x.high, *ends))
     tick_width = max(text_width(tick.text) for tick in y.ticks)
     labels = [broken(line.label, WIDEST_LABEL) for line in chart.references if line.y is not None]
     beside = max((text_width(text) + 2 * GAP for lines in labels for text in lines), default=0.0)
@@ -114,16 +115,15 @@ def _plot_area(drawing: Drawing, chart: Chart) -> PlotArea:
     )
 
 
-def _beside(places: Sequence[float], *, is_logarithmic: bool) -> list[float]:
+def _beside(places: Sequence[float], scale: Scale) -> tuple[float, float]:
     """Return the ends of an axis at which half a bar more has room."""
-    distinct = sorted({place for place in places if isfinite(place) and (place > 0 or not is_logarithmic)})
-    if not distinct:
-        return []
-    if is_logarithmic:
-        ratio = min((after / before for before, after in pairwise(distinct)), default=2.0) ** 0.5
-        return [distinct[0] / ratio, distinct[-1] * ratio]
-    half = min((after - before for before, after in pairwise(distinct)), default=1.0) / 2
-    return [distinct[0] - half, distinct[-1] + half]
+    if not places:
+        return scale.low, scale.high
+    if scale.is_logarithmic:
+        ratio = min((after / before for before, after in pairwise(places)), default=2.0) ** 0.5
+        return places[0] / ratio, places[-1] * ratio
+    half = min((after - before for before, after in pairwise(places)), default=1.0) / 2
+    return places[0] - half, places[-1] + half
 
 
 def _draw_axes(drawing: Drawing, area: PlotArea) -> None:
@@ -225,11 +225,10 @@ def _draw_named_bars(drawing: Drawing, chart: Chart) -> None:
     names = [broken(name, WIDEST_NAME) for name, _ in bars]
     figures = [axis_figure(value, chart.y) for _, value in bars]
     known = [value for _, value in bars if isfinite(value)]
-    scale = scale_for(
-        replace(chart.y, is_logarithmic=False),
-        [*known, *(line.y for line in chart.references if line.y is not None)],
-        from_zero=True,
-    )
+    known += [line.y for line in chart.references if line.y is not None and isfinite(line.y)]
+    scale = scale_for(replace(chart.y, is_logarithmic=False), known, from_zero=True)
+    # No ticks are shown here, so that the longest bar may take all the room.
+    scale = replace(scale, low=min(0.0, *known), high=max(0.0, *known)) if any(known) else scale
     title = broken(chart.y.label, WIDTH - 2 * GAP)
     drawing.write(title, GAP, LINE)
     upright = [broken(line.label, WIDTH / 2) for line in chart.references if line.y is not None]
@@ -285,12 +284,12 @@ def _draw_level(drawing: Drawing, references: Sequence[Reference], area: PlotAre
     known = [
         (area.y_at(line.y), line.label) for line in references if line.y is not None and area.y.has(line.y)
     ]
-    free = 0.0
+    free = area.top - GAP / 2
     for y, label in sorted(known):
         lines = broken(label, WIDEST_LABEL)
         begin = max(free, y - len(lines) * LINE / 2)
-        free = begin + len(lines) * LINE
-        middle = (begin + free) / 2
+        middle = begin + len(lines) * LINE / 2
+        free = begin + len(lines) * LINE + GAP / 2
         path = f"M{pixels(area.left)},{pixels(y)}H{pixels(area.right)}l{pixels(GAP)},{pixels(middle - y)}"
         drawing.add("path", d=path, class_="reference")
         drawing.write(lines, area.right + 1.5 * GAP, begin + TEXT)

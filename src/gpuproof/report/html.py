@@ -1,6 +1,9 @@
 """A page as one HTML file that needs nothing else: no network, no script, no font.
 
 The template escapes every text but pictures, which escape theirs.
+
+>>> "<title>1 &lt; 2</title>" in html(pages.Page(title="1 < 2", verdict=None, sections=()))
+True
 """
 
 from __future__ import annotations

@@ -121,7 +121,7 @@ def _(section: pages.Commands) -> Iterator[Lines]:
 
 @_blocks.register
 def _(section: pages.Files) -> Iterator[Lines]:
-    names = ", ".join(_code(name) for name in section.names)
+    names = ", ".join(filter(None, map(_code, section.names)))
     yield [f"- {text}" for text in (_code(section.folder), names) if text]
 
 
