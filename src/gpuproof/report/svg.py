@@ -3,7 +3,7 @@
 Text has no measured width here: it is estimated, rather too wide, and broken over lines rather than cut off.
 
 >>> broken("a bound that is long", 80)
-['a bound', 'that is', 'long']
+['a bound', 'that is long']
 """
 
 from __future__ import annotations
