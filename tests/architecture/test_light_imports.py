@@ -15,6 +15,7 @@ HEAVY = (
     "pydantic",
     "ruamel",
     "rich",
+    "jinja2",
     "sklearn",
     "matplotlib",
     "textual",
