@@ -1,6 +1,6 @@
 """Why was a launch slow or noisy, and what energy did it take? Its records joined to its readings.
 
-In: the launches of a run and the sampler's recordings that lie beside their records. Out: for each launch
+In: a launch and the evidence of its run. Out: for each launch
 what devices and host did in its window, and sentences about it. A recording that is missing or broken
 is said, and takes nothing else with it.
 """
@@ -9,16 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from statistics import median
 
 from gpuproof.analysis import validity
-from gpuproof.analysis.explain import Finding, energy_per_item, explain
+from gpuproof.analysis.explain import SlowdownCause, energy_per_item, explain
 from gpuproof.analysis.launch import Launch
 from gpuproof.analysis.rates import throughput
-from gpuproof.errors import RecordError
-from gpuproof.readings.recording import RecordingData, load_recording
-from gpuproof.readings.window_readings import WindowReadings, case_window
+from gpuproof.readings.evidence import Evidence, MissingReadings
+from gpuproof.readings.recording import RecordingData
+from gpuproof.readings.window_readings import WindowReadings
 from gpuproof.records.run import Window
 
 FAULT = "device-fault"
@@ -55,26 +54,31 @@ class LaunchExplanation:
     case_id: str = "main"
 
 
-def explain_launch(launch: Launch, folder: Path) -> LaunchExplanation:
-    """Explain a launch from the recordings in its folder."""
+def explain_launch(launch: Launch, evidence: Evidence) -> LaunchExplanation:
+    """Explain a launch from what was read beside it."""
     readings: list[LaunchReadings] = []
-    findings: list[Finding] = []
+    causes: list[SlowdownCause] = []
     unread: list[str] = []
     for host, windows in windows_by_host(launch.windows).items():
-        try:
-            recording = load_recording(folder / f"monitor-{host}.jsonl")
-        except RecordError as error:
-            unread.append(f"no readings of {host}: {error.cause}")
+        found = evidence.readings(
+            launch.case,
+            host,
+            begin_monotonic_s=min(window.begin_monotonic_s for window in windows),
+            end_monotonic_s=max(window.end_monotonic_s for window in windows),
+            uuids=_ranks(launch).keys(),
+        )
+        if isinstance(found, MissingReadings):
+            unread.append(f"no readings of {host}: {found.reason}")
             continue
-        read = _readings(launch, recording, windows)
+        read = _readings(launch, host, found)
         readings.append(read)
-        findings += explain(read.readings, slower_by=_slower_by(launch, recording))
+        causes += explain(read.readings, slower_by=_slower_by(launch, found))
     energy_j, energy_text = _energy(launch, readings)
     return LaunchExplanation(
         replicate=launch.case.replicate,
         readings=tuple(readings),
-        sentences=(*(finding.sentence for finding in findings), *unread),
-        faults=tuple(finding.sentence for finding in findings if finding.gravity == "fault"),
+        sentences=(*(cause.sentence for cause in causes), *unread),
+        faults=tuple(cause.sentence for cause in causes if cause.gravity == "fault"),
         energy_j=energy_j,
         energy_text=energy_text,
         case_id=launch.case.case_id,
@@ -103,43 +107,33 @@ def windows_by_host(windows: Iterable[Window]) -> dict[str, list[Window]]:
     return hosts
 
 
-def _readings(launch: Launch, recording: RecordingData, windows: Sequence[Window]) -> LaunchReadings:
-    whole = case_window(
-        recording,
-        begin_monotonic_s=min(window.begin_monotonic_s for window in windows),
-        end_monotonic_s=max(window.end_monotonic_s for window in windows),
-    )
-    used = used_devices(launch, recording)
-    devices = tuple(device for device in whole.devices if device.physical_index in used)
+def _readings(launch: Launch, host: str, found: WindowReadings) -> LaunchReadings:
     # Where the processor is the device, that it is busy says nothing of a bottleneck.
-    host = replace(whole.host, cpu_percent=None) if launch.setup.device.kind == "cpu" else whole.host
+    own = replace(found.host, cpu_percent=None) if launch.setup.device.kind == "cpu" else found.host
     return LaunchReadings(
         replicate=launch.case.replicate,
-        host=recording.recording.host,
-        device_names={
-            str(device.identity.physical_index): device.identity.name
-            for device in recording.devices
-            if device.identity.physical_index in used
-        },
-        readings=replace(whole, devices=devices, host=host),
+        host=host,
+        device_names={str(device.physical_index): device.name for device in found.devices},
+        readings=replace(found, host=own),
     )
 
 
-def used_devices(launch: Launch, recording: RecordingData) -> dict[int, int]:
-    """Map the physical index of each device that the launch used to its rank, by permanent identity."""
-    ranks = {setup.device.uuid: setup.rank for setup in launch.setups if setup.device.uuid is not None}
-    return {
-        device.identity.physical_index: ranks[device.identity.uuid]
-        for device in recording.devices
-        if device.identity.uuid in ranks
-    }
+def _ranks(launch: Launch) -> dict[str, int]:
+    """Map the permanent identity of each device that the launch used to its rank."""
+    return {setup.device.uuid: setup.rank for setup in launch.setups if setup.device.uuid is not None}
 
 
-def _slower_by(launch: Launch, recording: RecordingData) -> dict[int, float]:
-    """Say which devices were slower than the median of all, and by what share."""
+def used_devices(launch: Launch, recording: RecordingData) -> frozenset[int]:
+    """Name the devices that the launch used by their physical index."""
+    uuids, identities = _ranks(launch), [track.identity for track in recording.devices]
+    return frozenset(known.physical_index for known in identities if known.uuid in uuids)
+
+
+def _slower_by(launch: Launch, found: WindowReadings) -> dict[int, float]:
+    """Name the devices that were slower than the median of all, and by what share."""
     rates = {window.rank: throughput(window.items, window.wall_s) for window in launch.windows}
-    middle = median(rates.values())
-    lags = {index: 1 - rates[rank] / middle for index, rank in used_devices(launch, recording).items()}
+    middle, ranks = median(rates.values()), _ranks(launch)
+    lags = {d.physical_index: 1 - rates[ranks[d.uuid]] / middle for d in found.devices if d.uuid in ranks}
     return {index: lag for index, lag in lags.items() if lag > SLOWER}
 
 
