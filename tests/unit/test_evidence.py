@@ -13,7 +13,7 @@ from gpuproof.readings import evidence as module
 from gpuproof.readings.evidence import NOT_MONITORED, Evidence, MissingReadings
 from gpuproof.readings.recording import RecordingData, load_recording
 from gpuproof.readings.window_readings import WindowReadings
-from gpuproof.records.case import Case
+from gpuproof.records.case import Case, Placement
 from gpuproof.records.collected import CaseRecords
 from records_by_hand import CASE
 
@@ -135,11 +135,15 @@ def test_two_questions_about_a_launch_read_its_file_once_and_few_are_kept(
 
 
 def test_only_leaves_one_case_or_one_host(tmp_path: Path) -> None:
-    cases = [replace(CASE, case_id=name, host=host) for name in ("a", "b") for host in ("node1", "node2")]
+    cases = [
+        replace(CASE, case_id=name, placement=Placement(hosts=(host,)))
+        for name in ("a", "b")
+        for host in ("node1", "node2")
+    ]
     found = evidence(*cases, folder=tmp_path, hosts=("node1", "node2"))
 
     def names(part: Evidence) -> list[tuple[str, str | None]]:
-        return [(records.case.case_id, records.case.host) for records in part.launches]
+        return [(records.case.case_id, records.case.placement.host) for records in part.launches]
 
     assert names(found.only(case_id="a")) == [("a", "node1"), ("a", "node2")]
     assert names(found.only(host="node2")) == [("a", "node2"), ("b", "node2")]
