@@ -10,6 +10,7 @@ from typing import Any
 
 from gpuproof.errors import EnvironmentUnfitError
 from gpuproof.launchers.local import INSTALLED_WORKER
+from gpuproof.processes.start import starting
 
 TIMEOUT_S = 120.0
 
@@ -31,10 +32,9 @@ def probe(
     command = [python, *worker, "probe", *words]
     limit_s = TIMEOUT_S + wait_s
     try:
-        answer = subprocess.run(command, capture_output=True, text=True, timeout=limit_s, check=False)
+        with starting(python):
+            answer = subprocess.run(command, capture_output=True, text=True, timeout=limit_s, check=False)
         facts: dict[str, Any] = json.loads(answer.stdout)
-    except OSError as error:
-        raise EnvironmentUnfitError(f"cannot be started: {error.strerror}", place=python) from error
     except subprocess.TimeoutExpired as error:
         raise EnvironmentUnfitError(
             f"the probe gave no answer within {limit_s:.0f} s",
