@@ -9,12 +9,15 @@ from __future__ import annotations
 import errno
 import os
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from gpuproof.devices.base import DeviceError, DeviceLostError, NotSupportedError
 from gpuproof.records.readings import VendorIndex
+
+T = TypeVar("T")
 
 _READ_BYTES = 8192
 _GONE = "the card is gone: its directory in /sys has vanished"
@@ -169,31 +172,23 @@ class Sensors:
 
 
 def collect(
-    sources: dict[str, Callable[[], float]],
-) -> tuple[dict[str, float], dict[str, str]]:
+    sources: Mapping[str, Callable[[], T]],
+) -> tuple[dict[str, T], dict[str, str]]:
     """Ask each metric's source; what it refuses becomes a reason.
 
     Raises:
         DeviceLostError: the card is gone.
     """
-    values: dict[str, float] = {}
+    values: dict[str, T] = {}
     missing: dict[str, str] = {}
     for metric, ask in sources.items():
-        answer = _ask(ask)
-        if isinstance(answer, str):
-            missing[metric] = answer
-        else:
-            values[metric] = answer
+        try:
+            values[metric] = ask()
+        except DeviceLostError:  # noqa: PERF203  # each is asked whatever another refuses
+            raise
+        except DeviceError as error:
+            missing[metric] = error.cause
     return values, missing
-
-
-def _ask(ask: Callable[[], float]) -> float | str:
-    try:
-        return ask()
-    except DeviceLostError:
-        raise
-    except DeviceError as error:
-        return error.cause
 
 
 _PCIE_GENERATIONS = {2.5: 1, 5.0: 2, 8.0: 3, 16.0: 4, 32.0: 5, 64.0: 6}
@@ -203,12 +198,12 @@ def pcie_generation(files: SysfsFiles, name: str) -> int:
     """Read a link speed such as `16.0 GT/s PCIe` as its PCIe generation; raises as `SysfsFiles.read`."""
     text = files.text(name)
     speed = re.match(r"[\d.]+", text)
-    generation = pcie_generation_of(float(speed.group())) if speed else None
+    generation = pcie_generation_at(float(speed.group())) if speed else None
     if generation is None:
         raise DeviceError(f"{name} holds {text!r}, not a known link speed")
     return generation
 
 
-def pcie_generation_of(gigatransfers_per_s: float) -> int | None:
+def pcie_generation_at(gigatransfers_per_s: float) -> int | None:
     """Name the PCIe generation of a link speed, or None for one that no generation has."""
     return _PCIE_GENERATIONS.get(gigatransfers_per_s)
