@@ -9,15 +9,12 @@ from __future__ import annotations
 import errno
 import os
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
 
 from gpuproof.devices.base import DeviceError, DeviceLostError, NotSupportedError
 from gpuproof.records.readings import VendorIndex
-
-T = TypeVar("T")
 
 _READ_BYTES = 8192
 _GONE = "the card is gone: its directory in /sys has vanished"
@@ -169,26 +166,6 @@ class Sensors:
         if self.prefix is None:
             raise NotSupportedError("this card or kernel has no hwmon directory")
         return self.prefix + name
-
-
-def collect(
-    sources: Mapping[str, Callable[[], T]],
-) -> tuple[dict[str, T], dict[str, str]]:
-    """Ask each metric's source; what it refuses becomes a reason.
-
-    Raises:
-        DeviceLostError: the card is gone.
-    """
-    values: dict[str, T] = {}
-    missing: dict[str, str] = {}
-    for metric, ask in sources.items():
-        try:
-            values[metric] = ask()
-        except DeviceLostError:  # noqa: PERF203  # each is asked whatever another refuses
-            raise
-        except DeviceError as error:
-            missing[metric] = error.cause
-    return values, missing
 
 
 _PCIE_GENERATIONS = {2.5: 1, 5.0: 2, 8.0: 3, 16.0: 4, 32.0: 5, 64.0: 6}

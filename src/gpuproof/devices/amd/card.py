@@ -23,7 +23,8 @@ from gpuproof.devices.base import (
     VendorDevice,
     complete_readout,
 )
-from gpuproof.devices.sysfs import Card, collect
+from gpuproof.devices.sources import collect
+from gpuproof.devices.sysfs import Card
 from gpuproof.records.metrics import names, throttle_time_name
 from gpuproof.records.readings import Lane
 

@@ -19,20 +19,15 @@ the binding's `N/A`, and the all-ones that the library itself leaves, are never 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
 from gpuproof.devices.amd.gpu_metrics import CYCLE_COUNTS
 from gpuproof.devices.amd.library import SmiLibrary
 from gpuproof.devices.base import DeviceError, DeviceProcess, NotSupportedError
+from gpuproof.devices.sources import Answer, Source, SourceReader
 from gpuproof.devices.sysfs import pcie_generation_at
-
-_Answer = dict[str, Any]
-"""Metric or fact → what it is, or the `DeviceError` that says why that is not known."""
-_Ask = Callable[[Any, Any], _Answer]
-"""Called with the binding and a card's handle; raises the binding's errors."""
 
 _ALL_ONES = (2**32 - 1, 2**64 - 1)
 _ALL_ONES_16 = (2**16 - 1, *_ALL_ONES)
@@ -42,37 +37,16 @@ _XGMI_LINK = 2
 _FAN_MAX = 255
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SmiSource:
-    """One question to the library, and what its answer holds."""
-
-    metrics: tuple[str, ...]
-    ask: _Ask
-
-
 class LibraryCard:
-    """A card that the library lists. What it never gives is asked once."""
+    """A card that the library lists."""
 
     def __init__(self, library: SmiLibrary, handle: Any) -> None:
         self._library = library
         self._amdsmi = library.amdsmi
         self._handle = handle
-        self._silent: dict[SmiSource, DeviceError] = {}
-
-    def give(self, wanted: Collection[str]) -> tuple[dict[str, Any], dict[str, str]]:
-        """Give what the library knows of the wanted metrics and facts, and why it does not know the others.
-
-        Sources are asked in turn until one gives a metric. What no source offers is in neither answer.
-        """
-        values: dict[str, Any] = {}
-        refused: dict[str, str] = {}
-        for source in SOURCES:
-            if missing := [metric for metric in source.metrics if metric in wanted and metric not in values]:
-                answer = self._answer(source)
-                given = {metric: answer[metric] for metric in missing}
-                refused |= {m: value.cause for m, value in given.items() if isinstance(value, DeviceError)}
-                values |= {m: value for m, value in given.items() if not isinstance(value, DeviceError)}
-        return values, refused
+        self.give = SourceReader(
+            SOURCES, lambda source: library.ask(partial(source.ask, self._amdsmi, handle))
+        ).give
 
     def cycle_counts(self) -> dict[str, int]:
         """Read the firmware's counts of cycles, named as `gpu_metrics.parse` names them.
@@ -102,16 +76,6 @@ class LibraryCard:
             if process["pid"] != os.getpid()
         )
 
-    def _answer(self, source: SmiSource) -> _Answer:
-        if source in self._silent:
-            return dict.fromkeys(source.metrics, self._silent[source])
-        try:
-            return self._library.ask(partial(source.ask, self._amdsmi, self._handle))
-        except DeviceError as error:
-            if isinstance(error, NotSupportedError):
-                self._silent[source] = error
-            return dict.fromkeys(source.metrics, error)
-
 
 def _vram_or_none(usage: dict[str, Any]) -> int | None:
     used = _number(usage, "vram_mem")
@@ -130,24 +94,24 @@ def _number(
     return value * scale
 
 
-def _numbers(function: str, keys: Mapping[str, str], **how: Any) -> SmiSource:
+def _numbers(function: str, keys: Mapping[str, str], **how: Any) -> Source:
     """Make a source of a call that answers with a dict: metric → the key of its number."""
 
-    def ask(amdsmi: Any, handle: Any) -> _Answer:
+    def ask(amdsmi: Any, handle: Any) -> Answer:
         answer = getattr(amdsmi, function)(handle)
         return {metric: _number(answer, key, **how) for metric, key in keys.items()}
 
-    return SmiSource(metrics=tuple(keys), ask=ask)
+    return Source(metrics=tuple(keys), ask=ask)
 
 
-def _one(metric: str, function: str, *arguments: int | str, scale: float = 1) -> SmiSource:
+def _one(metric: str, function: str, *arguments: int | str, scale: float = 1) -> Source:
     """Make a source of a call that answers with a number; an argument `Enum.NAME` is the binding's."""
 
-    def ask(amdsmi: Any, handle: Any) -> _Answer:
+    def ask(amdsmi: Any, handle: Any) -> Answer:
         answer = getattr(amdsmi, function)(handle, *(_argument(amdsmi, given) for given in arguments))
         return {metric: _number({metric: answer}, metric, scale=scale)}
 
-    return SmiSource(metrics=(metric,), ask=ask)
+    return Source(metrics=(metric,), ask=ask)
 
 
 def _argument(amdsmi: Any, given: int | str) -> Any:
@@ -157,7 +121,7 @@ def _argument(amdsmi: Any, given: int | str) -> Any:
     return getattr(getattr(amdsmi, enum), name)
 
 
-def _power(amdsmi: Any, handle: Any) -> _Answer:
+def _power(amdsmi: Any, handle: Any) -> Answer:
     """Read watts: MI300 and later tell the present power only, the cards before it the average only."""
     answer = amdsmi.amdsmi_get_power_info(handle)
     instant = _number(answer, "current_socket_power", empty=_ALL_ONES_16)
@@ -165,8 +129,8 @@ def _power(amdsmi: Any, handle: Any) -> _Answer:
     return {"power_w": instant if isinstance(average, DeviceError) else average, "power_instant_w": instant}
 
 
-def _temperature(metric: str, sensors: tuple[str, ...], limit: str = "CURRENT") -> SmiSource:
-    def ask(amdsmi: Any, handle: Any) -> _Answer:
+def _temperature(metric: str, sensors: tuple[str, ...], limit: str = "CURRENT") -> Source:
+    def ask(amdsmi: Any, handle: Any) -> Answer:
         kind = getattr(amdsmi.AmdSmiTemperatureMetric, limit)
         refusal: Any = None
         for sensor in sensors:
@@ -180,18 +144,18 @@ def _temperature(metric: str, sensors: tuple[str, ...], limit: str = "CURRENT") 
             return {metric: _number({sensor: degrees}, sensor, empty=_ALL_ONES_16)}
         raise refusal
 
-    return SmiSource(metrics=(metric,), ask=ask)
+    return Source(metrics=(metric,), ask=ask)
 
 
-def _clock(metric: str, clock: str, key: str) -> SmiSource:
-    def ask(amdsmi: Any, handle: Any) -> _Answer:
+def _clock(metric: str, clock: str, key: str) -> Source:
+    def ask(amdsmi: Any, handle: Any) -> Answer:
         answer = amdsmi.amdsmi_get_clock_info(handle, getattr(amdsmi.AmdSmiClkType, clock))
         return {metric: _number(answer, key, empty=_ALL_ONES_16)}
 
-    return SmiSource(metrics=(metric,), ask=ask)
+    return Source(metrics=(metric,), ask=ask)
 
 
-def _energy(amdsmi: Any, handle: Any) -> _Answer:
+def _energy(amdsmi: Any, handle: Any) -> Answer:
     answer = amdsmi.amdsmi_get_energy_count(handle)
     resolution_j = _number(answer, "counter_resolution", scale=1e-6)
     count = _number(answer, "energy_accumulator")
@@ -202,7 +166,7 @@ def _energy(amdsmi: Any, handle: Any) -> _Answer:
     return {"energy_j": count * resolution_j}
 
 
-def _pcie(amdsmi: Any, handle: Any) -> _Answer:
+def _pcie(amdsmi: Any, handle: Any) -> Answer:
     answer = amdsmi.amdsmi_get_pcie_info(handle)
     now, most = answer["pcie_metric"], answer["pcie_static"]
     return {
@@ -222,7 +186,7 @@ def _generation(answer: Mapping[str, Any], key: str) -> float | DeviceError:
     return generation or DeviceError(f"{key} is {megatransfers_per_s:g} MT/s, not a known link speed")
 
 
-def _memory_errors(amdsmi: Any, handle: Any) -> _Answer:
+def _memory_errors(amdsmi: Any, handle: Any) -> Answer:
     """Count the errors of device memory (UMC), else of the whole chip."""
     try:
         answer = amdsmi.amdsmi_get_gpu_ecc_count(handle, amdsmi.AmdSmiGpuBlock.UMC)
@@ -232,7 +196,7 @@ def _memory_errors(amdsmi: Any, handle: Any) -> _Answer:
     return {metric: _number(answer, key) for metric, key in keys.items()}
 
 
-def _bad_pages(amdsmi: Any, handle: Any) -> _Answer:
+def _bad_pages(amdsmi: Any, handle: Any) -> Answer:
     states = [page["status"] for page in amdsmi.amdsmi_get_gpu_bad_page_info(handle)]
     return {
         "remapped_rows_pending": int(_PAGE_PENDING in states),
@@ -241,7 +205,7 @@ def _bad_pages(amdsmi: Any, handle: Any) -> _Answer:
     }
 
 
-def _xgmi_bytes(amdsmi: Any, handle: Any) -> _Answer:
+def _xgmi_bytes(amdsmi: Any, handle: Any) -> Answer:
     """Add up the links; one that the library leaves empty makes the total unknown, not smaller."""
     answer = amdsmi.amdsmi_get_link_metrics(handle)
     links = [link for link in answer["links"][: answer["num_links"]] if link["link_type"] == _XGMI_LINK]
@@ -256,20 +220,20 @@ def _sum(links: list[dict[str, Any]], key: str) -> float | DeviceError:
     return unknown[0] if unknown else sum(part for part in parts if not isinstance(part, DeviceError))
 
 
-def _xgmi_links(amdsmi: Any, handle: Any) -> _Answer:
+def _xgmi_links(amdsmi: Any, handle: Any) -> Answer:
     status = amdsmi.amdsmi_get_gpu_xgmi_link_status(handle)["status"]
     return {"nvlink_links_active": status.count("U") if status else DeviceError("this card has no xGMI link")}
 
 
-def _facts(function: str, **keys: str) -> SmiSource:
+def _facts(function: str, **keys: str) -> Source:
     """Make a source of facts: fact=key in the answer, or an empty key for the answer itself."""
 
-    def ask(amdsmi: Any, handle: Any) -> _Answer:
+    def ask(amdsmi: Any, handle: Any) -> Answer:
         answer = getattr(amdsmi, function)(handle)
         facts = {fact: answer.get(key, "N/A") if key else answer for fact, key in keys.items()}
         return {fact: DeviceError(_NOTHING) if said in ("N/A", "") else said for fact, said in facts.items()}
 
-    return SmiSource(metrics=tuple(keys), ask=ask)
+    return Source(metrics=tuple(keys), ask=ask)
 
 
 _FACT_SOURCES = (
@@ -294,7 +258,7 @@ SOURCES = (
         {"util_gpu_percent": "gfx_activity", "util_mem_ctrl_percent": "umc_activity"},
         empty=_ALL_ONES_16,
     ),
-    SmiSource(metrics=("power_w", "power_instant_w"), ask=_power),
+    Source(metrics=("power_w", "power_instant_w"), ask=_power),
     _one("mem_used_bytes", "amdsmi_get_gpu_memory_usage", "AmdSmiMemoryType.VRAM"),
     _one("mem_total_bytes", "amdsmi_get_gpu_memory_total", "AmdSmiMemoryType.VRAM"),
     _one("mem_host_mapped_bytes", "amdsmi_get_gpu_memory_usage", "AmdSmiMemoryType.GTT"),
@@ -315,7 +279,7 @@ SOURCES = (
     _clock("clock_sm_max_mhz", "GFX", "max_clk"),
     _clock("clock_sm_min_mhz", "GFX", "min_clk"),
     _clock("clock_mem_max_mhz", "MEM", "max_clk"),
-    SmiSource(metrics=("energy_j",), ask=_energy),
+    Source(metrics=("energy_j",), ask=_energy),
     # Caps come in microwatts, and a cap of 0 is none.
     _numbers(
         "amdsmi_get_power_cap_info",
@@ -330,17 +294,17 @@ SOURCES = (
     _numbers("amdsmi_get_power_cap_info", {"power_limit_min_w": "min_power_cap"}, scale=1e-6),
     _one("fan_percent", "amdsmi_get_gpu_fan_speed", 0, scale=100 / _FAN_MAX),
     _one("fan_rpm", "amdsmi_get_gpu_fan_rpms", 0),
-    SmiSource(
+    Source(
         metrics=("pcie_gen", "pcie_width", "pcie_replay_count", "pcie_gen_max", "pcie_width_max"), ask=_pcie
     ),
     _one("pcie_replay_count", "amdsmi_get_gpu_pci_replay_counter"),
-    SmiSource(metrics=("ecc_corrected_count", "ecc_uncorrected_count"), ask=_memory_errors),
-    SmiSource(
+    Source(metrics=("ecc_corrected_count", "ecc_uncorrected_count"), ask=_memory_errors),
+    Source(
         metrics=("remapped_rows_pending", "remapped_rows_failed", "remapped_rows_uncorrected_count"),
         ask=_bad_pages,
     ),
-    SmiSource(metrics=("nvlink_tx_bytes", "nvlink_rx_bytes"), ask=_xgmi_bytes),
-    SmiSource(metrics=("nvlink_links_active",), ask=_xgmi_links),
+    Source(metrics=("nvlink_tx_bytes", "nvlink_rx_bytes"), ask=_xgmi_bytes),
+    Source(metrics=("nvlink_links_active",), ask=_xgmi_links),
     *_FACT_SOURCES,
 )
 OFFERED = frozenset(metric for source in SOURCES for metric in source.metrics)

@@ -23,7 +23,8 @@ from gpuproof.devices.base import (
     complete_readout,
 )
 from gpuproof.devices.intel.layout import LAYOUTS, THROTTLE_FILES
-from gpuproof.devices.sysfs import Card, Sensors, SysfsFiles, collect, find_cards, pcie_generation
+from gpuproof.devices.sources import collect
+from gpuproof.devices.sysfs import Card, Sensors, SysfsFiles, find_cards, pcie_generation
 from gpuproof.records.metrics import names
 from gpuproof.records.readings import Lane, Vendor, VendorIndex
 
