@@ -142,6 +142,12 @@ class SysfsFiles:
         return DeviceError(f"{name}: {os.strerror(error.errno or 0)}")
 
 
+def driver_version(root: Path, module: str) -> dict[str, str]:
+    """Read the version of a driver's module, which those of the kernel itself do not have."""
+    version = _text_or_empty(root / "module" / module / "version").strip()
+    return {"driver_version": version} if version else {}
+
+
 class Sensors:
     """The hwmon channels of a card, found by label and never by number."""
 

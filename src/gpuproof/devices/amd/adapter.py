@@ -11,20 +11,21 @@ from collections.abc import Callable
 from pathlib import Path
 
 from gpuproof.devices.amd import kfd
-from gpuproof.devices.amd.card import AmdCard
+from gpuproof.devices.amd.card import NOT_IN_SYSFS, AmdCard
 from gpuproof.devices.amd.events import SmiEvents
 from gpuproof.devices.amd.library import SmiLibrary
 from gpuproof.devices.base import (
+    DeviceAdapter,
     DeviceError,
     DeviceProcess,
     DriverMissingError,
+    Gathered,
     NotSupportedError,
-    Readout,
     VendorDevice,
     VendorEvent,
 )
-from gpuproof.devices.sysfs import Card, SysfsFiles, find_cards
-from gpuproof.records.readings import Lane, Vendor, VendorIndex
+from gpuproof.devices.sysfs import Card, driver_version, find_cards
+from gpuproof.records.readings import VendorIndex
 
 
 def open_adapter(sysfs_root: Path, *, open_library: Callable[[], SmiLibrary] | None = None) -> AmdAdapter:
@@ -40,8 +41,11 @@ def open_adapter(sysfs_root: Path, *, open_library: Callable[[], SmiLibrary] | N
     return AmdAdapter(cards, sysfs_root, open_library)
 
 
-class AmdAdapter:
+class AmdAdapter(DeviceAdapter):
     """AMD's library and the amdgpu driver's files behind the device protocol."""
+
+    vendor = "amd"
+    unknown = NOT_IN_SYSFS
 
     def __init__(
         self, cards: tuple[Card, ...], root: Path, open_library: Callable[[], SmiLibrary] | None
@@ -57,33 +61,18 @@ class AmdAdapter:
             listed = {c.pci_bus_id: index for index, c in self._cards.items() if c.library is not None}
             self._events = SmiEvents(self._library, listed)
 
-    @property
-    def vendor(self) -> Vendor:
-        """Whose devices these are."""
-        return "amd"
-
     def identities(self) -> tuple[VendorDevice, ...]:
         """List the cards by DRM card number."""
-        driver = SysfsFiles(self._root / "module/amdgpu")
-        version = {"driver_version": driver.text("version")} if driver.has("version") else {}
-        driver.close()
+        version = driver_version(self._root, "amdgpu")
         return tuple(card.describe(version) for card in self._cards.values())
 
-    def read(self, vendor_index: VendorIndex, *, lane: Lane) -> Readout:
-        """Read one lane.
+    def gather(self, vendor_index: VendorIndex, wanted: tuple[str, ...]) -> Gathered:
+        """Read the wanted metrics.
 
         Raises:
             DeviceLostError: the card is gone.
         """
-        return self._cards[vendor_index].read(lane)
-
-    def counters(self, vendor_index: VendorIndex) -> Readout:
-        """Read every running total.
-
-        Raises:
-            DeviceLostError: the card is gone.
-        """
-        return self._cards[vendor_index].counters()
+        return self._cards[vendor_index].read(wanted)
 
     def processes(self, vendor_index: VendorIndex) -> tuple[DeviceProcess, ...]:
         """List ROCm's processes, without this one: listening for events makes ROCm list it too.

@@ -15,25 +15,24 @@ from gpuproof.devices.amd.files import CardFiles
 from gpuproof.devices.amd.library import SmiLibrary
 from gpuproof.devices.amd.library_metrics import FACTS, OFFERED, LibraryCard
 from gpuproof.devices.base import (
+    THROTTLE_REASONS,
     DeviceError,
     DeviceLostError,
     DeviceProcess,
+    Gathered,
     NotSupportedError,
-    Readout,
     VendorDevice,
-    complete_readout,
 )
 from gpuproof.devices.sources import collect
 from gpuproof.devices.sysfs import Card
 from gpuproof.records.metrics import names, throttle_time_name
-from gpuproof.records.readings import Lane
 
-_NOT_IN_SYSFS = "the amdgpu driver has no file for it"
+NOT_IN_SYSFS = "the amdgpu driver has no file for it"
 _ASLEEP = "the card is asleep; reading it would wake it"
 _NEAR_CRITICAL_C = 5.0
 _WORDS = ("vbios_version", "performance_level", "compute_partition", "memory_partition", "numa_node")
 _THROTTLE_TIMES = {throttle_time_name(reason): field for field, reason in gpu_metrics.RESIDENCIES.items()}
-_Firmware = Callable[[], dict[str, int]]
+_Table = Callable[[], dict[str, int]]
 
 
 class AmdCard:
@@ -58,21 +57,15 @@ class AmdCard:
         else:
             self._no_library = "AMD's library does not list this card"
 
-    def read(self, lane: Lane) -> Readout:
-        """Read one lane.
+    def read(self, wanted: Collection[str]) -> Gathered:
+        """Read the wanted metrics; a card that is asleep is left asleep.
 
         Raises:
             DeviceLostError: the card is gone.
         """
-        return self._readout(names(lane=lane), with_reasons=lane == "fast")
-
-    def counters(self) -> Readout:
-        """Read every running total.
-
-        Raises:
-            DeviceLostError: the card is gone.
-        """
-        return self._readout(names(kind="counter"), with_reasons=False)
+        if self.files.is_asleep():
+            return {}, dict.fromkeys(wanted, _ASLEEP)
+        return self._gather(wanted, self._firmware_sources())
 
     def describe(self, version: Mapping[str, str]) -> VendorDevice:
         """Name the card and its static facts; `version` is the driver's, as its files tell it.
@@ -110,31 +103,13 @@ class AmdCard:
     def _is_known(self, metric: str) -> bool:
         return metric in self.files.sources or metric in OFFERED
 
-    def _readout(self, expected: tuple[str, ...], *, with_reasons: bool) -> Readout:
-        if self.files.is_asleep():
-            return complete_readout({}, unavailable={}, expected=expected, otherwise=_ASLEEP)
-        firmware = functools.cache(self.files.firmware)  # read once a reading, and only where it is needed
-        table, refusal = self._throttle_table(firmware)
-        self._residency.advance(table)
-        values, missing = self._gather(expected, self._firmware_sources(firmware, table, refusal))
-        reasons = None
-        if with_reasons:
-            reasons, missing["throttle_reasons"] = self._throttle_reasons(table, refusal)
-        return complete_readout(
-            values,
-            unavailable=missing,
-            expected=expected,
-            otherwise=_NOT_IN_SYSFS,
-            throttle_reasons=reasons,
-        )
-
     def _gather(
         self,
         wanted: Collection[str],
         more: Mapping[str, Callable[[], Any]] | None = None,
         *,
         use_library: bool = True,
-    ) -> tuple[dict[str, Any], dict[str, str]]:
+    ) -> Gathered:
         """Ask the library for everything, then the files and `more` for what it did not give."""
         values: dict[str, Any] = {}
         refused = {name: self._no_library for name in wanted if name in OFFERED}
@@ -145,48 +120,70 @@ class AmdCard:
             {name: sources[name] for name in wanted if name in sources and name not in values}
         )
         values |= found
-        reasons = {name: missing.get(name, _NOT_IN_SYSFS) for name in wanted if name not in values}
+        reasons = {name: missing.get(name, NOT_IN_SYSFS) for name in wanted if name not in values}
         return values, {name: _both(why, refused.get(name, "")) for name, why in reasons.items()}
 
-    def _throttle_table(self, firmware: _Firmware) -> tuple[dict[str, int], str]:
+    def _firmware_sources(self) -> dict[str, Callable[[], Any]]:
+        """Return the questions that the firmware answers; it is asked once a reading, where it is needed."""
+        firmware = _once(self.files.firmware)
+        table = _once(lambda: self._throttle_table(firmware))
+        sources: dict[str, Callable[[], Any]] = {
+            name: functools.partial(self._throttle_seconds, field, table)
+            for name, field in _THROTTLE_TIMES.items()
+        }
+        sources["energy_j"] = lambda: gpu_metrics.energy_j(firmware())
+        sources[THROTTLE_REASONS] = lambda: self._throttle_reasons(table())
+        return sources
+
+    def _throttle_table(self, firmware: _Table) -> dict[str, int]:
         """Read what the firmware says of throttling: the library's cycle counts, else the file's table."""
         refused = self._no_library
         try:
             if self.library is not None:
-                return self.library.cycle_counts(), ""
+                return self._residency.advance(self.library.cycle_counts())
         except DeviceError as error:
             refused = error.cause
         try:
-            return firmware(), ""
+            return self._residency.advance(firmware())
         except DeviceLostError:
             raise
         except DeviceError as error:
-            return {}, _both(error.cause, refused)
+            raise DeviceError(_both(error.cause, refused)) from error
 
-    def _firmware_sources(
-        self, firmware: _Firmware, table: dict[str, int], refusal: str
-    ) -> dict[str, Callable[[], float]]:
-        times: dict[str, Callable[[], float]] = {
-            name: functools.partial(self._residency.seconds, field, table, refusal)
-            for name, field in _THROTTLE_TIMES.items()
-        }
-        return times | {"energy_j": lambda: gpu_metrics.energy_j(firmware())}
+    def _throttle_seconds(self, field: str, table: _Table) -> float:
+        return self._residency.seconds(field, table())
 
-    def _throttle_reasons(self, table: dict[str, int], refusal: str) -> tuple[tuple[str, ...] | None, str]:
-        if not table:
-            return None, refusal
+    def _throttle_reasons(self, table: dict[str, int]) -> tuple[str, ...]:
         status = table.get(gpu_metrics.STATUS)
         if status is None:
             return self._residency.reasons(table)
         if status & gpu_metrics.HOTSPOT_BIT and not self._is_near_critical():
             status &= ~gpu_metrics.HOTSPOT_BIT
-        return gpu_metrics.throttle_reasons(status), ""
+        return gpu_metrics.throttle_reasons(status)
 
     def _is_near_critical(self) -> bool:
         degrees, _ = self._gather(("temp_hotspot_critical_c", "temp_hotspot_c"))
         return len(degrees) == 2 and (
             degrees["temp_hotspot_critical_c"] - degrees["temp_hotspot_c"] <= _NEAR_CRITICAL_C
         )
+
+
+def _once(ask: _Table) -> _Table:
+    """Ask at the first call only, whether the answer is a table or a refusal."""
+
+    @functools.cache
+    def outcome() -> dict[str, int] | DeviceError:
+        try:
+            return ask()
+        except DeviceError as error:
+            return error
+
+    def answer() -> dict[str, int]:
+        if isinstance(found := outcome(), DeviceError):
+            raise found
+        return found
+
+    return answer
 
 
 def _both(of_files: str, of_library: str) -> str:

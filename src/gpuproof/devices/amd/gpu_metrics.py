@@ -120,13 +120,14 @@ class ResidencyClock:
         self._seconds = dict.fromkeys(RESIDENCIES, 0.0)
         self._active: tuple[str, ...] | None = None
 
-    def advance(self, table: dict[str, int]) -> None:
-        """Take the next table; one without cycle counts is passed over."""
-        if not _counts(table):
-            return
-        previous, self._previous = self._previous, table
-        if previous is None:
-            return
+    def advance(self, table: dict[str, int]) -> dict[str, int]:
+        """Take the next table and return it; one without cycle counts is passed over."""
+        if _counts(table):
+            previous, self._previous = self._previous, table
+            self._add(previous or table, table)
+        return table
+
+    def _add(self, previous: dict[str, int], table: dict[str, int]) -> None:
         cycles = (table["accumulation_counter"] - previous["accumulation_counter"]) % CYCLES_WRAP
         elapsed_s = (table["firmware_timestamp"] - previous["firmware_timestamp"]) * FIRMWARE_TICK_S
         if cycles == 0 or elapsed_s <= 0:  # the firmware has not written since
@@ -136,26 +137,28 @@ class ResidencyClock:
         for field, step in steps.items():
             self._seconds[field] += step / cycles * elapsed_s
 
-    def seconds(self, field: str, table: dict[str, int], refusal: str) -> float:
+    def seconds(self, field: str, table: dict[str, int]) -> float:
         """Return the seconds so far under one throttler.
 
         Raises:
             NotSupportedError: this card's table does not count them.
         """
         if not _counts(table):
-            raise NotSupportedError(
-                refusal or "this gpu_metrics table does not count throttling (before 1.6)"
-            )
+            raise NotSupportedError("this gpu_metrics table does not count throttling (before 1.6)")
         return self._seconds[field]
 
-    def reasons(self, table: dict[str, int]) -> tuple[tuple[str, ...] | None, str]:
-        """Return what held the card back between the last two tables, or None and why not known."""
+    def reasons(self, table: dict[str, int]) -> tuple[str, ...]:
+        """Return what held the card back between the last two tables.
+
+        Raises:
+            NotSupportedError: this card's table does not tell.
+            DeviceError: there was one table only.
+        """
         if not _counts(table):
-            return None, "this gpu_metrics table has no throttle status that holds for every card"
-        return (
-            self._active,
-            "" if self._active is not None else "a difference of two readings; this is the first",
-        )
+            raise NotSupportedError("this gpu_metrics table has no throttle status that holds for every card")
+        if self._active is None:
+            raise DeviceError("a difference of two readings; this is the first")
+        return self._active
 
 
 def _counts(table: dict[str, int]) -> bool:

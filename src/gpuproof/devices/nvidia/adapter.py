@@ -12,14 +12,14 @@ from functools import partial
 from typing import Any, TypeVar
 
 from gpuproof.devices.base import (
+    DeviceAdapter,
     DeviceError,
     DeviceLostError,
     DeviceProcess,
     DriverMissingError,
-    Readout,
+    Gathered,
     VendorDevice,
     VendorEvent,
-    complete_readout,
 )
 from gpuproof.devices.nvidia import fields, static
 from gpuproof.devices.nvidia import nvml as nvml_border
@@ -29,12 +29,10 @@ from gpuproof.devices.nvidia.handles import NvmlDevice, find_handle, list_device
 from gpuproof.devices.nvidia.nvml import ask
 from gpuproof.devices.sources import Source, SourceReader
 from gpuproof.records.metrics import names
-from gpuproof.records.readings import Lane, Vendor, VendorIndex
+from gpuproof.records.readings import VendorIndex
 
 T = TypeVar("T")
 _WHOLE_GPU_ONLY = "measured for the whole GPU, not for a MIG instance"
-_UNKNOWN_TO_NVML = "NVML has no such metric"
-_REASONS = "throttle_reasons"
 
 
 def open_adapter() -> NvidiaAdapter:
@@ -57,8 +55,11 @@ def open_adapter() -> NvidiaAdapter:
     return adapter
 
 
-class NvidiaAdapter:
+class NvidiaAdapter(DeviceAdapter):
     """NVML behind the device protocol."""
+
+    vendor = "nvidia"
+    unknown = "NVML has no such metric"
 
     def __init__(self, nvml: Any) -> None:
         self._nvml = nvml
@@ -66,11 +67,6 @@ class NvidiaAdapter:
         self._versions, self._versions_missing = static.versions(nvml)
         self._devices = list_devices(nvml)
         self._begin()
-
-    @property
-    def vendor(self) -> Vendor:
-        """Whose devices these are."""
-        return "nvidia"
 
     @property
     def has_devices(self) -> bool:
@@ -81,28 +77,14 @@ class NvidiaAdapter:
         """List whole GPUs in NVML's order, then the MIG instances."""
         return tuple(self._identity(device) for device in self._devices)
 
-    def read(self, vendor_index: VendorIndex, *, lane: Lane) -> Readout:
-        """Read the metrics of one lane.
+    def gather(self, vendor_index: VendorIndex, wanted: tuple[str, ...]) -> Gathered:
+        """Read the wanted metrics.
 
         Raises:
             DeviceLostError: the GPU is gone.
             DriverMissingError: the driver is gone.
         """
-        return self._ask(
-            vendor_index,
-            lambda device: self._readout(device, names(lane=lane), with_reasons=lane == "fast"),
-        )
-
-    def counters(self, vendor_index: VendorIndex) -> Readout:
-        """Read every running total, whatever its lane.
-
-        Raises:
-            DeviceLostError: the GPU is gone.
-            DriverMissingError: the driver is gone.
-        """
-        return self._ask(
-            vendor_index, lambda device: self._readout(device, names(kind="counter"), with_reasons=False)
-        )
+        return self._ask(vendor_index, lambda device: self._gather(device, wanted))
 
     def processes(self, vendor_index: VendorIndex) -> tuple[DeviceProcess, ...]:
         """List compute and graphics processes.
@@ -160,16 +142,11 @@ class NvidiaAdapter:
             lambda source: ask(self._nvml, partial(source.ask, self._nvml, device.handle)),
         )
 
-    def _readout(self, device: NvmlDevice, expected: tuple[str, ...], *, with_reasons: bool) -> Readout:
-        wanted = (*expected, _REASONS) if with_reasons else expected
+    def _gather(self, device: NvmlDevice, wanted: tuple[str, ...]) -> Gathered:
         values, missing = self._readers[device.vendor_index].give(wanted)
-        otherwise = _UNKNOWN_TO_NVML if device.mig_parent is None else _WHOLE_GPU_ONLY
-        reasons = values.pop(_REASONS, None)
-        if with_reasons and reasons is None:
-            missing.setdefault(_REASONS, otherwise)
-        return complete_readout(
-            values, unavailable=missing, expected=expected, otherwise=otherwise, throttle_reasons=reasons
-        )
+        if device.mig_parent is not None:
+            missing = {**dict.fromkeys(wanted, _WHOLE_GPU_ONLY), **missing}
+        return values, missing
 
     def _identity(self, device: NvmlDevice) -> VendorDevice:
         try:
