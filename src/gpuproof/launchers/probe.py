@@ -10,6 +10,7 @@ from typing import Any
 
 from gpuproof.errors import EnvironmentUnfitError
 from gpuproof.launchers.archive import node_side_for
+from gpuproof.processes.start import starting
 
 TIMEOUT_S = 120.0
 
@@ -25,12 +26,10 @@ def probe(python: str | None = None, *, words: Sequence[str] = (), wait_s: float
     place = python or sys.executable
     limit_s = TIMEOUT_S + wait_s
     try:
-        with node_side_for(python) as worker:
+        with node_side_for(python) as worker, starting(place):
             command = [place, *worker, "probe", *words]
             answer = subprocess.run(command, capture_output=True, text=True, timeout=limit_s, check=False)
         facts: dict[str, Any] = json.loads(answer.stdout)
-    except OSError as error:
-        raise EnvironmentUnfitError(f"cannot be started: {error.strerror}", place=place) from error
     except subprocess.TimeoutExpired as error:
         raise EnvironmentUnfitError(
             f"the probe gave no answer within {limit_s:.0f} s",

@@ -18,7 +18,8 @@ from gpuproof.errors import ExitCode, UsageError
 from gpuproof.monitor.marks import PIPE_VARIABLE
 from gpuproof.monitor.recorder import refuse_existing
 from gpuproof.monitor.session import MarksPipe, SamplerOptions, SamplerSession, start_sampler
-from gpuproof.processes.foreground import CommandNotStartedError, run_in_foreground
+from gpuproof.processes.foreground import run_in_foreground
+from gpuproof.processes.start import CommandNotStartedError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
