@@ -277,7 +277,7 @@ def test_a_byte_order_mark_and_foreign_line_ends_are_taken() -> None:
             "quik: there is no such file or recipe. Did you mean the recipe quick? The recipes are load, ",
         ),
         ("", '"": '),
-        (".", ".: this is a folder, not a config file. Name the YAML file in it."),
+        (".", ".: this is a folder, and no config file. Name the file in it."),
         ("x" * 300, "x" * 300 + ": cannot be read (File name too long)"),
         ("a\x00b", "a b: cannot be read (embedded null byte)"),
         ("file/run.yaml", "file/run.yaml: cannot be read (Not a directory)"),

@@ -12,11 +12,10 @@ import pytest
 
 from gpuproof.config.errors import ConfigError
 from gpuproof.config.keys import all_keys
-from gpuproof.config.load import load_config
+from gpuproof.config.load import load_config, recipe_names
 from gpuproof.config.models import RunConfig
 from gpuproof.config.schema import resolved
 from gpuproof.config.settings import KeyPath, dotted
-from gpuproof.config.source import recipe_names
 
 CONFIGS = Path(__file__).parent.parent.parent / "configs"
 

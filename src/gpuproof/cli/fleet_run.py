@@ -18,7 +18,7 @@ import click
 
 from gpuproof.cli.fleet_options import FLEET, HostChoice
 from gpuproof.cli.progress import LineProgress, progress_on
-from gpuproof.config.inventory import Host, Inventory, load_inventory
+from gpuproof.config.inventory import Inventory, InventoryHost, load_inventory
 from gpuproof.errors import EnvironmentUnfitError, UsageError
 from gpuproof.launchers.hosts import HostError, SshOptions
 from gpuproof.records.codec import from_json, to_json
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 class Remote:
     """The hosts of a run, and how they are reached."""
 
-    hosts: tuple[Host, ...]
+    hosts: tuple[InventoryHost, ...]
     currency: str
     options: SshOptions
 
@@ -142,7 +142,7 @@ def kept_hosts(run: RunDirectory) -> Remote:
     fleet = run.description()[FLEET]
     place = str(run.root / "run.json")
     return Remote(
-        hosts=tuple(from_json(Host, host, place=place) for host in fleet["hosts"]),
+        hosts=tuple(from_json(InventoryHost, host, place=place) for host in fleet["hosts"]),
         currency=str(fleet["currency"]),
         options=from_json(SshOptions, fleet["options"], place=place),
     )
@@ -237,7 +237,7 @@ def print_commands(cases: Sequence[Case], remote: Remote) -> None:
             click.echo("\n".join(shlex.join(command) for command in commands_of(own, node, place)))
 
 
-def _target(host: Host) -> str:
+def _target(host: InventoryHost) -> str:
     user = f"{host.user}@" if host.user else ""
     through = f" through {host.jump}" if host.jump else ""
     return f"{user}{host.address}:{host.port}{through}"

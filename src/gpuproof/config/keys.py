@@ -19,7 +19,7 @@ from pydantic import BaseModel
 
 from gpuproof.config.errors import Mistake, shown
 from gpuproof.config.models import RunConfig
-from gpuproof.config.settings import KeyPath, Setting, dotted
+from gpuproof.config.settings import ConfigSetting, KeyPath, dotted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,9 +79,9 @@ def enclosing_key(path: KeyPath) -> Key | None:
     return next((all_keys()[path[:end]] for end in ends if path[:end] in all_keys()), None)
 
 
-def check_keys(settings: Iterable[Setting]) -> tuple[list[Setting], list[Mistake]]:
+def check_keys(settings: Iterable[ConfigSetting]) -> tuple[list[ConfigSetting], list[Mistake]]:
     """Part the settings that name keys from the mistakes; text keys get their words as written."""
-    known: list[Setting] = []
+    known: list[ConfigSetting] = []
     mistakes: list[Mistake] = []
     refused: set[KeyPath] = set()
     for given in settings:
@@ -103,13 +103,13 @@ def check_keys(settings: Iterable[Setting]) -> tuple[list[Setting], list[Mistake
     return known, mistakes
 
 
-def _as_written(setting: Setting, key: Key | None) -> Setting:
+def _as_written(setting: ConfigSetting, key: Key | None) -> ConfigSetting:
     if key is not None and key.is_text and setting.written and setting.value is not None:
         return replace(setting, value=setting.written)
     return setting
 
 
-def _fault_inside(setting: Setting, key: Key) -> Mistake | None:
+def _fault_inside(setting: ConfigSetting, key: Key) -> Mistake | None:
     if not key.is_free and (setting.value == {} or setting.path != key.path):
         cause = f"{dotted(key.path)} holds one value and has no keys of its own"
         return Mistake.in_setting(setting, cause, next_step=f"The key means: {key.description}")
@@ -131,7 +131,7 @@ def _is_finite(value: Any) -> bool:
     return not isinstance(value, float) or math.isfinite(value)
 
 
-def _fault_of_section(setting: Setting) -> Mistake | None:
+def _fault_of_section(setting: ConfigSetting) -> Mistake | None:
     if setting.value == {}:
         return None
     names = ", ".join(keys_below(setting.path))
@@ -143,7 +143,7 @@ def _fault_of_section(setting: Setting) -> Mistake | None:
     )
 
 
-def _unknown(setting: Setting) -> Mistake:
+def _unknown(setting: ConfigSetting) -> Mistake:
     depth = next(end for end in range(1, len(setting.path) + 1) if setting.path[:end] not in all_sections())
     path = setting.path[:depth]
     valid = keys_below(path[:-1])

@@ -6,22 +6,26 @@ came from; or one `ConfigError` that names every mistake by file and line.
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from types import MappingProxyType
 
-from gpuproof.config.errors import ConfigError
+from gpuproof.config.errors import ConfigError, Mistake
 from gpuproof.config.keys import all_keys, check_keys
 from gpuproof.config.matrix import in_one_key, matrix_mistakes
 from gpuproof.config.models import RunConfig
 from gpuproof.config.overrides import read_overrides
 from gpuproof.config.rules.launch import find_disagreements
-from gpuproof.config.settings import Setting, dotted, lay_over
-from gpuproof.config.source import read_source
+from gpuproof.config.settings import ConfigSetting, dotted, lay_over
 from gpuproof.config.validation import contradiction_mistakes, validate
-from gpuproof.config.yaml import read_settings
+from gpuproof.config.yaml import read_settings, read_text
 
 DEFAULT = "default"
+MAX_BYTES = 2**16
+"""64 KiB. A config is a few kB; 1 MiB of hostile YAML took up to 52 s to parse here."""
+RECIPES = Path(__file__).parent.parent / "recipes"
 NO_LAUNCHER: Mapping[str, str] = MappingProxyType({})
 
 
@@ -52,8 +56,8 @@ def load_config(
     Raises:
         ConfigError: a usage error (exit code 2) that names every mistake.
     """
-    source = read_source(path_or_recipe_name)
-    in_file, file_mistakes = check_keys(read_settings(source.text, source=source.name))
+    source, text = _read_source(path_or_recipe_name)
+    in_file, file_mistakes = check_keys(read_settings(text, source=source))
     from_words, word_mistakes = check_keys(read_overrides(overrides))
     settings = lay_over(in_one_key(in_file), in_one_key(from_words))
     config = validate(settings, mistakes=[*file_mistakes, *word_mistakes])
@@ -62,10 +66,37 @@ def load_config(
     disagreements = find_disagreements(config.distributed, environment=environment)
     if disagreements:
         raise ConfigError(contradiction_mistakes(disagreements, settings))
-    return LoadedConfig(config=config, origins=MappingProxyType(_origins(settings)), source=source.name)
+    return LoadedConfig(config=config, origins=MappingProxyType(_origins(settings)), source=source)
 
 
-def _origins(settings: Sequence[Setting]) -> dict[str, str]:
+def recipe_names() -> list[str]:
+    """Name the recipes that come with gpuproof."""
+    return sorted(path.stem for path in RECIPES.glob("*.yaml"))
+
+
+def _read_source(name: str) -> tuple[str, str]:
+    """Return what messages call a config, and its text; a file goes before the recipe of its name."""
+    path, source = Path(name), name
+    if name in recipe_names() and not path.is_file():
+        path, source = RECIPES / f"{name}.yaml", f"recipe {name}"
+    try:
+        return source, read_text(path, source=source, max_bytes=MAX_BYTES, what="config")
+    except FileNotFoundError:
+        raise ConfigError([_absent(name)]) from None
+
+
+def _absent(name: str) -> Mistake:
+    names = recipe_names()
+    close = difflib.get_close_matches(name, names, n=1)
+    meant = f"Did you mean the recipe {close[0]}?" if close else "Give the path of a YAML file or a recipe;"
+    return Mistake(
+        place=name or '""',
+        cause="there is no such file or recipe",
+        next_step=f"{meant} The recipes are {', '.join(names)}",
+    )
+
+
+def _origins(settings: Sequence[ConfigSetting]) -> dict[str, str]:
     """Give every key its origin; where a plug-in's options were set one by one, each of them."""
     origins = {dotted(path): DEFAULT for path in all_keys()}
     for setting in settings:

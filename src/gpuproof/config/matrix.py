@@ -17,7 +17,7 @@ from typing import Any
 
 from gpuproof.config.errors import ConfigError, Mistake, shown
 from gpuproof.config.keys import check_keys
-from gpuproof.config.settings import Setting, dotted, lay_over
+from gpuproof.config.settings import ConfigSetting, dotted, lay_over
 from gpuproof.config.validation import validate
 
 SECTION = "matrix"
@@ -47,7 +47,7 @@ def _holds(point: Assignment, part: Assignment) -> bool:
     return all(key in point and point[key] == value for key, value in part.items())
 
 
-def in_one_key(settings: Sequence[Setting]) -> list[Setting]:
+def in_one_key(settings: Sequence[ConfigSetting]) -> list[ConfigSetting]:
     """Join what stands below `matrix` to one dotted key each, however it was nested."""
     parents = {
         setting.path[:end]
@@ -64,7 +64,7 @@ def in_one_key(settings: Sequence[Setting]) -> list[Setting]:
     ]
 
 
-def matrix_mistakes(settings: Sequence[Setting]) -> list[Mistake]:
+def matrix_mistakes(settings: Sequence[ConfigSetting]) -> list[Mistake]:
     """Name what is wrong with the matrix of a recipe that is right without it."""
     entries = {s.path[1]: s for s in settings if s.path[0] == SECTION and len(s.path) == 2}
     exclude = entries.pop(EXCLUDE, None)
@@ -78,7 +78,7 @@ def matrix_mistakes(settings: Sequence[Setting]) -> list[Mistake]:
     return mistakes or _faults_of_points(settings, entries, matrix)
 
 
-def _fault_of_axis(key: str, entry: Setting) -> Iterable[Mistake]:
+def _fault_of_axis(key: str, entry: ConfigSetting) -> Iterable[Mistake]:
     if key.split(".", maxsplit=1)[0] in FIXED:
         cause = f"{key.split('.', maxsplit=1)[0]} holds for the whole run and cannot be swept"
         return [Mistake.in_setting(entry, cause, next_step="Leave it out of the matrix")]
@@ -98,7 +98,7 @@ def _is_among(value: Any, values: Sequence[Any]) -> bool:
     return any(value == other and type(value) is type(other) for other in values)
 
 
-def _faults_of_values(key: str, entry: Setting) -> Iterable[Mistake]:
+def _faults_of_values(key: str, entry: ConfigSetting) -> Iterable[Mistake]:
     for value in entry.value:
         _, mistakes = check_keys([replace(entry, path=tuple(key.split(".")), value=value, written=None)])
         if mistakes:
@@ -106,7 +106,7 @@ def _faults_of_values(key: str, entry: Setting) -> Iterable[Mistake]:
     return []
 
 
-def _faults_of_exclude(exclude: Setting, axes: Mapping[str, list[Any]]) -> Iterable[Mistake]:
+def _faults_of_exclude(exclude: ConfigSetting, axes: Mapping[str, list[Any]]) -> Iterable[Mistake]:
     next_step = "Write a list such as [{training.precision: fp32, data.batch_size: 64}]"
     if not isinstance(exclude.value, list) or not all(isinstance(part, dict) for part in exclude.value):
         cause = f"expected a list of combinations, found {shown(exclude.value, exclude.written)}"
@@ -125,7 +125,7 @@ def _faults_of_exclude(exclude: Setting, axes: Mapping[str, list[Any]]) -> Itera
 
 
 def _faults_of_points(
-    settings: Sequence[Setting], entries: Mapping[str, Setting], matrix: Mapping[str, Any]
+    settings: Sequence[ConfigSetting], entries: Mapping[str, ConfigSetting], matrix: Mapping[str, Any]
 ) -> list[Mistake]:
     """Check each point as a recipe of its own; a mistake of many points is told once."""
     if not entries:

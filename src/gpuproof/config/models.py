@@ -15,7 +15,7 @@ from pydantic_core import PydanticCustomError
 from gpuproof.config.rules.load import find_load_contradictions
 from gpuproof.config.rules.parallel import find_parallel_contradictions
 from gpuproof.config.rules.recipe import find_contradictions
-from gpuproof.config.sections.base import Section
+from gpuproof.config.sections.base import ConfigSection
 from gpuproof.config.sections.benchmark import BenchmarkConfig, MonitoringConfig, ProfilingConfig
 from gpuproof.config.sections.data import DataConfig
 from gpuproof.config.sections.distributed import DistributedConfig
@@ -29,7 +29,7 @@ from gpuproof.config.sections.training import TrainingConfig
 from gpuproof.records.case import CaseKind
 
 
-class RunConfig(Section):
+class RunConfig(ConfigSection):
     """Everything that one run is asked to do."""
 
     kind: CaseKind | Literal["load"] = Field(

@@ -11,7 +11,7 @@ from typing import Any
 
 from gpuproof.config.load import LoadedConfig
 from gpuproof.config.models import RunConfig
-from gpuproof.config.scalars import resolve
+from gpuproof.config.yaml import resolve
 
 
 def json_schema() -> dict[str, Any]:

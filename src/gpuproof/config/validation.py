@@ -16,8 +16,8 @@ from gpuproof.config.errors import ConfigError, Mistake, shown
 from gpuproof.config.keys import all_keys, enclosing_key
 from gpuproof.config.models import RunConfig
 from gpuproof.config.rules.refusal import Contradiction
-from gpuproof.config.scalars import resolve
-from gpuproof.config.settings import KeyPath, Setting, dotted, nest
+from gpuproof.config.settings import ConfigSetting, KeyPath, dotted, nest
+from gpuproof.config.yaml import resolve
 
 _FORMATS = {
     "file-name": "a name of letters, digits, `.`, `_` and `-` that begins with a letter or digit",
@@ -27,7 +27,7 @@ _FORMATS = {
 }
 
 
-def validate(settings: Sequence[Setting], *, mistakes: Sequence[Mistake] = ()) -> RunConfig:
+def validate(settings: Sequence[ConfigSetting], *, mistakes: Sequence[Mistake] = ()) -> RunConfig:
     """Build the config from settings that name keys.
 
     `mistakes` is what is known to be wrong already; it is reported together with what is found here.
@@ -48,7 +48,9 @@ def validate(settings: Sequence[Setting], *, mistakes: Sequence[Mistake] = ()) -
     return config
 
 
-def contradiction_mistakes(found: Iterable[Contradiction], settings: Iterable[Setting]) -> list[Mistake]:
+def contradiction_mistakes(
+    found: Iterable[Contradiction], settings: Iterable[ConfigSetting]
+) -> list[Mistake]:
     """Place each contradiction at the first of its keys that was set; one was, since the defaults agree."""
     set_at = {dotted(setting.path): setting for setting in settings}
     return [
@@ -73,14 +75,14 @@ def _sort_out(error: ValidationError) -> tuple[list[KeyPath], list[Contradiction
     return list(wrong), contradictions
 
 
-def _wrong_value(settings: Iterable[Setting], path: KeyPath) -> Mistake:
+def _wrong_value(settings: Iterable[ConfigSetting], path: KeyPath) -> Mistake:
     setting = next(setting for setting in settings if setting.path == path)
     schema = _schemas()[path]
     cause = f"expected {accepted(schema)}, found {shown(setting.value, setting.written)}"
     return Mistake.in_setting(setting, cause, next_step=_hint(setting, schema, path))
 
 
-def _hint(setting: Setting, schema: Mapping[str, Any], path: KeyPath) -> str:
+def _hint(setting: ConfigSetting, schema: Mapping[str, Any], path: KeyPath) -> str:
     kinds = {part.get("type") for part in schema.get("anyOf", [schema])}
     if isinstance(setting.value, str):
         if kinds & {"integer", "number"} and isinstance(resolve(setting.value), (int, float)):

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gpuproof.config.rules.refusal import Contradiction
-from gpuproof.config.sections.base import Section
+from gpuproof.config.sections.base import ConfigSection
 from gpuproof.config.sections.load import LoadConfig
 from gpuproof.config.sections.serving import ServingConfig
 
@@ -63,7 +63,7 @@ def _of_other_kinds(config: RunConfig) -> list[Contradiction]:
     ]
 
 
-def _changed(section: Section, keys: tuple[str, ...]) -> list[str]:
+def _changed(section: ConfigSection, keys: tuple[str, ...]) -> list[str]:
     """Return the keys of a section that do not have their default."""
     fields = type(section).model_fields
     return [

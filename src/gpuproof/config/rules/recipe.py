@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from gpuproof.config.rules import serving, speed
 from gpuproof.config.rules.refusal import Contradiction
-from gpuproof.config.sections.base import Section
+from gpuproof.config.sections.base import ConfigSection
 
 if TYPE_CHECKING:
     from gpuproof.config.models import RunConfig
@@ -239,7 +239,7 @@ def _order_is_of_a_matrix(config: RunConfig) -> Contradiction | None:
     )
 
 
-def _default(section: Section, key: str) -> object:
+def _default(section: ConfigSection, key: str) -> object:
     return type(section).model_fields[key].default
 
 
