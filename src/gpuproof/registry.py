@@ -7,6 +7,7 @@ torch-free descriptor (see `gpuproof.workloads.base.WorkloadInfo` and `gpuproof.
 from __future__ import annotations
 
 import difflib
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
@@ -16,7 +17,8 @@ from gpuproof.errors import UsageError
 
 WORKLOADS = "gpuproof.workloads"
 CHECKS = "gpuproof.checks"
-GROUPS = (WORKLOADS, CHECKS)
+SUITES = "gpuproof.suites"
+GROUPS = (WORKLOADS, CHECKS, SUITES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,8 +59,11 @@ def owner_of(group: str, name: str) -> str:
     return " and ".join(owners) or "no package"
 
 
+@functools.cache
 def load(group: str, name: str) -> Any:
-    """Import and return the object registered as `name` in `group`.
+    """Import and return the object registered as `name` in `group`; looked up once a process.
+
+    Tests that install packages call `load.cache_clear()`.
 
     Raises:
         UsageError: nothing has that name, two packages claim it, or its import fails.

@@ -93,38 +93,13 @@ def _with_addresses(inventory: Inventory) -> Inventory:
 
 
 def words_for(choice: HostChoice, remote: Remote) -> list[str]:
-    """Return the config words that the choice of hosts stands for.
-
-    Raises:
-        UsageError: hosts of one job have different numbers of GPUs.
-    """
+    """Return the config words that the choice of hosts stands for."""
     if not choice.one_job:
         return []
     words = [f"--distributed.nodes={len(remote.hosts)}"]
     gpus = {host.gpus for host in remote.hosts}
-    if len(gpus) > 1:
-        raise UsageError(
-            "the hosts have different numbers of GPUs, and one job starts as many ranks on each",
-            place=remote.hosts[0].place,
-            next_step="Give all hosts the same `gpus`",
-        )
-    (number,) = gpus
-    return words if number is None else [*words, f"--distributed.nproc={number}"]
-
-
-def check_nodes(nodes: int, remote: Remote) -> None:
-    """Refuse one job over more hosts than there are.
-
-    Raises:
-        UsageError: there are fewer hosts than `distributed.nodes` says.
-    """
-    available = len(remote.hosts)
-    if nodes > available:
-        raise UsageError(
-            f"one job over {nodes} hosts, and there are {available}",
-            place="distributed.nodes",
-            next_step="Name more hosts, or set it to their number",
-        )
+    same = next(iter(gpus)) if len(gpus) == 1 else None  # a rule of the recipe refuses others
+    return words if same is None else [*words, f"--distributed.nproc={same}"]
 
 
 def keep_hosts(run: RunDirectory, remote: Remote) -> None:

@@ -17,16 +17,16 @@ from gpuproof.config.keys import all_keys, check_keys
 from gpuproof.config.matrix import in_one_key, matrix_mistakes
 from gpuproof.config.models import RunConfig
 from gpuproof.config.overrides import read_overrides
-from gpuproof.config.rules.launch import find_disagreements
+from gpuproof.config.rules import check_place, check_workload
+from gpuproof.config.rules.base import Facts
 from gpuproof.config.settings import ConfigSetting, dotted, lay_over
-from gpuproof.config.validation import contradiction_mistakes, validate
+from gpuproof.config.validation import place_refusals, validate
 from gpuproof.config.yaml import read_settings, read_text
 
 DEFAULT = "default"
 MAX_BYTES = 2**16
 """64 KiB. A config is a few kB; 1 MiB of hostile YAML took up to 52 s to parse here."""
 RECIPES = Path(__file__).parent.parent / "recipes"
-NO_LAUNCHER: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,14 +44,15 @@ def load_config(
     path_or_recipe_name: str,
     overrides: Sequence[str] = (),
     *,
-    environment: Mapping[str, str] = NO_LAUNCHER,
+    facts: Facts | None = None,
 ) -> LoadedConfig:
     """Read, merge and check one run's config.
 
     Args:
         path_or_recipe_name: a YAML file, or a recipe's name where no file has that name.
         overrides: words such as `--training.epochs=5`.
-        environment: the process's variables, to compare declared ranks with a torchrun's; none by default.
+        facts: what is known of where it is to run, for a recipe that is about to be; the workload is looked
+            up then too. None checks the recipe by itself.
 
     Raises:
         ConfigError: a usage error (exit code 2) that names every mistake.
@@ -61,11 +62,11 @@ def load_config(
     from_words, word_mistakes = check_keys(read_overrides(overrides))
     settings = lay_over(in_one_key(in_file), in_one_key(from_words))
     config = validate(settings, mistakes=[*file_mistakes, *word_mistakes])
-    if mistakes := matrix_mistakes(settings):
+    if mistakes := matrix_mistakes(settings, with_workloads=facts is not None):
         raise ConfigError(mistakes)
-    disagreements = find_disagreements(config.distributed, environment=environment)
-    if disagreements:
-        raise ConfigError(contradiction_mistakes(disagreements, settings))
+    refusals = check_place(config, facts or Facts())
+    if refusals := [*refusals, *(check_workload(config) if facts is not None else [])]:
+        raise ConfigError(place_refusals(refusals, settings))
     return LoadedConfig(config=config, origins=MappingProxyType(_origins(settings)), source=source)
 
 

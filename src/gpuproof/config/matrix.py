@@ -17,8 +17,9 @@ from typing import Any
 
 from gpuproof.config.errors import ConfigError, Mistake, shown
 from gpuproof.config.keys import check_keys
+from gpuproof.config.rules import check_workload
 from gpuproof.config.settings import ConfigSetting, dotted, lay_over
-from gpuproof.config.validation import validate
+from gpuproof.config.validation import place_refusals, validate
 
 SECTION = "matrix"
 EXCLUDE = "exclude"
@@ -64,8 +65,11 @@ def in_one_key(settings: Sequence[ConfigSetting]) -> list[ConfigSetting]:
     ]
 
 
-def matrix_mistakes(settings: Sequence[ConfigSetting]) -> list[Mistake]:
-    """Name what is wrong with the matrix of a recipe that is right without it."""
+def matrix_mistakes(settings: Sequence[ConfigSetting], *, with_workloads: bool = False) -> list[Mistake]:
+    """Name what is wrong with the matrix of a recipe that is right without it.
+
+    With workloads, that of each point is looked up and checked too.
+    """
     entries = {s.path[1]: s for s in settings if s.path[0] == SECTION and len(s.path) == 2}
     exclude = entries.pop(EXCLUDE, None)
     mistakes = [mistake for key, entry in entries.items() for mistake in _fault_of_axis(key, entry)]
@@ -75,7 +79,7 @@ def matrix_mistakes(settings: Sequence[ConfigSetting]) -> list[Mistake]:
     if exclude is not None:
         mistakes = list(_faults_of_exclude(exclude, matrix))
         matrix[EXCLUDE] = exclude.value
-    return mistakes or _faults_of_points(settings, entries, matrix)
+    return mistakes or _faults_of_points(settings, entries, matrix, with_workloads=with_workloads)
 
 
 def _fault_of_axis(key: str, entry: ConfigSetting) -> Iterable[Mistake]:
@@ -125,7 +129,11 @@ def _faults_of_exclude(exclude: ConfigSetting, axes: Mapping[str, list[Any]]) ->
 
 
 def _faults_of_points(
-    settings: Sequence[ConfigSetting], entries: Mapping[str, ConfigSetting], matrix: Mapping[str, Any]
+    settings: Sequence[ConfigSetting],
+    entries: Mapping[str, ConfigSetting],
+    matrix: Mapping[str, Any],
+    *,
+    with_workloads: bool,
 ) -> list[Mistake]:
     """Check each point as a recipe of its own; a mistake of many points is told once."""
     if not entries:
@@ -145,12 +153,17 @@ def _faults_of_points(
             replace(entries[key], path=tuple(key.split(".")), value=value, written=None)
             for key, value in point.items()
         ]
-        try:
-            validate(lay_over(base, swept))
-        except ConfigError as error:
-            for mistake in error.mistakes:
-                found.setdefault((mistake.place, mistake.cause), (mistake, []))[1].append(point)
+        for mistake in _mistakes_at(lay_over(base, swept), with_workloads=with_workloads):
+            found.setdefault((mistake.place, mistake.cause), (mistake, []))[1].append(point)
     return [_of_points(mistake, wrong) for mistake, wrong in found.values()]
+
+
+def _mistakes_at(settings: Sequence[ConfigSetting], *, with_workloads: bool) -> Sequence[Mistake]:
+    try:
+        config = validate(settings)
+    except ConfigError as error:
+        return error.mistakes
+    return place_refusals(check_workload(config), settings) if with_workloads else []
 
 
 def _of_points(mistake: Mistake, points: Sequence[Assignment]) -> Mistake:

@@ -12,9 +12,7 @@ from typing import Literal
 from pydantic import Field, JsonValue, model_validator
 from pydantic_core import PydanticCustomError
 
-from gpuproof.config.rules.load import find_load_contradictions
-from gpuproof.config.rules.parallel import find_parallel_contradictions
-from gpuproof.config.rules.recipe import find_contradictions
+from gpuproof.config.rules import check_recipe
 from gpuproof.config.sections.base import ConfigSection
 from gpuproof.config.sections.benchmark import BenchmarkConfig, MonitoringConfig, ProfilingConfig
 from gpuproof.config.sections.data import DataConfig
@@ -72,12 +70,7 @@ class RunConfig(ConfigSection):
 
     @model_validator(mode="after")
     def _refuse_contradictions(self) -> RunConfig:
-        found = [
-            *find_contradictions(self),
-            *find_parallel_contradictions(self),
-            *find_load_contradictions(self),
-        ]
-        if found:
-            text = " ".join(f"{c.keys[0]}: {c.cause}. {c.next_step}." for c in found)
-            raise PydanticCustomError("contradiction", "{text}", {"text": text, "contradictions": found})
+        if refusals := check_recipe(self):
+            text = " ".join(f"{r.keys[0]}: {r.cause}. {r.next_step}." for r in refusals)
+            raise PydanticCustomError("refusal", "{text}", {"text": text, "refusals": refusals})
         return self

@@ -24,7 +24,7 @@ State = Literal["not loaded", "loads", "broken", "duplicate"]
 class PluginState:
     """One registered plug-in."""
 
-    kind: Literal["workload", "check"]
+    kind: Literal["workload", "check", "suite"]
     name: str
     distribution: str
     version: str | None
@@ -64,7 +64,7 @@ def _state(entry: registry.Registered, *, duplicate: bool, load_it: bool) -> Plu
         except UsageError as error:
             state, reason = "broken", str(error)
     return PluginState(
-        kind="workload" if entry.group == registry.WORKLOADS else "check",
+        kind=_KINDS[entry.group],
         name=entry.name,
         distribution=entry.distribution,
         version=entry.version,
@@ -99,7 +99,17 @@ def _load_check(name: str) -> str:
     return load_check(name).summary
 
 
-_LOADERS: dict[str, Callable[[str], str]] = {
+def _load_suite(name: str) -> str | None:
+    return getattr(registry.load(registry.SUITES, name), "summary", None)
+
+
+_KINDS: dict[str, Literal["workload", "check", "suite"]] = {
+    registry.WORKLOADS: "workload",
+    registry.CHECKS: "check",
+    registry.SUITES: "suite",
+}
+_LOADERS: dict[str, Callable[[str], str | None]] = {
     registry.WORKLOADS: _load_workload,
     registry.CHECKS: _load_check,
+    registry.SUITES: _load_suite,
 }
