@@ -33,6 +33,7 @@ class Registered:
     version: str | None
 
 
+@functools.cache
 def names(group: str) -> tuple[str, ...]:
     """Name what is registered in `group`, sorted, without importing any of it."""
     return tuple(sorted({point.name for point in entry_points(group=group)}))
@@ -63,8 +64,6 @@ def owner_of(group: str, name: str) -> str:
 def load(group: str, name: str) -> Any:
     """Import and return the object registered as `name` in `group`; looked up once a process.
 
-    Tests that install packages call `load.cache_clear()`.
-
     Raises:
         UsageError: nothing has that name, two packages claim it, or its import fails.
     """
@@ -89,6 +88,12 @@ def load(group: str, name: str) -> Any:
             f"{name!r} from {_distribution(point)} cannot be loaded: {type(error).__name__}: {error}",
             next_step="Install what it needs, or uninstall it",
         ) from error
+
+
+def forget() -> None:
+    """Read metadata anew from here on: packages were installed while this process runs."""
+    names.cache_clear()
+    load.cache_clear()
 
 
 def _points(group: str, name: str) -> Sequence[EntryPoint]:

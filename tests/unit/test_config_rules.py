@@ -301,7 +301,7 @@ def test_what_the_place_cannot_give_is_told_by_line(
 def test_a_workload_is_looked_up_once_however_many_launches_there_are(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    registry.load.cache_clear()
+    registry.forget()
     asked: list[str] = []
 
     def counted(*, group: str) -> Any:

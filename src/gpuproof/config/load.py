@@ -67,7 +67,7 @@ def load_config(
     refusals = check_place(config, facts or Facts())
     if refusals := [*refusals, *(check_workload(config) if facts is not None else [])]:
         raise ConfigError(place_refusals(refusals, settings))
-    return LoadedConfig(config=config, origins=MappingProxyType(_origins(settings)), source=source)
+    return LoadedConfig(config=config, origins=MappingProxyType(_origins(config, settings)), source=source)
 
 
 def recipe_names() -> list[str]:
@@ -97,9 +97,11 @@ def _absent(name: str) -> Mistake:
     )
 
 
-def _origins(settings: Sequence[ConfigSetting]) -> dict[str, str]:
+def _origins(config: RunConfig, settings: Sequence[ConfigSetting]) -> dict[str, str]:
     """Give every key its origin; where a plug-in's options were set one by one, each of them."""
     origins = {dotted(path): DEFAULT for path in all_keys()}
+    for suite, options in config.suite_options.items():
+        origins |= {f"{suite}.{key}": DEFAULT for key in options}
     for setting in settings:
         for end in range(1, len(setting.path)):
             origins.pop(dotted(setting.path[:end]), None)

@@ -24,7 +24,7 @@ from gpuproof.config.validation import place_refusals, validate
 SECTION = "matrix"
 EXCLUDE = "exclude"
 MAX_POINTS = 1000
-FIXED = ("run", "matrix", "search")
+FIXED = ("run", "matrix", "search", "suite")
 """Sections that hold for the whole run: its name and place, how often, and what is swept."""
 ORDER_SEED = ("run", "order_seed")
 """Makes no sense at a single point, which is checked as a recipe of its own."""

@@ -54,6 +54,7 @@ OF_RECIPE: tuple[Callable[[RunConfig], Refusals], ...] = (
     ranks.a_scaler_sees_whole_lists,
     sweeps.load_suite_brings_its_own,
     sweeps.load_section_is_of_the_suite,
+    sweeps.block_is_of_the_suite,
 )
 OF_WORKLOAD: tuple[Callable[[RunConfig, ChosenWorkload], Refusals], ...] = (
     workload.workload_is_of_the_kind,
@@ -64,6 +65,7 @@ OF_WORKLOAD: tuple[Callable[[RunConfig, ChosenWorkload], Refusals], ...] = (
     ranks.workload_can_be_split,
 )
 OF_PLACE: tuple[Callable[[RunConfig, Facts], Refusals], ...] = (
+    sweeps.suite_is_installed,
     launch.declared_ranks_are_launched,
     launch.groups_fit_the_ranks,
     launch.a_launcher_gives_one_launch,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpuproof.config.rules.base import Refusal, Refusals, changed_keys
+from gpuproof import registry
+from gpuproof.config.rules.base import Facts, Refusal, Refusals, changed_keys
 from gpuproof.config.sections.serving import ServingConfig
 
 if TYPE_CHECKING:
@@ -82,6 +83,27 @@ def load_suite_brings_its_own(config: RunConfig) -> Refusals:
         key = "matrix" if config.matrix else "search.kind"
         cause = "the twelve tests of kind load are a sweep of their own"
         yield Refusal(keys=(key, "kind"), cause=cause, next_step=f"Remove {key}")
+
+
+def block_is_of_the_suite(config: RunConfig) -> Refusals:
+    """Refuse options of a suite that is not chosen."""
+    for name in config.suite_options:
+        if name != config.suite:
+            yield Refusal(
+                keys=(name, "suite"),
+                cause=f"it is for the suite {name}, and suite is {config.suite or 'null'}",
+                next_step=f"Set suite to {name}, or remove the section",
+            )
+
+
+def suite_is_installed(config: RunConfig, _facts: Facts) -> Refusals:
+    """Refuse a suite that no package registers."""
+    if config.suite is not None and config.suite not in (known := registry.names(registry.SUITES)):
+        yield Refusal(
+            keys=("suite",),
+            cause=f"no suite is called {config.suite!r}",
+            next_step=f"The suites are {', '.join(known) or 'none'}; gpuproof plugins lists their packages",
+        )
 
 
 def load_section_is_of_the_suite(config: RunConfig) -> Refusals:
