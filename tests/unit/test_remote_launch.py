@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuproof.config.inventory import Host
+from gpuproof.config.inventory import InventoryHost
 from gpuproof.errors import UsageError
 from gpuproof.launchers.archive import build_archive
 from gpuproof.launchers.remote_commands import NodeSide, Place, commands_of, environment_for
@@ -170,15 +170,15 @@ def test_half_a_line_of_a_journal_waits_for_its_end(tmp_path: Path) -> None:
     group.end(1.0)
 
 
-def key_at(folder: Path, text: str, mode: int = 0o600) -> Host:
+def key_at(folder: Path, text: str, mode: int = 0o600) -> InventoryHost:
     path = folder / "key"
     path.write_text(text)
     path.chmod(mode)
-    return Host(name="h", address="h", place="hosts.json:3", key=str(path))
+    return InventoryHost(name="h", address="h", place="hosts.json:3", key=str(path))
 
 
 def test_a_bad_key_is_told_by_the_line_that_names_it(tmp_path: Path) -> None:
-    absent = Host(name="h", address="h", place="hosts.json:3", key=str(tmp_path / "none"))
+    absent = InventoryHost(name="h", address="h", place="hosts.json:3", key=str(tmp_path / "none"))
     with pytest.raises(UsageError, match=r"hosts\.json:3: .*the key cannot be read: No such file"):
         load_keys(None, [absent])
     with pytest.raises(UsageError, match=r"--ssh-key: .*the key cannot be read: Is a directory"):

@@ -25,7 +25,7 @@ class PluginState:
     """One registered plug-in."""
 
     kind: str
-    """workload or check: its group's name."""
+    """workload, check or suite: its group's name."""
     name: str
     distribution: str
     version: str | None
@@ -97,7 +97,12 @@ def _load_workload(name: str) -> str:
     return info.summary
 
 
+def _load_suite(name: str) -> str:
+    return str(getattr(registry.load(registry.SUITES, name), "summary", ""))
+
+
 _LOADERS: dict[str, Callable[[str], str]] = {
     registry.WORKLOADS: _load_workload,
     registry.CHECKS: lambda name: load_check(name).summary,
+    registry.SUITES: _load_suite,
 }

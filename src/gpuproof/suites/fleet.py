@@ -10,8 +10,6 @@ from collections.abc import Iterable
 from dataclasses import replace
 from urllib.parse import quote
 
-from gpuproof.config.models import RunConfig
-from gpuproof.errors import UsageError
 from gpuproof.records.case import Case
 from gpuproof.records.collected import CaseRecords
 
@@ -45,40 +43,3 @@ def results_on(host: str, launched: Iterable[CaseRecords]) -> list[CaseRecords]:
         for records in launched
         if records.case.case_id.endswith(end)
     ]
-
-
-def refuse_on_hosts(config: RunConfig, *, gpus_are_given: bool) -> None:
-    """Refuse what cannot be run on other hosts, or not be told of several; `gpus_are_given` by the inventory.
-
-    Raises:
-        UsageError: with the key that stands in the way.
-    """
-    if "distributed.nodes" in config.matrix:
-        raise UsageError(
-            "the hosts that are named say over how many a job is",
-            place="matrix.distributed.nodes",
-            next_step="Start a run for each number of hosts, with --one-job",
-        )
-    if config.distributed.nodes == 1:
-        _refuse_on_each_host(config, gpus_are_given=gpus_are_given)
-
-
-def _refuse_on_each_host(config: RunConfig, *, gpus_are_given: bool) -> None:
-    if config.kind == "serving":
-        raise UsageError(
-            "serving on several hosts has no report yet",
-            place="kind",
-            next_step="Start it on each host by itself",
-        )
-    if config.search.kind is not None:
-        raise UsageError(
-            "each host would search points of its own, and no report sets them against each other yet",
-            place="search.kind",
-            next_step="Sweep the same points on all hosts: --matrix.data.batch_size='[16, 32, 64]'",
-        )
-    if gpus_are_given and "distributed.nproc" in config.matrix:
-        raise UsageError(
-            "the inventory says how many ranks each host starts (gpus)",
-            place="matrix.distributed.nproc",
-            next_step="Leave `gpus` out of the inventory, or the key out of the matrix",
-        )

@@ -1,16 +1,22 @@
-"""Keys that are fine alone and cannot hold together: each pair is refused, its remedy is not."""
+"""Keys that cannot hold together, or not with this workload or place: each is refused, its remedy is not."""
 
 from __future__ import annotations
 
+import importlib.metadata
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
+from gpuproof import registry
 from gpuproof.config.errors import ConfigError
+from gpuproof.config.inventory import InventoryHost
 from gpuproof.config.load import load_config
 from gpuproof.config.models import RunConfig
+from gpuproof.config.rules.base import Facts
 from gpuproof.config.sections.benchmark import BenchmarkConfig
+from gpuproof.suites.plan import next_cases
 
 CAPTURE = "x.yaml:1: training.cuda_graphs: the step cannot be captured: "
 GRAPHS = "cuda_graphs: true, precision: bf16"
@@ -179,3 +185,132 @@ def test_the_defaults_agree_and_a_config_built_in_python_refuses_contradictions_
         RunConfig(benchmark=BenchmarkConfig(measure_by="time"))
     with pytest.raises(ValidationError, match="finite"):
         BenchmarkConfig(measure_by="time", measure_seconds=float("nan"))
+
+
+def refused(text: str, facts: Facts, folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.chdir(folder)
+    Path("x.yaml").write_text(text, encoding="utf-8")
+    with pytest.raises(ConfigError) as caught:
+        load_config("x.yaml", facts=facts)
+    return str(caught.value)
+
+
+HERE = Facts(hosts=())
+UNEVEN = tuple(InventoryHost(name=f"n{gpus}", address="a", place=f"c:{gpus}", gpus=gpus) for gpus in (1, 2))
+UNSAID = tuple(InventoryHost(name=name, address=name, place="c:1") for name in "ab")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "model:\n  name: medum\n",
+            "x.yaml:2: model.name: no workload is called 'medum'. Did you mean 'medium'?",
+        ),
+        (
+            "model:\n  name: medium\n  options:\n    inputdim: 9\n",
+            "x.yaml:4: model.options.inputdim: unknown option. Options of medium: ",
+        ),
+        (
+            "model:\n  name: medium\n  options: {input_dim: wide}\n",
+            "x.yaml:3: model.options.input_dim: Input should be a valid integer",
+        ),
+        (
+            "model:\n  name: medium\ndata:\n  name: digits\n",
+            "x.yaml:4: data.name: medium takes features, and digits are images. ",
+        ),
+        (
+            "model: {name: resnet18}\ndata:\n  name: CIFAR10\n  path: d\nmatrix:\n"
+            "  model.name: [resnet18, lenet5]\n",
+            "x.yaml:3: data.name: CIFAR10 are images of 3 channels, lenet5 takes 1 (point model.name=lenet5)",
+        ),
+        (
+            "kind: serving\nmodel: {name: gemm}\nserving: {rate_per_s: 1}\n",
+            "x.yaml:1: kind: gemm is no workload for kind: serving. ",
+        ),
+        (
+            "kind: serving\nmodel: {name: medium}\nserving:\n  rate_per_s: 1\n  new_tokens: 3\n",
+            "x.yaml:5: serving.new_tokens: medium has no key-value cache to make tokens from. ",
+        ),
+        (
+            "model: {name: resnet18}\ntraining: {precision: bf16}\n"
+            "distributed:\n  strategy: tensor\n  nproc: 2\n",
+            "x.yaml:4: distributed.strategy: resnet18 has no tensor-parallel plan: ",
+        ),
+        (
+            "model: {name: medium}\ndistributed:\n  nodes: 2\n",
+            "x.yaml:3: distributed.nodes: one job over 2 hosts, and no hosts are named. ",
+        ),
+    ],
+)
+def test_what_the_workload_or_this_machine_does_not_go_with_is_told_by_line(
+    text: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert refused(text, HERE, tmp_path, monkeypatch).startswith(message)
+
+
+def test_a_refusal_of_some_points_names_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "data:\n  name: digits\nmatrix:\n  model.name: [resnet18, medium, transformer]\n"
+    lines = refused(text, HERE, tmp_path, monkeypatch).splitlines()
+    assert lines[1].strip() == (
+        "x.yaml:2: data.name: medium takes features, and digits are images (point model.name=medium). "
+        "Use data.name=synthetic, or a model of images."
+    )
+    assert "transformer takes tokens" in lines[2]
+
+
+@pytest.mark.parametrize(
+    ("text", "facts", "message"),
+    [
+        (
+            "distributed: {nproc: 2}",
+            Facts(is_attached=True),
+            "x.yaml:1: distributed.nproc: 2 ranks were asked",
+        ),
+        ("run: {repeats: 3}", Facts(is_attached=True), "x.yaml:1: run.repeats: a launcher that is not ours"),
+        (
+            "matrix:\n  data.batch_size: [1, 2]\n",
+            Facts(is_attached=True),
+            "x.yaml:1: matrix: a launcher that is not ours starts each rank once, and each point",
+        ),
+        ("search: {kind: batch_size}", Facts(is_attached=True), "x.yaml:1: search.kind: a launcher that"),
+        (
+            "distributed: {nodes: 3}",
+            Facts(hosts=UNSAID),
+            "x.yaml:1: distributed.nodes: one job over 3 hosts, and there are 2",
+        ),
+        (
+            "distributed: {nodes: 2}",
+            Facts(hosts=UNEVEN, is_one_job=True),
+            "c:1: the hosts have different numbers",
+        ),
+        ("search: {kind: batch_size}", Facts(hosts=UNSAID), "x.yaml:1: search.kind: each host would search"),
+        (
+            "matrix:\n  distributed.nproc: [1, 2]\n",
+            Facts(hosts=UNEVEN),
+            "x.yaml:2: matrix.distributed.nproc: the",
+        ),
+    ],
+)
+def test_what_the_place_cannot_give_is_told_by_line(
+    text: str, facts: Facts, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert refused(text, facts, tmp_path, monkeypatch).startswith(message)
+
+
+def test_a_workload_is_looked_up_once_however_many_launches_there_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    registry.forget()
+    asked: list[str] = []
+
+    def counted(*, group: str) -> Any:
+        asked.append(group)
+        return importlib.metadata.entry_points(group=group)
+
+    monkeypatch.setattr(registry, "entry_points", counted)
+    words = ["--model.name=medium", "--data.name=synthetic", "--run.repeats=3"]
+    words += [f"--matrix.data.batch_size={list(range(1, 51))}"]
+    config = load_config("quick", words, facts=HERE).config
+    assert len(next_cases(config, ())) == len(next_cases(config, ())) == 150
+    assert len(asked) == 1

@@ -1,10 +1,10 @@
-"""Which speed options of `training` cannot hold together."""
+"""Which options make a step that no CUDA graph can hold."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpuproof.config.rules.refusal import Contradiction
+from gpuproof.config.rules.base import Refusal, Refusals
 
 if TYPE_CHECKING:
     from gpuproof.config.models import RunConfig
@@ -13,7 +13,7 @@ OWN_GRAPHS = ("reduce-overhead", "max-autotune")
 """Modes in which torch.compile makes CUDA graphs by itself."""
 
 
-def a_graph_can_hold_the_step(config: RunConfig) -> Contradiction | None:
+def a_graph_can_hold_the_step(config: RunConfig) -> Refusals:
     """Refuse what cannot be captured whatever the device; the worker refuses what a device cannot do."""
     training, ranks = config.training, config.distributed
     obstacles = {
@@ -55,11 +55,12 @@ def a_graph_can_hold_the_step(config: RunConfig) -> Contradiction | None:
         ),
         "distributed.nproc": (ranks.nproc > 1, "a graph holds one rank only", "Set distributed.nproc to 1"),
     }
-    for key, (holds, cause, next_step) in obstacles.items():
-        if training.cuda_graphs and holds:
-            return Contradiction(
-                keys=("training.cuda_graphs", key),
-                cause=f"the step cannot be captured: {cause}",
-                next_step=next_step,
-            )
-    return None
+    if training.cuda_graphs:
+        for key, (holds, cause, next_step) in obstacles.items():
+            if holds:
+                yield Refusal(
+                    keys=("training.cuda_graphs", key),
+                    cause=f"the step cannot be captured: {cause}",
+                    next_step=next_step,
+                )
+                return
