@@ -180,7 +180,7 @@ def _loader(
         settings=settings,
         device=device,
         clock=clock_for(device, synchronised=False),
-        finish=partial(_as_the_model_takes_it, shape=shape, channels_last=channels_last),
+        finish=partial(_finish_batch, shape=shape, channels_last=channels_last),
         used=_used(case, shape, content, batches_ahead=_ahead(settings, batches)),
     )
 
@@ -202,7 +202,7 @@ def _samples(case: Case, shape: InputShape, content: _Content) -> SampleSet:
     return SyntheticSamples(shape, num_samples=case.data.samples_per_epoch, seed=case.training.seed)
 
 
-def _as_the_model_takes_it(inputs: torch.Tensor, *, shape: InputShape, channels_last: bool) -> torch.Tensor:
+def _finish_batch(inputs: torch.Tensor, *, shape: InputShape, channels_last: bool) -> torch.Tensor:
     """Finish a batch on the device: bytes to floats, one channel repeated, the layout of the model."""
     if shape.kind != "image":
         return inputs

@@ -47,7 +47,7 @@ def read_load(proc: Path = Path("/proc")) -> LoadReading:
         ticks_per_s = os.sysconf("SC_CLK_TCK")
         busy_cpu_s = sum(int(fields[i]) for i in BUSY_FIELDS) / ticks_per_s
         steal_cpu_s = int(fields[STEAL_FIELD]) / ticks_per_s
-        own_cpu_s += _cpu_s_of_children(children, ticks_per_s)
+        own_cpu_s += _children_cpu_s(children, ticks_per_s)
         run_queue_wait_s = _run_queue_wait_s(proc / "self" / "task")
         run_queue_wait_s += sum(_run_queue_wait_s(child / "task") for child in children if child.exists())
     except (OSError, IndexError, ValueError) as error:
@@ -61,7 +61,7 @@ def read_load(proc: Path = Path("/proc")) -> LoadReading:
     )
 
 
-def _cpu_s_of_children(children: Sequence[Path], ticks_per_s: int) -> float:
+def _children_cpu_s(children: Sequence[Path], ticks_per_s: int) -> float:
     """Sum the processor time of the loader's processes: those that live, and those that have ended."""
     ended = os.times()
     ticks = sum(_cpu_ticks(child / "stat") for child in children)

@@ -9,7 +9,7 @@ import traceback
 
 from gpuproof.errors import EnvironmentUnfitError, GpuproofError
 from gpuproof.records.run import Failure, FailureCause
-from gpuproof.worker.data.loader_failure import explained
+from gpuproof.worker.data.loader_failure import explain_loader_error
 from gpuproof.worker.rank.watchdog import Heartbeat, LastWords
 
 NEXT_STEPS: dict[FailureCause, str] = {
@@ -20,7 +20,7 @@ NEXT_STEPS: dict[FailureCause, str] = {
 
 def failure_from(error: BaseException, *, rank: int, heartbeat: Heartbeat) -> Failure:
     """Describe an exception that ended the rank."""
-    error = explained(error)
+    error = explain_loader_error(error)
     cause = classify(error)
     return Failure(
         rank=rank,

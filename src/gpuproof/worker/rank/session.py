@@ -1,4 +1,4 @@
-"""The story of one case on one rank: prepare, compile, warm up, measure, evaluate, profile.
+"""One case on one rank: prepare, compile, warm up, measure, evaluate, profile.
 
 Comes in: a case and the identity of this rank. Goes out: records, through the recorder. Everything that
 is costly happens before the window; between its two ends only the engine runs.
@@ -23,7 +23,7 @@ from gpuproof.records.run import Ceilings, Environment, ProfileTrace, Result, Se
 from gpuproof.records.what_ran import Effective
 from gpuproof.worker.engine.ceilings import plan_for, try_ceilings, why_no_product
 from gpuproof.worker.engine.loop import FixedSteps, StepFunction, StepPlan, TimeLimit, run_window
-from gpuproof.worker.engine.stopping import PrecisionLimit, heard_by
+from gpuproof.worker.engine.stopping import PrecisionLimit, feed_plan
 from gpuproof.worker.host.environment import describe_host
 from gpuproof.worker.host.host_load import load_between, read_load
 from gpuproof.worker.rank.identity import RankIdentity
@@ -37,10 +37,10 @@ from gpuproof.worker.step.cuda_graph import (
     capture_step,
 )
 from gpuproof.worker.step.effective import HIDDEN_BY_COMPILER, ObservedStep, hidden, observe
+from gpuproof.worker.step.flop_count import CountedFlops, count_step_flops
 from gpuproof.worker.step.inference import evaluate
 from gpuproof.worker.step.memory import MemoryWatch
 from gpuproof.worker.step.preparation import Prepared, device_uuid, prepare, setup_record
-from gpuproof.worker.step.step_flops import CountedFlops, count_step_flops
 
 COMPILE_STEPS = 2
 PROFILED_STEPS = 5
@@ -70,10 +70,10 @@ def run_case(
     memory = MemoryWatch(prepared)
     observed = ObservedStep(memory, rank=identity.rank)
     warm = warm_up(prepared, recorder, memory if _why_hidden(prepared) else observed)
-    write_what_ran(prepared, recorder, observed.seen)
+    write_effective(prepared, recorder, observed.seen)
     (measure_compiled if case.training.compile_enabled else measure)(prepared, recorder, warm)
     recorder.write(memory.record(device_used_bytes=_device_used_bytes(prepared.device)))
-    look_closer(prepared, recorder)
+    run_after_window(prepared, recorder)
 
     recorder.begin("finish")
     loss = prepared.step.last_loss
@@ -88,7 +88,7 @@ def run_case(
     return prepared
 
 
-def look_closer(prepared: Prepared, recorder: Recorder) -> None:
+def run_after_window(prepared: Prepared, recorder: Recorder) -> None:
     """Do what was asked for beyond the window, after it: learning, ceilings, and last the trace."""
     window = prepared.case.window
     if window.evaluate_after:
@@ -145,7 +145,7 @@ def _why_hidden(prepared: Prepared) -> str | None:
     return "seen when the graph was captured" if isinstance(prepared.step, CapturedStep) else None
 
 
-def write_what_ran(prepared: Prepared, recorder: Recorder, seen: Effective | None) -> None:
+def write_effective(prepared: Prepared, recorder: Recorder, seen: Effective | None) -> None:
     """Write down what the kernels of a step were given: as `seen`, or in a step for nothing else."""
     rank = prepared.identity.rank
     if isinstance(prepared.step, CapturedStep):
@@ -200,7 +200,7 @@ def measure(prepared: Prepared, recorder: Recorder, warm: WarmUp) -> None:
     prepared.ranks.barrier()
     prepared.pool.take_wait_s()  # what the warm-up waited is not of the window
     load_before = read_load()
-    timing = run_window(prepared.step, prepared.clock, plan, heard_by(plan, writer))
+    timing = run_window(prepared.step, prepared.clock, plan, feed_plan(plan, writer))
     load_after = read_load()
     writer.flush()
     clock_offset_s = monotonic() - perf_counter()

@@ -1,4 +1,4 @@
-"""The story of one serving case: prepare, warm up, serve a window of requests, write down every one.
+"""One serving case: prepare, warm up, serve a window of requests, write down every one.
 
 Request by request nothing is written while they are under way: twice a second how many are done, and at the
 end all of their times.
@@ -24,17 +24,15 @@ from gpuproof.records.case import Case
 from gpuproof.records.run import DeviceNeighbours, Environment, HostLoad, Progress, Result
 from gpuproof.records.serving import Requests, ServingWindow
 from gpuproof.records.serving_spec import ServingSpec
-from gpuproof.worker.engine.loop import collector_out_of_the_way
+from gpuproof.worker.engine.loop import paused_collector
 from gpuproof.worker.host.environment import describe_host
 from gpuproof.worker.host.host_load import LoadReading, load_between, read_load
 from gpuproof.worker.rank.identity import RankIdentity
 from gpuproof.worker.rank.recorder import Recorder
-from gpuproof.worker.serving.batching import BatchingRule, RunBatch, Served, serve
+from gpuproof.worker.serving.batching import BatchingRule, RunBatch, ServedRequests, run_nothing, serve
 from gpuproof.worker.serving.endpoint import EndpointLoad, RequestTimes
 from gpuproof.worker.serving.generator import TrafficPlan
-from gpuproof.worker.serving.noop_target import run_nothing
-from gpuproof.worker.serving.plan import traffic_plan
-from gpuproof.worker.serving.traffic import traffic
+from gpuproof.worker.serving.traffic import traffic, traffic_plan
 
 if TYPE_CHECKING:
     from gpuproof.worker.step.preparation import Prepared
@@ -115,21 +113,21 @@ def _measure(
     case: Case, spec: ServingSpec, run_batch: RunBatch, recorder: Recorder, *, device_uuid: str | None
 ) -> None:
     """Serve the window's requests from a generator in a process of its own."""
-    plan, beat = _plan(case, spec), Beat(recorder)
+    plan, beat = _plan(case, spec), ProgressBeat(recorder)
     recorder.begin("measure", expected_steps=plan.num_requests, expected_s=_expected_s(plan, spec))
     before = _readings()
-    with traffic(plan) as source, collector_out_of_the_way():
-        served = serve(source, run_batch, _rule(spec), begin_s=plan.begin_monotonic_s, on_batch=beat.hear)
+    with traffic(plan) as source, paused_collector():
+        served = serve(source, run_batch, _rule(spec), begin_s=plan.begin_monotonic_s, on_batch=beat.update)
         issued_s = source.issue_times_s()
     load = _load_since(before)
     end_s = monotonic()
     scheduled_s = plan.schedule() if plan.concurrency is None else issued_s
-    rows = _times_of(spec, scheduled_s, issued_s, served)
+    rows = _request_times(spec, scheduled_s, issued_s, served)
     _write(recorder, spec, plan, rows, end_s=end_s, load=load, served=served, device_uuid=device_uuid)
 
 
-def _times_of(
-    spec: ServingSpec, scheduled_s: Sequence[float], issued_s: Sequence[float], served: Served
+def _request_times(
+    spec: ServingSpec, scheduled_s: Sequence[float], issued_s: Sequence[float], served: ServedRequests
 ) -> list[RequestTimes]:
     tokens = spec.samples_per_request * (spec.new_tokens or 0)
     first_token_s = served.first_token_s or [None] * len(served.done_s)
@@ -160,11 +158,11 @@ def _measure_endpoint(case: Case, spec: ServingSpec, recorder: Recorder) -> None
     recorder.begin("warmup", expected_steps=1)
     asyncio.run(load.try_out())
     recorder.end("warmup")
-    plan, beat = _plan(case, spec), Beat(recorder)
+    plan, beat = _plan(case, spec), ProgressBeat(recorder)
     recorder.begin("measure", expected_steps=plan.num_requests, expected_s=_expected_s(plan, spec))
     before = _readings()
-    with collector_out_of_the_way():
-        rows = asyncio.run(load.run(plan, beat.hear))
+    with paused_collector():
+        rows = asyncio.run(load.run(plan, beat.update))
     window_load, refused = _load_since(before), tuple(load.refused_fields)
     _write(recorder, spec, plan, rows, end_s=monotonic(), load=window_load, refused_fields=refused)
     if all(row.done_s is None for row in rows):
@@ -188,15 +186,15 @@ def _expected_s(plan: TrafficPlan, spec: ServingSpec) -> float | None:
     return spec.window_s if plan.concurrency is not None else None
 
 
-class Beat:
+class ProgressBeat:
     """Tells the watchdog, and twice a second the journal, how many requests are done."""
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
         self._written_s = monotonic()
 
-    def hear(self, num_done: int) -> None:
-        """Take in how many are done so far."""
+    def update(self, num_done: int) -> None:
+        """Note how many are done so far."""
         self._recorder.heartbeat.beat(steps_done=num_done)
         now_s = monotonic()
         if now_s - self._written_s >= BEAT_S:
@@ -234,7 +232,7 @@ def _write(
     *,
     end_s: float,
     load: HostLoad,
-    served: Served | None = None,
+    served: ServedRequests | None = None,
     device_uuid: str | None = None,
     refused_fields: tuple[str, ...] = (),
 ) -> None:

@@ -14,7 +14,7 @@ from gpuproof.errors import EnvironmentUnfitError, UsageError
 from gpuproof.workloads.info.base import InputShape
 from gpuproof.workloads.info.library_models import CHANNELS, IMAGE_SIZE, NUM_CLASSES
 from gpuproof.workloads.torch.torchvision_models import declare_missing_operators
-from gpuproof.workloads.torch.trial_run import in_words, try_from_library
+from gpuproof.workloads.torch.trial_run import one_line, try_from_library
 
 
 def input_shape(
@@ -52,7 +52,7 @@ def build(name: str, options: Mapping[str, Any], shape: InputShape) -> nn.Module
         module: nn.Module = timm.create_model(name, pretrained=False, **keywords)
     except (AssertionError, AttributeError, TypeError, ValueError) as error:
         raise UsageError(
-            f"timm builds no {name} so: {in_words(error)}",
+            f"timm builds no {name} so: {one_line(error)}",
             place="model.options",
             next_step=f"Use keywords that timm.create_model takes for {name}",
         ) from error

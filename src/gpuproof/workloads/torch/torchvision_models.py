@@ -21,7 +21,7 @@ from torch import nn
 from gpuproof.errors import EnvironmentUnfitError, UsageError
 from gpuproof.workloads.info.base import InputShape
 from gpuproof.workloads.info.library_models import CHANNELS, IMAGE_SIZE, NUM_CLASSES
-from gpuproof.workloads.torch.trial_run import in_words, try_from_library
+from gpuproof.workloads.torch.trial_run import one_line, try_from_library
 
 SIZE_KEYWORDS = {"vit_": "image_size", "maxvit_": "input_size"}
 """Families that are built for one size of image, and the keyword that says which."""
@@ -55,7 +55,7 @@ def build(name: str, options: Mapping[str, Any], shape: InputShape) -> nn.Module
             module: nn.Module = models.get_model(name, weights=None, **keywords)
     except (AttributeError, TypeError, ValueError) as error:
         raise UsageError(
-            f"torchvision builds no {name} so: {in_words(error)}",
+            f"torchvision builds no {name} so: {one_line(error)}",
             place="model.options",
             next_step=f"Use keywords of torchvision.models.{name}",
         ) from error

@@ -23,10 +23,10 @@ from gpuproof.workloads.info.library_models import (
     NUM_CLASSES,
     SEQ_LEN,
     TASKS,
-    task_of,
+    choose_task,
 )
 from gpuproof.workloads.torch.torchvision_models import declare_missing_operators
-from gpuproof.workloads.torch.trial_run import in_words, try_from_library
+from gpuproof.workloads.torch.trial_run import one_line, try_from_library
 
 CLASSES = {
     "image": "AutoModelForImageClassification",
@@ -58,7 +58,7 @@ def input_shape(
         UsageError: it has no such type, or the type has no such field.
     """
     config = _configuration(name, options)
-    if task_of(name) == "image":
+    if choose_task(name) == "image":
         size = image_size or getattr(config, "image_size", None) or IMAGE_SIZE
         sizes = (size, size) if isinstance(size, int) else tuple(size)
         channels = getattr(config, "num_channels", CHANNELS)
@@ -81,7 +81,7 @@ def build(name: str, options: Mapping[str, Any], shape: InputShape) -> nn.Module
         EnvironmentUnfitError: transformers is not installed.
         UsageError: it has no such type, or the model does not take the options or the input.
     """
-    task = task_of(name)
+    task = choose_task(name)
     config = _configuration(name, options)
     if task == "image":
         config.num_labels = shape.num_targets
@@ -93,7 +93,7 @@ def build(name: str, options: Mapping[str, Any], shape: InputShape) -> nn.Module
         module = Scores(getattr(_transformers(), CLASSES[task]).from_config(config))
     except (AssertionError, AttributeError, KeyError, TypeError, ValueError) as error:
         raise UsageError(
-            f"transformers builds no {name} so: {in_words(error)}",
+            f"transformers builds no {name} so: {one_line(error)}",
             place="model.options",
             next_step=f"Look at the fields of {type(config).__name__} that go together",
         ) from error
@@ -144,7 +144,7 @@ def _configuration(name: str, options: Mapping[str, Any]) -> Any:
         return transformers.AutoConfig.for_model(model_type, **fields)
     except Exception as error:
         raise UsageError(
-            f"{model_type} cannot be configured so: {in_words(error)}",
+            f"{model_type} cannot be configured so: {one_line(error)}",
             place="model.options",
             next_step=f"See the fields of {type(made).__name__}",
         ) from error
@@ -155,12 +155,12 @@ def _check_task(name: str, config: Any) -> None:
     transformers = _transformers()
     families = {task: getattr(transformers, CLASSES[task]) for task in TASKS}
     possible = [task for task in TASKS if type(config) in families[task]._model_mapping]
-    if task_of(name) in possible:
+    if choose_task(name) in possible:
         return
     model_type = name.partition(":")[0]
     others = " or ".join(f"transformers/{model_type}:{task}" for task in possible)
     raise UsageError(
-        f"transformers has no {CLASSES[task_of(name)]} of type {model_type}",
+        f"transformers has no {CLASSES[choose_task(name)]} of type {model_type}",
         place="model.name",
         next_step=f"Write {others}" if others else "Choose another type",
     )

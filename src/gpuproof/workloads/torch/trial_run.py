@@ -1,6 +1,6 @@
 """Does a model that is not ours take its input, and give scores of the right shape? Tried once, beforehand.
 
-In: a module, and the input and the scores that the case counts on. Out: nothing, or the mistake in words.
+In: a module, and the input and the scores that the case counts on. Out: nothing, or an error.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def try_from_library(module: nn.Module, name: str, shape: InputShape) -> None:
         raise
     except (AssertionError, IndexError, RuntimeError, TypeError, ValueError) as error:
         raise UsageError(
-            f"{name} does not take {what}: {in_words(error)}",
+            f"{name} does not take {what}: {one_line(error)}",
             place="data.image_size" if shape.kind == "image" else "model.options",
             next_step="Leave data.image_size out for the model's own size"
             if shape.kind == "image"
@@ -71,10 +71,10 @@ def try_from_library(module: nn.Module, name: str, shape: InputShape) -> None:
         ) from error
 
 
-def in_words(error: Exception) -> str:
+def one_line(error: Exception) -> str:
     r"""Return what a library objects to, on one line.
 
-    >>> in_words(TypeError("field 'depth':\n  expected int"))
+    >>> one_line(TypeError("field 'depth':\n  expected int"))
     "TypeError: field 'depth': expected int"
     """
     return f"{type(error).__name__}: {' '.join(str(error).split())}"
