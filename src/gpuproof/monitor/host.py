@@ -70,7 +70,7 @@ class HostReader:
             "python": platform.python_version(),
             "cpu_model": cpu_model(),
             "cpus_logical": os.cpu_count(),
-            "cpus_allowed": _cpus_allowed(),
+            "cpus_allowed": cpus_allowed(),
             "host_source": self.source_name,
         }
 
@@ -210,13 +210,13 @@ def boot_id() -> str | None:
 def cpu_model() -> str | None:
     """Return the CPU's name as the kernel gives it, or None."""
     try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        lines = Path("/proc/cpuinfo").read_text(errors="replace").splitlines()
     except OSError:
         return None
     names = (line.partition(":")[2].strip() for line in lines if line.lower().startswith("model name"))
     return next(names, None)
 
 
-def _cpus_allowed() -> int | None:
-    """CPUs that this process may use: fewer than the machine's under a job scheduler."""
+def cpus_allowed() -> int | None:
+    """Return the CPUs that this process may use: fewer than the machine's under a job scheduler."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None

@@ -117,17 +117,7 @@ def prepare(case: Case, *, identity: RankIdentity, run_folder: Path, store: Stor
         EnvironmentUnfitError: the machine lacks a device, a backend or a precision that the case asks for.
         UsageError: the workload is unknown or cannot be imported.
     """
-    threads = effective_threads(case.parallel, identity)
-    torch.set_num_threads(threads)
-    device = choose_device(case.parallel, identity)
-    if device.type == "cuda":
-        torch.cuda.set_device(device)
-    choose_algorithms(
-        deterministic=case.training.deterministic, cudnn_benchmark=case.training.cudnn_benchmark
-    )
-    precision = apply_precision(case.training.precision, device)
-    if case.training.cuda_graphs:
-        check_capturable(device_type=device.type, world_size=identity.world_size)
+    device, threads, precision = _set_process_up(case, identity)
     arrangement = arranged(case, world_size=identity.world_size)
     ranks = Ranks(identity, device=device, parallel=case.parallel, store=store)
     workload = load_workload(case, device)
@@ -162,6 +152,22 @@ def prepare(case: Case, *, identity: RankIdentity, run_folder: Path, store: Stor
         parallelism=parallel.parallelism,
         num_gathered_parameters=parallel.num_gathered_parameters,
     )
+
+
+def _set_process_up(case: Case, identity: RankIdentity) -> tuple[torch.device, int, PrecisionPolicy]:
+    """Choose device, threads, algorithms and precision of this process, for good."""
+    threads = effective_threads(case.parallel, identity)
+    torch.set_num_threads(threads)
+    device = choose_device(case.parallel, identity)
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    choose_algorithms(
+        deterministic=case.training.deterministic, cudnn_benchmark=case.training.cudnn_benchmark
+    )
+    precision = apply_precision(case.training.precision, device)
+    if case.training.cuda_graphs:
+        check_capturable(device_type=device.type, world_size=identity.world_size)
+    return device, threads, precision
 
 
 def _step(
