@@ -148,11 +148,7 @@ def estimate_case_memory(prepared: Prepared) -> MemoryParts:
         workload.num_parameters,
         num_whole_parameters=plan.num_whole_parameters(options, workload.shape) if plan else 0,
         arrangement=prepared.arrangement,
-        optimizer=case.training.optimizer
-        if case.kind == "training"
-        else None
-        if False
-        else case.training.optimizer,
+        optimizer=case.training.optimizer if case.kind == "training" else None,
         momentum=case.training.momentum,
         num_gathered_parameters=prepared.num_gathered_parameters,
         gathered_value_bytes=gathered_type.itemsize if gathered_type else FLOAT32_BYTES,
