@@ -12,8 +12,8 @@ from pydantic import TypeAdapter, ValidationError
 from gpuproof.config.rules.base import Refusal, Refusals
 from gpuproof.errors import UsageError
 from gpuproof.records.codec import to_json
-from gpuproof.workloads.base import InputShape, WorkloadInfo
-from gpuproof.workloads.lookup import find_workload
+from gpuproof.workloads.info.base import InputShape, WorkloadInfo
+from gpuproof.workloads.info.lookup import find_workload
 
 if TYPE_CHECKING:
     from gpuproof.config.models import RunConfig

@@ -1,4 +1,4 @@
-"""`python gpuproof-node.pyz remote-agent`: a host's hands for a control side that is elsewhere.
+"""`python gpuproof-node.pyz remote-agent`: start and follow processes for a control side on another host.
 
 In: frames on standard input (commands to start, files to keep, heartbeats). Out: frames on standard output:
 what the started commands write into their folder, as it grows, and how they end. The agent holds a lease:
