@@ -1,4 +1,4 @@
-"""`gpuproof plugins`: which workloads, checks and suites there are, from which package, and whether they load."""
+"""`gpuproof plugins`: which workloads, checks and suites there are, from which package, and if they load."""
 
 from __future__ import annotations
 

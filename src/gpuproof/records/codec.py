@@ -122,14 +122,19 @@ def _reader(expected: Any) -> _Reader:
         return lambda value: None if value is None else only(value)
     if origin is typing.Literal:
         return functools.partial(_one_of, arguments)
-    if origin is tuple and arguments == (float, ...):
-        return _numbers
-    if origin is tuple and arguments[-1] is not Ellipsis:
-        return functools.partial(_row, tuple(map(_reader, arguments)))
-    if origin in (tuple, dict, Mapping):
-        convert, of = (_tuple, arguments[0]) if origin is tuple else (_mapping, arguments[1])
-        return functools.partial(convert, _reader(of))
+    if origin is tuple:
+        return _tuple_reader(arguments)
+    if origin in (dict, Mapping):
+        return functools.partial(_mapping, _reader(arguments[1]))
     return _plain_reader(expected)
+
+
+def _tuple_reader(arguments: tuple[Any, ...]) -> _Reader:
+    if arguments == (float, ...):
+        return _numbers
+    if arguments[-1] is Ellipsis:
+        return functools.partial(_tuple, _reader(arguments[0]))
+    return functools.partial(_row, tuple(map(_reader, arguments)))
 
 
 def _plain_reader(expected: Any) -> _Reader:
