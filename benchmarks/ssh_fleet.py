@@ -20,7 +20,7 @@ from time import monotonic, process_time
 
 import asyncssh
 
-from gpuproof.config.inventory import Host
+from gpuproof.config.inventory import InventoryHost
 from gpuproof.fleet_campaign import FOLLOW_S
 from gpuproof.launchers.archive import build_archive
 from gpuproof.launchers.hosts import SshOptions
@@ -105,12 +105,12 @@ def _fleet(world: SshWorld, folder: Path, wait_s: float) -> None:
     """Connect, carry the node side over, run the command, bring its files home, and leave nothing."""
     archive = build_archive(folder / "gpuproof-node.pyz").read_bytes()
     hosts = [
-        Host(name=s.address, address=s.address, port=s.port, place="-", python=sys.executable)
+        InventoryHost(name=s.address, address=s.address, port=s.port, place="-", python=sys.executable)
         for s in world.servers
     ]
     options = SshOptions(key=str(world.key), known_hosts=str(world.known_hosts))
 
-    def one(host: Host) -> None:
+    def one(host: InventoryHost) -> None:
         out = folder / host.name
         out.mkdir()
         with fleet.connected(host) as remote:

@@ -13,7 +13,7 @@ from typing import Any
 
 import psutil
 
-from gpuproof.config.inventory import Host
+from gpuproof.config.inventory import InventoryHost
 from gpuproof.launchers.archive import build_archive
 from gpuproof.launchers.hosts import SshOptions
 from gpuproof.launchers.ssh import SshFleet
@@ -28,12 +28,12 @@ class Hosts:
     folder: Path
     archive: bytes
 
-    def host(self, server: Server, **keys: object) -> Host:
+    def host(self, server: Server, **keys: object) -> InventoryHost:
         """Return a server as the inventory would give it."""
         directory = self.directory(server)
         directory.mkdir(parents=True, exist_ok=True)
         values: dict[str, Any] = {"python": sys.executable, "directory": str(directory), **keys}
-        return Host(
+        return InventoryHost(
             name=f'node "{server.address}"', address=server.address, port=server.port, place="x:1", **values
         )
 
@@ -53,7 +53,7 @@ class Hosts:
         return SshOptions(**values)
 
     @contextmanager
-    def fleet(self, hosts: Sequence[Host], **options: object) -> Iterator[SshFleet]:
+    def fleet(self, hosts: Sequence[InventoryHost], **options: object) -> Iterator[SshFleet]:
         """Give a fleet of these hosts."""
         with SshFleet(hosts, self.options(**options), archive=self.archive) as fleet:
             yield fleet

@@ -83,6 +83,7 @@ def read_evidence(run: RunDirectory) -> Evidence:
         config=config_of(run),
         launches=tuple(run.cases()),
         hosts=tuple(description.get(HOSTS, {}).get("hosts", ())),
+        recording_at=run.recording_at,
         folder_of=run.case_folder,
     )
 

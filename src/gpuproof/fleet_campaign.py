@@ -24,7 +24,7 @@ from gpuproof.campaign import (
     settled_launches,
     sigterm_interrupts,
 )
-from gpuproof.config.inventory import Host
+from gpuproof.config.inventory import InventoryHost
 from gpuproof.datasets.catalogue import prepare
 from gpuproof.errors import RecordError
 from gpuproof.launchers.hosts import HostError, Stage
@@ -172,7 +172,7 @@ class _HostWorker:
 
     def __init__(
         self,
-        host: Host,
+        host: InventoryHost,
         *,
         run: RunDirectory,
         fleet: SshFleet,

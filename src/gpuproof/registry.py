@@ -7,6 +7,7 @@ torch-free descriptor (see `gpuproof.workloads.info.base.WorkloadInfo` and `gpup
 from __future__ import annotations
 
 import difflib
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
@@ -32,6 +33,7 @@ class Registered:
     version: str | None
 
 
+@functools.cache
 def names(group: str) -> tuple[str, ...]:
     """Name what is registered in `group`, sorted, without importing any of it."""
     return tuple(sorted({point.name for point in entry_points(group=group)}))
@@ -58,8 +60,9 @@ def owner_of(group: str, name: str) -> str:
     return " and ".join(owners) or "no package"
 
 
+@functools.cache
 def load(group: str, name: str) -> Any:
-    """Import and return the object registered as `name` in `group`.
+    """Import and return the object registered as `name` in `group`; looked up once a process.
 
     Raises:
         UsageError: nothing has that name, two packages claim it, or its import fails.
@@ -85,6 +88,12 @@ def load(group: str, name: str) -> Any:
             f"{name!r} from {_distribution(point)} cannot be loaded: {type(error).__name__}: {error}",
             next_step="Install what it needs, or uninstall it",
         ) from error
+
+
+def forget() -> None:
+    """Read metadata anew from here on: packages were installed while this process runs."""
+    names.cache_clear()
+    load.cache_clear()
 
 
 def _points(group: str, name: str) -> Sequence[EntryPoint]:

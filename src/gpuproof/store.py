@@ -143,6 +143,10 @@ class RunDirectory:
         """Return where a launch keeps its files."""
         return self.root / "cases" / case.case_id / str(case.replicate)
 
+    def recording_at(self, case: Case, host: str) -> Path:
+        """Return where what was read of a host beside a launch lies, if anything was."""
+        return self.case_folder(case) / f"monitor-{host}.jsonl"
+
     def begin_case(self, case: Case) -> Path:
         """Make the folder of a launch with its spec; an unfinished attempt is moved aside."""
         folder = self.case_folder(case)

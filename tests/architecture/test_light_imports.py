@@ -15,6 +15,7 @@ HEAVY = (
     "pydantic",
     "ruamel",
     "rich",
+    "jinja2",
     "sklearn",
     "matplotlib",
     "textual",
@@ -56,4 +57,16 @@ def test_help_loads_nothing_heavy(words: list[str]) -> None:
 def test_a_worker_that_has_not_begun_has_loaded_no_torch() -> None:
     loaded = modules_after("import gpuproof.worker.__main__, gpuproof.worker.commands.run")
     assert "gpuproof.records.run" in loaded
+    assert loaded.isdisjoint(HEAVY)
+
+
+def test_the_package_itself_loads_nothing_of_ours_until_a_name_is_used() -> None:
+    loaded = modules_after("import gpuproof; dir(gpuproof)")
+    assert {name for name in loaded if name.partition(".")[0] == "gpuproof"} == {"gpuproof"}
+    assert loaded.isdisjoint(HEAVY)
+
+
+def test_monitoring_a_block_loads_nothing_heavy() -> None:
+    loaded = modules_after("import gpuproof; gpuproof.monitor('never-entered.jsonl')")
+    assert "gpuproof.monitor.watch" in loaded
     assert loaded.isdisjoint(HEAVY)

@@ -107,44 +107,65 @@ def test_counters_are_every_running_total_and_no_gauge(amdsmi: amdsmi_library.Fa
     assert values == pytest.approx(totals)
 
 
-def test_the_files_come_first_and_the_library_fills_what_they_leave(
+def test_the_library_comes_first_and_the_files_give_what_it_does_not(
     amdsmi: amdsmi_library.FakeAmdSmi, tmp_path: Path
 ) -> None:
     sysfs_trees.w7900(tmp_path, number=1)  # at 0000:83:00.0
+    amdsmi.update(g0_power="!2", g0_energy="!2", g0_temp2_0="!2", g0_ecc_corrected="!2", g0_links="!2")
     adapter = _open(tmp_path)
 
     fast, slow = adapter.read(W7900, lane="fast"), adapter.read(W7900, lane="slow")
     device = adapter.identities()[0]
 
-    of_files = {
-        "util_gpu_percent": 95,
-        "util_mem_ctrl_percent": 37,
-        "mem_used_bytes": 12_884_901_888,
-        "mem_host_mapped_bytes": 67_108_864,
-        "power_w": 164,
-        "temp_gpu_c": 37,
-        "temp_hotspot_c": 52,
-        "temp_mem_c": 60,
-        "clock_sm_mhz": 1750,
-        "clock_mem_mhz": 1124,
-    }
-    assert fast.reading.values == pytest.approx(of_files | {"power_instant_w": 702, "energy_j": 15.25})
-    assert fast.reading.throttle_reasons == ("power_cap",)
-    assert slow.reading.values == pytest.approx(
-        {
-            "power_limit_w": 241,
-            "fan_percent": 20,
-            "fan_rpm": 1520,
-            "pcie_gen": 4,
-            "pcie_width": 16,
-            "pcie_replay_count": 3,
-            "ecc_corrected_count": 14,
-            "ecc_uncorrected_count": 1,
-        }
-        | {name: value for name, value in SLOW.items() if name.startswith(("nvlink", "remapped"))}
+    of_files = {"power_w": 164, "temp_mem_c": 60, "mem_host_mapped_bytes": 67_108_864}
+    of_library = {name: value for name, value in FAST.items() if name not in ("power_instant_w", "energy_j")}
+    assert fast.reading.values == pytest.approx(of_library | of_files)
+    assert fast.unavailable["energy_j"] == (
+        "gpu_metrics 1.3 does not document its energy unit; amdsmi: not supported by this card or driver"
     )
-    assert (device.name, device.uuid) == ("AMD Radeon PRO W7900", "GPU-0a1b2c3d4e5f6071")
-    assert device.static["mem_total_bytes"] == 48_301_604_864
+    of_files = {"fan_percent": 20, "fan_rpm": 1520, "ecc_corrected_count": 14, "ecc_uncorrected_count": 1}
+    of_library = {name: value for name, value in SLOW.items() if not name.endswith("x_bytes")}
+    assert slow.reading.values == pytest.approx(of_library | of_files)
+    assert (device.name, device.uuid) == ("Fake Instinct", "GPU-0011223344556600")
+    assert device.static == pytest.approx(
+        STATIC | {"vbios_version": "113-D7070100-128", "performance_level": "auto"}
+    )
+
+
+def test_the_librarys_bytes_fans_and_memory_errors(amdsmi: amdsmi_library.FakeAmdSmi, bare: Path) -> None:
+    amdsmi.update(
+        g0_bytes0_used=1_073_741_825,
+        g0_bytes0_total=206_141_652_993,
+        g0_bytes2_used=4_097,
+        g0_fan_level=51,
+        g0_fan_rpm=1_520,
+        g0_umc_corrected=20,
+        g0_umc_uncorrected=1,
+    )
+    adapter = _open(bare)
+
+    values = adapter.read(BARE, lane="fast").reading.values | adapter.read(BARE, lane="slow").reading.values
+
+    expected = {"mem_used_bytes": 1_073_741_825, "mem_host_mapped_bytes": 4_097}
+    expected |= {"fan_percent": 20, "fan_rpm": 1_520, "ecc_corrected_count": 20, "ecc_uncorrected_count": 1}
+    assert values == pytest.approx(FAST | SLOW | expected, rel=1e-12)
+    assert adapter.identities()[0].static["mem_total_bytes"] == 206_141_652_993
+
+
+@pytest.mark.parametrize(
+    ("junction_c", "reasons"), [(62, ("power_cap",)), (106, ("power_cap", "thermal_hardware"))]
+)
+def test_throttle_bits_are_the_files_where_the_library_counts_no_cycles(
+    amdsmi: amdsmi_library.FakeAmdSmi, tmp_path: Path, junction_c: int, reasons: tuple[str, ...]
+) -> None:
+    sysfs_trees.w7900(tmp_path, number=1)
+    # The binding makes "true" of the library's own bits. The hot-spot bit counts near 111 °C only.
+    amdsmi.update(g0_cycles=2**64 - 1, g0_throttle_bits=1 << 36 | 1 << 0, g0_temp1_0=junction_c)
+
+    readouts = [_open(tmp_path).read(W7900, lane=lane) for lane in ("fast", "slow")]
+
+    assert readouts[0].reading.throttle_reasons == reasons
+    assert "does not count throttling" in readouts[1].unavailable["throttle_time_power_cap_s"]
 
 
 def test_cards_are_matched_by_pci_address_and_not_by_order(

@@ -197,6 +197,32 @@ API int amdsmi_get_gpu_vram_usage(Handle card, struct memory *out) {
   return OK;
 }
 
+/* In bytes; kind 0 is VRAM, 2 the host memory that the GPU maps. */
+static int bytes_of(Handle card, const char *which, uint32_t kind, uint64_t *out) {
+  char key[32];
+  snprintf(key, sizeof key, "bytes%u_%s", kind, which);
+  int error = state(card_of(card), key);
+  if (!error) *out = field(card_of(card), key);
+  return error;
+}
+API int amdsmi_get_gpu_memory_usage(Handle card, uint32_t kind, uint64_t *out) {
+  return bytes_of(card, "used", kind, out);
+}
+API int amdsmi_get_gpu_memory_total(Handle card, uint32_t kind, uint64_t *out) {
+  return bytes_of(card, "total", kind, out);
+}
+
+API int amdsmi_get_gpu_fan_speed(Handle card, uint32_t sensor, int64_t *out) {
+  int error = sensor ? INVALID : state(card_of(card), "fan_level");
+  if (!error) *out = (int64_t)field(card_of(card), "fan_level");
+  return error;
+}
+API int amdsmi_get_gpu_fan_rpms(Handle card, uint32_t sensor, int64_t *out) {
+  int error = sensor ? INVALID : state(card_of(card), "fan_rpm");
+  if (!error) *out = (int64_t)field(card_of(card), "fan_rpm");
+  return error;
+}
+
 API int amdsmi_get_temp_metric(Handle card, uint32_t sensor, uint32_t metric, int64_t *out) {
   char key[32];
   snprintf(key, sizeof key, "temp%u_%u", sensor, metric);
@@ -250,6 +276,15 @@ API int amdsmi_get_gpu_total_ecc_count(Handle card, struct errors *out) {
   if (error) return error;
   out->corrected = field(c, "ecc_corrected");
   out->uncorrected = field(c, "ecc_uncorrected");
+  out->deferred = 99;
+  return OK;
+}
+
+API int amdsmi_get_gpu_ecc_count(Handle card, uint64_t block, struct errors *out) {
+  int c = card_of(card), error = block == 1 ? state(c, "umc_corrected") : NOT_SUPPORTED;
+  if (error) return error;
+  out->corrected = field(c, "umc_corrected");
+  out->uncorrected = field(c, "umc_uncorrected");
   out->deferred = 99;
   return OK;
 }
@@ -350,6 +385,7 @@ API int amdsmi_get_gpu_metrics_info(Handle card, struct firmware *out) {
   if (error) return error;
   memset(out, 0xff, sizeof *out);
   out->stamp = field(c, "firmware_ticks");
+  out->throttle_bits = field(c, "throttle_bits");
   out->cycles = field(c, "cycles");
   out->prochot = field(c, "prochot");
   out->ppt = field(c, "ppt");

@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn import functional
 
 from gpuproof.records.what_ran import Effective
-from gpuproof.worker.step.effective import layout_of, observe
+from gpuproof.worker.step.effective import memory_layout, observe
 
 BATCH = 8
 
@@ -89,11 +89,11 @@ def test_a_convolution_has_the_layout_of_its_images(channels_last: bool) -> None
 
 def test_layouts_by_hand() -> None:
     images = torch.zeros(2, 3, 4, 4)
-    assert layout_of(images) == "NCHW"
-    assert layout_of(images.to(memory_format=torch.channels_last)) == "NHWC"
-    assert layout_of(torch.zeros(2, 1, 4, 4)) == "either"
-    assert layout_of(torch.zeros(2, 3, 1, 1)) == "either"
-    assert layout_of(images[..., ::2]) == "other"
+    assert memory_layout(images) == "NCHW"
+    assert memory_layout(images.to(memory_format=torch.channels_last)) == "NHWC"
+    assert memory_layout(torch.zeros(2, 1, 4, 4)) == "either"
+    assert memory_layout(torch.zeros(2, 3, 1, 1)) == "either"
+    assert memory_layout(images[..., ::2]) == "other"
 
 
 def test_a_step_without_such_work_says_so() -> None:

@@ -21,7 +21,7 @@ from gpuproof.records.tensor_file import write_tensor_file
 from gpuproof.worker.data.batch_source import BatchSource
 from gpuproof.worker.data.datasets import Sample
 from gpuproof.worker.data.loader import LoaderSource, effective_settings
-from gpuproof.worker.data.sharding import ShardedBatches
+from gpuproof.worker.data.sharding import ShardedBatches, Share
 from gpuproof.worker.data.sources import open_source
 from gpuproof.worker.engine.clocks import EventClock, HostClock
 from gpuproof.workloads.info.base import InputShape
@@ -111,7 +111,7 @@ def test_in_every_epoch_ranks_share_the_whole_set_out(
 
 
 def test_what_is_left_of_an_epoch_is_dropped_for_all_ranks_alike() -> None:
-    shards = [ShardedBatches(11, batch_size=2, seed=5, rank=r, world_size=2) for r in (0, 1)]
+    shards = [ShardedBatches(11, Share(batch_size=2, seed=5, rank=r, world_size=2)) for r in (0, 1)]
     drawn = [[number for batch in shard for number in batch] for shard in shards]
     assert [len(shard) for shard in drawn] == [4, 4]
     assert len(set(drawn[0]) | set(drawn[1])) == 8
@@ -221,7 +221,7 @@ class Slow:
 def slow_source(clock: HostClock | EventClock, samples: object = None) -> LoaderSource:
     return LoaderSource(
         samples or Slow(),  # type: ignore[arg-type]
-        ShardedBatches(8, batch_size=2, seed=0, rank=0, world_size=1),
+        ShardedBatches(8, Share(batch_size=2, seed=0, rank=0, world_size=1)),
         settings=effective_settings(INSIDE, on_cuda=False),
         device=CPU,
         clock=clock,

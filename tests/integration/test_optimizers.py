@@ -11,7 +11,7 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from gpuproof.errors import EnvironmentUnfitError
-from gpuproof.worker.step.optimizers import implementation_of, make_optimizer, torchs_choice
+from gpuproof.worker.step.optimizers import default_implementation, make_optimizer, read_implementation
 from records_by_hand import TRAINING
 
 SPEC = replace(TRAINING, learning_rate=0.1, weight_decay=0.01, momentum=0.9)
@@ -44,8 +44,8 @@ def updated(optimizer: str, implementation: str) -> tuple[torch.Tensor, str]:
             made.step()
     # Fused Adam counts its steps by a foreach operation, so the more telling word comes first.
     seen = [word for word in ("fused", "foreach") if any(f"_{word}_" in name for name in names.seen)]
-    assert implementation_of(made) == next(iter(seen), "for_loop")
-    return model.weight.detach(), implementation_of(made)
+    assert read_implementation(made) == next(iter(seen), "for_loop")
+    return model.weight.detach(), read_implementation(made)
 
 
 @pytest.mark.parametrize("optimizer", ["SGD", "Adam", "AdamW"])
@@ -64,7 +64,7 @@ def test_adamw_decays_weights_and_adam_their_gradients() -> None:
 
 def test_auto_is_what_torch_would_choose_and_is_named() -> None:
     _, ran = updated("SGD", "auto")
-    assert ran == torchs_choice(list(nn.Linear(4, 3).parameters())) == "for_loop"
+    assert ran == default_implementation(list(nn.Linear(4, 3).parameters())) == "for_loop"
 
 
 def test_an_implementation_that_torch_lacks_is_refused() -> None:

@@ -14,8 +14,7 @@ from gpuproof.errors import EnvironmentUnfitError
 from gpuproof.records.memory import Memory
 from gpuproof.records.run import Evaluation, Setup, Window
 from gpuproof.worker.parallel.blocks import repeated_blocks
-from gpuproof.worker.parallel.gradient_hooks import compress_gradients
-from gpuproof.worker.parallel.model import arranged
+from gpuproof.worker.parallel.model import arranged, compress_gradients
 from gpuproof.workloads.info.catalogue.decoder import DecoderOptions, decoder_work
 from records_by_hand import case
 from running import TINY, gpuproof, only_case, run_directory

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuproof.config.inventory import Host
+from gpuproof.config.inventory import InventoryHost
 from gpuproof.errors import UsageError
 from gpuproof.launchers.hosts import HostError
 from gpuproof.launchers.ssh import RemoteProcesses, SshFleet
@@ -46,7 +46,7 @@ def until(what: str, condition: Callable[[], object]) -> None:
         time.sleep(0.05)
 
 
-def output_of(fleet: SshFleet, host: Host, script: str, folder: Path) -> tuple[int, str]:
+def output_of(fleet: SshFleet, host: InventoryHost, script: str, folder: Path) -> tuple[int, str]:
     folder.mkdir()
     with fleet.connected(host) as remote:
         status = finish(remote.start_command(["sh", "-c", script], folder))
@@ -200,7 +200,7 @@ def test_a_host_behind_another(hosts: Hosts, tmp_path: Path) -> None:
 
 
 def test_a_closed_port_is_tried_again_and_then_told(hosts: Hosts) -> None:
-    host = Host(name="closed", address="127.0.0.1", port=1, place="x:1")
+    host = InventoryHost(name="closed", address="127.0.0.1", port=1, place="x:1")
     with (
         hosts.fleet([host], attempts=2, retry_delay_s=0.01) as fleet,
         pytest.raises(HostError, match=r"Connection refused \(2 attempts\)"),
@@ -241,12 +241,12 @@ def test_an_agent_that_is_killed_is_told_and_swept_up(hosts: Hosts, tmp_path: Pa
 CLIENT = """
 import sys
 from pathlib import Path
-from gpuproof.config.inventory import Host
+from gpuproof.config.inventory import InventoryHost
 from gpuproof.launchers.hosts import SshOptions
 from gpuproof.launchers.ssh import SshFleet
 address, port, directory, key, known, archive, out, seconds = sys.argv[1:]
 where = {"address": address, "port": int(port), "directory": directory, "python": sys.executable}
-host = Host(name="h", place="x:1", **where)
+host = InventoryHost(name="h", place="x:1", **where)
 options = SshOptions(key=key, known_hosts=known, lease_s=float(seconds))
 with SshFleet([host], options, archive=Path(archive).read_bytes()) as fleet, fleet.connected(host) as remote:
     launched = remote.start_command(["sleep", "6174"], Path(out))

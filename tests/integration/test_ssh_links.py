@@ -21,12 +21,12 @@ PATIENCE_S = 90.0
 CONTROLLER = """
 import sys
 from pathlib import Path
-from gpuproof.config.inventory import Host
+from gpuproof.config.inventory import InventoryHost
 from gpuproof.launchers.hosts import SshOptions
 from gpuproof.launchers.ssh import SshFleet
 address, port, directory, key, known, archive, out, lease_s, *command = sys.argv[1:]
 where = {"address": address, "port": int(port), "directory": directory, "python": sys.executable}
-host = Host(name="h", place="x:1", **where)
+host = InventoryHost(name="h", place="x:1", **where)
 options = SshOptions(key=key, known_hosts=known, lease_s=float(lease_s), attempts=1)
 with SshFleet([host], options, archive=Path(archive).read_bytes()) as fleet, fleet.connected(host) as remote:
     folder = f"{remote.node.directory}/run/{Path(out).name}"

@@ -10,6 +10,7 @@ import pytest
 from gpuproof.config.errors import ConfigError
 from gpuproof.config.load import load_config
 from gpuproof.config.models import RunConfig
+from gpuproof.config.rules.base import Facts
 from gpuproof.config.schema import as_yaml_with_origins, resolved
 from gpuproof.errors import ExitCode
 
@@ -212,11 +213,11 @@ def test_a_declared_rank_must_agree_with_the_launch() -> None:
     text = "distributed:\n  world_size: 8\n  local_rank: 1\n  node_rank: 0\n"
     Path("run.yaml").write_text(text, encoding="utf-8")
     torchrun = {"RANK": "1", "WORLD_SIZE": "8", "LOCAL_RANK": "1", "NODE_RANK": "3", "GROUP_RANK": "0"}
-    assert load_config("run.yaml", environment=torchrun).config.distributed.world_size == 8
+    assert load_config("run.yaml", facts=Facts(environment=torchrun)).config.distributed.world_size == 8
     with pytest.raises(
         ConfigError, match=r"run\.yaml:2: .*declared as 8, but the environment says WORLD_SIZE=4"
     ):
-        load_config("run.yaml", environment={**torchrun, "WORLD_SIZE": "4"})
+        load_config("run.yaml", facts=Facts(environment={**torchrun, "WORLD_SIZE": "4"}))
     alone = refusal(text)
     assert (
         "run.yaml:2: distributed.world_size: world_size is declared as 8, but distributed.nproc starts 1"
@@ -237,7 +238,7 @@ def test_a_declared_rank_that_agrees_with_this_command_is_taken() -> None:
 def test_a_fact_of_which_the_launch_says_nothing_is_believed() -> None:
     Path("run.yaml").write_text("distributed: {node_rank: 2}\n", encoding="utf-8")
     by_hand = {"RANK": "0", "WORLD_SIZE": "1"}
-    assert load_config("run.yaml", environment=by_hand).config.distributed.node_rank == 2
+    assert load_config("run.yaml", facts=Facts(environment=by_hand)).config.distributed.node_rank == 2
 
 
 @pytest.mark.parametrize(
@@ -277,7 +278,7 @@ def test_a_byte_order_mark_and_foreign_line_ends_are_taken() -> None:
             "quik: there is no such file or recipe. Did you mean the recipe quick? The recipes are load, ",
         ),
         ("", '"": '),
-        (".", ".: this is a folder, not a config file. Name the YAML file in it."),
+        (".", ".: this is a folder, and no config file. Name the file in it."),
         ("x" * 300, "x" * 300 + ": cannot be read (File name too long)"),
         ("a\x00b", "a b: cannot be read (embedded null byte)"),
         ("file/run.yaml", "file/run.yaml: cannot be read (Not a directory)"),

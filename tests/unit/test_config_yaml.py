@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from gpuproof.config.errors import ConfigError
-from gpuproof.config.scalars import resolve
-from gpuproof.config.settings import Setting
-from gpuproof.config.yaml import MAX_DEPTH, read_settings, read_value
+from gpuproof.config.settings import ConfigSetting
+from gpuproof.config.yaml import MAX_DEPTH, read_settings, read_value, resolve
 
 
 def read(text: str) -> dict[str, tuple[object, int | None]]:
@@ -136,8 +135,8 @@ def test_deep_block_nesting_is_refused_with_its_line() -> None:
 
 def test_a_value_alone_is_read_at_its_key() -> None:
     assert read_value("{a: 1e-3}", path=("model", "options"), source="command line") == [
-        Setting(path=("model", "options"), value={}, source="command line"),
-        Setting(path=("model", "options", "a"), value=0.001, written="1e-3", source="command line"),
+        ConfigSetting(path=("model", "options"), value={}, source="command line"),
+        ConfigSetting(path=("model", "options", "a"), value=0.001, written="1e-3", source="command line"),
     ]
 
 

@@ -1,4 +1,4 @@
-"""The doctor's rules, on facts as the probe prints them; every line that is not `ok` says what to do."""
+"""The doctor's rules, on facts as the probe prints them; every WARN and FAIL says what to do."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from gpuproof.doctor.host import Check, diagnose
+from gpuproof.doctor.host import judge_machine
+from gpuproof.records.outcome import Outcome
 
 H200 = {"name": "NVIDIA H200", "vendor": "nvidia"}
 BARE: dict[str, Any] = {
@@ -34,24 +35,24 @@ COMPLETE: dict[str, Any] = {
 }
 
 
-def checks(**changes: Any) -> dict[str, Check]:
-    return {check.name: check for check in diagnose({**COMPLETE, **changes})}
+def checks(**changes: Any) -> dict[str, Outcome]:
+    return {item.name: item.outcome for item in judge_machine({**COMPLETE, **changes})}
 
 
-def test_a_complete_machine_is_ok_in_every_line() -> None:
+def test_a_complete_machine_passes_every_check() -> None:
     found = checks()
-    assert {check.status for check in found.values()} == {"ok"}
-    assert found["processor"].found == "EPYC, 4 usable, 64.0 GiB"
-    assert found["CUDA"].found == "12.4, torch sees 2 devices"
-    assert checks(devices=[{"index": 0}])["CUDA"].found == "12.4, torch sees 1 device"
-    assert found["accelerators"].found == "NVIDIA H200; NVIDIA H200"
+    assert {check.status for check in found.values()} == {"PASS"}
+    assert found["processor"].measured == "EPYC, 4 usable, 64.0 GiB"
+    assert found["CUDA"].measured == "12.4, torch sees 2 devices"
+    assert checks(devices=[{"index": 0}])["CUDA"].measured == "12.4, torch sees 1 device"
+    assert found["accelerators"].measured == "NVIDIA H200; NVIDIA H200"
 
 
 def test_without_torch_nothing_can_be_measured() -> None:
-    found = {check.name: check for check in diagnose(BARE)}
-    assert found["PyTorch"].status == "missing"
-    assert "No module named 'torch'" in found["PyTorch"].found
-    assert [name for name, check in found.items() if check.status == "missing"] == ["PyTorch"]
+    found = {item.name: item.outcome for item in judge_machine(BARE)}
+    assert found["PyTorch"].status == "FAIL"
+    assert "No module named 'torch'" in (found["PyTorch"].measured or "")
+    assert [name for name, check in found.items() if check.status == "FAIL"] == ["PyTorch"]
     assert "CUDA" not in found
 
 
@@ -62,21 +63,23 @@ def test_without_torch_nothing_can_be_measured() -> None:
         ({"accelerators": BARE["accelerators"], "devices": []}, "accelerators", "vendor's driver"),
         ({"devices": []}, "CUDA", "CUDA_VISIBLE_DEVICES"),
         ({"devices": [], "torch_cuda": None}, "CUDA", "built for the CPU only"),
-        ({"nccl": None}, "NCCL", "will use gloo"),
+        ({"torch": "2.3.1+cu118"}, "PyTorch", "pip install 'torch>=2.4'"),
+        ({"nccl": None}, "NCCL", "build of torch that has it"),
         ({"modules": {"psutil": True, "pynvml": False}}, "GPU readings", "pip install nvidia-ml-py"),
         ({"modules": {"psutil": False, "pynvml": True}}, "host readings", "pip install psutil"),
-        ({"compiler": None}, "C++ compiler", "needs one"),
+        ({"compiler": None}, "C++ compiler", "g++"),
     ],
 )
 def test_what_is_lacking_is_named_with_the_remedy(changes: dict[str, Any], name: str, expected: str) -> None:
     found = checks(**changes)
-    assert found[name].status == "limited"
+    assert found[name].status == "WARN"
     assert expected in (found[name].next_step or "")
 
 
 def test_a_machine_without_a_gpu_works_on_its_processor() -> None:
     found = checks(accelerators=BARE["accelerators"], devices=[])
-    assert found["CUDA"].found == "torch sees no device; gloo on the CPU will be used"
+    assert found["CUDA"].status == "NOT-APPLICABLE"
+    assert found["CUDA"].reason == "torch sees no device; gloo on the CPU will be used"
     assert "NCCL" not in found
 
 
@@ -85,8 +88,15 @@ def test_amd_devices_need_no_nvidia_library() -> None:
     lacking = {"psutil": True, "pynvml": False}
     found = checks(accelerators=amd, modules=lacking, torch_cuda=None, torch_hip="6.2")
     assert "GPU readings" not in found
-    assert found["ROCm"].found == "6.2, torch sees 2 devices"
+    assert found["ROCm"].measured == "6.2, torch sees 2 devices"
 
 
 def test_a_processor_that_is_not_known_is_left_out() -> None:
     assert "processor" not in checks(cpu=None)
+
+
+@pytest.mark.parametrize(
+    ("python", "status"), [("3.9.18", "FAIL"), ("3.10.0", "PASS"), ("3.13.0rc1", "PASS")]
+)
+def test_the_python_of_the_ranks(python: str, status: str) -> None:
+    assert checks(python=python)["Python"].status == status

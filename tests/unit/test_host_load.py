@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
+
+import pytest
 
 from gpuproof.worker.host.host_load import LoadReading, load_between, read_load
 
@@ -80,3 +84,12 @@ def test_threads_that_ended_make_the_wait_unknown_not_negative() -> None:
     assert load.run_queue_wait_s is None
     assert load.missing == "threads that had waited for a processor ended in the window"
     assert load_between(reading(1.0), reading(3.0)).run_queue_wait_s == 2.0
+
+
+def test_processes_that_have_ended_count_as_our_own_once() -> None:
+    begin, times = read_load(), os.times()
+    subprocess.run([sys.executable, "-c", "sum(range(10_000_000))"], check=True)
+    end, after = read_load(), os.times()
+    children_s = sum(after[2:4]) - sum(times[2:4])
+    assert children_s > 0
+    assert load_between(begin, end).own_cpu_s == pytest.approx(sum(after[:4]) - sum(times[:4]), abs=0.1)

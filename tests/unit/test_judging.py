@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +14,10 @@ from click.testing import CliRunner
 from gpuproof import registry
 from gpuproof.cli.main import cli
 from gpuproof.errors import UsageError
+from gpuproof.records.codec import from_json, to_json
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.outcome import Judged, Outcome, Status
-from gpuproof.report.outcomes import exit_code_of_outcomes
-from gpuproof.verdict.check import Check, judge, load_check
+from gpuproof.verdict.check import Check, exit_code_for, judge, load_check
 from records_by_hand import case, one_rank, start, write_run
 
 PASS = Outcome(status="PASS", measured="2", expected="1 or more", source="by hand")
@@ -23,6 +25,7 @@ FAIL = Outcome(status="FAIL", measured="0", expected="1 or more", source="by han
 SKIP = Outcome(status="SKIP", reason="not asked for")
 NONE = Outcome(status="NOT-APPLICABLE", reason="there is no link to measure")
 ERROR = Outcome(status="ERROR", reason="no reading", next_step="Look")
+JUDGED = {"status": "PASS", "measured": "1 s", "expected": "1 s", "source": "by hand"}
 DONE = [one_rank().records()]
 UNFINISHED = [CaseRecords(case=case(), records=(start(),))]
 
@@ -34,23 +37,38 @@ class Answer:
     def __init__(self, answer: Any) -> None:
         self.answer = answer
 
-    def judge(self, launches: Sequence[CaseRecords]) -> Outcome:
+    def judge(self, launches: Sequence[CaseRecords]) -> Outcome | Sequence[Outcome]:
         assert not isinstance(launches, str)
         if isinstance(self.answer, Exception):
             raise self.answer
-        answer: Outcome = self.answer
+        answer: Outcome | Sequence[Outcome] = self.answer
         return answer
 
 
 def asked(answer: Any, launches: Sequence[CaseRecords] = DONE) -> Outcome:
     check = Answer(answer)
     assert isinstance(check, Check)
-    return judge("answer", check, launches).outcome
+    (judged,) = judge("answer", check, launches)
+    return judged.outcome
 
 
 def test_an_answer_is_passed_on() -> None:
     for outcome in (PASS, FAIL, SKIP, NONE, ERROR):
         assert asked(outcome) is outcome
+
+
+def test_an_answer_for_each_subject() -> None:
+    outcomes = [replace(PASS, subject="host/a"), replace(FAIL, subject="link/a>b")]
+    judged = judge("answer", Answer(outcomes), DONE)
+    assert [(item.name, item.outcome) for item in judged] == [("answer", outcome) for outcome in outcomes]
+    unfinished = judge("answer", Answer(outcomes), UNFINISHED)
+    assert [(i.outcome.subject, i.outcome.status) for i in unfinished] == [
+        ("host/a", "ERROR"),
+        ("link/a>b", "FAIL"),
+    ]
+    assert asked([PASS, PASS]).reason == "the check gave several outcomes for whole"
+    assert asked([]).reason == "the check returned no outcome"
+    assert asked([PASS, 1]).reason == "the check returned a int, not an Outcome"
 
 
 def test_a_pass_over_nothing_is_an_error() -> None:
@@ -75,11 +93,37 @@ def test_a_check_that_breaks_is_an_error_that_names_it() -> None:
         ({"status": "SKIP"}, "SKIP needs a reason"),
         ({"status": "NOT-APPLICABLE"}, "NOT-APPLICABLE needs a reason"),
         ({"status": "ERROR", "reason": "x"}, "ERROR needs a next step"),
+        ({"status": "SKIP", "reason": "x", "subject": "host/"}, "'host/' is no subject"),
+        ({"status": "SKIP", "reason": "x", "subject": "link/a"}, "'link/a' is no subject"),
+        ({**JUDGED, "measured_value": 1.0}, "numbers need their unit"),
+        ({**JUDGED, "expected_value": float("nan"), "unit": "s"}, "not finite"),
+        ({**JUDGED, "measured_low": 1.0, "unit": "s"}, "an interval needs the measured value"),
+        ({**JUDGED, "measured_low": 2.0, "measured_value": 1.0, "unit": "s"}, "an interval needs"),
     ],
 )
 def test_an_outcome_stands_on_something(fields: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Outcome(**fields)
+
+
+def test_an_outcome_with_numbers_comes_back_from_json() -> None:
+    outcome = Outcome(
+        status="FAIL",
+        subject="host/node1/gpu/GPU-8a6f",
+        measured="812 samples/s",
+        expected="900 or more",
+        source="contract 7",
+        next_step="Exchange the board",
+        responsible="vendor",
+        measured_value=812.0,
+        measured_low=809.5,
+        measured_high=814.0,
+        expected_value=900.0,
+        tolerance=9.0,
+        unit="samples/s",
+        records=("main/1", "main/2"),
+    )
+    assert from_json(Outcome, json.loads(json.dumps(to_json(outcome)))) == outcome
 
 
 @pytest.mark.parametrize(
@@ -95,7 +139,7 @@ def test_an_outcome_stands_on_something(fields: dict[str, Any], message: str) ->
     ],
 )
 def test_the_exit_code_never_passes_what_was_not_measured(outcomes: list[Outcome], code: int) -> None:
-    assert exit_code_of_outcomes([Judged(name="x", outcome=outcome) for outcome in outcomes]) == code
+    assert exit_code_for([Judged(name="x", outcome=outcome) for outcome in outcomes]) == code
 
 
 @pytest.mark.parametrize(("outcome", "code"), [(PASS, 0), (FAIL, 3), (ERROR, 4)])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 
 from gpuproof.errors import EnvironmentUnfitError, RecordError
-from gpuproof.worker.data.loader_failure import explained, how_it_ended, lost_process
+from gpuproof.worker.data.loader_failure import describe_exit, explain_loader_error, lost_process
 from gpuproof.worker.rank.failure import failure_from
 from gpuproof.worker.rank.watchdog import Heartbeat
 
@@ -28,13 +28,13 @@ def test_a_bad_sample_is_said_without_the_traceback() -> None:
 
 
 def test_how_a_process_ended_is_said() -> None:
-    assert "process 4711 of the loader was ended by SIGKILL" in str(how_it_ended(4711, -signal.SIGKILL))
-    assert "was ended by exit status 3" in str(how_it_ended(4711, 3))
+    assert "process 4711 of the loader was ended by SIGKILL" in str(describe_exit(4711, -signal.SIGKILL))
+    assert "was ended by exit status 3" in str(describe_exit(4711, 3))
     assert lost_process([]) is None
 
 
 def test_too_little_shared_memory_is_an_unfit_environment() -> None:
-    for found in (how_it_ended(4711, -signal.SIGBUS), explained(RuntimeError(NO_ROOM))):
+    for found in (describe_exit(4711, -signal.SIGBUS), explain_loader_error(RuntimeError(NO_ROOM))):
         assert isinstance(found, EnvironmentUnfitError)
         assert "no room in shared memory" in str(found)
         assert "--shm-size" in str(found)
@@ -43,4 +43,4 @@ def test_too_little_shared_memory_is_an_unfit_environment() -> None:
 
 def test_any_other_error_is_left_alone() -> None:
     for error in (RuntimeError("size mismatch"), ValueError("3"), KeyboardInterrupt()):
-        assert explained(error) is error
+        assert explain_loader_error(error) is error

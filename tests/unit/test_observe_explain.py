@@ -8,7 +8,7 @@ import pytest
 
 import recordings as rec
 from gpuproof.analysis.explain import energy_per_item, explain
-from gpuproof.readings.window_readings import DeviceWindow, HostWindow, WindowReadings, case_window
+from gpuproof.readings.window_readings import DeviceWindow, HostWindow, WindowReadings, read_window
 
 
 def window(*devices: DeviceWindow, host: HostWindow | None = None) -> WindowReadings:
@@ -148,7 +148,7 @@ def test_a_recording_is_cut_to_the_measured_window(tmp_path: Path) -> None:
         for t in range(21)
     ]
     recording = rec.loaded(tmp_path, [rec.header([rec.identity()]), *samples])
-    readings = case_window(
+    readings = read_window(
         recording, begin_monotonic_s=rec.MONOTONIC_S + 10, end_monotonic_s=rec.MONOTONIC_S + 20
     )
     assert sentences(readings) == [

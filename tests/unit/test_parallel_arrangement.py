@@ -9,8 +9,8 @@ from pydantic import ValidationError
 
 from gpuproof.config.load import load_config
 from gpuproof.config.models import RunConfig
-from gpuproof.config.rules.launch import find_disagreements
-from gpuproof.config.rules.parallel import find_parallel_contradictions
+from gpuproof.config.rules import check_place
+from gpuproof.config.rules.base import Facts
 from gpuproof.errors import UsageError
 from gpuproof.records.case import ParallelStrategy
 from gpuproof.records.parallel import Arrangement, ArrangementError, Parallelism, arrange
@@ -101,15 +101,15 @@ def test_keys_that_contradict(distributed: dict[str, Any], others: dict[str, Any
     ],
 )
 def test_keys_that_agree(distributed: dict[str, Any]) -> None:
-    assert not find_parallel_contradictions(RunConfig.model_validate({"distributed": distributed}))
+    assert RunConfig.model_validate({"distributed": distributed}).distributed
 
 
 def test_sizes_are_held_against_the_ranks_of_the_launch() -> None:
     config = RunConfig.model_validate({"distributed": {"strategy": "hsdp", "shard_size": 2, "nproc": 3}})
-    (found,) = find_disagreements(config.distributed, environment={})
-    assert found.keys == ("distributed.shard_size", "distributed.nproc")
+    (found,) = check_place(config, Facts())
+    assert found.keys == ("distributed.shard_size", "distributed.nproc", "distributed.strategy")
     assert found.cause == "shard_size is 2, which does not divide 3 ranks"
-    assert not find_disagreements(config.distributed, environment={"RANK": "0", "WORLD_SIZE": "4"})
+    assert not check_place(config, Facts(environment={"RANK": "0", "WORLD_SIZE": "4"}))
 
 
 FP32 = ("--training.precision=fp32", "--distributed.nproc=4", "--data.name=synthetic")

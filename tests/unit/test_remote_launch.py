@@ -10,16 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from gpuproof.config.inventory import Host
+from gpuproof.config.inventory import InventoryHost
 from gpuproof.errors import UsageError
 from gpuproof.launchers.archive import build_archive
 from gpuproof.launchers.remote_commands import NodeSide, Place, commands_of, environment_for
 from gpuproof.launchers.remote_launch import LOST, RemoteLaunch
 from gpuproof.launchers.ssh_boot import boot_command, removal_command
 from gpuproof.launchers.ssh_credentials import ask_on_terminal, load_keys
+from gpuproof.processes.group import start_group
 from gpuproof.records.frames import GREETING, FrameDecoder
 from gpuproof.records.journal import read_journal
-from gpuproof.worker.commands.launched_group import LaunchedGroup, start_processes
+from gpuproof.worker.commands.launched_group import LaunchedGroup
 from gpuproof.worker.commands.remote_agent import inside
 from records_by_hand import case
 
@@ -145,7 +146,7 @@ def test_an_agent_writes_below_its_directory_only(tmp_path: Path, relative: str)
 
 
 def test_half_a_line_of_a_journal_waits_for_its_end(tmp_path: Path) -> None:
-    processes = start_processes([["true"]], tmp_path, environment={}, on_exit=lambda _status: None)
+    processes = start_group([["true"]], environment={}, output=tmp_path / "launcher-output.txt")
     group = LaunchedGroup(processes, tmp_path, ignored=frozenset({"spec.json"}))
     (tmp_path / "spec.json").write_text("{}")
     (tmp_path / ".reserve-1").write_text("x")
@@ -169,15 +170,15 @@ def test_half_a_line_of_a_journal_waits_for_its_end(tmp_path: Path) -> None:
     group.end(1.0)
 
 
-def key_at(folder: Path, text: str, mode: int = 0o600) -> Host:
+def key_at(folder: Path, text: str, mode: int = 0o600) -> InventoryHost:
     path = folder / "key"
     path.write_text(text)
     path.chmod(mode)
-    return Host(name="h", address="h", place="hosts.json:3", key=str(path))
+    return InventoryHost(name="h", address="h", place="hosts.json:3", key=str(path))
 
 
 def test_a_bad_key_is_told_by_the_line_that_names_it(tmp_path: Path) -> None:
-    absent = Host(name="h", address="h", place="hosts.json:3", key=str(tmp_path / "none"))
+    absent = InventoryHost(name="h", address="h", place="hosts.json:3", key=str(tmp_path / "none"))
     with pytest.raises(UsageError, match=r"hosts\.json:3: .*the key cannot be read: No such file"):
         load_keys(None, [absent])
     with pytest.raises(UsageError, match=r"--ssh-key: .*the key cannot be read: Is a directory"):

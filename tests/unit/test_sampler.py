@@ -9,8 +9,7 @@ from typing import Any, TypeVar
 import pytest
 
 from gpuproof.devices.base import DeviceProcess, Readout
-from gpuproof.monitor.sampler import Clock, Plan, Sampler
-from gpuproof.monitor.schedule import Schedule
+from gpuproof.monitor.sampler import Clock, Plan, Sampler, Schedule
 from gpuproof.records.readings import (
     Counters,
     DeviceEvent,

@@ -9,7 +9,13 @@ from hypothesis import strategies as st
 
 from gpuproof.statistics.bootstrap import CHUNK_VALUES, Centre, block_length, expanded_interval, resample
 from gpuproof.statistics.drift import Drift, drift
-from gpuproof.statistics.estimate import FloatArray, Interval, Unavailable, welch_degrees_of_freedom
+from gpuproof.statistics.estimate import (
+    FloatArray,
+    Interval,
+    Unavailable,
+    interpolated,
+    welch_degrees_of_freedom,
+)
 from gpuproof.statistics.series import Series, interval_of_difference, interval_of_ratio, interval_of_series
 
 CENTRES: tuple[Centre, ...] = ("mean", "median")
@@ -269,3 +275,17 @@ def test_too_few_values_show_no_drift() -> None:
 def test_what_stops_the_ratio_stops_the_drift() -> None:
     found = drift([0.0] * 90)
     assert found == Unavailable(reason="no ratio: the first series is not clearly above 0")
+
+
+@given(st.lists(st.floats(-1e9, 1e9), min_size=1, max_size=40).map(sorted), st.floats(0, 1, exclude_max=True))
+def test_interpolation_is_numpys_to_the_last_bit(ordered: list[float], share: float) -> None:
+    array, n = np.array(ordered), len(ordered)
+    assert interpolated(array, (n - 1) * share) == np.quantile(array, share)
+    assert interpolated(array, n * share + share - 1) == np.quantile(array, share, method="weibull")
+
+
+def test_what_is_kept_of_one_series_changes_nothing_for_the_next() -> None:
+    series = Series(values=[1.0, 1.2, 0.9, 1.1] * 20)
+    first = interval_of_series(series)
+    assert interval_of_series(Series(values=[2.0, 1.2, 0.9, 1.1] * 20)) != first
+    assert interval_of_series(series) == first

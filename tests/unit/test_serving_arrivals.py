@@ -5,7 +5,7 @@ from statistics import fmean, pstdev
 
 import pytest
 
-from gpuproof.worker.serving.arrivals import at_once, schedule
+from gpuproof.worker.serving.generator import at_once, schedule
 
 
 def test_constant_arrivals_are_a_gap_apart() -> None:

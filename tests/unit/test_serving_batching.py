@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpuproof.worker.serving.batching import BatchingRule, Served, serve
+from gpuproof.worker.serving.batching import BatchingRule, ServedRequests, serve
 
 
 class Arrivals:
@@ -35,7 +35,7 @@ class Arrivals:
 
 def served(
     times_s: list[float], *, batch_s: float, max_batch: int, max_wait_s: float = 0.0, samples: int = 1
-) -> tuple[Served, Arrivals, list[int]]:
+) -> tuple[ServedRequests, Arrivals, list[int]]:
     arrivals, sizes = Arrivals(times_s), []
 
     def run(num_samples: int) -> None:

@@ -55,7 +55,7 @@ def test_the_case_says_that_text_is_made() -> None:
 
 def test_tokens_of_a_model_without_a_cache_are_refused() -> None:
     with pytest.raises(UsageError, match="no key-value cache") as caught:
-        text_of(config("medium", new_tokens=4))
+        next_cases(config("medium", new_tokens=4), [])
     assert caught.value.place == "serving.new_tokens"
 
 
@@ -66,7 +66,7 @@ def test_what_a_cache_does_not_go_with_is_refused(key: str, value: dict[str, obj
     section = getattr(RunConfig.model_validate({key: value}), key)
     asked = config().model_copy(update={key: section})
     with pytest.raises(UsageError, match=r"cache that grows|drawn tokens"):
-        text_of(asked)
+        next_cases(asked, [])
     assert text_of(asked.model_copy(update={"serving": config(new_tokens=0).serving})) is None
 
 

@@ -18,7 +18,7 @@ from gpuproof.worker.engine.stopping import (
     TIME_UP,
     BatchMeans,
     PrecisionLimit,
-    heard_by,
+    feed_plan,
     student_quantile,
 )
 
@@ -162,8 +162,8 @@ def test_a_rank_stops_when_all_do_and_for_the_reason_of_all(others: int, reason:
 
 def test_only_a_plan_that_stops_by_times_hears_them() -> None:
     heard: list[float] = []
-    assert heard_by(FixedSteps(3), heard.extend) == heard.extend
+    assert feed_plan(FixedSteps(3), heard.extend) == heard.extend
     limit = plan()
-    heard_by(limit, heard.extend)([0.1] * 30)
+    feed_plan(limit, heard.extend)([0.1] * 30)
     assert heard == [0.1] * 30
     assert limit.half_width == pytest.approx(0.0, abs=1e-9)

@@ -1,7 +1,7 @@
-"""Why was a case slow or noisy? Sentences from what the devices and the host did meanwhile.
+"""Why was a case slow or noisy? Sentences from what the devices and the host did during its window.
 
-In: plain readings of one measured window, as `readings` cuts them out of a recording. Out: findings, the
-gravest first, and the energy that an item took. A finding is said only of what was read: a device that
+In: plain readings of one measured window, as `readings` cuts them out of a recording. Out: causes, the
+gravest first, and the energy that an item took. A cause is named only of what was read: a device that
 tells no throttle reasons is named as unknown, not as sound. Thermal, brake and hardware reasons are
 faults; a power cap is a limit that somebody chose; an idle device means that the host was the bottleneck.
 """
@@ -40,6 +40,8 @@ MIN_SHARE: Final = 0.01
 """A reason that held for less of the window than this is not worth a sentence."""
 CLOCK_DROP: Final = 0.03
 """Clocks are named where the mean lies this far under the highest, and for every fault."""
+MIN_COVERAGE: Final = 0.5
+"""Of a window of which less was read it is said how little; a window with no reading in it has none."""
 IDLE_SHARE: Final = 0.10
 BUSY_CPU_PERCENT: Final = 95.0
 BUSY_CORE_PERCENT: Final = 98.0
@@ -47,7 +49,7 @@ LOW_UTILISATION_PERCENT: Final = 80.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class SlowdownCause:
     """One sentence, how grave it is, and the device that it is about (None: the host)."""
 
     gravity: Gravity
@@ -64,23 +66,27 @@ class EnergyPerItem:
     """The figure with its method and coverage, or why there is none."""
 
 
-def explain(readings: WindowReadings, *, slower_by: Mapping[int, float] | None = None) -> tuple[Finding, ...]:
+def explain(
+    readings: WindowReadings, *, slower_by: Mapping[int, float] | None = None
+) -> tuple[SlowdownCause, ...]:
     """Say what held the devices back in a window, the gravest first, then by device.
 
     `slower_by` is how much slower a device was than its peers (0.18 for 18 %), where that is known; it
     stands before the reason. An empty answer means that everything was read and nothing was found.
     """
-    lag = slower_by or {}
-    findings = [
-        finding
+    lag, coverage = slower_by or {}, readings.coverage
+    causes = [
+        cause
         for device in readings.devices
-        for finding in _device_findings(device, lag.get(device.physical_index))
+        for cause in _device_causes(
+            device, lag.get(device.physical_index), has_samples=coverage is None or coverage.num_samples > 0
+        )
     ]
-    findings += _host_findings(readings)
+    causes += [*_host_causes(readings), *_coverage_causes(readings)]
     place = len(readings.devices)
     return tuple(
         sorted(
-            findings,
+            causes,
             key=lambda f: (
                 _ORDER.index(f.gravity),
                 place if f.physical_index is None else f.physical_index,
@@ -132,13 +138,17 @@ def _whole_energy(device: DeviceWindow) -> float | str:
     return device.energy_j / device.energy_coverage
 
 
-def _device_findings(device: DeviceWindow, slower_by: float | None) -> Iterator[Finding]:
+def _device_causes(
+    device: DeviceWindow, slower_by: float | None, *, has_samples: bool
+) -> Iterator[SlowdownCause]:
     index = device.physical_index
     for event in device.events:
-        yield Finding(gravity="fault", physical_index=index, sentence=f"GPU {index}: {event}")
+        yield SlowdownCause(gravity="fault", physical_index=index, sentence=f"GPU {index}: {event}")
     shares = device.throttle_shares
+    if shares is None and not has_samples:
+        return  # said once, of the window
     if shares is None:
-        yield Finding(
+        yield SlowdownCause(
             gravity="unknown",
             physical_index=index,
             sentence=f"GPU {index}: tells no throttle reasons, so whether it was held back is unknown",
@@ -147,7 +157,7 @@ def _device_findings(device: DeviceWindow, slower_by: float | None) -> Iterator[
     yield from _reasons(device, shares, "fault", _FAULTS, slower_by)
     yield from _reasons(device, shares, "limit", _LIMITS, slower_by)
     if shares.get("idle", 0.0) >= IDLE_SHARE:
-        yield Finding(
+        yield SlowdownCause(
             gravity="host",
             physical_index=index,
             sentence=f"GPU {index}: idle in {share_text(shares['idle'])} of the window: "
@@ -161,7 +171,7 @@ def _reasons(
     gravity: Gravity,
     titles: Mapping[str, str],
     slower_by: float | None,
-) -> Iterator[Finding]:
+) -> Iterator[SlowdownCause]:
     """Join all reasons of one gravity into one sentence, the longest first."""
     held = sorted(
         (
@@ -178,7 +188,7 @@ def _reasons(
     details = [f"{parts} of the window", *_clock(device, gravity), *_cap(device, shares, gravity)]
     if gravity == "fault" and device.temp_gpu_max_c is not None:
         details.append(f"up to {device.temp_gpu_max_c:.0f} °C")
-    yield Finding(
+    yield SlowdownCause(
         gravity=gravity,
         physical_index=device.physical_index,
         sentence=f"GPU {device.physical_index}: {lag}{'; '.join(details)}",
@@ -204,13 +214,24 @@ def _cap(device: DeviceWindow, shares: Mapping[str, float], gravity: Gravity) ->
         yield f"it works at its default cap of {shipped:,.0f} W, as configured"
 
 
-def _host_findings(readings: WindowReadings) -> Iterator[Finding]:
+def _coverage_causes(readings: WindowReadings) -> Iterator[SlowdownCause]:
+    """Say where nothing can be said: silence would read as if nothing had been found."""
+    coverage = readings.coverage
+    if coverage is None or (coverage.num_samples and coverage.share >= MIN_COVERAGE):
+        return
+    sentence = "no reading lies in the window"
+    if coverage.num_samples:
+        sentence = f"the readings cover {share_text(coverage.share)} of the window only"
+    yield SlowdownCause(gravity="unknown", physical_index=None, sentence=sentence)
+
+
+def _host_causes(readings: WindowReadings) -> Iterator[SlowdownCause]:
     for sentence in _host_sentences(readings.host):
-        yield Finding(gravity="host", physical_index=None, sentence=sentence)
+        yield SlowdownCause(gravity="host", physical_index=None, sentence=sentence)
     known = [d.util_gpu_percent for d in readings.devices if d.util_gpu_percent is not None]
     core = readings.host.cpu_max_core_percent
     if known and core is not None and core >= BUSY_CORE_PERCENT and max(known) < LOW_UTILISATION_PERCENT:
-        yield Finding(
+        yield SlowdownCause(
             gravity="host",
             physical_index=None,
             sentence=f"the host was the bottleneck: one CPU was busy {significant(core)} % of the time "

@@ -7,15 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpuproof.cli.options import json_option, node_side_for
+from gpuproof.cli.options import json_option, print_json
 from gpuproof.errors import ExitCode
 
 if TYPE_CHECKING:
-    from gpuproof.doctor.host import Check
     from gpuproof.doctor.meeting import Part
     from gpuproof.records.outcome import Judged
-
-MARKS = {"ok": "[green]ok[/]", "limited": "[yellow]limited[/]", "missing": "[bold red]missing[/]"}
 
 
 @click.command()
@@ -74,23 +71,19 @@ def doctor(
 
     Exit code 0 if runs can be measured here, 5 if not.
     """  # noqa: D301  # click reads the backspace character
-    import sys
-
-    from gpuproof.doctor.host import diagnose
+    from gpuproof.doctor.host import judge_machine
     from gpuproof.launchers.probe import probe
 
     part = _part(master, port, node_rank, nodes) if multi_node else None
     words = _words(part, wait_s) if multi_node else []
-    with node_side_for(python) as worker:
-        facts = probe(python or sys.executable, worker=worker, words=words, wait_s=wait_s if words else 0.0)
-    checks = diagnose(facts)
+    facts = probe(python, words=words, wait_s=wait_s if words else 0.0)
+    checks = judge_machine(facts)
     between = _between(facts, part) if multi_node else []
     if as_json:
-        _print_json(checks, between, facts)
+        print_json({"checks": checks, "multi_node": between, "facts": facts})
     else:
         _print_text(checks, between)
-    unfit = any(check.status == "missing" for check in checks)
-    unfit |= any(judged.outcome.status in ("FAIL", "ERROR") for judged in between)
+    unfit = any(judged.outcome.status in ("FAIL", "ERROR") for judged in (*checks, *between))
     ctx.exit(ExitCode.UNFIT_ENVIRONMENT if unfit else ExitCode.DONE)
 
 
@@ -125,28 +118,11 @@ def _between(facts: Mapping[str, Any], part: Part | None) -> list[Judged]:
     return [*judge_host(fabric), *met]
 
 
-def _print_json(checks: Sequence[Check], between: Sequence[Judged], facts: Mapping[str, Any]) -> None:
-    import json
-
-    from gpuproof.records.codec import to_json
-
-    found = {"checks": to_json(checks), "multi_node": to_json(list(between)), "facts": facts}
-    click.echo(json.dumps(found, indent=2))
-
-
-def _print_text(checks: Sequence[Check], between: Sequence[Judged]) -> None:
-    from rich.markup import escape
-    from rich.table import Table
-
+def _print_text(checks: Sequence[Judged], between: Sequence[Judged]) -> None:
     from gpuproof.cli.report import standard_output
     from gpuproof.report.outcomes import print_outcomes
-    from gpuproof.report.terminal import write
 
-    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
-    for check in checks:
-        advice = f". [dim]{escape(check.next_step)}.[/]" if check.next_step else ""
-        table.add_row(check.name, MARKS[check.status], escape(check.found) + advice)
-    write(standard_output(), table)
+    print_outcomes(checks, standard_output())
     if between:
         click.echo("\nOver several hosts")
         print_outcomes(between, standard_output())

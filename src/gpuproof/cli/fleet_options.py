@@ -52,20 +52,6 @@ def is_of_hosts(run: Path) -> bool:
         return False
 
 
-def refuse_nodes(nodes: int) -> None:
-    """Refuse one job over several hosts on this machine alone.
-
-    Raises:
-        UsageError: there is more than one.
-    """
-    if nodes > 1:
-        raise UsageError(
-            f"one job over {nodes} hosts, and no hosts are named",
-            place="distributed.nodes",
-            next_step="Name them with --deployment-file, or set it to 1",
-        )
-
-
 _OPTIONS = (
     click.option(
         "--on", metavar="WHERE", default="local", help="Where to run: local (this machine) or ssh:FILE."

@@ -18,7 +18,7 @@ import click
 
 from gpuproof.cli.fleet_options import FLEET, HostChoice
 from gpuproof.cli.progress import LineProgress, progress_on
-from gpuproof.config.inventory import Host, Inventory, load_inventory
+from gpuproof.config.inventory import Inventory, InventoryHost, load_inventory
 from gpuproof.errors import EnvironmentUnfitError, UsageError
 from gpuproof.launchers.hosts import HostError, SshOptions
 from gpuproof.records.codec import from_json, to_json
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 class Remote:
     """The hosts of a run, and how they are reached."""
 
-    hosts: tuple[Host, ...]
+    hosts: tuple[InventoryHost, ...]
     currency: str
     options: SshOptions
 
@@ -93,38 +93,13 @@ def _with_addresses(inventory: Inventory) -> Inventory:
 
 
 def words_for(choice: HostChoice, remote: Remote) -> list[str]:
-    """Return the config words that the choice of hosts stands for.
-
-    Raises:
-        UsageError: hosts of one job have different numbers of GPUs.
-    """
+    """Return the config words that the choice of hosts stands for."""
     if not choice.one_job:
         return []
     words = [f"--distributed.nodes={len(remote.hosts)}"]
     gpus = {host.gpus for host in remote.hosts}
-    if len(gpus) > 1:
-        raise UsageError(
-            "the hosts have different numbers of GPUs, and one job starts as many ranks on each",
-            place=remote.hosts[0].place,
-            next_step="Give all hosts the same `gpus`",
-        )
-    (number,) = gpus
-    return words if number is None else [*words, f"--distributed.nproc={number}"]
-
-
-def check_nodes(nodes: int, remote: Remote) -> None:
-    """Refuse one job over more hosts than there are.
-
-    Raises:
-        UsageError: there are fewer hosts than `distributed.nodes` says.
-    """
-    available = len(remote.hosts)
-    if nodes > available:
-        raise UsageError(
-            f"one job over {nodes} hosts, and there are {available}",
-            place="distributed.nodes",
-            next_step="Name more hosts, or set it to their number",
-        )
+    same = next(iter(gpus)) if len(gpus) == 1 else None  # a rule of the recipe refuses others
+    return words if same is None else [*words, f"--distributed.nproc={same}"]
 
 
 def keep_hosts(run: RunDirectory, remote: Remote) -> None:
@@ -142,7 +117,7 @@ def kept_hosts(run: RunDirectory) -> Remote:
     fleet = run.description()[FLEET]
     place = str(run.root / "run.json")
     return Remote(
-        hosts=tuple(from_json(Host, host, place=place) for host in fleet["hosts"]),
+        hosts=tuple(from_json(InventoryHost, host, place=place) for host in fleet["hosts"]),
         currency=str(fleet["currency"]),
         options=from_json(SshOptions, fleet["options"], place=place),
     )
@@ -237,7 +212,7 @@ def print_commands(cases: Sequence[Case], remote: Remote) -> None:
             click.echo("\n".join(shlex.join(command) for command in commands_of(own, node, place)))
 
 
-def _target(host: Host) -> str:
+def _target(host: InventoryHost) -> str:
     user = f"{host.user}@" if host.user else ""
     through = f" through {host.jump}" if host.jump else ""
     return f"{user}{host.address}:{host.port}{through}"

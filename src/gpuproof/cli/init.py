@@ -6,7 +6,6 @@ from pathlib import Path
 
 import click
 
-from gpuproof.cli.options import node_side_for
 from gpuproof.errors import UsageError
 
 
@@ -27,8 +26,6 @@ def init(*, output: Path, force: bool, python: str | None) -> None:
 
     Device, ranks, precision, batch size and threads come from what the machine has, each with its reason.
     """
-    import sys
-
     from gpuproof.config.first_recipe import first_recipe
     from gpuproof.launchers.probe import probe
     from gpuproof.store import write_whole
@@ -36,8 +33,7 @@ def init(*, output: Path, force: bool, python: str | None) -> None:
     to_terminal = str(output) == "-"
     if not to_terminal and not force and output.exists():
         raise UsageError("is there already", place=str(output), next_step="Give --force, or another -o FILE")
-    with node_side_for(python) as worker:
-        recipe = first_recipe(probe(python or sys.executable, worker=worker))
+    recipe = first_recipe(probe(python))
     if to_terminal:
         click.echo(recipe, nl=False)
         return

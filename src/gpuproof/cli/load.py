@@ -183,6 +183,7 @@ def _words(tests: dict[str, object], given: set[str]) -> list[str]:
 def _created(words: list[str]) -> RunDirectory:
     from gpuproof.campaign import create_run
     from gpuproof.config.load import load_config
+    from gpuproof.config.rules.base import Facts
     from gpuproof.launchers.attached import is_attached
 
     if is_attached(os.environ):
@@ -191,7 +192,7 @@ def _created(words: list[str]) -> RunDirectory:
             place="gpuproof load",
             next_step="Start it outside of the launcher",
         )
-    loaded = load_config(RECIPE, words)
+    loaded = load_config(RECIPE, words, facts=Facts(hosts=()))
     return create_run(loaded.config, origins=loaded.origins, source=loaded.source)
 
 

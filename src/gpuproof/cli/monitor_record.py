@@ -171,8 +171,9 @@ def _options(
 
 
 def _record(path: Path, arguments: list[str], *, command: Sequence[str], keep_command: bool) -> int:
-    from gpuproof.processes.foreground import exit_status, run_in_foreground
+    from gpuproof.processes.foreground import run_in_foreground
     from gpuproof.processes.own import own_command
+    from gpuproof.processes.start import exit_status
 
     flags = ["--quiet", *(["--keep-command"] if keep_command else [])]
     end = ["--", *command] if command else []

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
 
 import click
@@ -18,6 +16,15 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 json_option = click.option(
     "--json", "as_json", is_flag=True, help="Print JSON, and it alone, on standard output."
 )
+
+
+def print_json(content: Any) -> None:
+    """Print records, or what JSON has, on standard output."""
+    import json
+
+    from gpuproof.records.codec import to_json
+
+    click.echo(json.dumps(to_json(content), indent=2, allow_nan=False))
 
 
 def log_options(command: Command) -> Command:
@@ -59,17 +66,3 @@ def start_logging(log_file: Path | None, *, verbose: bool) -> None:
         terminal = logging.StreamHandler(sys.stderr)
         terminal.setLevel(logging.INFO)
         logger.addHandler(terminal)
-
-
-@contextmanager
-def node_side_for(python: str | None) -> Iterator[Sequence[str]]:
-    """Give the words that start the node side: as installed, or as one file for another Python."""
-    from gpuproof.launchers.local import INSTALLED_WORKER
-
-    if python is None:
-        yield INSTALLED_WORKER
-        return
-    from gpuproof.launchers.archive import build_archive
-
-    with TemporaryDirectory(prefix="gpuproof-") as folder:
-        yield (str(build_archive(Path(folder) / "gpuproof-node.pyz")),)

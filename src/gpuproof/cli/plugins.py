@@ -1,4 +1,4 @@
-"""`gpuproof plugins`: which workloads and checks there are, from which package, and whether they load."""
+"""`gpuproof plugins`: which workloads, checks and suites there are, from which package, and if they load."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpuproof.cli.options import json_option
+from gpuproof.cli.options import json_option, print_json
 from gpuproof.errors import ExitCode
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ STYLE = {"loads": "green", "broken": "bold red", "duplicate": "bold red", "not l
 @json_option
 @click.pass_context
 def plugins(ctx: click.Context, name: str | None, *, load_plugins: bool, as_json: bool) -> None:
-    """List workloads and checks with the package that each comes from.
+    """List workloads, checks and suites with the package that each comes from.
 
     The list reads metadata only. With --load, or with a NAME, the torch-free half of each is imported.
     Exit code 5 if one of those cannot be used.
@@ -31,11 +31,7 @@ def plugins(ctx: click.Context, name: str | None, *, load_plugins: bool, as_json
 
     found = list_plugins(name=name, load_plugins=load_plugins or name is not None)
     if as_json:
-        import json
-
-        from gpuproof.records.codec import to_json
-
-        click.echo(json.dumps(to_json(list(found)), indent=2))
+        print_json(found)
     else:
         _print(found)
     tried = load_plugins or name is not None

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpuproof.cli.options import json_option
+from gpuproof.cli.options import json_option, print_json
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -50,21 +50,17 @@ def report(ctx: click.Context, run: Path, *, checks: tuple[str, ...], as_json: b
 
 def _judge(directory: RunDirectory, names: Sequence[str], *, as_json: bool) -> ExitCode:
     """Print what checks say of a run; return the exit code."""
-    from gpuproof.report.outcomes import exit_code_of_outcomes, print_outcomes
-    from gpuproof.verdict.check import judge, load_check
+    from gpuproof.report.outcomes import print_outcomes
+    from gpuproof.verdict.check import exit_code_for, judge, load_check
 
     loaded = {name: load_check(name) for name in names}
     launches = directory.cases()
-    judged = [judge(name, check, launches) for name, check in loaded.items()]
+    judged = [item for name, check in loaded.items() for item in judge(name, check, launches)]
     if as_json:
-        import json
-
-        from gpuproof.records.codec import to_json
-
-        click.echo(json.dumps({"run": str(directory.root), "checks": to_json(judged)}, indent=2))
+        print_json({"run": str(directory.root), "checks": judged})
     else:
         print_outcomes(judged, standard_output())
-    return exit_code_of_outcomes(judged)
+    return exit_code_for(judged)
 
 
 @click.command()

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpuproof.cli.fleet_options import HostChoice, host_options, is_of_hosts, refuse_nodes
-from gpuproof.cli.options import json_option, log_options, node_side_for
+from gpuproof.cli.fleet_options import HostChoice, host_options, is_of_hosts
+from gpuproof.cli.options import json_option, log_options
 from gpuproof.errors import ExitCode, UsageError
+from gpuproof.launchers.archive import node_side_for
 
 if TYPE_CHECKING:
     from gpuproof.store import RunDirectory
@@ -142,11 +143,11 @@ def measure(
 def _created(config: str, words: list[str]) -> RunDirectory:
     from gpuproof.campaign import create_run
     from gpuproof.config.load import load_config
-    from gpuproof.launchers.attached import become_follower, check_launch, is_follower
+    from gpuproof.config.rules.base import Facts
+    from gpuproof.launchers.attached import become_follower, is_attached, is_follower
 
-    loaded = load_config(config, words, environment=os.environ)
-    check_launch(loaded.config, os.environ)
-    refuse_nodes(loaded.config.distributed.nodes)
+    facts = Facts(environment=os.environ, is_attached=is_attached(os.environ), hosts=())
+    loaded = load_config(config, words, facts=facts)
     if is_follower(os.environ):
         become_follower(loaded.config)
     return create_run(loaded.config, origins=loaded.origins, source=loaded.source)
@@ -181,10 +182,11 @@ def _print_commands(config: str, words: list[str]) -> None:
     import shlex
 
     from gpuproof.config.load import load_config
+    from gpuproof.config.rules.base import Facts
     from gpuproof.launchers.local import LocalLauncher
     from gpuproof.suites.plan import next_cases
 
-    loaded = load_config(config, words)
+    loaded = load_config(config, words, facts=Facts(hosts=()))
     for case in next_cases(loaded.config, results=()):
         folder = Path(loaded.config.run.save_dir, loaded.config.run.experiment_name, "RUN_ID")
         folder = folder / "cases" / case.case_id / str(case.replicate)

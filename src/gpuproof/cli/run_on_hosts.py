@@ -10,7 +10,6 @@ from gpuproof.campaign import create_run
 from gpuproof.cli.fleet_options import HostChoice, is_of_hosts
 from gpuproof.cli.fleet_run import (
     Remote,
-    check_nodes,
     keep_hosts,
     kept_hosts,
     open_fleet,
@@ -21,9 +20,9 @@ from gpuproof.cli.fleet_run import (
 )
 from gpuproof.cli.report import show_report
 from gpuproof.config.load import LoadedConfig, load_config
+from gpuproof.config.rules.base import Facts
 from gpuproof.errors import ExitCode, UsageError
 from gpuproof.store import RunDirectory, resume_command
-from gpuproof.suites.fleet import refuse_on_hosts
 from gpuproof.suites.plan import next_cases
 
 
@@ -64,10 +63,8 @@ def planned_on_hosts(
         UsageError: one is wrong, or this recipe cannot be run on these hosts.
     """
     remote = remote_of(hosts, python=python)
-    loaded = load_config(config, [*words, *words_for(hosts, remote)])
-    check_nodes(loaded.config.distributed.nodes, remote)
-    refuse_on_hosts(loaded.config, gpus_are_given=any(host.gpus is not None for host in remote.hosts))
-    return loaded, remote
+    facts = Facts(hosts=remote.hosts, is_one_job=hosts.one_job)
+    return load_config(config, [*words, *words_for(hosts, remote)], facts=facts), remote
 
 
 def resume_on_hosts(

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from gpuproof.config.settings import Setting
+from gpuproof.config.settings import ConfigSetting
 from gpuproof.errors import UsageError
 
 SHOWN = 10
@@ -27,7 +27,7 @@ class Mistake:
     next_step: str | None = None
 
     @classmethod
-    def in_setting(cls, setting: Setting, cause: str, *, next_step: str | None = None) -> Mistake:
+    def in_setting(cls, setting: ConfigSetting, cause: str, *, next_step: str | None = None) -> Mistake:
         """Make a mistake whose place is that of `setting`."""
         return cls(place=setting.place, line=setting.line, cause=cause, next_step=next_step)
 

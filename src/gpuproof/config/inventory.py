@@ -10,21 +10,102 @@ import difflib
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from gpuproof.config.errors import ConfigError, Mistake, shown
-from gpuproof.config.inventory_models import DeployedEntry, Deployment, HostEntry, HostKeysOfEntry, HostList
-from gpuproof.config.located import Located, Place, read_located
+from gpuproof.config.yaml import Document, Place, read_document, read_text
 
 MAX_BYTES = 2**20
 CLOUD_USER = "ubuntu"
 """Whom Lambda's images let in."""
+ADDRESS = r"^[A-Za-z0-9_:][A-Za-z0-9._:%-]{0,252}$"
+"""A host name or an IP address, a zone included; nothing that a shell or an option parser would read."""
+USER = r"^[A-Za-z0-9_][A-Za-z0-9_.@\\-]{0,63}$"
+Address = Annotated[str, Field(pattern=ADDRESS)]
+User = Annotated[str, Field(pattern=USER)]
+Port = Annotated[int, Field(ge=1, le=65_535)]
+Text = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f]+$")]
+Jump = Annotated[
+    str, Field(pattern=r"^([A-Za-z0-9_][A-Za-z0-9_.\-]{0,63}@)?[A-Za-z0-9][A-Za-z0-9._-]*(:[0-9]{1,5})?$")
+]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+
+class HostKeysOfEntry(_Strict):
+    """What may be said of one host, or of all of them under `defaults`."""
+
+    user: User | None = Field(default=None, description="Whom to log in as; null is --username.")
+    port: Port = Field(default=22, description="The port of its SSH server.")
+    key: Text | None = Field(default=None, description="Private key file; null is --ssh-key.")
+    jump: Jump | None = Field(default=None, description="[USER@]HOST[:PORT] to go through.")
+    python: Text | None = Field(
+        default=None, description="The Python that has torch there; null is --python, else python3."
+    )
+    directory: Text | None = Field(
+        default=None, description="Where to make our directory there; null is its temporary one."
+    )
+    gpus: int | None = Field(
+        default=None, ge=1, le=1024, description="Ranks to start there, one a GPU; null is distributed.nproc."
+    )
+    gpu_type: Text | None = Field(
+        default=None, description="What to call its GPUs in comparisons; null is the name that they report."
+    )
+    price_per_hour: float | None = Field(default=None, gt=0, le=100_000, description="Of the whole host.")
+    interface: Text | None = Field(
+        default=None, description="Network interface for gloo and NCCL, as in GLOO_SOCKET_IFNAME."
+    )
+    internal_address: Address | None = Field(
+        default=None, description="Where the other hosts of one job reach it; null is its address."
+    )
+
+
+class HostEntry(HostKeysOfEntry):
+    """One host of a plain list."""
+
+    host: Address = Field(description="Address or name of the host.")
+    name: Text | None = Field(default=None, description="What to call it; null is its address.")
+
+
+class HostList(_Strict):
+    """A plain list of hosts."""
+
+    hosts: list[HostEntry] = Field(min_length=1, description="The hosts, in the order of their node ranks.")
+    defaults: HostKeysOfEntry = Field(
+        default_factory=HostKeysOfEntry, description="Keys of a host for all that do not set them."
+    )
+    currency: Text = Field(default="USD", description="Of price_per_hour.")
+
+
+class DeployedEntry(HostKeysOfEntry):
+    """Instances that one request launched."""
+
+    instance_ids: list[Text] = Field(min_length=1, description="Their ids in the provider's API.")
+    ip: Address | None = Field(default=None, description="The address, where there is one instance.")
+    hostname: Address | None = Field(default=None, description="Its name, where it has one.")
+    name: Text | None = Field(default=None, description="What the instance is called.")
+    region: Text | None = Field(default=None, description="Where it runs.")
+    status: Text | None = Field(default=None, description="How it stood when the file was written.")
+
+
+class Deployment(_Strict):
+    """What a deployment left: the form that lambdactl writes, and `gpuproof cloud lambda deploy`."""
+
+    timestamp: Any = Field(default=None, description="When it was deployed.")
+    instance_type: Text | None = Field(default=None, description="The provider's name of the type.")
+    instance_count: int | None = Field(default=None, ge=0, description="How many were asked for.")
+    name_prefix: Text | None = Field(default=None, description="What their names begin with.")
+    region: Text | None = Field(default=None, description="Where they run.")
+    instances: list[DeployedEntry] = Field(min_length=1, description="What each request launched.")
+    currency: Text = Field(default="USD", description="Of price_per_hour.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Host:
+class InventoryHost:
     """One host, and how it is reached and used."""
 
     name: str
@@ -52,7 +133,7 @@ class Inventory:
     """All hosts of a file."""
 
     source: str
-    hosts: tuple[Host, ...]
+    hosts: tuple[InventoryHost, ...]
     currency: str
 
 
@@ -62,49 +143,42 @@ def load_inventory(path: str) -> Inventory:
     Raises:
         ConfigError: it cannot be read, or is wrong; every mistake with its line.
     """
-    located = read_located(_text(path), source=path)
-    data = located.data
+    try:
+        text = read_text(Path(path), source=path, max_bytes=MAX_BYTES, what="inventory")
+    except FileNotFoundError as error:
+        raise ConfigError([Mistake(place=path, cause=f"cannot be read ({error.strerror})")]) from error
+    document = read_document(text, source=path)
+    data = document.data
     if not isinstance(data, dict) or not ("hosts" in data or "instances" in data):
-        raise ConfigError([located.mistake((), "neither `hosts:` nor `instances:`", next_step=_FORMS)])
+        cause = "the file is empty" if data in (None, "") else "neither `hosts:` nor `instances:`"
+        raise ConfigError([document.mistake((), cause, next_step=_FORMS)])
     model: type[HostList | Deployment] = HostList if "hosts" in data else Deployment
     try:
         read = model.model_validate(data)
     except ValidationError as error:
-        raise ConfigError([_mistake(located, model, detail) for detail in error.errors()]) from None
-    hosts = _listed(read, located) if isinstance(read, HostList) else _deployed(read, located)
-    _refuse_duplicates(hosts, located)
+        raise ConfigError([_mistake(document, model, detail) for detail in error.errors()]) from None
+    hosts = _listed(read, document) if isinstance(read, HostList) else _deployed(read, document)
+    _refuse_duplicates(hosts, document)
     return Inventory(source=path, hosts=tuple(host for host, _ in hosts), currency=read.currency)
 
 
 _FORMS = "Write `hosts:` and a list of mappings with the key `host`, or use a deployment's cluster.json"
 
 
-def _text(path: str) -> str:
-    try:
-        content = Path(path).read_bytes()
-        if len(content) > MAX_BYTES:
-            raise ConfigError([Mistake(place=path, cause="larger than 1 MiB, so it is no inventory")])
-        return content.decode("utf-8-sig")
-    except OSError as error:
-        raise ConfigError([Mistake(place=path, cause=f"cannot be read ({error.strerror})")]) from error
-    except UnicodeDecodeError as error:
-        raise ConfigError([Mistake(place=path, cause="not UTF-8 text")]) from error
-
-
-def _mistake(located: Located, model: type[BaseModel], detail: Any) -> Mistake:
+def _mistake(document: Document, model: type[BaseModel], detail: Any) -> Mistake:
     place: Place = detail["loc"]
     if detail["type"] == "extra_forbidden":
-        known = _keys_around(model, place)
+        known = list(_model_at(model, place).model_fields)
         close = difflib.get_close_matches(str(place[-1]), known, n=1)
         hint = f"Perhaps {close[0]} is meant" if close else f"Keys: {', '.join(known)}"
-        return located.mistake(place, "unknown key", next_step=hint)
+        return document.mistake(place, "unknown key", next_step=hint)
     if detail["type"] == "missing":
-        return located.mistake(place[:-1], f"the key {place[-1]} is missing")
+        return document.mistake(place[:-1], f"the key {place[-1]} is missing")
     found = detail["input"]
     is_plain = found is None or isinstance(found, (bool, int, float, str))
     value = shown(found) if is_plain else f"a {type(found).__name__}"
     what = _field_description(model, place)
-    return located.mistake(place, f"{detail['msg']}, found {value}", next_step=what)
+    return document.mistake(place, f"{detail['msg']}, found {value}", next_step=what)
 
 
 def _model_at(model: type[BaseModel], place: Place) -> type[BaseModel]:
@@ -116,24 +190,20 @@ def _model_at(model: type[BaseModel], place: Place) -> type[BaseModel]:
     return inner.get(str(place[0]), model) if len(place) > 1 else model
 
 
-def _keys_around(model: type[BaseModel], place: Place) -> list[str]:
-    return list(_model_at(model, place).model_fields)
-
-
 def _field_description(model: type[BaseModel], place: Place) -> str | None:
     names = [part for part in place if isinstance(part, str)]
     field = _model_at(model, place).model_fields.get(names[-1]) if names else None
     return f"The key means: {field.description}" if field else None
 
 
-def _listed(read: HostList, located: Located) -> list[tuple[Host, Place]]:
+def _listed(read: HostList, document: Document) -> list[tuple[InventoryHost, Place]]:
     hosts = []
     for index, entry in enumerate(read.hosts):
         place: Place = ("hosts", index)
         values = _common(entry, read.defaults)
         name = entry.name or entry.host
-        where = f"{located.source}:{located.line(place)}"
-        hosts.append((Host(name=name, address=entry.host, place=where, **values), place))
+        where = f"{document.source}:{document.line(place)}"
+        hosts.append((InventoryHost(name=name, address=entry.host, place=where, **values), place))
     return hosts
 
 
@@ -145,18 +215,18 @@ def _common(entry: HostKeysOfEntry, defaults: HostKeysOfEntry) -> dict[str, Any]
     }
 
 
-def _deployed(read: Deployment, located: Located) -> list[tuple[Host, Place]]:
+def _deployed(read: Deployment, document: Document) -> list[tuple[InventoryHost, Place]]:
     hosts = []
     for index, entry in enumerate(read.instances):
         place: Place = ("instances", index)
         address = entry.ip or entry.hostname or ""
         if address and len(entry.instance_ids) > 1:
             cause = f"one address for {len(entry.instance_ids)} instances"
-            raise ConfigError([located.mistake(place, cause, next_step="Write an entry for each")])
+            raise ConfigError([document.mistake(place, cause, next_step="Write an entry for each")])
         values = _common(entry, HostKeysOfEntry())
         values["user"] = entry.user or CLOUD_USER
-        where = f"{located.source}:{located.line(place)}"
-        host = Host(name="", address=address, place=where, **values)
+        where = f"{document.source}:{document.line(place)}"
+        host = InventoryHost(name="", address=address, place=where, **values)
         hosts += [
             (replace(host, name=entry.name or instance_id, instance_id=instance_id), place)
             for instance_id in entry.instance_ids
@@ -164,18 +234,18 @@ def _deployed(read: Deployment, located: Located) -> list[tuple[Host, Place]]:
     return hosts
 
 
-def _refuse_duplicates(hosts: Iterable[tuple[Host, Place]], located: Located) -> None:
+def _refuse_duplicates(hosts: Iterable[tuple[InventoryHost, Place]], document: Document) -> None:
     seen: dict[tuple[str, ...], int] = {}
     mistakes = []
     for host, place in hosts:
         keys: list[tuple[str, ...]] = [("name", host.name)]
         keys += [("address", host.address, str(host.port), str(host.jump))] if host.address else []
         keys += [("instance", host.instance_id)] if host.instance_id else []
-        line = located.line(place)
+        line = document.line(place)
         twin = next((seen[key] for key in keys if key in seen), None)
         if twin is not None:
             cause = f"{host.name} is the host of line {twin} again"
-            mistakes.append(located.mistake(place, cause, next_step="Name each host once"))
+            mistakes.append(document.mistake(place, cause, next_step="Name each host once"))
         for key in keys:
             seen.setdefault(key, line)
     if mistakes:

@@ -6,6 +6,7 @@ was probably meant and the valid ones.
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 import functools
 import math
@@ -17,9 +18,11 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel
 
+from gpuproof import registry
 from gpuproof.config.errors import Mistake, shown
 from gpuproof.config.models import RunConfig
-from gpuproof.config.settings import KeyPath, Setting, dotted
+from gpuproof.config.settings import ConfigSetting, KeyPath, dotted
+from gpuproof.config.suite_options import is_suite, option_names, options_type
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,19 +40,44 @@ class Key:
 @functools.cache
 def all_keys() -> Mapping[KeyPath, Key]:
     """Return every key that holds a value, in the order of the model."""
-    return types.MappingProxyType({key.path: key for key in _keys_of(RunConfig, ())})
+    keys = (key for key in _keys_of(RunConfig, ()) if key.path != ("suite_options",))
+    return types.MappingProxyType({key.path: key for key in keys})
+
+
+def _keys_at(path: KeyPath) -> Mapping[KeyPath, Key]:
+    """Return every key, with those of the suite of another package that `path` begins with.
+
+    Raises:
+        UsageError: the suite cannot be loaded.
+    """
+    if not _is_block(path):
+        return all_keys()
+    suite, hints = path[0], typing.get_type_hints(options_type(path[0]) or object)
+    keys = (_key((suite, name), hints[name], f"an option of {suite}") for name in option_names(suite))
+    return {**all_keys(), **{key.path: key for key in keys}}
+
+
+def _is_block(path: KeyPath) -> bool:
+    """Say whether a path begins with the name of a suite of another package."""
+    return bool(path) and path[0] not in RunConfig.model_fields and is_suite(path[0])
 
 
 @functools.cache
-def all_sections() -> frozenset[KeyPath]:
-    """Return the path of every section; the root is ()."""
+def _own_sections() -> frozenset[KeyPath]:
     return frozenset(path[:end] for path in all_keys() for end in range(len(path)))
+
+
+def _is_section(path: KeyPath) -> bool:
+    """Say whether a path is a section's: one of ours (the root is ()), or the block of a suite."""
+    return path in _own_sections() or (len(path) == 1 and _is_block(path))
 
 
 def keys_below(section: KeyPath) -> list[str]:
     """Name the keys and sections right below `section`."""
     depth = len(section)
-    return list(dict.fromkeys(path[depth] for path in all_keys() if path[:depth] == section))
+    below = [path[depth] for path in _keys_at(section) if path[:depth] == section]
+    suites = [name for name in registry.names(registry.SUITES) if _is_block((name,))]
+    return list(dict.fromkeys(below if section else [*below, *suites]))
 
 
 def _keys_of(model: type[BaseModel], above: KeyPath) -> Iterable[Key]:
@@ -58,9 +86,14 @@ def _keys_of(model: type[BaseModel], above: KeyPath) -> Iterable[Key]:
         if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
             yield from _keys_of(field.annotation, path)
         else:
-            held = set(_held_types(field.annotation))
             assert field.description is not None
-            yield Key(path=path, description=field.description, is_text=str in held, is_free=dict in held)
+            yield _key(path, field.annotation, field.description)
+
+
+def _key(path: KeyPath, annotation: Any, description: str) -> Key:
+    held = set(_held_types(annotation))
+    is_free = any(kind is dict or dataclasses.is_dataclass(kind) for kind in held)
+    return Key(path=path, description=description, is_text=str in held, is_free=is_free)
 
 
 def _held_types(annotation: Any) -> Iterable[Any]:
@@ -75,13 +108,13 @@ def _held_types(annotation: Any) -> Iterable[Any]:
 
 def enclosing_key(path: KeyPath) -> Key | None:
     """Return the key at `path` or the one that `path` lies inside; None where there is none."""
-    ends = range(1, len(path) + 1)
-    return next((all_keys()[path[:end]] for end in ends if path[:end] in all_keys()), None)
+    keys, ends = _keys_at(path), range(1, len(path) + 1)
+    return next((keys[path[:end]] for end in ends if path[:end] in keys), None)
 
 
-def check_keys(settings: Iterable[Setting]) -> tuple[list[Setting], list[Mistake]]:
+def check_keys(settings: Iterable[ConfigSetting]) -> tuple[list[ConfigSetting], list[Mistake]]:
     """Part the settings that name keys from the mistakes; text keys get their words as written."""
-    known: list[Setting] = []
+    known: list[ConfigSetting] = []
     mistakes: list[Mistake] = []
     refused: set[KeyPath] = set()
     for given in settings:
@@ -91,7 +124,7 @@ def check_keys(settings: Iterable[Setting]) -> tuple[list[Setting], list[Mistake
         setting = _as_written(given, key)
         if key is not None:
             mistake = _fault_inside(setting, key)
-        elif setting.path in all_sections():
+        elif _is_section(setting.path):
             mistake = _fault_of_section(setting)
         else:
             mistake = _unknown(setting)
@@ -103,13 +136,13 @@ def check_keys(settings: Iterable[Setting]) -> tuple[list[Setting], list[Mistake
     return known, mistakes
 
 
-def _as_written(setting: Setting, key: Key | None) -> Setting:
+def _as_written(setting: ConfigSetting, key: Key | None) -> ConfigSetting:
     if key is not None and key.is_text and setting.written and setting.value is not None:
         return replace(setting, value=setting.written)
     return setting
 
 
-def _fault_inside(setting: Setting, key: Key) -> Mistake | None:
+def _fault_inside(setting: ConfigSetting, key: Key) -> Mistake | None:
     if not key.is_free and (setting.value == {} or setting.path != key.path):
         cause = f"{dotted(key.path)} holds one value and has no keys of its own"
         return Mistake.in_setting(setting, cause, next_step=f"The key means: {key.description}")
@@ -131,7 +164,7 @@ def _is_finite(value: Any) -> bool:
     return not isinstance(value, float) or math.isfinite(value)
 
 
-def _fault_of_section(setting: Setting) -> Mistake | None:
+def _fault_of_section(setting: ConfigSetting) -> Mistake | None:
     if setting.value == {}:
         return None
     names = ", ".join(keys_below(setting.path))
@@ -143,8 +176,9 @@ def _fault_of_section(setting: Setting) -> Mistake | None:
     )
 
 
-def _unknown(setting: Setting) -> Mistake:
-    depth = next(end for end in range(1, len(setting.path) + 1) if setting.path[:end] not in all_sections())
+def _unknown(setting: ConfigSetting) -> Mistake:
+    ends = range(1, len(setting.path) + 1)
+    depth = next(end for end in ends if not _is_section(setting.path[:end]))
     path = setting.path[:depth]
     valid = keys_below(path[:-1])
     home = dotted(path[:-1]) or "the config"

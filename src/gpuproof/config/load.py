@@ -6,23 +6,27 @@ came from; or one `ConfigError` that names every mistake by file and line.
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from types import MappingProxyType
 
-from gpuproof.config.errors import ConfigError
+from gpuproof.config.errors import ConfigError, Mistake
 from gpuproof.config.keys import all_keys, check_keys
 from gpuproof.config.matrix import in_one_key, matrix_mistakes
 from gpuproof.config.models import RunConfig
 from gpuproof.config.overrides import read_overrides
-from gpuproof.config.rules.launch import find_disagreements
-from gpuproof.config.settings import Setting, dotted, lay_over
-from gpuproof.config.source import read_source
-from gpuproof.config.validation import contradiction_mistakes, validate
-from gpuproof.config.yaml import read_settings
+from gpuproof.config.rules import check_place, check_workload
+from gpuproof.config.rules.base import Facts
+from gpuproof.config.settings import ConfigSetting, dotted, lay_over
+from gpuproof.config.validation import place_refusals, validate
+from gpuproof.config.yaml import read_settings, read_text
 
 DEFAULT = "default"
-NO_LAUNCHER: Mapping[str, str] = MappingProxyType({})
+MAX_BYTES = 2**16
+"""64 KiB. A config is a few kB; 1 MiB of hostile YAML took up to 52 s to parse here."""
+RECIPES = Path(__file__).parent.parent / "recipes"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,34 +44,64 @@ def load_config(
     path_or_recipe_name: str,
     overrides: Sequence[str] = (),
     *,
-    environment: Mapping[str, str] = NO_LAUNCHER,
+    facts: Facts | None = None,
 ) -> LoadedConfig:
     """Read, merge and check one run's config.
 
     Args:
         path_or_recipe_name: a YAML file, or a recipe's name where no file has that name.
         overrides: words such as `--training.epochs=5`.
-        environment: the process's variables, to compare declared ranks with a torchrun's; none by default.
+        facts: what is known of where it is to run, for a recipe that is about to be; the workload is looked
+            up then too. None checks the recipe by itself.
 
     Raises:
         ConfigError: a usage error (exit code 2) that names every mistake.
     """
-    source = read_source(path_or_recipe_name)
-    in_file, file_mistakes = check_keys(read_settings(source.text, source=source.name))
+    source, text = _read_source(path_or_recipe_name)
+    in_file, file_mistakes = check_keys(read_settings(text, source=source))
     from_words, word_mistakes = check_keys(read_overrides(overrides))
     settings = lay_over(in_one_key(in_file), in_one_key(from_words))
     config = validate(settings, mistakes=[*file_mistakes, *word_mistakes])
-    if mistakes := matrix_mistakes(settings):
+    if mistakes := matrix_mistakes(settings, with_workloads=facts is not None):
         raise ConfigError(mistakes)
-    disagreements = find_disagreements(config.distributed, environment=environment)
-    if disagreements:
-        raise ConfigError(contradiction_mistakes(disagreements, settings))
-    return LoadedConfig(config=config, origins=MappingProxyType(_origins(settings)), source=source.name)
+    refusals = check_place(config, facts or Facts())
+    if refusals := [*refusals, *(check_workload(config) if facts is not None else [])]:
+        raise ConfigError(place_refusals(refusals, settings))
+    return LoadedConfig(config=config, origins=MappingProxyType(_origins(config, settings)), source=source)
 
 
-def _origins(settings: Sequence[Setting]) -> dict[str, str]:
+def recipe_names() -> list[str]:
+    """Name the recipes that come with gpuproof."""
+    return sorted(path.stem for path in RECIPES.glob("*.yaml"))
+
+
+def _read_source(name: str) -> tuple[str, str]:
+    """Return what messages call a config, and its text; a file goes before the recipe of its name."""
+    path, source = Path(name), name
+    if name in recipe_names() and not path.is_file():
+        path, source = RECIPES / f"{name}.yaml", f"recipe {name}"
+    try:
+        return source, read_text(path, source=source, max_bytes=MAX_BYTES, what="config")
+    except FileNotFoundError:
+        raise ConfigError([_absent(name)]) from None
+
+
+def _absent(name: str) -> Mistake:
+    names = recipe_names()
+    close = difflib.get_close_matches(name, names, n=1)
+    meant = f"Did you mean the recipe {close[0]}?" if close else "Give the path of a YAML file or a recipe;"
+    return Mistake(
+        place=name or '""',
+        cause="there is no such file or recipe",
+        next_step=f"{meant} The recipes are {', '.join(names)}",
+    )
+
+
+def _origins(config: RunConfig, settings: Sequence[ConfigSetting]) -> dict[str, str]:
     """Give every key its origin; where a plug-in's options were set one by one, each of them."""
     origins = {dotted(path): DEFAULT for path in all_keys()}
+    for suite, options in config.suite_options.items():
+        origins |= {f"{suite}.{key}": DEFAULT for key in options}
     for setting in settings:
         for end in range(1, len(setting.path)):
             origins.pop(dotted(setting.path[:end]), None)

@@ -17,13 +17,14 @@ from typing import Any
 
 from gpuproof.config.errors import ConfigError, Mistake, shown
 from gpuproof.config.keys import check_keys
-from gpuproof.config.settings import Setting, dotted, lay_over
-from gpuproof.config.validation import validate
+from gpuproof.config.rules import check_workload
+from gpuproof.config.settings import ConfigSetting, dotted, lay_over
+from gpuproof.config.validation import place_refusals, validate
 
 SECTION = "matrix"
 EXCLUDE = "exclude"
 MAX_POINTS = 1000
-FIXED = ("run", "matrix", "search")
+FIXED = ("run", "matrix", "search", "suite")
 """Sections that hold for the whole run: its name and place, how often, and what is swept."""
 ORDER_SEED = ("run", "order_seed")
 """Makes no sense at a single point, which is checked as a recipe of its own."""
@@ -47,7 +48,7 @@ def _holds(point: Assignment, part: Assignment) -> bool:
     return all(key in point and point[key] == value for key, value in part.items())
 
 
-def in_one_key(settings: Sequence[Setting]) -> list[Setting]:
+def in_one_key(settings: Sequence[ConfigSetting]) -> list[ConfigSetting]:
     """Join what stands below `matrix` to one dotted key each, however it was nested."""
     parents = {
         setting.path[:end]
@@ -64,8 +65,11 @@ def in_one_key(settings: Sequence[Setting]) -> list[Setting]:
     ]
 
 
-def matrix_mistakes(settings: Sequence[Setting]) -> list[Mistake]:
-    """Name what is wrong with the matrix of a recipe that is right without it."""
+def matrix_mistakes(settings: Sequence[ConfigSetting], *, with_workloads: bool = False) -> list[Mistake]:
+    """Name what is wrong with the matrix of a recipe that is right without it.
+
+    With workloads, that of each point is looked up and checked too.
+    """
     entries = {s.path[1]: s for s in settings if s.path[0] == SECTION and len(s.path) == 2}
     exclude = entries.pop(EXCLUDE, None)
     mistakes = [mistake for key, entry in entries.items() for mistake in _fault_of_axis(key, entry)]
@@ -75,10 +79,10 @@ def matrix_mistakes(settings: Sequence[Setting]) -> list[Mistake]:
     if exclude is not None:
         mistakes = list(_faults_of_exclude(exclude, matrix))
         matrix[EXCLUDE] = exclude.value
-    return mistakes or _faults_of_points(settings, entries, matrix)
+    return mistakes or _faults_of_points(settings, entries, matrix, with_workloads=with_workloads)
 
 
-def _fault_of_axis(key: str, entry: Setting) -> Iterable[Mistake]:
+def _fault_of_axis(key: str, entry: ConfigSetting) -> Iterable[Mistake]:
     if key.split(".", maxsplit=1)[0] in FIXED:
         cause = f"{key.split('.', maxsplit=1)[0]} holds for the whole run and cannot be swept"
         return [Mistake.in_setting(entry, cause, next_step="Leave it out of the matrix")]
@@ -98,7 +102,7 @@ def _is_among(value: Any, values: Sequence[Any]) -> bool:
     return any(value == other and type(value) is type(other) for other in values)
 
 
-def _faults_of_values(key: str, entry: Setting) -> Iterable[Mistake]:
+def _faults_of_values(key: str, entry: ConfigSetting) -> Iterable[Mistake]:
     for value in entry.value:
         _, mistakes = check_keys([replace(entry, path=tuple(key.split(".")), value=value, written=None)])
         if mistakes:
@@ -106,7 +110,7 @@ def _faults_of_values(key: str, entry: Setting) -> Iterable[Mistake]:
     return []
 
 
-def _faults_of_exclude(exclude: Setting, axes: Mapping[str, list[Any]]) -> Iterable[Mistake]:
+def _faults_of_exclude(exclude: ConfigSetting, axes: Mapping[str, list[Any]]) -> Iterable[Mistake]:
     next_step = "Write a list such as [{training.precision: fp32, data.batch_size: 64}]"
     if not isinstance(exclude.value, list) or not all(isinstance(part, dict) for part in exclude.value):
         cause = f"expected a list of combinations, found {shown(exclude.value, exclude.written)}"
@@ -125,7 +129,11 @@ def _faults_of_exclude(exclude: Setting, axes: Mapping[str, list[Any]]) -> Itera
 
 
 def _faults_of_points(
-    settings: Sequence[Setting], entries: Mapping[str, Setting], matrix: Mapping[str, Any]
+    settings: Sequence[ConfigSetting],
+    entries: Mapping[str, ConfigSetting],
+    matrix: Mapping[str, Any],
+    *,
+    with_workloads: bool,
 ) -> list[Mistake]:
     """Check each point as a recipe of its own; a mistake of many points is told once."""
     if not entries:
@@ -145,12 +153,17 @@ def _faults_of_points(
             replace(entries[key], path=tuple(key.split(".")), value=value, written=None)
             for key, value in point.items()
         ]
-        try:
-            validate(lay_over(base, swept))
-        except ConfigError as error:
-            for mistake in error.mistakes:
-                found.setdefault((mistake.place, mistake.cause), (mistake, []))[1].append(point)
+        for mistake in _mistakes_at(lay_over(base, swept), with_workloads=with_workloads):
+            found.setdefault((mistake.place, mistake.cause), (mistake, []))[1].append(point)
     return [_of_points(mistake, wrong) for mistake, wrong in found.values()]
+
+
+def _mistakes_at(settings: Sequence[ConfigSetting], *, with_workloads: bool) -> Sequence[Mistake]:
+    try:
+        config = validate(settings)
+    except ConfigError as error:
+        return error.mistakes
+    return place_refusals(check_workload(config), settings) if with_workloads else []
 
 
 def _of_points(mistake: Mistake, points: Sequence[Assignment]) -> Mistake:

@@ -7,15 +7,15 @@ is no whole number. The descriptions are what the JSON Schema and the error mess
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, JsonValue, model_validator
 from pydantic_core import PydanticCustomError
 
-from gpuproof.config.rules.load import find_load_contradictions
-from gpuproof.config.rules.parallel import find_parallel_contradictions
-from gpuproof.config.rules.recipe import find_contradictions
-from gpuproof.config.sections.base import Section
+from gpuproof.config.rules import check_recipe
+from gpuproof.config.rules.base import Refusal
+from gpuproof.config.sections.base import ConfigSection
 from gpuproof.config.sections.benchmark import BenchmarkConfig, MonitoringConfig, ProfilingConfig
 from gpuproof.config.sections.data import DataConfig
 from gpuproof.config.sections.distributed import DistributedConfig
@@ -26,10 +26,11 @@ from gpuproof.config.sections.run import RunSection
 from gpuproof.config.sections.search import SearchConfig
 from gpuproof.config.sections.serving import ServingConfig
 from gpuproof.config.sections.training import TrainingConfig
+from gpuproof.config.suite_options import is_suite, resolve_block
 from gpuproof.records.case import CaseKind
 
 
-class RunConfig(Section):
+class RunConfig(ConfigSection):
     """Everything that one run is asked to do."""
 
     kind: CaseKind | Literal["load"] = Field(
@@ -70,14 +71,42 @@ class RunConfig(Section):
     )
     load: LoadConfig = Field(default_factory=LoadConfig, description="The load suite, for the kind load.")
 
+    suite: Annotated[str, Field(max_length=100)] | None = Field(
+        default=None,
+        description="The suite that plans and concludes the run; null is chosen by kind, matrix and search. "
+        "A suite of another package has its options in a section of its name.",
+    )
+    suite_options: dict[str, Any] = Field(
+        default_factory=dict, description="Suite → its options with the defaults filled in; set by sections."
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _resolve_suite_options(cls, values: Any) -> Any:
+        """Turn the blocks of suites into `suite_options`; what is there already, as in run.json, is kept."""
+        if not isinstance(values, dict):
+            return values
+        options = dict(values.get("suite_options") or {})
+        blocks = {name: values[name] for name in values if name not in cls.model_fields and is_suite(name)}
+        chosen = values.get("suite")
+        known = {*options, *blocks, *cls.model_fields}
+        if isinstance(chosen, str) and chosen not in known and is_suite(chosen):
+            blocks[chosen] = {}
+        refusals = []
+        for name, block in blocks.items():
+            resolved, wrong = resolve_block(name, {**options.get(name, {}), **block})
+            options |= {name: resolved} if resolved else {}
+            refusals += wrong
+        _refuse(refusals)
+        return {**{k: v for k, v in values.items() if k not in blocks}, "suite_options": options}
+
     @model_validator(mode="after")
     def _refuse_contradictions(self) -> RunConfig:
-        found = [
-            *find_contradictions(self),
-            *find_parallel_contradictions(self),
-            *find_load_contradictions(self),
-        ]
-        if found:
-            text = " ".join(f"{c.keys[0]}: {c.cause}. {c.next_step}." for c in found)
-            raise PydanticCustomError("contradiction", "{text}", {"text": text, "contradictions": found})
+        _refuse(check_recipe(self))
         return self
+
+
+def _refuse(refusals: Sequence[Refusal]) -> None:
+    if refusals:
+        text = " ".join(f"{r.keys[0]}: {r.cause}. {r.next_step}." for r in refusals)
+        raise PydanticCustomError("refusal", "{text}", {"text": text, "refusals": refusals})

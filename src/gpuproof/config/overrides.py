@@ -10,13 +10,13 @@ from collections.abc import Iterator, Sequence
 
 from gpuproof.config.errors import ConfigError, Mistake
 from gpuproof.config.keys import enclosing_key
-from gpuproof.config.settings import COMMAND_LINE, KeyPath, Setting
+from gpuproof.config.settings import COMMAND_LINE, ConfigSetting, KeyPath
 from gpuproof.config.yaml import is_storable, read_value
 
 _HOW = "Write --section.key=value, for example --training.epochs=5"
 
 
-def read_overrides(words: Sequence[str]) -> list[Setting]:
+def read_overrides(words: Sequence[str]) -> list[ConfigSetting]:
     """Read all overrides in their order.
 
     Raises:
@@ -29,7 +29,7 @@ def read_overrides(words: Sequence[str]) -> list[Setting]:
     return [setting for settings, _ in outcomes for setting in settings]
 
 
-def _outcome(name: str, value: str | None) -> tuple[list[Setting], tuple[Mistake, ...]]:
+def _outcome(name: str, value: str | None) -> tuple[list[ConfigSetting], tuple[Mistake, ...]]:
     try:
         return _read_override(name, value), ()
     except ConfigError as error:
@@ -49,7 +49,7 @@ def _pairs(words: Sequence[str]) -> Iterator[tuple[str, str | None]]:
             yield name, None
 
 
-def _read_override(name: str, value: str | None) -> list[Setting]:
+def _read_override(name: str, value: str | None) -> list[ConfigSetting]:
     path = tuple(name.removeprefix("--").split("."))
     if not name.startswith("--") or not all(path):
         raise _refused(COMMAND_LINE, f'"{name}" is no key of the config', _HOW)
@@ -59,7 +59,7 @@ def _read_override(name: str, value: str | None) -> list[Setting]:
     if not is_storable(name + value):
         raise _refused(place, "the value holds control characters", "Remove them")
     if _is_taken_as_it_stands(path, value):
-        return [Setting(path=path, value=value, source=COMMAND_LINE)]
+        return [ConfigSetting(path=path, value=value, source=COMMAND_LINE)]
     return read_value(value, path=path, source=COMMAND_LINE)
 
 

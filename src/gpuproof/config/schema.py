@@ -9,14 +9,20 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from gpuproof.config.load import LoadedConfig
+from gpuproof.config.load import DEFAULT, LoadedConfig
 from gpuproof.config.models import RunConfig
-from gpuproof.config.scalars import resolve
+from gpuproof.config.suite_options import block_schemas
+from gpuproof.config.yaml import resolve
 
 
 def json_schema() -> dict[str, Any]:
     """Return the JSON Schema of a config file, for editors and for the documentation."""
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **RunConfig.model_json_schema()}
+    schema = RunConfig.model_json_schema()
+    del schema["properties"]["suite_options"]  # set by the suites' own sections
+    properties, definitions = block_schemas(frozenset(RunConfig.model_fields))
+    schema["properties"] |= properties
+    schema["$defs"] |= definitions
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
 
 
 def resolved(loaded: LoadedConfig) -> dict[str, Any]:
@@ -39,7 +45,9 @@ def as_yaml(loaded: LoadedConfig) -> str:
 
 
 def _all_lines(loaded: LoadedConfig) -> Iterator[tuple[str, str | None]]:
-    return _lines(loaded.config.model_dump(mode="json"), loaded.origins, "")
+    values = loaded.config.model_dump(mode="json")
+    blocks = values.pop("suite_options")
+    return _lines({**values, **blocks}, loaded.origins, "")
 
 
 def _lines(
@@ -50,11 +58,11 @@ def _lines(
     for name, value in values.items():
         key = name if _is_plain_key(name) else json.dumps(name, ensure_ascii=False)
         origin = origins.get(above + name)
-        if origin is None:
+        if origin is None and isinstance(value, dict):
             yield f"{indent}{key}:", None
             yield from _lines(value, origins, f"{above}{name}.")
         else:
-            printable = "".join(c if c.isprintable() else " " for c in origin)
+            printable = "".join(c if c.isprintable() else " " for c in origin or DEFAULT)
             yield f"{indent}{key}: {json.dumps(value, ensure_ascii=False)}", printable
 
 

@@ -16,7 +16,7 @@ COMMAND_LINE = "command line"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
+class ConfigSetting:
     """One key as given. A mapping is a setting with the value {}, then a setting for each of its keys."""
 
     path: KeyPath
@@ -43,7 +43,7 @@ def dotted(path: Sequence[str]) -> str:
     return ".".join(path)
 
 
-def lay_over(base: Iterable[Setting], overrides: Iterable[Setting]) -> list[Setting]:
+def lay_over(base: Iterable[ConfigSetting], overrides: Iterable[ConfigSetting]) -> list[ConfigSetting]:
     """Apply `overrides` in their order: each replaces what was set at its key, below it, or in its way."""
     merged = list(base)
     for new in overrides:
@@ -52,16 +52,16 @@ def lay_over(base: Iterable[Setting], overrides: Iterable[Setting]) -> list[Sett
     return merged
 
 
-def _gives_way(old: Setting, new: Setting) -> bool:
+def _gives_way(old: ConfigSetting, new: ConfigSetting) -> bool:
     inside = old.path[: len(new.path)] == new.path
     in_the_way = new.path[: len(old.path)] == old.path and old.value != {}
     return inside or in_the_way
 
 
-def nest(settings: Iterable[Setting]) -> dict[str, Any]:
+def nest(settings: Iterable[ConfigSetting]) -> dict[str, Any]:
     """Build the nested mappings that the settings describe.
 
-    >>> nest([Setting(path=("data", "batch_size"), value=32, source="x")])
+    >>> nest([ConfigSetting(path=("data", "batch_size"), value=32, source="x")])
     {'data': {'batch_size': 32}}
     """
     root: dict[str, Any] = {}

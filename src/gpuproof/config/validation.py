@@ -15,9 +15,9 @@ from pydantic import ValidationError
 from gpuproof.config.errors import ConfigError, Mistake, shown
 from gpuproof.config.keys import all_keys, enclosing_key
 from gpuproof.config.models import RunConfig
-from gpuproof.config.rules.refusal import Contradiction
-from gpuproof.config.scalars import resolve
-from gpuproof.config.settings import KeyPath, Setting, dotted, nest
+from gpuproof.config.rules.base import Refusal
+from gpuproof.config.settings import ConfigSetting, KeyPath, dotted, nest
+from gpuproof.config.yaml import resolve
 
 _FORMATS = {
     "file-name": "a name of letters, digits, `.`, `_` and `-` that begins with a letter or digit",
@@ -27,60 +27,71 @@ _FORMATS = {
 }
 
 
-def validate(settings: Sequence[Setting], *, mistakes: Sequence[Mistake] = ()) -> RunConfig:
+def validate(settings: Sequence[ConfigSetting], *, mistakes: Sequence[Mistake] = ()) -> RunConfig:
     """Build the config from settings that name keys.
 
     `mistakes` is what is known to be wrong already; it is reported together with what is found here.
 
     Raises:
-        ConfigError: something is wrong. Contradictions are told once all values are right by themselves.
+        ConfigError: something is wrong. Refusals of keys that do not hold together are told once all values
+            are right by themselves.
     """
     try:
         config = RunConfig.model_validate(nest(settings))
     except ValidationError as error:
-        wrong, contradictions = _sort_out(error)
+        wrong, refusals = _sort_out(error)
         found = [_wrong_value(settings, path) for path in wrong]
         if not wrong and not mistakes:
-            found = contradiction_mistakes(contradictions, settings)
+            found = place_refusals(refusals, settings)
         raise ConfigError([*mistakes, *found]) from None
     if mistakes:
         raise ConfigError(mistakes)
     return config
 
 
-def contradiction_mistakes(found: Iterable[Contradiction], settings: Iterable[Setting]) -> list[Mistake]:
-    """Place each contradiction at the first of its keys that was set; one was, since the defaults agree."""
+def place_refusals(refusals: Iterable[Refusal], settings: Sequence[ConfigSetting]) -> list[Mistake]:
+    """Place each refusal at the first of its keys that was set."""
+    return [_placed(refusal, settings) for refusal in refusals]
+
+
+def _placed(refusal: Refusal, settings: Sequence[ConfigSetting]) -> Mistake:
+    cause, next_step = refusal.cause, refusal.next_step
+    if refusal.place is not None:
+        return Mistake(place=refusal.place, cause=cause, next_step=next_step)
     set_at = {dotted(setting.path): setting for setting in settings}
-    return [
-        Mistake.in_setting(
-            next(set_at[key] for key in contradiction.keys if key in set_at),
-            contradiction.cause,
-            next_step=contradiction.next_step,
-        )
-        for contradiction in found
-    ]
+    for key in refusal.keys:
+        if (setting := set_at.get(key) or _around(key, set_at)) is not None:
+            place = f"{setting.origin}: {key}"
+            return Mistake(place=place, line=setting.line, cause=cause, next_step=next_step)
+    return Mistake(place=refusal.keys[0], cause=cause, next_step=next_step)  # all are at their defaults
 
 
-def _sort_out(error: ValidationError) -> tuple[list[KeyPath], list[Contradiction]]:
-    """Part pydantic's errors into keys with a wrong value and contradictions."""
+def _around(key: str, set_at: Mapping[str, ConfigSetting]) -> ConfigSetting | None:
+    """Return what was set inside the key, or the key that it is an item of."""
+    near = (at for at in set_at if at.startswith(f"{key}.") or key.startswith(f"{at}."))
+    return next((set_at[at] for at in near), None)
+
+
+def _sort_out(error: ValidationError) -> tuple[list[KeyPath], list[Refusal]]:
+    """Part pydantic's errors into keys with a wrong value and refusals."""
     wrong: dict[KeyPath, None] = {}
-    contradictions: list[Contradiction] = []
+    refusals: list[Refusal] = []
     for detail in error.errors(include_url=False):
-        contradictions += detail.get("ctx", {}).get("contradictions", ())
+        refusals += detail.get("ctx", {}).get("refusals", ())
         key = enclosing_key(tuple(str(part) for part in detail["loc"]))
         if key is not None:
             wrong[key.path] = None
-    return list(wrong), contradictions
+    return list(wrong), refusals
 
 
-def _wrong_value(settings: Iterable[Setting], path: KeyPath) -> Mistake:
+def _wrong_value(settings: Iterable[ConfigSetting], path: KeyPath) -> Mistake:
     setting = next(setting for setting in settings if setting.path == path)
     schema = _schemas()[path]
     cause = f"expected {accepted(schema)}, found {shown(setting.value, setting.written)}"
     return Mistake.in_setting(setting, cause, next_step=_hint(setting, schema, path))
 
 
-def _hint(setting: Setting, schema: Mapping[str, Any], path: KeyPath) -> str:
+def _hint(setting: ConfigSetting, schema: Mapping[str, Any], path: KeyPath) -> str:
     kinds = {part.get("type") for part in schema.get("anyOf", [schema])}
     if isinstance(setting.value, str):
         if kinds & {"integer", "number"} and isinstance(resolve(setting.value), (int, float)):

@@ -1,15 +1,25 @@
-"""Read YAML text into settings, each with its line.
+"""Read YAML (and JSON, which is a part of it) into plain data, each value with its line: the one reader.
 
 The parser's events are read one by one, so that what a config has no use for and what hides mistakes
 (anchors, aliases, merge keys, tags, duplicate keys, several documents, deep nesting) is refused where it
-stands, before anything is built from it. In: text. Out: settings, or a `ConfigError` with every mistake.
+stands, before anything is built from it. In: a file or text. Out: a `Document`, or settings, or a
+`ConfigError` with every mistake.
+
+A plain scalar means what the core schema of YAML 1.2 says (section 10.3.2), and nothing of YAML 1.1: `no` is
+a word and no false, `1:30` no ninety, `1e-4` a number, `2026-01-01` no date. The YAML library keeps some of
+the older readings, so the few lines of the standard stand here.
+
+>>> [resolve(text) for text in ("no", "1:30", "1e-4", "010", "0x10", "~", "TRUE", "2026-01-01")]
+['no', '1:30', 0.0001, 10, 16, None, True, '2026-01-01']
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from typing import Any, NoReturn
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, NoReturn
 
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
@@ -25,19 +35,123 @@ from ruamel.yaml.events import (
 )
 
 from gpuproof.config.errors import ConfigError, Mistake
-from gpuproof.config.scalars import resolve
-from gpuproof.config.settings import KeyPath, Setting, dotted
+from gpuproof.config.settings import ConfigSetting, KeyPath, dotted
+
+Scalar = str | int | float | bool | None
+Place = tuple[str | int, ...]
+"""Where a value is: the keys and the numbers of items on the way to it."""
 
 MAX_DEPTH = 20
 """Levels of nesting; a config has four, and a parser of untrusted text needs some bound."""
+
+_WORDS: dict[str, bool | float | None] = {
+    **dict.fromkeys(("", "~", "null", "Null", "NULL"), None),
+    **dict.fromkeys(("true", "True", "TRUE"), True),
+    **dict.fromkeys(("false", "False", "FALSE"), False),
+    **dict.fromkeys((".nan", ".NaN", ".NAN"), float("nan")),
+    **{sign + inf: float(sign + "inf") for sign in ("", "+", "-") for inf in (".inf", ".Inf", ".INF")},
+}
+# The lengths keep a number within what JSON readers and Python print; longer digits count as a float.
+_DECIMAL = re.compile(r"[-+]?[0-9]{1,100}")
+_OCTAL = re.compile(r"0o[0-7]{1,64}")
+_HEXADECIMAL = re.compile(r"0x[0-9a-fA-F]{1,64}")
+_FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
+
 
 _NO_REFERENCES = "anchors, aliases and merge keys are refused: what a run did must be readable line by line"
 _BEYOND_UNICODE = re.compile(r"\\U(?!00(0|10))[0-9a-fA-F]{8}")
 _WRITE_IT_OUT = "Write the value out where it is used"
 
 
-def read_settings(text: str, *, source: str) -> list[Setting]:
-    """Read a whole YAML document whose root is a mapping.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Document:
+    """The data of a file, and where each part of it stands."""
+
+    source: str
+    data: Any
+    """None where the text holds nothing."""
+    lines: Mapping[Place, int]
+    """Of every key and item."""
+    written: Mapping[Place, str]
+    """The characters of each plain (unquoted) scalar."""
+
+    def line(self, place: Place) -> int:
+        """Return the line of a value, or of the nearest thing around it."""
+        while place not in self.lines:
+            place = place[:-1]
+        return self.lines[place]
+
+    def mistake(self, place: Place, cause: str, *, next_step: str | None = None) -> Mistake:
+        """Make a mistake at a value's line."""
+        line, names = self.line(place), dotted([part for part in place if isinstance(part, str)])
+        where = f"{self.source}:{line}" + (f": {names}" if names else "")
+        return Mistake(place=where, line=line, cause=cause, next_step=next_step)
+
+
+def read_text(path: Path, *, source: str, max_bytes: int, what: Literal["config", "inventory"]) -> str:
+    """Read a file of printable UTF-8; `source` is what messages call it.
+
+    Raises:
+        ConfigError: it cannot be read, is larger than `max_bytes`, or is no such text.
+        FileNotFoundError: it is not there.
+    """
+    try:
+        with path.open("rb") as file:
+            content = file.read(max_bytes + 1)
+    except FileNotFoundError:
+        raise
+    except IsADirectoryError:
+        _refuse(source, f"this is a folder, and no {what} file", "Name the file in it")
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        _refuse(source, f"cannot be read ({reason})", "Check the name and its permissions")
+    if len(content) > max_bytes:
+        limit = f"{max_bytes >> 20} MiB" if max_bytes >> 20 else f"{max_bytes >> 10} KiB"
+        _refuse(source, f"larger than {limit}, so it is no {what}", f"Name the {what} file")
+    return _decode(content, source)
+
+
+def _decode(content: bytes, source: str) -> str:
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        cause = f"byte 0x{content[error.start]:02x} is not UTF-8 text"
+        _refuse(source, cause, "Save the file as UTF-8", line=line)
+    text = text.replace("\r\n", "\n").replace("\r", "\n")
+    for number, line_text in enumerate(text.split("\n"), 1):
+        if not is_storable(line_text):
+            culprit = next(c for c in line_text if not is_storable(c))
+            cause = f"the line holds the unprintable character U+{ord(culprit):04X}"
+            _refuse(source, cause, "Remove it, or put a plain space in its place", line=number)
+    return text
+
+
+def _refuse(source: str, cause: str, next_step: str, *, line: int | None = None) -> NoReturn:
+    place = (source or '""') if line is None else f"{source}:{line}"
+    raise ConfigError([Mistake(place=place, line=line, cause=cause, next_step=next_step)])
+
+
+def is_storable(text: str) -> bool:
+    """Tell whether text can be printed and recorded: no control characters, no halves of characters."""
+    return text.isprintable() or all(c.isprintable() or c in "\n\t\N{NO-BREAK SPACE}" for c in text)
+
+
+def resolve(text: str) -> Scalar:
+    """Return the value that a plain scalar stands for; floats may be infinite or NaN."""
+    if text in _WORDS:
+        return _WORDS[text]
+    if _DECIMAL.fullmatch(text):
+        return int(text)
+    if _OCTAL.fullmatch(text):
+        return int(text[2:], 8)
+    if _HEXADECIMAL.fullmatch(text):
+        return int(text[2:], 16)
+    return float(text) if _FLOAT.fullmatch(text) else text
+
+
+def read_document(text: str, *, source: str) -> Document:
+    """Read one whole document.
 
     Raises:
         ConfigError: the text is no YAML, or holds what a config may not hold.
@@ -45,18 +159,45 @@ def read_settings(text: str, *, source: str) -> list[Setting]:
     return _Reader(text, source=source).document()
 
 
-def read_value(text: str, *, path: KeyPath, source: str) -> list[Setting]:
+def read_settings(text: str, *, source: str) -> list[ConfigSetting]:
+    """Read a whole YAML document whose root is a mapping.
+
+    Raises:
+        ConfigError: as `read_document`, or it is no mapping.
+    """
+    document = read_document(text, source=source)
+    if isinstance(document.data, dict):
+        return list(_settings(document.data, (), document))
+    if document.data in (None, ""):
+        cause, next_step = "the config is empty", "Give it at least a section, such as `data:`"
+    else:
+        cause, next_step = "a config is a mapping of sections", "Write `section:` and its keys"
+    raise ConfigError([document.mistake((), cause, next_step=next_step)])
+
+
+def read_value(text: str, *, path: KeyPath, source: str) -> list[ConfigSetting]:
     """Read one YAML value (a scalar, `[a, list]` or `{a: mapping}`) as the value of the key `path`.
 
     Raises:
-        ConfigError: as `read_settings`.
+        ConfigError: as `read_document`.
     """
-    return _Reader(text, source=source, key=path).value()
+    document = _Reader(text, source=source, key=path).document()
+    return list(_settings(document.data, path, document))
 
 
-def is_storable(text: str) -> bool:
-    """Tell whether text can be printed and recorded: no control characters, no halves of characters."""
-    return text.isprintable() or all(c.isprintable() or c in "\n\t\N{NO-BREAK SPACE}" for c in text)
+def _settings(value: Any, path: KeyPath, document: Document) -> Iterator[ConfigSetting]:
+    """Give a mapping as {} and then each of its keys, anything else whole."""
+    if path:
+        yield ConfigSetting(
+            path=path,
+            value={} if isinstance(value, dict) else value,
+            written=document.written.get(path),
+            source=document.source,
+            line=document.lines.get(path),
+        )
+    if isinstance(value, dict):
+        for key, below in value.items():
+            yield from _settings(below, (*path, key), document)
 
 
 class _Reader:
@@ -71,25 +212,20 @@ class _Reader:
         self._key = key
         self._in_lines = not key
         self._events = self._parse()
-        self._settings: list[Setting] = []
+        self._lines: dict[Place, int] = {}
+        self._written: dict[Place, str] = {}
         self._mistakes: list[Mistake] = []
 
-    def document(self) -> list[Setting]:
+    def document(self) -> Document:
         root = self._root()
-        if root is None or (isinstance(root, ScalarEvent) and not root.value):
-            self._stop(1, (), "the config is empty", "Give it at least a section, such as `data:`")
-        if not isinstance(root, MappingStartEvent):
-            self._stop(_line(root), (), "a config is a mapping of sections", "Write `section:` and its keys")
-        self._check_node(root, ())
-        self._read_mapping(())
-        return self._finish()
-
-    def value(self) -> list[Setting]:
-        root = self._root()
-        if root is None:
+        if root is None and not self._in_lines:
             self._stop(1, (), "no value is given", "Write null for none")
-        self._read(root, self._key, line=1)
-        return self._finish()
+        data = None if root is None else self._node(root, self._key, line=_line(root))
+        self._finish(is_open=root is not None)
+        if data in (None, ""):
+            self._lines[()] = 1  # nothing stands nowhere: the first line is as good as any
+        lines = self._lines if self._in_lines else {}
+        return Document(source=self._source, data=data, lines=lines, written=self._written)
 
     def _root(self) -> Event | None:
         next(self._events)
@@ -101,14 +237,14 @@ class _Reader:
             self._stop(_line(start), (), "the %YAML directive asks for another YAML than 1.2", "Remove it")
         return next(self._events)
 
-    def _finish(self) -> list[Setting]:
-        next(self._events)
-        after = next(self._events)
-        if not isinstance(after, StreamEndEvent):
-            self._stop(_line(after), (), "a second document begins", "Keep one document in a file")
+    def _finish(self, *, is_open: bool) -> None:
+        if is_open:
+            next(self._events)
+            after = next(self._events)
+            if not isinstance(after, StreamEndEvent):
+                self._stop(_line(after), (), "a second document begins", "Keep one document in a file")
         if self._mistakes:
             raise ConfigError(self._mistakes)
-        return self._settings
 
     def _parse(self) -> Iterator[Event]:
         try:
@@ -125,7 +261,8 @@ class _Reader:
         mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
         index = min(mark.line if mark else 0, max(0, len(self._text.splitlines()) - 1))
         line = self._text.splitlines()[index] if self._text.strip() else ""
-        if "\t" in line[: len(line) - len(line.lstrip())]:
+        is_json = self._text.lstrip()[:1] in ("{", "[")
+        if "\t" in line[: len(line) - len(line.lstrip())] and not is_json:
             self._stop(index + 1, (), "a tab in the indentation", "Indent with spaces")
         problem = getattr(error, "problem", None) or getattr(error, "context", None) or "unreadable text"
         form = (
@@ -133,38 +270,26 @@ class _Reader:
         )
         self._stop(index + 1, (), f"not YAML: {problem}", f"Write {form}")
 
-    def _read(self, event: Event, path: KeyPath, *, line: int) -> None:
-        """Turn the node that `event` begins into settings at and below `path`."""
-        self._check_node(event, path)
-        if isinstance(event, MappingStartEvent):
-            self._emit(path, {}, None, line)
-            self._read_mapping(path)
-            return
-        written = event.value if isinstance(event, ScalarEvent) and event.style is None else None
-        self._emit(path, self._plain(event, path), written, line)
-
-    def _read_mapping(self, path: KeyPath) -> None:
-        for key, line, event in self._entries(path):
-            self._read(event, (*path, key), line=line)
-
-    def _plain(self, event: Event, path: KeyPath) -> Any:
-        """Build the plain data of the checked node that `event` begins."""
+    def _node(self, event: Event, place: Place, *, line: int) -> Any:
+        """Build the plain data of the node that `event` begins; `line` is where its key stands."""
+        self._check_node(event, place)
+        self._lines[place] = line
         if isinstance(event, ScalarEvent):
-            return resolve(event.value) if event.style is None else event.value
+            if event.style is not None:
+                return event.value
+            self._written[place] = event.value
+            return resolve(event.value)
         if isinstance(event, MappingStartEvent):
-            return {key: self._checked(below, (*path, key)) for key, _, below in self._entries(path)}
+            entries = self._entries(place)
+            return {key: self._node(below, (*place, key), line=at) for key, at, below in entries}
+        items: list[Any] = []
         if isinstance(event, SequenceStartEvent):
-            items: list[Any] = []
             while not isinstance(item := next(self._events), SequenceEndEvent):
-                items.append(self._checked(item, (*path, str(len(items)))))
+                items.append(self._node(item, (*place, len(items)), line=_line(item)))
             return items
         return None
 
-    def _checked(self, event: Event, path: KeyPath) -> Any:
-        self._check_node(event, path)
-        return self._plain(event, path)
-
-    def _entries(self, path: KeyPath) -> Iterator[tuple[str, int, Event]]:
+    def _entries(self, place: Place) -> Iterator[tuple[str, int, Event]]:
         """Yield key, line and value event of each entry of the mapping just begun; skip wrong keys."""
         lines: dict[str, int] = {}
         while not isinstance(event := next(self._events), MappingEndEvent):
@@ -175,7 +300,7 @@ class _Reader:
                 yield event.value, _line(event), next(self._events)
             else:
                 name = event.value if isinstance(event, ScalarEvent) else "?"
-                self._note(_line(event), (*path, name), *cause)
+                self._note(_line(event), (*place, name), *cause)
                 self._skip(event)
                 self._skip(next(self._events))
 
@@ -193,16 +318,16 @@ class _Reader:
         )
         return next(((cause, next_step) for is_so, cause, next_step in faults if is_so), None)
 
-    def _check_node(self, event: Event, path: KeyPath) -> None:
-        if len(path) > MAX_DEPTH:
-            self._stop(_line(event), path[:4], f"nested deeper than {MAX_DEPTH} levels", "Flatten it")
+    def _check_node(self, event: Event, place: Place) -> None:
+        if len(place) > MAX_DEPTH:
+            self._stop(_line(event), place[:4], f"nested deeper than {MAX_DEPTH} levels", "Flatten it")
         if getattr(event, "anchor", None):
-            self._note(_line(event), path, _NO_REFERENCES, _WRITE_IT_OUT)
+            self._note(_line(event), place, _NO_REFERENCES, _WRITE_IT_OUT)
         elif getattr(event, "tag", None):
             cause = "tags (`!…`) are refused: a config holds plain data only"
-            self._note(_line(event), path, cause, "Remove the tag")
+            self._note(_line(event), place, cause, "Remove the tag")
         elif isinstance(event, ScalarEvent) and not is_storable(event.value):
-            self._note(_line(event), path, "the text holds control characters", "Remove the escapes")
+            self._note(_line(event), place, "the text holds control characters", "Remove the escapes")
 
     def _skip(self, event: Event) -> None:
         """Pass over the node that `event` begins."""
@@ -214,19 +339,15 @@ class _Reader:
                 return
             event = next(self._events)
 
-    def _emit(self, path: KeyPath, value: Any, written: str | None, line: int) -> None:
-        at = line if self._in_lines else None
-        self._settings.append(Setting(path=path, value=value, written=written, source=self._source, line=at))
-
-    def _note(self, line: int, path: KeyPath, cause: str, next_step: str) -> None:
+    def _note(self, line: int, place: Place, cause: str, next_step: str) -> None:
         origin = f"{self._source}:{line}" if self._in_lines else self._source
-        key = dotted(path or self._key)
-        place = f"{origin}: {key}" if key else origin
+        key = dotted([str(part) for part in place or self._key])
         at = line if self._in_lines else None
-        self._mistakes.append(Mistake(place=place, line=at, cause=cause, next_step=next_step))
+        where = f"{origin}: {key}" if key else origin
+        self._mistakes.append(Mistake(place=where, line=at, cause=cause, next_step=next_step))
 
-    def _stop(self, line: int, path: KeyPath, cause: str, next_step: str) -> NoReturn:
-        self._note(line, path, cause, next_step)
+    def _stop(self, line: int, place: Place, cause: str, next_step: str) -> NoReturn:
+        self._note(line, place, cause, next_step)
         raise ConfigError(self._mistakes)
 
 

@@ -8,12 +8,19 @@ device only. A sampler uses `discovery.open_devices`, never an adapter. Every me
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, ClassVar
 
 from gpuproof.errors import EnvironmentUnfitError
+from gpuproof.records.metrics import names
 from gpuproof.records.readings import DeviceReading, Lane, Vendor, VendorIndex
+
+THROTTLE_REASONS = "throttle_reasons"
+"""What holds a device back, asked for beside metrics."""
+Gathered = tuple[dict[str, Any], dict[str, str]]
+"""Metric → value, and metric → why there is none."""
 
 
 class DeviceError(EnvironmentUnfitError):
@@ -63,23 +70,6 @@ class Readout:
     unavailable: Mapping[str, str]
 
 
-def complete_readout(
-    values: Mapping[str, float],
-    *,
-    unavailable: Mapping[str, str],
-    expected: Iterable[str],
-    otherwise: str,
-    throttle_reasons: tuple[str, ...] | None = None,
-) -> Readout:
-    """Make a readout that accounts for every expected metric; `otherwise` is the reason of last resort."""
-    missing = {name: unavailable.get(name, otherwise) for name in expected if name not in values}
-    if throttle_reasons is None and "throttle_reasons" in unavailable:
-        missing["throttle_reasons"] = unavailable["throttle_reasons"]
-    return Readout(
-        reading=DeviceReading(values=dict(values), throttle_reasons=throttle_reasons), unavailable=missing
-    )
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceProcess:
     """A process that holds a context on a device."""
@@ -101,44 +91,69 @@ class VendorEvent:
     message: str
 
 
-class DeviceAdapter(Protocol):
+class DeviceAdapter(ABC):
     """One vendor's driver. Opened by its module's `open_adapter`, which raises a `DeviceError` if it cannot.
 
     Calls may block as long as the driver does; `guard` is what bounds them.
     """
 
-    @property
-    def vendor(self) -> Vendor:
-        """Whose devices these are."""
+    vendor: ClassVar[Vendor]
+    """Whose devices these are."""
+    unknown: ClassVar[str]
+    """Why a metric is missing that this vendor's driver has nowhere."""
 
+    @abstractmethod
     def identities(self) -> tuple[VendorDevice, ...]:
         """List the devices with their static facts, in the vendor's order."""
 
-    def read(self, vendor_index: VendorIndex, *, lane: Lane) -> Readout:
-        """Read one device now. The slow lane carries the slow metrics only, not the fast ones again.
+    @abstractmethod
+    def gather(self, vendor_index: VendorIndex, wanted: tuple[str, ...]) -> Gathered:
+        """Read the wanted metrics of one device now, `throttle_reasons` (a tuple of names) among them.
 
         Raises:
             DeviceLostError: the device is gone; the other devices are not affected.
             DriverMissingError: the driver was unloaded. A later call tries again.
         """
 
-    def counters(self, vendor_index: VendorIndex) -> Readout:
-        """Read every running total of one device, for the two ends of a recording.
-
-        Raises:
-            DeviceLostError: as `read`.
-        """
-
+    @abstractmethod
     def processes(self, vendor_index: VendorIndex) -> tuple[DeviceProcess, ...]:
         """List the processes on one device.
 
         Raises:
             NotSupportedError: this driver does not tell.
-            DeviceLostError: as `read`.
+            DeviceLostError: as `gather`.
         """
 
+    @abstractmethod
     def poll_events(self) -> tuple[VendorEvent, ...]:
         """Return what the driver announced since the last call, without waiting for more."""
 
+    @abstractmethod
     def close(self) -> None:
         """Let go of the driver. Closing twice is harmless."""
+
+    def read(self, vendor_index: VendorIndex, *, lane: Lane) -> Readout:
+        """Read one lane. The slow lane carries the slow metrics only, not the fast ones again.
+
+        Raises:
+            DeviceError: as `gather`.
+        """
+        reasons = (THROTTLE_REASONS,) if lane == "fast" else ()
+        return self._readout(vendor_index, (*names(lane=lane), *reasons))
+
+    def counters(self, vendor_index: VendorIndex) -> Readout:
+        """Read every running total of one device, for the two ends of a recording.
+
+        Raises:
+            DeviceError: as `gather`.
+        """
+        return self._readout(vendor_index, names(kind="counter"))
+
+    def _readout(self, vendor_index: VendorIndex, wanted: tuple[str, ...]) -> Readout:
+        """Account for every wanted metric."""
+        values, missing = self.gather(vendor_index, wanted)
+        unavailable = {name: missing.get(name, self.unknown) for name in wanted if name not in values}
+        reasons = values.pop(THROTTLE_REASONS, None)
+        return Readout(
+            reading=DeviceReading(values=values, throttle_reasons=reasons), unavailable=unavailable
+        )

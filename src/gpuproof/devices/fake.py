@@ -13,16 +13,16 @@ from collections.abc import Callable
 from typing import Any, Literal, get_args
 
 from gpuproof.devices.base import (
+    THROTTLE_REASONS,
+    DeviceAdapter,
     DeviceLostError,
     DeviceProcess,
-    Readout,
+    Gathered,
     VendorDevice,
     VendorEvent,
-    complete_readout,
 )
 from gpuproof.errors import UsageError
-from gpuproof.records.metrics import names
-from gpuproof.records.readings import Lane, Vendor, VendorIndex
+from gpuproof.records.readings import VendorIndex
 
 VARIABLE = "GPUPROOF_FAKE_DEVICES"
 Scenario = Literal["normal", "thermal", "power_cap", "lost", "hang", "xid", "ecc", "mig", "na"]
@@ -34,7 +34,6 @@ EVENT_AFTER_S = 2.0
 """After opening, an XID or an ECC error comes this late."""
 _XID_CODE = 79
 _PERIOD_S = 10.0
-_NOT_FAKED = "the fake device has no such metric"
 _STATIC: dict[str, Any] = {
     "mem_total_bytes": 16 * _GIB,
     "power_limit_w": 300.0,
@@ -47,7 +46,14 @@ _STATIC: dict[str, Any] = {
     "pcie_width_max": 16,
     "driver_version": "fake",
 }
-_NA_METRICS = frozenset({"util_gpu_percent", "power_w", "temp_mem_c", "energy_j", "ecc_corrected_count"})
+_NOT_GIVEN = (
+    "util_gpu_percent",
+    "power_w",
+    "temp_mem_c",
+    "energy_j",
+    "ecc_corrected_count",
+    THROTTLE_REASONS,
+)
 
 
 def open_adapter(choice: str, *, clock: Callable[[], float] = time.monotonic) -> FakeAdapter:
@@ -67,8 +73,11 @@ def open_adapter(choice: str, *, clock: Callable[[], float] = time.monotonic) ->
     return FakeAdapter(int(count), scenario=scenario, clock=clock)
 
 
-class FakeAdapter:
+class FakeAdapter(DeviceAdapter):
     """`count` devices, the last of which has the scenario. With `mig`, its two instances follow."""
+
+    vendor = "fake"
+    unknown = "the fake device has no such metric"
 
     def __init__(self, count: int, *, scenario: str, clock: Callable[[], float]) -> None:
         self._count = count
@@ -78,32 +87,26 @@ class FakeAdapter:
         self._announced = False
         self._closed = threading.Event()
 
-    @property
-    def vendor(self) -> Vendor:
-        """Never a real vendor's name."""
-        return "fake"
-
     def identities(self) -> tuple[VendorDevice, ...]:
         """List the devices, on PCI bus f0 and up of a domain that no host has."""
         whole = [self._identity(index) for index in range(self._count)]
         return (*whole, *(self._instance(place) for place in range(2 if self._scenario == "mig" else 0)))
 
-    def read(self, vendor_index: VendorIndex, *, lane: Lane) -> Readout:
-        """Compute one lane's numbers for this moment.
+    def gather(self, vendor_index: VendorIndex, wanted: tuple[str, ...]) -> Gathered:
+        """Compute the wanted numbers for this moment.
 
         Raises:
             DeviceLostError: the scenario is `lost` and its time has come.
         """
-        reasons = self._reasons(vendor_index) if lane == "fast" else None
-        return self._readout(vendor_index, names(lane=lane), reasons)
-
-    def counters(self, vendor_index: VendorIndex) -> Readout:
-        """Compute every running total for this moment.
-
-        Raises:
-            DeviceLostError: as `read`.
-        """
-        return self._readout(vendor_index, names(kind="counter"), None)
+        self._refuse_if_gone(vendor_index)
+        missing: dict[str, str] = {}
+        if vendor_index >= self._count:
+            missing = dict.fromkeys(wanted, "measured for the whole GPU, not for a MIG instance")
+            del missing["mem_used_bytes"]
+        elif self._is_scene(vendor_index, "na"):
+            missing = dict.fromkeys(_NOT_GIVEN, "[N/A] by scenario")
+        values = self._values(vendor_index)
+        return {name: values[name] for name in wanted if name in values and name not in missing}, missing
 
     def processes(self, vendor_index: VendorIndex) -> tuple[DeviceProcess, ...]:
         """Name one process that does not exist: no host has process ids this high."""
@@ -157,37 +160,11 @@ class FakeAdapter:
         if self._is_scene(index, "hang"):
             self._closed.wait()
 
-    def _reasons(self, index: VendorIndex) -> tuple[str, ...] | None:
-        if index >= self._count or self._is_scene(index, "na"):
-            return None
-        if self._is_scene(index, "thermal"):
-            return ("thermal_software",)
-        return ("power_cap",) if self._is_scene(index, "power_cap") else ()
-
-    def _readout(
-        self, index: VendorIndex, expected: tuple[str, ...], reasons: tuple[str, ...] | None
-    ) -> Readout:
-        self._refuse_if_gone(index)
-        values = self._values(index)
-        missing = {} if self._reasons(index) is not None else {"throttle_reasons": "not given here"}
-        if index >= self._count:
-            values = {"mem_used_bytes": values["mem_used_bytes"]}
-            missing |= dict.fromkeys(expected, "measured for the whole GPU, not for a MIG instance")
-        elif self._is_scene(index, "na"):
-            missing |= dict.fromkeys(_NA_METRICS, "[N/A] by scenario")
-            values = {name: value for name, value in values.items() if name not in _NA_METRICS}
-        return complete_readout(
-            {name: value for name, value in values.items() if name in expected},
-            unavailable=missing,
-            expected=expected,
-            otherwise=_NOT_FAKED,
-            throttle_reasons=reasons,
-        )
-
-    def _values(self, index: int) -> dict[str, float]:
+    def _values(self, index: int) -> dict[str, Any]:
         elapsed_s = self._elapsed_s()
         angle = 2 * math.pi * elapsed_s / _PERIOD_S
-        values = {
+        values: dict[str, Any] = {
+            THROTTLE_REASONS: (),
             "util_gpu_percent": 90 + 10 * math.sin(angle),
             "util_mem_ctrl_percent": 40.0,
             "mem_used_bytes": 2.0 * _GIB,
@@ -209,12 +186,18 @@ class FakeAdapter:
         }
         return values | self._scene(index, elapsed_s)
 
-    def _scene(self, index: int, elapsed_s: float) -> dict[str, float]:
+    def _scene(self, index: int, elapsed_s: float) -> dict[str, Any]:
         """Return what the scenario changes."""
         if self._is_scene(index, "thermal"):
-            return {"temp_gpu_c": 91.0, "clock_sm_mhz": 900.0, "throttle_time_thermal_software_s": elapsed_s}
+            return {
+                THROTTLE_REASONS: ("thermal_software",),
+                "temp_gpu_c": 91.0,
+                "clock_sm_mhz": 900.0,
+                "throttle_time_thermal_software_s": elapsed_s,
+            }
         if self._is_scene(index, "power_cap"):
             return {
+                THROTTLE_REASONS: ("power_cap",),
                 "power_limit_w": 150.0,
                 "power_w": 150.0,
                 "energy_j": 150 * elapsed_s,

@@ -11,34 +11,31 @@ import time
 from bisect import bisect_right
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from gpuproof.devices.base import (
+    THROTTLE_REASONS,
+    DeviceAdapter,
     DeviceLostError,
     DeviceProcess,
+    Gathered,
     NotSupportedError,
-    Readout,
     VendorDevice,
     VendorEvent,
-    complete_readout,
 )
 from gpuproof.errors import RecordError, UsageError
 from gpuproof.records.journal import read_journal
-from gpuproof.records.metrics import names
 from gpuproof.records.readings import (
     Counters,
     DeviceEvent,
     DeviceIdentity,
-    DeviceReading,
-    Lane,
     Recording,
     Sample,
     Unavailable,
-    Vendor,
     VendorIndex,
 )
 
 VARIABLE = "GPUPROOF_REPLAY_DEVICES"
-_NOT_RECORDED = "not in the recording"
 
 
 def open_adapter(path: Path, *, clock: Callable[[], float] = time.monotonic) -> ReplayAdapter:
@@ -56,8 +53,11 @@ def open_adapter(path: Path, *, clock: Callable[[], float] = time.monotonic) -> 
     return ReplayAdapter(records[0], records[1:], clock=clock)
 
 
-class ReplayAdapter:
+class ReplayAdapter(DeviceAdapter):
     """A recording's devices, as they were at the same age of the recording."""
+
+    vendor = "replay"
+    unknown = "not in the recording"
 
     def __init__(
         self, recording: Recording, records: tuple[object, ...], *, clock: Callable[[], float]
@@ -71,44 +71,29 @@ class ReplayAdapter:
         )
         self._times = [record.monotonic_s for record in self._timeline]
 
-    @property
-    def vendor(self) -> Vendor:
-        """Whose devices these are."""
-        return "replay"
-
     def identities(self) -> tuple[VendorDevice, ...]:
         """List the recorded devices."""
         return tuple(_vendor_device(place, device) for place, device in enumerate(self._recording.devices))
 
-    def read(self, vendor_index: VendorIndex, *, lane: Lane) -> Readout:
-        """Return the last recorded reading of each metric of the lane at this age.
+    def gather(self, vendor_index: VendorIndex, wanted: tuple[str, ...]) -> Gathered:
+        """Return the last recorded value of each wanted metric at this age.
 
         Raises:
             DeviceLostError: the recording is over.
         """
-        reading = self._latest(vendor_index)
-        return complete_readout(
-            {name: value for name, value in reading.values.items() if name in names(lane=lane)},
-            unavailable=self._reasons(vendor_index),
-            expected=names(lane=lane),
-            otherwise=_NOT_RECORDED,
-            throttle_reasons=reading.throttle_reasons if lane == "fast" else None,
-        )
-
-    def counters(self, vendor_index: VendorIndex) -> Readout:
-        """Return the last recorded running totals at this age.
-
-        Raises:
-            DeviceLostError: the recording is over.
-        """
-        expected = names(kind="counter")
-        values = {n: v for n, v in self._latest(vendor_index).values.items() if n in expected}
-        return complete_readout(
-            values,
-            unavailable=self._reasons(vendor_index),
-            expected=expected,
-            otherwise=_NOT_RECORDED,
-        )
+        device = self._recording.devices[vendor_index]
+        key = str(device.physical_index)
+        values: dict[str, Any] = {}
+        missing = dict(device.unavailable)
+        for record in self._past():
+            if isinstance(record, Sample) and key in record.devices:
+                values |= record.devices[key].values
+                values[THROTTLE_REASONS] = record.devices[key].throttle_reasons
+            elif isinstance(record, Counters):
+                values |= record.devices.get(key, {})
+            elif isinstance(record, Unavailable) and record.physical_index == device.physical_index:
+                missing |= record.reasons
+        return {name: values[name] for name in wanted if values.get(name) is not None}, missing
 
     def processes(self, vendor_index: VendorIndex) -> tuple[DeviceProcess, ...]:
         """Refuse: process ids of another time mean nothing now.
@@ -147,26 +132,6 @@ class ReplayAdapter:
     def _place(self, physical_index: int) -> int:
         (place,) = [i for i, d in enumerate(self._recording.devices) if d.physical_index == physical_index]
         return place
-
-    def _latest(self, vendor_index: VendorIndex) -> DeviceReading:
-        key = str(self._recording.devices[vendor_index].physical_index)
-        values: dict[str, float] = {}
-        reasons = None
-        for record in self._past():
-            if isinstance(record, Sample) and key in record.devices:
-                values |= record.devices[key].values
-                reasons = record.devices[key].throttle_reasons
-            elif isinstance(record, Counters):
-                values |= record.devices.get(key, {})
-        return DeviceReading(values=values, throttle_reasons=reasons)
-
-    def _reasons(self, vendor_index: VendorIndex) -> dict[str, str]:
-        device = self._recording.devices[vendor_index]
-        reasons = dict(device.unavailable)
-        for record in self._past():
-            if isinstance(record, Unavailable) and record.physical_index == device.physical_index:
-                reasons |= record.reasons
-        return reasons
 
 
 def _vendor_device(place: int, device: DeviceIdentity) -> VendorDevice:

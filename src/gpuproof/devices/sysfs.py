@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -142,6 +142,12 @@ class SysfsFiles:
         return DeviceError(f"{name}: {os.strerror(error.errno or 0)}")
 
 
+def driver_version(root: Path, module: str) -> dict[str, str]:
+    """Read the version of a driver's module, which those of the kernel itself do not have."""
+    version = _text_or_empty(root / "module" / module / "version").strip()
+    return {"driver_version": version} if version else {}
+
+
 class Sensors:
     """The hwmon channels of a card, found by label and never by number."""
 
@@ -168,34 +174,6 @@ class Sensors:
         return self.prefix + name
 
 
-def collect(
-    sources: dict[str, Callable[[], float]],
-) -> tuple[dict[str, float], dict[str, str]]:
-    """Ask each metric's source; what it refuses becomes a reason.
-
-    Raises:
-        DeviceLostError: the card is gone.
-    """
-    values: dict[str, float] = {}
-    missing: dict[str, str] = {}
-    for metric, ask in sources.items():
-        answer = _ask(ask)
-        if isinstance(answer, str):
-            missing[metric] = answer
-        else:
-            values[metric] = answer
-    return values, missing
-
-
-def _ask(ask: Callable[[], float]) -> float | str:
-    try:
-        return ask()
-    except DeviceLostError:
-        raise
-    except DeviceError as error:
-        return error.cause
-
-
 _PCIE_GENERATIONS = {2.5: 1, 5.0: 2, 8.0: 3, 16.0: 4, 32.0: 5, 64.0: 6}
 
 
@@ -203,12 +181,12 @@ def pcie_generation(files: SysfsFiles, name: str) -> int:
     """Read a link speed such as `16.0 GT/s PCIe` as its PCIe generation; raises as `SysfsFiles.read`."""
     text = files.text(name)
     speed = re.match(r"[\d.]+", text)
-    generation = pcie_generation_of(float(speed.group())) if speed else None
+    generation = pcie_generation_at(float(speed.group())) if speed else None
     if generation is None:
         raise DeviceError(f"{name} holds {text!r}, not a known link speed")
     return generation
 
 
-def pcie_generation_of(gigatransfers_per_s: float) -> int | None:
+def pcie_generation_at(gigatransfers_per_s: float) -> int | None:
     """Name the PCIe generation of a link speed, or None for one that no generation has."""
     return _PCIE_GENERATIONS.get(gigatransfers_per_s)

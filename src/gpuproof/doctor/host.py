@@ -1,157 +1,150 @@
 """What a machine has, what will be missing, and what to do: the checks behind `gpuproof doctor`.
 
-In: the facts that `python -m gpuproof.worker probe` prints. Out: one line a check. Pure.
+In: the facts that `python -m gpuproof.worker probe` prints. Out: an outcome a check. FAIL: nothing can be
+measured here. WARN: it works, with less than there could be. Pure.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from gpuproof import units
+from gpuproof.records.outcome import Expectation, Judged, Outcome
 
 Facts = Mapping[str, Any]
 
+REQUIREMENTS = "README.md: what gpuproof needs"
+PYTHON = Expectation("3.10 or newer", REQUIREMENTS, "Install a newer one, or give it with --python")
+TORCH = Expectation(
+    "2.4 or newer", REQUIREMENTS, "pip install 'torch>=2.4', into the environment that gpuproof runs in"
+)
+OLD_TORCH = Expectation(TORCH.expected, TORCH.source, TORCH.next_step, otherwise="WARN")
+GOVERNOR = Expectation(
+    "no frequency governor that changes the clock while steps are timed",
+    "https://docs.kernel.org/admin-guide/pm/cpufreq.html#generic-scaling-governors",
+    "Set the governor to performance for steady step times",
+    responsible="administrator",
+    otherwise="WARN",
+)
+ACCELERATORS = Expectation(
+    "one at least that its vendor's driver lists",
+    REQUIREMENTS,
+    "Install the vendor's driver to measure a GPU",
+    responsible="administrator",
+    otherwise="WARN",
+)
+CUDA = Expectation(
+    "a build of torch that sees the driver's devices",
+    "https://docs.pytorch.org/docs/stable/cuda.html",
+    "Look at CUDA_VISIBLE_DEVICES and the driver's version",
+    otherwise="WARN",
+)
+NCCL = Expectation(
+    "in torch, for ranks on GPUs",
+    "https://docs.pytorch.org/docs/stable/distributed.html#backends",
+    "Install a build of torch that has it",
+    otherwise="WARN",
+)
+NVML = Expectation(
+    "installed, to see clocks, power, temperature and other users",
+    "https://docs.nvidia.com/deploy/nvml-api/",
+    "pip install nvidia-ml-py",
+    otherwise="WARN",
+)
+PSUTIL = Expectation(
+    "psutil, for readings on systems without /proc",
+    "https://psutil.readthedocs.io/",
+    "pip install psutil",
+    otherwise="WARN",
+)
+COMPILER = Expectation(
+    "one, for training.compile.enabled on a CPU",
+    "https://docs.pytorch.org/docs/stable/torch.compiler.html",
+    "apt-get install g++, or your system's package of a C++ compiler",
+    responsible="administrator",
+    otherwise="WARN",
+)
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Check:
-    """One line of a diagnosis."""
 
-    name: str
-    status: Literal["ok", "limited", "missing"]
-    """`limited`: works, with less than there could be. `missing`: nothing can be measured without it."""
-    found: str
-    next_step: str | None = None
-
-
-def diagnose(facts: Facts) -> tuple[Check, ...]:
-    """Check a machine's facts."""
-    checks = (
-        _python,
-        _torch,
-        _processor,
-        _accelerators,
-        _cuda,
-        _nccl,
-        _device_readings,
-        _host_readings,
-        _compiler,
-    )
-    return tuple(check for rule in checks if (check := rule(facts)) is not None)
+def judge_machine(facts: Facts) -> list[Judged]:
+    """Judge a machine's facts; what cannot be asked of it is left out."""
+    there, compiler = facts["modules"]["psutil"], facts["compiler"]
+    found = {
+        "Python": PYTHON.judge(_version(facts["python"]) >= (3, 10), f"{facts['python']} on {facts['os']}"),
+        "PyTorch": _torch(facts),
+        "processor": _processor(facts),
+        "accelerators": _accelerators(facts["accelerators"]),
+        "ROCm" if facts.get("devices") and facts["torch_hip"] else "CUDA": _cuda(facts),
+        "NCCL": _nccl(facts),
+        "GPU readings": _device_readings(facts),
+        "host readings": PSUTIL.judge(
+            there, "psutil" if there else "psutil is not installed; /proc is read instead"
+        ),
+        "C++ compiler": COMPILER.judge(bool(compiler), compiler or "none"),
+    }
+    return [Judged(name=name, outcome=outcome) for name, outcome in found.items() if outcome is not None]
 
 
-def _python(facts: Facts) -> Check:
-    return Check(name="Python", status="ok", found=f"{facts['python']} on {facts['os']}")
+def _version(text: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in re.findall(r"\d+", text)[:2])
 
 
-def _torch(facts: Facts) -> Check:
-    if facts.get("torch"):
-        return Check(name="PyTorch", status="ok", found=facts["torch"])
-    return Check(
-        name="PyTorch",
-        status="missing",
-        found=f"cannot be imported by {facts['executable']} ({facts.get('torch_missing')})",
-        next_step="pip install torch, into the environment that gpuproof runs in",
-    )
+def _torch(facts: Facts) -> Outcome:
+    version: str | None = facts.get("torch")
+    if version is not None:
+        return OLD_TORCH.judge(_version(version) >= (2, 4), version)
+    reason = facts.get("torch_missing")
+    return TORCH.judge(False, f"cannot be imported by {facts['executable']} ({reason})")
 
 
-def _processor(facts: Facts) -> Check | None:
+def _processor(facts: Facts) -> Outcome | None:
     cpu = facts.get("cpu")
     if cpu is None:
         return None
-    memory = units.memory(facts.get("memory_total_bytes"))
-    found = (
-        f"{cpu['name'] or 'unknown processor'}, {cpu['usable_cpus'] or cpu['logical_cpus']} usable, {memory}"
-    )
-    if cpu["governor"] not in (None, "performance"):
-        return Check(
-            name="processor",
-            status="limited",
-            found=f"{found}, frequency governor {cpu['governor']}",
-            next_step="Set the governor to performance for steady step times",
-        )
-    return Check(name="processor", status="ok", found=found)
+    is_steady = cpu["governor"] in (None, "performance")
+    found = [
+        cpu["name"] or "unknown processor",
+        f"{cpu['usable_cpus'] or cpu['logical_cpus']} usable",
+        units.memory(facts.get("memory_total_bytes")),
+        *([] if is_steady else [f"frequency governor {cpu['governor']}"]),
+    ]
+    return GOVERNOR.judge(is_steady, ", ".join(found))
 
 
-def _accelerators(facts: Facts) -> Check:
-    devices = facts["accelerators"]["devices"]
-    if devices:
-        return Check(name="accelerators", status="ok", found="; ".join(device["name"] for device in devices))
-    reasons = "; ".join(f"{vendor}: {reason}" for vendor, reason in facts["accelerators"]["absent"].items())
-    return Check(
-        name="accelerators",
-        status="limited",
-        found=f"none ({reasons})",
-        next_step="Runs measure the CPU; install the vendor's driver to measure a GPU",
-    )
+def _accelerators(found: Mapping[str, Any]) -> Outcome:
+    names = "; ".join(device["name"] for device in found["devices"])
+    reasons = "; ".join(f"{vendor}: {reason}" for vendor, reason in found["absent"].items())
+    return ACCELERATORS.judge(bool(names), names or f"none ({reasons}): runs measure the CPU")
 
 
-def _cuda(facts: Facts) -> Check | None:
+def _cuda(facts: Facts) -> Outcome | None:
     if not facts.get("torch"):
         return None
-    seen = facts["devices"]
-    if seen:
-        return Check(
-            name="ROCm" if facts["torch_hip"] else "CUDA",
-            status="ok",
-            found=f"{facts['torch_cuda'] or facts['torch_hip']}, torch sees {len(seen)} "
-            f"{'device' if len(seen) == 1 else 'devices'}",
-        )
-    if not facts["accelerators"]["devices"]:
-        return Check(
-            name="CUDA", status="limited", found="torch sees no device; gloo on the CPU will be used"
-        )
+    num_seen = len(facts["devices"])
+    if not num_seen and not facts["accelerators"]["devices"]:
+        return Outcome(status="NOT-APPLICABLE", reason="torch sees no device; gloo on the CPU will be used")
     build = facts["torch_cuda"] or facts["torch_hip"]
-    return Check(
-        name="CUDA",
-        status="limited",
-        found=f"the driver lists devices and torch {facts['torch']} sees none",
-        next_step="Look at CUDA_VISIBLE_DEVICES and the driver's version"
+    if num_seen:
+        return CUDA.judge(True, f"{build}, torch sees {num_seen} {'device' if num_seen == 1 else 'devices'}")
+    return CUDA.judge(
+        False,
+        f"the driver lists devices and torch {facts['torch']} sees none",
+        next_step=None
         if build
         else "This torch is built for the CPU only: install the build for your driver",
     )
 
 
-def _nccl(facts: Facts) -> Check | None:
+def _nccl(facts: Facts) -> Outcome | None:
     if not facts.get("devices"):
         return None
-    if facts["nccl"]:
-        return Check(name="NCCL", status="ok", found=facts["nccl"])
-    return Check(
-        name="NCCL", status="limited", found="not in this torch", next_step="Several ranks will use gloo"
-    )
+    return NCCL.judge(bool(facts["nccl"]), facts["nccl"] or "not in this torch: several ranks will use gloo")
 
 
-def _device_readings(facts: Facts) -> Check | None:
-    nvidia = any(device["vendor"] == "nvidia" for device in facts["accelerators"]["devices"])
-    if facts["modules"]["pynvml"] or not nvidia:
+def _device_readings(facts: Facts) -> Outcome | None:
+    is_nvidia = any(device["vendor"] == "nvidia" for device in facts["accelerators"]["devices"])
+    if facts["modules"]["pynvml"] or not is_nvidia:
         return None
-    return Check(
-        name="GPU readings",
-        status="limited",
-        found="nvidia-ml-py is not installed",
-        next_step="pip install nvidia-ml-py, to see clocks, power, temperature and other users",
-    )
-
-
-def _host_readings(facts: Facts) -> Check:
-    if facts["modules"]["psutil"]:
-        return Check(name="host readings", status="ok", found="psutil")
-    return Check(
-        name="host readings",
-        status="limited",
-        found="psutil is not installed; /proc is read instead",
-        next_step="pip install psutil, for readings on systems without /proc",
-    )
-
-
-def _compiler(facts: Facts) -> Check:
-    if facts["compiler"]:
-        return Check(name="C++ compiler", status="ok", found=facts["compiler"])
-    return Check(
-        name="C++ compiler",
-        status="limited",
-        found="none",
-        next_step="training.compile.enabled needs one on a CPU (apt-get install g++)",
-    )
+    return NVML.judge(False, "nvidia-ml-py is not installed")

@@ -1,4 +1,4 @@
-"""What stands between the hosts: the outcome of their meeting at MASTER_ADDR, in words and next steps.
+"""What stands between the hosts: did they reach each other at MASTER_ADDR?
 
 In: what `gpuproof.worker.host.meeting` found on this host, and which of them it is.
 Out: an outcome each. Pure.
@@ -11,10 +11,32 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpuproof.doctor.multi_node import is_loopback
-from gpuproof.records.outcome import Judged, Outcome
+from gpuproof.records.outcome import Expectation, Judged, Outcome
 
 SOURCE = "https://docs.pytorch.org/docs/stable/elastic/run.html"
 START_ALL = "start gpuproof doctor --multi-node on all hosts within the time of --wait"
+ADDRESS = Expectation(
+    "an address of node 0 that all hosts reach", SOURCE, "Give node 0's address in the network"
+)
+TRANSLATED = Expectation(
+    ADDRESS.expected,
+    SOURCE,
+    "Right only where address translation leads here; otherwise this is not node 0",
+    otherwise="WARN",
+)
+FREE_PORT = Expectation("free, so that rank 0 can listen there", SOURCE, "Choose another MASTER_PORT")
+VISITOR = Expectation(
+    "comes to this port, and is reached on one of its own",
+    SOURCE,
+    f"Read what doctor says on that host; {START_ALL}",
+)
+WAY = Expectation("node 0 answers", SOURCE, "Try it by hand: nc -v HOST PORT")
+OTHER_PORTS = Expectation(
+    "open: ranks choose their own once they have met",
+    SOURCE,
+    "Open all ports between the hosts in this host's firewall",
+    responsible="administrator",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,12 +55,8 @@ def judge_meeting(
     """Judge the address, the port, and what came of the meeting, as seen from this host."""
     own = {address for interface in interfaces or () for address in interface["addresses"]}
     outcomes = {"MASTER_ADDR": _address(found, part, own)}
-    if outcomes["MASTER_ADDR"].status == "FAIL" and not found["addresses"]:
-        pass
-    elif part.node_rank == 0:
-        outcomes |= _as_node_0(found, part)
-    else:
-        outcomes |= _as_visitor(found, part)
+    if found["addresses"]:
+        outcomes |= (_as_node_0 if part.node_rank == 0 else _as_visitor)(found, part)
     return [Judged(name=name, outcome=outcome) for name, outcome in outcomes.items()]
 
 
@@ -48,86 +66,60 @@ def not_asked() -> list[Judged]:
     return [Judged(name="MASTER_ADDR", outcome=Outcome(status="SKIP", reason=reason))]
 
 
-def _judged(status: str, measured: str, expected: str, next_step: str | None = None) -> Outcome:
-    return Outcome(
-        status=status,  # type: ignore[arg-type]  # PASS, WARN or FAIL, spelled out by the caller
-        measured=measured,
-        expected=expected,
-        source=SOURCE,
-        next_step=next_step,
-    )
-
-
 def _address(found: Mapping[str, Any], part: Part, own: set[str]) -> Outcome:
     addresses = found["addresses"]
-    expected = "an address of node 0 that all hosts reach"
     if not addresses:
         step = "Give an address in place of a name, or add the name to /etc/hosts on every host"
-        return _judged("FAIL", f"{part.master} stands for no address ({found['unresolved']})", expected, step)
-    shown = f"{part.master} stands for {', '.join(addresses)}" if [part.master] != addresses else part.master
+        return ADDRESS.judge(
+            False, f"{part.master} resolves to no address ({found['unresolved']})", next_step=step
+        )
+    shown = f"{part.master} resolves to {', '.join(addresses)}" if [part.master] != addresses else part.master
     if part.num_nodes > 1 and any(is_loopback(address) for address in addresses):
-        return _judged(
-            "FAIL", f"{shown}: every host's own loopback", expected, "Give node 0's address in the network"
-        )
-    here = sorted(own.intersection(addresses))
-    if part.node_rank == 0 and not here:
-        return _judged(
-            "WARN",
-            f"{shown}: no interface of this host has it",
-            expected,
-            "Right only where address translation leads here; otherwise this is not node 0",
-        )
-    if part.node_rank > 0 and here:
+        return ADDRESS.judge(False, f"{shown}: every host's own loopback")
+    is_here = bool(own.intersection(addresses))
+    if part.node_rank == 0 and not is_here:
+        return TRANSLATED.judge(False, f"{shown}: no interface of this host has it")
+    if part.node_rank > 0 and is_here:
         step = "Give each host its own NODE_RANK, and MASTER_ADDR of node 0"
-        return _judged("FAIL", f"{shown}: this host's own, and it is node {part.node_rank}", expected, step)
-    return _judged("PASS", shown, expected)
+        return ADDRESS.judge(
+            False, f"{shown}: this host's own, and it is node {part.node_rank}", next_step=step
+        )
+    return ADDRESS.judge(True, shown)
 
 
 def _as_node_0(found: Mapping[str, Any], part: Part) -> dict[str, Outcome]:
     port = f"port {part.port}"
-    expected = "free, so that rank 0 can listen there"
     if not found["listening"]:
-        step = "Choose another MASTER_PORT"
-        step += f", or end what listens there (ss -ltnp 'sport = :{part.port}')" if found["in_use"] else ""
-        return {port: _judged("FAIL", f"cannot be listened on: {found['why_not']}", expected, step)}
-    outcomes = {port: _judged("PASS", "free", expected)}
+        step = f"{FREE_PORT.next_step}, or end what listens there (ss -ltnp 'sport = :{part.port}')"
+        measured = f"cannot be listened on: {found['why_not']}"
+        return {port: FREE_PORT.judge(False, measured, next_step=step if found["in_use"] else None)}
     visitors = {visitor["node_rank"]: visitor for visitor in found["visitors"]}
-    for rank in range(1, part.num_nodes):
-        outcomes[f"node {rank}"] = _visitor(visitors.get(rank), part)
-    return outcomes
+    came = {f"node {rank}": _visitor(visitors.get(rank), part) for rank in range(1, part.num_nodes)}
+    return {port: FREE_PORT.judge(True, "free"), **came}
 
 
 def _visitor(visitor: Mapping[str, Any] | None, part: Part) -> Outcome:
-    expected = "comes to this port, and is reached on one of its own"
     if visitor is None:
-        step = f"Its own doctor says what it met; {START_ALL}"
-        return _judged("FAIL", f"did not come to port {part.port} in time", expected, step)
+        return VISITOR.judge(False, f"did not come to port {part.port} in time")
     who = f"{visitor['host']} came from {visitor['address']}"
     if visitor["called_back"] == "connected":
-        return _judged("PASS", f"{who}, and was reached back", expected)
+        return VISITOR.judge(True, f"{who}, and was reached back")
     step = f"Open all ports between the hosts in the firewall of {visitor['host']}: ranks choose their own"
-    return _judged("FAIL", f"{who}; a port of its own, called back: {visitor['called_back']}", expected, step)
+    return VISITOR.judge(False, f"{who}; a port of its own: {visitor['called_back']}", next_step=step)
 
 
 def _as_visitor(found: Mapping[str, Any], part: Part) -> dict[str, Outcome]:
-    name = f"way to {part.master}:{part.port}"
-    expected = "node 0 answers"
+    way = f"way to {part.master}:{part.port}"
     if found["outcome"] != "answered":
         measured, step = _explain(found, part)
-        return {name: _judged("FAIL", measured, expected, step)}
-    outcomes = {name: _judged("PASS", f"{found['host']} answered {found['from_address']}", expected)}
-    for other, key, where in (
-        ("other ports there", "data_port", f"the firewall of {found['host']}"),
-        ("other ports here", "called_back", "this host's firewall"),
-    ):
-        good = found[key] == "connected"
-        outcomes[other] = _judged(
-            "PASS" if good else "FAIL",
-            "connected" if good else str(found[key]),
-            "open: ranks choose their own once they have met",
-            None if good else f"Open all ports between the hosts in {where}",
-        )
-    return outcomes
+        return {way: WAY.judge(False, measured, next_step=step)}
+    there, here = found["data_port"], found["called_back"]
+    step = f"Open all ports between the hosts in the firewall of {found['host']}"
+    return {
+        way: WAY.judge(True, f"{found['host']} answered {found['from_address']}"),
+        "other ports there": OTHER_PORTS.judge(there == "connected", there, next_step=step),
+        "other ports here": OTHER_PORTS.judge(here == "connected", here),
+    }
 
 
 def _explain(found: Mapping[str, Any], part: Part) -> tuple[str, str]:
@@ -146,7 +138,7 @@ def _explain(found: Mapping[str, Any], part: Part) -> tuple[str, str]:
         )
     if other in ("refused", "connected"):
         return (
-            f"{seen}: the host is there, and a firewall keeps port {part.port}",
+            f"{seen}: the host is there, and a firewall blocks port {part.port}",
             f"Open port {part.port}, and those that the ranks choose, between the hosts",
         )
     if outcome == "timed out":

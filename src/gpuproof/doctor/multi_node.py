@@ -1,7 +1,7 @@
 """Can this host take part in a run over several? The checks behind `gpuproof doctor --multi-node`.
 
 In: the facts that `python -m gpuproof.worker probe --multi-node` prints of the host itself. Out: an outcome
-each. What happened between the hosts is judged by `meeting`, NCCL's settings by `nccl_settings`. Pure.
+each. What happened between the hosts is judged by `meeting`, NCCL's settings by `nccl`. Pure.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 from gpuproof import units
 from gpuproof.doctor.nccl import PAGE, judge_nccl_settings
-from gpuproof.records.outcome import Judged, Outcome
+from gpuproof.records.outcome import Expectation, Judged, Outcome
 
 INTERFACES_PAGE = (
     "https://docs.pytorch.org/docs/stable/distributed.html#choosing-the-network-interface-to-use"
@@ -21,6 +21,43 @@ TROUBLES_PAGE = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troub
 INFINIBAND_PAGE = "https://docs.kernel.org/admin-guide/abi-stable.html"
 SHARED_MEMORY_BYTES = 2**30
 """What NCCL's page on troubleshooting gives a container (`--shm-size=1g`); Docker's own default is 64 MB."""
+INTERFACES = Expectation(
+    "one at least that is up, with an address",
+    INTERFACES_PAGE,
+    "Bring one up (ip link set NAME up), and look at the cable or the switch",
+    responsible="administrator",
+)
+HOST_NAME = Expectation(
+    "an address that the other hosts reach: gloo tells them that one",
+    INTERFACES_PAGE,
+    "Set GLOO_SOCKET_IFNAME, or correct /etc/hosts",
+    otherwise="WARN",
+)
+INFINIBAND = Expectation(
+    "every port ACTIVE",
+    INFINIBAND_PAGE,
+    "Look at cable, switch and subnet manager (ibstat), or leave the port out with NCCL_IB_HCA",
+    responsible="administrator",
+    otherwise="WARN",
+)
+ADAPTERS = Expectation(
+    "active ports of this host",
+    f"{PAGE}#nccl-ib-hca",
+    "Unset it, or name adapters that /sys/class/infiniband lists",
+)
+SHARED_MEMORY = Expectation(
+    f"{units.memory(SHARED_MEMORY_BYTES)} or more for ranks that share it",
+    f"{TROUBLES_PAGE}#shared-memory",
+    "Start the container with --shm-size=1g or --ipc=host",
+    otherwise="WARN",
+)
+LOCKED_MEMORY = Expectation(
+    "unlimited: what the adapter reads must stay in memory",
+    TROUBLES_PAGE,
+    "ulimit -l unlimited; a container: --ulimit memlock=-1",
+    responsible="administrator",
+    otherwise="WARN",
+)
 Interface = Mapping[str, Any]
 
 
@@ -29,7 +66,7 @@ def judge_host(fabric: Mapping[str, Any]) -> list[Judged]:
     interfaces = fabric["interfaces"]
     if interfaces is None:
         reason, step = fabric["interfaces_missing"], "Look at them with: ip address"
-        found = {"interfaces": Outcome(status="ERROR", reason=reason, next_step=step)}
+        found = {"interfaces": Outcome(status="ERROR", reason=reason, next_step=step, responsible="user")}
     else:
         found = {
             "interfaces": _interfaces(interfaces),
@@ -56,14 +93,7 @@ def usable(interfaces: Sequence[Interface]) -> list[Interface]:
 
 def _interfaces(interfaces: Sequence[Interface]) -> Outcome:
     described = "; ".join(_described(interface) for interface in interfaces if not interface["loopback"])
-    good = bool(usable(interfaces))
-    return Outcome(
-        status="PASS" if good else "FAIL",
-        measured=described or "none but loopback",
-        expected="one at least that is up, with an address",
-        source=INTERFACES_PAGE,
-        next_step=None if good else "Bring one up (ip link set NAME up), and look at the cable or the switch",
-    )
+    return INTERFACES.judge(bool(usable(interfaces)), described or "none but loopback")
 
 
 def _described(interface: Interface) -> str:
@@ -74,7 +104,7 @@ def _described(interface: Interface) -> str:
 def _gloo_interface(variables: Mapping[str, str], interfaces: Sequence[Interface]) -> Outcome:
     value = variables.get("GLOO_SOCKET_IFNAME")
     if not value:
-        return _unset("GLOO_SOCKET_IFNAME", interfaces, "gloo takes the one that the host name stands for")
+        return _unset("GLOO_SOCKET_IFNAME", interfaces, "gloo takes the one that the host name resolves to")
     by_name = {interface["name"]: interface for interface in interfaces}
     problems = [
         f"{name} is no interface" if name not in by_name else f"{name} is not up with an address"
@@ -111,40 +141,29 @@ def _unset(variable: str, interfaces: Sequence[Interface], habit: str) -> Outcom
     names = [interface["name"] for interface in usable(interfaces)]
     if len(names) <= 1:
         return Outcome(status="NOT-APPLICABLE", reason="not set, and there is no second network to choose")
-    return Outcome(
-        status="WARN",
-        measured=f"not set with {len(names)} networks ({', '.join(names)}): {habit}",
-        expected="the interface that the hosts reach each other by",
-        source=INTERFACES_PAGE,
-        next_step=f"Set {variable} to that interface on every host",
-    )
+    return Expectation(
+        "the interface that the hosts reach each other by",
+        INTERFACES_PAGE,
+        f"Set {variable} to that interface on every host",
+        otherwise="WARN",
+    ).judge(False, f"not set with {len(names)} networks ({', '.join(names)}): {habit}")
 
 
 def _named(
     variable: str, value: str, problems: Sequence[str], interfaces: Sequence[Interface], *, source: str
 ) -> Outcome:
     names = ", ".join(interface["name"] for interface in usable(interfaces)) or "none"
-    return Outcome(
-        status="FAIL" if problems else "PASS",
-        measured=f"{value}: {'; '.join(problems)}" if problems else value,
-        expected="interfaces of this host that are up, with an address",
-        source=source,
-        next_step=f"Set {variable} to one of: {names}" if problems else None,
-    )
+    return Expectation(
+        "interfaces of this host that are up, with an address", source, f"Set {variable} to one of: {names}"
+    ).judge(not problems, f"{value}: {'; '.join(problems)}" if problems else value)
 
 
 def _host_name(fabric: Mapping[str, Any]) -> Outcome:
     if fabric["variables"].get("GLOO_SOCKET_IFNAME"):
         return Outcome(status="NOT-APPLICABLE", reason="GLOO_SOCKET_IFNAME names the interface itself")
     addresses = fabric["host_name_addresses"]
-    good = bool(addresses) and not any(is_loopback(address) for address in addresses)
-    return Outcome(
-        status="PASS" if good else "WARN",
-        measured=f"stands for {', '.join(addresses)}" if addresses else "stands for no address",
-        expected="an address that the other hosts reach: gloo tells them that one",
-        source=INTERFACES_PAGE,
-        next_step=None if good else "Set GLOO_SOCKET_IFNAME, or correct /etc/hosts",
-    )
+    is_reached = bool(addresses) and not any(is_loopback(address) for address in addresses)
+    return HOST_NAME.judge(is_reached, f"resolves to {', '.join(addresses) or 'no address'}")
 
 
 def is_loopback(address: str) -> bool:
@@ -161,19 +180,11 @@ def _infiniband(fabric: Mapping[str, Any]) -> Outcome:
         return Outcome(
             status="NOT-APPLICABLE", reason="no InfiniBand or RoCE device in /sys/class/infiniband"
         )
-    bad = [port for port in ports if port["state"] != "ACTIVE"]
-    return Outcome(
-        status="WARN" if bad else "PASS",
-        measured="; ".join(
-            f"{p['device']}/{p['port']} {p['state'] or 'state unknown'}, {p['rate'] or 'rate unknown'}"
-            for p in ports
-        ),
-        expected="every port ACTIVE",
-        source=INFINIBAND_PAGE,
-        next_step="Look at cable, switch and subnet manager (ibstat), or leave the port out with NCCL_IB_HCA"
-        if bad
-        else None,
+    states = (
+        f"{p['device']}/{p['port']} {p['state'] or 'state unknown'}, {p['rate'] or 'rate unknown'}"
+        for p in ports
     )
+    return INFINIBAND.judge(all(port["state"] == "ACTIVE" for port in ports), "; ".join(states))
 
 
 def _chosen_adapters(fabric: Mapping[str, Any]) -> Outcome:
@@ -182,38 +193,26 @@ def _chosen_adapters(fabric: Mapping[str, Any]) -> Outcome:
         return Outcome(status="NOT-APPLICABLE", reason="not set: NCCL takes all adapters")
     ports = {f"{port['device']}:{port['port']}" for port in fabric["infiniband"] if port["state"] == "ACTIVE"}
     chosen = sorted(port for port in ports if selects(value, port) or selects(value, port.partition(":")[0]))
-    return Outcome(
-        status="PASS" if chosen else "FAIL",
-        measured=f"{value} chooses {', '.join(chosen) or 'no active port'}",
-        expected="active ports of this host",
-        source=f"{PAGE}#nccl-ib-hca",
-        next_step=None if chosen else "Unset it, or name adapters that /sys/class/infiniband lists",
-    )
+    return ADAPTERS.judge(bool(chosen), f"{value} chooses {', '.join(chosen) or 'no active port'}")
 
 
 def _shared_memory(found: Mapping[str, Any]) -> Outcome:
-    if found["total_bytes"] is None:
-        return Outcome(status="ERROR", reason=found["missing"], next_step="Mount a tmpfs at /dev/shm")
-    enough = found["free_bytes"] >= SHARED_MEMORY_BYTES
-    return Outcome(
-        status="PASS" if enough else "WARN",
-        measured=f"{units.memory(found['free_bytes'])} free of {units.memory(found['total_bytes'])}",
-        expected=f"{units.memory(SHARED_MEMORY_BYTES)} or more for ranks that share it",
-        source=f"{TROUBLES_PAGE}#shared-memory",
-        next_step=None if enough else "Start the container with --shm-size=1g or --ipc=host",
+    free, total, step = found["free_bytes"], found["total_bytes"], "Mount a tmpfs at /dev/shm"
+    if total is None:
+        return Outcome(status="ERROR", reason=found["missing"], next_step=step, responsible="administrator")
+    return SHARED_MEMORY.judge(
+        free >= SHARED_MEMORY_BYTES,
+        f"{units.memory(free)} free of {units.memory(total)}",
+        measured_value=free,
+        expected_value=SHARED_MEMORY_BYTES,
+        unit="bytes",
     )
 
 
 def _locked_memory(fabric: Mapping[str, Any]) -> Outcome:
     limit = fabric["memlock_bytes"]
     if not fabric["infiniband"]:
-        return Outcome(
-            status="NOT-APPLICABLE", reason="only InfiniBand and RoCE lock memory, and there is none"
-        )
-    return Outcome(
-        status="PASS" if limit is None else "WARN",
-        measured="unlimited" if limit is None else units.memory(limit),
-        expected="unlimited: what the adapter reads must stay in memory",
-        source=TROUBLES_PAGE,
-        next_step=None if limit is None else "ulimit -l unlimited; a container: --ulimit memlock=-1",
-    )
+        reason = "only InfiniBand and RoCE lock memory, and there is none"
+        return Outcome(status="NOT-APPLICABLE", reason=reason)
+    measured = "unlimited" if limit is None else units.memory(limit)
+    return LOCKED_MEMORY.judge(limit is None, measured, measured_value=limit, unit="bytes")

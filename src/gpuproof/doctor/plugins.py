@@ -24,7 +24,8 @@ State = Literal["not loaded", "loads", "broken", "duplicate"]
 class PluginState:
     """One registered plug-in."""
 
-    kind: Literal["workload", "check"]
+    kind: str
+    """workload, check or suite: its group's name."""
     name: str
     distribution: str
     version: str | None
@@ -42,7 +43,7 @@ def list_plugins(*, name: str | None = None, load_plugins: bool = False) -> tupl
     """
     entries = [entry for group in registry.GROUPS for entry in registry.registered(group)]
     distinct = {(entry.group, entry.name, entry.distribution, entry.value) for entry in entries}
-    copies = Counter((group, of_name) for group, of_name, _, _ in distinct)
+    copies = Counter((group, entry_name) for group, entry_name, _, _ in distinct)
     chosen = [entry for entry in entries if name in (None, entry.name)]
     if not chosen and name is not None:
         known = ", ".join(sorted({entry.name for entry in entries}))
@@ -64,7 +65,7 @@ def _state(entry: registry.Registered, *, duplicate: bool, load_it: bool) -> Plu
         except UsageError as error:
             state, reason = "broken", str(error)
     return PluginState(
-        kind="workload" if entry.group == registry.WORKLOADS else "check",
+        kind=entry.group.rpartition(".")[2].removesuffix("s"),
         name=entry.name,
         distribution=entry.distribution,
         version=entry.version,
@@ -85,21 +86,23 @@ def _load_workload(name: str) -> str:
         )
     module = info.implementation.partition(":")[0]
     try:
-        found = find_spec(module)
+        is_there, reason = find_spec(module) is not None, ""
     except ImportError as error:
-        raise UsageError(f"{name!r} from {owner}: its torch half {module} is not there ({error})") from error
-    if found is None:
+        is_there, reason = False, f" ({error})"
+    if not is_there:
         raise UsageError(
-            f"{name!r} from {owner}: its torch half {module} is not there", next_step=f"Install {owner} again"
+            f"{name!r} from {owner}: its torch half {module} is not there{reason}",
+            next_step=f"Install {owner} again",
         )
     return info.summary
 
 
-def _load_check(name: str) -> str:
-    return load_check(name).summary
+def _load_suite(name: str) -> str:
+    return str(getattr(registry.load(registry.SUITES, name), "summary", ""))
 
 
 _LOADERS: dict[str, Callable[[str], str]] = {
     registry.WORKLOADS: _load_workload,
-    registry.CHECKS: _load_check,
+    registry.CHECKS: lambda name: load_check(name).summary,
+    registry.SUITES: _load_suite,
 }

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 import asyncssh
 
-from gpuproof.config.inventory import Host
+from gpuproof.config.inventory import InventoryHost
 from gpuproof.errors import RecordError
 from gpuproof.launchers.hosts import HostError, Stage
 from gpuproof.launchers.ssh_boot import boot_command, removal_command
@@ -48,7 +48,7 @@ class Follower(Protocol):
 class AgentChannel(asyncssh.SSHClientSession[bytes]):
     """The session of an agent."""
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: InventoryHost) -> None:
         self.host = host
         self.ready: dict[str, Any] = {}
         """What the agent said of itself: python, archive, directory, pid, host."""
@@ -66,7 +66,7 @@ class AgentChannel(asyncssh.SSHClientSession[bytes]):
 
     @classmethod
     async def start(
-        cls, connection: asyncssh.SSHClientConnection, host: Host, archive: bytes, *, lease_s: float
+        cls, connection: asyncssh.SSHClientConnection, host: InventoryHost, archive: bytes, *, lease_s: float
     ) -> AgentChannel:
         """Carry the node side over and start its agent.
 

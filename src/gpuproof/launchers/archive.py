@@ -8,10 +8,14 @@ from __future__ import annotations
 
 import sys
 import zipfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib.metadata import distribution
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import gpuproof
+from gpuproof.launchers.local import INSTALLED_WORKER
 
 NODE_SIDE = (
     "__init__.py",
@@ -25,6 +29,16 @@ EPOCH = (1980, 1, 1, 0, 0, 0)
 """The date of every member: an archive says what it holds, not when it was made."""
 SHEBANG = b"#!/usr/bin/env python3\n"
 MAIN = "import sys\nfrom gpuproof.worker.__main__ import main\nsys.exit(main())\n"
+
+
+@contextmanager
+def node_side_for(python: str | None) -> Iterator[Sequence[str]]:
+    """Give the words that start the node side: as installed, or as one file for another Python."""
+    if python is None:
+        yield INSTALLED_WORKER
+        return
+    with TemporaryDirectory(prefix="gpuproof-") as folder:
+        yield (str(build_archive(Path(folder) / "gpuproof-node.pyz")),)
 
 
 def build_archive(target: Path) -> Path:

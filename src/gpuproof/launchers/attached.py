@@ -47,34 +47,6 @@ def is_follower(environment: Mapping[str, str]) -> bool:
     return is_attached(environment) and _number(environment, "RANK", default=0) > 0
 
 
-def check_launch(config: RunConfig, environment: Mapping[str, str]) -> None:
-    """Refuse what one launch of the user's cannot give.
-
-    Raises:
-        UsageError: the recipe asks for ranks or launches of its own.
-    """
-    if not is_attached(environment):
-        return
-    if config.distributed.nproc > 1:
-        raise UsageError(
-            f"{config.distributed.nproc} ranks were asked for inside a launch that has its own",
-            place="distributed.nproc",
-            next_step="Leave it at 1 under torchrun",
-        )
-    if config.matrix or config.search.kind is not None:
-        raise UsageError(
-            "a launcher that is not ours starts each rank once, and each point of a sweep is a launch",
-            place="matrix" if config.matrix else "search.kind",
-            next_step="Start the sweep without it, or the launcher once for each point",
-        )
-    if config.run.repeats > 1:
-        raise UsageError(
-            "a launcher that is not ours starts each rank once, and a repeat is a fresh launch",
-            place="run.repeats",
-            next_step="Set it to 1 and start the launcher as often as you want repeats",
-        )
-
-
 def become_follower(config: RunConfig) -> NoReturn:
     """Turn this process into a worker that waits for rank 0's case, and for its download if there is one."""
     sys.stdout.flush()

@@ -9,12 +9,10 @@ from __future__ import annotations
 import os
 import shlex
 import socket
-import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from gpuproof.errors import EnvironmentUnfitError
 from gpuproof.launchers.attached import is_attached
 from gpuproof.launchers.base import (
     LAUNCHER_OUTPUT,
@@ -24,7 +22,7 @@ from gpuproof.launchers.base import (
     wants_fork,
 )
 from gpuproof.processes.fork import ForkServers
-from gpuproof.processes.group import ProcessGroup
+from gpuproof.processes.group import start_group
 from gpuproof.records.case import Case
 
 INSTALLED_WORKER = ("-m", "gpuproof.worker")
@@ -54,7 +52,7 @@ class LocalLauncher:
         """Start the case's ranks.
 
         Raises:
-            EnvironmentUnfitError: the Python to run them with cannot be started.
+            CommandNotStartedError: the Python to run them with cannot be started.
         """
         if self.is_forked(case):
             return self._fork(case, folder)
@@ -65,8 +63,9 @@ class LocalLauncher:
             sampler = self._sampler_words(case, folder)
             commands.append([self._python, *self._worker, *sampler, f"--parent-pid={os.getpid()}"])
         _write_commands(folder, commands)
-        ranks, *samplers = [self._start(command, folder) for command in commands]
-        return LocalProcesses(ranks, samplers, command=shlex.join(commands[0]))
+        return start_group(
+            commands, environment=self._environment_of_ranks(), output=folder / LAUNCHER_OUTPUT
+        )
 
     def close(self) -> None:
         """End what is kept from case to case: the fork servers."""
@@ -93,22 +92,6 @@ class LocalLauncher:
         )
         forked.command = shlex.join(by_hand)
         return forked
-
-    def _start(self, command: list[str], folder: Path) -> subprocess.Popen[bytes]:
-        with (folder / LAUNCHER_OUTPUT).open("ab") as output:
-            try:
-                return subprocess.Popen(
-                    command,
-                    stdin=subprocess.DEVNULL,
-                    stdout=output,
-                    stderr=subprocess.STDOUT,
-                    env=self._environment_of_ranks(),
-                    start_new_session=True,  # a Ctrl-C is for us; we pass it on in good order
-                )
-            except OSError as error:
-                raise EnvironmentUnfitError(
-                    f"cannot be started: {error.strerror}", place=command[0]
-                ) from error
 
     def _environment_of_ranks(self) -> dict[str, str]:
         return {
@@ -140,20 +123,6 @@ class LocalLauncher:
         agent += [f"--nproc-per-node={case.placement.ranks_per_host}", "--rdzv-backend=static"]
         agent += ["--master-addr=127.0.0.1", f"--master-port={port}"]
         return [self._python, *agent, *worker]
-
-
-class LocalProcesses(ProcessGroup):
-    """The processes of a launch on this machine."""
-
-    def __init__(
-        self,
-        process: subprocess.Popen[bytes],
-        samplers: Sequence[subprocess.Popen[bytes]] = (),
-        *,
-        command: str,
-    ) -> None:
-        super().__init__(process, samplers)
-        self.command = command
 
 
 def _write_commands(

@@ -21,7 +21,7 @@ from weakref import WeakSet
 
 import asyncssh
 
-from gpuproof.config.inventory import Host
+from gpuproof.config.inventory import InventoryHost
 from gpuproof.launchers.agent_channel import AgentChannel
 from gpuproof.launchers.base import wants_fork
 from gpuproof.launchers.hosts import HostError, SshOptions
@@ -52,7 +52,7 @@ class SshFleet:
 
     def __init__(
         self,
-        hosts: Sequence[Host],
+        hosts: Sequence[InventoryHost],
         options: SshOptions,
         *,
         archive: bytes,
@@ -88,7 +88,7 @@ class SshFleet:
         gc.unfreeze()
 
     @contextmanager
-    def connected(self, host: Host) -> Iterator[RemoteHost]:
+    def connected(self, host: InventoryHost) -> Iterator[RemoteHost]:
         """Give a host with its agent started; both ends are clean afterwards.
 
         Raises:
@@ -103,7 +103,7 @@ class SshFleet:
         finally:
             self.wait_for(_close(connection, channel))
 
-    async def _open(self, host: Host) -> tuple[asyncssh.SSHClientConnection, AgentChannel]:
+    async def _open(self, host: InventoryHost) -> tuple[asyncssh.SSHClientConnection, AgentChannel]:
         task = asyncio.current_task()
         assert task is not None
         self._connecting.add(task)
@@ -159,7 +159,7 @@ async def _close(connection: asyncssh.SSHClientConnection, channel: AgentChannel
 class RemoteHost:
     """A host that is connected: a launcher for cases that run on it alone."""
 
-    def __init__(self, fleet: SshFleet, host: Host, channel: AgentChannel) -> None:
+    def __init__(self, fleet: SshFleet, host: InventoryHost, channel: AgentChannel) -> None:
         self.host = host
         self._fleet = fleet
         self._channel = channel

@@ -17,7 +17,7 @@ from typing import Any
 
 import asyncssh
 
-from gpuproof.config.inventory import Host
+from gpuproof.config.inventory import InventoryHost
 from gpuproof.launchers.hosts import HostError, SshOptions
 from gpuproof.launchers.ssh_credentials import AskPassphrase, load_keys, public_half
 from gpuproof.launchers.ssh_host_keys import SSH_PORT, HostKeys
@@ -39,7 +39,7 @@ class Connector:
     """Opens connections. Made before the event loop runs, so that bad keys are told before any attempt."""
 
     def __init__(
-        self, hosts: Iterable[Host], options: SshOptions, *, ask: AskPassphrase | None = None
+        self, hosts: Iterable[InventoryHost], options: SshOptions, *, ask: AskPassphrase | None = None
     ) -> None:
         """Read keys and known hosts.
 
@@ -53,7 +53,7 @@ class Connector:
         self._handshakes = asyncio.Semaphore(HANDSHAKES_AT_ONCE)
         self._jumps: dict[str, asyncio.Task[asyncssh.SSHClientConnection]] = {}
 
-    async def connect(self, host: Host) -> asyncssh.SSHClientConnection:
+    async def connect(self, host: InventoryHost) -> asyncssh.SSHClientConnection:
         """Open a connection to a host.
 
         Raises:
@@ -77,14 +77,14 @@ class Connector:
         raise AssertionError("there is at least one attempt")
 
     async def _open(
-        self, host: Host, tunnel: asyncssh.SSHClientConnection | None
+        self, host: InventoryHost, tunnel: asyncssh.SSHClientConnection | None
     ) -> asyncssh.SSHClientConnection:
         options = {**self._common(host), **self._identity(host.key or self._options.key)}
         async with self._handshakes:
             connecting = asyncssh.connect(host.address, host.port, tunnel=tunnel, **options)
             return await asyncio.wait_for(connecting, self._options.connect_timeout_s)
 
-    def _common(self, host: Host) -> dict[str, Any]:
+    def _common(self, host: InventoryHost) -> dict[str, Any]:
         interval_s = self._options.lease_s * 2 / 3 / KEEPALIVES
         return {
             "config": None,  # a ~/.ssh/config could switch the check of host keys off
@@ -106,7 +106,7 @@ class Connector:
             return {"agent_identities": [str(public_half(Path(path).expanduser()))], "client_keys": []}
         return {"client_keys": [key], "agent_path": None}
 
-    async def _jump(self, jump_host: Host, words: str) -> asyncssh.SSHClientConnection:
+    async def _jump(self, jump_host: InventoryHost, words: str) -> asyncssh.SSHClientConnection:
         """Return the connection to a jump host, which all hosts behind it share."""
         task = self._jumps.get(words)
         if task is None or (task.done() and (task.exception() is not None or task.result().is_closed())):
@@ -120,17 +120,19 @@ class Connector:
             if task.done() and task.exception() is None:
                 task.result().close()
 
-    def _explained(self, error: Exception, host: Host, target: Host, attempt: int) -> HostError:
+    def _explained(
+        self, error: Exception, host: InventoryHost, target: InventoryHost, attempt: int
+    ) -> HostError:
         cause, next_step = _words(error, target, self.host_keys)
         through = "on the way to it, " if target is not host else ""
         tried = f" ({attempt} attempts)" if attempt > 1 else ""
         return HostError(f"{through}{cause}{tried}", host=host.name, stage="setup", next_step=next_step)
 
 
-def _jump_host(host: Host) -> Host:
+def _jump_host(host: InventoryHost) -> InventoryHost:
     user, _, rest = str(host.jump).rpartition("@")
     address, _, port = rest.partition(":")
-    return Host(
+    return InventoryHost(
         name=rest,
         address=address,
         place=host.place,
@@ -145,7 +147,7 @@ def _may_pass(error: Exception) -> bool:
     return not isinstance(error, (*lasting, socket.gaierror))
 
 
-def _words(error: Exception, host: Host, keys: HostKeys) -> tuple[str, str | None]:
+def _words(error: Exception, host: InventoryHost, keys: HostKeys) -> tuple[str, str | None]:
     """Say in words why a host cannot be used, and what to do."""
     where = f"{host.address} port {host.port}"
     if isinstance(error, (asyncssh.HostKeyNotVerifiable, asyncssh.KeyExchangeFailed)):
@@ -170,5 +172,5 @@ def _words(error: Exception, host: Host, keys: HostKeys) -> tuple[str, str | Non
     return f"cannot connect to {where}: {reason}", None
 
 
-def _as(host: Host) -> str:
+def _as(host: InventoryHost) -> str:
     return f" of {host.user}" if host.user else ""

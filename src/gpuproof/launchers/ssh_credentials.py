@@ -16,7 +16,7 @@ from pathlib import Path
 
 import asyncssh
 
-from gpuproof.config.inventory import Host
+from gpuproof.config.inventory import InventoryHost
 from gpuproof.errors import UsageError
 
 OTHERS = stat.S_IRWXG | stat.S_IRWXO
@@ -24,7 +24,7 @@ AskPassphrase = Callable[[str], str]
 
 
 def load_keys(
-    default: str | None, hosts: Iterable[Host], *, ask: AskPassphrase | None = None
+    default: str | None, hosts: Iterable[InventoryHost], *, ask: AskPassphrase | None = None
 ) -> dict[str, asyncssh.SSHKey | None]:
     """Read every key file that is named, by its path; None where the agent holds the key.
 

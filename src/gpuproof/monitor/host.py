@@ -35,19 +35,19 @@ class CpuTimes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostTotals:
-    """One reading of the operating system's books; `values` go into samples as they stand."""
+    """One reading of the operating system's counters; `values` go into samples as they stand."""
 
     cpu: CpuTimes
     values: dict[str, float]
 
 
-Source = Callable[[], HostTotals]
+TotalsSource = Callable[[], HostTotals]
 
 
 class HostReader:
     """Reads the host; CPU shares are over the time since the last reading that gave them."""
 
-    def __init__(self, source: Source | None = None) -> None:
+    def __init__(self, source: TotalsSource | None = None) -> None:
         self.source_name = "given"
         if source is None:
             self.source_name, source = default_source()
@@ -70,7 +70,7 @@ class HostReader:
             "python": platform.python_version(),
             "cpu_model": cpu_model(),
             "cpus_logical": os.cpu_count(),
-            "cpus_allowed": _cpus_allowed(),
+            "cpus_allowed": cpus_allowed(),
             "host_source": self.source_name,
         }
 
@@ -99,7 +99,7 @@ def _percent(part: float, whole: float) -> float:
     return min(100.0, max(0.0, 100.0 * part / whole))  # the kernel's own counters step back a little at times
 
 
-def default_source() -> tuple[str, Source]:
+def default_source() -> tuple[str, TotalsSource]:
     """Choose psutil when it can be imported, else `/proc`; return its name and the source."""
     try:
         import psutil
@@ -123,7 +123,7 @@ def read_psutil() -> HostTotals:
         if not name.startswith(_VIRTUAL_LINKS)
     ]
     return HostTotals(
-        cpu=_cpu_times([_jiffies_of(cpu) for cpu in per_cpu]),
+        cpu=_cpu_times([_cpu_seconds(cpu) for cpu in per_cpu]),
         values={
             "mem_used_bytes": float(memory.total - memory.available),
             "mem_available_bytes": float(memory.available),
@@ -136,7 +136,7 @@ def read_psutil() -> HostTotals:
     )
 
 
-def _jiffies_of(cpu: Any) -> list[float]:
+def _cpu_seconds(cpu: Any) -> list[float]:
     names = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
     return [float(getattr(cpu, name, 0.0)) for name in names]
 
@@ -210,13 +210,13 @@ def boot_id() -> str | None:
 def cpu_model() -> str | None:
     """Return the CPU's name as the kernel gives it, or None."""
     try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        lines = Path("/proc/cpuinfo").read_text(errors="replace").splitlines()
     except OSError:
         return None
     names = (line.partition(":")[2].strip() for line in lines if line.lower().startswith("model name"))
     return next(names, None)
 
 
-def _cpus_allowed() -> int | None:
-    """CPUs that this process may use: fewer than the machine's under a job scheduler."""
+def cpus_allowed() -> int | None:
+    """Return the CPUs that this process may use: fewer than the machine's under a job scheduler."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None

@@ -1,4 +1,4 @@
-"""What does the sampler hear while it sleeps? Signals, marks of the work, and the end of its parent.
+"""What wakes the sampler? Signals, marks of the work, and the end of its parent.
 
 In: descriptors and a process id. Out: one wait that ends early when something happens, the marks, and
 the reason to stop. Nothing here polls in a loop: the process sleeps in the kernel until it is woken.
@@ -23,7 +23,7 @@ STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 class Listener(Protocol):
-    """What a sampler needs to know of the world around it."""
+    """What a sampler needs to know of signals, marks and its parent."""
 
     exit_code: int | None
     """The watched command's, once the parent has told it."""
@@ -81,13 +81,13 @@ class SystemListener:
         return 0 if self._marks is None else self._marks.bad_lines
 
     def wait(self, seconds: float) -> None:
-        """Sleep until a signal, a mark or a word of the parent arrives, at most `seconds`."""
+        """Sleep until a signal, a mark or a message of the parent arrives, at most `seconds`."""
         for key, _ in self._selector.select(max(0.0, seconds)):
             if key.fileobj is self._wake:
                 with contextlib.suppress(BlockingIOError):
                     self._wake.recv(4096)
             elif key.fileobj is self._control:
-                self._hear_parent()
+                self._read_parent()
 
     def stop_reason(self) -> str | None:
         """Return the reason to end, looking after the parent too."""
@@ -114,13 +114,13 @@ class SystemListener:
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:
         self._reason = self._reason or signal.Signals(number).name
 
-    def _hear_parent(self) -> None:
+    def _read_parent(self) -> None:
         assert self._control is not None
         self._selector.unregister(self._control)
-        self._reason, self.exit_code = _parent_words(self._control)
+        self._reason, self.exit_code = _parent_message(self._control)
 
 
-def _parent_words(control: socket.socket) -> tuple[str, int | None]:
+def _parent_message(control: socket.socket) -> tuple[str, int | None]:
     """Read the one message of the parent: the command's exit code, or its own end."""
     try:
         message = control.recv(4096)

@@ -7,7 +7,7 @@
 
 Marks add up: a mark changes the keys that it names and keeps the others; null takes a key away. Where
 nobody listens, or the pipe is full, the mark is dropped: the work never waits and never fails for it.
-This module is the standard library alone, so that a copy of the file works without gpuproof.
+This module needs the standard library alone, so that a copy of the file works without gpuproof.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class MarkReader:
         for line in lines:
             metadata = _parsed(line)
             if metadata is not None:
-                yield _time_of(metadata, now_s), metadata
+                yield _published_s(metadata, now_s), metadata
             elif line.strip():
                 self.bad_lines += 1
 
@@ -121,7 +121,7 @@ def _refuse(constant: str) -> None:
     raise ValueError(f"{constant} is no JSON")
 
 
-def _time_of(metadata: dict[str, Any], now_s: float) -> float:
+def _published_s(metadata: dict[str, Any], now_s: float) -> float:
     """Take the publisher's own clock reading out of a mark; without one the mark is of now."""
     published_s = metadata.pop("monotonic_s", None)
     with contextlib.suppress(TypeError):

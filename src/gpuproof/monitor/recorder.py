@@ -1,4 +1,4 @@
-"""Where do the records go? Into a journal, or as JSON Lines to standard output for whoever reads along.
+"""Where do the records go? Into a journal, or as JSON Lines to standard output for another process to read.
 
 In: records. Out: lines, each flushed as it is written. A recording never goes on in a file that already
 holds one: the deltas between its two ends would be of two machines or two days.
@@ -15,7 +15,7 @@ from gpuproof.records.journal import Journal, encode
 STANDARD_OUTPUT = "-"
 
 
-class Recorder(Protocol):
+class RecordSink(Protocol):
     """Takes records in order."""
 
     def append(self, record: Any) -> None:
@@ -51,7 +51,7 @@ class StreamRecorder:
         """Leave the stream to who opened it."""
 
 
-def open_recorder(out: str, *, stdout: BinaryIO) -> Recorder:
+def open_recorder(out: str, *, stdout: BinaryIO) -> RecordSink:
     """Open the recorder for `out`, a path or `-`.
 
     Raises:

@@ -2,7 +2,7 @@
 
 In: open devices, the host reader, a plan, and the clock, recorder and listener to work with. Out: the
 records of one recording, from `Recording` to `RecordingEnd`. Fast and slow lanes run on absolute
-deadlines of the monotonic clock; the loop sleeps in between, and tells of itself how late it was, what
+deadlines of the monotonic clock; the loop sleeps in between, and records how late it was, what
 it missed and what CPU time it took.
 """
 
@@ -19,8 +19,7 @@ from gpuproof import __version__
 from gpuproof.devices.base import DeviceProcess, Readout
 from gpuproof.monitor.host import boot_id
 from gpuproof.monitor.listener import Listener
-from gpuproof.monitor.recorder import Recorder
-from gpuproof.monitor.schedule import Schedule
+from gpuproof.monitor.recorder import RecordSink
 from gpuproof.records.readings import (
     Counters,
     DeviceEvent,
@@ -36,7 +35,8 @@ from gpuproof.records.readings import (
 )
 
 LONGEST_SLEEP_S = 1.0
-"""How long a parent may be gone unnoticed."""
+"""How long the end of a parent may go unnoticed."""
+TOLERANCE_S = 1e-6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +61,41 @@ class Clock:
     own_cpu: Callable[[], float] = time.process_time
 
 
+class Schedule:
+    """Ticks at start + n · interval; a tick is missed when the next one is due before it was taken.
+
+    Deadlines are absolute, so that late readings never shift the later ones.
+
+    >>> schedule = Schedule(start_s=100.0, interval_s=0.5)
+    >>> schedule.advance(now_s=100.1), schedule.deadline_s, schedule.missed_ticks
+    (None, 100.5, 0)
+    >>> schedule.advance(now_s=101.7), schedule.deadline_s, schedule.missed_ticks
+    (None, 101.5, 1)
+    """
+
+    def __init__(self, *, start_s: float, interval_s: float) -> None:
+        self._start_s = start_s
+        self._interval_s = interval_s
+        self._tick = 0
+        self.missed_ticks = 0
+
+    @property
+    def deadline_s(self) -> float:
+        """When the next tick is due, on the clock of `start_s`."""
+        return self._start_s + self._tick * self._interval_s
+
+    def is_due(self, now_s: float) -> bool:
+        """Tell whether the next tick is due; rounding of the deadlines does not count."""
+        return now_s >= self.deadline_s - TOLERANCE_S
+
+    def advance(self, now_s: float) -> None:
+        """Go on to the next tick after one was taken; those that are wholly past are missed."""
+        following = self._tick + 1
+        latest = int((now_s - self._start_s + TOLERANCE_S) / self._interval_s)
+        self._tick = max(following, latest)
+        self.missed_ticks += self._tick - following
+
+
 class Devices(Protocol):
     """What a sampler asks of the devices; `devices.guard.GuardedDevices` answers it."""
 
@@ -83,7 +118,7 @@ class Devices(Protocol):
         """Return what drivers announced."""
 
 
-class Host(Protocol):
+class SampledHost(Protocol):
     """What a sampler asks of the host; `monitor.host.HostReader` answers it."""
 
     def read(self) -> dict[str, float]:
@@ -100,8 +135,8 @@ class Sampler:
         self,
         devices: Devices,
         *,
-        host: Host,
-        recorder: Recorder,
+        host: SampledHost,
+        recorder: RecordSink,
         listener: Listener,
         plan: Plan,
         clock: Clock,
@@ -251,7 +286,7 @@ class Sampler:
 
 
 def _process_entry(users: tuple[DeviceProcess, ...] | str) -> dict[str, Any]:
-    """Write process ids and bytes only: names and command lines are nobody's business here."""
+    """Write process ids and bytes only: names and command lines are private."""
     if isinstance(users, str):
         return {"unavailable": users}
     return {

@@ -12,18 +12,17 @@ import fcntl
 import json
 import os
 import shutil
-import signal
 import socket
 import subprocess
-import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpuproof.errors import EnvironmentUnfitError, ExitCode
+from gpuproof.errors import ExitCode
 from gpuproof.monitor.listener import READY
 from gpuproof.monitor.marks import FD_VARIABLE, PIPE_VARIABLE
 from gpuproof.processes.own import own_command
+from gpuproof.processes.start import CommandNotStartedError, signal_name, start_process
 
 READY_TIMEOUT_S = 30.0
 """Longer than waking eight GPUs without persistence mode; a driver that hangs longer delays no work."""
@@ -115,8 +114,8 @@ class SamplerSession:
             return f"the sampler did not end within {timeout_s:g} s and was killed"
         finally:
             self._control.close()
-        if returncode < 0:
-            return f"the sampler was ended by {signal.Signals(-returncode).name} before the command"
+        if (ended_by := signal_name(returncode)) is not None:
+            return f"the sampler was ended by {ended_by} before the command"
         return f"the sampler failed (exit status {returncode})" if returncode else None
 
 
@@ -126,23 +125,17 @@ def start_sampler(out: Path, *, options: SamplerOptions, marks: MarksPipe | None
     It runs in a session of its own: the terminal's Ctrl-C is for the work, whose end it has to see.
 
     Raises:
-        EnvironmentUnfitError: Python cannot be started again.
+        CommandNotStartedError: Python cannot be started again.
     """
     ours, theirs = socket.socketpair()
     descriptors = [theirs.fileno()] + ([marks.descriptor] if marks else [])
     try:
-        process = subprocess.Popen(
-            _command(out, options=options, control_fd=theirs.fileno(), marks=marks),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            pass_fds=descriptors,
-            start_new_session=True,
+        process = start_process(
+            _command(out, options=options, control_fd=theirs.fileno(), marks=marks), pass_fds=descriptors
         )
-    except OSError as error:
+    except CommandNotStartedError:
         ours.close()
-        raise EnvironmentUnfitError(
-            f"cannot start the sampler ({error.strerror})", place=sys.executable
-        ) from error
+        raise
     finally:
         theirs.close()
     return SamplerSession(process, control=ours)

@@ -7,14 +7,19 @@ Only where the sampler refuses its options, a mistake of the user's, is the comm
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import os
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpuproof.errors import ExitCode
+from gpuproof.errors import ExitCode, UsageError
+from gpuproof.monitor.marks import PIPE_VARIABLE
 from gpuproof.monitor.recorder import refuse_existing
 from gpuproof.monitor.session import MarksPipe, SamplerOptions, SamplerSession, start_sampler
-from gpuproof.processes.foreground import CommandNotStartedError, run_in_foreground
+from gpuproof.processes.foreground import run_in_foreground
+from gpuproof.processes.start import CommandNotStartedError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,8 +76,72 @@ def _run(
     return returncode, None
 
 
-def _stop(session: SamplerSession, *, ready: bool, returncode: int) -> str | None:
+def _stop(session: SamplerSession, *, ready: bool, returncode: int | None) -> str | None:
     trouble = session.stop(exit_code=returncode)
     if trouble is None and not ready:
         return "the sampler was not ready when the command started; its first seconds are missing"
     return trouble
+
+
+@contextmanager
+def monitor(
+    out: str | os.PathLike[str],
+    *,
+    interval_s: float | None = None,
+    slow_interval_s: float | None = None,
+    devices: Sequence[int] | None = None,
+) -> Iterator[Path]:
+    """Record GPUs and host of this machine to `out` while a block of Python runs; give the recording's path.
+
+    In the block, and in processes that it starts, `gpuproof.monitor.marks.publish(phase="train", epoch=1)`
+    says where the work is. A recording that is not whole is a RuntimeWarning, and never stops the block.
+
+    Args:
+        out: a new file, in JSON Lines.
+        interval_s: between readings (0.2).
+        slow_interval_s: between readings of costly metrics (1).
+        devices: physical indices to read; by default all.
+
+    Raises:
+        UsageError: `out` is there already, or the options cannot be met (standard error says why).
+        EnvironmentUnfitError: the sampler's process cannot be started.
+    """
+    path = Path(out)
+    refuse_existing(path)
+    options = SamplerOptions(
+        interval_s=interval_s,
+        slow_interval_s=slow_interval_s,
+        devices=None if devices is None else ",".join(map(str, devices)),
+    )
+    marks = _marks_pipe()
+    try:
+        session = start_sampler(path, options=options, marks=marks)
+        ready = session.wait_ready()
+        if not ready and session.refused():
+            session.stop(exit_code=None)
+            raise UsageError("the sampler refused its options", place=str(path))
+        try:
+            with _published_to(marks):
+                yield path
+        finally:
+            trouble = _stop(session, ready=ready, returncode=None)
+            if trouble is not None:
+                warnings.warn(f"{path}: {trouble}", RuntimeWarning, stacklevel=3)
+    finally:
+        if marks is not None:
+            marks.close()
+
+
+@contextmanager
+def _published_to(marks: MarksPipe | None) -> Iterator[None]:
+    """Have marks of this process and its children go to the pipe."""
+    before = os.environ.get(PIPE_VARIABLE)
+    if marks is not None:
+        os.environ[PIPE_VARIABLE] = marks.path
+    try:
+        yield
+    finally:
+        if before is None:
+            os.environ.pop(PIPE_VARIABLE, None)
+        else:
+            os.environ[PIPE_VARIABLE] = before

@@ -12,11 +12,7 @@ import signal
 import subprocess
 from collections.abc import Callable, Collection, Mapping, Sequence
 
-from gpuproof.errors import EnvironmentUnfitError
-
-NOT_EXECUTABLE = 126
-NOT_FOUND = 127
-"""What shells answer for a command that is no program, or is not there."""
+from gpuproof.processes.start import starting
 
 _HANDED_ON = (
     signal.SIGTERM,
@@ -26,14 +22,6 @@ _HANDED_ON = (
     signal.SIGUSR1,
     signal.SIGUSR2,
 )
-
-
-class CommandNotStartedError(EnvironmentUnfitError):
-    """The command could not be started; `status` is what a shell would answer."""
-
-    def __init__(self, cause: str, *, place: str, status: int) -> None:
-        super().__init__(cause, place=place)
-        self.status = status
 
 
 def run_in_foreground(
@@ -61,15 +49,6 @@ def run_in_foreground(
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def exit_status(returncode: int) -> int:
-    """Turn a return code into the exit status that a shell reports: 128 + n after signal n.
-
-    >>> exit_status(3), exit_status(-9)
-    (3, 137)
-    """
-    return 128 - returncode if returncode < 0 else returncode
-
-
 def _start(
     command: Sequence[str],
     *,
@@ -80,18 +59,13 @@ def _start(
     def restore_mask() -> None:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
-    try:
+    with starting(command[0]):
         return subprocess.Popen(
             list(command),
-            env=None if env is None else dict(env),
+            env=env,
             pass_fds=tuple(pass_fds),
             preexec_fn=restore_mask,  # noqa: PLW1509  # one thread only, and a blocked mask would be inherited
         )
-    except FileNotFoundError as error:
-        raise CommandNotStartedError("command not found", place=command[0], status=NOT_FOUND) from error
-    except OSError as error:
-        cause = error.strerror or str(error)
-        raise CommandNotStartedError(cause, place=command[0], status=NOT_EXECUTABLE) from error
 
 
 def _wait(process: subprocess.Popen[bytes], watched: set[signal.Signals]) -> int:

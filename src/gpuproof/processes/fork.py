@@ -14,13 +14,14 @@ import shlex
 import socket
 import subprocess
 import threading
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from signal import SIGKILL, SIGTERM, Signals
+from signal import SIGKILL, Signals
 from typing import Any
 
-from gpuproof.errors import EnvironmentUnfitError
+from gpuproof.processes.group import OnExit, ProcessGroup, WatchedProcess
+from gpuproof.processes.start import CommandNotStartedError, start_process
 
 LOST = 1
 """The exit status of a child whose server ended first: nobody was there to hear the true one."""
@@ -33,7 +34,7 @@ class ForkServer:
         """Start it; `command` is completed by the descriptor of its socket.
 
         Raises:
-            EnvironmentUnfitError: the Python to run it with cannot be started.
+            CommandNotStartedError: the Python to run it with cannot be started.
         """
         self._control, theirs = socket.socketpair()
         self._children: dict[int, ForkedProcess] = {}
@@ -41,19 +42,16 @@ class ForkServer:
         self._is_lost = False
         self._lock = threading.Lock()
         try:
-            with theirs, output.open("ab") as file:
-                self._process = subprocess.Popen(
+            with theirs:
+                self._process = start_process(
                     [*command, f"--control-fd={theirs.fileno()}"],
-                    stdin=subprocess.DEVNULL,
-                    stdout=file,
-                    stderr=subprocess.STDOUT,
-                    env=environment,
+                    environment=environment,
+                    output=output,
                     pass_fds=[theirs.fileno()],
-                    start_new_session=True,
                 )
-        except OSError as error:
+        except CommandNotStartedError:
             self._control.close()
-            raise EnvironmentUnfitError(f"cannot be started: {error.strerror}", place=command[0]) from error
+            raise
         threading.Thread(target=self._listen, name="gpuproof-fork-server", daemon=True).start()
 
     @property
@@ -66,13 +64,8 @@ class ForkServer:
         """Say whether it can fork more."""
         return self._process.poll() is None
 
-    def fork(
-        self, words: Sequence[str], *, output: Path, on_exit: Callable[[int], None] | None = None
-    ) -> ForkedProcess:
-        """Ask for a child that runs a node-side command; what it prints goes to `output`.
-
-        `on_exit` hears its exit status, from another thread.
-        """
+    def fork(self, words: Sequence[str], *, output: Path, on_exit: OnExit | None = None) -> ForkedProcess:
+        """Ask for a child that runs a node-side command; what it prints goes to `output`."""
         with self._lock:
             self._num_children += 1
             child = ForkedProcess(self, number=self._num_children, on_exit=on_exit)
@@ -127,17 +120,15 @@ class ForkServer:
             child.finish(message["status"])
 
 
-class ForkedProcess:
-    """One child of a fork server, with all that it starts."""
+class ForkedProcess(WatchedProcess):
+    """One child of a fork server."""
 
-    def __init__(self, server: ForkServer, *, number: int, on_exit: Callable[[int], None] | None) -> None:
+    def __init__(self, server: ForkServer, *, number: int, on_exit: OnExit | None) -> None:
+        super().__init__(on_exit)
         self.number = number
         self._server = server
-        self._on_exit = on_exit
         self._pid: int | None = None
         self._handle: int | None = None
-        self._status = LOST
-        self._ended = threading.Event()
 
     def begin(self, pid: int) -> None:
         """Hear that it runs. The handle names this process for good, where a number may be given again."""
@@ -147,12 +138,9 @@ class ForkedProcess:
 
     def finish(self, status: int) -> None:
         """Hear how it ended."""
-        self._status = status
-        self._ended.set()
         if self._handle is not None:
             os.close(self._handle)
-        if self._on_exit is not None:
-            self._on_exit(status)
+        super().finish(status)
 
     def outlive_the_server(self) -> None:
         """Wait for the end of a process that has no parent any more to tell of it."""
@@ -160,57 +148,23 @@ class ForkedProcess:
             select.select([self._handle], [], [])
         self.finish(LOST)
 
-    def wait(self, timeout_s: float) -> int | None:
-        """Wait for the end at most `timeout_s`; return the exit status, None if it still runs."""
-        return self._status if self._ended.wait(timeout_s) else None
-
     def signal(self, which: Signals) -> None:
         """Signal the process and what it started."""
         if self._server.is_alive:
             self._server.send({"id": self.number, "signal": which})
-        else:
-            self._signal_group(which)
-
-    def end(self, grace_s: float) -> None:
-        """End it: SIGTERM, time for last words, SIGKILL; if the server answers no more, the server too."""
-        try:
-            if self.wait(0) is None:
-                self.signal(SIGTERM)
-                self.wait(grace_s)
-        finally:
-            if self.wait(0) is None:
-                self.signal(SIGKILL)
-            if self.wait(grace_s) is None:
-                self._server.kill()
-                self._signal_group(SIGKILL)
-                self.wait(grace_s)
-
-    def _signal_group(self, which: Signals) -> None:
-        if self._pid is not None and not self._ended.is_set():
+        elif self._pid is not None and not self._ended.is_set():
             with suppress(ProcessLookupError):
                 os.killpg(self._pid, which)
 
-
-class ForkedCase:
-    """The forked rank of one case, and its samplers."""
-
-    def __init__(self, rank: ForkedProcess, samplers: Sequence[ForkedProcess], *, command: str) -> None:
-        self.command = command
-        """The words of the rank, until its launcher says how a person could type them."""
-        self._rank = rank
-        self._samplers = samplers
-
-    def wait(self, timeout_s: float) -> int | None:
-        """Wait for the rank's end without polling."""
-        return self._rank.wait(timeout_s)
-
     def end(self, grace_s: float) -> None:
-        """End the rank, then the samplers, which write their last line."""
+        """End it; if the server does not answer any more, the server too."""
         try:
-            self._rank.end(grace_s)
+            super().end(grace_s)
         finally:
-            for sampler in self._samplers:
-                sampler.end(grace_s)
+            if self.wait(0) is None:
+                self._server.kill()
+                self.signal(SIGKILL)
+                self.wait(grace_s)
 
 
 class ForkServers:
@@ -227,15 +181,15 @@ class ForkServers:
         environment: Mapping[str, str],
         commands: Sequence[Sequence[str]],
         output: Path,
-        on_exit: Callable[[int], None] | None = None,
-    ) -> ForkedCase:
+        on_exit: OnExit | None = None,
+    ) -> ProcessGroup:
         """Fork a case from the server of `key`, which `command` starts where there is none.
 
         `commands` are the words of the rank, then those of samplers, which are forked first: a case may be
         over before a process that began with it reads. They end with their parent, which is the server.
 
         Raises:
-            EnvironmentUnfitError: the Python to run the server with cannot be started.
+            CommandNotStartedError: the Python to run the server with cannot be started.
         """
         server = self._servers.get(key)
         if server is None or not server.is_alive:
@@ -243,7 +197,7 @@ class ForkServers:
         words, *beside = commands
         samplers = [server.fork([*each, f"--parent-pid={server.pid}"], output=output) for each in beside]
         rank = server.fork([*words, "--forked"], output=output, on_exit=on_exit)
-        return ForkedCase(rank, samplers, command=shlex.join(words))
+        return ProcessGroup(rank, samplers, command=shlex.join(words))
 
     def close(self, grace_s: float) -> None:
         """End all servers, and with them what they forked."""

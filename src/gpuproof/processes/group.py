@@ -1,72 +1,130 @@
-"""The processes of one launch on this host: the ranks' session and the samplers beside it, ended together.
+"""The processes of one launch on this host: ranks, and samplers beside them, watched and ended together.
 
+In: argument lists, the first for the ranks. Out: the ranks' exit status, without polling, and the end of all.
 Used by both halves: the launcher on this machine, and the agent that a launcher started on another.
 """
 
 from __future__ import annotations
 
 import os
-import signal
+import shlex
 import subprocess
 import threading
-from collections.abc import Callable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from signal import SIGKILL, SIGTERM, Signals
+
+from gpuproof.processes.start import CommandNotStartedError, start_process
+
+OnExit = Callable[[int], None]
+"""Called with the exit status, from another thread."""
 
 
-def _hear_nothing(_status: int) -> None:
-    return
+class WatchedProcess(ABC):
+    """A process whose end is heard of on another thread, with all that it starts."""
 
-
-class ProcessGroup:
-    """The ranks' first process, which leads a session, and the samplers. Ranks under an agent end with it."""
-
-    def __init__(
-        self,
-        ranks: subprocess.Popen[bytes],
-        samplers: Sequence[subprocess.Popen[bytes]] = (),
-        *,
-        on_exit: Callable[[int], None] = _hear_nothing,
-    ) -> None:
-        self._ranks = ranks
-        self._samplers = samplers
+    def __init__(self, on_exit: OnExit | None = None) -> None:
         self._on_exit = on_exit
+        self._status = 0
         self._ended = threading.Event()
-        threading.Thread(target=self._wait, name="gpuproof-reaper", daemon=True).start()
+
+    @abstractmethod
+    def signal(self, which: Signals) -> None:
+        """Signal the process and what it started; harmless once all has ended."""
+
+    def finish(self, status: int) -> None:
+        """Hear how it ended."""
+        self._status = status
+        self._ended.set()
+        if self._on_exit is not None:
+            self._on_exit(status)
 
     def wait(self, timeout_s: float) -> int | None:
-        """Wait for the end without polling: a thread sleeps in waitpid and wakes this one."""
-        return self._ranks.returncode if self._ended.wait(timeout_s) else None
+        """Wait for the end at most `timeout_s`; return the exit status, None if it still runs."""
+        return self._status if self._ended.wait(timeout_s) else None
 
     def end(self, grace_s: float) -> None:
-        """End the whole group: SIGTERM, time for last words, SIGKILL; then the samplers likewise.
+        """End it: SIGTERM, time for last words, SIGKILL.
 
         A second Ctrl-C cuts the time for last words short, and leaves no process behind either.
         """
         try:
-            self._signal(signal.SIGTERM)
-            self._ended.wait(grace_s)
+            self.signal(SIGTERM)
+            self.wait(grace_s)
         finally:
-            self._signal(signal.SIGKILL)
-            self._ended.wait(grace_s)
-            for sampler in self._samplers:
-                sampler.terminate()
-            for sampler in self._samplers:
-                _reap(sampler, grace_s)
+            self.signal(SIGKILL)
+            self.wait(grace_s)
 
-    def _signal(self, number: signal.Signals) -> None:
+
+class StartedProcess(WatchedProcess):
+    """A process that was started by `start_process`; a thread sleeps in waitpid until it ends."""
+
+    def __init__(self, process: subprocess.Popen[bytes], on_exit: OnExit | None = None) -> None:
+        super().__init__(on_exit)
+        self._process = process
+        threading.Thread(
+            target=lambda: self.finish(process.wait()), name="gpuproof-reaper", daemon=True
+        ).start()
+
+    def signal(self, which: Signals) -> None:
+        """Signal the process's session, whose other processes may outlive the first."""
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, which)
+
+
+class ProcessGroup:
+    """The ranks' first process, and the samplers. Ranks under an agent end with it."""
+
+    def __init__(
+        self, ranks: WatchedProcess, samplers: Sequence[WatchedProcess] = (), *, command: str
+    ) -> None:
+        self.command = command
+        """What was started, as a person could type it."""
+        self._ranks = ranks
+        self._samplers = samplers
+
+    def wait(self, timeout_s: float) -> int | None:
+        """Wait for the ranks' end at most `timeout_s`; return the exit status, None if they still run."""
+        return self._ranks.wait(timeout_s)
+
+    def end(self, grace_s: float) -> None:
+        """End the ranks, then the samplers, which write their last line."""
         try:
-            os.killpg(self._ranks.pid, number)
-        except ProcessLookupError:
-            return
-
-    def _wait(self) -> None:
-        status = self._ranks.wait()
-        self._ended.set()
-        self._on_exit(status)
+            self._ranks.end(grace_s)
+        finally:
+            for sampler in self._samplers:
+                sampler.signal(SIGTERM)
+            for sampler in self._samplers:
+                sampler.end(grace_s)
 
 
-def _reap(process: subprocess.Popen[bytes], grace_s: float) -> None:
+def start_group(
+    commands: Sequence[Sequence[str]],
+    *,
+    environment: Mapping[str, str],
+    output: Path,
+    on_exit: OnExit | None = None,
+) -> ProcessGroup:
+    """Start the ranks, by the first command, and a sampler by each other; all print to `output`.
+
+    Raises:
+        CommandNotStartedError: one cannot be started; those before it are ended.
+        OSError: `output` cannot be written to; likewise.
+    """
+    started: list[subprocess.Popen[bytes]] = []
     try:
-        process.wait(grace_s)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
+        for command in commands:
+            started.append(start_process(command, environment=environment, output=output))  # noqa: PERF401
+    except (CommandNotStartedError, OSError):
+        for process in started:
+            process.kill()
+            process.wait()
+        raise
+    ranks, *samplers = started
+    return ProcessGroup(
+        StartedProcess(ranks, on_exit),
+        [StartedProcess(sampler) for sampler in samplers],
+        command=shlex.join(commands[0]),
+    )

@@ -18,7 +18,7 @@ from gpuproof.errors import UsageError
 from gpuproof.readings.comparable import Condition, unlike_conditions
 from gpuproof.readings.recording import Flags, Floats, RecordingData
 from gpuproof.readings.series import durations
-from gpuproof.readings.window import Window, phase, whole
+from gpuproof.readings.window import RecordingWindow, phase, whole
 from gpuproof.statistics.estimate import Interval, Unavailable
 from gpuproof.statistics.series import Series, interval_of_difference
 
@@ -145,7 +145,7 @@ def compare(
 def _used(recording: RecordingData, phase_name: str | None, busy: float | None) -> _Used:
     if not len(recording.time_s):
         raise UsageError("holds no samples", place=recording.source, next_step="Record for longer")
-    window: Window = whole(recording) if phase_name is None else phase(recording, name=phase_name)
+    window: RecordingWindow = whole(recording) if phase_name is None else phase(recording, name=phase_name)
     return _Used(recording=recording, inside=window.holds(recording.time_s), busy_percent=busy)
 
 

@@ -13,10 +13,9 @@ from typing import Final, Literal
 
 import numpy as np
 
-from gpuproof.readings.counters import counter_change
 from gpuproof.readings.recording import DeviceTrack, RecordingData
-from gpuproof.readings.series import longest_step_s
-from gpuproof.readings.window import Window
+from gpuproof.readings.series import counter_change, longest_step_s
+from gpuproof.readings.window import RecordingWindow
 
 EnergyMethod = Literal["counter", "integrated_power"]
 
@@ -37,7 +36,7 @@ class Energy:
     """Why there is no figure, or what speaks against it."""
 
 
-def energy_used(recording: RecordingData, *, track: DeviceTrack, window: Window) -> Energy:
+def energy_used(recording: RecordingData, *, track: DeviceTrack, window: RecordingWindow) -> Energy:
     """Take the counter's difference, or else integrate power."""
     integrated = _integrated(recording, track, window)
     change = counter_change(recording, track=track, metric="energy_j", window=window)
@@ -55,7 +54,7 @@ def energy_used(recording: RecordingData, *, track: DeviceTrack, window: Window)
     )
 
 
-def _from_power(integrated: tuple[float, float] | None, window: Window, note: str) -> Energy:
+def _from_power(integrated: tuple[float, float] | None, window: RecordingWindow, note: str) -> Energy:
     if integrated is None:
         return Energy(
             energy_j=None, method=None, coverage=None, covered_s=0.0, note=f"{note}; no power readings"
@@ -82,7 +81,9 @@ def _doubt(counter_w: float, integrated: tuple[float, float] | None, resets: int
     return "; ".join(parts) or None
 
 
-def _integrated(recording: RecordingData, track: DeviceTrack, window: Window) -> tuple[float, float] | None:
+def _integrated(
+    recording: RecordingData, track: DeviceTrack, window: RecordingWindow
+) -> tuple[float, float] | None:
     """Integrate power by trapezoids: joules, and the seconds that they cover; None without two readings."""
     column = track.values("power_w")
     if column is None:
@@ -93,12 +94,13 @@ def _integrated(recording: RecordingData, track: DeviceTrack, window: Window) ->
     energy_j = covered_s = 0.0
     for span in window.spans:
         inside = (times >= span.begin_s) & (times <= span.end_s)
-        gaps, values = np.diff(times[inside]), power[inside]
+        moments, values = times[inside], power[inside]
+        gaps = moments[1:] - moments[:-1]
         joined = gaps <= longest_s
         energy_j += float((gaps * (values[1:] + values[:-1]) / 2)[joined].sum())
         covered_s += float(gaps[joined].sum())
     return (energy_j, covered_s) if covered_s > 0 else None
 
 
-def _coverage(covered_s: float, window: Window) -> float:
+def _coverage(covered_s: float, window: RecordingWindow) -> float:
     return min(1.0, covered_s / window.duration_s)

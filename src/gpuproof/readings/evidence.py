@@ -1,30 +1,121 @@
-"""Everything that is known of a run, for whoever judges it."""
+"""What is known of a run? Its launches, its hosts, and the readings beside them, read when asked for.
+
+In: run.json, the config, the records of every launch, and where a launch's recording of a host lies. Out: the
+one thing that analysis, doubts, checks and conclusions look at, so that they cannot contradict each other.
+Readings are not kept, but for the last recordings that were asked for: two questions about a launch read its
+file once, and 500 hosts need no more memory than one.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
+from gpuproof.errors import RecordError
+from gpuproof.readings.recording import RecordingData, load_recording
+from gpuproof.readings.window_readings import WindowReadings, read_window
 from gpuproof.records.case import Case
 from gpuproof.records.collected import CaseRecords
 
+KEPT_VALUES: Final = 2**21
+"""Readings of all recordings that are kept, 16 MB; the last one is kept however large it is."""
+NOT_MONITORED: Final = "nothing was read beside it (monitoring.enabled is false)"
 
-@dataclass(frozen=True, kw_only=True)
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MissingReadings:
+    """There are no readings, and why."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """The launches of a run, with what was asked and what was read beside them."""
+    """A run as it can be judged."""
 
     description: Mapping[str, Any]
     """run.json."""
     config: Any
     launches: tuple[CaseRecords, ...]
-    hosts: tuple[Mapping[str, Any], ...] = ()
-    """As run.json holds them; empty for this machine."""
+    hosts: tuple[Mapping[str, Any], ...]
+    """As the inventory lists them; each has its `name`. Empty where the run was on this host."""
+    recording_at: Callable[[Case, str], Path | None]
+    """Where the recording of a host beside a launch lies; None where there can be none."""
     folder_of: Callable[[Case], Path]
-    """Where a launch keeps its files, recordings of its hosts among them."""
+    """Where a launch keeps its other files, such as a trace."""
+    kept: dict[Path, RecordingData | MissingReadings] = field(default_factory=dict, repr=False, compare=False)
+    """The last recordings that were asked for; shared with what `only` returns."""
 
-    def only(self, case_id: str, *, config: Any) -> Evidence:
-        """Return the evidence of one case, as of a run whose recipe is `config`."""
-        chosen = tuple(launch for launch in self.launches if launch.case.case_id == case_id)
-        return replace(self, config=config, launches=chosen)
+    def readings(
+        self,
+        case: Case,
+        host: str,
+        *,
+        begin_monotonic_s: float,
+        end_monotonic_s: float,
+        uuids: Collection[str | None] | None = None,
+    ) -> WindowReadings | MissingReadings:
+        """Read what a host did in a window of a launch, given on the host's monotonic clock.
+
+        `uuids` names the devices that are asked for; None asks for all.
+        """
+        recording = self.recording(case, host)
+        if isinstance(recording, MissingReadings):
+            return recording
+        devices = None
+        if uuids is not None:
+            identities = [track.identity for track in recording.devices]
+            devices = {known.physical_index for known in identities if known.uuid in uuids}
+        return read_window(
+            recording, begin_monotonic_s=begin_monotonic_s, end_monotonic_s=end_monotonic_s, devices=devices
+        )
+
+    def recording(self, case: Case, host: str) -> RecordingData | MissingReadings:
+        """Load what was recorded of a host beside a launch."""
+        path = None if case.monitor_interval_s is None else self.recording_at(case, host)
+        if path is None:
+            return MissingReadings(reason=NOT_MONITORED)
+        found = self.kept.pop(path, None)
+        if found is None:
+            found = _loaded(path)
+        self.kept[path] = found
+        self._forget()
+        return found
+
+    def only(self, *, case_id: str | None = None, host: str | None = None) -> Evidence:
+        """Return what there is of one case, of one host's launches, or of both."""
+        return replace(
+            self,
+            launches=tuple(
+                records
+                for records in self.launches
+                if case_id in (None, records.case.case_id) and host in (None, records.case.placement.host)
+            ),
+            hosts=tuple(known for known in self.hosts if host in (None, known["name"])),
+        )
+
+    def _forget(self) -> None:
+        """Drop the recordings that were not asked for longest, until the rest is small."""
+        sizes = {path: _num_values(found) for path, found in self.kept.items()}
+        total = sum(sizes.values())
+        for path in list(self.kept)[:-1]:
+            if total <= KEPT_VALUES:
+                break
+            total -= sizes[path]
+            del self.kept[path]
+
+
+def _loaded(path: Path) -> RecordingData | MissingReadings:
+    try:
+        return load_recording(path)
+    except RecordError as error:
+        return MissingReadings(reason=error.cause)
+
+
+def _num_values(found: RecordingData | MissingReadings) -> int:
+    if isinstance(found, MissingReadings):
+        return 0
+    columns = len(found.host) + sum(len(track.metrics) + 1 for track in found.devices)
+    return len(found.time_s) * columns

@@ -1,8 +1,10 @@
-"""How long did each reading stand, and what do a column's readings come to over time?
+"""What do a column's readings come to over time, and how much did a running total grow?
 
-In: times in seconds and a column with NaN where there was no reading. Out: durations, a time-weighted
-mean, extremes and a percentile. A reading stands until the next one; before a hole (a lost device, a
-hanging driver) it stands for one usual interval only, so that a hole is not filled with its last value.
+In: times in seconds and a column with NaN where there was no reading, or a counter's name. Out: durations, a
+time-weighted mean, extremes and a percentile; a counter's increase and the time that it covers. A reading
+stands until the next one; before a hole (a lost device, a hanging driver) it stands for one usual interval
+only, so that a hole is not filled with its last value. A counter that went back (the driver was loaded again)
+is summed up around the step back.
 
 >>> durations(np.array([0.0, 1.0, 2.0, 3.0, 60.0]))
 array([1., 1., 1., 1., 1.])
@@ -15,8 +17,11 @@ from typing import Final
 
 import numpy as np
 
-from gpuproof.readings.recording import Floats
+from gpuproof.readings.recording import DeviceTrack, Floats, RecordingData
+from gpuproof.readings.window import RecordingWindow, Span
 from gpuproof.statistics.percentiles import percentile
+
+NO_VALUES: Final[Floats] = np.empty(0)
 
 HOLE_FACTOR: Final = 3.0
 """Two readings further apart than this many usual intervals have a hole between them."""
@@ -38,23 +43,30 @@ class SeriesSummary:
 
 def longest_step_s(times: Floats) -> float:
     """Tell how far apart two readings may be with nothing lost between them, from their usual interval."""
-    return float(np.median(np.diff(times))) * HOLE_FACTOR if len(times) > 1 else 0.0
+    return _usual_s(times[1:] - times[:-1]) * HOLE_FACTOR if len(times) > 1 else 0.0
 
 
 def durations(times: Floats) -> Floats:
     """Give the seconds for which each reading stood; the last, and one before a hole, a usual interval."""
     if len(times) < 2:
         return np.ones(len(times))
-    gaps = np.diff(times)
-    usual_s = float(np.median(gaps))
+    gaps = times[1:] - times[:-1]
+    usual_s = _usual_s(gaps)
     gaps[gaps > usual_s * HOLE_FACTOR] = usual_s
     return np.append(gaps, usual_s)
+
+
+def _usual_s(gaps: Floats) -> float:
+    """Take the median, without what `np.median` does for other arrays: it is asked for every column."""
+    ordered = np.sort(gaps)
+    return float(ordered[(len(gaps) - 1) // 2] + ordered[len(gaps) // 2]) / 2
 
 
 def mean_over_time(times: Floats, values: Floats) -> float:
     """Weigh each value by the time for which it stood. There must be at least one value."""
     weights = durations(times)
-    return float(np.average(values, weights=weights if weights.sum() > 0 else None))
+    total = float(weights.sum())
+    return float((values * weights).sum() / total) if total > 0 else float(values.mean())
 
 
 def summarise_series(times: Floats, column: Floats) -> SeriesSummary | None:
@@ -72,3 +84,73 @@ def summarise_series(times: Floats, column: Floats) -> SeriesSummary | None:
         p95_missing=high.reason,
         samples=len(values),
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CounterChange:
+    """What a counter gained, over which time."""
+
+    increase: float
+    """In the unit that ends the metric's name."""
+    covered_s: float
+    """From the first reading to the last, without the stretches in which it went back."""
+    resets: int
+
+
+def counter_change(
+    recording: RecordingData, *, track: DeviceTrack, metric: str, window: RecordingWindow
+) -> CounterChange | None:
+    """Sum a device counter's increase over a window; None with under two readings in each span."""
+    column = track.values(metric)
+    if column is None and not recording.counters:
+        return None  # most counters of most devices
+    return total_change(*_readings(recording, track, metric), window=window)
+
+
+def total_change(times: Floats, totals: Floats, *, window: RecordingWindow) -> CounterChange | None:
+    """Sum the increase of running totals, read at `times`, over the spans of a window."""
+    parts = [part for span in window.spans if (part := _within(times, totals, span)) is not None]
+    if not parts:
+        return None
+    return CounterChange(
+        increase=sum(part.increase for part in parts),
+        covered_s=sum(part.covered_s for part in parts),
+        resets=sum(part.resets for part in parts),
+    )
+
+
+def _within(times: Floats, totals: Floats, span: Span) -> CounterChange | None:
+    if len(times) < 2:
+        return None
+    inside = (times >= span.begin_s) & (times <= span.end_s)
+    if np.count_nonzero(inside) < 2:
+        return None
+    readings, moments = totals[inside], times[inside]
+    steps, gaps = readings[1:] - readings[:-1], moments[1:] - moments[:-1]
+    forward = steps >= 0
+    return CounterChange(
+        increase=float(steps[forward].sum()),
+        covered_s=float(gaps[forward].sum()),
+        resets=int(np.count_nonzero(~forward)),
+    )
+
+
+def _readings(recording: RecordingData, track: DeviceTrack, metric: str) -> tuple[Floats, Floats]:
+    """Join what the samples carry with what was read at the ends and at marks, in order of time."""
+    key = str(track.identity.physical_index)
+    extra = [
+        (recording.seconds_in(counters.monotonic_s), counters.devices[key][metric])
+        for counters in recording.counters
+        if metric in counters.devices.get(key, {})
+    ]
+    column = track.values(metric)
+    if not extra and column is None:
+        return NO_VALUES, NO_VALUES
+    times = np.array([time for time, _ in extra], dtype=np.float64)
+    totals = np.array([total for _, total in extra], dtype=np.float64)
+    if column is not None:
+        given = ~np.isnan(column)
+        times = np.concatenate([times, recording.time_s[given]])
+        totals = np.concatenate([totals, column[given]])
+    order = np.argsort(times, kind="stable")
+    return times[order], totals[order]

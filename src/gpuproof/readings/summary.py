@@ -7,19 +7,19 @@ becomes 0.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final
 
 import numpy as np
 
 from gpuproof.readings import window as windows
-from gpuproof.readings.counters import change_of, counter_change
 from gpuproof.readings.energy import Energy, energy_used
-from gpuproof.readings.recording import DeviceTrack, Floats, RecordingData
-from gpuproof.readings.series import SeriesSummary, summarise_series
+from gpuproof.readings.recording import DeviceTrack, Flags, Floats, RecordingData
+from gpuproof.readings.series import SeriesSummary, counter_change, summarise_series, total_change
 from gpuproof.readings.throttling import Throttling, throttling
-from gpuproof.readings.window import Window
+from gpuproof.readings.window import RecordingWindow
 from gpuproof.records.metrics import METRICS, names
 from gpuproof.records.readings import DeviceEvent, DeviceIdentity, RecordingEnd
 
@@ -128,16 +128,22 @@ def summarise(recording: RecordingData) -> RecordingSummary:
     )
 
 
-def summarise_window(recording: RecordingData, *, window: Window) -> WindowSummary:
-    """Summarise one window of a recording: a phase, or the measured time of a case."""
-    inside = window.holds(recording.time_s)
+def summarise_window(
+    recording: RecordingData, *, window: RecordingWindow, devices: Container[int] | None = None
+) -> WindowSummary:
+    """Summarise one window of a recording: a phase, or the measured time of a case.
+
+    `devices` are the physical indices of those that are asked for; None asks for all.
+    """
+    at = _At(window=window, inside=window.holds(recording.time_s))
+    tracks = [t for t in recording.devices if devices is None or t.identity.physical_index in devices]
     return WindowSummary(
         name=window.name,
         duration_s=window.duration_s,
-        samples=int(inside.sum()),
-        devices=tuple(_device(recording, track, window) for track in recording.devices),
+        samples=at.samples,
+        devices=tuple(_device(recording, track, at) for track in tracks),
         host=tuple(
-            _metric(recording, metric, column, window, None)
+            _metric(recording, metric, column, at, {})
             for metric, column in recording.host.items()
             if metric not in HOST_TOTALS
         ),
@@ -145,23 +151,35 @@ def summarise_window(recording: RecordingData, *, window: Window) -> WindowSumma
     )
 
 
-def _device(recording: RecordingData, track: DeviceTrack, window: Window) -> DeviceSummary:
+@dataclass(frozen=True, kw_only=True)
+class _At:
+    """A window with the samples that lie in it, which are looked up once for all metrics."""
+
+    window: RecordingWindow
+    inside: Flags
+
+    @cached_property
+    def samples(self) -> int:
+        return int(self.inside.sum())
+
+
+def _device(recording: RecordingData, track: DeviceTrack, at: _At) -> DeviceSummary:
+    explained = recording.reasons_missing(track)
     return DeviceSummary(
         identity=track.identity,
         metrics=tuple(
-            _metric(recording, metric, track.values(metric), window, track)
-            for metric in _gauges(recording, track)
+            _metric(recording, metric, track.values(metric), at, explained)
+            for metric in _gauges(track, explained)
         ),
-        energy=energy_used(recording, track=track, window=window),
-        throttling=throttling(recording, track=track, window=window),
-        totals=tuple(_totals(recording, track, window)),
-        events=tuple(_events(recording, track, window)),
+        energy=energy_used(recording, track=track, window=at.window),
+        throttling=throttling(recording, track=track, window=at.window),
+        totals=tuple(_totals(recording, track, at.window)),
+        events=tuple(events_within(recording, track=track, window=at.window)),
     )
 
 
-def _gauges(recording: RecordingData, track: DeviceTrack) -> Iterator[str]:
+def _gauges(track: DeviceTrack, explained: Mapping[str, str]) -> Iterator[str]:
     """Name the metrics that were read, and those that any explanation exists for, in catalogue order."""
-    explained = recording.reasons_missing(track)
     for metric in names(kind="gauge"):
         if metric in track.metrics or metric in explained:
             yield metric
@@ -169,32 +187,29 @@ def _gauges(recording: RecordingData, track: DeviceTrack) -> Iterator[str]:
 
 
 def _metric(
-    recording: RecordingData, metric: str, column: Floats | None, window: Window, track: DeviceTrack | None
+    recording: RecordingData, metric: str, column: Floats | None, at: _At, explained: Mapping[str, str]
 ) -> MetricSummary:
-    inside = window.holds(recording.time_s)
-    series = None
-    if column is not None:
-        series = summarise_series(recording.time_s[inside], column[inside])
-    due = _readings_due(recording, metric, window, int(inside.sum()))
+    inside = at.inside
+    series = None if column is None else summarise_series(recording.time_s[inside], column[inside])
+    due = _readings_due(recording, metric, at)
     given = series.samples if series is not None else 0
     missing_share = max(0.0, 1 - given / due) if due else 0.0
     reason = None
     if missing_share > 0 or series is None:
-        explained = recording.reasons_missing(track) if track is not None else {}
         reason = explained.get(metric, NO_REASON)
     return MetricSummary(metric=metric, series=series, missing_share=missing_share, reason=reason)
 
 
-def _readings_due(recording: RecordingData, metric: str, window: Window, samples: int) -> int:
+def _readings_due(recording: RecordingData, metric: str, at: _At) -> int:
     """Count the readings that a window should hold: each sample's, or the slow lane's share of them."""
     known = METRICS.get(metric)
     slow_s = recording.recording.slow_interval_s
     if known is None or known.lane != "slow" or slow_s <= recording.recording.fast_interval_s:
-        return samples
-    return min(samples, max(1, int(window.duration_s / slow_s)))
+        return at.samples
+    return min(at.samples, max(1, int(at.window.duration_s / slow_s)))
 
 
-def _totals(recording: RecordingData, track: DeviceTrack, window: Window) -> Iterator[Total]:
+def _totals(recording: RecordingData, track: DeviceTrack, window: RecordingWindow) -> Iterator[Total]:
     for metric in names(kind="counter"):
         if metric.startswith(_NOT_TOTALS):
             continue
@@ -203,18 +218,21 @@ def _totals(recording: RecordingData, track: DeviceTrack, window: Window) -> Ite
             yield Total(metric=metric, increase=change.increase, covered_s=change.covered_s)
 
 
-def _host_totals(recording: RecordingData, window: Window) -> Iterator[Total]:
+def _host_totals(recording: RecordingData, window: RecordingWindow) -> Iterator[Total]:
     for metric in HOST_TOTALS:
         column = recording.host.get(metric)
         if column is None:
             continue
         given = ~np.isnan(column)
-        change = change_of(recording.time_s[given], column[given], window=window)
+        change = total_change(recording.time_s[given], column[given], window=window)
         if change is not None:
             yield Total(metric=metric, increase=change.increase, covered_s=change.covered_s)
 
 
-def _events(recording: RecordingData, track: DeviceTrack, window: Window) -> Iterator[EventAt]:
+def events_within(
+    recording: RecordingData, *, track: DeviceTrack, window: RecordingWindow
+) -> Iterator[EventAt]:
+    """List what the driver announced of a device in a window."""
     for event in recording.events:
         at_s = recording.seconds_in(event.monotonic_s)
         mine = event.physical_index == track.identity.physical_index

@@ -12,14 +12,15 @@ from typing import Final, Literal
 
 import numpy as np
 
-from gpuproof.readings.counters import counter_change
-from gpuproof.readings.recording import DeviceTrack, Floats, RecordingData
-from gpuproof.readings.series import mean_over_time
-from gpuproof.readings.window import Window
+from gpuproof.readings.recording import DeviceTrack, Flags, Floats, RecordingData
+from gpuproof.readings.series import counter_change, mean_over_time
+from gpuproof.readings.window import RecordingWindow
 from gpuproof.records.metrics import METRICS
 
 ThrottleMethod = Literal["counter", "samples"]
 _PREFIX: Final = "throttle_time_"
+_COUNTERS: Final = {m: m.removeprefix(_PREFIX).removesuffix("_s") for m in METRICS if m.startswith(_PREFIX)}
+"""Counter → the reason whose time it counts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,39 +43,37 @@ class Throttling:
     missing: str | None
 
 
-def throttling(recording: RecordingData, *, track: DeviceTrack, window: Window) -> Throttling:
+def throttling(recording: RecordingData, *, track: DeviceTrack, window: RecordingWindow) -> Throttling:
     """Take each reason's share from its counter, or else from the samples."""
-    shares = _from_samples(recording, track, window) | _from_counters(recording, track, window)
-    told = bool((track.throttle_known & window.holds(recording.time_s)).any())
-    known = told or bool(shares)
+    answered = track.throttle_known & window.holds(recording.time_s)
+    shares = _from_samples(recording, track, answered) | _from_counters(recording, track, window)
+    known = bool(answered.any()) or bool(shares)
     held = sorted((s for s in shares.values() if s.share > 0), key=lambda s: (-s.share, s.reason))
     reason = recording.reasons_missing(track).get("throttle_reasons", "this device gave no throttle reasons")
     return Throttling(shares=tuple(held), known=known, missing=None if known else reason)
 
 
-def _from_counters(recording: RecordingData, track: DeviceTrack, window: Window) -> dict[str, ThrottleShare]:
+def _from_counters(
+    recording: RecordingData, track: DeviceTrack, window: RecordingWindow
+) -> dict[str, ThrottleShare]:
     shares = {}
-    for metric in METRICS:
-        if not metric.startswith(_PREFIX):
-            continue
+    for metric, reason in _COUNTERS.items():
         change = counter_change(recording, track=track, metric=metric, window=window)
         if change is not None and change.covered_s > 0:
-            reason = metric.removeprefix(_PREFIX).removesuffix("_s")
             share = min(1.0, change.increase / change.covered_s)
             shares[reason] = ThrottleShare(reason=reason, share=share, method="counter")
     return shares
 
 
-def _from_samples(recording: RecordingData, track: DeviceTrack, window: Window) -> dict[str, ThrottleShare]:
-    """Weigh each sample that told its reasons by the time until the next one."""
-    known = track.throttle_known & window.holds(recording.time_s)
-    if not known.any():
+def _from_samples(recording: RecordingData, track: DeviceTrack, answered: Flags) -> dict[str, ThrottleShare]:
+    """Weigh each sample that gave its reasons by the time until the next one."""
+    if not track.throttle or not answered.any():
         return {}
-    times: Floats = recording.time_s[known]
+    times: Floats = recording.time_s[answered]
     return {
         reason: ThrottleShare(
             reason=reason,
-            share=mean_over_time(times, flags[known].astype(np.float64)),
+            share=mean_over_time(times, flags[answered].astype(np.float64)),
             method="samples",
         )
         for reason, flags in track.throttle.items()

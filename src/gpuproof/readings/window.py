@@ -1,7 +1,7 @@
 """Which part of a recording is looked at? The whole, one named phase, or the time of a measured case.
 
-In: a recording and a phase's name or a pair of times. Out: a `Window` of one or more spans in seconds
-since the recording began, and which samples lie in it.
+In: a recording and a phase's name or a pair of times. Out: a `RecordingWindow` of one or more spans in
+seconds since the recording began, and which samples lie in it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Window:
+class RecordingWindow:
     """One or more spans of a recording, in order; `name` is the phase's, None for the whole."""
 
     name: str | None
@@ -47,16 +47,16 @@ class Window:
         return inside
 
 
-def whole(recording: RecordingData) -> Window:
+def whole(recording: RecordingData) -> RecordingWindow:
     """Span all samples and the counters that were read before the first and after the last."""
     ends = [float(t) for t in (recording.time_s[:1].tolist() + recording.time_s[-1:].tolist())]
     ends += [recording.seconds_in(counters.monotonic_s) for counters in recording.counters]
     if not ends:
-        return Window(name=None, spans=())
-    return Window(name=None, spans=(Span(begin_s=min(ends), end_s=max(ends)),))
+        return RecordingWindow(name=None, spans=())
+    return RecordingWindow(name=None, spans=(Span(begin_s=min(ends), end_s=max(ends)),))
 
 
-def phase(recording: RecordingData, *, name: str) -> Window:
+def phase(recording: RecordingData, *, name: str) -> RecordingWindow:
     """Take every stretch of the phase called `name`; those that touch (a mark a batch) become one.
 
     Raises:
@@ -76,7 +76,7 @@ def phase(recording: RecordingData, *, name: str) -> Window:
             place=recording.source,
             next_step=f"Its phases: {', '.join(names)}" if names else "It names no phases; leave --phase out",
         )
-    return Window(name=name, spans=tuple(spans))
+    return RecordingWindow(name=name, spans=tuple(spans))
 
 
 def phase_names(recording: RecordingData) -> tuple[str, ...]:
@@ -84,7 +84,7 @@ def phase_names(recording: RecordingData) -> tuple[str, ...]:
     return tuple(dict.fromkeys(span.name for span in recording.phases()))
 
 
-def between(recording: RecordingData, *, begin_monotonic_s: float, end_monotonic_s: float) -> Window:
+def between(recording: RecordingData, *, begin_monotonic_s: float, end_monotonic_s: float) -> RecordingWindow:
     """Take the time between two readings of the same host's monotonic clock, as a worker records them."""
     span = Span(begin_s=recording.seconds_in(begin_monotonic_s), end_s=recording.seconds_in(end_monotonic_s))
-    return Window(name="measure", spans=(span,))
+    return RecordingWindow(name="measure", spans=(span,))

@@ -1,20 +1,23 @@
-"""What did devices and host do while a case was measured? Cuts a window out of a recording.
+"""What did devices and host do while a launch was measured? Cuts a window out of a recording.
 
 In: a recording and the begin and end of a worker's window on the host's monotonic clock. Out: the
-`WindowReadings` that `analysis.explain` turns into sentences.
+`WindowReadings` that explanations and doubts rest on, and how much of the window the samples cover.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
 
-from gpuproof.readings.recording import RecordingData
-from gpuproof.readings.summary import DeviceSummary, MetricSummary, WindowSummary, summarise_window
-from gpuproof.readings.window import Window, between
+from gpuproof.readings.energy import energy_used
+from gpuproof.readings.recording import DeviceTrack, Flags, Floats, RecordingData
+from gpuproof.readings.series import longest_step_s, mean_over_time
+from gpuproof.readings.summary import events_within
+from gpuproof.readings.throttling import throttling
+from gpuproof.readings.window import RecordingWindow, between
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +37,8 @@ class DeviceWindow:
     energy_method: Literal["counter", "integrated_power"] | None = None
     energy_coverage: float | None = None
     energy_missing: str | None = None
+    name: str = ""
+    uuid: str | None = None
     events: Sequence[str] = ()
     """What the driver announced, such as `xid 63: …`."""
 
@@ -49,6 +54,16 @@ class HostWindow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Coverage:
+    """How much of a window the samples speak for."""
+
+    num_samples: int
+    """Samples that lie in the window."""
+    share: float
+    """Share of its time, 0 to 1, that lies between samples with no hole between them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WindowReadings:
     """A measured window of one host, between two readings of its monotonic clock."""
 
@@ -56,69 +71,96 @@ class WindowReadings:
     end_monotonic_s: float
     devices: tuple[DeviceWindow, ...]
     host: HostWindow = field(default_factory=HostWindow)
+    coverage: Coverage | None = None
+    """None where that is not known."""
 
 
-def case_window(
-    recording: RecordingData, *, begin_monotonic_s: float, end_monotonic_s: float
+def read_window(
+    recording: RecordingData,
+    *,
+    begin_monotonic_s: float,
+    end_monotonic_s: float,
+    devices: Container[int] | None = None,
 ) -> WindowReadings:
-    """Summarise the recording between two readings of its host's monotonic clock."""
+    """Read off what happened between two readings of the host's monotonic clock.
+
+    `devices` are the physical indices of those that are asked for; None asks for all.
+    """
     window = between(recording, begin_monotonic_s=begin_monotonic_s, end_monotonic_s=end_monotonic_s)
-    summary = summarise_window(recording, window=window)
+    inside = window.holds(recording.time_s)
+    tracks = [t for t in recording.devices if devices is None or t.identity.physical_index in devices]
     return WindowReadings(
         begin_monotonic_s=begin_monotonic_s,
         end_monotonic_s=end_monotonic_s,
-        devices=tuple(_device(device) for device in summary.devices),
-        host=_host(recording, summary, window),
+        devices=tuple(_device(recording, track, window, inside) for track in tracks),
+        host=_host(recording, inside),
+        coverage=_coverage(recording.time_s, window, inside),
     )
 
 
-def _device(device: DeviceSummary) -> DeviceWindow:
-    temperature = device.metric("temp_gpu_c")
-    known = device.throttling.known
-    shares = {item.reason: item.share for item in device.throttling.shares}
+def _device(
+    recording: RecordingData, track: DeviceTrack, window: RecordingWindow, inside: Flags
+) -> DeviceWindow:
+    def mean(metric: str) -> float | None:
+        return _mean(recording.time_s, track.values(metric), inside)
+
+    temperatures = _given(track.values("temp_gpu_c"), inside)
+    held = throttling(recording, track=track, window=window)
+    energy = energy_used(recording, track=track, window=window)
+    events = [found.event for found in events_within(recording, track=track, window=window)]
     return DeviceWindow(
-        physical_index=device.identity.physical_index,
-        throttle_shares=shares if known else None,
-        clock_sm_mhz=device.mean("clock_sm_mhz"),
-        clock_sm_max_mhz=_number(device.identity.static.get("clock_sm_max_mhz")),
-        util_gpu_percent=device.mean("util_gpu_percent"),
-        power_limit_w=device.mean("power_limit_w"),
-        power_limit_default_w=_number(device.identity.static.get("power_limit_default_w")),
-        temp_gpu_max_c=_maximum(temperature),
-        energy_j=device.energy.energy_j,
-        energy_method=device.energy.method,
-        energy_coverage=device.energy.coverage,
-        energy_missing=device.energy.note if device.energy.energy_j is None else None,
-        events=tuple(_event(happened.event) for happened in device.events),
+        physical_index=track.identity.physical_index,
+        throttle_shares={item.reason: item.share for item in held.shares} if held.known else None,
+        clock_sm_mhz=mean("clock_sm_mhz"),
+        clock_sm_max_mhz=_number(track.identity.static.get("clock_sm_max_mhz")),
+        util_gpu_percent=mean("util_gpu_percent"),
+        power_limit_w=mean("power_limit_w"),
+        power_limit_default_w=_number(track.identity.static.get("power_limit_default_w")),
+        temp_gpu_max_c=float(temperatures.max()) if len(temperatures) else None,
+        energy_j=energy.energy_j,
+        energy_method=energy.method,
+        energy_coverage=energy.coverage,
+        energy_missing=energy.note if energy.energy_j is None else None,
+        name=track.identity.name,
+        uuid=track.identity.uuid,
+        events=tuple(f"{e.event}{'' if e.code is None else f' {e.code}'}: {e.message}" for e in events),
     )
 
 
-def _event(event: Any) -> str:
-    code = "" if event.code is None else f" {event.code}"
-    return f"{event.event}{code}: {event.message}"
+def _host(recording: RecordingData, inside: Flags) -> HostWindow:
+    def mean(metric: str) -> float | None:
+        return _mean(recording.time_s, recording.host.get(metric), inside)
 
-
-def _host(recording: RecordingData, summary: WindowSummary, window: Window) -> HostWindow:
-    means = {m.metric: m.series.mean for m in summary.host if m.series is not None}
+    swap = _given(recording.host.get("swap_used_bytes"), inside)
     return HostWindow(
-        cpu_percent=means.get("cpu_percent"),
-        cpu_max_core_percent=means.get("cpu_max_core_percent"),
-        cpu_iowait_percent=means.get("cpu_iowait_percent"),
-        swap_growth_bytes=_swap_growth(recording, window),
+        cpu_percent=mean("cpu_percent"),
+        cpu_max_core_percent=mean("cpu_max_core_percent"),
+        cpu_iowait_percent=mean("cpu_iowait_percent"),
+        swap_growth_bytes=float(swap[-1] - swap[0]) if len(swap) > 1 else None,
     )
 
 
-def _swap_growth(recording: RecordingData, window: Window) -> float | None:
-    column = recording.host.get("swap_used_bytes")
+def _coverage(time_s: Floats, window: RecordingWindow, inside: Flags) -> Coverage:
+    """Add up what lies between neighbouring samples; those just outside cover the window's ends."""
+    lefts, rights = time_s[:-1], time_s[1:]
+    joined = rights - lefts <= longest_step_s(time_s)
+    covered_s = 0.0
+    for span in window.spans:
+        within = np.minimum(rights, span.end_s) - np.maximum(lefts, span.begin_s)
+        covered_s += float(within[joined & (within > 0)].sum())
+    share = min(1.0, covered_s / window.duration_s) if window.duration_s > 0 else 0.0
+    return Coverage(num_samples=int(inside.sum()), share=share)
+
+
+def _mean(time_s: Floats, column: Floats | None, inside: Flags) -> float | None:
     if column is None:
         return None
-    inside = column[window.holds(recording.time_s)]
-    given = inside[~np.isnan(inside)]
-    return float(given[-1] - given[0]) if len(given) > 1 else None
+    given = inside & ~np.isnan(column)
+    return mean_over_time(time_s[given], column[given]) if given.any() else None
 
 
-def _maximum(metric: MetricSummary | None) -> float | None:
-    return None if metric is None or metric.series is None else metric.series.maximum
+def _given(column: Floats | None, inside: Flags) -> Floats:
+    return np.empty(0) if column is None else column[inside & ~np.isnan(column)]
 
 
 def _number(fact: Any) -> float | None:

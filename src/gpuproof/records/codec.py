@@ -22,24 +22,26 @@ import functools
 import math
 import types
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from gpuproof.errors import RecordError
 
 T = TypeVar("T")
-JsonObject = dict[str, Any]
+_Reader = Callable[[Any], Any]
+_PLAIN = frozenset({str, int, bool, type(None)})
 
 
 def to_json(value: Any) -> Any:
     """Turn dataclasses, mappings, sequences and scalars into what `json.dumps` takes as it stands."""
-    if type(value) is float and math.isfinite(value):  # nearly all there is: first, for the sampler's sake
+    kind = type(value)
+    if (kind is float and math.isfinite(value)) or kind in _PLAIN:  # nearly all there is, so first
         return value
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {f.name: to_json(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    if dataclasses.is_dataclass(kind):
+        return {name: to_json(getattr(value, name)) for name in _names(kind)}
     if isinstance(value, Mapping):
         return {str(key): to_json(item) for key, item in value.items()}
-    if isinstance(value, str) or value is None:
+    if isinstance(value, str):
         return value
     if isinstance(value, Sequence):
         return [to_json(item) for item in value]
@@ -54,75 +56,146 @@ def from_json(cls: type[T], data: Any, *, place: str = "record") -> T:
     Raises:
         RecordError: a key is missing or holds another type than the annotation says.
     """
+    try:
+        built: T = _build(cls, data)
+    except _MisfitError as misfit:
+        raise RecordError(misfit.cause, place=f"{place}{misfit.where}") from None
+    return built
+
+
+class _MisfitError(Exception):
+    """A value is not what its annotation says; `where` grows on the way up, so that good values cost none."""
+
+    def __init__(self, cause: str) -> None:
+        super().__init__(cause)
+        self.cause = cause
+        self.where = ""
+
+
+def _build(cls: Any, data: Any) -> Any:
     if not isinstance(data, Mapping):
-        raise RecordError(f"expected an object for {cls.__name__}, found {type(data).__name__}", place=place)
-    hints = _type_hints(cls)  # type: ignore[arg-type]  # classes are hashable
-    values = {}
-    for field in dataclasses.fields(cls):  # type: ignore[arg-type]  # every caller passes a dataclass
-        if field.name in data:
-            values[field.name] = _convert(hints[field.name], data[field.name], f"{place}: {field.name}")
-        elif field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
-            raise RecordError(f"{cls.__name__} lacks the key {field.name!r}", place=place)
+        raise _MisfitError(f"expected an object for {cls.__name__}, found {type(data).__name__}")
+    values: dict[str, Any] = {}
+    name = ""
+    try:
+        for name, read in _fields(cls):  # the name that was come to tells the place
+            if name in data:
+                values[name] = read(data[name])
+    except _MisfitError as misfit:
+        misfit.where = f": {name}{misfit.where}"
+        raise
+    lacking = next((name for name in _required_names(cls) if name not in values), None)
+    if lacking is not None:
+        raise _MisfitError(f"{cls.__name__} lacks the key {lacking!r}")
     return cls(**values)
 
 
 @functools.cache
-def _type_hints(cls: type) -> dict[str, Any]:
-    return typing.get_type_hints(cls)
+def _names(cls: Any) -> tuple[str, ...]:
+    return tuple(field.name for field in dataclasses.fields(cls))
 
 
-def _convert(expected: Any, value: Any, place: str) -> Any:
-    origin = typing.get_origin(expected)
-    if origin in (typing.Union, types.UnionType):
-        return _convert_union(typing.get_args(expected), value, place)
-    if origin is typing.Literal:
-        if value in typing.get_args(expected):
-            return value
-        raise RecordError(f"{value!r} is not one of {typing.get_args(expected)}", place=place)
-    if origin is tuple:
-        return _convert_tuple(expected, value, place)
-    if origin in (dict, Mapping):
-        _require(isinstance(value, Mapping), "an object", value, place)
-        item_type = typing.get_args(expected)[1]
-        return {key: _convert(item_type, item, f"{place}.{key}") for key, item in value.items()}
-    if dataclasses.is_dataclass(expected):
-        return from_json(typing.cast("type[Any]", expected), value, place=place)
-    return _convert_scalar(expected, value, place)
+@functools.cache
+def _fields(cls: Any) -> tuple[tuple[str, _Reader], ...]:
+    """List a dataclass's fields with what reads their values."""
+    hints = typing.get_type_hints(cls)
+    return tuple((name, _reader(hints[name])) for name in _names(cls))
 
 
-def _convert_union(options: tuple[Any, ...], value: Any, place: str) -> Any:
-    if value is None and type(None) in options:
-        return None
-    (only,) = [option for option in options if option is not type(None)]
-    return _convert(only, value, place)
+@functools.cache
+def _required_names(cls: Any) -> tuple[str, ...]:
+    missing = dataclasses.MISSING
+    return tuple(
+        field.name
+        for field in dataclasses.fields(cls)
+        if field.default is missing and field.default_factory is missing
+    )
 
 
-def _convert_tuple(expected: Any, value: Any, place: str) -> tuple[Any, ...]:
-    _require(isinstance(value, list), "a list", value, place)
-    item_types = typing.get_args(expected)
-    if item_types[-1] is not Ellipsis:
-        _require(len(value) == len(item_types), f"{len(item_types)} items", value, place)
-        return tuple(_convert(kind, item, place) for kind, item in zip(item_types, value, strict=True))
-    item_type = item_types[0]
-    if item_type is float:  # step times: by far the longest lists, kept off the slow path
-        _require(all(type(item) in (float, int) for item in value), "numbers", value, place)
-        return tuple(float(item) for item in value)
-    return tuple(_convert(item_type, item, place) for item in value)
-
-
-def _convert_scalar(expected: Any, value: Any, place: str) -> Any:
+def _reader(expected: Any) -> _Reader:
+    """Give what turns JSON into a value of this annotation, made once for all values."""
+    origin, arguments = typing.get_origin(expected), typing.get_args(expected)
     if expected is Any:
-        return value
-    if expected is float:
-        _require(isinstance(value, (int, float)) and not isinstance(value, bool), "a number", value, place)
-        return float(value)
-    if expected is int:
-        _require(isinstance(value, int) and not isinstance(value, bool), "a whole number", value, place)
-        return value
-    _require(isinstance(value, expected), expected.__name__, value, place)
+        return lambda value: value
+    if origin in (typing.Union, types.UnionType):
+        (only,) = (_reader(option) for option in arguments if option is not type(None))
+        return lambda value: None if value is None else only(value)
+    if origin is typing.Literal:
+        return functools.partial(_one_of, arguments)
+    if origin is tuple:
+        return _tuple_reader(arguments)
+    if origin in (dict, Mapping):
+        return functools.partial(_mapping, _reader(arguments[1]))
+    return _plain_reader(expected)
+
+
+def _tuple_reader(arguments: tuple[Any, ...]) -> _Reader:
+    if arguments == (float, ...):
+        return _numbers
+    if arguments[-1] is Ellipsis:
+        return functools.partial(_tuple, _reader(arguments[0]))
+    return functools.partial(_row, tuple(map(_reader, arguments)))
+
+
+def _plain_reader(expected: Any) -> _Reader:
+    if dataclasses.is_dataclass(expected):
+        return functools.partial(_build, expected)
+    return {float: _float, int: _int}.get(expected) or functools.partial(_instance, expected)
+
+
+def _one_of(choices: tuple[Any, ...], value: Any) -> Any:
+    if value not in choices:
+        raise _MisfitError(f"{value!r} is not one of {choices}")
     return value
 
 
-def _require(holds: bool, expected: str, value: Any, place: str) -> None:
+def _tuple(read: _Reader, value: Any) -> tuple[Any, ...]:
+    _required(isinstance(value, list), "a list", value)
+    return tuple([read(item) for item in value])
+
+
+def _row(readers: tuple[_Reader, ...], value: Any) -> tuple[Any, ...]:
+    _required(isinstance(value, list) and len(value) == len(readers), f"{len(readers)} items", value)
+    return tuple([read(item) for read, item in zip(readers, value, strict=True)])
+
+
+def _numbers(value: Any) -> tuple[float, ...]:
+    """Read step times, by far the longest lists, at once."""
+    _required(isinstance(value, list), "a list", value)
+    _required({*map(type, value)} <= {float, int}, "numbers", value)
+    return tuple(map(float, value))
+
+
+def _mapping(read: _Reader, value: Any) -> dict[str, Any]:
+    _required(isinstance(value, Mapping), "an object", value)
+    found: dict[str, Any] = {}
+    key = ""
+    try:
+        for key, item in value.items():
+            found[key] = read(item)
+    except _MisfitError as misfit:
+        misfit.where = f".{key}{misfit.where}"
+        raise
+    return found
+
+
+def _float(value: Any) -> float:
+    if type(value) is not float:
+        _required(isinstance(value, (int, float)) and not isinstance(value, bool), "a number", value)
+    return float(value)
+
+
+def _int(value: Any) -> int:
+    if type(value) is not int:
+        _required(isinstance(value, int) and not isinstance(value, bool), "a whole number", value)
+    return int(value)
+
+
+def _instance(expected: type, value: Any) -> Any:
+    _required(isinstance(value, expected), expected.__name__, value)
+    return value
+
+
+def _required(holds: bool, expected: str, value: Any) -> None:
     if not holds:
-        raise RecordError(f"expected {expected}, found {type(value).__name__}", place=place)
+        raise _MisfitError(f"expected {expected}, found {type(value).__name__}")

@@ -26,6 +26,7 @@ RESERVE_BYTES = 65_536
 """Kept on the disk of each journal, so that a full disk still leaves room for the failure record."""
 
 _KINDS: dict[str, type] = {}
+_KIND_NAMES: dict[type, str] = {}
 T = TypeVar("T")
 
 
@@ -34,6 +35,7 @@ def record_kind(kind: str) -> Callable[[type[T]], type[T]]:
 
     def register(cls: type[T]) -> type[T]:
         _KINDS[kind] = cls
+        _KIND_NAMES[cls] = kind
         return cls
 
     return register
@@ -41,10 +43,8 @@ def record_kind(kind: str) -> Callable[[type[T]], type[T]]:
 
 def encode(record: Any) -> str:
     """Write a registered record as one line of JSON, without the line end."""
-    kind = next(name for name, cls in _KINDS.items() if cls is type(record))
-    return json.dumps(
-        {"kind": kind, "v": SCHEMA_VERSION, **to_json(record)}, allow_nan=False, separators=(",", ":")
-    )
+    content = {"kind": _KIND_NAMES[type(record)], "v": SCHEMA_VERSION, **to_json(record)}
+    return json.dumps(content, allow_nan=False, separators=(",", ":"))
 
 
 def decode(line: str | bytes, *, place: str = "record") -> Any:

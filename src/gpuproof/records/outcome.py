@@ -1,14 +1,18 @@
-"""How a check ended, and what that stands on.
+"""How a check ended: what was measured of a subject, what was expected, and what to do next.
 
 >>> Outcome(status="PASS", measured="980 samples/s", expected="900 or more", source="contract 7").status
 'PASS'
 >>> Outcome(status="PASS")
 Traceback (most recent call last):
 ValueError: PASS needs what was measured, what was expected, and from where
+>>> Expectation("0.5 s or less", "contract 7", "Look for other load").judge(False, "0.8 s").next_step
+'Look for other load'
 """
 
 from __future__ import annotations
 
+import math
+import re
 from dataclasses import dataclass
 from typing import Literal
 
@@ -16,30 +20,48 @@ Status = Literal["PASS", "WARN", "FAIL", "ERROR", "SKIP", "NOT-APPLICABLE"]
 JUDGED: tuple[Status, ...] = ("PASS", "WARN", "FAIL")
 """What was measured and held against an expectation. All other statuses have a reason instead."""
 NEEDING_ACTION: tuple[Status, ...] = ("WARN", "FAIL", "ERROR")
+Actor = Literal["user", "administrator", "vendor", "plug-in author"]
+SUBJECT = re.compile(r"whole|host/[^/]+(/gpu/[^/]+)?|link/[^>]+>[^>]+")
+"""`whole`, `host/NAME`, `host/NAME/gpu/UUID`, `link/FROM>TO`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """How a check ended.
+    """How a check ended for one subject.
 
     ERROR: it should have been measured and could not be. SKIP: nobody asked for it, or what it needs was
     not given. NOT-APPLICABLE: there is evidence, given as the reason, that there is nothing to measure.
     """
 
     status: Status
+    subject: str = "whole"
     measured: str | None = None
     expected: str | None = None
     source: str | None = None
     """Where the expectation comes from: a page, a contract, a key of the recipe."""
     reason: str | None = None
     next_step: str | None = None
+    responsible: Actor | None = None
+    """Who should take the next step."""
+    measured_value: float | None = None
+    measured_low: float | None = None
+    """The lower end of the interval of `measured_value`."""
+    measured_high: float | None = None
+    expected_value: float | None = None
+    tolerance: float | None = None
+    """How far a value may be off `expected_value` without a finding, in `unit`."""
+    unit: str | None = None
+    """Unit of all the numbers; "1" for a ratio."""
+    records: tuple[str, ...] = ()
+    """What it rests on: launches as CASE/REPLICATE, or files of the run directory."""
 
     def __post_init__(self) -> None:
         """Refuse an answer that leaves out what it stands on.
 
         Raises:
             ValueError: a judgement without what was measured, expected and from where; any other status
-                without its reason; a status that needs action without a next step.
+                without its reason; a status that needs action without a next step; a subject of no known
+                form; a number that is not finite, has no unit or lies outside its interval.
         """
         if self.status in JUDGED and None in (self.measured, self.expected, self.source):
             raise ValueError(f"{self.status} needs what was measured, what was expected, and from where")
@@ -47,6 +69,56 @@ class Outcome:
             raise ValueError(f"{self.status} needs a reason")
         if self.status in NEEDING_ACTION and self.next_step is None:
             raise ValueError(f"{self.status} needs a next step")
+        if not SUBJECT.fullmatch(self.subject):
+            raise ValueError(f"{self.subject!r} is no subject: whole, host/H, host/H/gpu/UUID or link/A>B")
+        self._check_numbers()
+
+    def _check_numbers(self) -> None:
+        interval = (self.measured_low, self.measured_value, self.measured_high)
+        given = [n for n in (*interval, self.expected_value, self.tolerance) if n is not None]
+        if given and self.unit is None:
+            raise ValueError("numbers need their unit")
+        if not all(math.isfinite(number) for number in given):
+            raise ValueError("a number that is not finite was not measured: leave it out, say why")
+        ends = [number for number in interval if number is not None]
+        if ends != sorted(ends) or (ends and self.measured_value is None):
+            raise ValueError("an interval needs the measured value inside it")
+
+
+@dataclass(frozen=True, slots=True)
+class Expectation:
+    """What a check expects, where that comes from, and what to do where it is not met."""
+
+    expected: str
+    source: str
+    next_step: str
+    responsible: Actor = "user"
+    otherwise: Literal["WARN", "FAIL"] = "FAIL"
+
+    def judge(
+        self,
+        is_met: bool,
+        measured: str,
+        *,
+        next_step: str | None = None,
+        subject: str = "whole",
+        measured_value: float | None = None,
+        expected_value: float | None = None,
+        unit: str | None = None,
+    ) -> Outcome:
+        """Return PASS, or what it is otherwise with the next step (its own, or one for the occasion)."""
+        return Outcome(
+            status="PASS" if is_met else self.otherwise,
+            subject=subject,
+            measured=measured,
+            expected=self.expected,
+            source=self.source,
+            next_step=None if is_met else next_step or self.next_step,
+            responsible=None if is_met else self.responsible,
+            measured_value=measured_value,
+            expected_value=expected_value,
+            unit=unit,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

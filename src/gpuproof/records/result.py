@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from gpuproof.records.outcome import Judged
 from gpuproof.records.run import Failure
 
 RESULT_SCHEMA_VERSION = 1
@@ -109,7 +110,7 @@ class Result:
     doubts: tuple[Doubt, ...]
     failures: tuple[Failure, ...]
     measures: tuple[Measure, ...]
-    outcomes: tuple[Any, ...] = ()
+    outcomes: tuple[Judged, ...] = ()
     """Of checks."""
     detail: Mapping[str, Any] = field(default_factory=dict)
     """What the suite's own page needs beyond this, in the suite's own shape."""

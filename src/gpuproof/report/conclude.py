@@ -11,15 +11,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from gpuproof.analysis.explanations import LaunchExplanation, explain_launch, findings_of_faults
 from gpuproof.analysis.launch import launch_of
 from gpuproof.analysis.run_summary import summarize
 from gpuproof.analysis.serving import served_of
 from gpuproof.config.models import RunConfig
 from gpuproof.errors import EnvironmentUnfitError, ExitCode
 from gpuproof.hardware import peak_of
+from gpuproof.readings.evidence import Evidence
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import Environment, ProfileTrace, Result, Start
-from gpuproof.report.explanations import LaunchExplanation, explain_launch, findings_of_faults
 from gpuproof.report.fleet import conclude_fleet
 from gpuproof.report.fleet_story import fleet_exit_code, is_fleet
 from gpuproof.report.fleet_suite import conclude_fleet_suite
@@ -65,7 +66,7 @@ def conclude(run: RunDirectory, config: RunConfig) -> Conclusion:
         make_fleets = conclude_fleet_suite if is_sweep(config) else conclude_fleet
         report = make_fleets(run, config, cases)
         return Conclusion(report=report, exit_code=fleet_exit_code(report))
-    explanations = _explanations(run, cases)
+    explanations = _explanations(_evidence(run, config, cases))
     torn = [*(note for records in cases for note in records.torn), *_copy_traces(run, cases)]
     make = _conclude_sweep if is_sweep(config) else _conclude_recipe
     if config.kind == "serving":
@@ -128,7 +129,7 @@ def _conclude_load(
     torn: Sequence[str],
 ) -> ReportModel:
     sweep = sweep_of(config, cases, explanations)
-    results = load_results(sweep, folder_of=run.case_folder)
+    results = load_results(sweep, _evidence(run, config, cases))
     content = loadtest_json(
         results,
         config=config,
@@ -190,13 +191,22 @@ def _conclude_serving(
     )
 
 
-def _explanations(run: RunDirectory, cases: Sequence[CaseRecords]) -> tuple[LaunchExplanation, ...]:
+def _evidence(run: RunDirectory, config: RunConfig, cases: Sequence[CaseRecords]) -> Evidence:
+    return Evidence(
+        description=run.description(),
+        config=config,
+        launches=tuple(cases),
+        hosts=(),
+        recording_at=run.recording_at,
+    )
+
+
+def _explanations(evidence: Evidence) -> tuple[LaunchExplanation, ...]:
+    cases = evidence.launches
     served = [served.as_launch() for records in cases if (served := served_of(records)) and served.setup]
     launches = [*served, *(launch for records in cases if (launch := launch_of(records)) is not None)]
     return tuple(
-        explain_launch(launch, run.case_folder(launch.case))
-        for launch in launches
-        if launch.case.monitor_interval_s is not None
+        explain_launch(launch, evidence) for launch in launches if launch.case.monitor_interval_s is not None
     )
 
 

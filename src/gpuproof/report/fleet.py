@@ -10,15 +10,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gpuproof import units
+from gpuproof.analysis.explanations import explain_launch, findings_of_faults
 from gpuproof.analysis.fleet import FleetSummary, HostTests, aggregate, summarize_fleet
 from gpuproof.analysis.launch import launch_of
 from gpuproof.analysis.run_summary import summarize
 from gpuproof.analysis.validity import Finding, worst
 from gpuproof.config.models import RunConfig
 from gpuproof.hardware import peak_of
+from gpuproof.readings.evidence import Evidence
 from gpuproof.records.codec import to_json
 from gpuproof.records.collected import CaseRecords
-from gpuproof.report.explanations import explain_launch, findings_of_faults
 from gpuproof.report.fleet_model import FleetReport, HostRow
 from gpuproof.report.fleet_story import (
     FLEET,
@@ -78,8 +79,15 @@ def _story(
     run: RunDirectory, host: Mapping[str, Any], cases: Sequence[CaseRecords], config: RunConfig
 ) -> HostStory:
     own = [records for records in cases if records.case.placement.host == host["name"]]
+    evidence = Evidence(
+        description=run.description(),
+        config=config,
+        launches=tuple(own),
+        hosts=(host,),
+        recording_at=run.recording_at,
+    )
     explanations = tuple(
-        explain_launch(launch, run.case_folder(launch.case))
+        explain_launch(launch, evidence)
         for records in own
         if (launch := launch_of(records)) is not None and launch.case.monitor_interval_s is not None
     )

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from gpuproof.analysis.explanations import FAULT, LaunchExplanation
 from gpuproof.analysis.fleet import HostMeasured, HostTests
 from gpuproof.analysis.launch import Launch
 from gpuproof.analysis.run_summary import RunSummary
@@ -17,7 +18,6 @@ from gpuproof.analysis.validity import Finding
 from gpuproof.errors import ExitCode
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import Environment, Failure, NotApplied
-from gpuproof.report.explanations import FAULT, LaunchExplanation
 from gpuproof.report.model import ReportModel
 from gpuproof.store import RunDirectory
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from gpuproof.analysis.explanations import LaunchExplanation
 from gpuproof.analysis.fleet import aggregate
 from gpuproof.analysis.fleet_suite import SuiteSummary, summarize_suite
 from gpuproof.analysis.launch import Launch
@@ -18,7 +19,6 @@ from gpuproof.config.models import RunConfig
 from gpuproof.records.codec import to_json
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import Environment
-from gpuproof.report.explanations import LaunchExplanation
 from gpuproof.report.fleet_story import (
     FLEET,
     FLEET_FILE,

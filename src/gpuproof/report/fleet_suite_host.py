@@ -12,15 +12,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from gpuproof.analysis.explanations import LaunchExplanation, explain_launch
 from gpuproof.analysis.fleet import HostMeasured, HostTests, cost_per_million
 from gpuproof.analysis.fleet_suite import SuiteSummary
 from gpuproof.analysis.launch import Launch, launch_of
 from gpuproof.analysis.validity import worst
 from gpuproof.config.models import RunConfig
+from gpuproof.readings.evidence import Evidence
 from gpuproof.records.case import Case
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import Failure, Start
-from gpuproof.report.explanations import LaunchExplanation, explain_launch
 from gpuproof.report.fleet_story import HostStory, host_tests, is_of_host, tests_of
 from gpuproof.report.fleet_suite_model import SuiteCell, SuiteHost
 from gpuproof.report.load_results import LoadResult, load_results, success_of
@@ -168,14 +169,17 @@ def suite_on_host(
     """Put together what one host left."""
     name = str(host["name"])
 
-    def folder_of(case: Case) -> Path:
-        return run.case_folder(on_host(case, name, nproc=None))
+    def recording_at(case: Case, read: str) -> Path:
+        return run.recording_at(on_host(case, name, nproc=None), read)
 
     own = results_on(name, [records for records in cases if records.case.placement.host == name])
     begun = tuple(records for records in own if _never_begun(records) is None)
     launches = [launch for records in begun if (launch := launch_of(records)) is not None]
+    evidence = Evidence(
+        description={}, config=config, launches=begun, hosts=(host,), recording_at=recording_at
+    )
     explained = tuple(
-        (launch, explain_launch(launch, folder_of(launch.case)))
+        (launch, explain_launch(launch, evidence))
         for launch in launches
         if launch.case.monitor_interval_s is not None
     )
@@ -191,7 +195,7 @@ def suite_on_host(
             )
             for point in sweep.summary.points
         },
-        tests=load_results(sweep, folder_of=folder_of) if config.kind == "load" else (),
+        tests=load_results(sweep, evidence) if config.kind == "load" else (),
         cases=begun,
         explained=explained,
         unreached=next((failure for records in own if (failure := _never_begun(records))), None),

@@ -9,15 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
+from gpuproof.analysis.explanations import used_devices, windows_by_host
 from gpuproof.analysis.launch import Launch
-from gpuproof.errors import RecordError
-from gpuproof.readings.recording import RecordingData, load_recording
+from gpuproof.readings.evidence import Evidence, MissingReadings
+from gpuproof.readings.recording import RecordingData
 from gpuproof.readings.summary import NO_REASON, DeviceSummary, MetricSummary, WindowSummary, summarise_window
 from gpuproof.readings.window import between
 from gpuproof.records.run import Window
-from gpuproof.report.explanations import used_devices, windows_by_host
 from gpuproof.units import seconds
 
 MIN_READINGS = 3
@@ -80,24 +79,23 @@ class _Cut:
 
     recording: RecordingData
     summary: WindowSummary
-    devices: tuple[DeviceSummary, ...]
+    """Of the devices that the launch used."""
 
 
-def read_beside(launches: Sequence[Launch], folders: Sequence[Path]) -> LoadReadings:
-    """Cut the windows of a test out of the recordings; `folders` are those of its launches, in order."""
+def read_beside(launches: Sequence[Launch], evidence: Evidence) -> LoadReadings:
+    """Cut the windows of a test's launches out of the recordings."""
     cuts: list[_Cut] = []
     lost: list[str] = []
-    for launch, folder in zip(launches, folders, strict=True):
+    for launch in launches:
         if launch.case.monitor_interval_s is None:
             lost.append(NOT_READ)
             continue
         for host, windows in windows_by_host(launch.windows).items():
-            try:
-                recording = load_recording(folder / f"monitor-{host}.jsonl")
-            except RecordError as error:
-                lost.append(f"no readings of {host}: {error.cause}")
-                continue
-            cuts.append(_cut(launch, recording, windows))
+            recording = evidence.recording(launch.case, host)
+            if isinstance(recording, MissingReadings):
+                lost.append(f"no readings of {host}: {recording.reason}")
+            else:
+                cuts.append(_cut(launch, recording, windows))
     return _joined(cuts, missing=next(iter(lost), NOT_MEASURED), on_cpu=_is_on_cpu(launches))
 
 
@@ -111,18 +109,13 @@ def _cut(launch: Launch, recording: RecordingData, windows: Sequence[Window]) ->
         begin_monotonic_s=min(window.begin_monotonic_s for window in windows),
         end_monotonic_s=max(window.end_monotonic_s for window in windows),
     )
-    summary = summarise_window(recording, window=window)
     used = used_devices(launch, recording)
-    return _Cut(
-        recording=recording,
-        summary=summary,
-        devices=tuple(found for found in summary.devices if found.identity.physical_index in used),
-    )
+    return _Cut(recording=recording, summary=summarise_window(recording, window=window, devices=used))
 
 
 def _joined(cuts: Sequence[_Cut], *, missing: str, on_cpu: bool) -> LoadReadings:
     window_s = sum(cut.summary.duration_s for cut in cuts)
-    devices = [device for cut in cuts for device in cut.devices]
+    devices = [device for cut in cuts for device in cut.summary.devices]
     no_gpu = NO_GPU if on_cpu else (missing if not cuts else "none of the GPUs that were read is the test's")
 
     def host(metric: str) -> Quantity:

@@ -6,14 +6,13 @@ registry, from which the JSON file, the table and the report's title are made.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from gpuproof.analysis.launch import Launch
 from gpuproof.analysis.run_summary import RunSummary
 from gpuproof.analysis.validity import Finding
-from gpuproof.records.case import Case
+from gpuproof.readings.evidence import Evidence
 from gpuproof.records.run import Failure
 from gpuproof.report.load_readings import LoadReadings, Quantity, read_beside
 from gpuproof.report.load_row import LoadRow
@@ -80,18 +79,16 @@ def _largest(peaks: Sequence[int | None]) -> int | None:
     return max((peak for peak in peaks if peak is not None), default=None)
 
 
-def load_results(sweep: Sweep, *, folder_of: Callable[[Case], Path]) -> tuple[LoadResult, ...]:
-    """Return the twelve results, in order; `folder_of` says where a launch keeps its files."""
+def load_results(sweep: Sweep, evidence: Evidence) -> tuple[LoadResult, ...]:
+    """Return the twelve results, in order."""
     summaries = {point.case_id: point.summary for point in sweep.summary.points}
-    return tuple(_result(test, summaries[test.name], folder_of) for test in TESTS)
-
-
-def _result(test: LoadTest, summary: RunSummary, folder_of: Callable[[Case], Path]) -> LoadResult:
-    launches = summary.launches
-    return LoadResult(
-        test=test,
-        summary=summary,
-        readings=read_beside(launches, [folder_of(launch.case) for launch in launches]),
+    return tuple(
+        LoadResult(
+            test=test,
+            summary=summaries[test.name],
+            readings=read_beside(summaries[test.name].launches, evidence),
+        )
+        for test in TESTS
     )
 
 

@@ -14,13 +14,13 @@ from math import floor
 from typing import Any
 
 from gpuproof import units
+from gpuproof.analysis.explanations import LaunchExplanation
 from gpuproof.analysis.launch import Launch
 from gpuproof.analysis.run_summary import RunSummary
 from gpuproof.analysis.validity import Finding, Validity
 from gpuproof.records.parallel import plain_copies
 from gpuproof.records.run import TRANSIENT_CAUSES, Failure, NotApplied
 from gpuproof.report.data_measures import data_measures, data_notes
-from gpuproof.report.explanations import LaunchExplanation
 from gpuproof.report.fleet_model import FleetReport
 from gpuproof.report.fleet_suite_model import FleetSuite
 from gpuproof.report.latency import latency_measures

@@ -9,7 +9,6 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from gpuproof.errors import ExitCode
 from gpuproof.records.outcome import Judged, Outcome
 from gpuproof.report.terminal import write
 
@@ -30,31 +29,24 @@ def print_outcomes(judged: Sequence[Judged], console: Console) -> None:
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
     for item in judged:
-        status = item.outcome.status
-        table.add_row(escape(item.name), f"[{STYLE[status]}]{status}[/]", _explained(item.outcome))
+        outcome = item.outcome
+        name = item.name if outcome.subject == "whole" else f"{item.name} {outcome.subject}"
+        status = f"[{STYLE[outcome.status]}]{outcome.status}[/]"
+        table.add_row(escape(name), status, escape("\n".join(_explanation(outcome))))
     write(console, table)
     # An address that is broken over lines cannot be copied.
-    sources = [
-        Text(f"  {item.name}: {item.outcome.source}", style="dim")
-        for item in judged
-        if item.outcome.status in ("WARN", "FAIL")
-    ]
+    doubted = (item for item in judged if item.outcome.status in ("WARN", "FAIL"))
+    sources = dict.fromkeys(f"  {item.name}: {item.outcome.source}" for item in doubted)
     if sources:
-        write(console, Text("\nWhere the expectations come from"), *sources, fold=False)
+        lines = (Text(source, style="dim") for source in sources)
+        write(console, Text("\nWhere the expectations come from"), *lines, fold=False)
 
 
-def _explained(outcome: Outcome) -> str:
-    lines = [escape(outcome.measured or outcome.reason or "")]
+def _explanation(outcome: Outcome) -> list[str]:
+    lines = [outcome.measured or outcome.reason or ""]
     if outcome.status in ("WARN", "FAIL"):
-        lines.append(f"[dim]expected {escape(outcome.expected or '')}[/]")
+        lines.append(f"expected: {outcome.expected}")
     if outcome.next_step:
-        lines.append(f"→ {escape(outcome.next_step)}")
-    return "\n".join(lines)
-
-
-def exit_code_of_outcomes(judged: Sequence[Judged]) -> ExitCode:
-    """Return 3 where a check failed, 4 where one measured nothing, else 0."""
-    statuses = {item.outcome.status for item in judged}
-    if "FAIL" in statuses:
-        return ExitCode.FAILED
-    return ExitCode.DONE if statuses and statuses <= {"PASS", "WARN"} else ExitCode.INCONCLUSIVE
+        by = f" ({outcome.responsible})" if outcome.responsible not in (None, "user") else ""
+        lines.append(f"→ {outcome.next_step}{by}")
+    return lines

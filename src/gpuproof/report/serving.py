@@ -12,13 +12,13 @@ from math import floor
 from typing import Any
 
 from gpuproof import units
+from gpuproof.analysis.explanations import LaunchExplanation
 from gpuproof.analysis.knee import find_knee
 from gpuproof.analysis.serving import STREAM_PERCENTILES, Served, findings_of_serving, served_of
 from gpuproof.analysis.validity import Finding, worst
 from gpuproof.config.models import RunConfig
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import Failure
-from gpuproof.report.explanations import LaunchExplanation
 from gpuproof.report.measure import Measure, with_interval
 from gpuproof.report.model import LaunchRow, ReportModel, RequestsRow, next_commands
 from gpuproof.statistics.launches import interval_of_launches

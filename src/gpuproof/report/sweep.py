@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from gpuproof import units
+from gpuproof.analysis.explanations import LaunchExplanation, findings_of_faults
 from gpuproof.analysis.run_summary import RunSummary, summarize
 from gpuproof.analysis.sweep import (
     BatchLimits,
@@ -27,7 +28,6 @@ from gpuproof.hardware import peak_of
 from gpuproof.records.codec import to_json
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import Failure
-from gpuproof.report.explanations import LaunchExplanation, findings_of_faults
 from gpuproof.report.measure import Measure, with_interval
 from gpuproof.report.model import PointRow, ReportModel, launch_rows, next_commands
 from gpuproof.report.seed_formats import csv_of, epoch_lines, summary_json

@@ -15,9 +15,9 @@ from rich.table import Table
 from rich.text import Text
 
 from gpuproof import units
+from gpuproof.analysis.explanations import LaunchExplanation
 from gpuproof.analysis.validity import Finding
 from gpuproof.records.run import Failure
-from gpuproof.report.explanations import LaunchExplanation
 from gpuproof.report.fleet_terminal import fleet_sections
 from gpuproof.report.load_table import table_of_tests
 from gpuproof.report.model import ReportModel

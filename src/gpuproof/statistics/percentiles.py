@@ -14,12 +14,16 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
 import numpy as np
 from scipy.special import betainc
 
-from gpuproof.statistics.estimate import Numbers, checked_confidence, finite
+from gpuproof.statistics.estimate import Numbers, checked_confidence, finite, interpolated
+
+KEPT_ANSWERS = 4096
+"""Launches have as many samples as each other, and an answer takes dozens of incomplete beta functions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +44,7 @@ class Percentile:
     """q where the samples are enough; else the most extreme percentile that they bound."""
 
 
+@lru_cache(maxsize=KEPT_ANSWERS)
 def under_limit_needed(over_limit: int, q: float, *, confidence: float = 0.95) -> int:
     """Give LoadGen's h(t): the least number of samples under a limit, with t = `over_limit` over it.
 
@@ -67,6 +72,7 @@ def samples_needed(q: float, *, confidence: float = 0.95) -> int:
     return under_limit_needed(0, max(q, 100 - q), confidence=confidence)
 
 
+@lru_cache(maxsize=KEPT_ANSWERS)
 def over_limit_allowed(num_samples: int, q: float, *, confidence: float = 0.95) -> int | None:
     """Give the largest t with h(t) + t ≤ `num_samples`; None where even t = 0 needs more samples."""
     share, risk = _checked_share(q), 1 - checked_confidence(confidence)
@@ -102,7 +108,7 @@ def percentile(values: Numbers, q: float, *, confidence: float = 0.95) -> Percen
     index = conservative_index(ordered.size, upper_q, confidence=confidence)
     value = bound = bound_q = None
     if index is not None:
-        value = sign * float(np.quantile(ordered, upper_q / 100))
+        value = sign * interpolated(ordered, (ordered.size - 1) * (upper_q / 100))
         bound, bound_q = sign * float(ordered[index]), q
     elif ordered.size:
         # The largest of n is over the percentile p with probability 1 − pⁿ: solve for p.

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from pydantic import TypeAdapter, ValidationError
-
 from gpuproof.config.models import RunConfig
+from gpuproof.config.rules import require_workload
 from gpuproof.config.sections.data import DataConfig
 from gpuproof.datasets.catalogue import file_of
-from gpuproof.errors import UsageError
 from gpuproof.records.case import (
     CASE_SCHEMA_VERSION,
     Case,
@@ -24,10 +20,7 @@ from gpuproof.records.case import (
     WindowSpec,
 )
 from gpuproof.records.codec import to_json
-from gpuproof.suites.data_fit import refuse_other_data
-from gpuproof.suites.splitting import refuse_unsplittable
-from gpuproof.workloads.info.base import InputShape, WorkloadInfo
-from gpuproof.workloads.info.lookup import find_workload
+from gpuproof.workloads.info.base import InputShape
 
 CASE_ID = "main"
 LOADER_KEYS = ("num_workers", "pin_memory", "prefetch_factor", "persistent_workers")
@@ -50,8 +43,8 @@ def build_case(config: RunConfig, replicate: int, *, case_id: str = CASE_ID, is_
         UsageError: the workload is unknown, its options are wrong, or it cannot take the data.
     """
     training = config.training
-    options, shape = _options(config)
-    assert config.kind != "load"  # no workload's kind: refused with the options
+    chosen = require_workload(config)
+    assert config.kind != "load"  # no workload's kind: refused with it
     return Case(
         schema_version=CASE_SCHEMA_VERSION,
         kind=config.kind,
@@ -64,9 +57,9 @@ def build_case(config: RunConfig, replicate: int, *, case_id: str = CASE_ID, is_
             name=config.model.name,
             num_classes=config.model.num_classes,
             channels_last=config.model.channels_last,
-            options=options,
+            options=to_json(chosen.options),
         ),
-        data=_data(config.data, shape),
+        data=_data(config.data, chosen.shape),
         training=TrainingSpec(
             epochs=training.epochs,
             precision=training.precision,
@@ -154,45 +147,3 @@ def _placement(config: RunConfig) -> Placement:
         device=distributed.device,
         devices=distributed.devices,
     )
-
-
-def _options(config: RunConfig) -> tuple[dict[str, Any], InputShape]:
-    """Check the workload's own options on this side, so that a typo fails here and not on the node."""
-    info = find_workload(config.model.name)
-    if config.kind not in info.kinds:
-        raise UsageError(
-            f"{info.name} is no workload for kind: {config.kind}",
-            place="kind",
-            next_step=f"Set kind to {' or '.join(info.kinds)}",
-        )
-    try:
-        options = TypeAdapter(info.options_type).validate_python(config.model.options)
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        key = ".".join(["model", "options", *map(str, first["loc"])])
-        cause = str(first["ctx"]["error"]) if first["type"] == "value_error" else first["msg"]
-        raise UsageError(
-            cause, place=key, next_step=f"Options of {info.name}: {_known_options(info)}"
-        ) from error
-    unknown = sorted(set(config.model.options) - set(to_json(options)))
-    if unknown:
-        raise UsageError(
-            "unknown option",
-            place=f"model.options.{unknown[0]}",
-            next_step=f"Options of {info.name}: {_known_options(info)}",
-        )
-    shape = info.input_shape(options, config.data.image_size, config.model.num_classes)
-    if config.kind == "inference" and config.inference.phase != "forward" and info.generation is None:
-        raise UsageError(
-            f"{info.name} has no key-value cache, which {config.inference.phase} works on",
-            place="inference.phase",
-            next_step="Set it to forward, or model.name to decoder or moe_decoder",
-        )
-    refuse_other_data(config, info, shape)
-    if config.distributed.strategy in ("tensor", "fsdp_tensor"):
-        refuse_unsplittable(config.distributed, info, options)
-    return to_json(options), shape
-
-
-def _known_options(info: WorkloadInfo) -> str:
-    return ", ".join(to_json(info.options_type())) or "none"

@@ -35,8 +35,8 @@ def find_suite(config: RunConfig) -> Suite:
     Raises:
         UsageError: no suite does.
     """
-    if (named := getattr(config, "suite", None)) is not None:
-        return load_suite(named)
+    if config.suite is not None:
+        return load_suite(config.suite)
     for entry in registry.registered(registry.SUITES):
         if entry.distribution == OURS and (suite := load_suite(entry.name)).answers(config):
             return suite

@@ -27,7 +27,7 @@ from gpuproof.records.page import (
 )
 from gpuproof.records.result import Doubt, Measure, Result
 from gpuproof.records.run import Failure, NotApplied
-from gpuproof.report.explanations import LaunchExplanation
+from gpuproof.analysis.explanations import LaunchExplanation
 
 TONES: Mapping[str, Tone] = {"VALID": "good", "SUSPECT": "warn", "INVALID": "bad"}
 MEANING = {

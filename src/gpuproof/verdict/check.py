@@ -1,18 +1,19 @@
 """The contract of a check, a pure question to the records of a finished run, and how it is asked.
 
 A plug-in registers an object with `name`, `summary` and `judge` under the entry-point group
-`gpuproof.checks`. `judge` takes the records of every launch and returns an `Outcome`; it reads no clock,
-file or device, so that it says the same on any machine and at any time. What a check may not say is an
-ERROR, never a PASS.
+`gpuproof.checks`. `judge` takes the records of every launch and returns an `Outcome`, or one a subject; it
+reads no clock, file or device, so that it says the same on any machine and at any time. What a check may
+not say is an ERROR, never a PASS.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
 from gpuproof import registry
-from gpuproof.errors import UsageError
+from gpuproof.errors import ExitCode, UsageError
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.outcome import Judged, Outcome
 
@@ -25,8 +26,8 @@ class Check(Protocol):
     summary: str
     """What a PASS says, in one line."""
 
-    def judge(self, launches: Sequence[CaseRecords]) -> Outcome:
-        """Judge the records of all launches, failed ones too; pure."""
+    def judge(self, launches: Sequence[CaseRecords]) -> Outcome | Sequence[Outcome]:
+        """Judge the records of all launches, failed ones too, with one outcome a subject; pure."""
 
 
 def load_check(name: str) -> Check:
@@ -45,31 +46,55 @@ def load_check(name: str) -> Check:
     return check
 
 
-def judge(name: str, check: Check, launches: Sequence[CaseRecords]) -> Judged:
+def judge(name: str, check: Check, launches: Sequence[CaseRecords]) -> list[Judged]:
     """Ask a check; its own faults, and a PASS over nothing, are errors."""
-    return Judged(name=name, outcome=_outcome(name, check, launches))
-
-
-def _outcome(name: str, check: Check, launches: Sequence[CaseRecords]) -> Outcome:
     owner = registry.owner_of(registry.CHECKS, name)
     try:
-        outcome = check.judge(launches)
+        answer: object = check.judge(launches)
     except Exception as error:  # noqa: BLE001  # a plug-in's own fault ends its check, and no other
-        return Outcome(
-            status="ERROR",
-            reason=f"the check itself failed: {type(error).__name__}: {error}",
-            next_step=f"Report it to the makers of {owner}",
-        )
-    if not isinstance(outcome, Outcome):
-        return Outcome(
-            status="ERROR",
-            reason=f"the check returned a {type(outcome).__name__}, not an Outcome",
-            next_step=f"Report it to the makers of {owner}",
-        )
-    if outcome.status == "PASS" and not any(launch.status == "done" for launch in launches):
-        return Outcome(
-            status="ERROR",
-            reason="the check passed a run of which no launch was finished",
-            next_step="Finish the run with --resume, then ask again",
-        )
-    return outcome
+        outcomes = [_broken(f"the check itself failed: {type(error).__name__}: {error}", owner)]
+    else:
+        finished = any(launch.status == "done" for launch in launches)
+        outcomes = [_refuse_empty_pass(outcome, finished=finished) for outcome in _read_answer(answer, owner)]
+    return [Judged(name=name, outcome=outcome) for outcome in outcomes]
+
+
+def _read_answer(answer: object, owner: str) -> list[Outcome]:
+    outcomes = list(answer) if isinstance(answer, Sequence) and not isinstance(answer, str) else [answer]
+    strange = next((item for item in outcomes if not isinstance(item, Outcome)), None)
+    if strange is not None:
+        return [_broken(f"the check returned a {type(strange).__name__}, not an Outcome", owner)]
+    found = [item for item in outcomes if isinstance(item, Outcome)]
+    twice = [subject for subject, count in Counter(item.subject for item in found).items() if count > 1]
+    if twice:
+        return [_broken(f"the check gave several outcomes for {', '.join(twice)}", owner)]
+    return found or [_broken("the check returned no outcome", owner)]
+
+
+def _broken(reason: str, owner: str) -> Outcome:
+    return Outcome(
+        status="ERROR",
+        reason=reason,
+        next_step=f"Report it to the makers of {owner}",
+        responsible="plug-in author",
+    )
+
+
+def _refuse_empty_pass(outcome: Outcome, *, finished: bool) -> Outcome:
+    if outcome.status != "PASS" or finished:
+        return outcome
+    return Outcome(
+        status="ERROR",
+        subject=outcome.subject,
+        reason="the check passed a run of which no launch was finished",
+        next_step="Finish the run with --resume, then ask again",
+        responsible="user",
+    )
+
+
+def exit_code_for(judged: Sequence[Judged]) -> ExitCode:
+    """Return 3 where a check failed, 4 where one measured nothing, else 0."""
+    statuses = {item.outcome.status for item in judged}
+    if "FAIL" in statuses:
+        return ExitCode.FAILED
+    return ExitCode.DONE if statuses and statuses <= {"PASS", "WARN"} else ExitCode.INCONCLUSIVE

@@ -1,4 +1,4 @@
-"""The node side's one door: `python -m gpuproof.worker COMMAND`, `run` and `probe` among them.
+"""The one entry point of the node side: `python -m gpuproof.worker COMMAND`, `run` and `probe` among them.
 
 Also what `python gpuproof-node.pyz …` starts. Each command is a module, imported when it is named.
 """

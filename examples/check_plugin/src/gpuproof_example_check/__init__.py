@@ -7,13 +7,19 @@ launch. The limit is this package's own, and the outcome says so.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from statistics import quantiles
 
 from gpuproof.records.collected import CaseRecords
-from gpuproof.records.outcome import Outcome
+from gpuproof.records.outcome import Expectation, Outcome
 
 LIMIT = 0.10
 FEWEST_STEPS = 20
+EXPECTED = Expectation(
+    expected=f"{LIMIT:.0%} or less",
+    source="gpuproof-example-check 1.0",
+    next_step="Look at what gpuproof report says of neighbours and clocks",
+)
 
 
 class Steady:
@@ -36,14 +42,12 @@ class Steady:
                 reason=f"a launch kept {min(map(len, times))} step times, and {FEWEST_STEPS} are needed",
             )
         worst = max(map(spread, times))
-        steady = worst <= LIMIT
-        return Outcome(
-            status="PASS" if steady else "FAIL",
-            measured=f"{worst:.1%} in the launch that spreads most",
-            expected=f"{LIMIT:.0%} or less",
-            source="gpuproof-example-check 1.0",
-            next_step=None if steady else "Look at what gpuproof report says of neighbours and clocks",
+        measured = f"{worst:.1%} in the launch that spreads most"
+        outcome = EXPECTED.judge(
+            worst <= LIMIT, measured, measured_value=worst, expected_value=LIMIT, unit="1"
         )
+        names = (f"{launch.case.case_id}/{launch.case.replicate}" for launch in finished)
+        return replace(outcome, records=tuple(names))
 
 
 def spread(times_s: Sequence[float]) -> float:

@@ -1,1 +1,111 @@
-"""Every refusal of a recipe: keys that are fine alone and cannot hold together, or not where it is to run."""
+"""Every refusal of a recipe, by subject: keys that are fine alone and cannot hold together, or not here.
+
+Three kinds of rule: of a recipe by itself, of a recipe with the workload that it names, and of a recipe with
+what is known of where it is to run (`Facts`). A key that is merely without effect (momentum under Adam,
+channels_last on a CPU) is refused by none: the run records it as not applied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from gpuproof.config.rules import data, launch, ranks, serving, step, sweeps, text, window, workload
+from gpuproof.config.rules.base import Facts, Refusal, Refusals
+from gpuproof.config.rules.workload import ChosenWorkload, choose_workload
+from gpuproof.errors import UsageError
+
+if TYPE_CHECKING:
+    from gpuproof.config.models import RunConfig
+
+OF_RECIPE: tuple[Callable[[RunConfig], Refusals], ...] = (
+    window.window_has_an_end,
+    window.window_fits_the_time_limit,
+    data.epoch_holds_a_batch,
+    data.data_has_a_place,
+    data.download_is_of_cifar,
+    data.download_keys_need_a_download,
+    data.every_label_has_an_output,
+    ranks.cpu_has_no_indices,
+    ranks.nccl_needs_gpus,
+    ranks.each_device_is_named_once,
+    ranks.each_rank_has_a_device,
+    window.throughput_waits_for_no_step,
+    window.latency_keeps_its_steps,
+    text.prompts_are_synthetic,
+    text.a_cache_is_not_compiled,
+    text.a_cache_is_not_split,
+    sweeps.one_kind_of_sweep,
+    sweeps.search_has_a_kind,
+    sweeps.order_is_of_a_matrix,
+    sweeps.search_begins_within_its_bounds,
+    serving.serving_can_be_judged,
+    serving.endpoint_has_an_address,
+    serving.a_request_fits_a_batch,
+    serving.one_rank_serves,
+    serving.prompts_are_answered,
+    serving.an_endpoint_gets_single_prompts,
+    step.a_graph_can_hold_the_step,
+    ranks.a_size_is_of_its_strategy,
+    ranks.a_strategy_has_its_size,
+    ranks.compression_is_of_ddp,
+    ranks.bfloat16_needs_nccl,
+    ranks.inference_shards_nothing,
+    ranks.a_scaler_sees_whole_lists,
+    sweeps.load_suite_brings_its_own,
+    sweeps.load_section_is_of_the_suite,
+    sweeps.block_is_of_the_suite,
+)
+OF_WORKLOAD: tuple[Callable[[RunConfig, ChosenWorkload], Refusals], ...] = (
+    workload.workload_is_of_the_kind,
+    text.a_phase_has_a_cache,
+    text.requests_are_answered,
+    data.workload_takes_the_samples,
+    data.workload_tells_the_classes_apart,
+    ranks.workload_can_be_split,
+)
+OF_PLACE: tuple[Callable[[RunConfig, Facts], Refusals], ...] = (
+    sweeps.suite_is_installed,
+    launch.declared_ranks_are_launched,
+    launch.groups_fit_the_ranks,
+    launch.a_launcher_gives_one_launch,
+    launch.one_job_has_its_hosts,
+    launch.one_job_has_equal_hosts,
+    launch.hosts_are_not_swept,
+    launch.each_host_can_be_told_of,
+)
+
+
+def check_recipe(config: RunConfig) -> list[Refusal]:
+    """Return what a recipe by itself is refused for."""
+    return [refusal for rule in OF_RECIPE for refusal in rule(config)]
+
+
+def check_place(config: RunConfig, facts: Facts) -> list[Refusal]:
+    """Return what a recipe is refused for where it is to run."""
+    return [refusal for rule in OF_PLACE for refusal in rule(config, facts)]
+
+
+def check_workload(config: RunConfig) -> list[Refusal]:
+    """Return what a recipe is refused for with its workload; of one that names none by itself, nothing."""
+    if config.kind == "load" or config.matrix:
+        return []  # each test, and each point, has a workload of its own
+    try:
+        chosen = choose_workload(config)
+    except UsageError as error:
+        keys = (error.place or "model.name", "model.name")
+        return [Refusal(keys=keys, cause=error.cause, next_step=error.next_step or "Set model.name")]
+    return [refusal for rule in OF_WORKLOAD for refusal in rule(config, chosen)]
+
+
+def require_workload(config: RunConfig) -> ChosenWorkload:
+    """Return the workload of a recipe that was not read from a file, or was changed since.
+
+    Raises:
+        UsageError: at the first refusal.
+    """
+    chosen = choose_workload(config)
+    for rule in OF_WORKLOAD:
+        for refusal in rule(config, chosen):
+            raise UsageError(refusal.cause, place=refusal.keys[0], next_step=refusal.next_step)
+    return chosen

@@ -1,4 +1,4 @@
-"""Do the ranks that a config declares agree with how this process was launched?
+"""Does a recipe agree with how and where it is launched: this process, a launcher of the user's, the hosts?
 
 `distributed.world_size`, `local_rank` and `node_rank` are facts about a launch, not wishes: under torchrun
 (or RANK and WORLD_SIZE set by hand) they must equal the environment's, otherwise the ranks started here.
@@ -8,10 +8,14 @@ The sizes of groups must fit the same ranks.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
-from gpuproof.config.rules.parallel import find_misfits
-from gpuproof.config.rules.refusal import Contradiction
+from gpuproof.config.rules.base import Facts, Refusal, Refusals
 from gpuproof.config.sections.distributed import DistributedConfig
+from gpuproof.records.parallel import ArrangementError, arrange
+
+if TYPE_CHECKING:
+    from gpuproof.config.models import RunConfig
 
 _VARIABLES = {
     "world_size": ("WORLD_SIZE",),
@@ -20,42 +24,137 @@ _VARIABLES = {
 }
 
 
-def find_disagreements(declared: DistributedConfig, *, environment: Mapping[str, str]) -> list[Contradiction]:
-    """Name each declared fact that the launch contradicts; a fact of which it says nothing is believed."""
-    launched = "RANK" in environment and "WORLD_SIZE" in environment
-    there = _from_launcher(environment) if launched else _from_this_command(declared)
-    found = []
-    for name, (value, witness) in there.items():
-        declared_value = getattr(declared, name)
-        if declared_value is not None and str(declared_value) != value:
-            found.append(
-                Contradiction(
-                    keys=(f"distributed.{name}", "distributed.nproc"),
-                    cause=f"{name} is declared as {declared_value}, but {witness}",
-                    next_step="Set it to null, or launch as it says",
-                )
+def declared_ranks_are_launched(config: RunConfig, facts: Facts) -> Refusals:
+    """Refuse each declared fact that the launch contradicts; one of which it says nothing is believed."""
+    for name, (value, witness) in _launched(config.distributed, facts.environment).items():
+        declared = getattr(config.distributed, name)
+        if declared is not None and str(declared) != value:
+            yield Refusal(
+                keys=(f"distributed.{name}", "distributed.nproc"),
+                cause=f"{name} is declared as {declared}, but {witness}",
+                next_step="Set it to null, or launch as it says",
             )
-    return [*found, *find_misfits(declared, world_size=there["world_size"][0])]
 
 
-def _from_launcher(environment: Mapping[str, str]) -> dict[str, tuple[str, str]]:
-    return {
-        name: (environment[variable].strip(), f"the environment says {variable}={environment[variable]}")
-        for name, variables in _VARIABLES.items()
-        for variable in variables[::-1]
-        if variable in environment
-    }
+def groups_fit_the_ranks(config: RunConfig, facts: Facts) -> Refusals:
+    """Refuse a size of groups that does not fit the ranks of this launch."""
+    ranks = config.distributed
+    world_size = _launched(ranks, facts.environment)["world_size"][0]
+    if not world_size.isdecimal():
+        return  # the launcher's own check says so
+    try:
+        arrange(
+            ranks.strategy,
+            world_size=int(world_size),
+            shard_size=ranks.shard_size,
+            tensor_parallel_size=ranks.tensor_parallel_size,
+        )
+    except ArrangementError as error:
+        keys = (f"distributed.{error.key}", "distributed.nproc", "distributed.strategy")
+        yield Refusal(keys=keys, cause=error.cause, next_step=error.next_step)
 
 
-def _from_this_command(declared: DistributedConfig) -> dict[str, tuple[str, str]]:
+def _launched(declared: DistributedConfig, environment: Mapping[str, str]) -> dict[str, tuple[str, str]]:
+    """Return what is known of each fact: its value, and who says so."""
+    if "RANK" in environment and "WORLD_SIZE" in environment:
+        return {
+            name: (environment[variable].strip(), f"the environment says {variable}={environment[variable]}")
+            for name, variables in _VARIABLES.items()
+            for variable in variables[::-1]
+            if variable in environment
+        }
     nproc, nodes = declared.nproc, declared.nodes
+    on_each = f" on each of {nodes} hosts" if nodes > 1 else ""
     local = ("0", "the one rank here is 0") if nproc == 1 else ("", f"the {nproc} ranks here have one each")
     return {
-        "world_size": (str(nproc * nodes), f"distributed.nproc starts {nproc}{_on(nodes)}"),
+        "world_size": (str(nproc * nodes), f"distributed.nproc starts {nproc}{on_each}"),
         "local_rank": local,
         "node_rank": ("0", "this host is the only one") if nodes == 1 else ("", f"there are {nodes} hosts"),
     }
 
 
-def _on(nodes: int) -> str:
-    return f" on each of {nodes} hosts" if nodes > 1 else ""
+def a_launcher_gives_one_launch(config: RunConfig, facts: Facts) -> Refusals:
+    """Refuse ranks, points and repeats of our own under a launcher that starts each rank once."""
+    if not facts.is_attached:
+        return
+    if config.distributed.nproc > 1:
+        yield Refusal(
+            keys=("distributed.nproc",),
+            cause=f"{config.distributed.nproc} ranks were asked for inside a launch that has its own",
+            next_step="Leave it at 1 under torchrun",
+        )
+    if config.matrix or config.search.kind is not None:
+        yield Refusal(
+            keys=("matrix" if config.matrix else "search.kind",),
+            cause="a launcher that is not ours starts each rank once, and each point of a sweep is a launch",
+            next_step="Start the sweep without it, or the launcher once for each point",
+        )
+    if config.run.repeats > 1:
+        yield Refusal(
+            keys=("run.repeats",),
+            cause="a launcher that is not ours starts each rank once, and a repeat is a fresh launch",
+            next_step="Set it to 1 and start the launcher as often as you want repeats",
+        )
+
+
+def one_job_has_its_hosts(config: RunConfig, facts: Facts) -> Refusals:
+    """Refuse one job over more hosts than are named."""
+    nodes = config.distributed.nodes
+    if facts.hosts is None or nodes <= max(1, len(facts.hosts)):
+        return
+    there = f"there are {len(facts.hosts)}" if facts.hosts else "no hosts are named"
+    yield Refusal(
+        keys=("distributed.nodes",),
+        cause=f"one job over {nodes} hosts, and {there}",
+        next_step="Name more hosts, or set it to their number"
+        if facts.hosts
+        else "Name them with --deployment-file, or set it to 1",
+    )
+
+
+def one_job_has_equal_hosts(_config: RunConfig, facts: Facts) -> Refusals:
+    """Refuse one job over hosts with different numbers of GPUs."""
+    if facts.is_one_job and len({host.gpus for host in facts.hosts or ()}) > 1:
+        yield Refusal(
+            keys=("distributed.nodes",),
+            cause="the hosts have different numbers of GPUs, and one job starts as many ranks on each",
+            next_step="Give all hosts the same `gpus`",
+            place=facts.hosts[0].place if facts.hosts else None,
+        )
+
+
+def hosts_are_not_swept(config: RunConfig, facts: Facts) -> Refusals:
+    """Refuse a matrix over what the named hosts decide."""
+    if not facts.hosts:
+        return
+    if "distributed.nodes" in config.matrix:
+        yield Refusal(
+            keys=("matrix.distributed.nodes",),
+            cause="the hosts that are named say over how many a job is",
+            next_step="Start a run for each number of hosts, with --one-job",
+        )
+    given = any(host.gpus is not None for host in facts.hosts)
+    if given and config.distributed.nodes == 1 and "distributed.nproc" in config.matrix:
+        yield Refusal(
+            keys=("matrix.distributed.nproc",),
+            cause="the inventory says how many ranks each host starts (gpus)",
+            next_step="Leave `gpus` out of the inventory, or the key out of the matrix",
+        )
+
+
+def each_host_can_be_told_of(config: RunConfig, facts: Facts) -> Refusals:
+    """Refuse on each of several hosts what no report sets side by side yet."""
+    if not facts.hosts or config.distributed.nodes > 1:
+        return
+    if config.kind == "serving":
+        yield Refusal(
+            keys=("kind",),
+            cause="serving on several hosts has no report yet",
+            next_step="Start it on each host by itself",
+        )
+    if config.search.kind is not None:
+        yield Refusal(
+            keys=("search.kind",),
+            cause="each host would search points of its own, and no report sets them against each other yet",
+            next_step="Sweep the same points on all hosts: --matrix.data.batch_size='[16, 32, 64]'",
+        )

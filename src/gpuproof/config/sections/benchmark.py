@@ -6,10 +6,10 @@ from typing import Literal
 
 from pydantic import Field
 
-from gpuproof.config.sections.base import Seconds, Section
+from gpuproof.config.sections.base import ConfigSection, Seconds
 
 
-class BenchmarkConfig(Section):
+class BenchmarkConfig(ConfigSection):
     """What is warmed up, measured and written down."""
 
     enabled: bool = Field(default=True, description="Measure; false only trains.")
@@ -49,7 +49,7 @@ class BenchmarkConfig(Section):
     )
 
 
-class ProfilingConfig(Section):
+class ProfilingConfig(ConfigSection):
     """What is looked at on the device after the window."""
 
     enabled: bool = Field(default=False, description="Trace some steps after the window, on rank 0.")
@@ -60,7 +60,7 @@ class ProfilingConfig(Section):
     )
 
 
-class MonitoringConfig(Section):
+class MonitoringConfig(ConfigSection):
     """What is read of devices and host beside the work."""
 
     enabled: bool = Field(default=True, description="Record devices and host beside each launch.")

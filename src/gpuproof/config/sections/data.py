@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-from gpuproof.config.sections.base import Section, Text
+from gpuproof.config.sections.base import ConfigSection, Text
 from gpuproof.records.case import DataLoading, DataSplit, TokenType
 
 DatasetName = Literal["synthetic", "digits", "CIFAR10", "CIFAR100", "ImageFolder", "tokens"]
@@ -35,7 +35,7 @@ def _canonical_dataset(name: Any) -> Any:
     return _DATASETS.get(name.casefold(), name) if isinstance(name, str) else name
 
 
-class DataConfig(Section):
+class DataConfig(ConfigSection):
     """Where the samples come from."""
 
     name: Annotated[DatasetName, BeforeValidator(_canonical_dataset)] = Field(

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from gpuproof.config.sections.base import DeviceIndices, Seconds, Section
+from gpuproof.config.sections.base import ConfigSection, DeviceIndices, Seconds
 from gpuproof.records.case import Backend, DeviceChoice, GradientCompression, ParallelStrategy
 
 
-class DistributedConfig(Section):
+class DistributedConfig(ConfigSection):
     """How many ranks, on which devices, talking how."""
 
     backend: Backend = Field(

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from gpuproof.config.sections.base import Section
+from gpuproof.config.sections.base import ConfigSection
 from gpuproof.records.case import InferenceMode, InferencePhase
 
 MAX_TOKENS = 2**20
 
 
-class InferenceConfig(Section):
+class InferenceConfig(ConfigSection):
     """How a model is run forward."""
 
     mode: InferenceMode = Field(

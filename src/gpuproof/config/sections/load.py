@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from gpuproof.config.sections.base import Section
+from gpuproof.config.sections.base import ConfigSection
 
 
-class LoadConfig(Section):
+class LoadConfig(ConfigSection):
     """The lengths of the load suite, which brings its own models and batch sizes (kind: load)."""
 
     num_epochs: int = Field(

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pydantic import Field, JsonValue
 
-from gpuproof.config.sections.base import Section, Text
+from gpuproof.config.sections.base import ConfigSection, Text
 
 
-class ModelConfig(Section):
+class ModelConfig(ConfigSection):
     """What is trained or run."""
 
     name: Text = Field(

@@ -6,10 +6,10 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from gpuproof.config.sections.base import CommitHash, FileName, Seconds, Section, Text
+from gpuproof.config.sections.base import CommitHash, ConfigSection, FileName, Seconds, Text
 
 
-class RunSection(Section):
+class RunSection(ConfigSection):
     """Names, places and how often."""
 
     experiment_name: FileName = Field(

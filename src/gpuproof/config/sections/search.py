@@ -6,10 +6,10 @@ from typing import Literal
 
 from pydantic import Field
 
-from gpuproof.config.sections.base import Section
+from gpuproof.config.sections.base import ConfigSection
 
 
-class SearchConfig(Section):
+class SearchConfig(ConfigSection):
     """Which value is searched for, and where."""
 
     kind: Literal["batch_size"] | None = Field(

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from gpuproof.config.sections.base import Seconds, Section, Text
+from gpuproof.config.sections.base import ConfigSection, Seconds, Text
 from gpuproof.config.sections.inference import MAX_TOKENS
 from gpuproof.records.serving_spec import Scenario, ServingTarget
 
@@ -15,7 +15,7 @@ PROMPT_TOKENS, NEW_TOKENS = 128, 64
 Rate = Annotated[float, Field(gt=0, le=1e7)]
 
 
-class EndpointConfig(Section):
+class EndpointConfig(ConfigSection):
     """An HTTP server that speaks the OpenAI completions protocol, with streaming."""
 
     url: Annotated[str, Field(pattern=r"^https?://[^\s/]+\S*$", max_length=2048)] | None = Field(
@@ -34,7 +34,7 @@ class EndpointConfig(Section):
     )
 
 
-class ServingConfig(Section):
+class ServingConfig(ConfigSection):
     """Requests under load."""
 
     target: ServingTarget = Field(

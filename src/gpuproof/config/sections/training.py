@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from gpuproof.config.sections.base import Section
+from gpuproof.config.sections.base import ConfigSection
 from gpuproof.records.case import Checkpointing, CompileMode, OptimizerChoice, OptimizerName, Precision
 
 
-class CompileConfig(Section):
+class CompileConfig(ConfigSection):
     """Whether torch.compile is used."""
 
     enabled: bool = Field(
@@ -24,7 +24,7 @@ class CompileConfig(Section):
     )
 
 
-class TrainingConfig(Section):
+class TrainingConfig(ConfigSection):
     """Optimisation and precision."""
 
     epochs: int = Field(

@@ -1,32 +1,31 @@
-"""AMD GPUs, read from the files of the amdgpu driver: no library, no ROCm, no rights needed.
+"""AMD GPUs, read through AMD's library, and from the files of the amdgpu driver for what it does not give.
 
-A card that is asleep is left asleep. What the files do not give is asked of AMD's library, if there is one
-(`fields` lists it); a metric that neither gives names both reasons.
+Without the library (the package amdsmi, or a user who may not open the devices) the files are all there is:
+they need no ROCm and no rights. A card that is asleep is left asleep.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 from gpuproof.devices.amd import kfd
-from gpuproof.devices.amd.card import AmdCard
+from gpuproof.devices.amd.card import NOT_IN_SYSFS, AmdCard
 from gpuproof.devices.amd.events import SmiEvents
 from gpuproof.devices.amd.library import SmiLibrary
-from gpuproof.devices.amd.library_card import AbsentCard, LibraryCard, SmiCard
 from gpuproof.devices.base import (
+    DeviceAdapter,
     DeviceError,
     DeviceProcess,
     DriverMissingError,
+    Gathered,
     NotSupportedError,
-    Readout,
     VendorDevice,
     VendorEvent,
 )
-from gpuproof.devices.sysfs import Card, SysfsFiles, find_cards
-from gpuproof.records.readings import Lane, Vendor, VendorIndex
+from gpuproof.devices.sysfs import Card, driver_version, find_cards
+from gpuproof.records.readings import VendorIndex
 
 
 def open_adapter(sysfs_root: Path, *, open_library: Callable[[], SmiLibrary] | None = None) -> AmdAdapter:
@@ -42,8 +41,11 @@ def open_adapter(sysfs_root: Path, *, open_library: Callable[[], SmiLibrary] | N
     return AmdAdapter(cards, sysfs_root, open_library)
 
 
-class AmdAdapter:
-    """The amdgpu driver's files, and AMD's library, behind the device protocol."""
+class AmdAdapter(DeviceAdapter):
+    """AMD's library and the amdgpu driver's files behind the device protocol."""
+
+    vendor = "amd"
+    unknown = NOT_IN_SYSFS
 
     def __init__(
         self, cards: tuple[Card, ...], root: Path, open_library: Callable[[], SmiLibrary] | None
@@ -53,39 +55,24 @@ class AmdAdapter:
         self._cards = {card.vendor_index: AmdCard(card, nodes.get(card.pci_bus_id)) for card in cards}
         self._library, self._library_missing = self._opened(open_library)
         self._events: SmiEvents | None = None
-        if self._library is None:
-            self._attach(lambda _address: AbsentCard(self._library_missing))
-        else:
-            self._attach(partial(_library_card, self._library))
-            self._events = SmiEvents(self._library, self._listed(self._library))
-
-    @property
-    def vendor(self) -> Vendor:
-        """Whose devices these are."""
-        return "amd"
+        for card in self._cards.values():
+            card.attach(self._library, otherwise=self._library_missing)
+        if self._library is not None:
+            listed = {c.pci_bus_id: index for index, c in self._cards.items() if c.library is not None}
+            self._events = SmiEvents(self._library, listed)
 
     def identities(self) -> tuple[VendorDevice, ...]:
         """List the cards by DRM card number."""
-        driver = SysfsFiles(self._root / "module/amdgpu")
-        version = {"driver_version": driver.text("version")} if driver.has("version") else {}
-        driver.close()
+        version = driver_version(self._root, "amdgpu")
         return tuple(card.describe(version) for card in self._cards.values())
 
-    def read(self, vendor_index: VendorIndex, *, lane: Lane) -> Readout:
-        """Read one lane's files.
+    def gather(self, vendor_index: VendorIndex, wanted: tuple[str, ...]) -> Gathered:
+        """Read the wanted metrics.
 
         Raises:
             DeviceLostError: the card is gone.
         """
-        return self._cards[vendor_index].read(lane)
-
-    def counters(self, vendor_index: VendorIndex) -> Readout:
-        """Read every running total.
-
-        Raises:
-            DeviceLostError: the card is gone.
-        """
-        return self._cards[vendor_index].counters()
+        return self._cards[vendor_index].read(wanted)
 
     def processes(self, vendor_index: VendorIndex) -> tuple[DeviceProcess, ...]:
         """List ROCm's processes, without this one: listening for events makes ROCm list it too.
@@ -123,26 +110,9 @@ class AmdAdapter:
         """Open the library, which opens every card and so would wake one that is asleep."""
         if open_library is None:
             return None, ""
-        if any(card.is_asleep() for card in self._cards.values()):
+        if any(card.files.is_asleep() for card in self._cards.values()):
             return None, "not opened: a card is asleep, and AMD's library would wake it"
         try:
             return open_library(), ""
         except DeviceError as error:
             return None, error.cause
-
-    def _attach(self, library_card: Callable[[str], LibraryCard]) -> None:
-        for card in self._cards.values():
-            card.library = library_card(card.pci_bus_id)
-
-    def _listed(self, library: SmiLibrary) -> dict[str, VendorIndex]:
-        return {
-            card.pci_bus_id: index
-            for index, card in self._cards.items()
-            if card.pci_bus_id in library.handles
-        }
-
-
-def _library_card(library: SmiLibrary, address: str) -> LibraryCard:
-    if address not in library.handles:
-        return AbsentCard("AMD's library does not list this card")
-    return SmiCard(library, library.handles[address])

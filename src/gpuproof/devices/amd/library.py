@@ -1,9 +1,7 @@
-"""The one file that imports `amdsmi`: AMD's library, asked only for what the driver's files do not give.
+"""The one file that imports `amdsmi`: AMD's library, its cards by PCI address, and its errors in our terms.
 
-In comes nothing but the machine, out come the library's cards by PCI address, and its errors in this
-package's terms. `fields` says which metric is taken from which call, and why. The files under /sys
-come first: they need no package, no rights and no open device. Where the package, the library or the driver
-is missing, the readings are those of the files alone, and each metric that is absent names both reasons.
+`library_metrics` says which metric is taken from which call, and why. Where the package, the library or the
+driver is missing, the readings are those of the driver's files alone.
 
 A call of the library that hangs costs the card its readings of the files too, as `guard` times a card as a
 whole; one that hangs while the library opens costs all AMD cards theirs.

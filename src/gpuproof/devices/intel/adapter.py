@@ -8,27 +8,28 @@ sustained ones (PL1); `power1_crit` is a current limit and no cap.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from gpuproof.devices.base import (
+    THROTTLE_REASONS,
+    DeviceAdapter,
     DeviceError,
     DeviceProcess,
     DriverMissingError,
+    Gathered,
     NotSupportedError,
-    Readout,
     VendorDevice,
     VendorEvent,
-    complete_readout,
 )
 from gpuproof.devices.intel.layout import LAYOUTS, THROTTLE_FILES
-from gpuproof.devices.sysfs import Card, Sensors, SysfsFiles, collect, find_cards, pcie_generation
+from gpuproof.devices.sources import collect
+from gpuproof.devices.sysfs import Card, Sensors, SysfsFiles, driver_version, find_cards, pcie_generation
 from gpuproof.records.metrics import names
-from gpuproof.records.readings import Lane, Vendor, VendorIndex
+from gpuproof.records.readings import VendorIndex
 
-_Sources = dict[str, Callable[[], float]]
-_NOT_IN_SYSFS = "Intel's drivers have no file for it"
 _FIRST_READING = "a difference between two readings; this is the first"
 
 
@@ -46,37 +47,27 @@ def open_adapter(sysfs_root: Path, *, clock: Callable[[], float] = time.monotoni
     return IntelAdapter(cards, sysfs_root, clock)
 
 
-class IntelAdapter:
+class IntelAdapter(DeviceAdapter):
     """The files of xe and i915 behind the device protocol."""
+
+    vendor = "intel"
+    unknown = "Intel's drivers have no file for it"
 
     def __init__(self, cards: tuple[Card, ...], root: Path, clock: Callable[[], float]) -> None:
         self._root = root
         self._cards = {card.vendor_index: _IntelCard(card, clock) for card in cards}
 
-    @property
-    def vendor(self) -> Vendor:
-        """Whose devices these are."""
-        return "intel"
-
     def identities(self) -> tuple[VendorDevice, ...]:
         """List the cards by DRM card number."""
         return tuple(card.describe(self._root) for card in self._cards.values())
 
-    def read(self, vendor_index: VendorIndex, *, lane: Lane) -> Readout:
-        """Read one lane's files.
+    def gather(self, vendor_index: VendorIndex, wanted: tuple[str, ...]) -> Gathered:
+        """Read the wanted metrics.
 
         Raises:
             DeviceLostError: the card is gone.
         """
-        return self._cards[vendor_index].read(lane)
-
-    def counters(self, vendor_index: VendorIndex) -> Readout:
-        """Read the energy counter, the only running total of these drivers.
-
-        Raises:
-            DeviceLostError: the card is gone.
-        """
-        return self._cards[vendor_index].counters()
+        return self._cards[vendor_index].read(wanted)
 
     def processes(self, vendor_index: VendorIndex) -> tuple[DeviceProcess, ...]:
         """Refuse: only each process's own file descriptors tell.
@@ -131,34 +122,15 @@ class _IntelCard:
         self._power, self._idle = _Rate(clock), _Rate(clock)
         switch = _slot_switch(card.device_dir)
         self._link = self._files if switch is None else SysfsFiles(switch)
+        self._sources = self._metrics() | self._limits()
 
-    def read(self, lane: Lane) -> Readout:
+    def read(self, wanted: Collection[str]) -> Gathered:
         self._files.require_card()
-        sources = self._fast() if lane == "fast" else self._slow()
-        values, missing = collect(sources)
-        reasons = None
-        if lane == "fast":
-            reasons, missing["throttle_reasons"] = self._throttle_reasons()
-        return complete_readout(
-            values,
-            unavailable=missing,
-            expected=names(lane=lane),
-            otherwise=_NOT_IN_SYSFS,
-            throttle_reasons=reasons,
-        )
-
-    def counters(self) -> Readout:
-        self._files.require_card()
-        values, missing = collect({"energy_j": self._energy_j})
-        return complete_readout(
-            values, unavailable=missing, expected=names(kind="counter"), otherwise=_NOT_IN_SYSFS
-        )
+        return collect({name: self._sources[name] for name in wanted if name in self._sources})
 
     def describe(self, root: Path) -> VendorDevice:
-        values, missing = collect(self._static())
-        module = SysfsFiles(root / "module" / self._card.driver)
-        version = {"driver_version": module.text("version")} if module.has("version") else {}
-        module.close()
+        values, missing = self.read((*names(kind="static"), "power_limit_w"))
+        version = driver_version(root, self._card.driver)
         return VendorDevice(
             vendor_index=self._card.vendor_index,
             uuid=None,
@@ -172,7 +144,7 @@ class _IntelCard:
         for files in (self._files, self._gt, self._link):
             files.close()
 
-    def _fast(self) -> _Sources:
+    def _metrics(self) -> dict[str, Callable[[], Any]]:
         return {
             "util_gpu_percent": self._utilisation,
             "power_w": lambda: self._power.step(self._energy_j()),
@@ -180,17 +152,13 @@ class _IntelCard:
             "temp_gpu_c": partial(self._temperature, "pkg"),
             "temp_mem_c": partial(self._temperature, "vram"),
             "clock_sm_mhz": partial(self._gt.number, self._layout.actual_clock),
-        }
-
-    def _slow(self) -> _Sources:
-        return {
-            "power_limit_w": partial(self._power_limit, "power1_max"),
+            THROTTLE_REASONS: self._throttle_reasons,
             "fan_rpm": lambda: self._files.number(self._sensors.path("fan1_input")),
             "pcie_gen": partial(pcie_generation, self._link, "current_link_speed"),
             "pcie_width": partial(self._link.number, "current_link_width"),
         }
 
-    def _static(self) -> _Sources:
+    def _limits(self) -> dict[str, Callable[[], float]]:
         return {
             "power_limit_w": partial(self._power_limit, "power1_max"),
             "power_limit_default_w": partial(self._power_limit, "power1_rated_max"),
@@ -227,18 +195,13 @@ class _IntelCard:
             raise DeviceError(f"{name} is 0: the limit is turned off")
         return watts
 
-    def _throttle_reasons(self) -> tuple[tuple[str, ...] | None, str]:
-        try:
-            if self._gt.number(self._layout.throttle_prefix + "status") == 0:
-                return (), ""
-            active = [
-                self._gt.number(self._layout.throttle_prefix + self._layout.reason_prefix + name)
-                for name in THROTTLE_FILES
-            ]
-        except NotSupportedError as error:
-            return None, error.cause
+    def _throttle_reasons(self) -> tuple[str, ...]:
+        prefix = self._layout.throttle_prefix
+        if self._gt.number(prefix + "status") == 0:
+            return ()
+        active = [self._gt.number(prefix + self._layout.reason_prefix + name) for name in THROTTLE_FILES]
         named = dict.fromkeys(r for r, on in zip(THROTTLE_FILES.values(), active, strict=True) if on)
-        return tuple(named) or ("other",), ""
+        return tuple(named) or ("other",)
 
 
 def _slot_switch(device_dir: Path) -> Path | None:

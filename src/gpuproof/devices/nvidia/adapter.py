@@ -7,31 +7,32 @@ is started again and every handle looked up by UUID. What a device never gives i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeVar
 
 from gpuproof.devices.base import (
+    DeviceAdapter,
     DeviceError,
     DeviceLostError,
     DeviceProcess,
     DriverMissingError,
-    NotSupportedError,
-    Readout,
+    Gathered,
     VendorDevice,
     VendorEvent,
-    complete_readout,
 )
 from gpuproof.devices.nvidia import fields, static
 from gpuproof.devices.nvidia import nvml as nvml_border
 from gpuproof.devices.nvidia.events import EventQueue
-from gpuproof.devices.nvidia.fields import Answer, Source
+from gpuproof.devices.nvidia.gpm import GpmSampler
 from gpuproof.devices.nvidia.handles import NvmlDevice, find_handle, list_devices, list_processes
+from gpuproof.devices.nvidia.nvml import ask
+from gpuproof.devices.sources import Source, SourceReader
 from gpuproof.records.metrics import names
-from gpuproof.records.readings import Lane, Vendor, VendorIndex
+from gpuproof.records.readings import VendorIndex
 
 T = TypeVar("T")
 _WHOLE_GPU_ONLY = "measured for the whole GPU, not for a MIG instance"
-_UNKNOWN_TO_NVML = "NVML has no such metric"
 
 
 def open_adapter() -> NvidiaAdapter:
@@ -54,20 +55,18 @@ def open_adapter() -> NvidiaAdapter:
     return adapter
 
 
-class NvidiaAdapter:
+class NvidiaAdapter(DeviceAdapter):
     """NVML behind the device protocol."""
+
+    vendor = "nvidia"
+    unknown = "NVML has no such metric"
 
     def __init__(self, nvml: Any) -> None:
         self._nvml = nvml
         self._open = True
         self._versions, self._versions_missing = static.versions(nvml)
         self._devices = list_devices(nvml)
-        self._events = EventQueue(nvml, self._devices)
-
-    @property
-    def vendor(self) -> Vendor:
-        """Whose devices these are."""
-        return "nvidia"
+        self._begin()
 
     @property
     def has_devices(self) -> bool:
@@ -78,23 +77,14 @@ class NvidiaAdapter:
         """List whole GPUs in NVML's order, then the MIG instances."""
         return tuple(self._identity(device) for device in self._devices)
 
-    def read(self, vendor_index: VendorIndex, *, lane: Lane) -> Readout:
-        """Read the metrics of one lane.
+    def gather(self, vendor_index: VendorIndex, wanted: tuple[str, ...]) -> Gathered:
+        """Read the wanted metrics.
 
         Raises:
             DeviceLostError: the GPU is gone.
             DriverMissingError: the driver is gone.
         """
-        return self._ask(vendor_index, lambda device: self._read(device, lane))
-
-    def counters(self, vendor_index: VendorIndex) -> Readout:
-        """Read every running total, whatever its lane.
-
-        Raises:
-            DeviceLostError: the GPU is gone.
-            DriverMissingError: the driver is gone.
-        """
-        return self._ask(vendor_index, self._counters)
+        return self._ask(vendor_index, lambda device: self._gather(device, wanted))
 
     def processes(self, vendor_index: VendorIndex) -> tuple[DeviceProcess, ...]:
         """List compute and graphics processes.
@@ -119,87 +109,44 @@ class NvidiaAdapter:
             self._open = False
             nvml_border.shut_down(self._nvml)
 
-    def _ask(self, vendor_index: VendorIndex, ask: Callable[[NvmlDevice], T]) -> T:
+    def _ask(self, vendor_index: VendorIndex, question: Callable[[NvmlDevice], T]) -> T:
         """Ask; if the driver was reloaded since the last call, start NVML again and ask once more."""
         device = self._devices[vendor_index]
         try:
-            return self._ask_once(device, ask)
+            return self._ask_once(device, question)
         except DriverMissingError:
             self._reopen()
-            return self._ask_once(device, ask)
+            return self._ask_once(device, question)
 
-    def _ask_once(self, device: NvmlDevice, ask: Callable[[NvmlDevice], T]) -> T:
+    def _ask_once(self, device: NvmlDevice, question: Callable[[NvmlDevice], T]) -> T:
         if device.handle is None:
             raise DeviceLostError("the driver does not list this GPU any more")
-        try:
-            return ask(device)
-        except self._nvml.NVMLError as error:
-            raise nvml_border.device_error(error) from error
+        return ask(self._nvml, partial(question, device))
 
     def _reopen(self) -> None:
         nvml_border.initialise(self._nvml)
         for device in self._devices:
-            device.renew(find_handle(self._nvml, device))
+            device.handle = find_handle(self._nvml, device)
+        self._begin()
+
+    def _begin(self) -> None:
+        """Make what a driver's reload ends: what each device is known not to give, GPM samples, events."""
+        self._readers = {device.vendor_index: self._reader(device) for device in self._devices}
         self._events = EventQueue(self._nvml, self._devices)
 
-    def _read(self, device: NvmlDevice, lane: Lane) -> Readout:
-        sources = [source for source in fields.SOURCES if source.lane == lane]
-        if lane == "slow":
-            sources.append(Source(metrics=device.gpm.metrics, lane="slow", ask=device.gpm.ask))
-        return self._readout(device, sources, names(lane=lane), with_reasons=lane == "fast")
-
-    def _counters(self, device: NvmlDevice) -> Readout:
-        wanted = names(kind="counter")
-        sources = [source for source in fields.SOURCES if set(wanted) & set(source.metrics)]
-        return self._readout(device, sources, wanted, with_reasons=False)
-
-    def _readout(
-        self, device: NvmlDevice, sources: Iterable[Source], expected: tuple[str, ...], *, with_reasons: bool
-    ) -> Readout:
-        values: dict[str, float] = {}
-        missing: dict[str, str] = {}
-        for source in sources:
-            for metric, answer in self._answer(device, source).items():
-                if isinstance(answer, str):
-                    missing[metric] = answer
-                elif metric in expected:
-                    values[metric] = answer
-        reasons = self._throttle_reasons(device, missing) if with_reasons else None
-        return complete_readout(
-            values,
-            unavailable=missing,
-            expected=expected,
-            otherwise=_UNKNOWN_TO_NVML,
-            throttle_reasons=reasons,
+    def _reader(self, device: NvmlDevice) -> SourceReader:
+        gpm = GpmSampler()
+        whole = (*fields.SOURCES, Source(metrics=gpm.metrics, ask=gpm.ask))
+        return SourceReader(
+            whole if device.mig_parent is None else (fields.MEMORY,),
+            lambda source: ask(self._nvml, partial(source.ask, self._nvml, device.handle)),
         )
 
-    def _throttle_reasons(self, device: NvmlDevice, missing: dict[str, str]) -> tuple[str, ...] | None:
-        answer = self._answer(device, fields.THROTTLE_REASONS)["throttle_reasons"]
-        if isinstance(answer, str):
-            missing["throttle_reasons"] = answer
-            return None
-        return fields.throttle_reasons(int(answer))
-
-    def _answer(self, device: NvmlDevice, source: Source) -> Answer:
-        if device.mig_parent is not None and "mem_used_bytes" not in source.metrics:
-            return dict.fromkeys(source.metrics, _WHOLE_GPU_ONLY)
-        if source.metrics[0] in device.silent:
-            return dict.fromkeys(source.metrics, device.silent[source.metrics[0]])
-        try:
-            return source.ask(self._nvml, device.handle)
-        except self._nvml.NVMLError as error:
-            failure = nvml_border.device_error(error)
-        except AttributeError as error:
-            failure = nvml_border.too_old(self._nvml, error)
-        return self._refused(device, source, failure)
-
-    def _refused(self, device: NvmlDevice, source: Source, failure: DeviceError) -> Answer:
-        if isinstance(failure, nvml_border.WHOLE_DEVICE_ERRORS):
-            raise failure
-        reasons = dict.fromkeys(source.metrics, failure.cause)
-        if isinstance(failure, NotSupportedError):
-            device.silent.update(reasons)
-        return {**reasons}
+    def _gather(self, device: NvmlDevice, wanted: tuple[str, ...]) -> Gathered:
+        values, missing = self._readers[device.vendor_index].give(wanted)
+        if device.mig_parent is not None:
+            missing = {**dict.fromkeys(wanted, _WHOLE_GPU_ONLY), **missing}
+        return values, missing
 
     def _identity(self, device: NvmlDevice) -> VendorDevice:
         try:

@@ -1,8 +1,7 @@
 """What each metric is called in NVML, in which unit it comes, and which older call stands in for it.
 
-A source answers one or more metrics of one lane from one NVML call. It takes the binding's module and a
-device handle and returns, for each metric, the number in our unit or the reason why there is none. NVML
-errors are raised as they come; `adapter` decides how far each one reaches. Field ids are those of `nvml.h`.
+A source answers one or more metrics from one NVML call. NVML errors are raised as they come; `nvml` says how
+far each one reaches. Field ids are those of `nvml.h`.
 """
 
 from __future__ import annotations
@@ -10,13 +9,13 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+from gpuproof.devices.base import DeviceError
 from gpuproof.devices.nvidia import nvml as nvml_border
-from gpuproof.records.readings import Lane, ThrottleReason
-
-Answer = dict[str, float | str]
-"""Metric → its value, or why it has none."""
+from gpuproof.devices.sources import WHOLE_DEVICE_ERRORS, Answer, Source
+from gpuproof.records.readings import ThrottleReason
 
 FIELD_MEMORY_TEMP = 82
 FIELD_TOTAL_ENERGY_MJ = 83
@@ -70,16 +69,7 @@ _VIOLATION_POLICIES = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
-    """One NVML call and the metrics that it answers."""
-
-    metrics: tuple[str, ...]
-    lane: Lane
-    ask: Callable[[Any, Any], Answer]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Field:
+class NvmlField:
     """One entry of `nvmlDeviceGetFieldValues`."""
 
     metric: str
@@ -99,19 +89,7 @@ def throttle_reasons(bits: int) -> tuple[str, ...]:
     return (*known, "other") if unknown else known
 
 
-def read_throttle_bits(nvml: Any, handle: Any) -> int:
-    """Ask for the clock event reasons, by their older name where the newer is missing."""
-    newer = getattr(nvml, "nvmlDeviceGetCurrentClocksEventReasons", None)
-    if newer is not None:
-        try:
-            return int(newer(handle))
-        except nvml.NVMLError as error:
-            if nvml_border.error_code(error) != nvml_border.FUNCTION_NOT_FOUND:
-                raise
-    return int(nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle))
-
-
-def read_fields(nvml: Any, handle: Any, fields: tuple[Field, ...]) -> Answer:
+def read_fields(nvml: Any, handle: Any, fields: tuple[NvmlField, ...]) -> Answer:
     """Read several field values in one driver call; each has its own success or reason."""
     values = nvml.nvmlDeviceGetFieldValues(handle, [(f.field_id, f.scope_id) for f in fields])
     answer: Answer = {}
@@ -119,7 +97,7 @@ def read_fields(nvml: Any, handle: Any, fields: tuple[Field, ...]) -> Answer:
         if value.nvmlReturn == 0:
             answer[field.metric] = _typed(value) * field.scale
         else:
-            answer[field.metric] = nvml_border.cause_of(value.nvmlReturn)
+            answer[field.metric] = DeviceError(nvml_border.explain(value.nvmlReturn))
     return answer
 
 
@@ -147,66 +125,16 @@ def memory(nvml: Any, handle: Any) -> Answer:
         if nvml_border.error_code(error) not in _NO_VERSION_2:
             raise
         info = nvml.nvmlDeviceGetMemoryInfo(handle)
-        return {"mem_used_bytes": info.used, "mem_reserved_bytes": "this driver counts it as used memory"}
+        return {
+            "mem_used_bytes": info.used,
+            "mem_reserved_bytes": DeviceError("this driver counts it as used memory"),
+        }
     return {"mem_used_bytes": info.used, "mem_reserved_bytes": info.reserved}
-
-
-def _temperature(nvml: Any, handle: Any) -> Answer:
-    newer = getattr(nvml, "nvmlDeviceGetTemperatureV", None)
-    if newer is not None:
-        try:
-            return {"temp_gpu_c": newer(handle, SENSOR_GPU)}
-        except nvml.NVMLError as error:
-            if nvml_border.error_code(error) != nvml_border.FUNCTION_NOT_FOUND:
-                raise
-    return {"temp_gpu_c": nvml.nvmlDeviceGetTemperature(handle, SENSOR_GPU)}
-
-
-def _fast_fields(nvml: Any, handle: Any) -> Answer:
-    fields = (
-        Field(metric="temp_mem_c", field_id=FIELD_MEMORY_TEMP),
-        Field(metric="power_instant_w", field_id=FIELD_POWER_INSTANT_MW, scale=1e-3),
-        Field(metric="energy_j", field_id=FIELD_TOTAL_ENERGY_MJ, scale=1e-3),
-    )
-    answer = read_fields(nvml, handle, fields)
-    if isinstance(answer["energy_j"], str):
-        answer.update(
-            _or_reason(nvml, "energy_j", lambda: nvml.nvmlDeviceGetTotalEnergyConsumption(handle) * 1e-3)
-        )
-    return answer
-
-
-def _slow_fields(nvml: Any, handle: Any) -> Answer:
-    fields = (
-        Field(metric="pcie_replay_count", field_id=FIELD_PCIE_REPLAY),
-        Field(metric="pcie_tx_bytes", field_id=FIELD_PCIE_TX_BYTES),
-        Field(metric="pcie_rx_bytes", field_id=FIELD_PCIE_RX_BYTES),
-        Field(metric="nvlink_tx_bytes", field_id=FIELD_NVLINK_DATA_TX_KIB, scope_id=ALL_LINKS, scale=1024),
-        Field(metric="nvlink_rx_bytes", field_id=FIELD_NVLINK_DATA_RX_KIB, scope_id=ALL_LINKS, scale=1024),
-        Field(metric="throttle_time_thermal_software_s", field_id=FIELD_SW_THERMAL_NS, scale=1e-9),
-        Field(metric="throttle_time_thermal_hardware_s", field_id=FIELD_HW_THERMAL_NS, scale=1e-9),
-        Field(metric="throttle_time_power_brake_s", field_id=FIELD_POWER_BRAKE_NS, scale=1e-9),
-    )
-    answer = read_fields(nvml, handle, fields)
-    if isinstance(answer["pcie_replay_count"], str):
-        answer.update(
-            _or_reason(nvml, "pcie_replay_count", lambda: nvml.nvmlDeviceGetPcieReplayCounter(handle))
-        )
-    return answer
-
-
-def _or_reason(nvml: Any, metric: str, ask: Callable[[], float]) -> Answer:
-    try:
-        return {metric: ask()}
-    except nvml.NVMLError as error:
-        if isinstance(nvml_border.device_error(error), nvml_border.WHOLE_DEVICE_ERRORS):
-            raise
-        return {metric: nvml_border.cause(error)}
 
 
 def _pstate(nvml: Any, handle: Any) -> Answer:
     level = nvml.nvmlDeviceGetPerformanceState(handle)
-    return {"pstate_level": "the driver does not know it" if level == PSTATE_UNKNOWN else level}
+    return {"pstate_level": DeviceError("the driver does not know it") if level == PSTATE_UNKNOWN else level}
 
 
 def _remapped_rows(nvml: Any, handle: Any) -> Answer:
@@ -228,83 +156,102 @@ def _nvlinks_active(nvml: Any, handle: Any) -> Answer:
 
 
 def _num_links(nvml: Any, handle: Any) -> int:
-    count = read_fields(nvml, handle, (Field(metric="links", field_id=FIELD_NVLINK_COUNT),))["links"]
-    return OLD_DRIVERS_NVLINKS if isinstance(count, str) else int(count)
+    count = read_fields(nvml, handle, (NvmlField(metric="links", field_id=FIELD_NVLINK_COUNT),))["links"]
+    return OLD_DRIVERS_NVLINKS if isinstance(count, DeviceError) else int(count)
 
 
 def _link_state(nvml: Any, handle: Any, link: int) -> int | None:
     """Return 1 for up, 0 for down, None for a link that is not there."""
     try:
-        return int(nvml.nvmlDeviceGetNvLinkState(handle, link))
-    except nvml.NVMLError as error:
-        if isinstance(nvml_border.device_error(error), nvml_border.WHOLE_DEVICE_ERRORS):
-            raise
+        return int(nvml_border.ask(nvml, partial(nvml.nvmlDeviceGetNvLinkState, handle, link)))
+    except WHOLE_DEVICE_ERRORS:
+        raise
+    except DeviceError:
         return None
 
 
-def _one(metric: str, lane: Lane, function: str, *arguments: int, scale: float | None = None) -> Source:
+def _one(metric: str, function: str, *arguments: int, scale: float | None = None) -> Source:
     """Describe a source that is one NVML function returning one number."""
 
     def ask(nvml: Any, handle: Any) -> Answer:
         value = getattr(nvml, function)(handle, *arguments)
         return {metric: value if scale is None else value * scale}
 
-    return Source(metrics=(metric,), lane=lane, ask=ask)
+    return Source(metrics=(metric,), ask=ask)
 
 
 def _violation(metric: str, policy: int) -> Source:
     def ask(nvml: Any, handle: Any) -> Answer:
         return {metric: nvml.nvmlDeviceGetViolationStatus(handle, policy).violationTime * 1e-9}
 
-    return Source(metrics=(metric,), lane="slow", ask=ask)
+    return Source(metrics=(metric,), ask=ask)
 
 
-def _group(lane: Lane, ask: Callable[[Any, Any], Answer], *metrics: str) -> Source:
-    return Source(metrics=metrics, lane=lane, ask=ask)
+def _throttle_reasons(function: str) -> Source:
+    def ask(nvml: Any, handle: Any) -> Answer:
+        return {"throttle_reasons": throttle_reasons(int(getattr(nvml, function)(handle)))}
+
+    return Source(metrics=("throttle_reasons",), ask=ask)
 
 
+def _nvlink(metric: str, field_id: int) -> NvmlField:
+    return NvmlField(metric=metric, field_id=field_id, scope_id=ALL_LINKS, scale=1024)
+
+
+def _fields(*fields: NvmlField) -> Source:
+    """Describe a source that is several field values, read in one driver call."""
+    return Source(metrics=tuple(f.metric for f in fields), ask=partial(read_fields, fields=fields))
+
+
+def _group(ask: Callable[[Any, Any], Answer], *metrics: str) -> Source:
+    return Source(metrics=metrics, ask=ask)
+
+
+MEMORY = _group(memory, "mem_used_bytes", "mem_reserved_bytes")
+
+# Where two sources answer a metric, the second is what older drivers and bindings have.
 SOURCES: tuple[Source, ...] = (
-    _group("fast", _utilisation, "util_gpu_percent", "util_mem_ctrl_percent"),
-    _group("fast", memory, "mem_used_bytes", "mem_reserved_bytes"),
-    _one("power_w", "fast", "nvmlDeviceGetPowerUsage", scale=1e-3),
-    _group("fast", _temperature, "temp_gpu_c"),
-    _group("fast", _fast_fields, "temp_mem_c", "power_instant_w", "energy_j"),
-    _one("clock_sm_mhz", "fast", "nvmlDeviceGetClockInfo", CLOCK_SM),
-    _one("clock_mem_mhz", "fast", "nvmlDeviceGetClockInfo", CLOCK_MEM),
-    _group("fast", _pstate, "pstate_level"),
-    _one("power_limit_w", "slow", "nvmlDeviceGetEnforcedPowerLimit", scale=1e-3),
-    _one("fan_percent", "slow", "nvmlDeviceGetFanSpeed"),
-    _one("pcie_gen", "slow", "nvmlDeviceGetCurrPcieLinkGeneration"),
-    _one("pcie_width", "slow", "nvmlDeviceGetCurrPcieLinkWidth"),
-    _one("temp_margin_c", "slow", "nvmlDeviceGetMarginTemperature"),
-    _one("ecc_corrected_count", "slow", "nvmlDeviceGetTotalEccErrors", ECC_CORRECTED, ECC_VOLATILE),
-    _one("ecc_uncorrected_count", "slow", "nvmlDeviceGetTotalEccErrors", ECC_UNCORRECTED, ECC_VOLATILE),
-    _group(
-        "slow",
-        _slow_fields,
-        "pcie_replay_count",
-        "pcie_tx_bytes",
-        "pcie_rx_bytes",
-        "nvlink_tx_bytes",
-        "nvlink_rx_bytes",
-        "throttle_time_thermal_software_s",
-        "throttle_time_thermal_hardware_s",
-        "throttle_time_power_brake_s",
+    _group(_utilisation, "util_gpu_percent", "util_mem_ctrl_percent"),
+    MEMORY,
+    _one("power_w", "nvmlDeviceGetPowerUsage", scale=1e-3),
+    _one("temp_gpu_c", "nvmlDeviceGetTemperatureV", SENSOR_GPU),
+    _one("temp_gpu_c", "nvmlDeviceGetTemperature", SENSOR_GPU),
+    _fields(
+        NvmlField(metric="temp_mem_c", field_id=FIELD_MEMORY_TEMP),
+        NvmlField(metric="power_instant_w", field_id=FIELD_POWER_INSTANT_MW, scale=1e-3),
+        NvmlField(metric="energy_j", field_id=FIELD_TOTAL_ENERGY_MJ, scale=1e-3),
     ),
+    _one("energy_j", "nvmlDeviceGetTotalEnergyConsumption", scale=1e-3),
+    _one("clock_sm_mhz", "nvmlDeviceGetClockInfo", CLOCK_SM),
+    _one("clock_mem_mhz", "nvmlDeviceGetClockInfo", CLOCK_MEM),
+    _group(_pstate, "pstate_level"),
+    _throttle_reasons("nvmlDeviceGetCurrentClocksEventReasons"),
+    _throttle_reasons("nvmlDeviceGetCurrentClocksThrottleReasons"),
+    _one("power_limit_w", "nvmlDeviceGetEnforcedPowerLimit", scale=1e-3),
+    _one("fan_percent", "nvmlDeviceGetFanSpeed"),
+    _one("pcie_gen", "nvmlDeviceGetCurrPcieLinkGeneration"),
+    _one("pcie_width", "nvmlDeviceGetCurrPcieLinkWidth"),
+    _one("temp_margin_c", "nvmlDeviceGetMarginTemperature"),
+    _one("ecc_corrected_count", "nvmlDeviceGetTotalEccErrors", ECC_CORRECTED, ECC_VOLATILE),
+    _one("ecc_uncorrected_count", "nvmlDeviceGetTotalEccErrors", ECC_UNCORRECTED, ECC_VOLATILE),
+    _fields(
+        NvmlField(metric="pcie_replay_count", field_id=FIELD_PCIE_REPLAY),
+        NvmlField(metric="pcie_tx_bytes", field_id=FIELD_PCIE_TX_BYTES),
+        NvmlField(metric="pcie_rx_bytes", field_id=FIELD_PCIE_RX_BYTES),
+        _nvlink("nvlink_tx_bytes", FIELD_NVLINK_DATA_TX_KIB),
+        _nvlink("nvlink_rx_bytes", FIELD_NVLINK_DATA_RX_KIB),
+        NvmlField(metric="throttle_time_thermal_software_s", field_id=FIELD_SW_THERMAL_NS, scale=1e-9),
+        NvmlField(metric="throttle_time_thermal_hardware_s", field_id=FIELD_HW_THERMAL_NS, scale=1e-9),
+        NvmlField(metric="throttle_time_power_brake_s", field_id=FIELD_POWER_BRAKE_NS, scale=1e-9),
+    ),
+    _one("pcie_replay_count", "nvmlDeviceGetPcieReplayCounter"),
     _group(
-        "slow",
         _remapped_rows,
         "remapped_rows_corrected_count",
         "remapped_rows_uncorrected_count",
         "remapped_rows_pending",
         "remapped_rows_failed",
     ),
-    _group("slow", _nvlinks_active, "nvlink_links_active"),
+    _group(_nvlinks_active, "nvlink_links_active"),
     *(_violation(metric, policy) for metric, policy in _VIOLATION_POLICIES.items()),
-)
-
-THROTTLE_REASONS = Source(
-    metrics=("throttle_reasons",),
-    lane="fast",
-    ask=lambda nvml, handle: {"throttle_reasons": read_throttle_bits(nvml, handle)},
 )

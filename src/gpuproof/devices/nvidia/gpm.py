@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from gpuproof.devices.base import DeviceError
 from gpuproof.devices.nvidia import nvml as nvml_border
-from gpuproof.devices.nvidia.fields import Answer
+from gpuproof.devices.sources import Answer
 
 _METRIC_IDS = {
     "sm_active_percent": 2,
@@ -39,7 +40,7 @@ class GpmSampler:
         begin, end = self._previous, self._spare
         self._previous, self._spare = end, begin
         if begin is None:
-            return dict.fromkeys(self.metrics, "a mean between two readings; this is the first")
+            return dict.fromkeys(self.metrics, DeviceError("a mean between two readings; this is the first"))
         return self._means(nvml, begin, end)
 
     @staticmethod
@@ -57,5 +58,6 @@ class GpmSampler:
         answer: Answer = {}
         for place, name in enumerate(_METRIC_IDS):
             result = request.metrics[place]
-            answer[name] = result.value if result.nvmlReturn == 0 else nvml_border.cause_of(result.nvmlReturn)
+            code = result.nvmlReturn
+            answer[name] = result.value if code == 0 else DeviceError(nvml_border.explain(code))
         return answer

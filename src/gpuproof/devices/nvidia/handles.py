@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from gpuproof.devices.base import DeviceProcess
 from gpuproof.devices.nvidia import nvml as nvml_border
-from gpuproof.devices.nvidia.gpm import GpmSampler
 from gpuproof.devices.nvidia.static import text
 from gpuproof.records.readings import VendorIndex
 
@@ -27,15 +26,6 @@ class NvmlDevice:
     """None while the driver does not list it."""
     uuid: str | None
     mig_parent: VendorIndex | None = None
-    silent: dict[str, str] = field(default_factory=dict)
-    """Metrics that it does not support, so that they are not asked again: name → reason."""
-    gpm: GpmSampler = field(default_factory=GpmSampler)
-
-    def renew(self, handle: Any) -> None:
-        """Take the handle of a driver that was started again, and forget what the old one said."""
-        self.handle = handle
-        self.silent.clear()
-        self.gpm = GpmSampler()
 
 
 def list_devices(nvml: Any) -> tuple[NvmlDevice, ...]:

@@ -6,7 +6,8 @@ our own constants in `fields`, since older bindings lack the newer names.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from gpuproof.devices.base import (
     DeviceError,
@@ -15,6 +16,8 @@ from gpuproof.devices.base import (
     LibraryMissingError,
     NotSupportedError,
 )
+
+T = TypeVar("T")
 
 UNINITIALIZED = 1
 INVALID_ARGUMENT = 2
@@ -35,9 +38,6 @@ GPU_NOT_FOUND = 28
 DRIVER_CODES = {UNINITIALIZED, DRIVER_NOT_LOADED, VERSION_MISMATCH}
 _LOST_CODES = {GPU_IS_LOST, RESET_REQUIRED, GPU_NOT_FOUND}
 _NEVER_CODES = {NOT_SUPPORTED, FUNCTION_NOT_FOUND, DEPRECATED}
-
-WHOLE_DEVICE_ERRORS = (DriverMissingError, DeviceLostError)
-"""Errors after which nothing else need be asked of the device in this reading."""
 
 _CAUSES = {
     UNINITIALIZED: "NVML is not initialised; the driver was reloaded",
@@ -96,12 +96,26 @@ def shut_down(nvml: Any) -> None:
             raise device_error(error) from error
 
 
+def ask(nvml: Any, question: Callable[[], T]) -> T:
+    """Ask NVML; the question is a call of its binding.
+
+    Raises:
+        DeviceError: as `device_error`.
+    """
+    try:
+        return question()
+    except nvml.NVMLError as error:
+        raise device_error(error) from error
+    except AttributeError as error:
+        raise _too_old(nvml, error) from error
+
+
 def error_code(error: Any) -> int:
     """Return NVML's number for an error of the binding."""
     return int(error.value)
 
 
-def cause_of(code: int) -> str:
+def explain(code: int) -> str:
     """Say in words why NVML returned `code`."""
     return _CAUSES.get(code, f"NVML error {code}")
 
@@ -128,7 +142,7 @@ def device_error(error: Any) -> DeviceError:
     return DeviceError(cause(error))
 
 
-def too_old(nvml: Any, error: AttributeError) -> NotSupportedError:
+def _too_old(nvml: Any, error: AttributeError) -> NotSupportedError:
     """Explain a function that this version of the binding does not have; any other AttributeError is ours."""
     if error.obj is not nvml:
         raise error

@@ -7,14 +7,14 @@ such as `driver_version`), and for each fact that is not there the reason.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from gpuproof.devices.nvidia import nvml as nvml_border
 from gpuproof.devices.nvidia.fields import CLOCK_MEM, CLOCK_SM
+from gpuproof.devices.nvidia.nvml import ask
+from gpuproof.devices.sources import collect
 
-_Ask = Callable[[Any, Any], Any]
+_Read = Callable[[Any, Any], Any]
 _SHUTDOWN, _SLOWDOWN, _MEM_MAX, _GPU_MAX = 0, 1, 2, 3
 
 
@@ -25,45 +25,13 @@ def describe(nvml: Any, handle: Any) -> tuple[dict[str, Any], dict[str, str]]:
         DeviceLostError: the GPU is gone.
         DriverMissingError: the driver is gone.
     """
-    facts: dict[str, Any] = {}
-    missing: dict[str, str] = {}
-    for names, ask in _FACTS:
-        answer = _ask(nvml, partial(ask, nvml, handle))
-        if isinstance(answer, _Refused):
-            missing.update(dict.fromkeys(names, answer.reason))
-        else:
-            facts.update(zip(names, answer if len(names) > 1 else (answer,), strict=True))
-    return facts, missing
+    return collect({fact: partial(ask, nvml, partial(read, nvml, handle)) for fact, read in _FACTS.items()})
 
 
 def versions(nvml: Any) -> tuple[dict[str, str], dict[str, str]]:
     """Read the driver's version and the newest CUDA that it supports, and why either is missing."""
-    facts: dict[str, str] = {}
-    missing: dict[str, str] = {}
-    for name, ask in (("driver_version", _driver_version), ("cuda_version", _cuda_version)):
-        answer = _ask(nvml, partial(ask, nvml))
-        if isinstance(answer, _Refused):
-            missing[name] = answer.reason
-        else:
-            facts[name] = answer
-    return facts, missing
-
-
-@dataclass(frozen=True, slots=True)
-class _Refused:
-    reason: str
-
-
-def _ask(nvml: Any, ask: Callable[[], Any]) -> Any:
-    try:
-        return ask()
-    except nvml.NVMLError as error:
-        failure = nvml_border.device_error(error)
-    except AttributeError as error:
-        failure = nvml_border.too_old(nvml, error)
-    if isinstance(failure, nvml_border.WHOLE_DEVICE_ERRORS):
-        raise failure
-    return _Refused(failure.cause)
+    known = {"driver_version": _driver_version, "cuda_version": _cuda_version}
+    return collect({name: partial(ask, nvml, partial(read, nvml)) for name, read in known.items()})
 
 
 def text(value: str | bytes) -> str:
@@ -88,24 +56,24 @@ def _cuda_version(nvml: Any) -> str:
     return f"{number // 1000}.{number % 1000 // 10}"
 
 
-def _number(function: str, *arguments: int, scale: float = 1) -> _Ask:
+def _number(function: str, *arguments: int, scale: float = 1) -> _Read:
     return lambda nvml, handle: getattr(nvml, function)(handle, *arguments) * scale
 
 
-def _limits(nvml: Any, handle: Any) -> tuple[float, float]:
-    lowest, highest = nvml.nvmlDeviceGetPowerManagementLimitConstraints(handle)
-    return lowest / 1000, highest / 1000
+def _limit(place: int) -> _Read:
+    """Read one end of the range of power limits."""
+    return lambda nvml, handle: nvml.nvmlDeviceGetPowerManagementLimitConstraints(handle)[place] / 1000
 
 
-def _mode(function: str) -> _Ask:
+def _mode(function: str) -> _Read:
     """Read an on/off mode; functions that return (present, after the next reset) give the present one."""
 
-    def ask(nvml: Any, handle: Any) -> str:
+    def read(nvml: Any, handle: Any) -> str:
         value = getattr(nvml, function)(handle)
         present = value[0] if isinstance(value, (list, tuple)) else value
         return "enabled" if present else "disabled"
 
-    return ask
+    return read
 
 
 def _capability(nvml: Any, handle: Any) -> str:
@@ -113,24 +81,25 @@ def _capability(nvml: Any, handle: Any) -> str:
     return f"{major}.{minor}"
 
 
-_FACTS: tuple[tuple[tuple[str, ...], _Ask], ...] = (
-    (("mem_total_bytes",), lambda nvml, handle: nvml.nvmlDeviceGetMemoryInfo(handle).total),
-    (("power_limit_w",), _number("nvmlDeviceGetEnforcedPowerLimit", scale=1e-3)),
-    (("power_limit_default_w",), _number("nvmlDeviceGetPowerManagementDefaultLimit", scale=1e-3)),
-    (("power_limit_min_w", "power_limit_max_w"), _limits),
-    (("temp_shutdown_c",), _number("nvmlDeviceGetTemperatureThreshold", _SHUTDOWN)),
-    (("temp_slowdown_c",), _number("nvmlDeviceGetTemperatureThreshold", _SLOWDOWN)),
-    (("temp_mem_max_c",), _number("nvmlDeviceGetTemperatureThreshold", _MEM_MAX)),
-    (("temp_max_c",), _number("nvmlDeviceGetTemperatureThreshold", _GPU_MAX)),
-    (("clock_sm_max_mhz",), _number("nvmlDeviceGetMaxClockInfo", CLOCK_SM)),
-    (("clock_mem_max_mhz",), _number("nvmlDeviceGetMaxClockInfo", CLOCK_MEM)),
-    (("clock_sm_application_mhz",), _number("nvmlDeviceGetApplicationsClock", CLOCK_SM)),
-    (("clock_mem_application_mhz",), _number("nvmlDeviceGetApplicationsClock", CLOCK_MEM)),
-    (("pcie_gen_max",), _number("nvmlDeviceGetMaxPcieLinkGeneration")),
-    (("pcie_width_max",), _number("nvmlDeviceGetMaxPcieLinkWidth")),
-    (("vbios_version",), lambda nvml, handle: text(nvml.nvmlDeviceGetVbiosVersion(handle))),
-    (("compute_capability",), _capability),
-    (("ecc_mode",), _mode("nvmlDeviceGetEccMode")),
-    (("mig_mode",), _mode("nvmlDeviceGetMigMode")),
-    (("persistence_mode",), _mode("nvmlDeviceGetPersistenceMode")),
-)
+_FACTS: dict[str, _Read] = {
+    "mem_total_bytes": lambda nvml, handle: nvml.nvmlDeviceGetMemoryInfo(handle).total,
+    "power_limit_w": _number("nvmlDeviceGetEnforcedPowerLimit", scale=1e-3),
+    "power_limit_default_w": _number("nvmlDeviceGetPowerManagementDefaultLimit", scale=1e-3),
+    "power_limit_min_w": _limit(0),
+    "power_limit_max_w": _limit(1),
+    "temp_shutdown_c": _number("nvmlDeviceGetTemperatureThreshold", _SHUTDOWN),
+    "temp_slowdown_c": _number("nvmlDeviceGetTemperatureThreshold", _SLOWDOWN),
+    "temp_mem_max_c": _number("nvmlDeviceGetTemperatureThreshold", _MEM_MAX),
+    "temp_max_c": _number("nvmlDeviceGetTemperatureThreshold", _GPU_MAX),
+    "clock_sm_max_mhz": _number("nvmlDeviceGetMaxClockInfo", CLOCK_SM),
+    "clock_mem_max_mhz": _number("nvmlDeviceGetMaxClockInfo", CLOCK_MEM),
+    "clock_sm_application_mhz": _number("nvmlDeviceGetApplicationsClock", CLOCK_SM),
+    "clock_mem_application_mhz": _number("nvmlDeviceGetApplicationsClock", CLOCK_MEM),
+    "pcie_gen_max": _number("nvmlDeviceGetMaxPcieLinkGeneration"),
+    "pcie_width_max": _number("nvmlDeviceGetMaxPcieLinkWidth"),
+    "vbios_version": lambda nvml, handle: text(nvml.nvmlDeviceGetVbiosVersion(handle)),
+    "compute_capability": _capability,
+    "ecc_mode": _mode("nvmlDeviceGetEccMode"),
+    "mig_mode": _mode("nvmlDeviceGetMigMode"),
+    "persistence_mode": _mode("nvmlDeviceGetPersistenceMode"),
+}

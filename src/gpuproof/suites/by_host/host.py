@@ -127,13 +127,13 @@ def conclude_host(
     """Conclude what one host left, as on one machine."""
     name = str(host["name"])
     own = [as_on_one_machine(launch) for launch in launches]
-    folder_of = evidence.folder_of
     conclusion = inner.conclude(
         replace(
             evidence,
             launches=tuple(launch for launch in own if _never_begun(launch) is None),
             hosts=(host,),
-            folder_of=lambda case: folder_of(on_host(case, name, nproc=None)),
+            recording_at=lambda case, of: evidence.recording_at(on_host(case, name, nproc=None), of),
+            folder_of=lambda case: evidence.folder_of(on_host(case, name, nproc=None)),
         )
     )
     detail = conclusion.result.detail

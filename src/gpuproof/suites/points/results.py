@@ -65,7 +65,7 @@ def conclude_points(
 
 
 def _conclude(evidence: Evidence, point: Point, *, is_refused: bool) -> PointResult:
-    own = evidence.only(point.case_id, config=point.config)
+    own = replace(evidence.only(case_id=point.case_id), config=point.config)
     conclusion = find_suite(point.config).conclude(own)
     figures = _figures(conclusion.result, point)
     summary = json.loads(_text(conclusion, "run_summary.json"))

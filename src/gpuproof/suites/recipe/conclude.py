@@ -16,7 +16,7 @@ from gpuproof.records.collected import CaseRecords
 from gpuproof.records.parallel import plain_copies
 from gpuproof.records.result import LaunchValue
 from gpuproof.records.run import Start
-from gpuproof.report.explanations import LaunchExplanation, explain_launch
+from gpuproof.analysis.explanations import LaunchExplanation, explain_launch
 from gpuproof.statistics.estimate import Interval
 from gpuproof.suites.base import Conclusion
 from gpuproof.suites.recipe.exports import exports_of
@@ -108,7 +108,7 @@ def explain_launches(evidence: Evidence) -> tuple[LaunchExplanation, ...]:
     """Explain every launch that was read beside, from the recordings."""
     launches = (launch for records in evidence.launches if (launch := launch_of(records)) is not None)
     return tuple(
-        explain_launch(launch, evidence.folder_of(launch.case))
+        explain_launch(launch, evidence)
         for launch in launches
         if launch.case.monitor_interval_s is not None
     )

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from gpuproof.records.result import Doubt
 from gpuproof.records.run import Window
-from gpuproof.report.explanations import LaunchExplanation
+from gpuproof.analysis.explanations import LaunchExplanation
 from gpuproof.units import seconds
 from gpuproof.verdict.doubts.base import Measured, suspect
 

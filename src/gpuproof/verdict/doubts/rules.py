@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from gpuproof.records.result import Doubt
-from gpuproof.report.explanations import LaunchExplanation
+from gpuproof.analysis.explanations import LaunchExplanation
 from gpuproof.statistics.estimate import Interval, Unavailable
 from gpuproof.units import share
 from gpuproof.verdict.doubts.base import Measured, Rule, suspect

@@ -13,6 +13,7 @@ import argparse
 import json
 import os
 import socket
+import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -26,22 +27,21 @@ from gpuproof.errors import EnvironmentUnfitError
 from gpuproof.records.case import Case
 from gpuproof.records.codec import from_json
 from gpuproof.records.journal import encode
-from gpuproof.worker.commands.own_copy import prepare_own_copy
 from gpuproof.worker.host.interfaces import check_named_interfaces
 from gpuproof.worker.rank.assignment import Assignment, import_torch, run_assignment, start_record
 from gpuproof.worker.rank.handover import collect_last_words, hand_over_last_words
-from gpuproof.worker.rank.identity import identity_from
+from gpuproof.worker.rank.identity import RankIdentity, identity_from
 
 JOIN_TIMEOUT_S = 300.0
 """Unless `gpuproof run` says otherwise."""
 DOWNLOAD_TIMEOUT_S = 3600.0
 GATHER_TIMEOUT_S = 60.0
-DISMISS_TIMEOUT_S = 15.0
+REFUSE_TIMEOUT_S = 15.0
 SHARED = "shared"
 
 
 def lead(assignment: Assignment, spec: Any) -> NoReturn:
-    """Hand the case to the other ranks, run rank 0 of it, and bring their journals home.
+    """Hand the case to the other ranks, run rank 0 of it, and collect the journals of all.
 
     Raises:
         EnvironmentUnfitError: another rank did not come, or its host is not fit to run the case.
@@ -51,31 +51,31 @@ def lead(assignment: Assignment, spec: Any) -> NoReturn:
     try:
         check_named_interfaces(os.environ)
     except EnvironmentUnfitError as error:
-        _dismiss(store, ranks, error)
+        _refuse_ranks(store, ranks, error)
         raise
     folder = str(assignment.folder.resolve())
     store.set("assignment", json.dumps({"spec": spec, "folder": folder, "unfit": None}))
     for rank, start in _await_others(store, ranks, patience_s=_patience_s(assignment.case)):
-        _journal_of(rank, assignment.folder).write_text(start, encoding="utf-8")
+        _journal_path(rank, assignment.folder).write_text(start, encoding="utf-8")
 
     def gather(journal: Path) -> None:
         for rank in ranks:
             store.wait([f"journal/{rank}"], timedelta(seconds=GATHER_TIMEOUT_S))
-            _bring_home(store.get(f"journal/{rank}").decode(), rank, journal.parent)
+            _store_journal(store.get(f"journal/{rank}").decode(), rank, journal.parent)
 
     def gather_last_words(journal: Path) -> None:
         for rank, content in collect_last_words(store, ranks):
-            _bring_home(content, rank, journal.parent)
+            _store_journal(content, rank, journal.parent)
 
     run_assignment(replace(assignment, store=store, on_done=gather, on_failure=gather_last_words))
 
 
-def _dismiss(store: Any, ranks: Sequence[int], error: EnvironmentUnfitError) -> None:
-    """Tell the other ranks why nothing will come, and stay until they have heard it."""
+def _refuse_ranks(store: Any, ranks: Sequence[int], error: EnvironmentUnfitError) -> None:
+    """Tell the other ranks why no case follows, and wait until they have read it."""
     reason = f"rank 0 on {socket.gethostname()}: {error}"
     store.set("assignment", json.dumps({"unfit": reason}))
     with suppress(RuntimeError):  # torch's time-out: who is not here by now has an error of its own
-        store.wait([f"begun/{rank}" for rank in ranks], timedelta(seconds=DISMISS_TIMEOUT_S))
+        store.wait([f"begun/{rank}" for rank in ranks], timedelta(seconds=REFUSE_TIMEOUT_S))
 
 
 def _await_others(store: Any, ranks: Sequence[int], *, patience_s: float) -> list[tuple[int, str]]:
@@ -103,12 +103,12 @@ def _patience_s(case: Case) -> float:
     return JOIN_TIMEOUT_S if case.data.download is None else DOWNLOAD_TIMEOUT_S
 
 
-def _bring_home(content: str, rank: int, folder: Path) -> None:
+def _store_journal(content: str, rank: int, folder: Path) -> None:
     if content != SHARED:
-        _journal_of(rank, folder).write_text(content, encoding="utf-8")
+        _journal_path(rank, folder).write_text(content, encoding="utf-8")
 
 
-def _journal_of(rank: int, folder: Path) -> Path:
+def _journal_path(rank: int, folder: Path) -> Path:
     return folder / f"rank-{rank}.jsonl"
 
 
@@ -122,19 +122,7 @@ def join(arguments: Sequence[str]) -> NoReturn:
     if message["unfit"] is not None:
         store.set(f"begun/{identity.rank}", _begun(unfit=message["unfit"]))
         raise EnvironmentUnfitError(message["unfit"])
-    folder = Path(message["folder"])
-    shared = _sees(folder, message["spec"])
-    if not shared:
-        folder = Path(tempfile.mkdtemp(prefix="gpuproof-")) / "cases" / "case" / "replicate"
-        folder.mkdir(parents=True)
-        sys.stderr.write(f"gpuproof: rank {identity.rank} keeps its records in {folder} until the end\n")
-        prepare_own_copy(
-            message["spec"],
-            folder,
-            run_folder=folder.parents[2],
-            world_size=identity.world_size,
-            command=options.prepare_data,
-        )
+    shared, folder = _choose_folder(message, options.prepare_data, identity)
     start = None if shared else encode(start_record(identity)) + "\n"
     store.set(f"begun/{identity.rank}", _begun(start=start))
 
@@ -153,6 +141,20 @@ def join(arguments: Sequence[str]) -> NoReturn:
             on_failure=lambda journal: hand_over_last_words(store, identity.rank, content(journal)),
         )
     )
+
+
+def _choose_folder(
+    message: Any, prepare_data: Sequence[str] | None, identity: RankIdentity
+) -> tuple[bool, Path]:
+    """Return rank 0's folder where this host sees it, else a temporary one with its own copy of the data."""
+    folder = Path(message["folder"])
+    if _shares_folder(folder, message["spec"]):
+        return True, folder
+    folder = Path(tempfile.mkdtemp(prefix="gpuproof-")) / "cases" / "case" / "replicate"
+    folder.mkdir(parents=True)
+    sys.stderr.write(f"gpuproof: rank {identity.rank} keeps its records in {folder} until the end\n")
+    _prepare_local_data(message["spec"], folder, world_size=identity.world_size, command=prepare_data)
+    return False, folder
 
 
 def _check_host(store: Any, rank: int) -> None:
@@ -195,8 +197,32 @@ def _open_store(patience_s: float) -> Any:
     return PrefixStore("gpuproof-case", open_store(patience_s))
 
 
-def _sees(folder: Path, spec: Any) -> bool:
+def _shares_folder(folder: Path, spec: Any) -> bool:
     try:
         return bool(json.loads((folder / "spec.json").read_text(encoding="utf-8")) == spec)
     except (OSError, ValueError):
         return False
+
+
+def _prepare_local_data(spec: Any, folder: Path, *, world_size: int, command: Sequence[str] | None) -> None:
+    """Have this host's own copy of the case's data prepared, if it has any, in the run folder.
+
+    The node side reads no data set's own files; the control side does, so `command` starts that one. What
+    goes wrong is said on standard error; the rank then ends for want of the file, as a record.
+    """
+    if spec["data"]["file"] is None or command is None:
+        return
+    written = folder / "spec.json"
+    written.write_text(json.dumps(spec), encoding="utf-8")
+    result = subprocess.run(
+        [*command, str(written), str(folder.parents[2]), str(world_size)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    if result.returncode != 0:
+        said = (result.stderr.strip().splitlines() or ["it ended without a word"])[-1]
+        sys.stderr.write(
+            f"gpuproof: this host does not see rank 0's disk, and no copy of its own can be used: {said}\n"
+        )

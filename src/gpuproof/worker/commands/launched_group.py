@@ -1,17 +1,14 @@
-"""The processes of one launch on this host, and what they have written: started, watched, ended together.
+"""The processes of one launch on this host, and what they have written.
 
-In: argument lists, the first for the ranks, the others for samplers beside them, and the folder that all
-write to. Out: the exit status of the ranks, and the growth of every file in the folder.
+In: the processes, and the folder that all write to. Out: the growth of every file in the folder.
 """
 
 from __future__ import annotations
 
 import os
-import subprocess
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from gpuproof.processes.group import ProcessGroup
 
@@ -28,17 +25,10 @@ class Growth:
     content: bytes
 
 
-class Processes(Protocol):
-    """The processes of a launch, however they were started."""
-
-    def end(self, grace_s: float) -> None:
-        """Ask all to end, wait `grace_s` for their last words, then kill what is left."""
-
-
 class LaunchedGroup:
     """One launch: its processes, and the files in its folder."""
 
-    def __init__(self, processes: Processes, folder: Path, *, ignored: frozenset[str]) -> None:
+    def __init__(self, processes: ProcessGroup, folder: Path, *, ignored: frozenset[str]) -> None:
         self.folder = folder
         self._sent = dict.fromkeys(ignored, -1)
         self._processes = processes
@@ -78,39 +68,3 @@ class LaunchedGroup:
             piece = content[begin : begin + CHUNK_BYTES]
             yield Growth(name=name, offset=offset + begin, content=piece)
         self._sent[name] = offset + len(content)
-
-
-def start_processes(
-    commands: Sequence[Sequence[str]],
-    folder: Path,
-    *,
-    environment: Mapping[str, str],
-    on_exit: Callable[[int], None],
-) -> Processes:
-    """Start the ranks and all samplers; the ranks and all that they start are one session.
-
-    Raises:
-        OSError: one cannot be started; those before it are ended.
-    """
-    started: list[subprocess.Popen[bytes]] = []
-    try:
-        for command in commands:
-            started.append(_start(command, folder, environment))  # noqa: PERF401  # those before are ended
-    except OSError:
-        for process in started:
-            process.kill()
-        raise
-    ranks, *samplers = started
-    return ProcessGroup(ranks, samplers, on_exit=on_exit)
-
-
-def _start(command: Sequence[str], folder: Path, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
-    with (folder / OUTPUT).open("ab") as output:
-        return subprocess.Popen(
-            list(command),
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            env=dict(environment),
-            start_new_session=True,
-        )

@@ -49,12 +49,12 @@ def _parser() -> argparse.ArgumentParser:
 
 def _multi_node(options: argparse.Namespace) -> dict[str, object]:
     from gpuproof.worker.host.fabric import describe_fabric
-    from gpuproof.worker.host.meeting import Place, meet
+    from gpuproof.worker.host.meeting import MeetingPoint, meet
 
     facts: dict[str, object] = {"fabric": describe_fabric(os.environ), "meeting": None}
     if options.master is not None and options.port is not None:
         facts["meeting"] = meet(
-            Place(
+            MeetingPoint(
                 master=options.master,
                 port=options.port,
                 node_rank=options.node_rank,

@@ -16,7 +16,7 @@ from pathlib import Path
 from gpuproof.errors import GpuproofError
 from gpuproof.monitor.session import SamplerOptions
 from gpuproof.monitor.watch import watch
-from gpuproof.processes.foreground import exit_status
+from gpuproof.processes.start import exit_status
 from gpuproof.worker.commands import sample
 
 

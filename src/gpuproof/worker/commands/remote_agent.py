@@ -1,4 +1,4 @@
-"""`python gpuproof-node.pyz remote-agent`: a host's hands for a control side that is elsewhere.
+"""`python gpuproof-node.pyz remote-agent`: start and follow processes for a control side on another host.
 
 In: frames on standard input (commands to start, files to keep, heartbeats). Out: frames on standard output:
 what the started commands write into their folder, as it grows, and how they end. The agent holds a lease:
@@ -18,7 +18,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from time import monotonic
 from typing import Any
@@ -26,8 +26,9 @@ from typing import Any
 from gpuproof import __version__
 from gpuproof.errors import EnvironmentUnfitError, RecordError, UsageError
 from gpuproof.processes.fork import ForkServers
+from gpuproof.processes.group import OnExit, ProcessGroup, start_group
 from gpuproof.records.frames import GREETING, Frame, FrameDecoder, encode_frame
-from gpuproof.worker.commands.launched_group import OUTPUT, LaunchedGroup, Processes, start_processes
+from gpuproof.worker.commands.launched_group import OUTPUT, LaunchedGroup
 
 POLL_S = 0.2
 """Between looks at the files of a launch: four of them, a few microseconds."""
@@ -141,18 +142,19 @@ class RemoteAgent:
         self._launches[about] = LaunchedGroup(processes, folder, ignored=frozenset(words["files"]))
         self._say(say="answer", about=about)
 
-    def _start(self, words: Mapping[str, Any], folder: Path, on_exit: Callable[[int], None]) -> Processes:
+    def _start(self, words: Mapping[str, Any], folder: Path, on_exit: OnExit) -> ProcessGroup:
         """Start the commands by exec, or where a server is named, forked from it."""
         environment = {**os.environ, **words["environment"]}
         server = words["fork_server"]
+        output = folder / OUTPUT
         if server is None:
-            return start_processes(words["commands"], folder, environment=environment, on_exit=on_exit)
+            return start_group(words["commands"], environment=environment, output=output, on_exit=on_exit)
         return self._fork_servers.start(
             server,
             key=tuple(server),
             environment=environment,
             commands=words["commands"],
-            output=folder / OUTPUT,
+            output=output,
             on_exit=on_exit,
         )
 

@@ -1,4 +1,4 @@
-"""`python -m gpuproof.worker run SPEC OUT`: the words of a launcher, turned into an assignment."""
+"""`python -m gpuproof.worker run SPEC OUT`: one rank of a case, as a launcher asks for it."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from gpuproof.devices.discovery import open_devices
 from gpuproof.errors import ExitCode, GpuproofError, UsageError
 from gpuproof.monitor.host import HostReader
 from gpuproof.monitor.listener import SystemListener
-from gpuproof.monitor.recorder import STANDARD_OUTPUT, Recorder, open_recorder
+from gpuproof.monitor.recorder import STANDARD_OUTPUT, RecordSink, open_recorder
 from gpuproof.monitor.sampler import Clock, Plan, Sampler
 
 SHORTEST_INTERVAL_S = 0.01
@@ -101,7 +101,7 @@ def _record(options: argparse.Namespace) -> int:
         devices.close()
 
 
-def _run(sampler: Sampler, recorder: Recorder, *, out: str) -> int:
+def _run(sampler: Sampler, recorder: RecordSink, *, out: str) -> int:
     try:
         sampler.run()
     except BrokenPipeError:

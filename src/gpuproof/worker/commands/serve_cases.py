@@ -85,7 +85,7 @@ class CaseServer:
         for end in (self._woken, self._waker):
             end.setblocking(False)
         self._selector = selectors.DefaultSelector()
-        self._selector.register(self._control, selectors.EVENT_READ, self._hear)
+        self._selector.register(self._control, selectors.EVENT_READ, self._read_requests)
         self._selector.register(self._woken, selectors.EVENT_READ, self._wake)
 
     def serve(self) -> int:
@@ -108,7 +108,7 @@ class CaseServer:
         with suppress(BlockingIOError):
             self._woken.recv(4096)
 
-    def _hear(self) -> None:
+    def _read_requests(self) -> None:
         try:
             received = self._control.recv(65_536)
         except ConnectionError:
@@ -151,10 +151,10 @@ class CaseServer:
         code = 1
         try:
             os.setpgid(0, 0)
-            self._let_go()
+            self._close_server_ends()
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
             redirect_output(Path(output))
-            random.seed()  # or every case would draw what its sister draws
+            random.seed()  # or all cases would draw the same numbers
             code = self._run_command(words)
         except SystemExit as end:
             code = end.code if isinstance(end.code, int) else int(end.code is not None)
@@ -165,8 +165,8 @@ class CaseServer:
             sys.stderr.flush()
             os._exit(code)
 
-    def _let_go(self) -> None:
-        """Take off, in a child, what belongs to the server."""
+    def _close_server_ends(self) -> None:
+        """Close, in a child, what belongs to the server."""
         signal.set_wakeup_fd(-1)
         for number in (signal.SIGTERM, signal.SIGCHLD):
             signal.signal(number, signal.SIG_DFL)

@@ -1,4 +1,4 @@
-"""Where a step gets its batch: the seam between the steps and every way in which samples reach the device.
+"""Where a step gets its batch: what steps know of every way in which samples reach the device.
 
 A `SamplePool` has them there before the window; a `LoaderSource` has them made by a DataLoader meanwhile. A
 step calls `next_batch` and knows no more.

@@ -7,6 +7,7 @@ same one on by one.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -33,11 +34,29 @@ class SampleSet(Protocol):
         """Make one sample."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TensorFile:
+    """A raw tensor file of images, and where in it they begin."""
+
+    path: Path
+    header: TensorFileHeader
+    offset: int
+
+    def map(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Map the file into memory: images (n, c, h, w) as uint8, and labels (n,)."""
+        end, size = self.offset + self.header.num_elements, self.offset + self.header.num_bytes
+        values = torch.from_file(str(self.path), shared=False, size=size, dtype=torch.uint8)
+        labels = values[end:].clone()  # cloned, so that it is aligned
+        return values[self.offset : end].view(self.header.shape), labels.view(
+            LABEL_DTYPES[self.header.label_bytes]
+        )
+
+
 class TensorFileSamples:
     """Images of a raw tensor file, mapped into memory and enlarged one by one."""
 
-    def __init__(self, path: Path, header: TensorFileHeader, offset: int, *, size: int) -> None:
-        self.images, self.labels = map_tensor_file(path, header, offset)
+    def __init__(self, file: TensorFile, *, size: int) -> None:
+        self.images, self.labels = file.map()
         self._size = size
 
     def __len__(self) -> int:
@@ -115,15 +134,6 @@ class SyntheticSamples:
         if shape.kind == "features":
             return inputs, torch.randn(shape.num_targets, generator=generator)
         return inputs, int(torch.randint(shape.num_targets, (), generator=generator))
-
-
-def map_tensor_file(path: Path, header: TensorFileHeader, offset: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Map a tensor file into memory: images (n, c, h, w) as uint8, and labels (n,)."""
-    end = offset + header.num_elements
-    size = offset + header.num_bytes
-    values = torch.from_file(str(path), shared=False, size=size, dtype=torch.uint8)
-    labels = values[end:].clone().view(LABEL_DTYPES[header.label_bytes])  # cloned, so that it is aligned
-    return values[offset:end].view(header.shape), labels
 
 
 def resized(images: torch.Tensor, size: tuple[int, ...]) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""What became of the loader's processes, in the words of whoever has to mend it.
+"""How the loader's processes ended: the cause, and what to do about it.
 
 An error in a process comes back as one of the same class, whose message holds a traceback; a process that was
 killed leaves an exit code, and a connection that breaks or a queue that stays empty.
@@ -37,10 +37,10 @@ def lost_process(processes: Sequence[BaseProcess]) -> GpuproofError | None:
         if process.sentinel in dying:
             process.join(DYING_S)  # what it held is closed before its exit code can be read
     ended = [(process.pid, process.exitcode) for process in processes if process.exitcode]
-    return how_it_ended(*ended[0]) if ended else None
+    return describe_exit(*ended[0]) if ended else None
 
 
-def how_it_ended(pid: int | None, exit_code: int | None) -> GpuproofError:
+def describe_exit(pid: int | None, exit_code: int | None) -> GpuproofError:
     """Return the error for a process that ended with `exit_code`, which is negative for a signal.
 
     A process that writes to shared memory where there is no room is ended by SIGBUS.
@@ -57,8 +57,8 @@ def how_it_ended(pid: int | None, exit_code: int | None) -> GpuproofError:
     )
 
 
-def explained(error: BaseException) -> BaseException:
-    """Return an error that came out of a process of the loader in plain words; any other error as it is."""
+def explain_loader_error(error: BaseException) -> BaseException:
+    """Return the cause of an error that a process of the loader passed on; any other error as it is."""
     said = error.cause if isinstance(error, GpuproofError) else str(error)
     if not isinstance(error, Exception) or not _RAISED.match(said):
         return error

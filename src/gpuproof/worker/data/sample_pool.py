@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import torch
 
 from gpuproof.records.dataset_files import TokenFile
 from gpuproof.records.run import DataUsed
-from gpuproof.records.tensor_file import TensorFileHeader
 from gpuproof.worker.data.batch_source import Batch
-from gpuproof.worker.data.datasets import TokenFileSamples, map_tensor_file, resized
-from gpuproof.worker.data.sharding import require_a_batch
+from gpuproof.worker.data.datasets import TensorFile, TokenFileSamples, resized
+from gpuproof.worker.data.sharding import Share
 from gpuproof.workloads.info.base import InputShape
 
 POOL_BYTES = 256 * 2**20
@@ -64,47 +62,30 @@ class SamplePool:
         """Do nothing: nothing was started."""
 
 
-def synthetic_pool(
-    shape: InputShape,
-    *,
-    batch_size: int,
-    max_batches: int | None,
-    seed: int,
-    device: torch.device,
-    channels_last: bool,
-    used: DataUsed,
-) -> SamplePool:
-    """Draw a pool on the device, of no more batches than are read where that is known.
+def draw_samples(shape: InputShape, num_samples: int, *, seed: int, device: torch.device) -> Batch:
+    """Draw samples on the device.
 
     Images are standard normal and their classes uniform; features and their targets are those of S2's data
     set; tokens are uniform over the vocabulary, and the target of each is the one that follows it.
     """
     generator = torch.Generator(device).manual_seed(seed)
-    num_batches = _num_batches(shape, batch_size)
-    if max_batches is not None:
-        num_batches = min(num_batches, max(max_batches, MIN_BATCHES))
-    num_samples = batch_size * num_batches
     if shape.kind == "tokens":
-        tokens = _random_tokens(shape, num_samples, generator)
-        return SamplePool(tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous(), batch_size, used)
+        size = (num_samples, shape.shape[0] + 1)
+        tokens = torch.randint(shape.num_targets, size, generator=generator, device=device)
+        return tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous()
     inputs = torch.randn(num_samples, *shape.shape, generator=generator, device=device)
     if shape.kind == "features":
         _correlate_features(inputs, generator)
-        targets = torch.randn(num_samples, shape.num_targets, generator=generator, device=device)
-    else:
-        targets = torch.randint(shape.num_targets, (num_samples,), generator=generator, device=device)
-    return SamplePool(laid_out(inputs, channels_last=channels_last), targets, batch_size, used)
+        return inputs, torch.randn(num_samples, shape.num_targets, generator=generator, device=device)
+    return inputs, torch.randint(shape.num_targets, (num_samples,), generator=generator, device=device)
 
 
-def _random_tokens(shape: InputShape, num_samples: int, generator: torch.Generator) -> torch.Tensor:
-    size = (num_samples, shape.shape[0] + 1)
-    return torch.randint(shape.num_targets, size, generator=generator, device=generator.device)
-
-
-def _num_batches(shape: InputShape, batch_size: int) -> int:
+def num_pool_batches(shape: InputShape, batch_size: int, *, max_batches: int | None = None) -> int:
+    """Return the batches of a pool, no more than are read where that is known."""
     element_bytes = 8 if shape.kind == "tokens" else 4
     batch_bytes = batch_size * element_bytes * math.prod(shape.shape)
-    return min(MAX_BATCHES, max(MIN_BATCHES, POOL_BYTES // batch_bytes))
+    count = min(MAX_BATCHES, max(MIN_BATCHES, POOL_BYTES // batch_bytes))
+    return count if max_batches is None else min(count, max(max_batches, MIN_BATCHES))
 
 
 def _correlate_features(inputs: torch.Tensor, generator: torch.Generator) -> None:
@@ -116,67 +97,31 @@ def _correlate_features(inputs: torch.Tensor, generator: torch.Generator) -> Non
     inputs[:, 2] = 0.5 * inputs[:, 0] - 0.3 * inputs[:, 1] + 0.4 * noise[1]
 
 
-def image_pool(
-    path: Path,
-    header: TensorFileHeader,
-    offset: int,
-    shape: InputShape,
-    *,
-    share: Share,
-    device: torch.device,
-    channels_last: bool,
-    used: DataUsed,
-) -> SamplePool:
-    """Load this rank's share of a raw tensor file of images, shuffled, scaled to [-1, 1] and resized.
+def load_images(file: TensorFile, shape: InputShape, *, share: Share, device: torch.device) -> Batch:
+    """Load this rank's share of the images, shuffled, scaled to [-1, 1] and resized.
 
     Raises:
         EnvironmentUnfitError: the file holds fewer samples than one batch for each rank.
     """
-    images, labels = map_tensor_file(path, header, offset)
-    chosen = share.of(len(images), num_batches=_num_batches(shape, share.batch_size))
+    images, labels = file.map()
+    chosen = share.choose(len(images), max_batches=num_pool_batches(shape, share.batch_size))
     inputs = scaled(images[chosen].to(device)).expand(-1, shape.shape[0], -1, -1)
     if inputs.shape[-1] != shape.shape[-1]:
         inputs = resized(inputs, shape.shape[-2:])
-    targets = labels[chosen].long().to(device)
-    return SamplePool(laid_out(inputs, channels_last=channels_last), targets, share.batch_size, used)
+    return inputs, labels[chosen].long().to(device)
 
 
-def token_pool(
-    listing: TokenFile, shape: InputShape, *, share: Share, device: torch.device, used: DataUsed
-) -> SamplePool:
+def load_tokens(listing: TokenFile, shape: InputShape, *, share: Share, device: torch.device) -> Batch:
     """Load this rank's share of the sequences of a file of tokens, shuffled.
 
     Raises:
         EnvironmentUnfitError: the file holds fewer sequences than one batch for each rank.
     """
     samples = TokenFileSamples(listing, seq_len=shape.shape[0])
-    chosen = share.of(len(samples), num_batches=_num_batches(shape, share.batch_size))
+    chosen = share.choose(len(samples), max_batches=num_pool_batches(shape, share.batch_size))
     pairs = [samples[int(number)] for number in chosen]
     inputs, targets = (torch.stack([torch.as_tensor(pair[i]) for pair in pairs]).to(device) for i in (0, 1))
-    return SamplePool(inputs, targets, share.batch_size, used)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Share:
-    """Which samples of a set are this rank's."""
-
-    batch_size: int
-    seed: int
-    rank: int
-    world_size: int
-
-    def of(self, num_samples: int, *, num_batches: int) -> torch.Tensor:
-        """Return the numbers of at most `num_batches` batches, disjoint from those of all other ranks.
-
-        As many as any other's: ranks that share a model pass over their samples together.
-
-        Raises:
-            EnvironmentUnfitError: there is no batch for each rank.
-        """
-        require_a_batch(num_samples, batch_size=self.batch_size, world_size=self.world_size)
-        generator = torch.Generator().manual_seed(self.seed)
-        order = torch.randperm(num_samples, generator=generator)[self.rank :: self.world_size]
-        return order[: self.batch_size * min(num_samples // self.world_size // self.batch_size, num_batches)]
+    return inputs, targets
 
 
 def scaled(images: torch.Tensor) -> torch.Tensor:

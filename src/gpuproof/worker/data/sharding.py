@@ -3,55 +3,79 @@
 All ranks shuffle alike, from seed and epoch, and each takes every n-th sample of that order: disjoint shards
 that together are the whole set, but for what no full batch of every rank is left for.
 
->>> [list(ShardedBatches(8, batch_size=2, seed=0, rank=r, world_size=2)) for r in (0, 1)]
+>>> [list(ShardedBatches(8, Share(batch_size=2, seed=0, rank=r, world_size=2))) for r in (0, 1)]
 [[[4, 7], [2, 1]], [[0, 3], [5, 6]]]
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import torch
 
 from gpuproof.errors import EnvironmentUnfitError
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """Which samples of a set are this rank's."""
+
+    batch_size: int
+    seed: int
+    rank: int
+    world_size: int
+
+    def check(self, num_samples: int) -> None:
+        """Check that there is a full batch for each rank.
+
+        Raises:
+            EnvironmentUnfitError: the set is smaller.
+        """
+        if num_samples < self.batch_size * self.world_size:
+            fits = num_samples // self.world_size
+            raise EnvironmentUnfitError(
+                f"{num_samples} samples make no batch of {self.batch_size} for each of {self.world_size} "
+                "ranks",
+                place="data.batch_size",
+                next_step=f"Use at most {fits}" if fits else "Use fewer ranks, or a larger data set",
+            )
+
+    def choose(self, num_samples: int, *, max_batches: int, epoch: int = 0) -> torch.Tensor:
+        """Return the numbers of at most `max_batches` batches, disjoint from those of all other ranks.
+
+        As many as any other's: ranks that share a model pass over their samples together.
+
+        Raises:
+            EnvironmentUnfitError: there is no batch for each rank.
+        """
+        self.check(num_samples)
+        order = torch.randperm(num_samples, generator=torch.Generator().manual_seed(self.seed + epoch))
+        num_batches = min(self.num_batches(num_samples), max_batches)
+        return order[self.rank :: self.world_size][: self.batch_size * num_batches]
+
+    def num_batches(self, num_samples: int) -> int:
+        """Return the batches of an epoch, the same for every rank."""
+        return num_samples // (self.batch_size * self.world_size)
+
+
 class ShardedBatches:
     """The batches of one rank; each pass over it is the next epoch."""
 
-    def __init__(self, num_samples: int, *, batch_size: int, seed: int, rank: int, world_size: int) -> None:
-        require_a_batch(num_samples, batch_size=batch_size, world_size=world_size)
-        self.batch_size = batch_size
+    def __init__(self, num_samples: int, share: Share) -> None:
+        share.check(num_samples)
+        self.batch_size = share.batch_size
         self._num_samples = num_samples
-        self._seed = seed
-        self._rank = rank
-        self._world_size = world_size
+        self._share = share
         self._epoch = 0
 
     def __len__(self) -> int:
         """Batches of an epoch, the same for every rank."""
-        return self._num_samples // (self.batch_size * self._world_size)
+        return self._share.num_batches(self._num_samples)
 
     def __iter__(self) -> Iterator[list[int]]:
         """Give the next epoch's batches."""
-        generator = torch.Generator().manual_seed(self._seed + self._epoch)
+        chosen = self._share.choose(self._num_samples, max_batches=len(self), epoch=self._epoch)
         self._epoch += 1
-        order = torch.randperm(self._num_samples, generator=generator)
-        shard = order[self._rank :: self._world_size]
-        for batch in shard[: len(self) * self.batch_size].split(self.batch_size):
+        for batch in chosen.split(self.batch_size):
             yield batch.tolist()
-
-
-def require_a_batch(num_samples: int, *, batch_size: int, world_size: int) -> None:
-    """Check that there is a full batch for each rank.
-
-    Raises:
-        EnvironmentUnfitError: the set is smaller.
-    """
-    if num_samples < batch_size * world_size:
-        fits = num_samples // world_size
-        raise EnvironmentUnfitError(
-            f"{num_samples} samples make no batch of {batch_size} for each of {world_size} ranks",
-            place="data.batch_size",
-            next_step=f"Use at most {fits}" if fits else "Use fewer ranks, or a larger data set",
-        )

@@ -7,8 +7,7 @@ there is an error; nothing takes the place of the data set that was asked for.
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 
 import torch
@@ -18,37 +17,31 @@ from gpuproof.records.case import Case
 from gpuproof.records.dataset_files import ImageListing, TokenFile, read_listing
 from gpuproof.records.picture import require_pillow
 from gpuproof.records.run import DataUsed
-from gpuproof.records.tensor_file import TensorFileHeader, read_header
+from gpuproof.records.tensor_file import read_header
 from gpuproof.worker.data.batch_source import BatchSource
 from gpuproof.worker.data.datasets import (
     ImageFileSamples,
     SampleSet,
     SyntheticSamples,
+    TensorFile,
     TensorFileSamples,
     TokenFileSamples,
 )
-from gpuproof.worker.data.loader import LoaderSettings, LoaderSource, effective_settings
+from gpuproof.worker.data.loader import LoaderSource, effective_settings
 from gpuproof.worker.data.sample_pool import (
-    Share,
-    image_pool,
+    SamplePool,
+    draw_samples,
     laid_out,
+    load_images,
+    load_tokens,
+    num_pool_batches,
     scaled,
-    synthetic_pool,
-    token_pool,
 )
-from gpuproof.worker.data.sharding import ShardedBatches
+from gpuproof.worker.data.sharding import ShardedBatches, Share
 from gpuproof.worker.engine.clocks import clock_for
 from gpuproof.workloads.info.base import InputShape
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _TensorFile:
-    path: Path
-    header: TensorFileHeader
-    offset: int
-
-
-_Content = _TensorFile | ImageListing | TokenFile | None
+_Content = TensorFile | ImageListing | TokenFile | None
 """What the prepared file holds; None where samples are drawn."""
 
 
@@ -68,16 +61,10 @@ def open_source(
         EnvironmentUnfitError: what was prepared is not on this host, or is too small for one batch a rank.
         RecordError: it is not whole.
     """
+    share = Share(batch_size=case.data.batch_size, seed=case.training.seed, rank=shard, world_size=num_shards)
     content = _read(case, run_folder)
-    share = Share(
-        batch_size=case.data.batch_size,
-        seed=case.training.seed,
-        rank=shard,
-        world_size=num_shards,
-    )
-    if case.data.loading == "loader":
-        return _loader(case, shape, content, share=share, device=device, channels_last=channels_last)
-    return _pool(case, shape, content, share=share, device=device, channels_last=channels_last)
+    opening = _Opening(case, shape, content, share=share, device=device, channels_last=channels_last)
+    return opening.loader() if case.data.loading == "loader" else opening.pool()
 
 
 def _read(case: Case, run_folder: Path) -> _Content:
@@ -100,7 +87,7 @@ def _read(case: Case, run_folder: Path) -> _Content:
         _require_here(Path(images.root) / images.files[0], case)
         return images
     header, offset = read_header(path)
-    return _TensorFile(path=path, header=header, offset=offset)
+    return TensorFile(path=path, header=header, offset=offset)
 
 
 def _require_here(path: Path, case: Case) -> None:
@@ -113,39 +100,90 @@ def _require_here(path: Path, case: Case) -> None:
         )
 
 
-def _pool(
-    case: Case,
-    shape: InputShape,
-    content: _Content,
-    *,
-    share: Share,
-    device: torch.device,
-    channels_last: bool,
-) -> BatchSource:
-    used = _used(case, shape, content, batches_ahead=0)
-    if isinstance(content, TokenFile):
-        return token_pool(content, shape, share=share, device=device, used=used)
-    if isinstance(content, _TensorFile):
-        return image_pool(
-            content.path,
-            content.header,
-            content.offset,
-            shape,
-            share=share,
-            device=device,
-            channels_last=channels_last,
+@dataclass(frozen=True, slots=True)
+class _Opening:
+    """A source that is being opened."""
+
+    case: Case
+    shape: InputShape
+    content: _Content
+    _: KW_ONLY
+    share: Share
+    device: torch.device
+    channels_last: bool
+
+    def pool(self) -> SamplePool:
+        """Put all that a window reads on the device."""
+        shape, content, share, device = self.shape, self.content, self.share, self.device
+        if isinstance(content, TokenFile):
+            inputs, targets = load_tokens(content, shape, share=share, device=device)
+        elif isinstance(content, TensorFile):
+            inputs, targets = load_images(content, shape, share=share, device=device)
+        else:
+            assert content is None, "a listing of images is made for the loader only"
+            num_batches = num_pool_batches(shape, share.batch_size, max_batches=_batches_read(self.case))
+            num_samples, seed = share.batch_size * num_batches, share.seed + share.rank
+            inputs, targets = draw_samples(shape, num_samples, seed=seed, device=device)
+        inputs = laid_out(inputs, channels_last=self.channels_last)
+        return SamplePool(inputs, targets, share.batch_size, self._used(batches_ahead=0))
+
+    def loader(self) -> LoaderSource:
+        """Start a DataLoader."""
+        settings = effective_settings(self.case.data.loader, on_cuda=self.device.type == "cuda")
+        samples = self._samples()
+        batches = ShardedBatches(len(samples), self.share)
+        # Processes that live for an epoch only make no batch of the next one.
+        used = self._used(batches_ahead=min(settings.batches_ahead, len(batches)))
+        return LoaderSource(
+            samples,
+            batches,
+            settings=settings,
+            device=self.device,
+            clock=clock_for(self.device, synchronised=False),
+            finish=self._finish_batch,
             used=used,
         )
-    assert content is None, "a listing of images is made for the loader only"
-    return synthetic_pool(
-        shape,
-        batch_size=share.batch_size,
-        max_batches=_batches_read(case),
-        seed=share.seed + share.rank,
-        device=device,
-        channels_last=channels_last,
-        used=used,
-    )
+
+    def _samples(self) -> SampleSet:
+        case, shape, content = self.case, self.shape, self.content
+        if isinstance(content, TokenFile):
+            return TokenFileSamples(content, seq_len=shape.shape[0])
+        if isinstance(content, ImageListing):
+            require_pillow(sys.executable)
+            return ImageFileSamples(content, size=shape.shape[-1])
+        if isinstance(content, TensorFile):
+            return TensorFileSamples(content, size=shape.shape[-1])
+        return SyntheticSamples(shape, num_samples=case.data.samples_per_epoch, seed=case.training.seed)
+
+    def _finish_batch(self, inputs: torch.Tensor) -> torch.Tensor:
+        """Finish a batch on the device: bytes to floats, one channel repeated, the layout of the model."""
+        if self.shape.kind != "image":
+            return inputs
+        if inputs.dtype == torch.uint8:
+            inputs = scaled(inputs).expand(-1, self.shape.shape[0], -1, -1)
+        return laid_out(inputs, channels_last=self.channels_last)
+
+    def _used(self, *, batches_ahead: int) -> DataUsed:
+        data, content = self.case.data, self.content
+        num_samples, sha256, of = None, None, None
+        if isinstance(content, TokenFile):
+            num_samples, of = content.num_tokens // (self.shape.shape[0] + 1), "the file"
+            sha256 = content.sha256
+        elif isinstance(content, ImageListing):
+            num_samples, sha256, of = len(content.files), content.sha256, "names and sizes of all files"
+        elif isinstance(content, TensorFile):
+            num_samples, sha256 = content.header.shape[0], content.header.sha256
+            of = f"the images and labels in {data.file}"
+        has_parts = data.name in ("CIFAR10", "CIFAR100", "ImageFolder")
+        return DataUsed(
+            loading=data.loading,
+            split=data.split if has_parts else None,
+            source=data.path if content is not None and data.name != "digits" else None,
+            num_samples=num_samples,
+            sha256=sha256,
+            sha256_of=of,
+            batches_ahead=batches_ahead,
+        )
 
 
 def _batches_read(case: Case) -> int | None:
@@ -156,87 +194,8 @@ def _batches_read(case: Case) -> int | None:
     return (window.warmup_steps + window.measure_steps) * case.micro_batches
 
 
-def _loader(
-    case: Case,
-    shape: InputShape,
-    content: _Content,
-    *,
-    share: Share,
-    device: torch.device,
-    channels_last: bool,
-) -> LoaderSource:
-    settings = effective_settings(case.data.loader, on_cuda=device.type == "cuda")
-    samples = _samples(case, shape, content)
-    batches = ShardedBatches(
-        len(samples),
-        batch_size=share.batch_size,
-        seed=share.seed,
-        rank=share.rank,
-        world_size=share.world_size,
-    )
-    return LoaderSource(
-        samples,
-        batches,
-        settings=settings,
-        device=device,
-        clock=clock_for(device, synchronised=False),
-        finish=partial(_as_the_model_takes_it, shape=shape, channels_last=channels_last),
-        used=_used(case, shape, content, batches_ahead=_ahead(settings, batches)),
-    )
-
-
-def _ahead(settings: LoaderSettings, batches: ShardedBatches) -> int:
-    """Processes that live for an epoch only make no batch of the next one."""
-    ahead = settings.batches_ahead
-    return min(ahead, len(batches))
-
-
-def _samples(case: Case, shape: InputShape, content: _Content) -> SampleSet:
-    if isinstance(content, TokenFile):
-        return TokenFileSamples(content, seq_len=shape.shape[0])
-    if isinstance(content, ImageListing):
-        require_pillow(sys.executable)
-        return ImageFileSamples(content, size=shape.shape[-1])
-    if isinstance(content, _TensorFile):
-        return TensorFileSamples(content.path, content.header, content.offset, size=shape.shape[-1])
-    return SyntheticSamples(shape, num_samples=case.data.samples_per_epoch, seed=case.training.seed)
-
-
-def _as_the_model_takes_it(inputs: torch.Tensor, *, shape: InputShape, channels_last: bool) -> torch.Tensor:
-    """Finish a batch on the device: bytes to floats, one channel repeated, the layout of the model."""
-    if shape.kind != "image":
-        return inputs
-    if inputs.dtype == torch.uint8:
-        inputs = scaled(inputs).expand(-1, shape.shape[0], -1, -1)
-    return laid_out(inputs, channels_last=channels_last)
-
-
 def data_notes(case: Case) -> tuple[str, ...]:
     """Say what a reader of the figures must know of where the samples came from."""
-    if case.data.loading == "device":
-        return ()
-    if case.data.name == "synthetic":
+    if case.data.loading == "loader" and case.data.name == "synthetic":
         return ("the loader's processes draw the samples: no disk and no decoding, but processor time",)
     return ()
-
-
-def _used(case: Case, shape: InputShape, content: _Content, *, batches_ahead: int) -> DataUsed:
-    data = case.data
-    num_samples, sha256, of = None, None, None
-    if isinstance(content, TokenFile):
-        num_samples, sha256, of = content.num_tokens // (shape.shape[0] + 1), content.sha256, "the file"
-    elif isinstance(content, ImageListing):
-        num_samples, sha256, of = len(content.files), content.sha256, "names and sizes of all files"
-    elif isinstance(content, _TensorFile):
-        header = content.header
-        num_samples, sha256, of = header.shape[0], header.sha256, f"the images and labels in {data.file}"
-    has_parts = data.name in ("CIFAR10", "CIFAR100", "ImageFolder")
-    return DataUsed(
-        loading=data.loading,
-        split=data.split if has_parts else None,
-        source=data.path if content is not None and data.name != "digits" else None,
-        num_samples=num_samples,
-        sha256=sha256,
-        sha256_of=of,
-        batches_ahead=batches_ahead,
-    )

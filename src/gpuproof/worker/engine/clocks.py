@@ -69,7 +69,7 @@ class SynchronisedClock(HostClock):
         super().end()
 
 
-class DeviceEvent(Protocol):
+class TimingEvent(Protocol):
     """A moment in the device's queue; `torch.cuda.Event` is one."""
 
     def record(self) -> None:
@@ -90,9 +90,9 @@ class EventClock:
 
     name: ClockName = "device_event"
 
-    def __init__(self, make_event: Callable[[], DeviceEvent], synchronize: Callable[[], None]) -> None:
+    def __init__(self, make_event: Callable[[], TimingEvent], synchronize: Callable[[], None]) -> None:
         self._free = deque((make_event(), make_event()) for _ in range(RING_PAIRS))
-        self._recorded: deque[tuple[DeviceEvent, DeviceEvent]] = deque()
+        self._recorded: deque[tuple[TimingEvent, TimingEvent]] = deque()
         self.synchronize = synchronize
 
     @property

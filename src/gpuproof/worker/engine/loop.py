@@ -82,7 +82,7 @@ def run_window(step: StepFunction, clock: StepClock, plan: StepPlan, sink: StepT
     """Run steps until `plan` says stop, between two synchronisations; give all step times to `sink`."""
     num_steps = 0
     steps_s = 0.0
-    with collector_out_of_the_way():
+    with paused_collector():
         clock.synchronize()
         begin_s = perf_counter()
         elapsed_s = 0.0
@@ -108,7 +108,7 @@ def run_window(step: StepFunction, clock: StepClock, plan: StepPlan, sink: StepT
 
 
 @contextmanager
-def collector_out_of_the_way() -> Iterator[None]:
+def paused_collector() -> Iterator[None]:
     """Keep the garbage collector from running inside steps.
 
     What is alive now is not looked at again until somebody calls `gc.unfreeze`: torch and what it imports

@@ -134,7 +134,7 @@ class PrecisionLimit:
         return None if width == inf else width
 
     def take(self, times_s: Sequence[float]) -> None:
-        """Hear of finished steps."""
+        """Add finished steps."""
         if self._batches.add(times_s):
             self._widths.append(self._batches.relative_half_width())
             self._drifts.append(self._batches.size >= LONG and self._batches.correlation > INDEPENDENT)
@@ -165,7 +165,7 @@ class PrecisionLimit:
         return all(widths[place] > NO_NARROWER * widths[place - 2] for place in (-1, -2))
 
 
-def heard_by(plan: StepPlan, sink: StepTimesSink) -> StepTimesSink:
+def feed_plan(plan: StepPlan, sink: StepTimesSink) -> StepTimesSink:
     """Return a sink that gives step times to `sink`, and to the plan if it stops by them."""
     if not isinstance(plan, PrecisionLimit):
         return sink

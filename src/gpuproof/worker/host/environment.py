@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from gpuproof.devices.describe import describe_devices
+from gpuproof.monitor.host import cpu_model, cpus_allowed
 
 ENVIRONMENT_PREFIXES = (
     "NCCL_",
@@ -61,11 +62,10 @@ def describe_host(environment: Mapping[str, str] = os.environ) -> dict[str, Any]
 
 
 def _processor() -> dict[str, Any]:
-    names = [line for line in _lines("/proc/cpuinfo") if line.startswith("model name")]
     return {
-        "name": names[0].partition(":")[2].strip() if names else platform.processor() or None,
+        "name": cpu_model() or platform.processor() or None,
         "logical_cpus": os.cpu_count(),
-        "usable_cpus": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None,
+        "usable_cpus": cpus_allowed(),
         "governor": _first_line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
         "vector": torch.backends.cpu.get_cpu_capability(),
     }
@@ -96,12 +96,8 @@ def _cuda_device(index: int) -> dict[str, Any]:
     }
 
 
-def _lines(path: str) -> list[str]:
-    try:
-        return Path(path).read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        return []
-
-
 def _first_line(path: str) -> str | None:
-    return next(iter(_lines(path)), None)
+    try:
+        return next(iter(Path(path).read_text(encoding="utf-8", errors="replace").splitlines()), None)
+    except OSError:
+        return None

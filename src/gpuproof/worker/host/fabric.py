@@ -35,7 +35,7 @@ def describe_fabric(
     facts["memlock_bytes"] = None if soft == resource.RLIM_INFINITY else soft
     facts["infiniband"] = _infiniband_ports(sysfs / "class/infiniband")
     facts["shared_memory"] = _shared_memory(shared_memory)
-    facts["host_name_addresses"] = _addresses_of(socket.gethostname())
+    facts["host_name_addresses"] = _resolve(socket.gethostname())
     return facts
 
 
@@ -76,7 +76,7 @@ def _shared_memory(path: Path) -> dict[str, Any]:
     return {"total_bytes": room.f_blocks * size, "free_bytes": room.f_bavail * size, "missing": None}
 
 
-def _addresses_of(name: str) -> list[str]:
+def _resolve(name: str) -> list[str]:
     try:
         return sorted({str(found[4][0]) for found in socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)})
     except OSError:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from multiprocessing import active_children
 from pathlib import Path
@@ -35,19 +34,23 @@ class LoadReading:
 
 
 def read_load(proc: Path = Path("/proc")) -> LoadReading:
-    """Read the totals now. What the system does not give is None, with the reason in `missing`."""
+    """Read the totals now, those of this process with its children, both that live and that have ended.
+
+    What the system does not give is None, with the reason in `missing`.
+    """
     busy_cpu_s: float | None = None
     steal_cpu_s: float | None = None
     run_queue_wait_s: float | None = None
     missing: str | None = None
-    own_cpu_s = time.process_time()
+    ended = os.times()
+    own_cpu_s = time.process_time() + ended.children_user + ended.children_system
     children = [proc / str(child.pid) for child in active_children()]
     try:
         fields = (proc / "stat").read_text().split("\n", 1)[0].split()
         ticks_per_s = os.sysconf("SC_CLK_TCK")
         busy_cpu_s = sum(int(fields[i]) for i in BUSY_FIELDS) / ticks_per_s
         steal_cpu_s = int(fields[STEAL_FIELD]) / ticks_per_s
-        own_cpu_s += _cpu_s_of_children(children, ticks_per_s)
+        own_cpu_s += sum(_cpu_ticks(child / "stat") for child in children) / ticks_per_s
         run_queue_wait_s = _run_queue_wait_s(proc / "self" / "task")
         run_queue_wait_s += sum(_run_queue_wait_s(child / "task") for child in children if child.exists())
     except (OSError, IndexError, ValueError) as error:
@@ -59,13 +62,6 @@ def read_load(proc: Path = Path("/proc")) -> LoadReading:
         run_queue_wait_s=run_queue_wait_s,
         missing=missing,
     )
-
-
-def _cpu_s_of_children(children: Sequence[Path], ticks_per_s: int) -> float:
-    """Sum the processor time of the loader's processes: those that live, and those that have ended."""
-    ended = os.times()
-    ticks = sum(_cpu_ticks(child / "stat") for child in children)
-    return ended.children_user + ended.children_system + ticks / ticks_per_s
 
 
 def _cpu_ticks(stat: Path) -> int:

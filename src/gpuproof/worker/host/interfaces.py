@@ -95,7 +95,7 @@ def check_named_interfaces(environment: Mapping[str, str]) -> None:
         return
     by_name = {interface["name"]: interface for interface in interfaces}
     for name in names.split(","):
-        problem = _problem_of(by_name.get(name))
+        problem = _interface_problem(by_name.get(name))
         if problem is not None:
             raise EnvironmentUnfitError(
                 f"GLOO_SOCKET_IFNAME={names}: {name} {problem} on {socket.gethostname()}",
@@ -104,7 +104,7 @@ def check_named_interfaces(environment: Mapping[str, str]) -> None:
             )
 
 
-def _problem_of(interface: Mapping[str, Any] | None) -> str | None:
+def _interface_problem(interface: Mapping[str, Any] | None) -> str | None:
     if interface is None:
         return "is no interface"
     if not interface["up"]:
@@ -113,4 +113,4 @@ def _problem_of(interface: Mapping[str, Any] | None) -> str | None:
 
 
 def _usable(interfaces: Sequence[Mapping[str, Any]]) -> str:
-    return ", ".join(i["name"] for i in interfaces if _problem_of(i) is None) or "none"
+    return ", ".join(i["name"] for i in interfaces if _interface_problem(i) is None) or "none"

@@ -27,7 +27,7 @@ UNREACHABLE = (errno.EHOSTUNREACH, errno.ENETUNREACH, errno.ENETDOWN, errno.EHOS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class MeetingPoint:
     """Where the hosts meet, and who this one is."""
 
     master: str
@@ -37,7 +37,7 @@ class Place:
     wait_s: float
 
 
-def meet(place: Place) -> dict[str, Any]:
+def meet(place: MeetingPoint) -> dict[str, Any]:
     """Meet the other hosts; return what happened as JSON."""
     try:
         addresses = sorted(
@@ -49,7 +49,7 @@ def meet(place: Place) -> dict[str, Any]:
     return facts | (_receive(place) if place.node_rank == 0 else _visit(place))
 
 
-def _receive(place: Place) -> dict[str, Any]:
+def _receive(place: MeetingPoint) -> dict[str, Any]:
     """Listen on all interfaces, as torch's store does, until every other host has come."""
     try:
         listener = _listen(place.port, backlog=place.num_nodes)
@@ -83,7 +83,7 @@ def _greet(connection: socket.socket, address: str, data_port: int, visitors: li
             if hello.get("greeting") != GREETING:
                 return
             _write(connection, {"greeting": GREETING, "host": socket.gethostname(), "data_port": data_port})
-            called_back = _outcome_of(address, int(hello["data_port"]))
+            called_back = _try_port(address, int(hello["data_port"]))
             visitor = {"node_rank": int(hello["node_rank"]), "host": str(hello["host"]), "address": address}
             visitors.append({**visitor, "called_back": called_back})
             _write(connection, {"called_back": called_back})
@@ -92,7 +92,7 @@ def _greet(connection: socket.socket, address: str, data_port: int, visitors: li
             return
 
 
-def _visit(place: Place) -> dict[str, Any]:
+def _visit(place: MeetingPoint) -> dict[str, Any]:
     """Go to node 0 until it answers, or the time is up; then find out what stands between."""
     deadline_s = time.monotonic() + place.wait_s
     while True:
@@ -102,11 +102,11 @@ def _visit(place: Place) -> dict[str, Any]:
         time.sleep(RETRY_S)
     if found["outcome"] in ("timed out", "no route"):
         other_port = place.port + 1 if place.port < 65_535 else place.port - 1
-        found |= {"other_port": other_port, "other_outcome": _outcome_of(place.master, other_port)}
+        found |= {"other_port": other_port, "other_outcome": _try_port(place.master, other_port)}
     return found
 
 
-def _attempt(place: Place) -> dict[str, Any]:
+def _attempt(place: MeetingPoint) -> dict[str, Any]:
     def talk(connection: socket.socket) -> dict[str, Any]:
         with _any_port() as data:
             own = {"node_rank": place.node_rank, "host": socket.gethostname()}
@@ -114,7 +114,7 @@ def _attempt(place: Place) -> dict[str, Any]:
             answer = _read(connection)
             if answer.get("greeting") != GREETING:
                 return {"outcome": "wrong answer"}
-            other_way = _outcome_of(str(connection.getpeername()[0]), int(answer["data_port"]))
+            other_way = _try_port(str(connection.getpeername()[0]), int(answer["data_port"]))
             connection.settimeout(CONNECT_S * 2)
             called_back = _read(connection)["called_back"]
         source = str(connection.getsockname()[0])
@@ -130,7 +130,7 @@ def _attempt(place: Place) -> dict[str, Any]:
     return _connected(place.master, place.port, converse)
 
 
-def _outcome_of(host: str, port: int) -> str:
+def _try_port(host: str, port: int) -> str:
     return str(_connected(host, port, lambda _connection: {"outcome": "connected"})["outcome"])
 
 

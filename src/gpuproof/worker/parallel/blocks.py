@@ -1,4 +1,4 @@
-"""The blocks that a model repeats, found by its shape: what is sharded, or computed again, one at a time."""
+"""The blocks that a model repeats, found by its structure: sharded, or computed again, one at a time."""
 
 from __future__ import annotations
 

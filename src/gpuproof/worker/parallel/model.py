@@ -19,14 +19,17 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.nn.parallel import DistributedDataParallel
 
 from gpuproof.errors import EnvironmentUnfitError, UsageError
-from gpuproof.records.case import Case
+from gpuproof.records.case import Case, GradientCompression
 from gpuproof.records.parallel import AXES, Arrangement, ArrangementError, Parallelism, arrange
 from gpuproof.worker.parallel.blocks import repeated_blocks
-from gpuproof.worker.parallel.gradient_hooks import compress_gradients
-from gpuproof.worker.step.checkpointing import checkpointed
+from gpuproof.worker.step.checkpointing import checkpointed, has_batch_norm
 from gpuproof.worker.step.model import WorkloadOnTorch, compiled
 from gpuproof.worker.step.precision import AUTOCAST_TYPES, PrecisionPolicy
 from gpuproof.workloads.info.base import resolve
+
+POWER_RANK = 1
+POWER_START = 2
+"""Backward passes that go uncompressed; torch takes 2 or more, and its 1,000 would outlast a window."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +73,7 @@ def parallelize(
     device: torch.device,
     precision: PrecisionPolicy,
 ) -> ParallelModel:
-    """Make the model run on all ranks; a rank that is alone gets it compiled at most.
+    """Make the model run on all ranks; with one rank it is compiled at most.
 
     Raises:
         EnvironmentUnfitError: torch or the backend cannot do what the case asks for.
@@ -193,8 +196,7 @@ def _gathered_type(module: nn.Module, precision: PrecisionPolicy) -> torch.dtype
 
     Batch norm keeps float32 statistics, which its products in half precision cannot be mixed with.
     """
-    has_statistics = any(isinstance(part, nn.modules.batchnorm._BatchNorm) for part in module.modules())
-    return None if has_statistics else AUTOCAST_TYPES.get(precision.name)
+    return None if has_batch_norm(module) else AUTOCAST_TYPES.get(precision.name)
 
 
 def _num_local_parameters(module: nn.Module) -> int:
@@ -207,3 +209,47 @@ def local_part(tensor: torch.Tensor) -> torch.Tensor:
     # The result of a collective that is still under way wraps the tensor that it is written into.
     result: torch.Tensor = getattr(share, "elem", share)
     return result
+
+
+def compress_gradients(
+    module: DistributedDataParallel, choice: GradientCompression, *, backend: str
+) -> str | None:
+    """Install the communication hook; return its name and the settings that really run, None for none.
+
+    https://docs.pytorch.org/docs/stable/ddp_comm_hooks.html
+
+    Raises:
+        EnvironmentUnfitError: the backend or this Python cannot run the hook.
+    """
+    if choice == "none":
+        return None
+    if choice == "powersgd":
+        return _install_power_sgd(module)
+    from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+
+    if choice == "bf16" and backend != "nccl":
+        raise EnvironmentUnfitError(
+            f"gradients in bfloat16 are summed over NCCL only, and these ranks talk over {backend}",
+            place="distributed.gradient_compression",
+            next_step="Use fp16 or none here",
+        )
+    hooks = {"fp16": default_hooks.fp16_compress_hook, "bf16": default_hooks.bf16_compress_hook}
+    module.register_comm_hook(None, hooks[choice])
+    return hooks[choice].__name__
+
+
+def _install_power_sgd(module: DistributedDataParallel) -> str:
+    from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook
+
+    try:
+        state = powerSGD_hook.PowerSGDState(
+            process_group=None, matrix_approximation_rank=POWER_RANK, start_powerSGD_iter=POWER_START
+        )
+    except ImportError as error:  # it draws seeds with numpy
+        raise EnvironmentUnfitError(
+            f"PowerSGD cannot be had here: {error}",
+            place="distributed.gradient_compression",
+            next_step="Install numpy beside torch, or use fp16",
+        ) from error
+    module.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
+    return f"powerSGD_hook of rank {POWER_RANK}, after {POWER_START} backward passes"

@@ -31,6 +31,8 @@ from gpuproof.worker.step.determinism import set_deterministic_environment
 if TYPE_CHECKING:
     from torch.distributed.distributed_c10d import Store
 
+    from gpuproof.worker.step.preparation import Prepared
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assignment:
@@ -107,41 +109,39 @@ def _run(assignment: Assignment, recorder: Recorder, watchdog: Watchdog) -> None
     os.environ["OMP_NUM_THREADS"] = str(effective_threads(assignment.case.parallel, assignment.identity))
     if assignment.case.training.deterministic:
         set_deterministic_environment(os.environ)
-    if assignment.case.kind == "serving":
-        _run_serving(assignment, recorder, watchdog)
-        return
+    prepared = (_run_serving if assignment.case.kind == "serving" else _run_steps)(assignment, recorder)
+    watchdog.rest()
+    if prepared is not None:
+        from gpuproof.worker.step.preparation import release
+
+        release(prepared)
+    if assignment.on_done is not None:
+        assignment.on_done(recorder.path)
+
+
+def _run_steps(assignment: Assignment, recorder: Recorder) -> Prepared:
     import_torch()
     from gpuproof.worker.rank.session import run_case
-    from gpuproof.worker.step.preparation import release
 
-    prepared = run_case(
+    return run_case(
         assignment.case,
         identity=assignment.identity,
         recorder=recorder,
         run_folder=assignment.run_folder,
         store=assignment.store,
     )
-    watchdog.rest()
-    release(prepared)
-    if assignment.on_done is not None:
-        assignment.on_done(recorder.path)
 
 
-def _run_serving(assignment: Assignment, recorder: Recorder, watchdog: Watchdog) -> None:
+def _run_serving(assignment: Assignment, recorder: Recorder) -> Prepared | None:
     """Run a serving case: torch is imported where a model is served, and not to load an endpoint."""
     case = assignment.case
     if case.serving is not None and case.serving.target == "model":
         import_torch()
     from gpuproof.worker.serving.session import run_serving_case
 
-    prepared = run_serving_case(
+    return run_serving_case(
         case, identity=assignment.identity, recorder=recorder, run_folder=assignment.run_folder
     )
-    watchdog.rest()
-    if prepared is not None:
-        from gpuproof.worker.step.preparation import release
-
-        release(prepared)
 
 
 def import_torch() -> None:

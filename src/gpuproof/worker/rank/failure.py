@@ -6,10 +6,11 @@ import errno
 import socket
 import time
 import traceback
+from dataclasses import replace
 
 from gpuproof.errors import EnvironmentUnfitError, GpuproofError
 from gpuproof.records.run import Failure, FailureCause
-from gpuproof.worker.data.loader_failure import explained
+from gpuproof.worker.data.loader_failure import explain_loader_error
 from gpuproof.worker.rank.watchdog import Heartbeat, LastWords
 
 NEXT_STEPS: dict[FailureCause, str] = {
@@ -20,32 +21,30 @@ NEXT_STEPS: dict[FailureCause, str] = {
 
 def failure_from(error: BaseException, *, rank: int, heartbeat: Heartbeat) -> Failure:
     """Describe an exception that ended the rank."""
-    error = explained(error)
+    error = explain_loader_error(error)
     cause = classify(error)
+    trace = None if isinstance(error, GpuproofError) else "".join(traceback.format_exception(error))
+    failure = _failure(cause, _message(error), _next_step(error, cause), rank=rank, heartbeat=heartbeat)
+    return replace(failure, traceback=trace)
+
+
+def failure_from_words(words: LastWords, *, rank: int, heartbeat: Heartbeat) -> Failure:
+    """Describe why the watchdog ended the rank."""
+    failure = _failure(words.cause, words.message, words.next_step, rank=rank, heartbeat=heartbeat)
+    return replace(failure, stacks=words.stacks)
+
+
+def _failure(
+    cause: FailureCause, message: str, next_step: str | None, *, rank: int, heartbeat: Heartbeat
+) -> Failure:
     return Failure(
         rank=rank,
         host=socket.gethostname(),
         phase=heartbeat.phase,
         cause=cause,
-        message=_message(error),
+        message=message,
         unix_s=time.time(),
-        next_step=_next_step(error, cause),
-        traceback=None if isinstance(error, GpuproofError) else "".join(traceback.format_exception(error)),
-        steps_done=heartbeat.steps_done,
-    )
-
-
-def failure_from_words(words: LastWords, *, rank: int, heartbeat: Heartbeat) -> Failure:
-    """Describe why the watchdog ended the rank."""
-    return Failure(
-        rank=rank,
-        host=socket.gethostname(),
-        phase=heartbeat.phase,
-        cause=words.cause,
-        message=words.message,
-        unix_s=time.time(),
-        next_step=words.next_step,
-        stacks=words.stacks,
+        next_step=next_step,
         steps_done=heartbeat.steps_done,
     )
 

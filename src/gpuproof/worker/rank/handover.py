@@ -1,6 +1,6 @@
-"""Last words on their way to rank 0: what a rank of another host wrote before it failed.
+"""The journals of failed ranks of other hosts, sent to rank 0 over the store of the ranks.
 
-In comes the store that the ranks met at, which may be gone with the host that kept it: nothing here
+In: the store at MASTER_ADDR, which may be gone with the host that kept it: nothing here
 waits for longer than a few seconds, or raises. What does not come is said by rank 0's campaign, which
 knows from the first record of each rank on which host it was.
 """

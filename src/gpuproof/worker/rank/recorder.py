@@ -6,10 +6,11 @@ Step times come in chunks four times a second and are written about once a secon
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from time import monotonic
-from typing import Any
+from typing import Any, Literal
 
 from gpuproof.records.journal import Journal
 from gpuproof.records.run import Phase, PhaseName, Progress, Steps
@@ -55,25 +56,27 @@ class Recorder:
         with self._lock:
             self._journal.close()
 
-    def begin(
-        self, phase: PhaseName, *, expected_steps: int | None = None, expected_s: float | None = None
-    ) -> None:
-        """Mark the beginning of a phase; the expectations feed the progress bar."""
-        self.heartbeat.beat(phase=phase, steps_done=0)
-        self.write(
-            Phase(
-                rank=self.rank,
-                name=phase,
-                event="begin",
-                monotonic_s=monotonic(),
-                expected_steps=expected_steps,
-                expected_s=expected_s,
-            )
-        )
+    @contextmanager
+    def phase(
+        self, name: PhaseName, *, expected_steps: int | None = None, expected_s: float | None = None
+    ) -> Iterator[None]:
+        """Mark the beginning and the end of a phase, the end only where it was reached without an error.
 
-    def end(self, phase: PhaseName) -> None:
-        """Mark the end of a phase."""
-        self.write(Phase(rank=self.rank, name=phase, event="end", monotonic_s=monotonic()))
+        The expectations feed the progress bar.
+        """
+        self.begin(name, expected_steps=expected_steps, expected_s=expected_s)
+        yield
+        self._write_phase(name, "end")
+
+    def begin(
+        self, name: PhaseName, *, expected_steps: int | None = None, expected_s: float | None = None
+    ) -> None:
+        """Mark the beginning of a phase."""
+        self.heartbeat.beat(phase=name, steps_done=0)
+        self._write_phase(name, "begin", expected_steps=expected_steps, expected_s=expected_s)
+
+    def _write_phase(self, name: PhaseName, event: Literal["begin", "end"], **expected: Any) -> None:
+        self.write(Phase(rank=self.rank, name=name, event=event, monotonic_s=monotonic(), **expected))
 
 
 class StepTimesWriter:

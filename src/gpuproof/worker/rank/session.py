@@ -1,4 +1,4 @@
-"""The story of one case on one rank: prepare, compile, warm up, measure, evaluate, profile.
+"""One case on one rank: prepare, compile, warm up, measure, evaluate, profile.
 
 Comes in: a case and the identity of this rank. Goes out: records, through the recorder. Everything that
 is costly happens before the window; between its two ends only the engine runs.
@@ -19,11 +19,18 @@ from torch.distributed.distributed_c10d import Store
 
 from gpuproof.devices.neighbours import other_users
 from gpuproof.records.case import Case
-from gpuproof.records.run import Ceilings, Environment, ProfileTrace, Result, Setup, Window
+from gpuproof.records.run import Ceilings, Environment, HostLoad, ProfileTrace, Result, Window
 from gpuproof.records.what_ran import Effective
 from gpuproof.worker.engine.ceilings import plan_for, try_ceilings, why_no_product
-from gpuproof.worker.engine.loop import FixedSteps, StepFunction, StepPlan, TimeLimit, run_window
-from gpuproof.worker.engine.stopping import PrecisionLimit, heard_by
+from gpuproof.worker.engine.loop import (
+    FixedSteps,
+    StepFunction,
+    StepPlan,
+    TimeLimit,
+    WindowTiming,
+    run_window,
+)
+from gpuproof.worker.engine.stopping import PrecisionLimit, feed_plan
 from gpuproof.worker.host.environment import describe_host
 from gpuproof.worker.host.host_load import load_between, read_load
 from gpuproof.worker.rank.identity import RankIdentity
@@ -37,10 +44,10 @@ from gpuproof.worker.step.cuda_graph import (
     capture_step,
 )
 from gpuproof.worker.step.effective import HIDDEN_BY_COMPILER, ObservedStep, hidden, observe
+from gpuproof.worker.step.flop_count import CountedFlops, count_step_flops
 from gpuproof.worker.step.inference import evaluate
 from gpuproof.worker.step.memory import MemoryWatch
 from gpuproof.worker.step.preparation import Prepared, device_uuid, prepare, setup_record
-from gpuproof.worker.step.step_flops import CountedFlops, count_step_flops
 
 COMPILE_STEPS = 2
 PROFILED_STEPS = 5
@@ -55,40 +62,40 @@ def run_case(
     store: Store | None = None,
 ) -> Prepared:
     """Run the whole case on this rank; its last record is the result. Returns what must be released."""
-    recorder.begin("prepare")
-    if case.capture_env and identity.local_rank == 0:
-        recorder.write(Environment(host=socket.gethostname(), facts=describe_host()))
-    prepared = prepare(case, identity=identity, run_folder=run_folder, store=store)
-    recorder.end("prepare")
+    with recorder.phase("prepare"):
+        if case.capture_env and identity.local_rank == 0:
+            recorder.write(Environment(host=socket.gethostname(), facts=describe_host()))
+        prepared = prepare(case, identity=identity, run_folder=run_folder, store=store)
 
     counted = count_work(prepared, recorder)
     if case.training.compile_enabled:
         compile_model(prepared, recorder)
     if prepared.static is not None:
         capture_graph(prepared, recorder, prepared.static)
-    recorder.write(_setup_with_count(prepared, counted))
+    recorder.write(
+        replace(
+            setup_record(prepared),
+            flops_per_step_counted=counted.flops_per_step,
+            flops_not_counted=counted.missing,
+        )
+    )
     memory = MemoryWatch(prepared)
     observed = ObservedStep(memory, rank=identity.rank)
     warm = warm_up(prepared, recorder, memory if _why_hidden(prepared) else observed)
-    write_what_ran(prepared, recorder, observed.seen)
+    write_effective(prepared, recorder, observed.seen)
     (measure_compiled if case.training.compile_enabled else measure)(prepared, recorder, warm)
     recorder.write(memory.record(device_used_bytes=_device_used_bytes(prepared.device)))
-    look_closer(prepared, recorder)
+    run_after_window(prepared, recorder)
 
     recorder.begin("finish")
     loss = prepared.step.last_loss
     last_loss = math.nan if loss is None else float(loss.detach())
-    recorder.write(
-        Result(
-            rank=identity.rank,
-            monotonic_s=monotonic(),
-            last_loss=last_loss if math.isfinite(last_loss) else None,
-        )
-    )
+    finite_loss = last_loss if math.isfinite(last_loss) else None
+    recorder.write(Result(rank=identity.rank, monotonic_s=monotonic(), last_loss=finite_loss))
     return prepared
 
 
-def look_closer(prepared: Prepared, recorder: Recorder) -> None:
+def run_after_window(prepared: Prepared, recorder: Recorder) -> None:
     """Do what was asked for beyond the window, after it: learning, ceilings, and last the trace."""
     window = prepared.case.window
     if window.evaluate_after:
@@ -99,43 +106,31 @@ def look_closer(prepared: Prepared, recorder: Recorder) -> None:
         profile(prepared, recorder)
 
 
-def _setup_with_count(prepared: Prepared, counted: CountedFlops) -> Setup:
-    return replace(
-        setup_record(prepared),
-        flops_per_step_counted=counted.flops_per_step,
-        flops_not_counted=counted.missing,
-    )
-
-
 def count_work(prepared: Prepared, recorder: Recorder) -> CountedFlops:
     """Let torch count the FLOPs of a step, if it is asked to."""
     if not prepared.case.window.count_flops:
         return CountedFlops(flops_per_step=None, missing="benchmark.count_flops is false")
-    recorder.begin("count")
-    counted = count_step_flops(prepared)
-    recorder.end("count")
-    return counted
+    with recorder.phase("count"):
+        return count_step_flops(prepared)
 
 
 def compile_model(prepared: Prepared, recorder: Recorder) -> None:
     """Run the first steps of a compiled model apart: they take minutes, and are no step times."""
-    recorder.begin("compile", expected_steps=COMPILE_STEPS)
-    for _ in range(COMPILE_STEPS):
-        prepared.step()
-    prepared.clock.synchronize()
-    gc.collect()  # the compiler leaves much, in cycles, some of it old
-    recorder.end("compile")
+    with recorder.phase("compile", expected_steps=COMPILE_STEPS):
+        for _ in range(COMPILE_STEPS):
+            prepared.step()
+        prepared.clock.synchronize()
+        gc.collect()  # the compiler leaves much, in cycles, some of it old
 
 
 def capture_graph(prepared: Prepared, recorder: Recorder, static: StaticBatches) -> None:
     """Make the step one CUDA graph."""
-    recorder.begin("capture", expected_steps=STEPS_BEFORE_CAPTURE)
     rank = prepared.identity.rank
-    prepared.step = capture_step(
-        prepared.step, static, capture=CudaCapture(), observe=lambda step: observe(step, rank=rank)
-    )
-    prepared.clock.synchronize()
-    recorder.end("capture")
+    with recorder.phase("capture", expected_steps=STEPS_BEFORE_CAPTURE):
+        prepared.step = capture_step(
+            prepared.step, static, capture=CudaCapture(), observe=lambda step: observe(step, rank=rank)
+        )
+        prepared.clock.synchronize()
 
 
 def _why_hidden(prepared: Prepared) -> str | None:
@@ -145,7 +140,7 @@ def _why_hidden(prepared: Prepared) -> str | None:
     return "seen when the graph was captured" if isinstance(prepared.step, CapturedStep) else None
 
 
-def write_what_ran(prepared: Prepared, recorder: Recorder, seen: Effective | None) -> None:
+def write_effective(prepared: Prepared, recorder: Recorder, seen: Effective | None) -> None:
     """Write down what the kernels of a step were given: as `seen`, or in a step for nothing else."""
     rank = prepared.identity.rank
     if isinstance(prepared.step, CapturedStep):
@@ -153,10 +148,9 @@ def write_what_ran(prepared: Prepared, recorder: Recorder, seen: Effective | Non
     elif why := _why_hidden(prepared):
         seen = hidden(why, rank=rank)
     elif seen is None:
-        recorder.begin("observe", expected_steps=1)
-        seen = observe(prepared.step, rank=rank)
-        prepared.clock.synchronize()
-        recorder.end("observe")
+        with recorder.phase("observe", expected_steps=1):
+            seen = observe(prepared.step, rank=rank)
+            prepared.clock.synchronize()
     recorder.write(seen)
 
 
@@ -172,62 +166,60 @@ def warm_up(prepared: Prepared, recorder: Recorder, step: StepFunction) -> WarmU
     """Run the warm-up, once a case; then forget its peak of memory, but for the record."""
     window = prepared.case.window
     num_steps = window.warmup_steps if window.enabled else 0
-    recorder.begin("warmup", expected_steps=num_steps)
-    writer = StepTimesWriter(recorder, "warmup", keep_times=True)
-    timing = run_window(step, prepared.clock, FixedSteps(num_steps), writer)
-    writer.flush()
-    recorder.end("warmup")
-    warm = WarmUp(
-        step_s=timing.wall_s / timing.num_steps if timing.num_steps else None,
-        peak_bytes=_peak_bytes(prepared.device),
-    )
+    with recorder.phase("warmup", expected_steps=num_steps):
+        writer = StepTimesWriter(recorder, "warmup", keep_times=True)
+        timing = run_window(step, prepared.clock, FixedSteps(num_steps), writer)
+        writer.flush()
+    peak_bytes, _ = _peak_bytes(prepared.device)
     if prepared.device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(prepared.device)
-    return warm
+    step_s = timing.wall_s / timing.num_steps if timing.num_steps else None
+    return WarmUp(step_s=step_s, peak_bytes=peak_bytes)
 
 
 def measure(prepared: Prepared, recorder: Recorder, warm: WarmUp) -> None:
     """Run the measured window and write down what it took, and what else the host did meanwhile."""
     length = _window_length(prepared)
-    recorder.begin("measure", expected_steps=length.steps, expected_s=length.seconds or length.limit_s)
-    writer = StepTimesWriter(
-        recorder,
-        "measure",
-        keep_times=prepared.case.window.log_step_times,
-        take_wait_s=prepared.pool.take_wait_s,
-    )
-    plan = _plan(length, prepared=prepared, step_s=warm.step_s)
-    prepared.ranks.barrier()
-    prepared.pool.take_wait_s()  # what the warm-up waited is not of the window
-    load_before = read_load()
-    timing = run_window(prepared.step, prepared.clock, plan, heard_by(plan, writer))
-    load_after = read_load()
-    writer.flush()
+    expected_s = length.seconds or length.limit_s
+    with recorder.phase("measure", expected_steps=length.steps, expected_s=expected_s):
+        pool, log = prepared.pool, prepared.case.window.log_step_times
+        writer = StepTimesWriter(recorder, "measure", keep_times=log, take_wait_s=pool.take_wait_s)
+        plan = _plan(length, prepared=prepared, step_s=warm.step_s)
+        prepared.ranks.barrier()
+        pool.take_wait_s()  # what the warm-up waited is not of the window
+        load_before = read_load()
+        timing = run_window(prepared.step, prepared.clock, plan, feed_plan(plan, writer))
+        load = load_between(load_before, read_load())
+        writer.flush()
+        window = _window_record(prepared, length, timing, warm=warm, load=load)
+        half_width = plan.half_width if isinstance(plan, PrecisionLimit) else None
+        recorder.write(replace(window, data_wait_s=writer.data_wait_s, relative_half_width=half_width))
+
+
+def _window_record(
+    prepared: Prepared, length: WindowLength, timing: WindowTiming, *, warm: WarmUp, load: HostLoad
+) -> Window:
     clock_offset_s = monotonic() - perf_counter()
-    recorder.write(
-        Window(
-            rank=prepared.identity.rank,
-            host=socket.gethostname(),
-            num_steps=timing.num_steps,
-            requested_steps=length.steps,
-            requested_s=length.seconds,
-            items=timing.num_steps * prepared.items_per_step,
-            wall_s=timing.wall_s,
-            steps_s=timing.steps_s,
-            clock=prepared.clock.name,
-            stop_reason=timing.stop_reason,
-            begin_monotonic_s=timing.begin_s + clock_offset_s,
-            end_monotonic_s=timing.end_s + clock_offset_s,
-            load=load_between(load_before, load_after),
-            neighbours=other_users(device_uuid(prepared.device), own_pids=(os.getpid(),)),
-            peak_allocated_bytes=_peak_bytes(prepared.device),
-            peak_reserved_bytes=_peak_reserved_bytes(prepared.device),
-            peak_with_warmup_bytes=warm.peak_bytes,
-            data_wait_s=writer.data_wait_s,
-            relative_half_width=plan.half_width if isinstance(plan, PrecisionLimit) else None,
-        )
+    peak_allocated_bytes, peak_reserved_bytes = _peak_bytes(prepared.device)
+    return Window(
+        rank=prepared.identity.rank,
+        host=socket.gethostname(),
+        num_steps=timing.num_steps,
+        requested_steps=length.steps,
+        requested_s=length.seconds,
+        items=timing.num_steps * prepared.items_per_step,
+        wall_s=timing.wall_s,
+        steps_s=timing.steps_s,
+        clock=prepared.clock.name,
+        stop_reason=timing.stop_reason,
+        begin_monotonic_s=timing.begin_s + clock_offset_s,
+        end_monotonic_s=timing.end_s + clock_offset_s,
+        load=load,
+        neighbours=other_users(device_uuid(prepared.device), own_pids=(os.getpid(),)),
+        peak_allocated_bytes=peak_allocated_bytes,
+        peak_reserved_bytes=peak_reserved_bytes,
+        peak_with_warmup_bytes=warm.peak_bytes,
     )
-    recorder.end("measure")
 
 
 def measure_compiled(prepared: Prepared, recorder: Recorder, warm: WarmUp) -> None:
@@ -277,64 +269,47 @@ def _plan(length: WindowLength, *, prepared: Prepared, step_s: float | None) -> 
 
 
 def evaluate_model(prepared: Prepared, recorder: Recorder) -> None:
-    """Look at what the model has learnt, after the window."""
-    recorder.begin("evaluate")
-    recorder.write(
-        evaluate(
-            prepared.workload.module,
-            pool=prepared.pool,
-            loss=prepared.workload.loss,
-            precision=prepared.precision,
-            rank=prepared.identity.rank,
+    """Evaluate the model, after the window."""
+    workload, rank = prepared.workload, prepared.identity.rank
+    with recorder.phase("evaluate"):
+        found = evaluate(
+            workload.module, pool=prepared.pool, loss=workload.loss, precision=prepared.precision, rank=rank
         )
-    )
-    recorder.end("evaluate")
+        recorder.write(found)
 
 
 def measure_ceilings(prepared: Prepared, recorder: Recorder) -> None:
     """Measure what the device can do at most, on all ranks at once, after the window."""
-    precision = prepared.case.training.precision
-    prepared.clock.drain(wait=True)
+    precision, device, clock = prepared.case.training.precision, prepared.device, prepared.clock
+    clock.drain(wait=True)
     prepared.ranks.barrier()
-    recorder.begin("ceilings")
-    trials = try_ceilings(
-        precision,
-        device=prepared.device,
-        clock=prepared.clock,
-        plan=plan_for(prepared.device),
-        beat=recorder.heartbeat.beat,
-    )
-    recorder.write(
-        Ceilings(
-            rank=prepared.identity.rank,
-            clock=prepared.clock.name,
-            trials=tuple(trials),
-            missing=why_no_product(precision),
+    with recorder.phase("ceilings"):
+        beat = recorder.heartbeat.beat
+        trials = tuple(try_ceilings(precision, device=device, clock=clock, plan=plan_for(device), beat=beat))
+        missing = why_no_product(precision)
+        recorder.write(
+            Ceilings(rank=prepared.identity.rank, clock=clock.name, trials=trials, missing=missing)
         )
-    )
-    recorder.end("ceilings")
 
 
 def profile(prepared: Prepared, recorder: Recorder) -> None:
     """Trace a few more steps, after the window: tracing slows what it looks at."""
-    recorder.begin("profile", expected_steps=PROFILED_STEPS)
-    with torch.profiler.profile() as profiler:
-        for _ in range(PROFILED_STEPS):
-            prepared.step()
-        prepared.clock.synchronize()
-    if prepared.identity.rank == 0:
-        trace = recorder.path.with_name("trace_rank0.json")
-        profiler.export_chrome_trace(str(trace))
-        recorder.write(ProfileTrace(rank=0, steps=PROFILED_STEPS, file=trace.name))
-    recorder.end("profile")
+    with recorder.phase("profile", expected_steps=PROFILED_STEPS):
+        with torch.profiler.profile() as profiler:
+            for _ in range(PROFILED_STEPS):
+                prepared.step()
+            prepared.clock.synchronize()
+        if prepared.identity.rank == 0:
+            trace = recorder.path.with_name("trace_rank0.json")
+            profiler.export_chrome_trace(str(trace))
+            recorder.write(ProfileTrace(rank=0, steps=PROFILED_STEPS, file=trace.name))
 
 
-def _peak_bytes(device: torch.device) -> int | None:
-    return torch.cuda.max_memory_allocated(device) if device.type == "cuda" else None
-
-
-def _peak_reserved_bytes(device: torch.device) -> int | None:
-    return torch.cuda.max_memory_reserved(device) if device.type == "cuda" else None
+def _peak_bytes(device: torch.device) -> tuple[int | None, int | None]:
+    """Return the peaks of allocated and of reserved memory; None where the device is no CUDA device."""
+    if device.type != "cuda":
+        return None, None
+    return torch.cuda.max_memory_allocated(device), torch.cuda.max_memory_reserved(device)
 
 
 def _device_used_bytes(device: torch.device) -> int | None:

@@ -25,7 +25,7 @@ from gpuproof.records.run import FailureCause
 
 POLL_S = 0.5
 LINGER_S = 2.0
-"""How long a rank stays after its words where others have the same to say: over the time between the clocks
+"""How long a rank stays after its words where other ranks fail with it: over the time between the clocks
 of ranks that hang together (a chunk of steps, a poll), since the end of one takes the others with it."""
 HANDLED_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
@@ -89,7 +89,7 @@ class Watchdog:
         threading.Thread(target=self._watch, name="gpuproof-watchdog", daemon=True).start()
 
     def rest(self) -> None:
-        """Hear that all is written down: from here on a signal ends the process without a word."""
+        """Note that all is written: from here on a signal ends the process without a record."""
         self._resting.set()
 
     def _watch(self) -> None:

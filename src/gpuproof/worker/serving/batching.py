@@ -19,6 +19,10 @@ RunBatch = Callable[[int], float | None]
 or None where none are made."""
 
 
+def run_nothing(num_samples: int) -> None:
+    """Return at once: the server that does nothing, so that generator and queue alone are measured."""
+
+
 class RequestSource(Protocol):
     """Where requests come from: `traffic.Traffic`, or a list in a test."""
 
@@ -28,7 +32,7 @@ class RequestSource(Protocol):
         """Return how many are new, waiting up to `timeout_s`; None waits until there is one or the end."""
 
     def done(self, count: int) -> None:
-        """Hear that `count` more requests are done, in the order in which they came."""
+        """Note that `count` more requests are done, in the order in which they came."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +52,7 @@ class BatchingRule:
 
 
 @dataclass(slots=True)
-class Served:
+class ServedRequests:
     """What was done when, in seconds from the window's begin, request by request in order of arrival."""
 
     begun_s: array[float] = field(default_factory=lambda: array("d"))
@@ -67,9 +71,9 @@ def serve(
     begin_s: float,
     on_batch: Callable[[int], None] = lambda _: None,
     clock: Callable[[], float] = monotonic,
-) -> Served:
-    """Serve until the source is exhausted and nothing waits; `on_batch` hears the requests done so far."""
-    served = Served()
+) -> ServedRequests:
+    """Serve until the source is exhausted and nothing waits; `on_batch` is given the number done so far."""
+    served = ServedRequests()
     waiting = 0
     oldest_s = 0.0
     while True:

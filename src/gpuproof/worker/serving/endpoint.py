@@ -51,8 +51,8 @@ class RequestTimes:
     is_finished: bool = False
     """Whether the server said that this is the end: a torn stream is no answer."""
 
-    def hear(self, event: Mapping[str, Any], now_s: float) -> None:
-        """Take an event of the stream in; the last ones carry the reason of the end or the usage only."""
+    def add_event(self, event: Mapping[str, Any], now_s: float) -> None:
+        """Add an event of the stream; the last ones carry the reason of the end or the usage only."""
         choices = event.get("choices") or []
         if any(choice.get("text") or (choice.get("delta") or {}).get("content") for choice in choices):
             self.first_token_s = now_s if self.first_token_s is None else self.first_token_s
@@ -162,7 +162,7 @@ class EndpointLoad:
                 if data == DONE:
                     times.is_finished = True
                 else:
-                    times.hear(json.loads(data), monotonic() - begin_s)
+                    times.add_event(json.loads(data), monotonic() - begin_s)
             if not times.is_finished:
                 raise ProtocolError("the stream ended without a finish_reason and without [DONE]")
             if times.done_s is None:
@@ -174,7 +174,7 @@ class EndpointLoad:
                 connection.close()
 
     async def run(self, plan: TrafficPlan, on_done: Callable[[int], None]) -> list[RequestTimes]:
-        """Run a plan; `on_done` hears how many requests are done so far. Requests are in order of issue."""
+        """Run a plan; return the requests in order of issue. `on_done` is given the number done so far."""
         await asyncio.sleep(max(0.0, plan.begin_monotonic_s - monotonic()))
         try:
             if plan.concurrency is not None:

@@ -4,6 +4,10 @@ It shares nothing with the server but two counters of the kernel (eventfd): requ
 Adding to a counter neither blocks nor takes room, so that a server that is busy cannot hold the generator up.
 In: a plan as JSON, the numbers of the two descriptors. Out, on standard output, when all is issued: the time
 of each issue as raw doubles, in seconds from the window's begin.
+
+Schedules are drawn before the window, from a seed: generator and server each draw the same one, so that it
+need not be sent. Latency is counted from these times, not from when a request could be sent: a server that
+stalls does not delay the next requests (no coordinated omission).
 """
 
 from __future__ import annotations
@@ -11,6 +15,7 @@ from __future__ import annotations
 import gc
 import json
 import os
+import random
 import sys
 import threading
 import time
@@ -19,9 +24,9 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from time import monotonic
+from typing import Literal
 
-from gpuproof.worker.serving.arrivals import Arrivals, at_once, schedule
-
+Arrivals = Literal["poisson", "constant"]
 WATCH_S = 0.5
 
 
@@ -66,6 +71,36 @@ class Wire:
     def wait_for_done(self) -> int:
         """Wait until at least one request is done; return how many are since the last call."""
         return os.eventfd_read(self.done)
+
+
+def schedule(arrivals: Arrivals, *, rate_per_s: float, num_requests: int, seed: int) -> array[float]:
+    """Return the arrival times of `num_requests` requests in seconds; the first comes after one gap.
+
+    Poisson arrivals have independent exponential gaps of mean 1/rate, as users who know nothing of each
+    other.
+
+    >>> list(schedule("constant", rate_per_s=4, num_requests=3, seed=0))
+    [0.25, 0.5, 0.75]
+
+    Raises:
+        ValueError: the rate is not above 0.
+    """
+    if not rate_per_s > 0:
+        raise ValueError(f"a rate is above 0 requests/s, not {rate_per_s}")
+    if arrivals == "constant":
+        return array("d", ((k + 1) / rate_per_s for k in range(num_requests)))
+    draw = random.Random(seed).expovariate  # noqa: S311  # a schedule, no secret
+    times = array("d", bytes(8 * num_requests))
+    now_s = 0.0
+    for k in range(num_requests):
+        now_s += draw(rate_per_s)
+        times[k] = now_s
+    return times
+
+
+def at_once(num_requests: int) -> array[float]:
+    """Return the schedule of MLPerf's offline scenario: all that there is, at the window's begin."""
+    return array("d", bytes(8 * num_requests))
 
 
 def issue_by_schedule(

@@ -1,4 +1,4 @@
-"""The story of one serving case: prepare, warm up, serve a window of requests, write down every one.
+"""One serving case: prepare, warm up, serve a window of requests, write down every one.
 
 Request by request nothing is written while they are under way: twice a second how many are done, and at the
 end all of their times.
@@ -9,14 +9,13 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
-import resource
 import socket
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gpuproof.devices.neighbours import other_users
 from gpuproof.errors import EnvironmentUnfitError
@@ -24,17 +23,15 @@ from gpuproof.records.case import Case
 from gpuproof.records.run import DeviceNeighbours, Environment, HostLoad, Progress, Result
 from gpuproof.records.serving import Requests, ServingWindow
 from gpuproof.records.serving_spec import ServingSpec
-from gpuproof.worker.engine.loop import collector_out_of_the_way
+from gpuproof.worker.engine.loop import paused_collector
 from gpuproof.worker.host.environment import describe_host
-from gpuproof.worker.host.host_load import LoadReading, load_between, read_load
+from gpuproof.worker.host.host_load import load_between, read_load
 from gpuproof.worker.rank.identity import RankIdentity
 from gpuproof.worker.rank.recorder import Recorder
-from gpuproof.worker.serving.batching import BatchingRule, RunBatch, Served, serve
+from gpuproof.worker.serving.batching import BatchingRule, RunBatch, ServedRequests, run_nothing, serve
 from gpuproof.worker.serving.endpoint import EndpointLoad, RequestTimes
 from gpuproof.worker.serving.generator import TrafficPlan
-from gpuproof.worker.serving.noop_target import run_nothing
-from gpuproof.worker.serving.plan import traffic_plan
-from gpuproof.worker.serving.traffic import traffic
+from gpuproof.worker.serving.traffic import traffic, traffic_plan
 
 if TYPE_CHECKING:
     from gpuproof.worker.step.preparation import Prepared
@@ -51,19 +48,19 @@ def run_serving_case(
     case: Case, *, identity: RankIdentity, recorder: Recorder, run_folder: Path
 ) -> Prepared | None:
     """Run a case of kind `serving`; return what must be released, None where there is no model."""
-    spec = _spec(case)
-    recorder.begin("prepare")
-    if case.capture_env:
-        recorder.write(Environment(host=socket.gethostname(), facts=describe_host()))
+    spec = case.serving
+    assert spec is not None
     prepared: Prepared | None = None
     run_batch: RunBatch = run_nothing
     device_uuid = None
-    if spec.target == "model":
-        prepared, run_batch, device_uuid = _prepare_model(case, identity, run_folder)
-        from gpuproof.worker.step.preparation import setup_record
+    with recorder.phase("prepare"):
+        if case.capture_env:
+            recorder.write(Environment(host=socket.gethostname(), facts=describe_host()))
+        if spec.target == "model":
+            prepared, run_batch, device_uuid = _prepare_model(case, identity, run_folder)
+            from gpuproof.worker.step.preparation import setup_record
 
-        recorder.write(setup_record(prepared))
-    recorder.end("prepare")
+            recorder.write(setup_record(prepared))
     if prepared is not None:
         _warm_up(spec, run_batch, recorder)
     if spec.target == "endpoint":
@@ -73,11 +70,6 @@ def run_serving_case(
     recorder.begin("finish")
     recorder.write(Result(rank=identity.rank, monotonic_s=monotonic(), last_loss=None))
     return prepared
-
-
-def _spec(case: Case) -> ServingSpec:
-    assert case.serving is not None
-    return case.serving
 
 
 def _prepare_model(
@@ -100,36 +92,37 @@ def _warm_up(spec: ServingSpec, run_batch: RunBatch, recorder: Recorder) -> None
     from gpuproof.worker.serving.targets import warm
 
     rule = _rule(spec)
-    recorder.begin("warmup", expected_steps=rule.max_requests + 1)
-    warm(
-        run_batch,
-        samples_per_request=rule.samples_per_request,
-        max_requests=rule.max_requests,
-        on_batch=lambda num_done: recorder.heartbeat.beat(steps_done=num_done),
-    )
-    gc.collect()
-    recorder.end("warmup")
+    with recorder.phase("warmup", expected_steps=rule.max_requests + 1):
+        warm(
+            run_batch,
+            samples_per_request=rule.samples_per_request,
+            max_requests=rule.max_requests,
+            on_batch=lambda num_done: recorder.heartbeat.beat(steps_done=num_done),
+        )
+        gc.collect()
 
 
 def _measure(
     case: Case, spec: ServingSpec, run_batch: RunBatch, recorder: Recorder, *, device_uuid: str | None
 ) -> None:
     """Serve the window's requests from a generator in a process of its own."""
-    plan, beat = _plan(case, spec), Beat(recorder)
-    recorder.begin("measure", expected_steps=plan.num_requests, expected_s=_expected_s(plan, spec))
-    before = _readings()
-    with traffic(plan) as source, collector_out_of_the_way():
-        served = serve(source, run_batch, _rule(spec), begin_s=plan.begin_monotonic_s, on_batch=beat.hear)
-        issued_s = source.issue_times_s()
-    load = _load_since(before)
-    end_s = monotonic()
-    scheduled_s = plan.schedule() if plan.concurrency is None else issued_s
-    rows = _times_of(spec, scheduled_s, issued_s, served)
-    _write(recorder, spec, plan, rows, end_s=end_s, load=load, served=served, device_uuid=device_uuid)
+    plan, beat = _plan(case, spec), ProgressBeat(recorder)
+    with recorder.phase("measure", **_expected(plan, spec)):
+        before = read_load()
+        begin_s = plan.begin_monotonic_s
+        with traffic(plan) as source, paused_collector():
+            served = serve(source, run_batch, _rule(spec), begin_s=begin_s, on_batch=beat.update)
+            issued_s = source.issue_times_s()
+        load = load_between(before, read_load())
+        end_s = monotonic()
+        scheduled_s = plan.schedule() if plan.concurrency is None else issued_s
+        rows = _request_times(spec, scheduled_s, issued_s, served)
+        window = _write_requests(recorder, spec, plan, rows, end_s=end_s, load=load, device_uuid=device_uuid)
+        recorder.write(replace(window, batches=tuple(sorted(served.batches.items()))))
 
 
-def _times_of(
-    spec: ServingSpec, scheduled_s: Sequence[float], issued_s: Sequence[float], served: Served
+def _request_times(
+    spec: ServingSpec, scheduled_s: Sequence[float], issued_s: Sequence[float], served: ServedRequests
 ) -> list[RequestTimes]:
     tokens = spec.samples_per_request * (spec.new_tokens or 0)
     first_token_s = served.first_token_s or [None] * len(served.done_s)
@@ -156,17 +149,16 @@ def _measure_endpoint(case: Case, spec: ServingSpec, recorder: Recorder) -> None
         prompt_tokens=spec.prompt_tokens or 1,
         seed=case.training.seed,
     )
-
-    recorder.begin("warmup", expected_steps=1)
-    asyncio.run(load.try_out())
-    recorder.end("warmup")
-    plan, beat = _plan(case, spec), Beat(recorder)
-    recorder.begin("measure", expected_steps=plan.num_requests, expected_s=_expected_s(plan, spec))
-    before = _readings()
-    with collector_out_of_the_way():
-        rows = asyncio.run(load.run(plan, beat.hear))
-    window_load, refused = _load_since(before), tuple(load.refused_fields)
-    _write(recorder, spec, plan, rows, end_s=monotonic(), load=window_load, refused_fields=refused)
+    with recorder.phase("warmup", expected_steps=1):
+        asyncio.run(load.try_out())
+    plan, beat = _plan(case, spec), ProgressBeat(recorder)
+    with recorder.phase("measure", **_expected(plan, spec)):
+        before = read_load()
+        with paused_collector():
+            rows = asyncio.run(load.run(plan, beat.update))
+        window_load = load_between(before, read_load())
+        window = _write_requests(recorder, spec, plan, rows, end_s=monotonic(), load=window_load)
+        recorder.write(replace(window, refused_fields=tuple(load.refused_fields)))
     if all(row.done_s is None for row in rows):
         most = Counter(row.failure for row in rows).most_common(1)[0][0]
         raise EnvironmentUnfitError(
@@ -184,19 +176,21 @@ def _plan(case: Case, spec: ServingSpec) -> TrafficPlan:
     )
 
 
-def _expected_s(plan: TrafficPlan, spec: ServingSpec) -> float | None:
-    return spec.window_s if plan.concurrency is not None else None
+def _expected(plan: TrafficPlan, spec: ServingSpec) -> dict[str, Any]:
+    """Return what the progress bar may expect of the window."""
+    expected_s = spec.window_s if plan.concurrency is not None else None
+    return {"expected_steps": plan.num_requests, "expected_s": expected_s}
 
 
-class Beat:
+class ProgressBeat:
     """Tells the watchdog, and twice a second the journal, how many requests are done."""
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
         self._written_s = monotonic()
 
-    def hear(self, num_done: int) -> None:
-        """Take in how many are done so far."""
+    def update(self, num_done: int) -> None:
+        """Note how many are done so far."""
         self._recorder.heartbeat.beat(steps_done=num_done)
         now_s = monotonic()
         if now_s - self._written_s >= BEAT_S:
@@ -206,27 +200,7 @@ class Beat:
             )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Readings:
-    """Running totals of this process, its host, and its children that have ended."""
-
-    host: LoadReading
-    children_cpu_s: float
-
-
-def _readings() -> Readings:
-    children = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return Readings(host=read_load(), children_cpu_s=children.ru_utime + children.ru_stime)
-
-
-def _load_since(before: Readings) -> HostLoad:
-    """Return the host's load, the generator's processor time counted as our own."""
-    after = _readings()
-    load = load_between(before.host, after.host)
-    return replace(load, own_cpu_s=load.own_cpu_s + after.children_cpu_s - before.children_cpu_s)
-
-
-def _write(
+def _write_requests(
     recorder: Recorder,
     spec: ServingSpec,
     plan: TrafficPlan,
@@ -234,32 +208,26 @@ def _write(
     *,
     end_s: float,
     load: HostLoad,
-    served: Served | None = None,
     device_uuid: str | None = None,
-    refused_fields: tuple[str, ...] = (),
-) -> None:
+) -> ServingWindow:
+    """Write all requests; return the record of their window."""
     for first in range(0, len(rows), CHUNK):
         recorder.write(_chunk(first, rows[first : first + CHUNK]))
-    last_s = max((row.done_s for row in rows if row.done_s is not None), default=0.0)
-    recorder.write(
-        ServingWindow(
-            host=socket.gethostname(),
-            scenario=spec.scenario,
-            offered_per_s=plan.rate_per_s,
-            num_requests=len(rows),
-            num_failed=sum(row.done_s is None for row in rows),
-            samples_per_request=spec.samples_per_request,
-            begin_monotonic_s=plan.begin_monotonic_s,
-            end_monotonic_s=end_s,
-            wall_s=last_s,
-            batches=tuple(sorted(served.batches.items())) if served else (),
-            load=load,
-            neighbours=_neighbours(spec, device_uuid),
-            failures=dict(Counter(row.failure for row in rows if row.failure).most_common()),
-            refused_fields=refused_fields,
-        )
+    return ServingWindow(
+        host=socket.gethostname(),
+        scenario=spec.scenario,
+        offered_per_s=plan.rate_per_s,
+        num_requests=len(rows),
+        num_failed=sum(row.done_s is None for row in rows),
+        samples_per_request=spec.samples_per_request,
+        begin_monotonic_s=plan.begin_monotonic_s,
+        end_monotonic_s=end_s,
+        wall_s=max((row.done_s for row in rows if row.done_s is not None), default=0.0),
+        batches=(),
+        load=load,
+        neighbours=_neighbours(spec, device_uuid),
+        failures=dict(Counter(row.failure for row in rows if row.failure).most_common()),
     )
-    recorder.end("measure")
 
 
 def _neighbours(spec: ServingSpec, device_uuid: str | None) -> DeviceNeighbours:
@@ -273,18 +241,14 @@ def _chunk(first: int, rows: Sequence[RequestTimes]) -> Requests:
     has_tokens = any(row.tokens for row in rows)
     return Requests(
         first_request=first,
-        scheduled_s=tuple(_rounded(row.scheduled_s) for row in rows),
-        issued_s=tuple(_rounded(row.issued_s) for row in rows),
-        begun_s=tuple(_rounded(row.begun_s) for row in rows),
-        done_s=tuple(None if row.done_s is None else _rounded(row.done_s) for row in rows),
-        first_token_s=tuple(
-            None if row.first_token_s is None else _rounded(row.first_token_s) for row in rows
-        )
-        if has_tokens
-        else (),
+        scheduled_s=tuple(round(row.scheduled_s, MICROSECOND_DIGITS) for row in rows),
+        issued_s=tuple(round(row.issued_s, MICROSECOND_DIGITS) for row in rows),
+        begun_s=tuple(round(row.begun_s, MICROSECOND_DIGITS) for row in rows),
+        done_s=_rounded(row.done_s for row in rows),
+        first_token_s=_rounded(row.first_token_s for row in rows) if has_tokens else (),
         tokens=tuple(row.tokens for row in rows) if has_tokens else (),
     )
 
 
-def _rounded(time_s: float) -> float:
-    return round(time_s, MICROSECOND_DIGITS)
+def _rounded(times_s: Iterable[float | None]) -> tuple[float | None, ...]:
+    return tuple(None if time_s is None else round(time_s, MICROSECOND_DIGITS) for time_s in times_s)

@@ -61,7 +61,7 @@ def warm(
 ) -> None:
     """Run every size of batch once: a first time costs memory, kernels chosen, code compiled.
 
-    `on_batch` hears how many batches are done so far.
+    `on_batch` is called with the number of batches done so far.
     """
     for requests in range(1, max_requests + 1):
         run_batch(requests * samples_per_request)

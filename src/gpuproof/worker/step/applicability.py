@@ -19,20 +19,20 @@ def not_applied(
 ) -> tuple[NotApplied, ...]:
     """List the keys of the case that change nothing on this device, in this kind of run."""
     found = [
-        *_of_the_device(case, shape, on_cpu=device_type == "cpu"),
-        *_of_the_kind(case),
-        *_of_inference(case),
-        *_of_the_window(case),
-        *_of_the_input(case, shape),
-        *_of_the_data(case),
-        *_of_the_loader(case, on_cpu=device_type == "cpu"),
-        *_of_the_ranks(case, world_size),
+        *_device_keys(case, shape, on_cpu=device_type == "cpu"),
+        *_kind_keys(case),
+        *_inference_keys(case),
+        *_window_keys(case),
+        *_input_keys(case, shape),
+        *_data_keys(case),
+        *_loader_keys(case, on_cpu=device_type == "cpu"),
+        *_rank_keys(case, world_size),
         *find_workload(case.model.name).without_effect,
     ]
     return tuple(NotApplied(key=key, reason=reason) for key, reason in found)
 
 
-def _of_the_device(case: Case, shape: InputShape, *, on_cpu: bool) -> Iterator[tuple[str, str]]:
+def _device_keys(case: Case, shape: InputShape, *, on_cpu: bool) -> Iterator[tuple[str, str]]:
     if case.model.channels_last and on_cpu:
         yield "model.channels_last", "the layout is for CUDA; this run is on the CPU"
     elif case.model.channels_last and shape.kind != "image":
@@ -47,17 +47,17 @@ def _of_the_device(case: Case, shape: InputShape, *, on_cpu: bool) -> Iterator[t
         yield "benchmark.sync_cuda", "a CPU step is done when it returns"
 
 
-def _of_the_kind(case: Case) -> Iterator[tuple[str, str]]:
+def _kind_keys(case: Case) -> Iterator[tuple[str, str]]:
     training = case.training
     if case.kind != "training":
-        yield from _of_the_update(case)
+        yield from _update_keys(case)
     elif training.optimizer != "SGD" and training.momentum:
         yield "training.momentum", f"{training.optimizer} has none; it is for SGD"
     if not training.compile_enabled:
-        yield from _of_the_compiler(training)
+        yield from _compiler_keys(training)
 
 
-def _of_the_window(case: Case) -> Iterator[tuple[str, str]]:
+def _window_keys(case: Case) -> Iterator[tuple[str, str]]:
     if case.kind == "serving":
         for key in (*WINDOW_KEYS, "sync_cuda"):
             yield f"benchmark.{key}", "serving.* decides what is measured"
@@ -72,7 +72,7 @@ def _of_the_window(case: Case) -> Iterator[tuple[str, str]]:
                 yield f"benchmark.{key}", f"the window is measured by {case.window.measure_by}"
 
 
-def _of_inference(case: Case) -> Iterator[tuple[str, str]]:
+def _inference_keys(case: Case) -> Iterator[tuple[str, str]]:
     if case.kind != "inference":
         for key in ("mode", "phase", "prompt_tokens", "new_tokens"):
             yield f"inference.{key}", f"the kind of this run is {case.kind}"
@@ -90,7 +90,7 @@ def _of_inference(case: Case) -> Iterator[tuple[str, str]]:
         yield "benchmark.sync_cuda", "latency mode waits for every step in any case"
 
 
-def _of_the_update(case: Case) -> Iterator[tuple[str, str]]:
+def _update_keys(case: Case) -> Iterator[tuple[str, str]]:
     reason = f"{case.kind} updates no weights"
     for key in ("optimizer", "optimizer_implementation", "learning_rate", "weight_decay", "momentum"):
         yield f"training.{key}", reason
@@ -104,7 +104,7 @@ def _of_the_update(case: Case) -> Iterator[tuple[str, str]]:
         yield "distributed.gradient_compression", reason
 
 
-def _of_the_compiler(training: TrainingSpec) -> Iterator[tuple[str, str]]:
+def _compiler_keys(training: TrainingSpec) -> Iterator[tuple[str, str]]:
     reason = "training.compile.enabled is false"
     if training.compile_mode != "default":
         yield "training.compile.mode", reason
@@ -114,7 +114,7 @@ def _of_the_compiler(training: TrainingSpec) -> Iterator[tuple[str, str]]:
         yield "training.compile.dynamic", reason
 
 
-def _of_the_input(case: Case, shape: InputShape) -> Iterator[tuple[str, str]]:
+def _input_keys(case: Case, shape: InputShape) -> Iterator[tuple[str, str]]:
     if shape.kind == "image":
         return
     if case.data.image_size is not None:
@@ -127,7 +127,7 @@ def _of_the_input(case: Case, shape: InputShape) -> Iterator[tuple[str, str]]:
         yield "model.num_classes", instead[shape.kind]
 
 
-def _of_the_data(case: Case) -> Iterator[tuple[str, str]]:
+def _data_keys(case: Case) -> Iterator[tuple[str, str]]:
     data = case.data
     if data.name != "synthetic":
         yield "data.samples_per_epoch", f"an epoch of {data.name} is the whole set"
@@ -139,7 +139,7 @@ def _of_the_data(case: Case) -> Iterator[tuple[str, str]]:
         yield "data.token_type", f"{data.name} is no file of tokens"
 
 
-def _of_the_loader(case: Case, *, on_cpu: bool) -> Iterator[tuple[str, str]]:
+def _loader_keys(case: Case, *, on_cpu: bool) -> Iterator[tuple[str, str]]:
     asked = case.data.loader
     if case.data.loading == "device":
         reason = "all samples are on the device before the window begins; no loader runs"
@@ -154,7 +154,7 @@ def _of_the_loader(case: Case, *, on_cpu: bool) -> Iterator[tuple[str, str]]:
                 yield f"data.{key}", "data.num_workers is 0: batches are made inside the step"
 
 
-def _of_the_ranks(case: Case, world_size: int) -> Iterator[tuple[str, str]]:
+def _rank_keys(case: Case, world_size: int) -> Iterator[tuple[str, str]]:
     parallel = case.parallel
     if world_size == 1:
         for key in ("backend", "timeout_s"):

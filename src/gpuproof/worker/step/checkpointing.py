@@ -1,7 +1,7 @@
 """Activation checkpointing: keep less for the backward pass, compute it again instead.
 
 In: a built model and the choice of the case. Out: the model to run, and how many of its modules are
-computed again. The repeated blocks of a model are found by its shape, with no word from the workload.
+computed again. The repeated blocks of a model are found by its structure; the workload declares none.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint
 from gpuproof.errors import UsageError
 from gpuproof.records.case import Checkpointing
 from gpuproof.worker.parallel.blocks import repeated_blocks
-from gpuproof.worker.step.effective import operation_of
+from gpuproof.worker.step.effective import classify_operation
 
 
 def checkpointed(module: nn.Module, choice: Checkpointing, *, name: str) -> nn.Module:
@@ -38,7 +38,7 @@ def checkpointed(module: nn.Module, choice: Checkpointing, *, name: str) -> nn.M
             place="training.activation_checkpointing",
             next_step="Use all, or none",
         )
-    options: dict[str, Any] = {"context_fn": _keeping_the_costly} if choice == "selective" else {}
+    options: dict[str, Any] = {"context_fn": _save_costly} if choice == "selective" else {}
     for container in list(module.modules()):
         for child_name, child in list(container.named_children()):
             if any(child is block for block in blocks):
@@ -57,10 +57,10 @@ def has_batch_norm(module: nn.Module) -> bool:
 
 
 def _policy(_context: Any, operation: Any, *_args: Any, **_kwargs: Any) -> CheckpointPolicy:
-    costly = operation_of(operation) is not None
+    costly = classify_operation(operation) is not None
     return CheckpointPolicy.MUST_SAVE if costly else CheckpointPolicy.PREFER_RECOMPUTE
 
 
-def _keeping_the_costly() -> tuple[Any, Any]:
+def _save_costly() -> tuple[Any, Any]:
     contexts: tuple[Any, Any] = create_selective_checkpoint_contexts(_policy)
     return contexts

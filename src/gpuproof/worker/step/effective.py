@@ -34,7 +34,7 @@ CONVOLVED = {"convolution_backward": 1}
 """Where a convolution's input is among the arguments, if not the first."""
 
 
-def operation_of(function: Any) -> Operation | None:
+def classify_operation(function: Any) -> Operation | None:
     """Name the kind of an ATen operation; None where it is none that costs much."""
     if getattr(function, "namespace", None) != "aten":
         return None
@@ -56,12 +56,12 @@ class Seen:
     def add(self, function: Any, operation: Operation, args: Sequence[Any], kwargs: Any, out: Any) -> None:
         """Take one operation in."""
         name = function._schema.name.removeprefix("aten::")  # as above
-        flops = flops_of(function, name, args, kwargs, out)
+        flops = count_call_flops(function, name, args, kwargs, out)
         if flops is None:
             self.uncounted.add(name)
             return
-        layout = layout_of(args[CONVOLVED.get(name, 0)]) if operation == "convolution" else None
-        key = (operation, _dtype_of(name, args), layout)
+        layout = memory_layout(args[CONVOLVED.get(name, 0)]) if operation == "convolution" else None
+        key = (operation, _operand_types(name, args), layout)
         self.flops[key] = self.flops.get(key, 0.0) + flops
         self.calls[key] = self.calls.get(key, 0) + 1
 
@@ -78,7 +78,7 @@ class Seen:
         )
 
 
-def flops_of(function: Any, name: str, args: Sequence[Any], kwargs: Any, out: Any) -> float | None:
+def count_call_flops(function: Any, name: str, args: Sequence[Any], kwargs: Any, out: Any) -> float | None:
     """Return the FLOPs of one call, a multiply-add counting as two; None where no formula is known."""
     if name.startswith("_scaled_dot_product_flash_attention_for_cpu"):
         return _processor_attention_flops(args, backward=name.endswith("_backward"))
@@ -94,13 +94,13 @@ def _processor_attention_flops(args: Sequence[Any], *, backward: bool) -> float:
     return float(2 * pairs * widths)
 
 
-def _dtype_of(name: str, args: Sequence[Any]) -> str:
+def _operand_types(name: str, args: Sequence[Any]) -> str:
     first = FIRST_OPERAND.get(name, 0)
     names = [str(operand.dtype).removeprefix("torch.") for operand in args[first : first + 2]]
     return names[0] if names[0] == names[1] else " × ".join(names)
 
 
-def layout_of(image: torch.Tensor) -> Layout:
+def memory_layout(image: torch.Tensor) -> Layout:
     """Name the order in which a batch of images lies in memory; NHWC stands for any channels-last order."""
     channels_last = torch.channels_last if image.dim() == 4 else torch.channels_last_3d
     by_channel = image.is_contiguous()
@@ -122,7 +122,7 @@ class _Watch(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        operation = operation_of(func)
+        operation = classify_operation(func)
         if operation is None and isinstance(func, torch._ops.OpOverload):  # as torch's counter does
             with self:  # in inference mode composite operations come whole
                 parts = func.decompose(*args, **kwargs)

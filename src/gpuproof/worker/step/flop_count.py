@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -21,6 +22,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode, flop_registry
 
 from gpuproof.worker.step.flop_formulas import own_formulas
+from gpuproof.worker.step.preparation import Prepared
 
 LossFunction = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 PRODUCT = re.compile(
@@ -93,7 +95,7 @@ def count_forward_flops(
     was_training = module.training
     module.eval()
     try:
-        with _left_as_it_was(module, inputs.device):
+        with _restored(module, inputs.device):
             return count_flops(forward)
     finally:
         module.train(was_training)
@@ -117,7 +119,7 @@ def count_training_flops(
             value = loss(module(inputs), targets)
         value.backward()
 
-    with _left_as_it_was(module, inputs.device):
+    with _restored(module, inputs.device):
         try:
             return count_flops(forward_and_backward)
         finally:
@@ -125,7 +127,7 @@ def count_training_flops(
 
 
 @contextmanager
-def _left_as_it_was(module: nn.Module, device: torch.device) -> Iterator[None]:
+def _restored(module: nn.Module, device: torch.device) -> Iterator[None]:
     """Put back what a model keeps in buffers (running means of norms), and the state of random numbers."""
     kept = module.state_dict(keep_vars=True)
     saved = [(buffer, buffer.detach().clone()) for name, buffer in module.named_buffers() if name in kept]
@@ -137,3 +139,52 @@ def _left_as_it_was(module: nn.Module, device: torch.device) -> Iterator[None]:
             with torch.no_grad():
                 for buffer, before in saved:
                     buffer.copy_(before)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CountedFlops:
+    """FLOPs of this rank in one step, as torch counts them; None with the reason."""
+
+    flops_per_step: float | None
+    missing: str | None = None
+
+
+def count_step_flops(prepared: Prepared) -> CountedFlops:
+    """Count the FLOPs of one step; takes one batch from the pool.
+
+    A model that torch cannot count is no failure of the case: its reason is kept. A lack of memory is one,
+    since a step needs more of it.
+
+    Raises:
+        torch.OutOfMemoryError: the device has no room for one forward and backward pass.
+    """
+    case = prepared.case
+    if prepared.identity.world_size > 1 and case.kind == "training" and case.parallel.strategy != "ddp":
+        return CountedFlops(
+            flops_per_step=None,
+            missing=f"a model shared over ranks ({case.parallel.strategy}) hides its products",
+        )
+    if case.generates:
+        return CountedFlops(flops_per_step=None, missing="a phase of generation is known by closed form only")
+    try:
+        return CountedFlops(flops_per_step=float(_count(prepared)))
+    except torch.OutOfMemoryError:
+        raise
+    except UncountableError as error:
+        return CountedFlops(flops_per_step=None, missing=str(error))
+    except Exception as error:  # noqa: BLE001  # whatever a user's model or a mode of torch's may raise
+        first_line = (str(error).splitlines() or [""])[0]
+        return CountedFlops(
+            flops_per_step=None, missing=f"torch could not count: {type(error).__name__}: {first_line}"
+        )
+
+
+def _count(prepared: Prepared) -> int:
+    module, workload = prepared.workload.module, prepared.workload
+    inputs, targets = prepared.pool.next_batch()
+    autocast = prepared.precision.autocast
+    if prepared.case.kind == "inference":
+        return count_forward_flops(module, inputs, autocast=autocast)
+    return prepared.case.parallel.gradient_accumulation_steps * count_training_flops(
+        module, inputs, targets, loss=workload.loss, autocast=autocast
+    )

@@ -114,7 +114,7 @@ def _served_tokens(case: Case) -> tuple[int, int]:
     return case.serving.prompt_tokens, case.serving.new_tokens
 
 
-def prompt_tokens_of(case: Case) -> int:
+def prompt_length(case: Case) -> int:
     """Return the length of the prompts of a case that makes text."""
     return _served_tokens(case)[0] if case.serves_text else case.inference.prompt_tokens
 
@@ -136,7 +136,7 @@ def generation_step(
     return chosen(generation, pool=pool, precision=precision)
 
 
-def item_of(case: Case, info: WorkloadInfo, shape: InputShape) -> tuple[str, int]:
+def counted_item(case: Case, info: WorkloadInfo, shape: InputShape) -> tuple[str, int]:
     """Return what a rate of the case counts, and how many of them a sample is in one step."""
     if not case.generates:
         return info.item, info.items_per_sample(shape)
@@ -189,7 +189,7 @@ def kv_cache_bytes(step: object) -> int | None:
     return step.generation.cache.num_bytes if isinstance(step, caching) else None
 
 
-def notes_of(case: Case) -> tuple[str, ...]:
+def generation_notes(case: Case) -> tuple[str, ...]:
     """Say what a step is, where that is not plain."""
     if case.serves_text:
         prompt_tokens, new_tokens = _served_tokens(case)

@@ -15,14 +15,16 @@ from torch import nn
 
 from gpuproof.records.case import Case
 from gpuproof.records.memory import Memory, MemoryParts
+from gpuproof.records.parallel import Arrangement
 from gpuproof.worker.parallel.model import local_part
 from gpuproof.worker.step.cuda_graph import CapturedStep
 from gpuproof.worker.step.precision import AUTOCAST_TYPES
 from gpuproof.worker.step.preparation import Prepared
 from gpuproof.worker.step.training import TrainingStep
-from gpuproof.workloads.info.memory import estimate_memory
 
 FLOAT32_BYTES = 4
+OPTIMIZER_VALUES = {"SGD": 0, "Adam": 2, "AdamW": 2}
+"""Values kept for each parameter beside SGD's momentum: Adam's two moments."""
 
 
 class MemoryWatch:
@@ -60,7 +62,7 @@ class MemoryWatch:
         """Put estimate and counts together; `device_used_bytes` was read after the window."""
         return Memory(
             rank=self._prepared.identity.rank,
-            estimate=estimate_of(self._prepared),
+            estimate=estimate_case_memory(self._prepared),
             counted=self._counted,
             activations_bytes=self._activations_bytes,
             activations_missing=self._missing,
@@ -134,7 +136,7 @@ def _num_bytes(tensors: Iterable[torch.Tensor]) -> int:
     return sum(share.numel() * share.element_size() for share in map(local_part, tensors))
 
 
-def estimate_of(prepared: Prepared) -> MemoryParts:
+def estimate_case_memory(prepared: Prepared) -> MemoryParts:
     """Work the closed form out for this case."""
     case, workload = prepared.case, prepared.workload
     plan = workload.info.tensor_parallel
@@ -146,12 +148,50 @@ def estimate_of(prepared: Prepared) -> MemoryParts:
         workload.num_parameters,
         num_whole_parameters=plan.num_whole_parameters(options, workload.shape) if plan else 0,
         arrangement=prepared.arrangement,
-        optimizer=case.training.optimizer
-        if case.kind == "training"
-        else None
-        if False
-        else case.training.optimizer,
+        optimizer=case.training.optimizer if case.kind == "training" else None,
         momentum=case.training.momentum,
         num_gathered_parameters=prepared.num_gathered_parameters,
         gathered_value_bytes=gathered_type.itemsize if gathered_type else FLOAT32_BYTES,
+    )
+
+
+def estimate_memory(
+    num_parameters: int,
+    *,
+    num_whole_parameters: int = 0,
+    arrangement: Arrangement,
+    optimizer: str | None,
+    momentum: float = 0.0,
+    num_gathered_parameters: int = 0,
+    gathered_value_bytes: int = FLOAT32_BYTES,
+) -> MemoryParts:
+    """Estimate the bytes of one rank before any activation, from sizes, strategy and optimizer.
+
+    Parameters, gradients and optimizer state are float32 in every precision: autocast keeps float32
+    parameters, and sharded ones are gathered in half precision from float32 shares. Adam's step counters (4
+    bytes a tensor) are left out. The parts are those of Rajbhandari et al. 2020
+    (https://arxiv.org/abs/1910.02054).
+
+    `num_whole_parameters` are those that tensor parallelism leaves whole on each rank; `optimizer` is None
+    for inference. `num_gathered_parameters` are those that a sharded model holds in full at its fullest.
+
+    >>> estimate_memory(1_000_000, arrangement=Arrangement(shard=4), optimizer="Adam").total_bytes
+    4000000
+    """
+    split = -(-(num_parameters - num_whole_parameters) // arrangement.tensor)
+    in_group = split + num_whole_parameters
+    held = -(-in_group // arrangement.shard)
+    trained = held if optimizer is not None else 0
+    values = 0 if optimizer is None else OPTIMIZER_VALUES[optimizer]
+    if optimizer == "SGD" and momentum:
+        values = 1
+    if arrangement.shard > 1:
+        communication = num_gathered_parameters * gathered_value_bytes
+    else:  # buckets of gradients, which data-parallel ranks keep beside the gradients
+        communication = trained * FLOAT32_BYTES if arrangement.replicate > 1 else 0
+    return MemoryParts(
+        parameters_bytes=held * FLOAT32_BYTES,
+        gradients_bytes=trained * FLOAT32_BYTES,
+        optimizer_bytes=trained * values * FLOAT32_BYTES,
+        communication_bytes=communication,
     )

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from gpuproof.records.case import Case
-from gpuproof.worker.step.generation import generation_flops, item_of, prompt_tokens_of
+from gpuproof.worker.step.generation import counted_item, generation_flops, prompt_length
 from gpuproof.workloads.info.base import InputShape, Work, WorkloadInfo
 from gpuproof.workloads.info.lookup import find_workload
 
@@ -58,7 +58,7 @@ def load_workload(case: Case, device: torch.device) -> WorkloadOnTorch:
     options = info.options_type(**case.model.options)
     shape = info.resolve_shape(options, case.data.image_size, case.model.num_classes)
     if case.generates:
-        shape = replace(shape, shape=(prompt_tokens_of(case),))
+        shape = replace(shape, shape=(prompt_length(case),))
     torch.manual_seed(case.training.seed)
     with torch.device(device):
         module = info.resolve_implementation()(options, shape)
@@ -66,7 +66,7 @@ def load_workload(case: Case, device: torch.device) -> WorkloadOnTorch:
     if uses_channels_last(case, device, shape):
         module = module.to(memory_format=torch.channels_last)
     work = info.work(options, shape)
-    item, items_per_sample = item_of(case, info, shape)
+    item, items_per_sample = counted_item(case, info, shape)
     return WorkloadOnTorch(
         info=info,
         shape=shape,

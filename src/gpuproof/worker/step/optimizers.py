@@ -32,7 +32,7 @@ def make_optimizer(
     """
     listed = [parameter for group in groups for parameter in group]
     chosen = training.optimizer_implementation
-    implementation = torchs_choice(listed) if chosen == "auto" else chosen
+    implementation = default_implementation(listed) if chosen == "auto" else chosen
     if implementation == "fused":
         _check_fused(listed)
     options: dict[str, Any] = {
@@ -62,14 +62,14 @@ def _check_fused(parameters: list[nn.Parameter]) -> None:
         )
 
 
-def torchs_choice(parameters: list[nn.Parameter]) -> OptimizerImplementation:
+def default_implementation(parameters: list[nn.Parameter]) -> OptimizerImplementation:
     """Return what torch runs where it is not told: foreach if all parameters are on a GPU, say."""
     tensors: list[torch.Tensor] = [*parameters]
     fused, foreach = _default_to_fused_or_foreach(tensors, differentiable=False, use_fused=False)
     return "fused" if fused else "foreach" if foreach else "for_loop"
 
 
-def implementation_of(optimizer: torch.optim.Optimizer) -> OptimizerImplementation:
+def read_implementation(optimizer: torch.optim.Optimizer) -> OptimizerImplementation:
     """Read back what the optimizer runs."""
     named = (name for name in ("fused", "foreach") if optimizer.defaults.get(name))
     return next(named, "for_loop")  # type: ignore[arg-type]  # both are names of implementations

@@ -59,7 +59,7 @@ class Arithmetic:
     """The value of NVIDIA_TF32_OVERRIDE."""
 
 
-def arithmetic_of(device: torch.device) -> Arithmetic:
+def read_arithmetic(device: torch.device) -> Arithmetic:
     """Ask torch what the device computes with."""
     on_cuda = device.type == "cuda"
     is_nvidia = on_cuda and torch.version.hip is None
@@ -76,9 +76,9 @@ def arithmetic_of(device: torch.device) -> Arithmetic:
 def refusal(name: Precision, arithmetic: Arithmetic) -> str | None:
     """Say why the device cannot compute in this precision; None where it can."""
     if name == "tf32":
-        return _refusal_of_tf32(arithmetic)
+        return _refuse_tf32(arithmetic)
     if name == "fp8":
-        return _refusal_of_fp8(arithmetic)
+        return _refuse_fp8(arithmetic)
     if name == "bf16" and not arithmetic.has_bf16:
         return f"{arithmetic.name} has no bfloat16 arithmetic"
     if name == "fp32" and arithmetic.tf32_override not in (None, "0"):
@@ -86,7 +86,7 @@ def refusal(name: Precision, arithmetic: Arithmetic) -> str | None:
     return None
 
 
-def _refusal_of_tf32(arithmetic: Arithmetic) -> str | None:
+def _refuse_tf32(arithmetic: Arithmetic) -> str | None:
     if arithmetic.capability is None:
         return f"TF32 is arithmetic of NVIDIA's tensor cores, and {arithmetic.name} has none"
     if arithmetic.capability < TF32_CAPABILITY:
@@ -96,7 +96,7 @@ def _refusal_of_tf32(arithmetic: Arithmetic) -> str | None:
     return None
 
 
-def _refusal_of_fp8(arithmetic: Arithmetic) -> str | None:
+def _refuse_fp8(arithmetic: Arithmetic) -> str | None:
     if not arithmetic.has_scaled_products:
         return f"torch {torch.__version__} has no products of fp8 matrices (torch._scaled_mm)"
     if arithmetic.kind == "cpu":
@@ -119,7 +119,7 @@ def apply_precision(name: Precision, device: torch.device) -> PrecisionPolicy:
     Raises:
         EnvironmentUnfitError: the device or this torch cannot compute in this precision.
     """
-    reason = refusal(name, arithmetic_of(device))
+    reason = refusal(name, read_arithmetic(device))
     if reason is not None:
         variable = TF32_OVERRIDE in reason
         raise EnvironmentUnfitError(

@@ -6,16 +6,19 @@ Comes in: a case and this rank's identity. Goes out: `Prepared`, whose parts sta
 from __future__ import annotations
 
 import gc
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
 
 import torch
+from torch import nn
 from torch.distributed.distributed_c10d import Store
 
 from gpuproof.records.case import Case
 from gpuproof.records.parallel import Arrangement, Parallelism
 from gpuproof.records.run import Device, Setup
+from gpuproof.records.what_ran import StepOptions
 from gpuproof.worker.data.batch_source import Batches, BatchSource
 from gpuproof.worker.data.sources import data_notes, open_source
 from gpuproof.worker.engine.clocks import EventClock, HostClock, clock_for
@@ -23,18 +26,19 @@ from gpuproof.worker.parallel.distributed import Ranks, choose_device
 from gpuproof.worker.parallel.model import ParallelModel, arranged, parallelize
 from gpuproof.worker.rank.identity import RankIdentity, effective_threads
 from gpuproof.worker.step.applicability import not_applied
+from gpuproof.worker.step.checkpointing import has_batch_norm, num_checkpointed
 from gpuproof.worker.step.compilation import read_counts
-from gpuproof.worker.step.cuda_graph import CapturedStep, StaticBatches, check_capturable
-from gpuproof.worker.step.determinism import choose_algorithms
-from gpuproof.worker.step.fp8 import convert_linear_layers
+from gpuproof.worker.step.cuda_graph import CapturedStep, ModelStep, StaticBatches, check_capturable
+from gpuproof.worker.step.determinism import choose_algorithms, deterministic_now
+from gpuproof.worker.step.fp8 import convert_linear_layers, count_linear_layers
 from gpuproof.worker.step.generation import (
     AnswerStep,
     DecodeStep,
     PrefillStep,
     bytes_per_step,
+    generation_notes,
     generation_step,
     kv_cache_bytes,
-    notes_of,
 )
 from gpuproof.worker.step.inference import InferenceStep
 from gpuproof.worker.step.model import (
@@ -42,8 +46,8 @@ from gpuproof.worker.step.model import (
     load_workload,
     uses_channels_last,
 )
-from gpuproof.worker.step.precision import PrecisionPolicy, apply_precision
-from gpuproof.worker.step.step_options import option_notes, step_options
+from gpuproof.worker.step.optimizers import read_implementation
+from gpuproof.worker.step.precision import PrecisionPolicy, apply_precision, tf32_switch
 from gpuproof.worker.step.training import TrainingStep
 from gpuproof.workloads.info.library_models import LibraryModel
 
@@ -93,7 +97,7 @@ def release(prepared: Prepared) -> None:
     """Let go of the model, then leave the process group.
 
     In this order: a process that ends while a data-parallel module still holds the group may die with
-    SIGABRT after its work is done. A rank that is alone has no group, and its memory goes with it.
+    SIGABRT after its work is done. One rank alone has no group, and its memory is freed with it.
     """
     ranks = prepared.ranks
     ranks.barrier()
@@ -113,17 +117,7 @@ def prepare(case: Case, *, identity: RankIdentity, run_folder: Path, store: Stor
         EnvironmentUnfitError: the machine lacks a device, a backend or a precision that the case asks for.
         UsageError: the workload is unknown or cannot be imported.
     """
-    threads = effective_threads(case.parallel, identity)
-    torch.set_num_threads(threads)
-    device = choose_device(case.placement, identity)
-    if device.type == "cuda":
-        torch.cuda.set_device(device)
-    choose_algorithms(
-        deterministic=case.training.deterministic, cudnn_benchmark=case.training.cudnn_benchmark
-    )
-    precision = apply_precision(case.training.precision, device)
-    if case.training.cuda_graphs:
-        check_capturable(device_type=device.type, world_size=identity.world_size)
+    device, threads, precision = _set_process_up(case, identity)
     arrangement = arranged(case, world_size=identity.world_size)
     ranks = Ranks(identity, device=device, parallel=case.parallel, store=store)
     workload = load_workload(case, device)
@@ -158,6 +152,22 @@ def prepare(case: Case, *, identity: RankIdentity, run_folder: Path, store: Stor
         parallelism=parallel.parallelism,
         num_gathered_parameters=parallel.num_gathered_parameters,
     )
+
+
+def _set_process_up(case: Case, identity: RankIdentity) -> tuple[torch.device, int, PrecisionPolicy]:
+    """Choose device, threads, algorithms and precision of this process, for good."""
+    threads = effective_threads(case.parallel, identity)
+    torch.set_num_threads(threads)
+    device = choose_device(case.placement, identity)
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    choose_algorithms(
+        deterministic=case.training.deterministic, cudnn_benchmark=case.training.cudnn_benchmark
+    )
+    precision = apply_precision(case.training.precision, device)
+    if case.training.cuda_graphs:
+        check_capturable(device_type=device.type, world_size=identity.world_size)
+    return device, threads, precision
 
 
 def _step(
@@ -207,6 +217,33 @@ def setup_record(prepared: Prepared) -> Setup:
     )
 
 
+def step_options(step: ModelStep | CapturedStep, *, case: Case, device: torch.device) -> StepOptions:
+    """Describe the step."""
+    eager = step.eager if isinstance(step, CapturedStep) else step
+    optimizer = eager.optimizer if isinstance(eager, TrainingStep) else None
+    linear = count_linear_layers(eager.module)
+    return StepOptions(
+        optimizer=None if optimizer is None else type(optimizer).__name__,
+        optimizer_implementation=None if optimizer is None else read_implementation(optimizer),
+        activation_checkpointing=None if optimizer is None else case.training.activation_checkpointing,
+        checkpointed_modules=num_checkpointed(eager.module),
+        cuda_graphs=isinstance(step, CapturedStep),
+        deterministic=deterministic_now(),
+        tf32=tf32_switch(device),
+        linear_layers=linear.total,
+        fp8_linear_layers=linear.in_fp8,
+    )
+
+
+def option_notes(case: Case, module: nn.Module, *, device_type: str) -> Iterator[str]:
+    """Say what a reader of the figures must know about the options."""
+    if case.training.precision == "fp8" and device_type == "cpu":
+        yield "fp8 on a processor is worked out in software: its speed says nothing of a GPU's"
+    recomputes = case.kind == "training" and case.training.activation_checkpointing != "none"
+    if recomputes and has_batch_norm(module):
+        yield "what is computed again updates the running statistics of batch norms twice in each step"
+
+
 def _notes(prepared: Prepared) -> tuple[str, ...]:
     notes = []
     if prepared.ranks.backend == "gloo":
@@ -217,7 +254,7 @@ def _notes(prepared: Prepared) -> tuple[str, ...]:
             f"a sample is {workload.shape.kind} {workload.shape.shape}, sizes of {workload.info.name}"
         )
     if prepared.case.generates:
-        notes += notes_of(prepared.case)
+        notes += generation_notes(prepared.case)
     elif prepared.case.kind == "inference" and prepared.workload.shape.kind == "tokens":
         notes.append(
             "inference on whole sequences, scores at every position: no key-value cache, no decoding"

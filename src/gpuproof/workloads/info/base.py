@@ -1,4 +1,4 @@
-"""What a workload says of itself without torch: its options, its input, its size and its work.
+"""What is known of a workload without torch: its options, its input, its size and its work.
 
 A plug-in registers one `WorkloadInfo` under the entry-point group `gpuproof.workloads`. The control side
 reads it to validate options and to know how much work a step is; the worker resolves `implementation`

@@ -14,10 +14,9 @@ from typing import Any
 from gpuproof import registry
 from gpuproof.errors import UsageError
 from gpuproof.workloads.info.base import InputShape, WorkloadInfo
-from gpuproof.workloads.info.library_models import library_model
+from gpuproof.workloads.info.library_models import IMAGE_SIZE, NUM_CLASSES, library_model, unknown_work
 
 PREFIX = "python:"
-IMAGE_SIZE, NUM_CLASSES = 224, 1000
 _NAME = r"[^\W\d]\w*"
 _PATH = re.compile(rf"{_NAME}(\.{_NAME})*:{_NAME}")
 
@@ -60,7 +59,7 @@ def _own_model(name: str) -> OwnModel:
         item="samples",
         options_type=dict,
         input_shape=_input_shape,
-        work=_unknown_work,
+        work=unknown_work,
         implementation="gpuproof.workloads.torch.own_module:build_own",
         loss="cross_entropy",
     )
@@ -75,7 +74,3 @@ def _input_shape(options: Mapping[str, Any], image_size: int | None, num_classes
         )
     size = image_size or IMAGE_SIZE
     return InputShape(kind="image", shape=(3, size, size), num_targets=num_classes or NUM_CLASSES)
-
-
-def _unknown_work(_options: Mapping[str, Any], _shape: InputShape) -> None:
-    return None

@@ -2,7 +2,7 @@
 
 Two choices show in figures. Keys and values are repeated for each head of their group before attention,
 since torch's attention kernels take fewer key-value heads only in half precision, and would fall to a
-slow one without a word; a single token that reads from a cache needs no copies, as the heads of a group take
+slow one silently; a single token that reads from a cache needs no copies, as the heads of a group take
 the place of positions. Experts run one after another on the tokens routed to them; cutting the batch by
 expert waits for the device once a layer.
 """

@@ -47,7 +47,7 @@ def decoder_plan(module: Decoder, size: int) -> Plan:
 
 
 def _decoder_layer(name: str, layer: DecoderLayer, size: int) -> Plan:
-    bring_shares_together(layer.attention.keys_values, num_parts=2, size=size)
+    regroup_shares(layer.attention.keys_values, num_parts=2, size=size)
     attention, feed_forward = f"{name}.attention", f"{name}.feed_forward"
     plan: Plan = {
         # One sum of the inputs' gradients for both products, and not one for each.
@@ -85,7 +85,7 @@ def encoder_plan(module: TokenEncoder | VisionTransformer, size: int) -> Plan:
             continue
         attention = layer.attention[0]
         assert isinstance(attention, SelfAttention)
-        bring_shares_together(attention.queries_keys_values, num_parts=3, size=size)
+        regroup_shares(attention.queries_keys_values, num_parts=3, size=size)
         attention.num_heads //= size
         plan |= {
             f"layers.{name}.attention.0.queries_keys_values": ColwiseParallel(),
@@ -104,7 +104,7 @@ def _vocabulary(embedding: str, head: str) -> Plan:
 
 
 @torch.no_grad()
-def bring_shares_together(layer: nn.Linear, *, num_parts: int, size: int) -> None:
+def regroup_shares(layer: nn.Linear, *, num_parts: int, size: int) -> None:
     """Reorder the outputs of a layer that makes several things at once, such as keys and then values.
 
     Cut into `size` equal pieces, each piece then holds its share of every part, in the order of the parts;

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 from collections.abc import Mapping
-from importlib.util import find_spec
 from typing import Any
 
 from torch import nn
 
-from gpuproof.errors import EnvironmentUnfitError, UsageError
+from gpuproof.errors import UsageError
 from gpuproof.workloads.info.base import InputShape
 from gpuproof.workloads.info.library_models import CHANNELS, IMAGE_SIZE, NUM_CLASSES
 from gpuproof.workloads.torch.torchvision_models import declare_missing_operators
-from gpuproof.workloads.torch.trial_run import in_words, try_from_library
+from gpuproof.workloads.torch.trial_run import not_built, require_library, suggest, try_from_library
 
 
 def input_shape(
@@ -51,20 +49,14 @@ def build(name: str, options: Mapping[str, Any], shape: InputShape) -> nn.Module
     try:
         module: nn.Module = timm.create_model(name, pretrained=False, **keywords)
     except (AssertionError, AttributeError, TypeError, ValueError) as error:
-        raise UsageError(
-            f"timm builds no {name} so: {in_words(error)}",
-            place="model.options",
-            next_step=f"Use keywords that timm.create_model takes for {name}",
-        ) from error
+        next_step = f"Use keywords that timm.create_model takes for {name}"
+        raise not_built("timm", name, error, next_step=next_step) from error
     try_from_library(module, f"timm/{name}", shape)
     return module
 
 
 def _timm() -> Any:
-    if find_spec("timm") is None:
-        raise EnvironmentUnfitError(
-            "timm is not installed where the worker runs", place="model.name", next_step="pip install timm"
-        )
+    require_library("timm")
     os.environ["HF_HUB_OFFLINE"] = "1"  # before timm: the hub's client reads it as it is imported
     declare_missing_operators()
     import timm
@@ -76,13 +68,12 @@ def _configuration(name: str) -> dict[str, Any]:
     """Return timm's configuration of the model: its input, its classes, and what is fixed in it."""
     timm = _timm()
     base, _, tag = name.partition(".")
-    close: list[str] = []
+    hint = "timm.list_models() names those that there are"
     if not timm.is_model(base):
-        close = difflib.get_close_matches(base, timm.list_models(), n=3)
+        hint = suggest(base, timm.list_models(), otherwise=hint)
     elif tag and name not in (tagged := timm.list_models(f"{base}.*", pretrained=True)):
-        close = difflib.get_close_matches(name, tagged, n=3) or [base]
+        hint = suggest(name, tagged, otherwise=f"Close to it: {base}")
     else:
         found = timm.get_pretrained_cfg(name)
         return found.to_dict() if found is not None else {}
-    hint = f"Close to it: {', '.join(close)}" if close else "timm.list_models() names those that there are"
     raise UsageError(f"timm has no model {name!r}", place="model.name", next_step=hint)

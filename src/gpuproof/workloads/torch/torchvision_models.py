@@ -7,7 +7,6 @@ although no classifier uses them. Two of them are then declared, without an impl
 from __future__ import annotations
 
 import contextlib
-import difflib
 import functools
 import warnings
 from collections.abc import Mapping
@@ -18,10 +17,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from gpuproof.errors import EnvironmentUnfitError, UsageError
+from gpuproof.errors import UsageError
 from gpuproof.workloads.info.base import InputShape
 from gpuproof.workloads.info.library_models import CHANNELS, IMAGE_SIZE, NUM_CLASSES
-from gpuproof.workloads.torch.trial_run import in_words, try_from_library
+from gpuproof.workloads.torch.trial_run import not_built, require_library, suggest, try_from_library
 
 SIZE_KEYWORDS = {"vit_": "image_size", "maxvit_": "input_size"}
 """Families that are built for one size of image, and the keyword that says which."""
@@ -54,11 +53,8 @@ def build(name: str, options: Mapping[str, Any], shape: InputShape) -> nn.Module
             warnings.simplefilter("ignore", FutureWarning)  # of initial weights that later versions change
             module: nn.Module = models.get_model(name, weights=None, **keywords)
     except (AttributeError, TypeError, ValueError) as error:
-        raise UsageError(
-            f"torchvision builds no {name} so: {in_words(error)}",
-            place="model.options",
-            next_step=f"Use keywords of torchvision.models.{name}",
-        ) from error
+        next_step = f"Use keywords of torchvision.models.{name}"
+        raise not_built("torchvision", name, error, next_step=next_step) from error
     if getattr(module, "aux_logits", False):
         raise UsageError(
             f"{name} has further outputs for training, which would be built and not be trained",
@@ -70,23 +66,14 @@ def build(name: str, options: Mapping[str, Any], shape: InputShape) -> nn.Module
 
 
 def _models_with(name: str) -> Any:
-    if find_spec("torchvision") is None:
-        raise EnvironmentUnfitError(
-            "torchvision is not installed where the worker runs",
-            place="model.name",
-            next_step="pip install torchvision",
-        )
+    require_library("torchvision")
     declare_missing_operators()
     from torchvision import models
 
     known = models.list_models(module=models)
     if name not in known:
-        close = difflib.get_close_matches(name, known, n=3)
-        raise UsageError(
-            f"torchvision has no classifier {name!r}",
-            place="model.name",
-            next_step=f"Close to it: {', '.join(close)}" if close else f"There are {', '.join(known)}",
-        )
+        next_step = suggest(name, known, otherwise=f"There are {', '.join(known)}")
+        raise UsageError(f"torchvision has no classifier {name!r}", place="model.name", next_step=next_step)
     return models
 
 

@@ -6,16 +6,14 @@ configuration; beside them `seq_len` is the length of a sequence, which is no si
 
 from __future__ import annotations
 
-import difflib
 import os
 from collections.abc import Mapping
-from importlib.util import find_spec
 from typing import Any
 
 import torch
 from torch import nn
 
-from gpuproof.errors import EnvironmentUnfitError, UsageError
+from gpuproof.errors import UsageError
 from gpuproof.workloads.info.base import InputShape
 from gpuproof.workloads.info.library_models import (
     CHANNELS,
@@ -23,10 +21,10 @@ from gpuproof.workloads.info.library_models import (
     NUM_CLASSES,
     SEQ_LEN,
     TASKS,
-    task_of,
+    choose_task,
 )
 from gpuproof.workloads.torch.torchvision_models import declare_missing_operators
-from gpuproof.workloads.torch.trial_run import in_words, try_from_library
+from gpuproof.workloads.torch.trial_run import not_built, one_line, require_library, suggest, try_from_library
 
 CLASSES = {
     "image": "AutoModelForImageClassification",
@@ -58,7 +56,7 @@ def input_shape(
         UsageError: it has no such type, or the type has no such field.
     """
     config = _configuration(name, options)
-    if task_of(name) == "image":
+    if choose_task(name) == "image":
         size = image_size or getattr(config, "image_size", None) or IMAGE_SIZE
         sizes = (size, size) if isinstance(size, int) else tuple(size)
         channels = getattr(config, "num_channels", CHANNELS)
@@ -81,7 +79,7 @@ def build(name: str, options: Mapping[str, Any], shape: InputShape) -> nn.Module
         EnvironmentUnfitError: transformers is not installed.
         UsageError: it has no such type, or the model does not take the options or the input.
     """
-    task = task_of(name)
+    task = choose_task(name)
     config = _configuration(name, options)
     if task == "image":
         config.num_labels = shape.num_targets
@@ -92,22 +90,14 @@ def build(name: str, options: Mapping[str, Any], shape: InputShape) -> nn.Module
     try:
         module = Scores(getattr(_transformers(), CLASSES[task]).from_config(config))
     except (AssertionError, AttributeError, KeyError, TypeError, ValueError) as error:
-        raise UsageError(
-            f"transformers builds no {name} so: {in_words(error)}",
-            place="model.options",
-            next_step=f"Look at the fields of {type(config).__name__} that go together",
-        ) from error
+        next_step = f"Look at the fields of {type(config).__name__} that go together"
+        raise not_built("transformers", name, error, next_step=next_step) from error
     try_from_library(module, f"transformers/{name}", shape)
     return module
 
 
 def _transformers() -> Any:
-    if find_spec("transformers") is None:
-        raise EnvironmentUnfitError(
-            "transformers is not installed where the worker runs",
-            place="model.name",
-            next_step="pip install transformers",
-        )
+    require_library("transformers")
     # Before the import, which reads them: no name is ever looked up at the hub.
     os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_OFFLINE="1")
     declare_missing_operators()
@@ -124,8 +114,7 @@ def _configuration(name: str, options: Mapping[str, Any]) -> Any:
     model_type = name.partition(":")[0]
     known = sorted(transformers.CONFIG_MAPPING.keys())
     if model_type not in known:
-        close = difflib.get_close_matches(model_type, known, n=3)
-        hint = f"Close to it: {', '.join(close)}" if close else f"There are {', '.join(known)}"
+        hint = suggest(model_type, known, otherwise=f"There are {', '.join(known)}")
         raise UsageError(
             f"transformers has no type of model {model_type!r}", place="model.name", next_step=hint
         )
@@ -134,17 +123,16 @@ def _configuration(name: str, options: Mapping[str, Any]) -> Any:
     _check_task(name, made)
     for field in fields:
         if not hasattr(made, field):
-            close = difflib.get_close_matches(field, made.to_dict(), n=3)
             raise UsageError(
                 f"the configuration of {model_type} has no field {field!r}",
                 place=f"model.options.{field}",
-                next_step=f"Close to it: {', '.join(close)}" if close else f"See {type(made).__name__}",
+                next_step=suggest(field, made.to_dict(), otherwise=f"See {type(made).__name__}"),
             )
     try:
         return transformers.AutoConfig.for_model(model_type, **fields)
     except Exception as error:
         raise UsageError(
-            f"{model_type} cannot be configured so: {in_words(error)}",
+            f"{model_type} cannot be configured so: {one_line(error)}",
             place="model.options",
             next_step=f"See the fields of {type(made).__name__}",
         ) from error
@@ -155,12 +143,12 @@ def _check_task(name: str, config: Any) -> None:
     transformers = _transformers()
     families = {task: getattr(transformers, CLASSES[task]) for task in TASKS}
     possible = [task for task in TASKS if type(config) in families[task]._model_mapping]
-    if task_of(name) in possible:
+    if choose_task(name) in possible:
         return
     model_type = name.partition(":")[0]
     others = " or ".join(f"transformers/{model_type}:{task}" for task in possible)
     raise UsageError(
-        f"transformers has no {CLASSES[task_of(name)]} of type {model_type}",
+        f"transformers has no {CLASSES[choose_task(name)]} of type {model_type}",
         place="model.name",
         next_step=f"Write {others}" if others else "Choose another type",
     )

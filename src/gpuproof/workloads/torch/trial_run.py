@@ -1,14 +1,18 @@
 """Does a model that is not ours take its input, and give scores of the right shape? Tried once, beforehand.
 
-In: a module, and the input and the scores that the case counts on. Out: nothing, or the mistake in words.
+In: a module, and the input and the scores that the case counts on. Out: nothing, or an error.
 """
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
+from importlib.util import find_spec
+
 import torch
 from torch import nn
 
-from gpuproof.errors import UsageError
+from gpuproof.errors import EnvironmentUnfitError, UsageError
 from gpuproof.workloads.info.base import InputShape
 
 TRIAL_BATCH = 2
@@ -63,7 +67,7 @@ def try_from_library(module: nn.Module, name: str, shape: InputShape) -> None:
         raise
     except (AssertionError, IndexError, RuntimeError, TypeError, ValueError) as error:
         raise UsageError(
-            f"{name} does not take {what}: {in_words(error)}",
+            f"{name} does not take {what}: {one_line(error)}",
             place="data.image_size" if shape.kind == "image" else "model.options",
             next_step="Leave data.image_size out for the model's own size"
             if shape.kind == "image"
@@ -71,10 +75,37 @@ def try_from_library(module: nn.Module, name: str, shape: InputShape) -> None:
         ) from error
 
 
-def in_words(error: Exception) -> str:
+def one_line(error: Exception) -> str:
     r"""Return what a library objects to, on one line.
 
-    >>> in_words(TypeError("field 'depth':\n  expected int"))
+    >>> one_line(TypeError("field 'depth':\n  expected int"))
     "TypeError: field 'depth': expected int"
     """
     return f"{type(error).__name__}: {' '.join(str(error).split())}"
+
+
+def require_library(name: str) -> None:
+    """Check that a library is installed, without importing it.
+
+    Raises:
+        EnvironmentUnfitError: it is not.
+    """
+    if find_spec(name) is None:
+        raise EnvironmentUnfitError(
+            f"{name} is not installed where the worker runs",
+            place="model.name",
+            next_step=f"pip install {name}",
+        )
+
+
+def suggest(name: str, known: Iterable[str], *, otherwise: str) -> str:
+    """Return the next step for a misspelt name: those that are close to it, else `otherwise`."""
+    close = difflib.get_close_matches(name, known, n=3)
+    return f"Close to it: {', '.join(close)}" if close else otherwise
+
+
+def not_built(library: str, name: str, error: Exception, *, next_step: str) -> UsageError:
+    """Return the error for options that a library builds no such model with."""
+    return UsageError(
+        f"{library} builds no {name} so: {one_line(error)}", place="model.options", next_step=next_step
+    )

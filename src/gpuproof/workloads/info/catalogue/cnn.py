@@ -11,7 +11,7 @@ from itertools import pairwise
 
 from gpuproof.errors import UsageError
 from gpuproof.workloads.info.base import InputShape, Work, WorkloadInfo, require_positive
-from gpuproof.workloads.info.catalogue.counting import convolution, dense, work_of
+from gpuproof.workloads.info.catalogue.counting import convolution, dense, sum_work
 
 IMAGE_SIZE, NUM_CLASSES = 32, 10
 
@@ -46,7 +46,7 @@ def _cnn_work(_options: SimpleCnnOptions, shape: InputShape) -> Work:
         for halvings, (inputs, outputs) in enumerate(pairwise(CNN_CHANNELS))
     ]
     layers += [dense(cnn_features(size), CNN_HIDDEN), dense(CNN_HIDDEN, shape.num_targets)]
-    return work_of(layers)
+    return sum_work(layers)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +90,7 @@ def _lenet_work(options: LeNetOptions, shape: InputShape) -> Work:
         for (inputs, outputs), size in zip(maps, lenet_sizes(shape.shape[-1]), strict=True)
     ]
     layers += [dense(fan_in, fan_out) for fan_in, fan_out in pairwise(lenet_widths(shape))]
-    return work_of(layers)
+    return sum_work(layers)
 
 
 def _at_least(image_size: int, smallest: int, *, name: str) -> int:

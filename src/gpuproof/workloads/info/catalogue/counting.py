@@ -4,7 +4,7 @@ Only products are counted, as torch's own counter does: additions of biases, nor
 left out. In the backward pass a layer costs its forward work twice, once for the gradients of its weights
 and once for those of its inputs; attention, whose two products have no weights, for both their operands.
 
->>> work_of([dense(50, 3)])
+>>> sum_work([dense(50, 3)])
 Work(num_parameters=153, forward_flops=300, training_flops=600, num_active_parameters=None)
 """
 
@@ -47,7 +47,7 @@ def attention(positions: int, width: int, *, keys: int | None = None) -> Multipl
     return Multiplication(num_weights=0, num_biases=0, macs=2 * positions * (keys or positions) * width)
 
 
-def work_of(
+def sum_work(
     layers: Sequence[Multiplication],
     *,
     other_parameters: int = 0,

@@ -19,7 +19,7 @@ from gpuproof.workloads.info.base import (
     WorkloadInfo,
     require_positive,
 )
-from gpuproof.workloads.info.catalogue.counting import Multiplication, attention, dense, work_of
+from gpuproof.workloads.info.catalogue.counting import Multiplication, attention, dense, sum_work
 
 Preset = Literal["10m", "100m", "350m", "1.1b", "3.2b", "8b"]
 MoePreset = Literal["29m-a10m", "890m-a184m", "6.9b-a1.3b"]
@@ -168,7 +168,7 @@ def decoder_work(plan: DecoderPlan, *, seq_len: int) -> Work:
     embedding = 0 if plan.tied_embeddings else plan.vocab_size * plan.d_model
     norms = (2 * plan.num_layers + 1) * plan.d_model
     idle_experts = plan.num_layers * (plan.num_experts - plan.num_experts_per_token)
-    return work_of(
+    return sum_work(
         [*layers, head],
         other_parameters=embedding + norms,
         idle_parameters=idle_experts * plan.expert_parameters if plan.num_experts > 1 else None,

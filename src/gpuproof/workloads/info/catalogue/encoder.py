@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from gpuproof.errors import UsageError
 from gpuproof.workloads.info.base import InputShape, TensorParallel, Work, WorkloadInfo, require_positive
-from gpuproof.workloads.info.catalogue.counting import Multiplication, attention, convolution, dense, work_of
+from gpuproof.workloads.info.catalogue.counting import Multiplication, attention, convolution, dense, sum_work
 
 TRANSFORMER_DROPOUT = 0.1
 VIT_SIZE, VIT_CLASSES = 224, 1000
@@ -82,7 +82,7 @@ def _transformer_work(options: TransformerOptions, shape: InputShape) -> Work:
     layers = encoder_layers(options, positions=positions)
     layers.append(dense(options.d_model, options.vocab_size, positions=positions))
     embedding = options.vocab_size * options.d_model
-    return work_of(layers, other_parameters=embedding + _norm_parameters(options), first_input_is_data=False)
+    return sum_work(layers, other_parameters=embedding + _norm_parameters(options), first_input_is_data=False)
 
 
 def _vit_input(options: VitOptions, image_size: int | None, num_classes: int | None) -> InputShape:
@@ -111,7 +111,7 @@ def _vit_work(options: VitOptions, shape: InputShape) -> Work:
     ]
     learnt_positions_and_class_token = (positions + 1) * width
     last_norm = 2 * width
-    return work_of(
+    return sum_work(
         layers, other_parameters=learnt_positions_and_class_token + _norm_parameters(options) + last_norm
     )
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from gpuproof.workloads.info.base import InputShape, TensorParallel, Work, WorkloadInfo, require_positive
-from gpuproof.workloads.info.catalogue.counting import dense, work_of
+from gpuproof.workloads.info.catalogue.counting import dense, sum_work
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +30,7 @@ def _mlp(name: str) -> WorkloadInfo:
 
     def work(options: MlpOptions, _shape: InputShape) -> Work:
         widths = (options.input_dim, *MLP_HIDDEN[name], options.output_dim)
-        return work_of([dense(fan_in, fan_out) for fan_in, fan_out in pairwise(widths)])
+        return sum_work([dense(fan_in, fan_out) for fan_in, fan_out in pairwise(widths)])
 
     def divided(_options: MlpOptions) -> dict[str, int]:
         """Name the layers between the first and the second of each pair."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from gpuproof.workloads.info.base import InputShape, Work, WorkloadInfo
-from gpuproof.workloads.info.catalogue.counting import convolution, dense, work_of
+from gpuproof.workloads.info.catalogue.counting import convolution, dense, sum_work
 
 IMAGENET_SIZE, IMAGENET_CLASSES = 224, 1000
 CIFAR_SIZE, CIFAR_CLASSES = 32, 10
@@ -120,7 +120,7 @@ def resnet_work(plan: ResNetPlan, shape: InputShape) -> Work:
         convolution(c.inputs, c.outputs, kernel=c.kernel, size=c.size, bias=False) for c in convolutions
     ]
     layers.append(dense(STAGE_WIDTHS[-1] * plan.expansion, shape.num_targets))
-    return work_of(layers, other_parameters=sum(2 * c.outputs for c in convolutions))
+    return sum_work(layers, other_parameters=sum(2 * c.outputs for c in convolutions))
 
 
 RESNET18 = _resnet("resnet18", "ResNet-18, 11,689,512 parameters at 1000 classes", plan="resnet18")

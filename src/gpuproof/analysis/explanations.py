@@ -1,0 +1,130 @@
+"""Why was a launch slow or noisy, and what energy did it take? Its records joined to its readings.
+
+In: a launch and the evidence of its run. Out: for each launch
+what devices and host did in its window, and sentences about it. A recording that is missing or broken
+is said, and takes nothing else with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import median
+
+from gpuproof.analysis.explain import SlowdownCause, energy_per_item, explain
+from gpuproof.analysis.launch import Launch
+from gpuproof.analysis.rates import throughput
+from gpuproof.readings.evidence import Evidence, MissingReadings
+from gpuproof.readings.recording import RecordingData
+from gpuproof.readings.window_readings import WindowReadings
+from gpuproof.records.run import Window
+
+SLOWER = 0.02
+"""A rank this share below its peers' median is said to be slower."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchReadings:
+    """What one host and the devices that a launch used did during its window."""
+
+    replicate: int
+    host: str
+    device_names: Mapping[str, str]
+    """Physical index (as text) → name."""
+    readings: WindowReadings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchExplanation:
+    """One launch explained."""
+
+    replicate: int
+    readings: tuple[LaunchReadings, ...]
+    sentences: tuple[str, ...]
+    """What held the launch back, the gravest first; what could not be read, too."""
+    faults: tuple[str, ...]
+    """Those of the sentences that tell of a fault: a device that slowed itself down, an error."""
+    energy_j: float | None
+    """Of all devices of the launch, over the window."""
+    energy_text: str
+    """The energy of one item with its method and coverage, or why it is not known."""
+    case_id: str = "main"
+
+
+def explain_launch(launch: Launch, evidence: Evidence) -> LaunchExplanation:
+    """Explain a launch from what was read beside it."""
+    readings: list[LaunchReadings] = []
+    causes: list[SlowdownCause] = []
+    unread: list[str] = []
+    for host, windows in windows_by_host(launch.windows).items():
+        found = evidence.readings(
+            launch.case,
+            host,
+            begin_monotonic_s=min(window.begin_monotonic_s for window in windows),
+            end_monotonic_s=max(window.end_monotonic_s for window in windows),
+            uuids=_ranks(launch).keys(),
+        )
+        if isinstance(found, MissingReadings):
+            unread.append(f"no readings of {host}: {found.reason}")
+            continue
+        read = _readings(launch, host, found)
+        readings.append(read)
+        causes += explain(read.readings, slower_by=_slower_by(launch, found))
+    energy_j, energy_text = _energy(launch, readings)
+    return LaunchExplanation(
+        replicate=launch.case.replicate,
+        readings=tuple(readings),
+        sentences=(*(cause.sentence for cause in causes), *unread),
+        faults=tuple(cause.sentence for cause in causes if cause.gravity == "fault"),
+        energy_j=energy_j,
+        energy_text=energy_text,
+        case_id=launch.case.case_id,
+    )
+
+
+def windows_by_host(windows: Iterable[Window]) -> dict[str, list[Window]]:
+    """Sort the windows of a launch by the host that they were measured on."""
+    hosts: dict[str, list[Window]] = {}
+    for window in windows:
+        hosts.setdefault(window.host, []).append(window)
+    return hosts
+
+
+def _readings(launch: Launch, host: str, found: WindowReadings) -> LaunchReadings:
+    # Where the processor is the device, that it is busy says nothing of a bottleneck.
+    own = replace(found.host, cpu_percent=None) if launch.setup.device.kind == "cpu" else found.host
+    return LaunchReadings(
+        replicate=launch.case.replicate,
+        host=host,
+        device_names={str(device.physical_index): device.name for device in found.devices},
+        readings=replace(found, host=own),
+    )
+
+
+def _ranks(launch: Launch) -> dict[str, int]:
+    """Map the permanent identity of each device that the launch used to its rank."""
+    return {setup.device.uuid: setup.rank for setup in launch.setups if setup.device.uuid is not None}
+
+
+def used_devices(launch: Launch, recording: RecordingData) -> frozenset[int]:
+    """Name the devices that the launch used by their physical index."""
+    uuids, identities = _ranks(launch), [track.identity for track in recording.devices]
+    return frozenset(known.physical_index for known in identities if known.uuid in uuids)
+
+
+def _slower_by(launch: Launch, found: WindowReadings) -> dict[int, float]:
+    """Name the devices that were slower than the median of all, and by what share."""
+    rates = {window.rank: throughput(window.items, window.wall_s) for window in launch.windows}
+    middle, ranks = median(rates.values()), _ranks(launch)
+    lags = {d.physical_index: 1 - rates[ranks[d.uuid]] / middle for d in found.devices if d.uuid in ranks}
+    return {index: lag for index, lag in lags.items() if lag > SLOWER}
+
+
+def _energy(launch: Launch, readings: Sequence[LaunchReadings]) -> tuple[float | None, str]:
+    devices = tuple(device for host in readings for device in host.readings.devices)
+    if len(devices) < launch.world_size:
+        return None, "no energy: not every device of the launch was read"
+    joined = replace(readings[0].readings, devices=devices)
+    energy = energy_per_item(joined, items=launch.items_total, item=launch.setup.item)
+    per_item = energy.energy_j_per_item
+    return (None if per_item is None else per_item * launch.items_total), energy.sentence

@@ -1,0 +1,116 @@
+"""The Python API: measure a recipe, or read what a run came to. `import gpuproof` offers these names.
+
+result = gpuproof.run("quick", {"model.name": "resnet50", "run.repeats": 5})
+print(result.headline, result.validity)
+result = gpuproof.load_result("results/quick/run_20261120T133012_4711")
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from gpuproof.campaign import create_run, run_campaign
+from gpuproof.config.load import load_config
+from gpuproof.errors import RecordError, UsageError
+from gpuproof.launchers.archive import node_side_for
+from gpuproof.launchers.attached import is_attached
+from gpuproof.launchers.local import LocalLauncher
+from gpuproof.records.case import Case
+from gpuproof.records.codec import from_json
+from gpuproof.records.collected import CaseRecords
+from gpuproof.records.result import RESULT_SCHEMA_VERSION, Result
+
+RESULT_FILE = "result.json"
+
+
+def run(
+    config: str | os.PathLike[str],
+    overrides: Mapping[str, Any] | None = None,
+    *,
+    python: str | None = None,
+) -> Result:
+    """Measure on this machine what a recipe describes, and return what it came to.
+
+    Args:
+        config: a YAML file, or the name of a recipe that comes with gpuproof, such as "quick".
+        overrides: dotted key → value, laid over the recipe: `{"training.precision": "bf16"}`.
+        python: the Python to run the ranks with, which needs torch only; by default this one.
+
+    A run that failed or can not be trusted is a Result, too: `exit_code`, `validity` and `failures` say so.
+    To be called in the main thread.
+
+    Raises:
+        UsageError: the config has mistakes, or this process is a rank of somebody's launch.
+        EnvironmentUnfitError: no process can be started, or the disk is full.
+        KeyboardInterrupt: Ctrl-C or SIGTERM, after the ranks ended; what was measured is kept.
+    """
+    words = [f"--{key}={json.dumps(value)}" for key, value in (overrides or {}).items()]
+    loaded = load_config(os.fspath(config), words)
+    if is_attached(os.environ):
+        raise UsageError(
+            "gpuproof.run starts ranks of its own, and this process is one of another launch",
+            place="environment",
+            next_step="Start `python -m gpuproof run CONFIG` under your launcher",
+        )
+    if loaded.config.distributed.nodes > 1:
+        raise UsageError(
+            "gpuproof.run measures this machine alone",
+            place="distributed.nodes",
+            next_step="Use `gpuproof run --deployment-file FILE`, or set it to 1",
+        )
+    directory = create_run(loaded.config, origins=loaded.origins, source=loaded.source)
+    with (
+        node_side_for(python) as worker,
+        closing(LocalLauncher(python=python or sys.executable, worker=worker)) as launcher,
+    ):
+        run_campaign(directory, launcher=launcher, progress=_Silence())
+    return load_result(directory.root)
+
+
+def load_result(path: str | os.PathLike[str]) -> Result:
+    """Read what a run came to, from its directory or from its result.json.
+
+    Raises:
+        UsageError: there is no result.
+        RecordError: the file is damaged, or a newer gpuproof wrote it.
+    """
+    place = Path(path)
+    file = place / RESULT_FILE if place.is_dir() else place
+    try:
+        content = json.loads(file.read_bytes())
+    except OSError as error:
+        raise UsageError(
+            error.strerror or str(error), place=str(file), next_step="`gpuproof report RUN` makes it again"
+        ) from error
+    except ValueError as error:
+        raise RecordError(f"is no JSON ({error})", place=str(file)) from error
+    version = content.get("schema_version", 0) if isinstance(content, dict) else 0
+    if version > RESULT_SCHEMA_VERSION:
+        raise RecordError(
+            f"has schema version {version}, and this gpuproof knows {RESULT_SCHEMA_VERSION}",
+            place=str(file),
+            next_step="Install a newer gpuproof",
+        )
+    return from_json(Result, content, place=str(file))
+
+
+class _Silence:
+    """A campaign's progress, shown nowhere; the log has it."""
+
+    def says(self, line: str) -> None:
+        pass
+
+    def case_begins(self, case: Case, *, position: int, total: int) -> None:
+        pass
+
+    def case_advances(self, records: Sequence[Any]) -> None:
+        pass
+
+    def case_ends(self, records: CaseRecords) -> None:
+        pass

@@ -1,0 +1,51 @@
+"""What a refusal is, and what is known outside of a recipe when it is checked.
+
+A rule is a pure function that yields a refusal for everything it finds wrong. `keys` are dotted, the one to
+change first; the message is placed where the first of them was set.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from gpuproof.config.inventory import InventoryHost
+from gpuproof.config.sections.base import ConfigSection
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """Why a recipe is not run: keys that cannot hold together, or not with this workload or place."""
+
+    keys: tuple[str, ...]
+    cause: str
+    next_step: str
+    place: str | None = None
+    """FILE:LINE of what is to be changed where that is no key of the recipe."""
+
+
+Refusals = Iterator[Refusal]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What is known of where a recipe is to run."""
+
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Of this process: what a launcher of the user's says in it is compared with what the recipe declares."""
+    is_attached: bool = False
+    """This process is one of several ranks that such a launcher started."""
+    hosts: tuple[InventoryHost, ...] | None = None
+    """The hosts that are named; empty is this machine alone, None is not known."""
+    is_one_job: bool = False
+    """All hosts are to work on one job, whatever their inventory says of each."""
+
+
+def changed_keys(section: ConfigSection, keys: Sequence[str] | None = None) -> list[str]:
+    """Return the keys of a section, or of those in `keys`, that do not have their default."""
+    fields = type(section).model_fields
+    return [
+        key
+        for key in (fields if keys is None else keys)
+        if getattr(section, key) != fields[key].get_default(call_default_factory=True)
+    ]

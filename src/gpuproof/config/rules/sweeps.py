@@ -1,0 +1,116 @@
+"""Which sections that make several points of a recipe (matrix, search, load suite) exclude each other."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gpuproof import registry
+from gpuproof.config.rules.base import Facts, Refusal, Refusals, changed_keys
+from gpuproof.config.sections.serving import ServingConfig
+
+if TYPE_CHECKING:
+    from gpuproof.config.models import RunConfig
+
+BROUGHT = {
+    "model": ("name", "num_classes", "options"),
+    "data": ("name", "path", "batch_size", "image_size", "samples_per_epoch", "split", "download"),
+    "benchmark": ("enabled", "measure_by", "measure_steps", "measure_seconds"),
+    "monitoring": ("interval_s", "host_interval_s"),
+    "inference": ("mode", "phase", "prompt_tokens", "new_tokens"),
+    "serving": tuple(ServingConfig.model_fields),
+}
+"""Section → its keys that each of the load suite's tests decides by itself, or has no use for."""
+INSTEAD = {
+    "benchmark": "Set load.num_epochs and load.num_batches",
+    "monitoring": "Set load.metrics_sample_rate_s",
+}
+
+
+def one_kind_of_sweep(config: RunConfig) -> Refusals:
+    """Refuse a matrix beside a search."""
+    if config.matrix and config.search.kind is not None:
+        yield Refusal(
+            keys=("search.kind", "matrix"),
+            cause="a search chooses its points itself, and a matrix lists them",
+            next_step="Remove one of the two sections",
+        )
+
+
+def search_has_a_kind(config: RunConfig) -> Refusals:
+    """Refuse keys of a search that searches nothing."""
+    changed = changed_keys(config.search)
+    if config.search.kind is None and changed:
+        yield Refusal(
+            keys=(f"search.{changed[0]}", "search.kind"),
+            cause="nothing is searched for, since search.kind is null",
+            next_step="Set search.kind to batch_size, or remove the section",
+        )
+
+
+def search_begins_within_its_bounds(config: RunConfig) -> Refusals:
+    """Refuse a search that begins above its end."""
+    search = config.search
+    if search.kind is not None and search.start > search.up_to:
+        yield Refusal(
+            keys=("search.start", "search.up_to"),
+            cause=f"the search begins at {search.start}, above its end at {search.up_to}",
+            next_step="Raise search.up_to, or lower search.start",
+        )
+
+
+def order_is_of_a_matrix(config: RunConfig) -> Refusals:
+    """Refuse the seed of an order where there is no matrix to shuffle."""
+    if not config.matrix and changed_keys(config.run, ["order_seed"]):
+        yield Refusal(
+            keys=("run.order_seed",),
+            cause="it shuffles the points of a matrix, and there is none",
+            next_step="Add a matrix section, or remove run.order_seed",
+        )
+
+
+def load_suite_brings_its_own(config: RunConfig) -> Refusals:
+    """Refuse keys that each test of the load suite sets by itself, so that they could only be ignored."""
+    if config.kind != "load":
+        return
+    for section, keys in BROUGHT.items():
+        for key in changed_keys(getattr(config, section), keys):
+            yield Refusal(
+                keys=(f"{section}.{key}", "kind"),
+                cause="each of the twelve tests of kind load brings its own",
+                next_step=INSTEAD.get(section, "Remove it, or set kind to training or inference"),
+            )
+    if config.matrix or config.search.kind is not None:
+        key = "matrix" if config.matrix else "search.kind"
+        cause = "the twelve tests of kind load are a sweep of their own"
+        yield Refusal(keys=(key, "kind"), cause=cause, next_step=f"Remove {key}")
+
+
+def block_is_of_the_suite(config: RunConfig) -> Refusals:
+    """Refuse options of a suite that is not chosen."""
+    for name in config.suite_options:
+        if name != config.suite:
+            yield Refusal(
+                keys=(name, "suite"),
+                cause=f"it is for the suite {name}, and suite is {config.suite or 'null'}",
+                next_step=f"Set suite to {name}, or remove the section",
+            )
+
+
+def suite_is_installed(config: RunConfig, _facts: Facts) -> Refusals:
+    """Refuse a suite that no package registers."""
+    if config.suite is not None and config.suite not in (known := registry.names(registry.SUITES)):
+        yield Refusal(
+            keys=("suite",),
+            cause=f"no suite is called {config.suite!r}",
+            next_step=f"The suites are {', '.join(known) or 'none'}; gpuproof plugins lists their packages",
+        )
+
+
+def load_section_is_of_the_suite(config: RunConfig) -> Refusals:
+    """Refuse the section `load` for other kinds."""
+    for key in changed_keys(config.load) if config.kind != "load" else ():
+        yield Refusal(
+            keys=(f"load.{key}", "kind"),
+            cause=f"it is for the load suite, and kind is {config.kind}",
+            next_step="Set kind to load, or remove the section",
+        )

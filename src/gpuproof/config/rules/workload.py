@@ -1,0 +1,72 @@
+"""Which workload a recipe names; its options are checked here, so that a typo fails before the node."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+from pydantic import TypeAdapter, ValidationError
+
+from gpuproof.config.rules.base import Refusal, Refusals
+from gpuproof.errors import UsageError
+from gpuproof.records.codec import to_json
+from gpuproof.workloads.info.base import InputShape, WorkloadInfo
+from gpuproof.workloads.info.lookup import find_workload
+
+if TYPE_CHECKING:
+    from gpuproof.config.models import RunConfig
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChosenWorkload:
+    """A workload as a recipe asks for it."""
+
+    info: WorkloadInfo
+    options: Any
+    """An instance of its options, the defaults filled in."""
+    shape: InputShape
+
+
+def choose_workload(config: RunConfig) -> ChosenWorkload:
+    """Look the workload up and check its options.
+
+    Raises:
+        UsageError: there is none of that name, or an option is wrong; `place` is the key.
+    """
+    info, given = find_workload(config.model.name), config.model.options
+    try:
+        options = _adapter(cast("Hashable", info.options_type)).validate_python(given)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        place = ".".join(["model", "options", *map(str, first["loc"])])
+        cause = str(first["ctx"]["error"]) if first["type"] == "value_error" else first["msg"]
+        raise UsageError(cause, place=place, next_step=_valid_options(info)) from error
+    unknown = sorted(set(given) - set(to_json(options)))
+    if unknown:
+        raise UsageError(
+            "unknown option", place=f"model.options.{unknown[0]}", next_step=_valid_options(info)
+        )
+    shape = info.input_shape(options, config.data.image_size, config.model.num_classes)
+    return ChosenWorkload(info=info, options=options, shape=shape)
+
+
+def _valid_options(info: WorkloadInfo) -> str:
+    return f"Options of {info.name}: {', '.join(to_json(info.options_type())) or 'none'}"
+
+
+@functools.cache
+def _adapter(options_type: Any) -> TypeAdapter[Any]:
+    """Build a type's validator once: it takes milliseconds, and every launch of a run needs it."""
+    return TypeAdapter(options_type)
+
+
+def workload_is_of_the_kind(config: RunConfig, chosen: ChosenWorkload) -> Refusals:
+    """Refuse a kind of run that the workload is not for."""
+    if config.kind not in chosen.info.kinds:
+        yield Refusal(
+            keys=("kind", "model.name"),
+            cause=f"{chosen.info.name} is no workload for kind: {config.kind}",
+            next_step=f"Set kind to {' or '.join(chosen.info.kinds)}",
+        )

@@ -1,0 +1,94 @@
+"""Blocks of a recipe for suites of other packages, such as `toy: {rounds: 3}`: what they may hold.
+
+A suite is registered in the entry-point group `gpuproof.suites`. The attribute `options` of what is
+registered is a standard-library dataclass, or None where the suite has none. Metadata alone tells which
+suites there are; one is imported only where a recipe names it, or has a block for it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Hashable, Iterator, Mapping
+from typing import Any, cast
+
+from pydantic import TypeAdapter, ValidationError
+
+from gpuproof import registry
+from gpuproof.config.rules.base import Refusal
+from gpuproof.errors import UsageError
+
+
+def is_suite(name: str) -> bool:
+    """Say whether a suite is registered by that name."""
+    return name in registry.names(registry.SUITES)
+
+
+def options_type(name: str) -> type[Any] | None:
+    """Return the dataclass of a suite's options; None where it has none.
+
+    Raises:
+        UsageError: the suite cannot be loaded, or its options are no dataclass.
+    """
+    found = getattr(registry.load(registry.SUITES, name), "options", None)
+    if found is None or (isinstance(found, type) and dataclasses.is_dataclass(found)):
+        return found
+    raise UsageError(
+        f"the suite {name!r} has options that are no dataclass",
+        next_step=f"Ask who maintains {registry.owner_of(registry.SUITES, name)}",
+    )
+
+
+def option_names(name: str) -> list[str]:
+    """Name a suite's options in their order."""
+    found = options_type(name)
+    return [] if found is None else [field.name for field in dataclasses.fields(found) if field.init]
+
+
+def resolve_block(name: str, block: Mapping[str, Any]) -> tuple[dict[str, Any], list[Refusal]]:
+    """Return a suite's options as plain data with the defaults filled in, and what is wrong."""
+    known = option_names(name)
+    hint = f"Options of {name}: {', '.join(known) or 'none'}"
+    unknown = [
+        Refusal(keys=(f"{name}.{key}",), cause="unknown option", next_step=hint)
+        for key in block
+        if key not in known
+    ]
+    if unknown or not known:
+        return {}, unknown
+    adapter = _adapter(cast("Hashable", options_type(name)))
+    try:
+        return adapter.dump_python(adapter.validate_python(dict(block)), mode="json"), []
+    except ValidationError as error:
+        return {}, list(_refusals(name, error, hint))
+
+
+def _refusals(name: str, error: ValidationError, hint: str) -> Iterator[Refusal]:
+    for detail in error.errors(include_url=False):
+        cause = str(detail["ctx"]["error"]) if detail["type"] == "value_error" else detail["msg"]
+        keys = (".".join([name, *map(str, detail["loc"])]), name, "suite")
+        yield Refusal(keys=keys, cause=cause, next_step=hint)
+
+
+@functools.cache
+def _adapter(found: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(found)
+
+
+def block_schemas(own: frozenset[str]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the JSON Schemas of the blocks of all suites not in `own`, and what they refer to."""
+    properties: dict[str, Any] = {}
+    definitions: dict[str, Any] = {}
+    for name in registry.names(registry.SUITES):
+        if name in own:
+            continue
+        try:
+            found = options_type(name)
+        except UsageError as error:
+            properties[name] = {"description": f"Not known: {error}"}
+            continue
+        if found is not None:
+            schema = TypeAdapter(found).json_schema(ref_template=f"#/$defs/{name}.{{model}}")
+            definitions |= {f"{name}.{key}": value for key, value in schema.pop("$defs", {}).items()}
+            properties[name] = {**schema, "additionalProperties": False}
+    return properties, definitions

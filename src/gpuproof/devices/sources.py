@@ -1,0 +1,87 @@
+"""Questions to a vendor's library: each answers some metrics at once, and several may answer the same one.
+
+In come the names that are wanted, out comes for each a value or the reason why there is none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from gpuproof.devices.base import DeviceError, DeviceLostError, DriverMissingError, NotSupportedError
+
+T = TypeVar("T")
+
+Answer = dict[str, Any]
+"""Metric → its value in our unit, or the `DeviceError` that says why there is none."""
+
+WHOLE_DEVICE_ERRORS = (DriverMissingError, DeviceLostError)
+"""Errors after which nothing else need be asked of the device in this reading."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """One question, and the metrics that its answer holds."""
+
+    metrics: tuple[str, ...]
+    ask: Callable[[Any, Any], Answer]
+    """Called with the library's binding and a device's handle; raises the binding's errors."""
+
+
+class SourceReader:
+    """The sources of one device. What it never gives is asked once."""
+
+    def __init__(self, sources: Sequence[Source], ask: Callable[[Source], Answer]) -> None:
+        """Take the sources in the order of preference; `ask` turns the binding's errors into ours."""
+        self._sources = tuple(sources)
+        self._ask = ask
+        self._silent: dict[Source, DeviceError] = {}
+
+    def give(self, wanted: Collection[str]) -> tuple[dict[str, Any], dict[str, str]]:
+        """Ask sources in turn until one gives a metric; what none offers is in neither answer.
+
+        Raises:
+            DeviceLostError: the device is gone.
+            DriverMissingError: the driver is gone.
+        """
+        values: dict[str, Any] = {}
+        refused: dict[str, str] = {}
+        for source in self._sources:
+            if missing := [metric for metric in source.metrics if metric in wanted and metric not in values]:
+                answer = self._answer(source)
+                given = {metric: answer[metric] for metric in missing}
+                refused |= {m: value.cause for m, value in given.items() if isinstance(value, DeviceError)}
+                values |= {m: value for m, value in given.items() if not isinstance(value, DeviceError)}
+        return values, {metric: why for metric, why in refused.items() if metric not in values}
+
+    def _answer(self, source: Source) -> Answer:
+        if source in self._silent:
+            return dict.fromkeys(source.metrics, self._silent[source])
+        try:
+            return self._ask(source)
+        except WHOLE_DEVICE_ERRORS:
+            raise
+        except DeviceError as error:
+            if isinstance(error, NotSupportedError):
+                self._silent[source] = error
+            return dict.fromkeys(source.metrics, error)
+
+
+def collect(questions: Mapping[str, Callable[[], T]]) -> tuple[dict[str, T], dict[str, str]]:
+    """Ask for each metric by itself; what is refused becomes a reason.
+
+    Raises:
+        DeviceLostError: the device is gone.
+        DriverMissingError: the driver is gone.
+    """
+    values: dict[str, T] = {}
+    missing: dict[str, str] = {}
+    for metric, ask in questions.items():
+        try:
+            values[metric] = ask()
+        except WHOLE_DEVICE_ERRORS:  # noqa: PERF203  # each is asked whatever another refuses
+            raise
+        except DeviceError as error:
+            missing[metric] = error.cause
+    return values, missing

@@ -1,0 +1,94 @@
+"""How does a process begin, and what does the number that it ended with mean?
+
+In: an argument list. Out: a process in a session of its own, or an error that names what could not be
+started. A status is what `subprocess` calls a return code: minus the signal that ended the process.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from gpuproof.errors import EnvironmentUnfitError
+
+NOT_EXECUTABLE = 126
+NOT_FOUND = 127
+"""What shells answer for a command that is no program, or is not there."""
+
+
+class CommandNotStartedError(EnvironmentUnfitError):
+    """A command could not be started; `status` is what a shell would answer."""
+
+    def __init__(self, command: str, error: OSError) -> None:
+        is_missing = isinstance(error, FileNotFoundError)
+        self.status = NOT_FOUND if is_missing else NOT_EXECUTABLE
+        cause = "command not found" if is_missing else f"cannot be started: {error.strerror or error}"
+        super().__init__(cause, place=command)
+
+
+@contextmanager
+def starting(command: str) -> Iterator[None]:
+    """Name the command that the system refuses to start.
+
+    Raises:
+        CommandNotStartedError: instead of any OSError.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise CommandNotStartedError(command, error) from error
+
+
+def start_process(
+    command: Sequence[str],
+    *,
+    environment: Mapping[str, str] | None = None,
+    output: Path | None = None,
+    pass_fds: Sequence[int] = (),
+) -> subprocess.Popen[bytes]:
+    """Start a process that reads nothing, in a session of its own: a Ctrl-C is for us, who pass it on.
+
+    What it prints is appended to `output`; without one, its standard output goes nowhere and its standard
+    error where ours does.
+
+    Raises:
+        CommandNotStartedError: there is no such program, or it may not be executed.
+        OSError: `output` cannot be written to.
+    """
+    with (output or Path(os.devnull)).open("ab") as file, starting(command[0]):
+        return subprocess.Popen(
+            list(command),
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=None if output is None else subprocess.STDOUT,
+            env=environment,
+            pass_fds=tuple(pass_fds),
+            start_new_session=True,
+        )
+
+
+def exit_status(returncode: int) -> int:
+    """Turn a return code into the exit status that a shell reports: 128 + n after signal n.
+
+    >>> exit_status(3), exit_status(-9)
+    (3, 137)
+    """
+    return 128 - returncode if returncode < 0 else returncode
+
+
+def signal_name(returncode: int) -> str | None:
+    """Name the signal that ended a process, None for one that ended by itself.
+
+    >>> signal_name(-9), signal_name(-60), signal_name(1)
+    ('SIGKILL', 'signal 60', None)
+    """
+    if returncode >= 0:
+        return None
+    try:
+        return signal.Signals(-returncode).name
+    except ValueError:  # most real-time signals have no name
+        return f"signal {-returncode}"

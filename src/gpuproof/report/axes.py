@@ -1,0 +1,168 @@
+"""Where does a value lie along an axis, and which round numbers stand there?
+
+>>> scale = linear_scale(Axis(label="step", unit="s"), [0.0101, 0.0196])
+>>> scale.title, [tick.text for tick in scale.ticks]
+('step (ms)', ['10', '12', '14', '16', '18', '20'])
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import ceil, floor, isclose, log, log2, log10
+
+from gpuproof.records.page import Axis
+
+Prefixes = tuple[tuple[float, str], ...]
+BINARY: Prefixes = tuple(
+    (1024.0**power, f"{sign}B") for power, sign in enumerate(("", "Ki", "Mi", "Gi", "Ti"))
+)
+DECIMAL = ((1.0, ""), (1e3, "k"), (1e6, "M"), (1e9, "G"), (1e12, "T"))
+PREFIXES: Mapping[str, Prefixes] = {
+    "s": ((1e-9, "ns"), (1e-6, "µs"), (1e-3, "ms"), (1.0, "s")),
+    "B": BINARY,
+    **{unit: tuple((factor, sign + unit) for factor, sign in DECIMAL) for unit in ("B/s", "FLOP", "FLOP/s")},
+}
+LONG = 1e6
+"""From here on numbers of any other unit are written in millions and so on."""
+EXTREME = 1e200
+"""Beyond it, and below its inverse, a place along an axis cannot be computed."""
+MOST_TICKS = 7
+STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
+NARROW_DECADES = 2
+"""An axis over fewer has ticks at 1, 2 and 5, and not at powers of ten alone."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tick:
+    """A round number along an axis."""
+
+    value: float
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scale:
+    """An axis from one round number to another."""
+
+    low: float
+    high: float
+    is_logarithmic: bool
+    title: str
+    ticks: tuple[Tick, ...]
+
+    def has(self, value: float) -> bool:
+        """Say whether a value has a place along the axis."""
+        return abs(value) < EXTREME and (value > 1 / EXTREME or not self.is_logarithmic)
+
+    def share(self, value: float) -> float:
+        """Return how far along the axis a value lies, from 0 to 1."""
+        if self.is_logarithmic:
+            return log(value / self.low) / log(self.high / self.low)
+        return (value - self.low) / (self.high - self.low)
+
+
+def scale_for(axis: Axis, values: Sequence[float], *, from_zero: bool = False) -> Scale:
+    """Choose the ends and ticks of an axis, such that all values lie between them.
+
+    A logarithmic axis is for the values above zero; where there is none, it is linear.
+    """
+    finite = [value for value in values if abs(value) < EXTREME]
+    positive = [value for value in finite if value > 1 / EXTREME]
+    if axis.is_logarithmic and positive:
+        return logarithmic_scale(axis, positive)
+    return linear_scale(axis, [*finite, 0.0] if from_zero or not finite else finite)
+
+
+def linear_scale(axis: Axis, values: Sequence[float]) -> Scale:
+    """Choose ticks at equal distances, and begin at zero unless that would hide the differences."""
+    low, high = min(values), max(values)
+    if 0 < low <= high / 2 or low == high > 0:
+        low = 0.0
+    if high - low <= max(abs(low), abs(high), 1 / EXTREME) * 1e-12:  # no digits would tell the ticks apart
+        low, high = low - max(1.0, abs(low)), high + max(1.0, abs(high))
+    factor, unit = _linear_prefix(axis, max(abs(low), abs(high)))
+    step = _step((high - low) / factor)
+    first, last = floor(low / factor / step + 1e-9), ceil(high / factor / step - 1e-9)
+    ticks = tuple(
+        Tick(value=number * step * factor, text=_number(number * step, step=step))
+        for number in range(first, last + 1)
+    )
+    return Scale(
+        low=ticks[0].value,
+        high=ticks[-1].value,
+        is_logarithmic=False,
+        title=_title(axis, unit),
+        ticks=ticks,
+    )
+
+
+def logarithmic_scale(axis: Axis, values: Sequence[float]) -> Scale:
+    """Choose ticks at powers of two for bytes and powers of two, else at powers of ten or parts of them."""
+    low, high = min(values), max(values)
+    is_binary = axis.unit == "B" or all(log2(value).is_integer() for value in values)
+    powers = _powers(2.0 if is_binary else 10.0, low, high)
+    rounds = powers if is_binary else sorted(power * part for power in powers for part in (1.0, 2.0, 5.0))
+    begin = max(place for place, value in enumerate(rounds) if value <= low * (1 + 1e-9))
+    end = min(place for place, value in enumerate(rounds) if value >= high * (1 - 1e-9))
+    between = rounds[begin : max(end, begin + 1) + 1]
+    is_wide = log10(high / low) >= NARROW_DECADES
+    marked = [value for value in between if value in powers] if is_wide else between
+    prefixes = PREFIXES.get(axis.unit)
+    return Scale(
+        low=between[0],
+        high=between[-1],
+        is_logarithmic=True,
+        title=_title(axis, "" if prefixes else axis.unit),
+        ticks=tuple(
+            Tick(value=value, text=_with_prefix(value, prefixes) if prefixes else _number(value))
+            for value in marked[:: ceil(len(marked) / MOST_TICKS)]
+        ),
+    )
+
+
+def _powers(base: float, low: float, high: float) -> list[float]:
+    return [base**power for power in range(floor(log(low, base)) - 1, ceil(log(high, base)) + 2)]
+
+
+def _step(width: float) -> float:
+    """Return the round step that gives a few ticks over a width."""
+    rough = width / (MOST_TICKS - 1)
+    power = 10.0 ** floor(log10(rough))
+    return next(part * power for part in STEPS if part * power >= rough * (1 - 1e-9))
+
+
+def _prefix(prefixes: Prefixes, value: float) -> tuple[float, str]:
+    """Return the largest prefix that is not above a value."""
+    fitting = [prefix for prefix in prefixes if prefix[0] <= abs(value) * (1 + 1e-9)]
+    return fitting[-1] if fitting else prefixes[0]
+
+
+def _linear_prefix(axis: Axis, largest: float) -> tuple[float, str]:
+    if axis.unit in PREFIXES:
+        return _prefix(PREFIXES[axis.unit], largest)
+    factor, sign = _prefix(DECIMAL, largest) if largest >= LONG else (1.0, "")
+    return factor, f"{sign} {axis.unit}".strip()
+
+
+def _with_prefix(value: float, prefixes: Prefixes) -> str:
+    factor, unit = _prefix(prefixes, value)
+    return f"{value / factor:,.10g} {unit}".rstrip()
+
+
+def _number(value: float, *, step: float = 0.0) -> str:
+    """Write a tick with as many digits as tell it from the next one."""
+    if value == 0:
+        return "0"
+    if abs(value) >= 1e12 or abs(value) < 1e-4:
+        return f"{value:.4g}"
+    if not step or isclose(step, round(step)):
+        return f"{value:,.0f}" if abs(value) >= 1 else f"{value:.4g}"
+    decimals = next(
+        (count for count in range(1, 10) if isclose(step * 10**count, round(step * 10**count))), 9
+    )
+    return f"{value:,.{decimals}f}"
+
+
+def _title(axis: Axis, unit: str) -> str:
+    return f"{axis.label} ({unit})" if unit else axis.label

@@ -1,0 +1,116 @@
+"""The formats of a report: one way to write a run's page and its result as a text.
+
+A page is for people (terminal, Markdown, HTML); a result is for programs: JSON as `result.json` has it, and
+CSV with a row a measure.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Mapping
+from dataclasses import fields
+from pathlib import PurePath
+from typing import Any, Literal, get_args
+
+from gpuproof.errors import UsageError
+from gpuproof.records.codec import to_json
+from gpuproof.records.page import Page
+from gpuproof.records.result import Measure, MeasureInterval, Result
+
+ReportFormat = Literal["terminal", "markdown", "html", "json", "csv"]
+FORMATS: tuple[ReportFormat, ...] = get_args(ReportFormat)
+SUFFIXES: Mapping[str, ReportFormat] = {
+    ".txt": "terminal",
+    ".md": "markdown",
+    ".markdown": "markdown",
+    ".html": "html",
+    ".htm": "html",
+    ".json": "json",
+    ".csv": "csv",
+}
+LOG_WIDTH = 110
+"""Character cells of a line where there is no terminal."""
+
+
+def choose_format(asked: str | None, output: PurePath | None) -> ReportFormat:
+    """Return the format that was asked for, else the one that the name of the file has.
+
+    Raises:
+        UsageError: there is no such format, or the name says none.
+    """
+    if asked is None and output is None:
+        return "terminal"
+    for known in FORMATS:
+        if asked == known:
+            return known
+    suffix = "" if output is None else output.suffix.lower()
+    if asked is None and suffix in SUFFIXES:
+        return SUFFIXES[suffix]
+    cause = (
+        f"no format {asked}" if asked is not None else f"{output} does not say in which format it is to be"
+    )
+    raise UsageError(cause, place="--format", next_step=f"Choose one of {', '.join(FORMATS)}")
+
+
+def render(result: Result, page: Page, form: ReportFormat, *, width: int = LOG_WIDTH) -> str:
+    """Return a report as text; `width` is that of a line of the terminal's format."""
+    if form == "json":
+        return json_text(result)
+    if form == "csv":
+        return csv_text(result)
+    return render_page(page, form, width=width)
+
+
+def render_page(page: Page, form: Literal["terminal", "markdown", "html"], *, width: int = LOG_WIDTH) -> str:
+    """Return a page as text; each renderer is loaded when it is asked for."""
+    if form == "markdown":
+        from gpuproof.report.markdown import markdown
+
+        return markdown(page)
+    if form == "html":
+        from gpuproof.report.html import html
+
+        return html(page)
+    from gpuproof.report.terminal_page import terminal_text
+
+    return terminal_text(page, width=width)
+
+
+def json_text(result: Result) -> str:
+    """Return `result.json`."""
+    return json.dumps(to_json(result), indent=2, allow_nan=False) + "\n"
+
+
+def csv_text(result: Result) -> str:
+    """Return a row a measure: its fields, one column a label, and its launches as JSON."""
+    plain = [field.name for field in fields(Measure) if field.name not in ("labels", "interval", "launches")]
+    ends = [field.name for field in fields(MeasureInterval)]
+    labels = list(dict.fromkeys(name for measure in result.measures for name in measure.labels))
+    columns = [
+        *plain,
+        *(f"label.{name}" for name in labels),
+        *(f"interval.{name}" for name in ends),
+        "launches",
+    ]
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    for measure in result.measures:
+        written = to_json(measure)
+        interval = written["interval"] or {}
+        writer.writerow(
+            [
+                *(written[name] for name in plain),
+                *(_flat(written["labels"].get(name)) for name in labels),
+                *(interval.get(name) for name in ends),
+                _flat(written["launches"]),
+            ]
+        )
+    return text.getvalue()
+
+
+def _flat(value: Any) -> Any:
+    """Return a value that one cell can hold."""
+    return json.dumps(value) if isinstance(value, dict | list) else value

@@ -1,0 +1,170 @@
+r"""A page as GitHub-flavoured Markdown: to paste into an issue, and to read as it stands.
+
+Texts come from outside: what would be markup in them is escaped, and no more, for the source is read too.
+
+>>> escaped("a|b <i> step_time *x* p95 < 3")
+'a\\|b &lt;i> step_time \\*x\\* p95 < 3'
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from functools import singledispatch
+from unicodedata import combining, east_asian_width
+
+from gpuproof.records import page as pages
+from gpuproof.report.page_parts import (
+    NOTHING,
+    chart_as_table,
+    is_empty,
+    measures_as_table,
+    one_line,
+    several_lines,
+)
+from gpuproof.units import MISSING
+
+SPECIAL = re.compile(
+    r"[\\`*|~$]|\](?=[(\[:])"  # backslash, code, emphasis, cell, struck-out text, formula; a link's end
+    r"|(?<![^\W_])_|_(?![^\W_])"  # emphasis; within a word an underscore is none
+)
+HTML = re.compile(r"<(?=[A-Za-z/!?])|&(?=#|\w+;)")
+LINE_BEGIN = re.compile(r"^[-+>#=\[]|(?<=^\d)[.)]|(?<=^\d\d)[.)]")
+"""What begins a list, a task, a quotation, a heading or a rule."""
+WIDEST = 60
+"""In character cells: a column up to that width is filled up with blanks, for the source is a table too."""
+Lines = list[str]
+
+
+def markdown(page: pages.Page) -> str:
+    """Return the page as Markdown."""
+    blocks: list[Lines] = [[f"# {_begun(page.title)}"]] if page.title else []
+    if page.verdict is not None:
+        blocks.append([_verdict(page.verdict)])
+    for section in page.sections:
+        if section.title:
+            blocks.append([f"## {_begun(section.title)}"])
+        blocks += [[NOTHING]] if section.title and is_empty(section) else _blocks(section)
+    return "\n\n".join("\n".join(block) for block in blocks if block) + "\n"
+
+
+def escaped(text: str) -> str:
+    """Return a text as one line in which nothing is markup."""
+    line = SPECIAL.sub(r"\\\g<0>", one_line(text).strip())
+    return HTML.sub(lambda found: "&lt;" if found[0] == "<" else "&amp;", line)
+
+
+def _begun(text: str) -> str:
+    """Return a text that can stand where a line begins."""
+    return LINE_BEGIN.sub(r"\\\g<0>", escaped(text))
+
+
+def _strong(text: str) -> str:
+    return f"**{escaped(text)}**" if text.strip() else ""
+
+
+def _verdict(verdict: pages.Verdict) -> str:
+    figure = " ".join(filter(None, (_strong(verdict.headline), escaped(verdict.uncertainty))))
+    meaning = f": {escaped(verdict.meaning)}" if verdict.meaning else ""
+    return " · ".join(filter(None, (figure, f"{_strong(verdict.word)}{meaning}")))
+
+
+@singledispatch
+def _blocks(section: pages.Section) -> Iterator[Lines]:
+    """Yield the paragraphs under the title of a section, each as its lines."""
+    raise TypeError(f"no section of a page: {section!r}")
+
+
+@_blocks.register
+def _(section: pages.Measures) -> Iterator[Lines]:
+    yield from _blocks(measures_as_table(section, ("figure", "value", "detail")))
+
+
+@_blocks.register
+def _(section: pages.Table) -> Iterator[Lines]:
+    if section.headers:
+        rows = [[_cell(cell) for cell in row] for row in section.rows]
+        heads = [escaped(header.title) for header in section.headers]
+        yield _aligned(heads, rows, [header.align for header in section.headers])
+
+
+@_blocks.register
+def _(section: pages.Chart) -> Iterator[Lines]:
+    for shown in chart_as_table(section):
+        yield from _blocks(shown)
+
+
+@_blocks.register
+def _(section: pages.Notices) -> Iterator[Lines]:
+    yield [
+        line
+        for notice in section.notices
+        for line in (
+            f"- {_strong(notice.word)}: {escaped(notice.text)}",
+            f"  → {escaped(notice.advice)}" if notice.advice else "",
+        )
+        if line
+    ]
+
+
+@_blocks.register
+def _(section: pages.Text) -> Iterator[Lines]:
+    yield [f"- {_begun(line)}" for line in section.lines]
+
+
+@_blocks.register
+def _(section: pages.Commands) -> Iterator[Lines]:
+    lines = [line for command in section.commands for line in several_lines(command).split("\n")]
+    fence = _longer_than_any("`", lines, at_least=3)
+    yield [f"{fence}sh", *lines, fence] if lines else []
+
+
+@_blocks.register
+def _(section: pages.Files) -> Iterator[Lines]:
+    names = ", ".join(filter(None, map(_code, section.names)))
+    yield [f"- {text}" for text in (_code(section.folder), names) if text]
+
+
+def _code(text: str) -> str:
+    """Return a text as code, in which nothing is escaped."""
+    line = one_line(text)
+    if not line.strip():
+        return ""
+    fence = _longer_than_any("`", [line])
+    blank = " " if line[0] == "`" or line[-1] == "`" else ""
+    return f"{fence}{blank}{line}{blank}{fence}"
+
+
+def _longer_than_any(sign: str, lines: Sequence[str], *, at_least: int = 1) -> str:
+    runs = (len(run) for line in lines for run in re.findall(f"{sign}+", line))
+    return sign * max(at_least, 1 + max(runs, default=0))
+
+
+def _cell(cell: pages.Cell) -> str:
+    lines = [escaped(line) for line in several_lines(cell.text).split("\n")]
+    text = "<br>".join(lines)
+    is_bold = cell.tone in ("strong", "warn", "bad") and text not in ("", MISSING)
+    return f"**{text}**" if is_bold else text
+
+
+def _aligned(heads: Lines, rows: Sequence[Lines], aligns: Sequence[pages.Align]) -> Lines:
+    """Return the lines of a table whose columns are as wide as their texts, where that is not too wide."""
+    longest = [max(3, *(_width(line[place]) for line in [heads, *rows])) for place in range(len(heads))]
+    widths = [width if width <= WIDEST else 3 for width in longest]
+    rules = [
+        f"{'-' * (width - 1)}:" if align == "right" else f":{'-' * (width - 1)}"
+        for width, align in zip(widths, aligns, strict=True)
+    ]
+    return [
+        f"| {' | '.join(_filled(*each) for each in zip(line, widths, aligns, strict=True))} |"
+        for line in (heads, rules, *rows)
+    ]
+
+
+def _filled(text: str, width: int, align: pages.Align) -> str:
+    blanks = " " * (width - _width(text))
+    return blanks + text if align == "right" else text + blanks
+
+
+def _width(text: str) -> int:
+    return sum(0 if combining(sign) else 2 if east_asian_width(sign) in "WF" else 1 for sign in text)

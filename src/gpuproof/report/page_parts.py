@@ -1,0 +1,159 @@
+r"""What every renderer of a page needs: texts without control characters, and a chart as a table.
+
+>>> one_line("a\tb\n\x1b[31mc")
+'a b  [31mc'
+>>> axis_figure(0.0125, Axis(label="latency", unit="s"))
+'12.5 ms'
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sized
+from math import isfinite
+from operator import itemgetter
+
+from gpuproof import units
+from gpuproof.records.page import (
+    Axis,
+    Cell,
+    Chart,
+    Column,
+    Commands,
+    Files,
+    Measures,
+    Notices,
+    Reference,
+    Section,
+    Table,
+    Text,
+    table,
+)
+
+NOTHING = "none"
+"""What stands under the title of an empty section: silence could mean that it was forgotten."""
+MOST_ROWS = 40
+"""Of a chart's points as a table; result.json has them all."""
+SCALED: Mapping[str, Callable[[float], str]] = {
+    "s": units.seconds,
+    "B": units.memory,
+    "B/s": units.bandwidth,
+    "FLOP": units.flop_count,
+    "FLOP/s": units.flops,
+}
+"""Units that are written with the prefix that fits each value."""
+
+
+def several_lines(text: str) -> str:
+    """Return a text of which a terminal or browser obeys nothing but the line ends."""
+    return "\n".join("".join(c if c.isprintable() else " " for c in line) for line in text.splitlines())
+
+
+def one_line(text: str) -> str:
+    """Return a text as one line without control characters."""
+    return several_lines(text).replace("\n", " ")
+
+
+def is_empty(section: Section) -> bool:
+    """Say whether there is nothing to draw under the title of a section."""
+    content: Sized
+    match section:
+        case Chart():
+            return not any(isfinite(x) and isfinite(y) for series in section.series for x, y in series.points)
+        case Table(headers=()) | Files(folder="", names=()):
+            return True
+        case Files():
+            return False
+        case (
+            Measures(measures=content)
+            | Notices(notices=content)
+            | Table(rows=content)
+            | Text(lines=content)
+            | Commands(commands=content)
+        ):
+            return not content
+
+
+def axis_figure(value: float, axis: Axis) -> str:
+    """Write a value with the unit of its axis."""
+    if not isfinite(value):
+        return units.MISSING
+    if axis.unit in SCALED:
+        return SCALED[axis.unit](value)
+    is_whole = float(value).is_integer() and abs(value) < 1e15
+    return f"{f'{value:,.0f}' if is_whole else units.significant(value, 4)} {axis.unit}".rstrip()
+
+
+def has_named_bars(chart: Chart) -> bool:
+    """Say whether the bars of a chart are named by their series, and not by places along an axis."""
+    return chart.kind == "bar" and all(len(series.points) == 1 for series in chart.series)
+
+
+def measures_as_table(section: Measures, heads: tuple[str, str, str] = ("", "", "")) -> Table:
+    """Write figures as a table: name, value, and what a person needs beside it."""
+    name, value, detail = heads
+    return table(
+        section.title,
+        section.measures,
+        Column.of(name, lambda measure: measure.name, align="left"),
+        Column.of(value, lambda measure: Cell(measure.text, "strong")),
+        Column.of(
+            detail,
+            lambda measure: Cell(measure.detail or measure.missing or "", "faint"),
+            align="left",
+            folds=True,
+            is_optional=True,
+        ),
+    )
+
+
+def chart_as_table(chart: Chart) -> tuple[Table, Text]:
+    """Write the points of a chart as a table; below it what a table leaves out, such as reference lines."""
+    names, figures, rows = _points(chart)
+    places = _evenly(len(rows))
+    columns = [
+        Column.of(head, itemgetter(place), align="left" if place < len(names) else "right")
+        for place, head in enumerate((*names, *figures))
+    ]
+    notes = [_reference(chart, reference) for reference in chart.references]
+    if len(places) < len(rows):
+        notes.insert(0, f"{len(places)} of {units.count(len(rows))} points are written here")
+    if chart.y.label not in figures:
+        notes.insert(0, f"{chart.y.label} by {chart.x.label}")
+    return table(chart.title, [rows[place] for place in places], *columns), Text(title="", lines=tuple(notes))
+
+
+def _points(chart: Chart) -> tuple[list[str], list[str], list[tuple[str, ...]]]:
+    """Return the heads of names, those of figures, and the rows: a series a column where x is shared."""
+    rows: list[tuple[str, ...]]
+    if has_named_bars(chart):
+        rows = [(series.name, axis_figure(series.points[0][1], chart.y)) for series in chart.series]
+        return [""], [chart.y.label], rows
+    if any(len(dict(series.points)) < len(series.points) for series in chart.series):
+        rows = [
+            (series.name, axis_figure(x, chart.x), axis_figure(y, chart.y))
+            for series in chart.series
+            for x, y in series.points
+        ]
+        return ["series"], [chart.x.label, chart.y.label], rows
+    columns = [dict(series.points) for series in chart.series]
+    names = [series.name for series in chart.series] if len(columns) > 1 else [chart.y.label]
+    rows = [
+        (
+            axis_figure(x, chart.x),
+            *(axis_figure(column[x], chart.y) if x in column else units.MISSING for column in columns),
+        )
+        for x in dict.fromkeys(x for column in columns for x in column)
+    ]
+    return [], [chart.x.label, *names], rows
+
+
+def _evenly(count: int) -> list[int]:
+    """Choose places from first to last, at most as many as a table shows."""
+    if count <= MOST_ROWS:
+        return list(range(count))
+    return [round(index * (count - 1) / (MOST_ROWS - 1)) for index in range(MOST_ROWS)]
+
+
+def _reference(chart: Chart, reference: Reference) -> str:
+    along = ((reference.x, chart.x), (reference.y, chart.y))
+    return f"{reference.label}: {', '.join(axis_figure(at, axis) for at, axis in along if at is not None)}"

@@ -1,0 +1,316 @@
+"""Keys that cannot hold together, or not with this workload or place: each is refused, its remedy is not."""
+
+from __future__ import annotations
+
+import importlib.metadata
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from gpuproof import registry
+from gpuproof.config.errors import ConfigError
+from gpuproof.config.inventory import InventoryHost
+from gpuproof.config.load import load_config
+from gpuproof.config.models import RunConfig
+from gpuproof.config.rules.base import Facts
+from gpuproof.config.sections.benchmark import BenchmarkConfig
+from gpuproof.suites.plan import next_cases
+
+CAPTURE = "x.yaml:1: training.cuda_graphs: the step cannot be captured: "
+GRAPHS = "cuda_graphs: true, precision: bf16"
+
+CASES = [
+    (
+        "training: {cuda_graphs: true, precision: amp}",
+        f"training: {{{GRAPHS}}}",
+        f"{CAPTURE}amp's gradient scaler waits for the device in each step. Set training.precision to bf16.",
+    ),
+    (
+        f"training: {{{GRAPHS}, activation_checkpointing: blocks}}",
+        f"training: {{{GRAPHS}}}",
+        f"{CAPTURE}checkpointing saves and restores the random state on the host. ",
+    ),
+    (
+        f"training: {{{GRAPHS}, compile: {{enabled: true, mode: max-autotune}}}}",
+        f"training: {{{GRAPHS}, compile: {{enabled: true, mode: max-autotune-no-cudagraphs}}}}",
+        f"{CAPTURE}torch.compile makes graphs of its own in mode max-autotune. ",
+    ),
+    (
+        f"{{training: {{{GRAPHS}}}, distributed: {{nproc: 2}}}}",
+        "{training: {precision: bf16}, distributed: {nproc: 2}}",
+        f"{CAPTURE}a graph holds one rank only. Set distributed.nproc to 1.",
+    ),
+    (
+        f"{{training: {{{GRAPHS}}}, distributed: {{device: cpu}}}}",
+        f"{{training: {{{GRAPHS}}}, distributed: {{device: cuda}}}}",
+        f"{CAPTURE}the device is cpu. ",
+    ),
+    (
+        "benchmark: {measure_by: time}",
+        "benchmark: {measure_by: time, measure_seconds: 1}",
+        "x.yaml:1: benchmark.measure_by: the window is measured by time, but "
+        "benchmark.measure_seconds is null. Set benchmark.measure_seconds.",
+    ),
+    (
+        "benchmark: {measure_steps: null}",
+        "benchmark: {measure_steps: null, enabled: false}",
+        "x.yaml:1: benchmark.measure_steps: the window is measured by steps, but benchmark.measure_steps "
+        "is null. Set benchmark.measure_steps.",
+    ),
+    (
+        "{benchmark: {measure_by: time, measure_seconds: 60}, run: {time_limit_s: 60}}",
+        "{benchmark: {measure_by: time, measure_seconds: 60}, run: {time_limit_s: 61}}",
+        "x.yaml:1: run.time_limit_s: the time limit of 60 s ends before the window of 60 s does. ",
+    ),
+    (
+        "data: {batch_size: 33, samples_per_epoch: 32}",
+        "data: {batch_size: 32, samples_per_epoch: 32}",
+        "x.yaml:1: data.samples_per_epoch: an epoch of 32 samples holds no batch of 33. "
+        "Set data.samples_per_epoch to 33 or more.",
+    ),
+    (
+        "data: {name: CIFAR100}",
+        "data: {name: CIFAR100, path: ./data}",
+        "x.yaml:1: data.name: CIFAR100 is read from a folder, but data.path is null. ",
+    ),
+    (
+        "data: {name: tokens}",
+        "data: {name: tokens, path: ids.bin}",
+        "x.yaml:1: data.name: tokens is read from a file, but data.path is null. "
+        "Set data.path to the file that holds it, for example ./tokens.bin.",
+    ),
+    (
+        "data: {name: ImageFolder, path: ./images, download: true}",
+        "data: {name: CIFAR10, path: ./images, download: true}",
+        "x.yaml:1: data.download: only CIFAR10 and CIFAR100 can be fetched, and data.name is ImageFolder. "
+        "Set data.download to false.",
+    ),
+    (
+        "data: {name: CIFAR10, path: d, download_url: 'http://m/c.tgz'}",
+        "data: {name: CIFAR10, path: d, download: true, download_url: 'http://m/c.tgz'}",
+        "x.yaml:1: data.download_url: data.download_url is set, but data.download is false: nothing is "
+        "fetched. Set data.download to true, or data.download_url to null.",
+    ),
+    (
+        "{data: {name: digits}, model: {num_classes: 9}}",
+        "{data: {name: digits}, model: {num_classes: 10}}",
+        "x.yaml:1: model.num_classes: digits has 10 classes, the model 9. Set model.num_classes to 10.",
+    ),
+    (
+        "distributed: {device: cpu, devices: [0]}",
+        "distributed: {device: cuda, devices: [0]}",
+        "x.yaml:1: distributed.devices: device indices are given, but the device is cpu, which has none. ",
+    ),
+    (
+        "distributed: {device: cpu, backend: nccl}",
+        "distributed: {device: cpu, backend: gloo}",
+        "x.yaml:1: distributed.backend: nccl connects GPUs, but the device is cpu. ",
+    ),
+    (
+        "distributed: {devices: [0, 1, 0]}",
+        "distributed: {devices: [0, 1, 2]}",
+        "x.yaml:1: distributed.devices: a device is named twice in [0, 1, 0]. Name each device once.",
+    ),
+    (
+        "distributed: {nproc: 3, devices: [0, 1]}",
+        "distributed: {nproc: 2, devices: [0, 1]}",
+        "x.yaml:1: distributed.nproc: 3 ranks are asked for, but distributed.devices names 2. ",
+    ),
+    (
+        "{kind: inference, benchmark: {sync_cuda: true}}",
+        "{kind: inference, benchmark: {sync_cuda: true}, inference: {mode: latency}}",
+        "x.yaml:1: benchmark.sync_cuda: inference in throughput mode queues its steps, but ",
+    ),
+    (
+        "{kind: inference, inference: {mode: latency}, benchmark: {log_step_times: false}}",
+        "{kind: inference, benchmark: {log_step_times: false}}",
+        "x.yaml:1: benchmark.log_step_times: latencies are step times, but ",
+    ),
+    (
+        "{kind: inference, inference: {phase: decode}, data: {name: digits}}",
+        "{inference: {phase: decode}, data: {name: digits}}",
+        "x.yaml:1: data.name: decode reads prompts of drawn tokens, and data.name is digits. ",
+    ),
+    (
+        "{kind: inference, inference: {phase: prefill}, training: {compile: {enabled: true}}}",
+        "{kind: inference, training: {compile: {enabled: true}}}",
+        "x.yaml:1: training.compile.enabled: prefill works on a cache that grows, ",
+    ),
+    (
+        "{kind: inference, inference: {phase: decode}, distributed: {strategy: tensor}}",
+        "{kind: inference, distributed: {strategy: tensor}}",
+        "x.yaml:1: distributed.strategy: decode keeps a whole cache on each rank, ",
+    ),
+]
+
+
+@pytest.mark.parametrize(("wrong", "right", "message"), CASES)
+def test_each_contradiction_is_refused_and_its_remedy_accepted(
+    wrong: str, right: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("x.yaml").write_text(wrong, encoding="utf-8")
+    with pytest.raises(ConfigError) as caught:
+        load_config("x.yaml")
+    assert str(caught.value).startswith(message)
+    assert "\n" not in str(caught.value)
+    Path("x.yaml").write_text(right, encoding="utf-8")
+    assert load_config("x.yaml").source == "x.yaml"
+
+
+def test_what_is_merely_without_effect_is_no_contradiction(tmp_path: Path) -> None:
+    path = tmp_path / "x.yaml"
+    path.write_text(
+        "training: {optimizer: Adam, momentum: 0.5}\n"
+        "distributed: {device: cpu}\nmodel: {channels_last: true}\n",
+        encoding="utf-8",
+    )
+    assert load_config(str(path)).config.training.momentum == 0.5
+
+
+def test_a_misspelt_remedy_is_told_without_the_contradiction_that_it_causes(tmp_path: Path) -> None:
+    path = tmp_path / "x.yaml"
+    path.write_text("benchmark: {measure_by: time, measure_secnds: 5}\n", encoding="utf-8")
+    with pytest.raises(ConfigError) as caught:
+        load_config(str(path))
+    assert "did you mean measure_seconds?" in str(caught.value)
+    assert "is null" not in str(caught.value)
+
+
+def test_the_defaults_agree_and_a_config_built_in_python_refuses_contradictions_too() -> None:
+    assert RunConfig().benchmark.measure_steps == 2000
+    with pytest.raises(ValidationError, match=r"benchmark\.measure_by: the window is measured by time"):
+        RunConfig(benchmark=BenchmarkConfig(measure_by="time"))
+    with pytest.raises(ValidationError, match="finite"):
+        BenchmarkConfig(measure_by="time", measure_seconds=float("nan"))
+
+
+def refused(text: str, facts: Facts, folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.chdir(folder)
+    Path("x.yaml").write_text(text, encoding="utf-8")
+    with pytest.raises(ConfigError) as caught:
+        load_config("x.yaml", facts=facts)
+    return str(caught.value)
+
+
+HERE = Facts(hosts=())
+UNEVEN = tuple(InventoryHost(name=f"n{gpus}", address="a", place=f"c:{gpus}", gpus=gpus) for gpus in (1, 2))
+UNSAID = tuple(InventoryHost(name=name, address=name, place="c:1") for name in "ab")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "model:\n  name: medum\n",
+            "x.yaml:2: model.name: no workload is called 'medum'. Did you mean 'medium'?",
+        ),
+        (
+            "model:\n  name: medium\n  options:\n    inputdim: 9\n",
+            "x.yaml:4: model.options.inputdim: unknown option. Options of medium: ",
+        ),
+        (
+            "model:\n  name: medium\n  options: {input_dim: wide}\n",
+            "x.yaml:3: model.options.input_dim: Input should be a valid integer",
+        ),
+        (
+            "model:\n  name: medium\ndata:\n  name: digits\n",
+            "x.yaml:4: data.name: medium takes features, and digits are images. ",
+        ),
+        (
+            "model: {name: resnet18}\ndata:\n  name: CIFAR10\n  path: d\nmatrix:\n"
+            "  model.name: [resnet18, lenet5]\n",
+            "x.yaml:3: data.name: CIFAR10 are images of 3 channels, lenet5 takes 1 (point model.name=lenet5)",
+        ),
+        (
+            "kind: serving\nmodel: {name: gemm}\nserving: {rate_per_s: 1}\n",
+            "x.yaml:1: kind: gemm is no workload for kind: serving. ",
+        ),
+        (
+            "kind: serving\nmodel: {name: medium}\nserving:\n  rate_per_s: 1\n  new_tokens: 3\n",
+            "x.yaml:5: serving.new_tokens: medium has no key-value cache to make tokens from. ",
+        ),
+        (
+            "model: {name: resnet18}\ntraining: {precision: bf16}\n"
+            "distributed:\n  strategy: tensor\n  nproc: 2\n",
+            "x.yaml:4: distributed.strategy: resnet18 has no tensor-parallel plan: ",
+        ),
+        (
+            "model: {name: medium}\ndistributed:\n  nodes: 2\n",
+            "x.yaml:3: distributed.nodes: one job over 2 hosts, and no hosts are named. ",
+        ),
+    ],
+)
+def test_what_the_workload_or_this_machine_does_not_go_with_is_told_by_line(
+    text: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert refused(text, HERE, tmp_path, monkeypatch).startswith(message)
+
+
+def test_a_refusal_of_some_points_names_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "data:\n  name: digits\nmatrix:\n  model.name: [resnet18, medium, transformer]\n"
+    lines = refused(text, HERE, tmp_path, monkeypatch).splitlines()
+    assert lines[1].strip() == (
+        "x.yaml:2: data.name: medium takes features, and digits are images (point model.name=medium). "
+        "Use data.name=synthetic, or a model of images."
+    )
+    assert "transformer takes tokens" in lines[2]
+
+
+@pytest.mark.parametrize(
+    ("text", "facts", "message"),
+    [
+        (
+            "distributed: {nproc: 2}",
+            Facts(is_attached=True),
+            "x.yaml:1: distributed.nproc: 2 ranks were asked",
+        ),
+        ("run: {repeats: 3}", Facts(is_attached=True), "x.yaml:1: run.repeats: a launcher that is not ours"),
+        (
+            "matrix:\n  data.batch_size: [1, 2]\n",
+            Facts(is_attached=True),
+            "x.yaml:1: matrix: a launcher that is not ours starts each rank once, and each point",
+        ),
+        ("search: {kind: batch_size}", Facts(is_attached=True), "x.yaml:1: search.kind: a launcher that"),
+        (
+            "distributed: {nodes: 3}",
+            Facts(hosts=UNSAID),
+            "x.yaml:1: distributed.nodes: one job over 3 hosts, and there are 2",
+        ),
+        (
+            "distributed: {nodes: 2}",
+            Facts(hosts=UNEVEN, is_one_job=True),
+            "c:1: the hosts have different numbers",
+        ),
+        ("search: {kind: batch_size}", Facts(hosts=UNSAID), "x.yaml:1: search.kind: each host would search"),
+        (
+            "matrix:\n  distributed.nproc: [1, 2]\n",
+            Facts(hosts=UNEVEN),
+            "x.yaml:2: matrix.distributed.nproc: the",
+        ),
+    ],
+)
+def test_what_the_place_cannot_give_is_told_by_line(
+    text: str, facts: Facts, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert refused(text, facts, tmp_path, monkeypatch).startswith(message)
+
+
+def test_a_workload_is_looked_up_once_however_many_launches_there_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    registry.forget()
+    asked: list[str] = []
+
+    def counted(*, group: str) -> Any:
+        asked.append(group)
+        return importlib.metadata.entry_points(group=group)
+
+    monkeypatch.setattr(registry, "entry_points", counted)
+    words = ["--model.name=medium", "--data.name=synthetic", "--run.repeats=3"]
+    words += [f"--matrix.data.batch_size={list(range(1, 51))}"]
+    config = load_config("quick", words, facts=HERE).config
+    assert len(next_cases(config, ())) == len(next_cases(config, ())) == 150
+    assert len(asked) == 1

@@ -1,0 +1,101 @@
+"""Any page in a terminal: in order, whole, and obeying nothing that comes from outside."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from gpuproof.records.page import Cell as PageCell
+from gpuproof.records.page import Commands, Files, Header, Page, Table, Text, Verdict
+from gpuproof.report.terminal_page import print_page
+from pages_by_hand import EMPTY_PAGE, HOLLOW_PAGE, HOSTILE, PAGE, hostile_page
+
+
+def drawn(page: Page, width: int = 110) -> str:
+    out = io.StringIO()
+    print_page(page, Console(file=out, width=width, highlight=False))
+    return out.getvalue()
+
+
+def test_title_then_verdict_then_sections_in_order() -> None:
+    lines = drawn(PAGE).splitlines()
+    assert lines[0] == PAGE.title
+    assert lines[1].startswith("2,000 samples/s ±0.50 %  SUSPECT: use these figures with care")
+    titles = [section.title for section in PAGE.sections if section.title]
+    assert [line for line in lines[2:] if line and not line.startswith(" ")] == titles
+    assert (
+        lines[lines.index("a section without a title goes on".rjust(35)) - 1] == "  measured on 2 of 3 hosts"
+    )
+
+
+def test_a_verdict_without_a_figure_begins_with_its_word() -> None:
+    verdict = Verdict(headline="", uncertainty="", word="READY", tone="good", meaning="")
+    assert drawn(Page(title="t", verdict=verdict, sections=())) == "t\nREADY\n"
+
+
+@pytest.mark.parametrize("width", [20, 60, 110])
+def test_hostile_texts_are_shown_and_not_obeyed(width: int) -> None:
+    text = drawn(hostile_page(), width)
+    assert "\x1b" not in text
+    assert "\u202e" not in text
+    assert "\t" not in text
+    words = "".join(text.split())
+    assert "[boldred]x[/]" in words
+    assert [line for line in text.splitlines() if line != line.rstrip()] == []
+
+
+def test_nothing_of_a_long_word_is_lost() -> None:
+    page = Page(title="t", verdict=None, sections=(Text(title="s", lines=("w" * 300,)),))
+    assert drawn(page, 50).count("w") == 300
+    headers = tuple(Header(title="", folds=folds) for folds in (False, True))
+    cells = (PageCell("v" * 300), PageCell("w" * 300))
+    text = drawn(
+        Page(title="t", verdict=None, sections=(Table(title="s", headers=headers, rows=(cells,)),)), 50
+    )
+    assert (text.count("v"), text.count("w")) == (300, 300)
+    assert max(map(len, text.splitlines())) <= 50
+
+
+def test_a_table_wider_than_the_console_is_shared_out_with_its_first_column_on_each() -> None:
+    headers = (Header(title="host", align="left"), *(Header(title=f"test {i:02}") for i in range(20)))
+    rows = tuple((PageCell(host), *(PageCell(f"{i},{i:03}.0") for i in range(20))) for host in ("n0", "n1"))
+    text = drawn(Page(title="t", verdict=None, sections=(Table(title="s", headers=headers, rows=rows),)), 60)
+    assert all(f" {i},{i:03}.0" in text for i in range(20))
+    assert all(f"test {i:02}" in text for i in range(20))
+    assert max(map(len, text.splitlines())) <= 60
+    assert text.count("n0") == text.count("host") > 1
+
+
+def test_paths_and_commands_are_never_broken() -> None:
+    command = f"gpuproof report '{'a' * 200}/it is'"
+    sections = (
+        Commands(title="Next", commands=(command,)),
+        Files(title="Files", folder="b" * 200, names=("c" * 100, "d" * 100)),
+    )
+    lines = drawn(Page(title="t", verdict=None, sections=sections), 40).splitlines()
+    assert f"  {command}" in lines
+    assert f"  {'b' * 200}" in lines
+    assert f"  {'c' * 100}  {'d' * 100}" in lines
+
+
+def test_colours_are_for_terminals() -> None:
+    out = io.StringIO()
+    print_page(PAGE, Console(file=out, width=110, force_terminal=True, color_system="standard"))
+    assert "\x1b[1;33mSUSPECT\x1b[0m" in out.getvalue()
+    assert "\x1b[1;31mlost rank" in out.getvalue()
+    assert "\x1b[38" not in drawn(PAGE)
+
+
+def test_an_empty_section_says_so() -> None:
+    assert drawn(EMPTY_PAGE) == "nothing yet\n"
+    text = drawn(HOLLOW_PAGE)
+    assert text.count("\n  none\n") == len(HOLLOW_PAGE.sections) - 1
+    assert "NOTHING MEASURED" in text
+
+
+def test_every_line_of_a_hostile_text_stays_under_its_section() -> None:
+    page = Page(title="t", verdict=None, sections=(Text(title="s", lines=("a\nVALID: b",)),))
+    assert drawn(page) == "t\n\ns\n  a\n  VALID: b\n"
+    assert "\nsecond line" not in drawn(Page(title=HOSTILE, verdict=None, sections=()), 2000)
