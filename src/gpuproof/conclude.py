@@ -45,7 +45,7 @@ def conclude(run: RunDirectory) -> Concluded:
     suite = suite_of(run)
     conclusion = suite.conclude(evidence)
     notes = [*_write(run, conclusion.exports), *_copy_traces(run, evidence)]
-    facts = environment_facts(evidence.launches)
+    facts = environment_facts(evidence.launches, by_inventory=True)
     if facts:
         run.write_json("environment.json", facts)
     run.write_json("result.json", conclusion.result)

@@ -41,6 +41,12 @@ def wall_clock_s(launches: Sequence[CaseRecords]) -> float | None:
     return total_s or None
 
 
-def environment_facts(launches: Sequence[CaseRecords]) -> dict[str, Any] | None:
-    """Return what hosts told of themselves, by name; None where none did."""
-    return {told.host: told.facts for launch in launches for told in launch.of(Environment)} or None
+def environment_facts(
+    launches: Sequence[CaseRecords], *, by_inventory: bool = False
+) -> dict[str, Any] | None:
+    """Return what hosts told of themselves, by their own names or the inventory's; None where none did."""
+    return {
+        (by_inventory and launch.case.placement.host) or told.host: told.facts
+        for launch in launches
+        for told in launch.of(Environment)
+    } or None

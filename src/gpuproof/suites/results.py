@@ -66,7 +66,7 @@ def exit_code_for(
 
     Launches that are missing without a failure (somebody killed the campaign) are INCONCLUSIVE.
     """
-    causes = {failure.cause for failure in failures}
+    causes: set[str] = {failure.cause for failure in failures}
     if has_points and causes - {"interrupted", "disk_full"}:
         return ExitCode.FAILED
     if causes & {"environment", "disk_full"}:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from gpuproof import units
+from gpuproof.analysis.explanations import LaunchExplanation
 from gpuproof.analysis.launch import Launch
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.page import (
@@ -27,7 +28,6 @@ from gpuproof.records.page import (
 )
 from gpuproof.records.result import Doubt, Measure, Result
 from gpuproof.records.run import Failure, NotApplied
-from gpuproof.analysis.explanations import LaunchExplanation
 
 TONES: Mapping[str, Tone] = {"VALID": "good", "SUSPECT": "warn", "INVALID": "bad"}
 MEANING = {

@@ -1,7 +1,7 @@
 """The search for the largest batch that fits: up a ladder until memory is out, then between the last two.
 
-It ends when the largest batch that fits is known to within `search.step`, when `search.up_to` fits, or when a launch ended otherwise than
-well or for want of memory, since nothing can be told of what lies beyond it.
+It ends when the largest batch that fits is known to within `search.step`, when `search.up_to` fits, or when a
+launch ended otherwise than well or for want of memory, since nothing can be told of what lies beyond it.
 """
 
 from __future__ import annotations

@@ -21,19 +21,20 @@ def points_page(result: Result) -> Page:
     points = table(
         "Points",
         detail.points,
-        *(
-            Column.of(name, lambda row, key=key: value_text(row.assignment[key]))
-            for key, name in names.items()
-        ),
+        *(_axis(key, name) for key, name in names.items()),
         Column.of("launches", lambda row: f"{len(row.launches)}/{row.num_planned}"),
         Column.of("throughput", lambda row: units.rate(row.items_per_s_total, row.item)),
         Column.of("", uncertainty),
         Column.of("mean step", lambda row: units.seconds(row.mean_step_s)),
         Column.of("memory", lambda row: units.memory(row.peak_allocated_bytes), is_optional=True),
-        Column.of("validity", validity, align="left"),
+        Column.of("validity", validity_cell, align="left"),
         Column.of("outcome", lambda row: outcome_text(row, ranking), align="left", folds=True),
     )
     return benchmark_page(result, detail.common, points, num_measures=detail.num_headlines)
+
+
+def _axis(key: str, name: str) -> Column:
+    return Column.of(name, lambda row: value_text(row.assignment[key]))
 
 
 def uncertainty(row: PointFigures) -> str:
@@ -43,6 +44,6 @@ def uncertainty(row: PointFigures) -> str:
     return "" if reach is None else f"±{units.share(reach)}"
 
 
-def validity(row: PointFigures) -> Cell:
+def validity_cell(row: PointFigures) -> Cell:
     """Return a point's validity, set off by its gravity."""
     return Cell(row.validity or units.MISSING, TONES.get(row.validity or "", "plain"))

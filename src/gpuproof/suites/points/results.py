@@ -61,10 +61,11 @@ def conclude_points(
     evidence: Evidence, points: Iterable[Point], *, refused: Collection[str] = ()
 ) -> tuple[PointResult, ...]:
     """Conclude each point by the suite of its recipe; those `refused` failed as they were meant to."""
-    return tuple(_conclude(evidence, point, is_refused=point.case_id in refused) for point in points)
+    return tuple(conclude_point(evidence, point, is_refused=point.case_id in refused) for point in points)
 
 
-def _conclude(evidence: Evidence, point: Point, *, is_refused: bool) -> PointResult:
+def conclude_point(evidence: Evidence, point: Point, *, is_refused: bool = False) -> PointResult:
+    """Conclude one point by the suite of its recipe."""
     own = replace(evidence.only(case_id=point.case_id), config=point.config)
     conclusion = find_suite(point.config).conclude(own)
     figures = _figures(conclusion.result, point)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpuproof import units
+from gpuproof.analysis.explanations import LaunchExplanation, explain_launch
 from gpuproof.analysis.launch import Launch, launch_of
 from gpuproof.analysis.points import PointFigures
 from gpuproof.hardware import peak_of
@@ -16,7 +17,6 @@ from gpuproof.records.collected import CaseRecords
 from gpuproof.records.parallel import plain_copies
 from gpuproof.records.result import LaunchValue
 from gpuproof.records.run import Start
-from gpuproof.analysis.explanations import LaunchExplanation, explain_launch
 from gpuproof.statistics.estimate import Interval
 from gpuproof.suites.base import Conclusion
 from gpuproof.suites.recipe.exports import exports_of
@@ -108,9 +108,7 @@ def explain_launches(evidence: Evidence) -> tuple[LaunchExplanation, ...]:
     """Explain every launch that was read beside, from the recordings."""
     launches = (launch for records in evidence.launches if (launch := launch_of(records)) is not None)
     return tuple(
-        explain_launch(launch, evidence)
-        for launch in launches
-        if launch.case.monitor_interval_s is not None
+        explain_launch(launch, evidence) for launch in launches if launch.case.monitor_interval_s is not None
     )
 
 
@@ -230,9 +228,8 @@ def _notes(
         yield from options.notes if options else ()
         yield from _data(first)
         if len(summary.launches) == 1:
-            yield (
-                "one launch: its interval says nothing of the next one; to compare, set run.repeats to 3 or more"
-            )
+            more = "to compare, set run.repeats to 3 or more"
+            yield f"one launch: its interval says nothing of the next one; {more}"
         yield from (note for note in notes_of_setup(summary.launches) if note not in first.setup.notes)
         if first.flops_per_step is None:
             yield f"no FLOP/s: {first.setup.flops_not_counted}"

@@ -244,7 +244,7 @@ def _latency_columns(launch: Launch) -> dict[str, Any]:
     return {
         "inference_mode": inference.mode if inference else None,
         "inference_phase": inference.phase if inference else None,
-        **{f"p{q}_latency_percentile_ms": _latency_percentile_ms(launch, q) for q in (50, 95, 99)},
+        **{f"p{q}_latency_ms": _latency_percentile_ms(launch, q) for q in (50, 95, 99)},
     }
 
 

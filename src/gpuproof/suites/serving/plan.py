@@ -1,7 +1,7 @@
 """The suite of kind `serving`: one scenario, or the search for the highest rate that meets a latency bound.
 
-The search guesses no rate: an offline launch gives what the server can do at all, and halving the distance between the
-highest rate that met the bound and the lowest that did not closes in on the answer.
+The search guesses no rate: an offline launch gives what the server can do at all, and halving the distance
+between the highest rate that met the bound and the lowest that did not closes in on the answer.
 """
 
 from __future__ import annotations

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
+from gpuproof.analysis.explanations import LaunchExplanation
 from gpuproof.records.result import Doubt
 from gpuproof.records.run import Window
-from gpuproof.analysis.explanations import LaunchExplanation
 from gpuproof.units import seconds
 from gpuproof.verdict.doubts.base import Measured, suspect
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from gpuproof.records.result import Doubt
 from gpuproof.analysis.explanations import LaunchExplanation
+from gpuproof.records.result import Doubt
 from gpuproof.statistics.estimate import Interval, Unavailable
 from gpuproof.units import share
 from gpuproof.verdict.doubts.base import Measured, Rule, suspect

@@ -2,33 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from gpuproof.analysis.serving import Served
-from gpuproof.analysis.validity import worst
+from gpuproof.readings.evidence import Evidence
 from gpuproof.records.codec import to_json
-from gpuproof.report.seed_formats import csv_of
-from gpuproof.report.serving import ServingRun, requests_row
+from gpuproof.records.result import Result, worst
 from gpuproof.statistics.percentiles import percentile
+from gpuproof.suites.base import Export
+from gpuproof.suites.exports import csv_text, environment_facts, json_export, wall_clock_s
+
+if TYPE_CHECKING:
+    from gpuproof.suites.serving.conclude import ServingRun
 
 
-def serving_csv(run: ServingRun, *, description: Mapping[str, Any]) -> str:
-    """Return summary.csv: one row a window of requests."""
+def exports_of(evidence: Evidence, run: ServingRun, result: Result) -> Iterator[Export]:
+    """Yield the summary, a row for each window, and the curve of a search."""
+    from gpuproof.suites.serving.curve import draw_serving_curve
+
     named = {
-        "experiment_name": description["config"]["run"]["experiment_name"],
-        "run_id": description["run_id"],
+        "experiment_name": evidence.config.run.experiment_name,
+        "run_id": evidence.description["run_id"],
     }
-    return csv_of([{**named, **to_json(requests_row(served))} for served in run.launches])
+    rows = [{**named, **row} for row in result.detail["requests"]]
+    yield Export(name="summary.csv", content=csv_text(rows))
+    yield json_export(
+        "run_summary.json", {**named, **_summary(evidence, run, rows=result.detail["requests"])}
+    )
+    yield Export(name="serving_curve.png", content=lambda path: draw_serving_curve(run, path))
 
 
-def serving_json(
-    run: ServingRun, *, description: Mapping[str, Any], environment: Any, wall_clock_s: float | None
-) -> dict[str, Any]:
-    """Return run_summary.json: what holds for the run, then every window of requests."""
+def _summary(evidence: Evidence, run: ServingRun, *, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return what holds for the run, then every window of requests."""
     return {
-        "experiment_name": description["config"]["run"]["experiment_name"],
-        "run_id": description["run_id"],
         "kind": "serving",
         "model": run.config.model.name,
         "target": run.config.serving.target,
@@ -39,22 +46,21 @@ def serving_json(
         "knee_per_s": run.knee_per_s,
         "latency_bound_s": run.config.serving.latency_bound_s,
         "latency_percentile": run.config.serving.latency_percentile,
-        "validity": worst(run.findings) if run.launches else None,
-        "findings": to_json(run.findings),
+        "validity": worst(run.doubts) if run.launches else None,
+        "findings": to_json(run.doubts),
         "failures": to_json(run.failures),
         "num_launches": len(run.launches),
         "num_planned": run.num_planned,
-        "total_wall_clock_s": wall_clock_s,
-        "commit_hash": description["commit_hash"],
-        "env": environment,
-        "notes": description["config"]["run"]["notes"],
-        "windows": [_window_json(served) for served in run.launches],
+        "total_wall_clock_s": wall_clock_s(evidence.launches),
+        "commit_hash": evidence.description["commit_hash"],
+        "env": environment_facts(evidence.launches),
+        "notes": run.config.run.notes,
+        "windows": [{**row, **_window(served)} for row, served in zip(rows, run.launches, strict=True)],
     }
 
 
-def _window_json(served: Served) -> dict[str, Any]:
+def _window(served: Served) -> dict[str, Any]:
     return {
-        **to_json(requests_row(served)),
         "answered_samples_per_s": served.samples_per_s,
         "tokens_per_s": served.tokens_per_s,
         "latency_s": {f"p{found.q:g}": to_json(found) for found in served.latency_percentiles()},

@@ -8,14 +8,16 @@ null, and `missing` beside it says why. Memory in `_mb` counts MiB (2^20 bytes),
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gpuproof.config.models import RunConfig
 from gpuproof.records.codec import to_json
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import Failure, Result, Start
-from gpuproof.report.load_readings import MIB_BYTES, MIN_READINGS, NO_GPU, NOT_MEASURED, Quantity
-from gpuproof.report.load_results import LoadResult
+from gpuproof.suites.load.readings import MIB_BYTES, MIN_READINGS, NO_GPU, NOT_MEASURED, Quantity
+
+if TYPE_CHECKING:
+    from gpuproof.suites.load.conclude import LoadResult
 
 RESULTS_FILE = "gpu_loadtest_results.json"
 SCHEMA = 1
@@ -155,8 +157,8 @@ def _result_json(result: LoadResult) -> dict[str, Any]:
         "error_message": None if failure is None else failure.message or failure.cause,
         "error_cause": None if failure is None else failure.cause,
         **figures,
-        "validity": result.summary.validity if result.success else None,
-        "findings": [to_json(found) for found in result.findings] if result.success else [],
+        "validity": result.point.result.validity if result.success else None,
+        "findings": [to_json(found) for found in result.doubts] if result.success else [],
         "missing": missing,
     }
 
@@ -167,13 +169,13 @@ def _nulled(figures: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _speed(result: LoadResult, missing: Missing) -> dict[str, Any]:
-    summary, times_s = result.summary, result.step_times_s
+    point, launches, times_s = result.point.figures, result.point.launches, result.step_times_s
     figures: dict[str, Any] = {
-        "duration_seconds": summary.window_s if summary.launches else None,
-        "iterations": sum(launch.slowest.num_steps for launch in summary.launches) or None,
-        "num_devices": summary.launches[0].world_size if summary.launches else None,
-        "throughput_samples_per_second": summary.items_per_s_total,
-        "avg_iteration_time_ms": _ms(summary.mean_step_s),
+        "duration_seconds": point.window_s if launches else None,
+        "iterations": sum(launch.slowest.num_steps for launch in launches) or None,
+        "num_devices": launches[0].world_size if launches else None,
+        "throughput_samples_per_second": point.items_per_s_total,
+        "avg_iteration_time_ms": _ms(point.mean_step_s),
         "min_iteration_time_ms": _ms(min(times_s, default=None)),
         "max_iteration_time_ms": _ms(max(times_s, default=None)),
     }
@@ -190,7 +192,7 @@ def _speed(result: LoadResult, missing: Missing) -> dict[str, Any]:
 
 def _memory(result: LoadResult, missing: Missing) -> dict[str, Any]:
     peaks = {
-        "peak_gpu_memory_mb": result.peak_allocated_bytes,
+        "peak_gpu_memory_mb": result.point.figures.peak_allocated_bytes,
         "peak_gpu_memory_with_warmup_mb": result.peak_with_warmup_bytes,
     }
     missing.update({key: NO_GPU for key, peak in peaks.items() if peak is None})

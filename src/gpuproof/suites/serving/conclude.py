@@ -1,29 +1,30 @@
-"""The report of requests under load: the rate that was found, or the latency at a rate, and every doubt.
-
-In: a config and its launches. Out: the same `ReportModel` as of any run, with a row for each window of
-requests.
-"""
+"""What windows of requests come to: the rate that was found, or the latency at a rate, and every doubt."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from math import floor
-from typing import Any
 
 from gpuproof import units
-from gpuproof.analysis.explanations import LaunchExplanation
+from gpuproof.analysis.explanations import LaunchExplanation, explain_launch
 from gpuproof.analysis.knee import find_knee
-from gpuproof.analysis.serving import STREAM_PERCENTILES, Served, findings_of_serving, served_of
-from gpuproof.analysis.validity import Finding, worst
+from gpuproof.analysis.serving import STREAM_PERCENTILES, Served, served_of
 from gpuproof.config.models import RunConfig
-from gpuproof.records.collected import CaseRecords
+from gpuproof.readings.evidence import Evidence
+from gpuproof.records.codec import to_json
+from gpuproof.records.result import Doubt, Measure
 from gpuproof.records.run import Failure
-from gpuproof.report.measure import Measure, with_interval
-from gpuproof.report.model import LaunchRow, ReportModel, RequestsRow, next_commands
 from gpuproof.statistics.launches import interval_of_launches
 from gpuproof.statistics.percentiles import Percentile, percentile
-from gpuproof.suites.serving import Search, is_search, next_cases, search_so_far
+from gpuproof.suites.base import Conclusion
+from gpuproof.suites.measures import with_interval
+from gpuproof.suites.results import benchmark_result
+from gpuproof.suites.sections import ON_CPU, Common, read_during, set_by_user, torn_notes
+from gpuproof.suites.serving.exports import exports_of
+from gpuproof.suites.serving.plan import RateSearch, ServingPlan, Trial, is_search, search_so_far
+from gpuproof.verdict.doubts.base import Measured
+from gpuproof.verdict.doubts.rules import doubts_about, doubts_about_readings
 
 OUTCOMES = {
     "met": "met",
@@ -42,14 +43,44 @@ WITHOUT_FIELD = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RequestsRow:
+    """One window in the table of windows of requests."""
+
+    case_id: str
+    replicate: int
+    scenario: str
+    offered_per_s: float | None
+    """Requests a second of the schedule; None where there is none."""
+    answered_per_s: float
+    num_requests: int
+    num_failed: int
+    p50_latency_s: float | None
+    p99_latency_s: float | None
+    """None with too few requests."""
+    mean_batch: float | None
+    busy_share: float | None
+    """Of the window, with a batch under way."""
+    bound: str | None
+    """Whether the latency bound was met; None where none was set."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServingDetail:
+    """What the page of a serving run needs beyond the result."""
+
+    common: Common
+    requests: tuple[RequestsRow, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ServingRun:
     """A run of kind serving, with what its report is made from."""
 
     config: RunConfig
     launches: tuple[Served, ...]
     failures: tuple[Failure, ...]
-    findings: tuple[Finding, ...]
-    search: Search | None
+    doubts: tuple[Doubt, ...]
+    search: RateSearch | None
     """None where the recipe names a rate or a scenario without one."""
     num_planned: int
 
@@ -78,79 +109,92 @@ class ServingRun:
         return None if index is None else self.curve[index][0]
 
 
-def serving_run(
-    config: RunConfig, cases: Sequence[CaseRecords], observed: Sequence[Finding] = ()
-) -> ServingRun:
-    """Put the launches of a serving recipe together; `observed` are doubts from readings beside them."""
-    launches = tuple(served for records in cases if (served := served_of(records)) is not None)
-    settled = [records for records in cases if records.status != "unfinished"]
+def conclude(evidence: Evidence) -> Conclusion:
+    """Return the result of a serving run and its files."""
+    config = evidence.config
+    explanations = _explain(evidence)
+    run = _serving_run(evidence, doubts_about_readings(explanations))
+    launches = run.launches
+    setup = launches[0].setup if launches else None
+    detail = ServingDetail(
+        common=Common(
+            title=_title(run),
+            work=_work(run),
+            names_cases=True,
+            not_applied=set_by_user(setup.not_applied if setup else (), evidence.description["origins"]),
+            notes=(*_notes(run), *torn_notes(evidence.launches)),
+            **read_during(explanations),
+        ),
+        requests=tuple(map(requests_row, launches)),
+    )
+    result = benchmark_result(
+        "serving",
+        evidence,
+        measures=[replace(m, labels={**m.labels, "target": config.serving.target}) for m in _measures(run)],
+        doubts=run.doubts,
+        failures=run.failures,
+        num_launches=len(launches),
+        num_planned=run.num_planned,
+        conditions={
+            "kind": "serving",
+            "model": config.model.name,
+            "target": config.serving.target,
+            "scenario": config.serving.scenario,
+            "precision": config.training.precision,
+            "device": setup.device.name if setup else None,
+        },
+        detail=to_json(detail),
+    )
+    return Conclusion(result=result, exports=tuple(exports_of(evidence, run, result)))
+
+
+def _explain(evidence: Evidence) -> list[LaunchExplanation]:
+    found = (served for launch in evidence.launches if (served := served_of(launch)) is not None)
+    return [
+        explain_launch(served.as_launch(), evidence)
+        for served in found
+        if served.setup is not None and served.case.monitor_interval_s is not None
+    ]
+
+
+def _serving_run(evidence: Evidence, observed: Sequence[Doubt]) -> ServingRun:
+    """Put the launches together; `observed` are doubts from readings beside them."""
+    config, cases = evidence.config, evidence.launches
+    launches = [served for launch in cases if (served := served_of(launch)) is not None]
+    settled = [launch for launch in cases if launch.status != "unfinished"]
+    trials = [Trial.of(served) for served in launches]
     searches = is_search(config.serving)
-    search = search_so_far(launches, precision=config.serving.search_precision) if searches else None
+    left = ServingPlan(config=config)
+    for launch in settled:
+        left = left.settle(launch)
     run = ServingRun(
         config=config,
         launches=tuple(sorted(launches, key=lambda served: served.window.offered_per_s or 0.0)),
-        failures=tuple(f for records in cases if records.status != "done" and (f := records.primary_failure)),
-        findings=(),
-        search=search,
-        num_planned=len(settled) + len(next_cases(config, settled)),
+        failures=tuple(f for x in cases if x.status != "done" and (f := x.primary_failure)),
+        doubts=(),
+        search=search_so_far(trials, precision=config.serving.search_precision) if searches else None,
+        num_planned=len(settled) + len(left.left()),
     )
     # A rate over the highest overloads the server by intent: doubts count where figures are used.
     used = run.main or launches
-    doubts = [finding for served in used for finding in findings_of_serving(served)]
-    return ServingRun(
-        config=config,
-        launches=run.launches,
-        failures=run.failures,
-        findings=tuple({finding.code: finding for finding in (*observed, *doubts)}.values()),
-        search=search,
-        num_planned=run.num_planned,
-    )
+    doubts = [doubt for x in used for doubt in doubts_about(Measured(launch=x.as_launch(), served=x))]
+    return replace(run, doubts=tuple({doubt.code: doubt for doubt in (*observed, *doubts)}.values()))
 
 
-def build_serving_report(
-    served_run: ServingRun,
-    *,
-    run: str,
-    description: Mapping[str, Any],
-    files: Sequence[str],
-    explanations: Sequence[LaunchExplanation],
-    torn: Sequence[str],
-) -> ReportModel:
-    """Build the report of a serving run."""
-    launches = served_run.launches
-    setup = launches[0].setup if launches else None
-    not_applied = setup.not_applied if setup else ()
-    origins = description["origins"]
-    return ReportModel(
-        schema_version=1,
-        title=_title(served_run),
-        run=run,
-        validity=worst(served_run.findings) if launches else None,
-        measures=tuple(_measures(served_run)),
-        launches=tuple(_launch_row(served) for served in launches),
-        num_planned=served_run.num_planned,
-        findings=served_run.findings,
-        failures=served_run.failures,
-        explanations=tuple(explanations),
-        not_applied=tuple(item for item in not_applied if origins.get(item.key, "default") != "default"),
-        notes=(*_notes(served_run), *torn),
-        files=tuple(files),
-        next_commands=next_commands(
-            served_run.failures, run=run, is_complete=len(launches) >= served_run.num_planned
-        ),
-        requests=tuple(requests_row(served) for served in launches),
-    )
+def _work(run: ServingRun) -> str:
+    """Say what was served."""
+    serving, config = run.config.serving, run.config
+    if serving.target == "endpoint":
+        return f"{serving.endpoint.model} at {serving.endpoint.url}"
+    if serving.target == "noop":
+        return "the server that does nothing"
+    return f"{config.model.name} on {config.data.name}"
 
 
 def _title(run: ServingRun) -> str:
-    serving, config = run.config.serving, run.config
+    serving, parts = run.config.serving, [_work(run)]
     setup = run.launches[0].setup if run.launches else None
-    if serving.target == "endpoint":
-        parts = [f"{serving.endpoint.model} at {serving.endpoint.url}"]
-    elif serving.target == "noop":
-        parts = ["the server that does nothing"]
-    else:
-        parts = [f"{config.model.name} on {config.data.name}"]
+    if serving.target == "model":
         parts += [setup.device.name, setup.precision] if setup else []
         parts.append(f"up to {serving.max_batch} a batch")
     scenario = serving.scenario.replace("_", " ")
@@ -166,7 +210,8 @@ def _measures(run: ServingRun) -> list[Measure]:
     first = main[0]
     rates = interval_of_launches([served.requests_per_s for served in main])
     rate = sum(served.requests_per_s for served in main) / len(main)
-    throughput = with_interval("answered", rate, "requests/s", units.rate(rate, "requests"), rates)
+    text = units.rate(rate, "requests")
+    throughput = with_interval("answered", rate, "requests/s", text, rates, better="higher")
     latencies = _latency_measures(first)
     if run.search is None and first.window.scenario not in ("offline", "closed_loop"):
         found += [*latencies, throughput]
@@ -292,19 +337,6 @@ def _generator_measures(served: Served) -> list[Measure]:
     return measures if served.window.offered_per_s is not None else measures[1:]
 
 
-def _launch_row(served: Served) -> LaunchRow:
-    window = served.as_launch().slowest
-    return LaunchRow(
-        replicate=served.case.replicate,
-        items_per_s_total=served.samples_per_s,
-        mean_step_s=window.steps_s / window.num_steps,
-        num_steps=window.num_steps,
-        window_s=window.wall_s,
-        stop_reason=window.stop_reason,
-        case_id=served.case.case_id,
-    )
-
-
 def requests_row(served: Served) -> RequestsRow:
     """Return a window's row of the table of requests."""
     by_q = {found.q: found.value for found in served.latency_percentiles()}
@@ -333,7 +365,7 @@ def _notes(run: ServingRun) -> list[str]:
     if setup is not None:
         notes += setup.notes
     if setup is not None and setup.device.kind == "cpu":
-        notes.append("measured on the CPU: no figure of any GPU")
+        notes.append(ON_CPU)
     if len(run.main) == 1:
         notes.append("one launch: set run.repeats to 3 or more to see how launches differ")
     return notes

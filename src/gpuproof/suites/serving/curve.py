@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 from gpuproof import units
 from gpuproof.analysis.serving import Served
 from gpuproof.observe.plot_style import FAINT, GRID, INK, SERIES, headline, new_figure, save
-from gpuproof.report.serving import ServingRun
 from gpuproof.statistics.percentiles import percentile
+from gpuproof.suites.serving.conclude import ServingRun
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
