@@ -62,16 +62,9 @@ def _processes(device_uuid: str) -> tuple[DeviceProcess, ...]:
     nvml = nvml_border.load_binding()
     nvml_border.initialise(nvml)
     try:
-        return _listed(nvml, device_uuid)
+        return nvml_border.ask(nvml, lambda: list_processes(nvml, _handle(nvml, device_uuid)))
     finally:
         nvml_border.shut_down(nvml)
-
-
-def _listed(nvml: Any, device_uuid: str) -> tuple[DeviceProcess, ...]:
-    try:
-        return list_processes(nvml, _handle(nvml, device_uuid))
-    except nvml.NVMLError as error:
-        raise nvml_border.device_error(error) from error
 
 
 def _handle(nvml: Any, device_uuid: str) -> Any:
