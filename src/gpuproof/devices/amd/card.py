@@ -31,6 +31,8 @@ NOT_IN_SYSFS = "the amdgpu driver has no file for it"
 _ASLEEP = "the card is asleep; reading it would wake it"
 _NEAR_CRITICAL_C = 5.0
 _WORDS = ("vbios_version", "performance_level", "compute_partition", "memory_partition", "numa_node")
+_IDENTITY = ("name", "uuid", "kfd_node")
+"""Facts for which the files come first: who a card is must not depend on whether the library is there."""
 _THROTTLE_TIMES = {throttle_time_name(reason): field for field, reason in gpu_metrics.RESIDENCIES.items()}
 _Table = Callable[[], dict[str, int]]
 
@@ -76,6 +78,7 @@ class AmdCard:
         metrics = [name for name in (*names(kind="static"), "power_limit_w") if self._is_known(name)]
         use_library = not self.files.is_asleep()
         facts, missing = self._gather([*metrics, *FACTS, *_WORDS, "device_id"], use_library=use_library)
+        facts |= collect({fact: self.files.sources[fact] for fact in _IDENTITY})[0]
         name, uuid, device_id = (facts.pop(fact, None) for fact in ("name", "uuid", "device_id"))
         return VendorDevice(
             vendor_index=self._vendor_index,

@@ -29,9 +29,12 @@ class CardFiles:
         self._sensors = Sensors(self._files)
         self._temperatures = self._sensors.by_label("temp")
         self._clocks = self._sensors.by_label("freq")
-        self.close = self._files.close
         self.sources: dict[str, Callable[[], Any]] = self._metrics() | self._limits() | self._words()
         """Metric or fact → how to read it; raises a `DeviceError` that says why there is none."""
+
+    def close(self) -> None:
+        """Close every file."""
+        self._files.close()
 
     def is_asleep(self) -> bool:
         """Say whether reading the card would wake it.

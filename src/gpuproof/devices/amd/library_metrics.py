@@ -24,7 +24,7 @@ from functools import partial
 from typing import Any
 
 from gpuproof.devices.amd.gpu_metrics import CYCLE_COUNTS
-from gpuproof.devices.amd.library import SmiLibrary
+from gpuproof.devices.amd.library import NOT_SUPPORTED, SmiLibrary
 from gpuproof.devices.base import DeviceError, DeviceProcess, NotSupportedError
 from gpuproof.devices.sources import Answer, Source, SourceReader
 from gpuproof.devices.sysfs import pcie_generation_at
@@ -37,16 +37,14 @@ _XGMI_LINK = 2
 _FAN_MAX = 255
 
 
-class LibraryCard:
+class LibraryCard(SourceReader):
     """A card that the library lists."""
 
     def __init__(self, library: SmiLibrary, handle: Any) -> None:
+        super().__init__(SOURCES, lambda source: library.ask(partial(source.ask, library.amdsmi, handle)))
         self._library = library
         self._amdsmi = library.amdsmi
         self._handle = handle
-        self.give = SourceReader(
-            SOURCES, lambda source: library.ask(partial(source.ask, self._amdsmi, handle))
-        ).give
 
     def cycle_counts(self) -> dict[str, int]:
         """Read the firmware's counts of cycles, named as `gpu_metrics.parse` names them.
@@ -187,10 +185,12 @@ def _generation(answer: Mapping[str, Any], key: str) -> float | DeviceError:
 
 
 def _memory_errors(amdsmi: Any, handle: Any) -> Answer:
-    """Count the errors of device memory (UMC), else of the whole chip."""
+    """Count the errors of device memory (UMC), of the whole chip where the card never tells those apart."""
     try:
         answer = amdsmi.amdsmi_get_gpu_ecc_count(handle, amdsmi.AmdSmiGpuBlock.UMC)
-    except amdsmi.AmdSmiLibraryException:
+    except amdsmi.AmdSmiLibraryException as error:
+        if error.get_error_code() != NOT_SUPPORTED:
+            raise
         answer = amdsmi.amdsmi_get_gpu_total_ecc_count(handle)
     keys = {"ecc_corrected_count": "correctable_count", "ecc_uncorrected_count": "uncorrectable_count"}
     return {metric: _number(answer, key) for metric, key in keys.items()}
