@@ -78,7 +78,7 @@ class GuardedDevices:
         return tuple(device.identity for device in self._devices)
 
     def select(self, chosen: Collection[int]) -> None:
-        """From now on read only the devices of these physical indices, and tell only their events."""
+        """From now on read only the devices of these physical indices, and return only their events."""
         self._devices = tuple(device for device in self._devices if device.physical_index in chosen)
 
     def read(self, lane: Lane) -> dict[PhysicalIndex, Readout]:
@@ -124,7 +124,7 @@ class GuardedDevices:
         return events
 
     def close(self) -> None:
-        """Let go of every driver, within the deadline each."""
+        """Release every driver, within the deadline each."""
         for adapter in self._adapters:
             self._close(adapter)
         self._guard.close()

@@ -27,7 +27,7 @@ def other_users(
     """Count the processes on a device that are not among `own_pids`, and their memory.
 
     In a container, NVML's process ids may be those of the host: where none of `own_pids` is listed, the
-    answer is unknown, not that everybody is a stranger.
+    answer is unknown, not that all others are foreign.
     """
     if device_uuid is None:
         return _unknown("the device has no UUID")

@@ -70,7 +70,7 @@ class AmdCard:
         return self._gather(wanted, self._firmware_sources())
 
     def describe(self, version: Mapping[str, str]) -> VendorDevice:
-        """Name the card and its static facts; `version` is the driver's, as its files tell it.
+        """Name the card and its static facts; `version` is the driver's, as its files give it.
 
         Raises:
             DeviceLostError: the card is gone.
@@ -93,7 +93,7 @@ class AmdCard:
         """List the processes as the library knows them, for a card that ROCm's kernel side does not list.
 
         Raises:
-            NotSupportedError: there is no library, or it does not tell.
+            NotSupportedError: there is no library, or it does not list them.
         """
         try:
             if self.library is None:
@@ -139,7 +139,7 @@ class AmdCard:
         return sources
 
     def _throttle_table(self, firmware: _Table) -> dict[str, int]:
-        """Read what the firmware says of throttling: the library's cycle counts, else the file's table."""
+        """Read what the firmware reports of throttling: the library's cycle counts, else the file's table."""
         refused = self._no_library
         try:
             if self.library is not None:

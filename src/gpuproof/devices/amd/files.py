@@ -1,4 +1,4 @@
-"""One AMD card as the amdgpu driver's files show it: what is read where AMD's library is not, or is silent.
+"""One AMD card as the amdgpu driver's files show it: read without AMD's library, and where it gives nothing.
 
 In come the card's directory under /sys and its KFD node; out come, for each metric and fact, how to read it.
 Sensors are found by their labels, since numbers differ by card. Where two files may hold a metric, the first

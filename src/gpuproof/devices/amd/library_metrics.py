@@ -3,7 +3,7 @@
 In come the names that are wanted; out comes for each its value in our unit, or the reason why there is none:
 the binding's `N/A`, and the all-ones that the library itself leaves, are never numbers.
 
-- `mem_*_bytes`: the calls that answer in bytes; `amdsmi_get_gpu_vram_usage`, in MiB, where they are silent.
+- `mem_*_bytes`: the calls that answer in bytes; `amdsmi_get_gpu_vram_usage`, in MiB, where they fail.
 - `energy_j`: counter × the resolution that the library states. On MI100 and MI200 users report counters that
   stand still; one at 0 is refused.
 - throttling: the cycle counts in the library's copy of the firmware table. Its `amdsmi_get_violation_status`
@@ -12,7 +12,7 @@ the binding's `N/A`, and the all-ones that the library itself leaves, are never 
   without such counts have status bits, which the binding (7.0) turns into a truth value: the file's are read.
 - `ecc_*_count`: of device memory; where that block is not counted, of every block of the chip.
 - `nvlink_*`: xGMI, which no file gives. AMD counts in KB, taken here as 1,024 bytes.
-- `remapped_rows_*`: AMD retires pages where NVIDIA remaps rows; the kernel tells root only.
+- `remapped_rows_*`: AMD retires pages where NVIDIA remaps rows; the kernel shows them to root only.
 - not asked: `amdsmi_get_gpu_pci_throughput`, which blocks for a second.
 """
 
@@ -50,7 +50,7 @@ class LibraryCard(SourceReader):
         """Read the firmware's counts of cycles, named as `gpu_metrics.parse` names them.
 
         Raises:
-            DeviceError: the library does not tell every one.
+            DeviceError: the library does not give every one.
         """
         answer = self._library.ask(partial(self._amdsmi.amdsmi_get_gpu_metrics_info, self._handle))
         counts = {name: _number(answer, name) for name in CYCLE_COUNTS}
@@ -63,7 +63,7 @@ class LibraryCard(SourceReader):
         """List the processes; the library writes 0 bytes where it may not read them, so 0 is unknown.
 
         Raises:
-            DeviceError: the library does not tell.
+            DeviceError: the library does not list them.
         """
         listed = self._library.ask(lambda: self._amdsmi.amdsmi_get_gpu_process_list(self._handle))
         return tuple(
@@ -120,7 +120,7 @@ def _argument(amdsmi: Any, given: int | str) -> Any:
 
 
 def _power(amdsmi: Any, handle: Any) -> Answer:
-    """Read watts: MI300 and later tell the present power only, the cards before it the average only."""
+    """Read watts: MI300 and later report the present power only, the cards before it the average only."""
     answer = amdsmi.amdsmi_get_power_info(handle)
     instant = _number(answer, "current_socket_power", empty=_ALL_ONES_16)
     average = _number(answer, "average_socket_power", empty=_ALL_ONES_16)
@@ -185,7 +185,7 @@ def _generation(answer: Mapping[str, Any], key: str) -> float | DeviceError:
 
 
 def _memory_errors(amdsmi: Any, handle: Any) -> Answer:
-    """Count the errors of device memory (UMC), of the whole chip where the card never tells those apart."""
+    """Count the errors of device memory (UMC), of the whole chip where these are not counted."""
     try:
         answer = amdsmi.amdsmi_get_gpu_ecc_count(handle, amdsmi.AmdSmiGpuBlock.UMC)
     except amdsmi.AmdSmiLibraryException as error:
