@@ -47,12 +47,14 @@ class SourceReader:
         """
         values: dict[str, Any] = {}
         refused: dict[str, str] = {}
+        open_metrics = set(wanted)
         for source in self._sources:
-            if missing := [metric for metric in source.metrics if metric in wanted and metric not in values]:
+            if missing := [metric for metric in source.metrics if metric in open_metrics]:
                 answer = self._answer(source)
                 given = {metric: answer[metric] for metric in missing}
                 refused |= {m: value.cause for m, value in given.items() if isinstance(value, DeviceError)}
                 values |= {m: value for m, value in given.items() if not isinstance(value, DeviceError)}
+                open_metrics -= values.keys()
         return values, {metric: why for metric, why in refused.items() if metric not in values}
 
     def _answer(self, source: Source) -> Answer:
