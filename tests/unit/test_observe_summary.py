@@ -15,7 +15,7 @@ from gpuproof.readings.balance import load_balance, render_balance
 from gpuproof.readings.recording import load_recording
 from gpuproof.readings.summary import DeviceSummary, summarise, summarise_window
 from gpuproof.records.metrics import names
-from gpuproof.records.readings import DeviceEvent, Sample, Unavailable
+from gpuproof.records.readings import DriverEvent, Sample, UnavailableMetrics
 
 
 def only_device(folder: Path, records: list[Any]) -> DeviceSummary:
@@ -47,7 +47,7 @@ def test_unequal_steps_weigh_by_their_length(tmp_path: Path) -> None:
 def test_what_was_not_read_is_none_with_its_reason_and_never_zero(tmp_path: Path) -> None:
     who = rec.identity(unavailable={"fan_percent": "not supported by this device"})
     samples = [rec.sample(t, {0: {"power_w": 50.0}} if t < 6 else {}) for t in range(10)]
-    lost = Unavailable(
+    lost = UnavailableMetrics(
         monotonic_s=rec.MONOTONIC_S + 6, physical_index=0, reasons={"power_w": "the device is lost"}
     )
     device = only_device(tmp_path, [rec.header([who]), *samples[:6], lost, *samples[6:]])
@@ -267,13 +267,13 @@ def eventful(tmp_path: Path) -> Path:
             *samples[:11],
             rec.mark(10.5, phase="train"),
             *samples[11:31],
-            Unavailable(
+            UnavailableMetrics(
                 monotonic_s=rec.MONOTONIC_S + 31,
                 physical_index=0,
                 reasons={"power_w": "driver call timed out"},
             ),
             *samples[31:],
-            DeviceEvent(
+            DriverEvent(
                 monotonic_s=rec.MONOTONIC_S + 40,
                 physical_index=0,
                 event="xid",
@@ -293,7 +293,7 @@ def test_the_text_of_a_summary(tmp_path: Path) -> None:
 
 def test_a_counter_or_reason_that_was_refused_later_is_explained_in_the_drivers_words(tmp_path: Path) -> None:
     samples = [rec.sample(float(t), {0: {"temp_gpu_c": 50.0}}) for t in range(3)]
-    refused = Unavailable(
+    refused = UnavailableMetrics(
         monotonic_s=0.5,
         physical_index=0,
         reasons={"energy_j": "not on this board", "throttle_reasons": "not for an instance"},

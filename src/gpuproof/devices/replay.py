@@ -27,11 +27,11 @@ from gpuproof.errors import RecordError, UsageError
 from gpuproof.records.journal import read_journal
 from gpuproof.records.readings import (
     Counters,
-    DeviceEvent,
     DeviceIdentity,
+    DriverEvent,
     Recording,
     Sample,
-    Unavailable,
+    UnavailableMetrics,
     VendorIndex,
 )
 
@@ -91,7 +91,7 @@ class ReplayAdapter(DeviceAdapter):
                 values[THROTTLE_REASONS] = record.devices[key].throttle_reasons
             elif isinstance(record, Counters):
                 values |= record.devices.get(key, {})
-            elif isinstance(record, Unavailable) and record.physical_index == device.physical_index:
+            elif isinstance(record, UnavailableMetrics) and record.physical_index == device.physical_index:
                 missing |= record.reasons
         return {name: values[name] for name in wanted if values.get(name) is not None}, missing
 
@@ -114,7 +114,7 @@ class ReplayAdapter(DeviceAdapter):
                 message=record.message,
             )
             for record in self._timeline
-            if isinstance(record, DeviceEvent) and since_s < record.monotonic_s <= self._polled_s
+            if isinstance(record, DriverEvent) and since_s < record.monotonic_s <= self._polled_s
         )
 
     def close(self) -> None:

@@ -73,8 +73,8 @@ class RecordingData:
     host: dict[str, Floats]
     counters: tuple[r.Counters, ...] = ()
     marks: tuple[r.Mark, ...] = ()
-    events: tuple[r.DeviceEvent, ...] = ()
-    unavailable: tuple[r.Unavailable, ...] = ()
+    events: tuple[r.DriverEvent, ...] = ()
+    unavailable: tuple[r.UnavailableMetrics, ...] = ()
     processes: tuple[r.DeviceProcesses, ...] = ()
     end: r.RecordingEnd | None = None
     """None where the recording has no last line: the sampler was killed, or the format has none."""
@@ -288,8 +288,8 @@ class _Builder:
             host=self.host.arrays(len(self.time_s)),
             counters=tuple(self.others.get(r.Counters, ())),
             marks=tuple(self.others.get(r.Mark, ())),
-            events=tuple(self.others.get(r.DeviceEvent, ())),
-            unavailable=tuple(self.others.get(r.Unavailable, ())),
+            events=tuple(self.others.get(r.DriverEvent, ())),
+            unavailable=tuple(self.others.get(r.UnavailableMetrics, ())),
             processes=tuple(self.others.get(r.DeviceProcesses, ())),
             end=self.end,
             notes=tuple(self._notes()),

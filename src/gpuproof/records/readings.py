@@ -104,7 +104,7 @@ class Sample:
 
 @record_kind("unavailable")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Unavailable:
+class UnavailableMetrics:
     """From here on a device does not give these metrics (lost GPU, hanging driver): name → reason."""
 
     monotonic_s: float
@@ -125,7 +125,7 @@ class Counters:
 
 @record_kind("device_event")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeviceEvent:
+class DriverEvent:
     """Something a driver announced: an XID, a lost device, a reset."""
 
     monotonic_s: float
