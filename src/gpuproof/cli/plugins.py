@@ -1,4 +1,4 @@
-"""`gpuproof plugins`: which workloads, checks and suites there are, from which package, and whether they load."""
+"""`gpuproof plugins`: workloads, checks and suites, the package of each, and whether they load."""
 
 from __future__ import annotations
 

@@ -152,7 +152,7 @@ def _for_processor(facts: Facts) -> str:
     return f"""kind: training              # forward, backward and optimizer; `inference` is forward only
 
 data:
-  name: digits                # 1,797 real handwritten digits, which come with scikit-learn
+  name: digits                # 1,797 real handwritten digits, which come with gpuproof
   image_size: 64              # pixels along an edge; the digits are enlarged from 8
   batch_size: 32              # samples per step
 

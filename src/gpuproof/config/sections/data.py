@@ -40,7 +40,7 @@ class DataConfig(ConfigSection):
 
     name: Annotated[DatasetName, BeforeValidator(_canonical_dataset)] = Field(
         default="synthetic",
-        description="The data set, upper or lower case. synthetic is drawn; digits come with scikit-learn; "
+        description="The data set, upper or lower case. synthetic is drawn; digits come with gpuproof; "
         "CIFAR10, CIFAR100, ImageFolder (a folder of images a class) and tokens (for a language model) are "
         "at data.path.",
     )
