@@ -20,7 +20,7 @@ Say = Callable[[str], None]
 """Tells the user what goes on, a line at a time."""
 
 
-def file_of(name: str, *, loading: DataLoading, split: DataSplit, image_size: int | None) -> str | None:
+def prepared_file(name: str, *, loading: DataLoading, split: DataSplit, image_size: int | None) -> str | None:
     """Return where a run keeps what is prepared, relative to its directory; None where samples are drawn."""
     if name == "synthetic":
         return None

@@ -25,8 +25,7 @@ DownloadUrl = Annotated[
 Checksum = Annotated[
     str,
     Field(
-        pattern=r"^(md5:[0-9a-fA-F]{32}|sha256:[0-9a-fA-F]{64})$",
-        json_schema_extra={"format": "checksum"},
+        pattern=r"^(md5:[0-9a-fA-F]{32}|sha256:[0-9a-fA-F]{64})$", json_schema_extra={"format": "checksum"}
     ),
 ]
 
