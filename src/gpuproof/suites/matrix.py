@@ -16,7 +16,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from gpuproof.config.matrix import Assignment, assignments, axes_of
+from gpuproof.config.matrix import Assignment, assignments, matrix_axes
 from gpuproof.config.models import RunConfig
 from gpuproof.errors import UsageError
 from gpuproof.records.case import Case
@@ -42,7 +42,7 @@ def points_of(config: RunConfig) -> list[Point]:
     Raises:
         UsageError: a point is no recipe that can be run.
     """
-    axes = axes_of(config.matrix)
+    axes = matrix_axes(config.matrix)
     return [
         Point(case_id=case_id, assignment=assignment, config=config_at(config, assignment))
         for case_id, assignment in zip(
