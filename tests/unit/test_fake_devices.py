@@ -21,10 +21,10 @@ from gpuproof.records.readings import (
     DeviceEvent,
     DeviceIdentity,
     DeviceReading,
+    MetricsUnavailable,
     PhysicalIndex,
     Recording,
     Sample,
-    Unavailable,
     VendorIndex,
 )
 
@@ -137,7 +137,7 @@ def _recording(path: Path) -> Path:
         Counters(monotonic_s=50, at="start", devices={"6": {"pcie_replay_count": 4}}),
         _sample(51, {"power_w": 300, "pcie_gen": 5}),
         _sample(53, {"power_w": 350}),
-        Unavailable(monotonic_s=53, physical_index=6, reasons={"temp_gpu_c": "sensor failed"}),
+        MetricsUnavailable(monotonic_s=53, physical_index=6, reasons={"temp_gpu_c": "sensor failed"}),
         DeviceEvent(monotonic_s=54, physical_index=6, event="xid", code=31, message="XID 31"),
     ]
     for record in records:

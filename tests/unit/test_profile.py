@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from gpuproof.analysis.communication import communication_times
-from gpuproof.analysis.profile import ProfileSummary, event_of, summarize_trace
+from gpuproof.analysis.profile import ProfileSummary, communication_times, event_of, summarize_trace
 from gpuproof.report.trace_file import summarize_trace_file, trace_events
 
 ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"

@@ -19,11 +19,11 @@ from gpuproof.records.readings import (
     DeviceReading,
     Lane,
     Mark,
+    MetricsUnavailable,
     PhysicalIndex,
     Recording,
     RecordingEnd,
     Sample,
-    Unavailable,
 )
 
 R = TypeVar("R")
@@ -211,7 +211,7 @@ def test_marks_are_written_when_they_arrive_and_shift_no_reading() -> None:
 def test_why_a_metric_is_missing_is_written_once_and_again_when_it_changes() -> None:
     world = World(lost_after_s=1002.3)
     world.run(interval_s=0.5, slow_interval_s=1.0, duration_s=5.0)
-    first, lost, slow_too = world.of(Unavailable)
+    first, lost, slow_too = world.of(MetricsUnavailable)
     assert first.reasons == {"fan_rpm": "none"}
     assert (lost.monotonic_s, slow_too.monotonic_s) == pytest.approx((1002.5, 1003.0))
     assert lost.reasons == {"fan_rpm": "none", "power_w": "the GPU is lost"}

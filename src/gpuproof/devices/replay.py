@@ -30,9 +30,9 @@ from gpuproof.records.readings import (
     DeviceIdentity,
     DeviceReading,
     Lane,
+    MetricsUnavailable,
     Recording,
     Sample,
-    Unavailable,
     Vendor,
     VendorIndex,
 )
@@ -164,7 +164,7 @@ class ReplayAdapter:
         device = self._recording.devices[vendor_index]
         reasons = dict(device.unavailable)
         for record in self._past():
-            if isinstance(record, Unavailable) and record.physical_index == device.physical_index:
+            if isinstance(record, MetricsUnavailable) and record.physical_index == device.physical_index:
                 reasons |= record.reasons
         return reasons
 

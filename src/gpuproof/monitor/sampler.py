@@ -28,11 +28,11 @@ from gpuproof.records.readings import (
     DeviceProcesses,
     Lane,
     Mark,
+    MetricsUnavailable,
     PhysicalIndex,
     Recording,
     RecordingEnd,
     Sample,
-    Unavailable,
 )
 
 LONGEST_SLEEP_S = 1.0
@@ -216,7 +216,9 @@ class Sampler:
             now = {name: why for name, why in before.items() if name not in given} | dict(readout.unavailable)
             if now != before:
                 self._reasons[index] = now
-                self._recorder.append(Unavailable(monotonic_s=now_s, physical_index=index, reasons=now))
+                self._recorder.append(
+                    MetricsUnavailable(monotonic_s=now_s, physical_index=index, reasons=now)
+                )
 
     def _note_events(self) -> None:
         """Write what drivers announced; asked at every tick it would cost about a third of a fast reading."""

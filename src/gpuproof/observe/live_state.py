@@ -72,7 +72,7 @@ class LiveState:
                     self.devices = {d.physical_index: _device(d) for d in record.devices}
                 case r.Sample():
                     self._sample(record)
-                case r.Unavailable():
+                case r.MetricsUnavailable():
                     self._unavailable(record)
                 case r.DeviceProcesses():
                     self._processes(record)
@@ -119,7 +119,7 @@ class LiveState:
         self.host.update(sample.host)
         _remember(self.host_history, sample.host)
 
-    def _unavailable(self, record: r.Unavailable) -> None:
+    def _unavailable(self, record: r.MetricsUnavailable) -> None:
         device = self.devices.get(record.physical_index)
         if device is not None:
             device.unavailable.update(record.reasons)

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from gpuproof.observe import plot_style as style
-from gpuproof.observe.downsample import envelope
 from gpuproof.readings.metric_text import throttle_title
 from gpuproof.readings.recording import DeviceTrack, Flags, Floats, RecordingData
 
@@ -52,16 +51,12 @@ class Panel:
 
 
 def _static(key: str) -> Callable[[DeviceTrack], float | Floats | None]:
-    def read(track: DeviceTrack) -> float | None:
-        fact = track.identity.static.get(key)
-        return float(fact) if isinstance(fact, (int, float)) else None
-
-    return read
+    return lambda track: track.identity.number(key)
 
 
 def _power_limit(track: DeviceTrack) -> float | Floats | None:
     column = track.values("power_limit_w")
-    return column if column is not None else _static("power_limit_w")(track)
+    return column if column is not None else track.identity.number("power_limit_w")
 
 
 PANELS: Final = (
@@ -232,7 +227,7 @@ def draw_line(
     label: str | None = None,
 ) -> None:
     """Draw one column as a line, over the band between its extremes where points were joined."""
-    shape = envelope(time_s, column, pieces=PIECES)
+    shape = style.envelope(time_s, column, pieces=PIECES)
     x = shape.time_s / length_s
     if shape.reduced:
         axes.fill_between(
@@ -272,7 +267,7 @@ def _draw_limits(axes: Axes, panel: Panel, recording: RecordingData, length_s: f
 
 
 def _level(limit: float | Floats | None) -> float | None:
-    """Reduce a sampled limit to its median: a cap that was changed meanwhile stands in the summary."""
+    """Reduce a sampled limit to its median: a cap that was changed during it stands in the summary."""
     if isinstance(limit, np.ndarray):
         given = limit[~np.isnan(limit)]
         return float(np.median(given)) if len(given) else None
@@ -281,9 +276,10 @@ def _level(limit: float | Floats | None) -> float | None:
 
 def draw_phases(axes: list[Axes], recording: RecordingData, length_s: float) -> None:
     """Shade the phases behind all panels, and name them over the first where there is room."""
-    spans = list(_joined_phases(recording))
-    names = list(dict.fromkeys(name for name, _, _ in spans))
-    for name, begin_s, end_s in spans:
+    spans = recording.phases()
+    names = list(dict.fromkeys(span.name for span in spans))
+    for span in spans:
+        name, begin_s, end_s = span.name, span.start_s, span.end_s
         fill = style.PHASE_FILLS[names.index(name) % len(style.PHASE_FILLS)]
         for panel in axes:
             panel.axvspan(begin_s / length_s, end_s / length_s, color=fill, zorder=-5, linewidth=0)
@@ -299,20 +295,6 @@ def draw_phases(axes: list[Axes], recording: RecordingData, length_s: float) -> 
                 color=style.FAINT,
                 style="italic",
             )
-
-
-def _joined_phases(recording: RecordingData) -> Iterator[tuple[str, float, float]]:
-    """Join touching stretches of one phase, which a mark a batch makes by the thousand."""
-    current: tuple[str, float, float] | None = None
-    for span in recording.phases():
-        if current is not None and current[0] == span.name and current[2] == span.start_s:
-            current = (span.name, current[1], span.end_s)
-            continue
-        if current is not None:
-            yield current
-        current = (span.name, span.start_s, span.end_s)
-    if current is not None:
-        yield current
 
 
 def _reasons(recording: RecordingData) -> list[str]:

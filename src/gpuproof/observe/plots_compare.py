@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from gpuproof.observe import plot_style as style
-from gpuproof.observe.compare_text import signed
 from gpuproof.observe.plots import draw_line
+from gpuproof.observe.text import signed
 from gpuproof.readings.balance import Balance, load_balance
-from gpuproof.readings.compare import Comparison, MetricComparison
+from gpuproof.readings.compare import MetricComparison, RecordingComparison
 from gpuproof.readings.recording import Floats, RecordingData
+from gpuproof.readings.series import mean_over_devices
 from gpuproof.readings.summary import RecordingSummary, WindowSummary, summarise
 
 if TYPE_CHECKING:
@@ -37,7 +38,9 @@ _SCALES: Final[dict[str, tuple[str, str, float]]] = {
 """Metrics that the comparison draws: title, unit, and what a reading is divided by."""
 
 
-def plot_comparison(first: RecordingData, second: RecordingData, comparison: Comparison, path: Path) -> None:
+def plot_comparison(
+    first: RecordingData, second: RecordingData, comparison: RecordingComparison, path: Path
+) -> None:
     """Draw A and B over time and as distributions, each panel with its verdict.
 
     Raises:
@@ -127,11 +130,7 @@ def _edges(columns: Sequence[Floats], scale: float) -> Floats:
 def _over_gpus(recording: RecordingData, metric: str) -> Floats:
     """Average a metric over the GPUs at each sample, NaN where none was read."""
     columns = [c for track in recording.devices if (c := track.values(metric)) is not None]
-    if not columns:
-        return np.full(len(recording.time_s), np.nan)
-    table = np.vstack(columns)
-    given = np.count_nonzero(~np.isnan(table), axis=0)
-    return np.where(given > 0, np.nansum(table, axis=0) / np.maximum(given, 1), np.nan)
+    return mean_over_devices(columns, length=len(recording.time_s))
 
 
 def plot_memory(recordings: Sequence[RecordingData], path: Path) -> None:
