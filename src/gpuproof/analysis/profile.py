@@ -86,7 +86,7 @@ class ProfileSummary:
     """Traced, and so no part of any figure."""
 
 
-def event_of(raw: Mapping[str, Any]) -> TraceEvent | None:
+def parse_trace_event(raw: Mapping[str, Any]) -> TraceEvent | None:
     """Take what matters out of one event of a trace file; None for marks and arrows."""
     if raw.get("ph") != "X" or not isinstance(raw.get("ts"), int | float):
         return None
