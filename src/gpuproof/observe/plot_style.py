@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 import numpy as np
 
@@ -23,11 +23,11 @@ from gpuproof.units import seconds
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
 INK: Final = "#1f2933"
 FAINT: Final = "#7b8794"
 GRID: Final = "#e4e7eb"
 DPI: Final = 110
+Dash = Literal["-"] | tuple[float, tuple[float, ...]]
 PICTURE_FORMATS: Final = ("png", "svg", "pdf")
 
 SERIES: Final = (
@@ -42,7 +42,7 @@ SERIES: Final = (
 )
 """One colour a GPU, told apart by people with any colour vision by lightness as well as hue."""
 
-DASHES: Final = ("-", (0, (5, 1.5)), (0, (1.5, 1.2)), (0, (6, 1.5, 1.5, 1.5)))
+DASHES: Final[tuple[Dash, ...]] = ("-", (0, (5, 1.5)), (0, (1.5, 1.2)), (0, (6, 1.5, 1.5, 1.5)))
 """From the ninth GPU on, colours come again with another dash."""
 
 PHASE_FILLS: Final = ("#eef2f7", "#ffffff")
@@ -116,6 +116,24 @@ def headline(figure: Figure, title: str, subtitle: str) -> None:
     figure.text(0.06, 1 - 0.60 * inch, subtitle, fontsize=9.5, color=FAINT, va="center")
 
 
+def legend(figure: Figure, labels: Sequence[str], *, top_in: float, columns: int) -> None:
+    """Name the lines in their order, so far under the upper edge, in inches."""
+    from matplotlib.lines import Line2D
+
+    figure.legend(
+        [Line2D([], [], color=colour(n), linestyle=dash(n), linewidth=2.2) for n in range(len(labels))],
+        labels,
+        loc="upper left",
+        bbox_to_anchor=(0.052, 1 - top_in / figure.get_figheight()),
+        ncols=columns,
+        frameon=False,
+        fontsize=8.5,
+        labelcolor=INK,
+        handlelength=1.4,
+        columnspacing=1.1,
+    )
+
+
 def describe(recording: RecordingData) -> str:
     """Write what a recording is of in one line: devices, host, date, length."""
     kinds: dict[str, int] = {}
@@ -142,7 +160,7 @@ def colour(place: int) -> str:
     return SERIES[place % len(SERIES)]
 
 
-def dash(place: int) -> str | tuple[int, Sequence[float]]:
+def dash(place: int) -> Dash:
     """Give the dash of the n-th line."""
     return DASHES[place // len(SERIES) % len(DASHES)]
 

@@ -158,22 +158,8 @@ def _finish(figure: Figure, axes: list[Axes], recording: RecordingData, length_s
     axes[-1].set_xlabel(f"time since the recording began ({unit})", fontsize=9, color=style.FAINT)
     draw_phases(axes, recording, length_s)
     if len(recording.devices) > 1:
-        handles = [
-            axes[0].plot([], [], color=style.colour(n), linestyle=style.dash(n), linewidth=2.2)[0]
-            for n in range(len(recording.devices))
-        ]
-        figure.legend(
-            handles,
-            [f"GPU {track.identity.physical_index}" for track in recording.devices],
-            loc="upper left",
-            bbox_to_anchor=(0.052, 1 - 0.72 / figure.get_figheight()),
-            ncols=_LEGEND_COLUMNS,
-            frameon=False,
-            fontsize=8.5,
-            labelcolor=style.INK,
-            handlelength=1.4,
-            columnspacing=1.1,
-        )
+        labels = [f"GPU {track.identity.physical_index}" for track in recording.devices]
+        style.legend(figure, labels, top_in=0.72, columns=_LEGEND_COLUMNS)
 
 
 def _nothing(recording: RecordingData) -> Figure:

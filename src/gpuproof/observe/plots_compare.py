@@ -24,7 +24,6 @@ from gpuproof.readings.summary import RecordingSummary, WindowSummary, summarise
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 _GIB: Final = 2.0**30
 _WIDTH_IN: Final = 11.0
@@ -73,7 +72,7 @@ def plot_comparison(
         course.set_xticklabels([])
     axes[-1][0].set_xlabel(f"time since each began ({unit})", fontsize=9, color=style.FAINT)
     axes[-1][1].set_xlabel("share of readings", fontsize=9, color=style.FAINT)
-    _legend(figure, [f"A  {first.source}", f"B  {second.source}"], top_in=0.74)
+    style.legend(figure, [f"A  {first.source}", f"B  {second.source}"], top_in=0.74, columns=2)
     style.save(figure, path)
 
 
@@ -236,19 +235,3 @@ def _draw_balance(axes: Axes, balance: Balance) -> None:
         axes.axhline(centre, color=style.INK, linewidth=0.9, linestyle=(0, (4, 3)))
     axes.set_xticks(places, [f"GPU {index}" if len(places) <= 4 else str(index) for index in balance.means])
     axes.margins(x=0.03)
-
-
-def _legend(figure: Figure, labels: Sequence[str], *, top_in: float) -> None:
-    from matplotlib.lines import Line2D
-
-    figure.legend(
-        [Line2D([], [], color=style.colour(n), linewidth=2.2) for n in range(len(labels))],
-        labels,
-        loc="upper left",
-        bbox_to_anchor=(0.052, 1 - top_in / figure.get_figheight()),
-        ncols=2,
-        frameon=False,
-        fontsize=8.5,
-        labelcolor=style.INK,
-        handlelength=1.4,
-    )

@@ -24,7 +24,7 @@ from gpuproof.readings.series import durations, mean_over_devices
 from gpuproof.readings.window import RecordingWindow, phase, whole
 from gpuproof.records.metrics import METRICS
 from gpuproof.statistics.estimate import Interval, Unavailable
-from gpuproof.statistics.series import Series, interval_of_difference
+from gpuproof.statistics.series import Series, interval_between
 
 Weight = Literal["differs", "unknown", "note"]
 Verdict = Literal["higher", "lower", "no difference shown", "cannot tell"]
@@ -199,7 +199,7 @@ def _compare_metric(metric: str, first: _Used, second: _Used) -> MetricCompariso
     if None in means:
         found = Unavailable(reason=f"not read in the {'second' if means[0] is not None else 'first'}")
     else:
-        found = interval_of_difference(*sides)
+        found = interval_between(*sides, what="difference")
     difference = found if isinstance(found, Interval) else None
     return MetricComparison(
         metric=metric,
