@@ -25,7 +25,9 @@ BESIDE = {"fp8": "bfloat16"}
 Level = Literal["SUSPECT", "INVALID"]
 
 
-def share_of(effective: Effective, fits: Callable[[ObservedWork], bool], *, images: bool = False) -> float:
+def share_of_flops(
+    effective: Effective, fits: Callable[[ObservedWork], bool], *, images: bool = False
+) -> float:
     """Return the share of the observed FLOPs that fits; of those of convolutions only, with `images`.
 
     0 where there is nothing to be a share of.
@@ -53,8 +55,8 @@ def contradictions_of_what_ran(launch: Launch) -> tuple[Finding, ...]:
 
 def _arithmetic(launch: Launch, effective: Effective) -> Iterator[Finding]:
     asked = launch.case.training.precision
-    as_asked = share_of(effective, in_type(TYPES[asked]))
-    beside = share_of(effective, in_type(BESIDE[asked])) if asked in BESIDE else 0.0
+    as_asked = share_of_flops(effective, in_type(TYPES[asked]))
+    beside = share_of_flops(effective, in_type(BESIDE[asked])) if asked in BESIDE else 0.0
     elsewhere = 1 - as_asked - beside
     if as_asked >= MOSTLY and elsewhere <= ELSEWHERE:
         return
@@ -69,7 +71,7 @@ def _arithmetic(launch: Launch, effective: Effective) -> Iterator[Finding]:
 
 def _types(effective: Effective) -> str:
     dtypes = dict.fromkeys(work.dtype for work in effective.work)
-    shares = {dtype: share_of(effective, lambda work, d=dtype: work.dtype == d) for dtype in dtypes}  # type: ignore[misc]
+    shares = {dtype: share_of_flops(effective, lambda work, d=dtype: work.dtype == d) for dtype in dtypes}  # type: ignore[misc]
     return ", ".join(f"{share(part)} {dtype}" for dtype, part in shares.items())
 
 
@@ -79,7 +81,7 @@ def _layout(launch: Launch, effective: Effective) -> Iterator[Finding]:
         return
     if not any(work.operation == "convolution" for work in effective.work):
         return
-    fitting = share_of(effective, lambda work: work.layout in ("NHWC", "either"), images=True)
+    fitting = share_of_flops(effective, lambda work: work.layout in ("NHWC", "either"), images=True)
     if fitting < 1 - ELSEWHERE:
         yield Finding(
             validity="INVALID" if fitting < MOSTLY else "SUSPECT",

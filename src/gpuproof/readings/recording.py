@@ -46,6 +46,11 @@ class DeviceTrack:
         """Return the metric's column; None where the device never gave it."""
         return self.metrics.get(metric)
 
+    def given(self, metric: str) -> Floats:
+        """Return the metric's readings without the samples that have none; empty where it was never read."""
+        column = self.metrics.get(metric)
+        return np.empty(0) if column is None else column[~np.isnan(column)]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PhaseSpan:

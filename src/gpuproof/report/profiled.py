@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gpuproof.analysis.communication import CommunicationTimes, communication_times
-from gpuproof.analysis.profile import ProfileSummary
+from gpuproof.analysis.profile import CommunicationTimes, ProfileSummary, communication_times
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import ProfileTrace
 from gpuproof.report.trace_file import summarize_trace_file

@@ -13,7 +13,7 @@ from typing import Any
 
 from gpuproof import units
 from gpuproof.analysis.explanations import LaunchExplanation
-from gpuproof.analysis.knee import find_knee
+from gpuproof.analysis.loadgen import find_knee
 from gpuproof.analysis.serving import STREAM_PERCENTILES, Served, findings_of_serving, served_of
 from gpuproof.analysis.validity import Finding, worst
 from gpuproof.config.models import RunConfig
