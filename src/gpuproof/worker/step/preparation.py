@@ -118,9 +118,7 @@ def prepare(case: Case, *, identity: RankIdentity, run_folder: Path, store: Stor
     device, threads, precision = _set_process_up(case, identity)
     arrangement = arranged(case, world_size=identity.world_size)
     ranks = Ranks(identity, device=device, parallel=case.parallel, store=store)
-    workload = load_workload(case, device)
-    if precision.name == "fp8":
-        convert_linear_layers(workload.module, name=case.model.name, split=arrangement.tensor > 1)
+    workload = _load(case, device, precision=precision, split=arrangement.tensor > 1)
     pool = open_source(
         case,
         workload.shape,
@@ -166,6 +164,13 @@ def _set_process_up(case: Case, identity: RankIdentity) -> tuple[torch.device, i
     if case.training.cuda_graphs:
         check_capturable(device_type=device.type, world_size=identity.world_size)
     return device, threads, precision
+
+
+def _load(case: Case, device: torch.device, *, precision: PrecisionPolicy, split: bool) -> WorkloadOnTorch:
+    workload = load_workload(case, device)
+    if precision.name == "fp8":
+        convert_linear_layers(workload.module, name=case.model.name, split=split)
+    return workload
 
 
 def _step(
