@@ -104,16 +104,16 @@ def step(name, work):
     times[name] = (time.monotonic() - start, time.process_time() - cpu)
     return result
 def imported():
-    import gpuproof.readings.recording, gpuproof.observe.summary_text
+    import gpuproof.readings.recording, gpuproof.observe.text
     import gpuproof.observe.plots, matplotlib.figure
 step("import", imported)
 from gpuproof.readings.recording import load_recording
 from gpuproof.readings.summary import summarise
-from gpuproof.observe.summary_text import render_text
+from gpuproof.observe.text import render_summary
 from gpuproof.observe.plots import plot_recording
 path = Path(sys.argv[1])
 recording = step("load", lambda: load_recording(path))
-text = step("summarise", lambda: render_text(summarise(recording)))
+text = step("summarise", lambda: render_summary(summarise(recording)))
 step("plot", lambda: plot_recording(recording, path.with_suffix(".png")))
 print(json.dumps({"times": times, "peak_kib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss}))
 """

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from gpuproof.analysis.launch import Launch, launch_of
+from gpuproof.analysis.launch import Launch, summarize_launch
 from gpuproof.config.models import RunConfig
 from gpuproof.records.case import (
     CASE_SCHEMA_VERSION,
@@ -287,7 +287,7 @@ class Story:
 
     def launch(self) -> Launch:
         """The launch's figures."""
-        launch = launch_of(self.records())
+        launch = summarize_launch(self.records())
         assert launch is not None
         return launch
 

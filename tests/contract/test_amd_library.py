@@ -126,7 +126,7 @@ def test_the_library_comes_first_and_the_files_give_what_it_does_not(
     of_files = {"fan_percent": 20, "fan_rpm": 1520, "ecc_corrected_count": 14, "ecc_uncorrected_count": 1}
     of_library = {name: value for name, value in SLOW.items() if not name.endswith("x_bytes")}
     assert slow.reading.values == pytest.approx(of_library | of_files)
-    assert (device.name, device.uuid) == ("Fake Instinct", "GPU-0011223344556600")
+    assert (device.name, device.uuid) == ("AMD Radeon PRO W7900", "GPU-0a1b2c3d4e5f6071")
     assert device.static == pytest.approx(
         STATIC | {"vbios_version": "113-D7070100-128", "performance_level": "auto"}
     )

@@ -13,7 +13,7 @@ import pytest
 import torch
 from PIL import Image
 
-from gpuproof.datasets.catalogue import file_of, prepare
+from gpuproof.datasets.catalogue import prepare, prepared_file
 from gpuproof.errors import EnvironmentUnfitError
 from gpuproof.records.case import Case
 from gpuproof.records.run import DataUsed
@@ -154,7 +154,7 @@ def test_images_of_a_folder_come_with_their_classes(loading: str, tmp_path: Path
         (tmp_path / "images/train" / name).mkdir(parents=True)
         for i in range(4):
             Image.new("RGB", (30, 20), colour).save(tmp_path / "images/train" / name / f"{i}.png")
-    file = file_of("ImageFolder", loading=loading, split="train", image_size=8)  # type: ignore[arg-type]
+    file = prepared_file("ImageFolder", loading=loading, split="train", image_size=8)  # type: ignore[arg-type]
     data = {"name": "ImageFolder", "path": str(tmp_path / "images"), "file": file, "image_size": 8}
     asked = case(data={**data, "loading": loading, "batch_size": 4}, loader=INSIDE)
     prepare(asked, tmp_path, world_size=1, say=print)
@@ -174,7 +174,7 @@ def test_tokens_are_cut_into_sequences_and_shared_out(
 ) -> None:
     ids = np.arange(43) * (1 if token_type == "uint16" else 2_000)  # eight sequences of five, and a rest
     ids.astype(dtype).tofile(tmp_path / "ids.bin")
-    file = file_of("tokens", loading="device", split="train", image_size=None)
+    file = prepared_file("tokens", loading="device", split="train", image_size=None)
     model = {"name": "decoder", "num_classes": None, "options": {"vocab_size": 100_000}}
     data = {"name": "tokens", "path": str(tmp_path / "ids.bin"), "file": file, "token_type": token_type}
     asked = case(model=model, data={**data, "loading": loading, "batch_size": 2}, loader=INSIDE)
@@ -300,7 +300,7 @@ def test_what_was_prepared_and_is_not_there_is_named_and_nothing_takes_its_place
 def test_what_lies_elsewhere_than_where_the_run_was_begun_is_named(loading: str, tmp_path: Path) -> None:
     ids = tmp_path / "ids.bin"
     np.arange(43).astype("<u2").tofile(ids)
-    file = file_of("tokens", loading="device", split="train", image_size=None)
+    file = prepared_file("tokens", loading="device", split="train", image_size=None)
     model = {"name": "decoder", "num_classes": None, "options": {"vocab_size": 100}}
     data = {"name": "tokens", "path": str(ids), "file": file, "token_type": "uint16"}
     asked = case(model=model, data={**data, "loading": loading, "batch_size": 2}, loader=INSIDE)

@@ -65,6 +65,7 @@ class Server:
     cut_at: int | None = None
     """Close the connection after so many bytes."""
     ranges: bool = True
+    encoding: str | None = None
     asked: list[str | None] = field(default_factory=list)
     address: str = ""
 
@@ -89,6 +90,8 @@ def server() -> Iterator[Server]:
                 return
             body = served.content[begin:]
             self.send_response(206 if begin else 200)
+            if served.encoding:
+                self.send_header("Content-Encoding", served.encoding)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             self.wfile.write(body[: served.cut_at])
@@ -150,7 +153,10 @@ def test_two_that_ask_at_once_fetch_it_once(server: Server, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("ranges", [True, False])
-def test_a_broken_connection_is_said_and_gone_on_with(ranges: bool, server: Server, tmp_path: Path) -> None:
+def test_a_broken_connection_is_said_and_gone_on_with(
+    ranges: bool, server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(download, "BLOCK_BYTES", 10)
     server.cut_at, server.ranges = 100, ranges
     with pytest.raises(EnvironmentUnfitError, match="broke after 100 B of") as caught:
         fetch(server.archive(), tmp_path, folder=FOLDER, say=quiet)
@@ -160,6 +166,20 @@ def test_a_broken_connection_is_said_and_gone_on_with(ranges: bool, server: Serv
     assert (fetch(server.archive(), tmp_path, folder=FOLDER, say=quiet) / "train").is_file()
     assert server.asked == [None, "bytes=100-"]
     assert left_in(tmp_path) == set()
+
+
+def test_an_archive_that_the_server_calls_encoded_arrives_as_it_is(server: Server, tmp_path: Path) -> None:
+    server.encoding = "x-gzip"
+    assert (fetch(server.archive(), tmp_path, folder=FOLDER, say=quiet) / "train").is_file()
+
+
+def test_a_python_without_the_filter_is_refused(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(tarfile, "data_filter")
+    with pytest.raises(EnvironmentUnfitError, match=r"cannot unpack .*Use Python 3\.11\.4 or newer"):
+        fetch(server.archive(), tmp_path, folder=FOLDER, say=quiet)
+    assert left_in(tmp_path) == {f".{FOLDER}.part"}
 
 
 def test_what_had_arrived_whole_is_not_fetched_again(server: Server, tmp_path: Path) -> None:
@@ -205,7 +225,7 @@ def test_a_full_disk_is_said_and_given_back(
         (tmp_path / f".{FOLDER}.part").write_bytes(b"half")
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(download, "_copy", full)
+    monkeypatch.setattr("pooch.HTTPDownloader", lambda **_: full)
     with pytest.raises(EnvironmentUnfitError, match="the disk is full; what had arrived is removed"):
         fetch(server.archive(), tmp_path, folder=FOLDER, say=quiet)
     assert left_in(tmp_path) == set()

@@ -18,13 +18,13 @@ from gpuproof.records.journal import Journal
 from gpuproof.records.metrics import names
 from gpuproof.records.readings import (
     Counters,
-    DeviceEvent,
     DeviceIdentity,
     DeviceReading,
+    DriverEvent,
     PhysicalIndex,
     Recording,
     Sample,
-    Unavailable,
+    UnavailableMetrics,
     VendorIndex,
 )
 
@@ -137,8 +137,8 @@ def _recording(path: Path) -> Path:
         Counters(monotonic_s=50, at="start", devices={"6": {"pcie_replay_count": 4}}),
         _sample(51, {"power_w": 300, "pcie_gen": 5}),
         _sample(53, {"power_w": 350}),
-        Unavailable(monotonic_s=53, physical_index=6, reasons={"temp_gpu_c": "sensor failed"}),
-        DeviceEvent(monotonic_s=54, physical_index=6, event="xid", code=31, message="XID 31"),
+        UnavailableMetrics(monotonic_s=53, physical_index=6, reasons={"temp_gpu_c": "sensor failed"}),
+        DriverEvent(monotonic_s=54, physical_index=6, event="xid", code=31, message="XID 31"),
     ]
     for record in records:
         journal.append(record)

@@ -11,7 +11,7 @@ import pytest
 
 from gpuproof.errors import EnvironmentUnfitError, RecordError, UsageError
 from gpuproof.observe.files import write_array
-from gpuproof.observe.summary_text import render_text
+from gpuproof.observe.text import render_summary
 from gpuproof.readings.formats import gpu_stats, gputop, load
 from gpuproof.readings.recording import load_recording
 from gpuproof.readings.summary import summarise
@@ -332,7 +332,7 @@ def test_a_dict_with_samples_counts_from_its_start(tmp_path: Path, cut: bool) ->
     expected = [100.0 * 2**20] if cut else [100.0 * 2**20, 200.0 * 2**20]
     np.testing.assert_array_equal(data.devices[0].metrics["mem_used_bytes"], expected)
     assert np.isnan(data.unix_s).all()
-    assert "UTC" not in render_text(summarise(data))
+    assert "UTC" not in render_summary(summarise(data))
     assert ("cut short after 1 whole objects" in data.notes) == cut
 
 

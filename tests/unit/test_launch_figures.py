@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from gpuproof.analysis.launch import launch_of
+from gpuproof.analysis.launch import summarize_launch
 from records_by_hand import Story, failure, one_rank, setup, steady_times, window
 
 
@@ -35,7 +35,7 @@ def test_four_ranks_with_a_straggler() -> None:
 
 def test_step_times_are_those_of_the_slowest_rank_without_its_warm_up() -> None:
     story = Story(windows=[window(0), window(1, wall_s=1.25)], times_s=steady_times(100, 0.0125))
-    assert launch_of(story.records()) == story.launch()
+    assert summarize_launch(story.records()) == story.launch()
     assert sum(story.launch().step_times_s) == pytest.approx(1.25)
 
 
@@ -47,9 +47,9 @@ def test_flops_are_those_of_one_device_over_the_longest_window() -> None:
 
 def test_a_launch_that_failed_or_measured_no_step_has_no_figures() -> None:
     good = one_rank().records()
-    assert launch_of(replace(good, records=(*good.records[:-1], failure("exception")))) is None
-    assert launch_of(one_rank(num_steps=0, items=0).records()) is None
-    assert launch_of(replace(good, records=good.of(type(good.records[0])))) is None
+    assert summarize_launch(replace(good, records=(*good.records[:-1], failure("exception")))) is None
+    assert summarize_launch(one_rank(num_steps=0, items=0).records()) is None
+    assert summarize_launch(replace(good, records=good.of(type(good.records[0])))) is None
 
 
 def test_tokens_are_counted_as_items_and_sequences_as_samples() -> None:

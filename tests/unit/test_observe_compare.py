@@ -11,7 +11,7 @@ import pytest
 
 import recordings as rec
 from gpuproof.errors import UsageError
-from gpuproof.observe.compare_text import render_comparison
+from gpuproof.observe.text import render_comparison
 from gpuproof.readings.compare import MetricComparison, compare
 from gpuproof.readings.recording import RecordingData
 from gpuproof.readings.selection import Selected, newest_match, recordings_in

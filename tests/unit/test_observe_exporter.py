@@ -26,7 +26,7 @@ from gpuproof.errors import EnvironmentUnfitError
 from gpuproof.observe.exporter import DeviceCollector, Feed, Serving, serve
 from gpuproof.observe.metric_names import DCGM, EXPORTED
 from gpuproof.records.metrics import METRICS, names
-from gpuproof.records.readings import Sample, Unavailable
+from gpuproof.records.readings import Sample, UnavailableMetrics
 
 DASHBOARD = Path(gpuproof.__file__).parent / "templates" / "grafana_dashboard.json"
 
@@ -137,7 +137,7 @@ def test_a_lost_device_and_a_stopped_sampler_serve_nothing_old() -> None:
     now_s = 100.0
     feed = Feed(fresh_until_s=200.0)
     feed.state.apply(everything_known())
-    lost = Unavailable(monotonic_s=rec.MONOTONIC_S + 1, physical_index=0, reasons={"power_w": "lost"})
+    lost = UnavailableMetrics(monotonic_s=rec.MONOTONIC_S + 1, physical_index=0, reasons={"power_w": "lost"})
     feed.state.apply([lost, rec.sample(1, {1: {"power_w": 76.0}})])
     collector = DeviceCollector(feed, clock=lambda: now_s)
 

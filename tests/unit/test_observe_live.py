@@ -21,7 +21,7 @@ from gpuproof.observe.live import LiveView
 from gpuproof.observe.live_state import LiveState
 from gpuproof.observe.stream import batches, followed, piped, sampled, sampler_command
 from gpuproof.records.journal import encode
-from gpuproof.records.readings import DeviceEvent, DeviceProcesses, Sample, Unavailable
+from gpuproof.records.readings import DeviceProcesses, DriverEvent, Sample, UnavailableMetrics
 
 
 def busy(t: float, *, watts: float = 300.0, reasons: tuple[str, ...] = ()) -> Sample:
@@ -50,8 +50,10 @@ def records() -> list[Any]:
 
 
 LOSS = [
-    Unavailable(monotonic_s=rec.MONOTONIC_S + 2, physical_index=1, reasons={"power_w": "the device is lost"}),
-    DeviceEvent(
+    UnavailableMetrics(
+        monotonic_s=rec.MONOTONIC_S + 2, physical_index=1, reasons={"power_w": "the device is lost"}
+    ),
+    DriverEvent(
         monotonic_s=rec.MONOTONIC_S + 2, physical_index=1, event="xid", code=79, message="fell off the bus"
     ),
     rec.sample(2, {0: {"power_w": 301.0}}, reasons={0: ()}),
@@ -97,7 +99,7 @@ def test_a_lost_device_says_so_also_where_other_metrics_were_never_there() -> No
     gone = dict.fromkeys(("power_w", "temp_gpu_c", "util_gpu_percent"), "the device is lost")
     state = LiveState()
     state.apply([rec.header([rec.identity(0, unavailable=never)]), rec.sample(0, {0: {"power_w": 300.0}})])
-    lost = Unavailable(monotonic_s=rec.MONOTONIC_S + 1, physical_index=0, reasons=gone)
+    lost = UnavailableMetrics(monotonic_s=rec.MONOTONIC_S + 1, physical_index=0, reasons=gone)
     state.apply([lost, rec.sample(1, {})])
     assert "✗ the device is lost" in shown(live_text.device_table(state, width=160))
 

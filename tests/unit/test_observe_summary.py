@@ -9,13 +9,13 @@ import pytest
 
 import recordings as rec
 from gpuproof.errors import UsageError
-from gpuproof.observe.summary_text import render_text
+from gpuproof.observe.text import render_balance, render_summary
 from gpuproof.readings import window
-from gpuproof.readings.balance import load_balance, render_balance
+from gpuproof.readings.balance import load_balance
 from gpuproof.readings.recording import load_recording
 from gpuproof.readings.summary import DeviceSummary, summarise, summarise_window
 from gpuproof.records.metrics import names
-from gpuproof.records.readings import DeviceEvent, Sample, Unavailable
+from gpuproof.records.readings import DriverEvent, Sample, UnavailableMetrics
 
 
 def only_device(folder: Path, records: list[Any]) -> DeviceSummary:
@@ -47,7 +47,7 @@ def test_unequal_steps_weigh_by_their_length(tmp_path: Path) -> None:
 def test_what_was_not_read_is_none_with_its_reason_and_never_zero(tmp_path: Path) -> None:
     who = rec.identity(unavailable={"fan_percent": "not supported by this device"})
     samples = [rec.sample(t, {0: {"power_w": 50.0}} if t < 6 else {}) for t in range(10)]
-    lost = Unavailable(
+    lost = UnavailableMetrics(
         monotonic_s=rec.MONOTONIC_S + 6, physical_index=0, reasons={"power_w": "the device is lost"}
     )
     device = only_device(tmp_path, [rec.header([who]), *samples[:6], lost, *samples[6:]])
@@ -224,12 +224,12 @@ def test_an_empty_recording_is_summarised_without_inventing_anything(tmp_path: P
     summary = summarise(rec.loaded(tmp_path, [rec.header([rec.identity()])]))
     assert (summary.whole.samples, summary.whole.duration_s, summary.began_unix_s) == (0, 0.0, None)
     assert summary.whole.devices[0].metrics == ()
-    assert "0 samples" in render_text(summary)
+    assert "0 samples" in render_summary(summary)
 
 
 def test_without_a_gpu_the_host_is_summarised(tmp_path: Path) -> None:
     samples = [rec.sample(t, {}, host={"cpu_percent": 50.0}) for t in range(3)]
-    text = render_text(summarise(rec.loaded(tmp_path, [rec.header([]), *samples])))
+    text = render_summary(summarise(rec.loaded(tmp_path, [rec.header([]), *samples])))
     assert "No GPU was found" in text
     assert "50.0 %" in text
 
@@ -267,13 +267,13 @@ def eventful(tmp_path: Path) -> Path:
             *samples[:11],
             rec.mark(10.5, phase="train"),
             *samples[11:31],
-            Unavailable(
+            UnavailableMetrics(
                 monotonic_s=rec.MONOTONIC_S + 31,
                 physical_index=0,
                 reasons={"power_w": "driver call timed out"},
             ),
             *samples[31:],
-            DeviceEvent(
+            DriverEvent(
                 monotonic_s=rec.MONOTONIC_S + 40,
                 physical_index=0,
                 event="xid",
@@ -288,12 +288,12 @@ def eventful(tmp_path: Path) -> Path:
 
 def test_the_text_of_a_summary(tmp_path: Path) -> None:
     expected = (Path(__file__).parents[1] / "golden/observe_summary.txt").read_text(encoding="utf-8")
-    assert render_text(summarise(load_recording(eventful(tmp_path)))) == expected
+    assert render_summary(summarise(load_recording(eventful(tmp_path)))) == expected
 
 
 def test_a_counter_or_reason_that_was_refused_later_is_explained_in_the_drivers_words(tmp_path: Path) -> None:
     samples = [rec.sample(float(t), {0: {"temp_gpu_c": 50.0}}) for t in range(3)]
-    refused = Unavailable(
+    refused = UnavailableMetrics(
         monotonic_s=0.5,
         physical_index=0,
         reasons={"energy_j": "not on this board", "throttle_reasons": "not for an instance"},
@@ -307,7 +307,7 @@ def test_a_long_label_keeps_its_distance_and_a_long_list_is_wrapped(tmp_path: Pa
     samples = [rec.sample(float(t), {0: {"ecc_uncorrected_count": 0.0}}) for t in range(3)]
     identity = rec.identity(unavailable=dict.fromkeys(names(kind="gauge"), "not on this board"))
     path = rec.write(tmp_path / "r.jsonl", [rec.header([identity]), *samples])
-    text = render_text(summarise(load_recording(path)))
+    text = render_summary(summarise(load_recording(path)))
     assert "  ECC uncorrected errors  0\n" in text
     assert max(map(len, text.splitlines())) <= 100
     assert text.count("not on this board") == 1

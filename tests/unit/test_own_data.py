@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from gpuproof.datasets.catalogue import file_of, prepare
+from gpuproof.datasets.catalogue import prepare, prepared_file
 from gpuproof.errors import UsageError
 from gpuproof.records.case import Case
 from gpuproof.records.codec import to_json
@@ -36,7 +36,7 @@ def image_folder(tmp_path: Path, *, part: str = "train", endings: tuple[str, ...
 
 def images(source: Path, *, size: int = 8, batch_size: int = 2, **changes: object) -> Case:
     loading = str(changes.get("loading", "device"))
-    file = file_of("ImageFolder", loading=loading, split="train", image_size=size)  # type: ignore[arg-type]
+    file = prepared_file("ImageFolder", loading=loading, split="train", image_size=size)  # type: ignore[arg-type]
     data = {"name": "ImageFolder", "path": str(source), "file": file, "image_size": size, **changes}
     return case(data={**data, "batch_size": batch_size})
 
@@ -117,7 +117,7 @@ def test_more_classes_than_the_model_tells_apart_are_refused(tmp_path: Path) -> 
 
 
 def tokens(path: Path, *, vocab_size: int = 300, token_type: str = "uint16") -> Case:
-    file = file_of("tokens", loading="device", split="train", image_size=None)
+    file = prepared_file("tokens", loading="device", split="train", image_size=None)
     return case(
         model={"name": "decoder", "num_classes": None, "options": {"vocab_size": vocab_size}},
         data={

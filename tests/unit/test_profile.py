@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from gpuproof.analysis.communication import communication_times
-from gpuproof.analysis.profile import ProfileSummary, event_of, summarize_trace
+from gpuproof.analysis.profile import ProfileSummary, communication_times, parse_trace_event, summarize_trace
 from gpuproof.report.trace_file import summarize_trace_file, trace_events
 
 ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
@@ -30,7 +29,7 @@ def kernel(name: str, begin: float, end: float, **args: Any) -> dict[str, Any]:
 
 
 def summary(*events: dict[str, Any], steps: int = 1) -> ProfileSummary:
-    found = summarize_trace(filter(None, map(event_of, events)), steps=steps)
+    found = summarize_trace(filter(None, map(parse_trace_event, events)), steps=steps)
     assert found is not None
     return found
 
@@ -129,8 +128,8 @@ def test_on_a_processor_an_operator_has_its_own_time_and_gloo_its_threads() -> N
 
 def test_a_trace_without_work_has_no_summary() -> None:
     assert summarize_trace([], steps=5) is None
-    assert event_of({"ph": "M", "name": "process_name", "ts": 1.0}) is None
-    assert event_of({"ph": "X", "name": "no time"}) is None
+    assert parse_trace_event({"ph": "M", "name": "process_name", "ts": 1.0}) is None
+    assert parse_trace_event({"ph": "X", "name": "no time"}) is None
 
 
 def trace_file(folder: Path, events: list[dict[str, Any]]) -> Path:

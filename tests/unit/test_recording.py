@@ -18,7 +18,7 @@ from gpuproof.records.readings import (
     Recording,
     RecordingEnd,
     Sample,
-    Unavailable,
+    UnavailableMetrics,
 )
 
 
@@ -70,7 +70,7 @@ RECORDS = [
     sample(0.0, d0=reading((), power_w=100.0), d1=reading(None, power_w=200.0)),
     Mark(monotonic_s=51.0, metadata={"phase": "train", "epoch": 1}),
     sample(1.0, d0=reading(("power_cap",), power_w=110.0, pcie_gen=4.0)),
-    Unavailable(monotonic_s=51.0, physical_index=1, reasons={"power_w": "lost"}),
+    UnavailableMetrics(monotonic_s=51.0, physical_index=1, reasons={"power_w": "lost"}),
     sample(3.0, d0=reading(None, power_w=120.0)),
     RecordingEnd(
         monotonic_s=53.0,

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gpuproof.analysis.roofline import ceiling_of, roofline_of
+from gpuproof.analysis.roofline import best_ceiling, build_roofline
 from gpuproof.analysis.work import work_findings
 from gpuproof.hardware import MemoryPeak
 from gpuproof.records.run import Ceilings, CeilingTrial
@@ -27,7 +27,7 @@ def measured(rank: int, *trials: CeilingTrial) -> Ceilings:
 
 def test_the_ceiling_is_the_fastest_repeat_of_the_fastest_size() -> None:
     # 2e6 operations in 10 ms are 200 MFLOP/s; 16e6 in 40 ms are 400 MFLOP/s, its median 50 ms a fifth below.
-    found = ceiling_of(
+    found = best_ceiling(
         [
             trial("gemm", 2e6, 0.010, 0.012, 0.011),
             trial("gemm", 16e6, 0.050, 0.040, 0.055, edge=200),
@@ -38,12 +38,12 @@ def test_the_ceiling_is_the_fastest_repeat_of_the_fastest_size() -> None:
     assert (found.value_per_s, found.size, found.num_repeats) == (400e6, (200, 200, 200), 3)
     assert found.relative_spread == pytest.approx(0.2)
     assert found.highest_per_s == pytest.approx(480e6)
-    assert ceiling_of([]) is None
-    assert ceiling_of([trial("gemm", 1.0)]) is None
+    assert best_ceiling([]) is None
+    assert best_ceiling([trial("gemm", 1.0)]) is None
 
 
 def test_repeats_that_agree_too_well_still_leave_two_percent() -> None:
-    found = ceiling_of([trial("gemm", 100.0, 1.0, 1.0, 1.0)])
+    found = best_ceiling([trial("gemm", 100.0, 1.0, 1.0, 1.0)])
     assert found is not None
     assert (found.relative_spread, found.highest_per_s) == (0.0, 102.0)
 
@@ -51,14 +51,14 @@ def test_repeats_that_agree_too_well_still_leave_two_percent() -> None:
 def test_of_several_devices_the_slowest_sets_the_roof() -> None:
     fast = measured(0, trial("gemm", 10e9, 1.0), trial("copy", 2e9, 1.0), trial("triad", 3e9, 0.5))
     slow = measured(1, trial("gemm", 8e9, 1.0), trial("copy", 2e9, 1.0), trial("triad", 3e9, 0.75))
-    roofline = roofline_of([fast, slow])
+    roofline = build_roofline([fast, slow])
     assert roofline is not None
     assert roofline.compute is not None
     assert roofline.memory is not None
     assert (roofline.compute.value_per_s, roofline.memory.value_per_s) == (8e9, 4e9)
     assert (roofline.memory.what, roofline.ridge_flops_per_byte) == ("triad", 2.0)
-    assert roofline_of([]) is None
-    without = roofline_of([measured(0, trial("copy", 2e9, 1.0))])
+    assert build_roofline([]) is None
+    without = build_roofline([measured(0, trial("copy", 2e9, 1.0))])
     assert without is not None
     assert without.ridge_flops_per_byte is None
 

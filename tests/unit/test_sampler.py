@@ -12,17 +12,17 @@ from gpuproof.devices.base import DeviceProcess, Readout
 from gpuproof.monitor.sampler import Clock, Plan, Sampler, Schedule
 from gpuproof.records.readings import (
     Counters,
-    DeviceEvent,
     DeviceIdentity,
     DeviceProcesses,
     DeviceReading,
+    DriverEvent,
     Lane,
     Mark,
     PhysicalIndex,
     Recording,
     RecordingEnd,
     Sample,
-    Unavailable,
+    UnavailableMetrics,
 )
 
 R = TypeVar("R")
@@ -83,7 +83,7 @@ class World:
         users = (DeviceProcess(pid=42, mem_used_bytes=7, kind="compute"),) if self.now_s < 1001.5 else ()
         return {PhysicalIndex(0): users}
 
-    def poll_events(self) -> tuple[DeviceEvent, ...]:
+    def poll_events(self) -> tuple[DriverEvent, ...]:
         return ()
 
     # the recorder
@@ -210,7 +210,7 @@ def test_marks_are_written_when_they_arrive_and_shift_no_reading() -> None:
 def test_why_a_metric_is_missing_is_written_once_and_again_when_it_changes() -> None:
     world = World(lost_after_s=1002.3)
     world.run(interval_s=0.5, slow_interval_s=1.0, duration_s=5.0)
-    first, lost, slow_too = world.of(Unavailable)
+    first, lost, slow_too = world.of(UnavailableMetrics)
     assert first.reasons == {"fan_rpm": "none"}
     assert (lost.monotonic_s, slow_too.monotonic_s) == pytest.approx((1002.5, 1003.0))
     assert lost.reasons == {"fan_rpm": "none", "power_w": "the GPU is lost"}

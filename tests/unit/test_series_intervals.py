@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -16,7 +18,7 @@ from gpuproof.statistics.estimate import (
     interpolated,
     welch_degrees_of_freedom,
 )
-from gpuproof.statistics.series import Series, interval_of_difference, interval_of_ratio, interval_of_series
+from gpuproof.statistics.series import Series, interval_between, interval_of_series
 
 CENTRES: tuple[Centre, ...] = ("mean", "median")
 
@@ -186,8 +188,8 @@ def test_a_known_difference_and_ratio_are_in_their_intervals() -> None:
     # √(3/1,600 + 3/2,400) = 0.0559, its 95 % half-width 0.110, and about a hundredth of that for the ratio.
     noise = [autoregressive(size, phi=0.5, seed=10) for size in (1600, 2400)]
     first, second = (Series(values=m + x - x.mean()) for m, x in zip((100, 110), noise, strict=True))
-    difference = available(interval_of_difference(first, second))
-    ratio = available(interval_of_ratio(first, second))
+    difference = available(interval_between(first, second, what="difference"))
+    ratio = available(interval_between(first, second, what="ratio"))
     assert difference.centre == pytest.approx(10)
     assert (difference.high - difference.low) / 2 == pytest.approx(0.110, rel=0.25)
     assert ratio.centre == pytest.approx(1.1)
@@ -197,24 +199,23 @@ def test_a_known_difference_and_ratio_are_in_their_intervals() -> None:
     assert not difference.between_launches
 
 
-@pytest.mark.parametrize("compare", [interval_of_difference, interval_of_ratio])
-def test_the_series_that_is_too_short_is_named(compare: object) -> None:
-    assert callable(compare)
+@pytest.mark.parametrize("what", ["difference", "ratio"])
+def test_the_series_that_is_too_short_is_named(what: Literal["difference", "ratio"]) -> None:
     short, long = Series(values=[1.0] * 3), Series(values=[1.0] * 20)
     reason = "series: too few values for an interval (needs 10, have 3)"
-    assert compare(short, long) == Unavailable(reason=f"first {reason}")
-    assert compare(long, short) == Unavailable(reason=f"second {reason}")
+    assert interval_between(short, long, what=what) == Unavailable(reason=f"first {reason}")
+    assert interval_between(long, short, what=what) == Unavailable(reason=f"second {reason}")
 
 
 def test_constant_series_differ_exactly() -> None:
     first, second = Series(values=[2.0] * 20), Series(values=[3.0] * 20)
-    interval = available(interval_of_difference(first, second))
+    interval = available(interval_between(first, second, what="difference"))
     assert (interval.low, interval.centre, interval.high) == (1.0, 1.0, 1.0)
 
 
 def test_there_is_no_ratio_to_what_may_be_0() -> None:
     near_0 = Series(values=autoregressive(100, phi=0.0, seed=12))
-    found = interval_of_ratio(near_0, Series(values=[1.0] * 20))
+    found = interval_between(near_0, Series(values=[1.0] * 20), what="ratio")
     assert found == Unavailable(reason="no ratio: the first series is not clearly above 0")
 
 

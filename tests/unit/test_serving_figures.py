@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpuproof.analysis.knee import find_knee
-from gpuproof.analysis.loadgen import early_stopping_estimate_s, judge_bound
+from gpuproof.analysis.loadgen import early_stopping_estimate_s, find_knee, judge_bound
 from gpuproof.analysis.serving import Served, findings_of_serving, served_of
 from served_by_hand import records
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gpuproof.analysis.launch import Launch
-from gpuproof.analysis.what_ran import contradictions_of_what_ran, in_type, share_of
+from gpuproof.analysis.what_ran import contradictions_of_what_ran, in_type, share_of_flops
 from gpuproof.records.what_ran import Compilation, GraphBreak, ObservedWork, Tf32Switch
 from gpuproof.report.what_ran import what_ran
 from records_by_hand import CHANNELS_LAST, H200, STEP_OPTIONS, Story, case, effective, setup
@@ -57,9 +57,9 @@ def codes(*records: Any, **asked: Any) -> list[tuple[str, str]]:
 
 def test_shares_are_of_flops_and_not_of_calls() -> None:
     seen = effective(product("bfloat16", 60), product("float32", 20), convolution("NHWC", 20))
-    assert share_of(seen, in_type("bfloat16")) == 0.8
-    assert share_of(seen, lambda work: work.layout == "NHWC", images=True) == 1.0
-    assert share_of(effective(), in_type("bfloat16")) == 0.0
+    assert share_of_flops(seen, in_type("bfloat16")) == 0.8
+    assert share_of_flops(seen, lambda work: work.layout == "NHWC", images=True) == 1.0
+    assert share_of_flops(effective(), in_type("bfloat16")) == 0.0
 
 
 def test_both_operands_count() -> None:

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from gpuproof.readings.metric_text import throttle_title
 from gpuproof.readings.window_readings import DeviceWindow, HostWindow, WindowReadings
 from gpuproof.units import share as share_text
 from gpuproof.units import significant
@@ -19,22 +20,15 @@ from gpuproof.units import significant
 Gravity = Literal["fault", "limit", "host", "unknown"]
 _ORDER: Final[tuple[Gravity, ...]] = ("fault", "limit", "host", "unknown")
 
-_FAULTS: Final = {
-    "thermal": "thermal slowdown",
-    "thermal_software": "software thermal slowdown",
-    "thermal_hardware": "hardware thermal slowdown",
-    "hardware_slowdown": "hardware slowdown",
-    "power_brake": "power brake",
-    "current_limit": "current limit",
-    "voltage_regulator": "voltage-regulator limit",
+_REASONS: Final[Mapping[Gravity, tuple[str, ...]]] = {
+    "fault": (
+        *("thermal", "thermal_software", "thermal_hardware", "hardware_slowdown"),
+        *("power_brake", "current_limit", "voltage_regulator"),
+    ),
+    "limit": ("power_cap", "sync_boost", "board_limit", "reliability", "other"),
 }
-_LIMITS: Final = {
-    "power_cap": "power cap",
-    "sync_boost": "sync boost",
-    "board_limit": "board limit",
-    "reliability": "reliability limit",
-    "other": "an unnamed throttle reason",
-}
+_TITLES: Final = {"voltage_regulator": "voltage-regulator limit", "other": "an unnamed throttle reason"}
+"""Those that a sentence calls otherwise than a table does."""
 
 MIN_SHARE: Final = 0.01
 """A reason that held for less of the window than this is not worth a sentence."""
@@ -154,8 +148,8 @@ def _device_causes(
             sentence=f"GPU {index}: tells no throttle reasons, so whether it was held back is unknown",
         )
         return
-    yield from _reasons(device, shares, "fault", _FAULTS, slower_by)
-    yield from _reasons(device, shares, "limit", _LIMITS, slower_by)
+    yield from _reasons(device, shares, "fault", slower_by)
+    yield from _reasons(device, shares, "limit", slower_by)
     if shares.get("idle", 0.0) >= IDLE_SHARE:
         yield SlowdownCause(
             gravity="host",
@@ -169,15 +163,14 @@ def _reasons(
     device: DeviceWindow,
     shares: Mapping[str, float],
     gravity: Gravity,
-    titles: Mapping[str, str],
     slower_by: float | None,
 ) -> Iterator[SlowdownCause]:
     """Join all reasons of one gravity into one sentence, the longest first."""
     held = sorted(
         (
-            (share, titles[reason])
-            for reason, share in shares.items()
-            if reason in titles and share >= MIN_SHARE
+            (shares[reason], _TITLES.get(reason) or throttle_title(reason))
+            for reason in _REASONS[gravity]
+            if shares.get(reason, 0.0) >= MIN_SHARE
         ),
         reverse=True,
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gpuproof.analysis.rates import throughput
-from gpuproof.analysis.roofline import Roofline, roofline_of
+from gpuproof.analysis.roofline import Roofline, build_roofline
 from gpuproof.records.case import Case, StartMode
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.memory import Memory
@@ -93,7 +93,7 @@ class Launch:
     @property
     def roofline(self) -> Roofline | None:
         """The ceilings of the slowest device; None where they were not measured."""
-        return roofline_of(self.ceilings)
+        return build_roofline(self.ceilings)
 
     @property
     def flops_per_step(self) -> float | None:
@@ -104,20 +104,20 @@ class Launch:
     @property
     def flops_per_s_per_device(self) -> float | None:
         """Model FLOP/s of one device, where the work of a step is known."""
-        return self._rate_of(self.flops_per_step)
+        return self._per_second(self.flops_per_step)
 
     @property
     def bytes_per_s_per_device(self) -> float | None:
         """Bytes a second to and from one device's memory, where a closed form gives those of a step."""
-        return self._rate_of(self.setup.bytes_per_step)
+        return self._per_second(self.setup.bytes_per_step)
 
-    def _rate_of(self, work_per_step: float | None) -> float | None:
+    def _per_second(self, work_per_step: float | None) -> float | None:
         if work_per_step is None:
             return None
         return throughput(work_per_step * self.slowest.num_steps, self.slowest.wall_s)
 
 
-def launch_of(records: CaseRecords) -> Launch | None:
+def summarize_launch(records: CaseRecords) -> Launch | None:
     """Return the launch's figures; None where it did not end well or measured no step."""
     windows = tuple(sorted(records.windows, key=lambda window: window.rank))
     if records.status != "done" or not windows or any(not window.num_steps for window in windows):

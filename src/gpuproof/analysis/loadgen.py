@@ -17,6 +17,9 @@ from scipy.special import betainc
 from gpuproof.statistics.percentiles import conservative_index, under_limit_needed
 
 CONFIDENCE = 0.99
+MIN_POINTS = 4
+MIN_DEPTH = 0.1
+"""Below the chord by less than this, of the whole height, a curve has no knee worth a name."""
 BoundOutcome = Literal["met", "missed", "undecided"]
 
 
@@ -73,3 +76,15 @@ def early_stopping_estimate_s(latencies_s: Sequence[float], q: float) -> float |
     """
     index = conservative_index(len(latencies_s), q, confidence=CONFIDENCE, rule="loadgen")
     return None if index is None else sorted(latencies_s)[index]
+
+
+def find_knee(points: Sequence[tuple[float, float]]) -> int | None:
+    """Return the index of the knee of a convex rising curve; None for too few points or no clear bend."""
+    if len(points) < MIN_POINTS:
+        return None
+    (low_x, low_y), (high_x, high_y) = points[0], points[-1]
+    if not (high_x > low_x and high_y > low_y):
+        return None
+    depths = [(x - low_x) / (high_x - low_x) - (y - low_y) / (high_y - low_y) for x, y in points]
+    index = max(range(len(points)), key=depths.__getitem__)
+    return index if depths[index] >= MIN_DEPTH else None

@@ -16,8 +16,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from gpuproof.analysis.spans import Span, covered, merged, without
-
 US_PER_S = 1e6
 TOP = 10
 ON_DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
@@ -28,6 +26,11 @@ COMMUNICATION = re.compile(
     r"nccl|rccl|nvshmem|all_?reduce|all_?gather|reduce_?scatter|all_?to_?all", re.IGNORECASE
 )
 NOT_AN_OPERATOR = "(launched by no operator)"
+
+
+Span = tuple[float, float]
+"""Begin and end, in any one unit; a merged list of spans is in order and free of overlaps."""
+MS_PER_S = 1e3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +86,7 @@ class ProfileSummary:
     """Traced, and so no part of any figure."""
 
 
-def event_of(raw: Mapping[str, Any]) -> TraceEvent | None:
+def parse_trace_event(raw: Mapping[str, Any]) -> TraceEvent | None:
     """Take what matters out of one event of a trace file; None for marks and arrows."""
     if raw.get("ph") != "X" or not isinstance(raw.get("ts"), int | float):
         return None
@@ -225,3 +228,79 @@ def _rows(calls: Iterable[tuple[str, float]]) -> tuple[ProfileRow, ...]:
         )
         for name, own_us in longest
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommunicationTimes:
+    """Milliseconds a step on the first rank."""
+
+    comm_exposed_ms: float | None
+    comm_kernel_ms: float | None
+    allreduce_standalone_ms: float | None
+    missing: dict[str, str]
+    """Why a number is None, by its name."""
+
+
+def communication_times(profile: ProfileSummary, *, world_size: int) -> CommunicationTimes:
+    """Read the communication of a step off the summary of a trace."""
+    standalone = {"allreduce_standalone_ms": "no bare all-reduce was run beside this case"}
+    if world_size == 1 or not profile.communication_s:
+        alone = "one device talks to nobody"
+        reason = alone if world_size == 1 else "the trace holds no collective that the summary knows"
+        names = ("comm_exposed_ms", "comm_kernel_ms")
+        return CommunicationTimes(
+            comm_exposed_ms=None,
+            comm_kernel_ms=None,
+            allreduce_standalone_ms=None,
+            missing={
+                **dict.fromkeys(names, reason),
+                **({"allreduce_standalone_ms": alone} if world_size == 1 else standalone),
+            },
+        )
+    return CommunicationTimes(
+        comm_exposed_ms=profile.exposed_s / profile.steps * MS_PER_S,
+        comm_kernel_ms=profile.communication_s / profile.steps * MS_PER_S,
+        allreduce_standalone_ms=None,
+        missing=standalone,
+    )
+
+
+def merged(spans: Iterable[Span]) -> list[Span]:
+    """Return the same time as spans in order that do not touch; empty spans are left out."""
+    result: list[Span] = []
+    for begin, end in sorted(spans):
+        if begin >= end:
+            continue
+        if result and begin <= result[-1][1]:
+            result[-1] = (result[-1][0], max(result[-1][1], end))
+        else:
+            result.append((begin, end))
+    return result
+
+
+def covered(spans: Iterable[Span]) -> float:
+    """Return how long at least one of the spans ran."""
+    return sum(end - begin for begin, end in merged(spans))
+
+
+def without(spans: Sequence[Span], holes: Sequence[Span]) -> list[Span]:
+    """Return what is left of `spans` outside of `holes`; both are merged."""
+    result: list[Span] = []
+    place = 0
+    for begin, end in spans:
+        while place < len(holes) and holes[place][1] <= begin:
+            place += 1
+        at = begin
+        for hole_begin, hole_end in _from(holes, place, end):
+            if hole_begin > at:
+                result.append((at, hole_begin))
+            at = max(at, hole_end)
+        if at < end:
+            result.append((at, end))
+    return result
+
+
+def _from(holes: Sequence[Span], place: int, end: float) -> Iterable[Span]:
+    while place < len(holes) and holes[place][0] < end:
+        yield holes[place]
+        place += 1

@@ -1,7 +1,7 @@
 """The two ceilings of a roofline, from the repeats that each device timed.
 
 >>> trial = CeilingTrial(what="gemm", size=(2, 2, 2), dtype="float32", work=16.0, durations_s=(4.0, 2.0, 4.0))
->>> ceiling_of([trial])
+>>> best_ceiling([trial])
 MeasuredCeiling(value_per_s=8.0, relative_spread=0.5, what='gemm', size=(2, 2, 2), num_repeats=3)
 """
 
@@ -53,7 +53,7 @@ class Roofline:
         return self.compute.value_per_s / self.memory.value_per_s
 
 
-def ceiling_of(trials: Sequence[CeilingTrial]) -> MeasuredCeiling | None:
+def best_ceiling(trials: Sequence[CeilingTrial]) -> MeasuredCeiling | None:
     """Return the highest rate among trials of one sort; None where there is none."""
     timed = [trial for trial in trials if trial.durations_s]
     if not timed:
@@ -69,15 +69,15 @@ def ceiling_of(trials: Sequence[CeilingTrial]) -> MeasuredCeiling | None:
     )
 
 
-def roofline_of(ceilings: Sequence[Ceilings]) -> Roofline | None:
+def build_roofline(ceilings: Sequence[Ceilings]) -> Roofline | None:
     """Put the ceilings of a launch's ranks together; None where none were measured."""
     if not ceilings:
         return None
     products = [[trial for trial in found.trials if trial.what == "gemm"] for found in ceilings]
     passes = [[trial for trial in found.trials if trial.what != "gemm"] for found in ceilings]
     return Roofline(
-        compute=_lowest([ceiling_of(trials) for trials in products]),
-        memory=_lowest([ceiling_of(trials) for trials in passes]),
+        compute=_lowest([best_ceiling(trials) for trials in products]),
+        memory=_lowest([best_ceiling(trials) for trials in passes]),
         num_devices=len(ceilings),
         missing=ceilings[0].missing,
     )

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TextIO
 
-from gpuproof.analysis.profile import ProfileSummary, event_of, summarize_trace
+from gpuproof.analysis.profile import ProfileSummary, parse_trace_event, summarize_trace
 from gpuproof.errors import RecordError
 
 CHUNK_CHARS = 2**20
@@ -27,7 +27,7 @@ def summarize_trace_file(path: Path, *, steps: int) -> ProfileSummary | str:
     if size > LARGEST_BYTES:
         return f"{path.name} has {size / 2**30:.1f} GiB, and over {LARGEST_BYTES / 2**30:.0f} is not read"
     try:
-        events = (event for raw in trace_events(path) if (event := event_of(raw)) is not None)
+        events = (event for raw in trace_events(path) if (event := parse_trace_event(raw)) is not None)
         return summarize_trace(events, steps=steps) or f"{path.name} holds no work"
     except RecordError as error:
         return str(error)

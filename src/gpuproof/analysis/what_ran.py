@@ -7,7 +7,9 @@ from collections.abc import Callable
 from gpuproof.records.what_ran import Effective, ObservedWork
 
 
-def share_of(effective: Effective, fits: Callable[[ObservedWork], bool], *, images: bool = False) -> float:
+def share_of_flops(
+    effective: Effective, fits: Callable[[ObservedWork], bool], *, images: bool = False
+) -> float:
     """Return the share of the observed FLOPs that fits; of those of convolutions only, with `images`.
 
     0 where there is nothing to be a share of.

@@ -89,12 +89,12 @@ def show(*, balance: bool, recording: str) -> None:
       gpuproof monitor show results
       gpuproof monitor show --balance 'results/gpu_stats_adamw_*'
     """  # noqa: D301  # click reads the backspace character
-    from gpuproof.observe.summary_text import render_text
-    from gpuproof.readings.balance import load_balance, render_balance
+    from gpuproof.observe.text import render_balance, render_summary
+    from gpuproof.readings.balance import load_balance
     from gpuproof.readings.summary import summarise
 
     summary = summarise(_load(recording))
-    click.echo(render_text(summary), nl=False)
+    click.echo(render_summary(summary), nl=False)
     if balance:
         click.echo("\nLoad balance\n" + render_balance(load_balance(summary.whole)), nl=False)
 
@@ -119,7 +119,7 @@ def compare(*, phase: str | None, busy: float, picture: Path | None, recordings:
     Example:
       gpuproof monitor compare --phase train 'results/gpu_stats_adamw_*' 'results/gpu_stats_sgd_*'
     """  # noqa: D301  # click reads the backspace character
-    from gpuproof.observe.compare_text import render_comparison
+    from gpuproof.observe.text import render_comparison
     from gpuproof.readings.compare import compare as compare_recordings
 
     if len(recordings) != 2:

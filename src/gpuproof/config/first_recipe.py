@@ -14,7 +14,7 @@ from typing import Any
 from gpuproof import units
 from gpuproof.errors import EnvironmentUnfitError
 
-Facts = Mapping[str, Any]
+ProbeFacts = Mapping[str, Any]
 BF16_CAPABILITY = (8, 0)
 """Tensor cores take bfloat16 from compute capability 8.0, and fp16 from 7.0:
 https://docs.nvidia.com/cuda/cuda-c-programming-guide/index.html#compute-capabilities"""
@@ -31,7 +31,7 @@ class Choice:
     reason: str
 
 
-def first_recipe(facts: Facts) -> str:
+def first_recipe(facts: ProbeFacts) -> str:
     """Write a recipe for the host.
 
     Raises:
@@ -51,7 +51,7 @@ REPEATS = """  repeats: 3                  # fresh processes: one alone cannot s
 """
 
 
-def _head(facts: Facts) -> str:
+def _head(facts: ProbeFacts) -> str:
     devices = facts["devices"]
     has = "; ".join(device["name"] for device in devices) if devices else f"no GPU, {_processor(facts)}"
     lines = [
@@ -73,22 +73,22 @@ def _one_line(text: str) -> str:
     return "".join(c if c.isprintable() else " " for c in text)
 
 
-def _processor(facts: Facts) -> str:
+def _processor(facts: ProbeFacts) -> str:
     cpu = facts.get("cpu") or {}
     return f"{cpu.get('name') or 'a processor of unknown name'}, {_usable_cpus(facts)} usable"
 
 
-def _usable_cpus(facts: Facts) -> int:
+def _usable_cpus(facts: ProbeFacts) -> int:
     cpu = facts.get("cpu") or {}
     return int(cpu.get("usable_cpus") or cpu.get("logical_cpus") or 1)
 
 
-def _experiment(facts: Facts) -> str:
+def _experiment(facts: ProbeFacts) -> str:
     safe = re.sub(r"[^A-Za-z0-9._-]+", "-", str(facts["host"])).strip("-.")[:80]
     return f"first-{safe}" if safe else "first"
 
 
-def _for_gpus(facts: Facts) -> str:
+def _for_gpus(facts: ProbeFacts) -> str:
     devices = facts["devices"]
     precision, batch = _precision(facts), _batch(devices)
     kinds = {device["name"] for device in devices}
@@ -120,7 +120,7 @@ distributed:
 """
 
 
-def _precision(facts: Facts) -> Choice:
+def _precision(facts: ProbeFacts) -> Choice:
     if facts.get("torch_hip"):
         return Choice(
             value="bf16", reason="bfloat16; fp32 for a comparison, amp is fp16 with a gradient scaler"
@@ -148,11 +148,11 @@ def _batch(devices: list[Mapping[str, Any]]) -> Choice:
     return Choice(value=str(value), reason=reason)
 
 
-def _for_processor(facts: Facts) -> str:
+def _for_processor(facts: ProbeFacts) -> str:
     return f"""kind: training              # forward, backward and optimizer; `inference` is forward only
 
 data:
-  name: digits                # 1,797 real handwritten digits, which come with scikit-learn
+  name: digits                # 1,797 real handwritten digits, which come with gpuproof
   image_size: 64              # pixels along an edge; the digits are enlarged from 8
   batch_size: 32              # samples per step
 

@@ -40,7 +40,7 @@ class Key:
 @functools.cache
 def all_keys() -> Mapping[KeyPath, Key]:
     """Return every key that holds a value, in the order of the model."""
-    keys = (key for key in _keys_of(RunConfig, ()) if key.path != ("suite_options",))
+    keys = (key for key in _walk_keys(RunConfig, ()) if key.path != ("suite_options",))
     return types.MappingProxyType({key.path: key for key in keys})
 
 
@@ -80,11 +80,11 @@ def keys_below(section: KeyPath) -> list[str]:
     return list(dict.fromkeys(below if section else [*below, *suites]))
 
 
-def _keys_of(model: type[BaseModel], above: KeyPath) -> Iterable[Key]:
+def _walk_keys(model: type[BaseModel], above: KeyPath) -> Iterable[Key]:
     for name, field in model.model_fields.items():
         path = (*above, name)
         if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
-            yield from _keys_of(field.annotation, path)
+            yield from _walk_keys(field.annotation, path)
         else:
             assert field.description is not None
             yield _key(path, field.annotation, field.description)

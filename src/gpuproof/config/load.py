@@ -41,10 +41,7 @@ class LoadedConfig:
 
 
 def load_config(
-    path_or_recipe_name: str,
-    overrides: Sequence[str] = (),
-    *,
-    facts: Facts | None = None,
+    path_or_recipe_name: str, overrides: Sequence[str] = (), *, facts: Facts | None = None
 ) -> LoadedConfig:
     """Read, merge and check one run's config.
 

@@ -32,14 +32,14 @@ ORDER_SEED = ("run", "order_seed")
 Assignment = dict[str, Any]
 
 
-def axes_of(matrix: Mapping[str, Any]) -> dict[str, list[Any]]:
+def matrix_axes(matrix: Mapping[str, Any]) -> dict[str, list[Any]]:
     """Return the swept keys with their values."""
     return {key: values for key, values in matrix.items() if key != EXCLUDE}
 
 
 def assignments(matrix: Mapping[str, Any]) -> list[Assignment]:
     """Return every combination that is not excluded."""
-    axes, excluded = axes_of(matrix), matrix.get(EXCLUDE, [])
+    axes, excluded = matrix_axes(matrix), matrix.get(EXCLUDE, [])
     points = (dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values()))
     return [point for point in points if not any(_holds(point, part) for part in excluded)]
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from gpuproof.records.case import Case, DataLoading, DataSplit
+from gpuproof.records.tensor_file import TensorFileHeader, write_tensor_file
 from gpuproof.workloads.info.base import InputShape
 from gpuproof.workloads.info.lookup import find_workload
 
@@ -19,7 +20,7 @@ Say = Callable[[str], None]
 """Tells the user what goes on, a line at a time."""
 
 
-def file_of(name: str, *, loading: DataLoading, split: DataSplit, image_size: int | None) -> str | None:
+def prepared_file(name: str, *, loading: DataLoading, split: DataSplit, image_size: int | None) -> str | None:
     """Return where a run keeps what is prepared, relative to its directory; None where samples are drawn."""
     if name == "synthetic":
         return None
@@ -44,8 +45,6 @@ def prepare(case: Case, run_folder: Path, *, world_size: int, say: Say) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     name = case.data.name
     if name == "digits":
-        from gpuproof.datasets.digits import prepare_digits
-
         prepare_digits(path)
     elif name in ("CIFAR10", "CIFAR100"):
         from gpuproof.datasets.cifar import prepare_cifar
@@ -59,6 +58,27 @@ def prepare(case: Case, run_folder: Path, *, world_size: int, say: Say) -> None:
         from gpuproof.datasets.tokens import prepare_tokens
 
         prepare_tokens(path, case.data, vocab_size=_shape(case).num_targets)
+
+
+def prepare_digits(path: Path) -> TensorFileHeader:
+    """Write the digits as (1797, 1, 8, 8) uint8, grey levels 0–16 stretched to 0–255; returns the header.
+
+    Source: E. Alpaydin and C. Kaynak, Optical Recognition of Handwritten Digits, UCI, 1998,
+    https://archive.ics.uci.edu/dataset/80, by way of scikit-learn; see data/digits.LICENSE.txt.
+    """
+    import numpy as np
+
+    with np.load(Path(__file__).parent / "data" / "digits.npz", allow_pickle=False) as table:
+        levels, labels = table["levels"], table["labels"]
+    images = np.round(levels * (255 / 16)).astype(np.uint8)[:, None]
+    return write_tensor_file(
+        path,
+        name="digits",
+        shape=images.shape,
+        num_classes=10,
+        images=images.tobytes(),
+        labels=labels.tobytes(),
+    )
 
 
 def _shape(case: Case) -> InputShape:

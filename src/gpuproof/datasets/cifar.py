@@ -129,7 +129,6 @@ def _read(file: Path, cifar: Cifar) -> tuple[np.ndarray, np.ndarray]:
     fits = labels.ndim == 1 and labels.size and pixels.shape == (labels.size, 3072)
     if not fits or labels.max() >= cifar.num_classes:
         raise UsageError(
-            f"not a {cifar.title} file: {pixels.shape} pixels, {labels.size} labels",
-            place=str(file),
+            f"not a {cifar.title} file: {pixels.shape} pixels, {labels.size} labels", place=str(file)
         )
     return pixels, labels

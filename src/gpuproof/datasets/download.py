@@ -1,7 +1,8 @@
 """Fetch a data set once: streamed aside, its checksum taken, unpacked, renamed into place.
 
 Comes in: where an archive is and what its checksum must be. Goes out: the folder that it holds. Two
-processes that ask for the same set wait for each other; what an interruption left is gone on with.
+processes that ask for the same set wait for each other; what an interruption left is gone on with. pooch
+streams, tarfile's `data` filter unpacks: files and folders inside the expected folder, and nothing else.
 """
 
 from __future__ import annotations
@@ -9,24 +10,28 @@ from __future__ import annotations
 import errno
 import fcntl
 import hashlib
-import http
-import http.client
-import urllib.error
-import urllib.request
+import shutil
+import sys
+import tarfile
+import tempfile
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from time import monotonic
-from typing import IO, Protocol
+from typing import IO, Any
+
+import pooch
+import requests
 
 from gpuproof.datasets.catalogue import Say
-from gpuproof.datasets.unpack import unpack
 from gpuproof.errors import EnvironmentUnfitError, GpuproofError
 from gpuproof.records.case import DownloadSpec
 from gpuproof.units import memory
 
-BLOCK_BYTES = 2**20
+BLOCK_BYTES = 2**16
+"""What is lost of a connection that breaks, at most."""
 SILENCE_S = 60.0
 """A server that sends nothing for so long is given up."""
 SAY_EVERY_S = 5.0
@@ -51,17 +56,11 @@ class Archive:
         return Archive(url=download.url or self.url, checksum=download.checksum or self.checksum)
 
 
-class _Digest(Protocol):
-    def update(self, data: bytes, /) -> None: ...
-
-    def hexdigest(self) -> str: ...
-
-
 def fetch(archive: Archive, target: Path, *, folder: str, say: Say) -> Path:
     """Bring `target/folder` into being out of the archive, unless another process did so meanwhile.
 
     Raises:
-        EnvironmentUnfitError: no network, no such file, a wrong checksum, or no room.
+        EnvironmentUnfitError: no network, no such file, a wrong checksum, a hostile archive, or no room.
     """
     place = target / folder
     part = target / f".{folder}.part"
@@ -73,7 +72,7 @@ def fetch(archive: Archive, target: Path, *, folder: str, say: Say) -> Path:
             _download(archive, part, say=say)
             _check(archive, part)
             say(f"unpacking {archive.name} into {target}")
-            unpack(part, target, folder=folder)
+            _unpack(part, target, folder=folder)
             part.unlink()
     return place
 
@@ -85,20 +84,21 @@ def _explained(archive: Archive, part: Path) -> Iterator[None]:
         yield
     except GpuproofError:
         raise
-    except urllib.error.HTTPError as error:
-        raise _unfit(f"the server answers {error.code} {error.reason}", archive) from error
-    except OSError as error:
-        reason = getattr(error, "reason", None) or error
-        if getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT):
+    except OSError as error:  # requests' exceptions are such, too
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
             part.unlink(missing_ok=True)
             raise EnvironmentUnfitError(
                 "the disk is full; what had arrived is removed",
                 place=str(part.parent),
                 next_step="Free room there, or set data.path to a larger disk",
             ) from error
-        raise _unfit(f"cannot be fetched: {reason}", archive) from error
-    except http.client.HTTPException as error:
-        raise _unfit(f"the connection broke: {error!r}", archive) from error
+        raise _unfit(f"cannot be fetched: {_root_cause(error)}", archive) from error
+
+
+def _root_cause(error: BaseException) -> BaseException:
+    """Return what an exception of requests was raised for: the words of the system, not of four layers."""
+    inner = getattr(error, "reason", None) or next(iter(error.args), None)
+    return _root_cause(inner) if isinstance(inner, BaseException) else error
 
 
 def _unfit(cause: str, archive: Archive, next_step: str = BY_HAND) -> EnvironmentUnfitError:
@@ -118,49 +118,90 @@ def _alone(path: Path, *, say: Say) -> Iterator[None]:
 
 
 def _download(archive: Archive, part: Path, *, say: Say) -> None:
-    """Append what is still missing to `part`."""
-    have = part.stat().st_size if part.exists() else 0
-    request = urllib.request.Request(archive.url)  # noqa: S310  # the config lets http and https through
-    if have:
-        request.add_header("Range", f"bytes={have}-")
+    """Append what is still missing to `part`; one that nothing came into is removed."""
     try:
-        response = urllib.request.urlopen(request, timeout=SILENCE_S)  # noqa: S310
-    except urllib.error.HTTPError as error:
-        if error.code == http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE and have:
-            return  # all of it is there; the checksum decides
-        raise
-    with response:
-        continues = have and response.status == http.HTTPStatus.PARTIAL_CONTENT
-        with part.open("ab" if continues else "wb") as file:
-            _copy(response, file, archive, have=have if continues else 0, say=say)
+        with part.open("ab") as file:
+            _Arriving(archive, file, say).receive()
+    finally:
+        if not part.stat().st_size:
+            part.unlink()
 
 
-def _copy(
-    response: http.client.HTTPResponse, file: IO[bytes], archive: Archive, *, have: int, say: Say
-) -> None:
-    length = response.headers.get("Content-Length")
-    total = have + int(length) if length else None
-    said_s = 0.0
-    while block := response.read(BLOCK_BYTES):
-        file.write(block)
-        have += len(block)
-        if monotonic() - said_s >= SAY_EVERY_S:
-            said_s = monotonic()
-            say(f"fetching {archive.url}: {memory(have)} of {memory(total) if total else 'unknown size'}")
-    if total is not None and have < total:
-        raise _unfit(f"the connection broke after {memory(have)} of {memory(total)}", archive)
+class _Arriving:
+    """A file that pooch streams, which takes this for its progress bar."""
+
+    total = 0
+    """Bytes that this answer holds, once it begins."""
+
+    def __init__(self, archive: Archive, file: IO[bytes], say: Say) -> None:
+        self.begin = file.tell()
+        self._archive, self._file, self._say = archive, file, say
+        self._said_s = 0.0
+        self._answer: Any = None
+
+    def receive(self) -> None:
+        """Stream what is missing.
+
+        Raises:
+            EnvironmentUnfitError: the server does not have it, or the connection broke on the way.
+            OSError: there is no such server, or no room.
+        """
+        try:
+            self._stream()
+        except requests.HTTPError as error:
+            status, reason = self._answer.status_code, self._answer.reason
+            if not (self.begin and status == requests.codes.requested_range_not_satisfiable):
+                raise _unfit(f"the server answers {status} {reason}", self._archive) from error
+            return  # all of it was there; the checksum decides
+        except (requests.exceptions.ChunkedEncodingError, requests.ConnectionError):
+            if not self.total:
+                raise
+        arrived, size = self._file.tell(), self.begin + self.total
+        if self.total and arrived < size:
+            raise _unfit(f"the connection broke after {memory(arrived)} of {memory(size)}", self._archive)
+
+    def _stream(self) -> None:
+        # A server that calls an archive's own compression an encoding would have it undone on the way.
+        headers = {"Accept-Encoding": "identity"}
+        if self.begin:
+            headers["Range"] = f"bytes={self.begin}-"
+        stream = pooch.HTTPDownloader(
+            progressbar=self,
+            chunk_size=BLOCK_BYTES,
+            timeout=SILENCE_S,
+            headers=headers,
+            hooks={"response": self._begins},
+        )
+        try:
+            stream(self._archive.url, self._file, None)
+        finally:
+            if self._answer is not None:
+                self._answer.close()
+
+    def _begins(self, answer: Any, **_: Any) -> None:
+        self._answer = answer
+        answer.raw.headers.pop("Content-Encoding", None)
+        if answer.status_code == requests.codes.ok:
+            self.begin = 0  # the whole of it, whatever was asked for
+            self._file.truncate(0)
+
+    def update(self, _num_bytes: int) -> None:
+        if monotonic() - self._said_s >= SAY_EVERY_S:
+            self._said_s = monotonic()
+            size = memory(self.begin + self.total) if self.total else "unknown size"
+            self._say(f"fetching {self._archive.url}: {memory(self._file.tell())} of {size}")
+
+    def reset(self) -> None:
+        """Hear that all has come; nothing is drawn that had to be."""
+
+    close = reset
 
 
 def _check(archive: Archive, part: Path) -> None:
     """Compare the file with its checksum; what is wrong is removed, since no more of it would help."""
     kind, _, expected = archive.checksum.partition(":")
-    digest: _Digest = (
-        hashlib.md5(usedforsecurity=False) if kind == "md5" else hashlib.new(kind, usedforsecurity=False)
-    )
     with part.open("rb") as file:
-        while block := file.read(BLOCK_BYTES):
-            digest.update(block)
-    found = digest.hexdigest()
+        found = hashlib.file_digest(file, lambda: hashlib.new(kind, usedforsecurity=False)).hexdigest()
     if found != expected.lower():
         size = part.stat().st_size
         part.unlink()
@@ -169,3 +210,42 @@ def _check(archive: Archive, part: Path) -> None:
             archive,
             "Check the address; if a mirror of yours packs it anew, set data.download_checksum",
         )
+
+
+def _unpack(archive: Path, target: Path, *, folder: str) -> None:
+    """Unpack the archive's `folder` into `target`, aside and then renamed, so that it is whole or absent."""
+    if not hasattr(tarfile, "data_filter"):
+        raise EnvironmentUnfitError(
+            f"Python {sys.version.split()[0]} cannot unpack what came over a network safely",
+            place="data.download",
+            next_step="Use Python 3.11.4 or newer, or unpack it yourself",
+        )
+
+    def expected(member: tarfile.TarInfo, path: str) -> tarfile.TarInfo | None:
+        if not (member.isfile() or member.isdir()):
+            raise _refusal(f"{member.name!r} in it is neither a file nor a folder")
+        if PurePosixPath(member.name).parts[:1] != (folder,):
+            raise _refusal(f"{member.name!r} in it lies outside of {folder}")
+        return tarfile.data_filter(member, path)
+
+    aside = Path(tempfile.mkdtemp(prefix=f".{folder}.", dir=target))
+    try:
+        with tarfile.open(archive, "r:*") as tar:
+            tar.extractall(aside, filter=expected)  # noqa: S202  # the filter is what it asks for
+        (aside / folder).rename(target / folder)
+    except tarfile.OutsideDestinationError as error:
+        raise _refusal(f"{error.tarinfo.name!r} in it lies outside of {folder}") from error
+    except (tarfile.TarError, EOFError, zlib.error) as error:
+        raise _refusal(f"it is no tar archive: {error}") from error
+    except FileNotFoundError as error:
+        raise _refusal(f"it holds no folder {folder}") from error
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def _refusal(cause: str) -> EnvironmentUnfitError:
+    return EnvironmentUnfitError(
+        f"the archive is not unpacked: {cause}",
+        place="data.download",
+        next_step="Check where it came from (data.download_url), or unpack it yourself",
+    )

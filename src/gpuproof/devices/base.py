@@ -1,6 +1,6 @@
-"""What a device adapter is, what it answers, and how it says that it cannot.
+"""What a device adapter is, what it returns, and which errors it raises.
 
-An adapter speaks to one vendor's driver. It knows its devices by `VendorIndex` only; `discovery` orders the
+An adapter reads one vendor's driver. It knows its devices by `VendorIndex` only; `discovery` orders the
 devices of all adapters by PCI address, and `guard` runs their calls so that a hanging one stops its own
 device only. A sampler uses `discovery.open_devices`, never an adapter. Every metric named in
 `gpuproof.records.metrics` is either in a readout's values or in its `unavailable` map with a reason.
@@ -120,7 +120,7 @@ class DeviceAdapter(ABC):
         """List the processes on one device.
 
         Raises:
-            NotSupportedError: this driver does not tell.
+            NotSupportedError: this driver does not list them.
             DeviceLostError: as `gather`.
         """
 
@@ -130,7 +130,7 @@ class DeviceAdapter(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of the driver. Closing twice is harmless."""
+        """Release the driver. Closing twice is harmless."""
 
     def read(self, vendor_index: VendorIndex, *, lane: Lane) -> Readout:
         """Read one lane. The slow lane carries the slow metrics only, not the fast ones again.

@@ -19,14 +19,13 @@ from gpuproof.devices.base import (
     DeviceLostError,
     DeviceProcess,
     Readout,
-    VendorEvent,
 )
 from gpuproof.devices.deadline import CallGuard
 from gpuproof.records.metrics import names
 from gpuproof.records.readings import (
-    DeviceEvent,
     DeviceIdentity,
     DeviceReading,
+    DriverEvent,
     Lane,
     PhysicalIndex,
     VendorIndex,
@@ -67,7 +66,7 @@ class GuardedDevices:
         self._guard = guard
         self._clock = clock
         self._trouble: dict[PhysicalIndex, str] = {}
-        self._events: list[DeviceEvent] = []
+        self._events: list[DriverEvent] = []
         self.absent = dict(absent)
         """Vendor → why it has no device here."""
         self.events_unavailable: dict[str, str] = {}
@@ -79,7 +78,7 @@ class GuardedDevices:
         return tuple(device.identity for device in self._devices)
 
     def select(self, chosen: Collection[int]) -> None:
-        """From now on read only the devices of these physical indices, and tell only their events."""
+        """From now on read only the devices of these physical indices, and return only their events."""
         self._devices = tuple(device for device in self._devices if device.physical_index in chosen)
 
     def read(self, lane: Lane) -> dict[PhysicalIndex, Readout]:
@@ -101,9 +100,12 @@ class GuardedDevices:
         answers = self._guard.call_all(
             {_key(d): partial(d.adapter.processes, d.vendor_index) for d in self._devices}
         )
-        return {d.physical_index: _answer_or_cause(answers[_key(d)]) for d in self._devices}
+        listed = {device.physical_index: answers[_key(device)] for device in self._devices}
+        return {
+            i: answer.cause if isinstance(answer, DeviceError) else answer for i, answer in listed.items()
+        }
 
-    def poll_events(self) -> tuple[DeviceEvent, ...]:
+    def poll_events(self) -> tuple[DriverEvent, ...]:
         """Return what drivers announced, and which devices were lost or came back, since the last call."""
         for adapter in self._adapters:
             try:
@@ -113,7 +115,7 @@ class GuardedDevices:
                 self.events_unavailable[adapter.vendor] = error.cause
                 continue
             self._events += [
-                self._placed(device, event)
+                self._event(device, event.event, event.message, code=event.code)
                 for event in announced
                 for device in self._devices
                 if device.adapter is adapter and device.vendor_index == event.vendor_index
@@ -122,7 +124,7 @@ class GuardedDevices:
         return events
 
     def close(self) -> None:
-        """Let go of every driver, within the deadline each."""
+        """Release every driver, within the deadline each."""
         for adapter in self._adapters:
             self._close(adapter)
         self._guard.close()
@@ -150,7 +152,7 @@ class GuardedDevices:
             missing = dict.fromkeys(expected, answer.cause)
             return Readout(reading=DeviceReading(values={}), unavailable=missing)
         if self._trouble.pop(device.physical_index, None) is not None:
-            self._announce(device.physical_index, "recovered", "the device answers again")
+            self._events.append(self._event(device, "recovered", "the device answers again"))
         return answer
 
     def _note(self, device: OpenDevice, error: DeviceError) -> None:
@@ -158,29 +160,11 @@ class GuardedDevices:
             return
         self._trouble[device.physical_index] = error.cause
         event = {DeviceLostError: "lost", DeviceHungError: "hung"}.get(type(error), "unreadable")
-        self._announce(device.physical_index, event, error.cause)
+        self._events.append(self._event(device, event, error.cause))
 
-    def _announce(self, index: PhysicalIndex, event: str, message: str) -> None:
-        self._events.append(
-            DeviceEvent(
-                monotonic_s=self._clock(), physical_index=index, event=event, code=None, message=message
-            )
-        )
-
-    def _placed(self, device: OpenDevice, event: VendorEvent) -> DeviceEvent:
-        return DeviceEvent(
-            monotonic_s=self._clock(),
-            physical_index=device.physical_index,
-            event=event.event,
-            code=event.code,
-            message=event.message,
-        )
-
-
-def _answer_or_cause(
-    answer: tuple[DeviceProcess, ...] | DeviceError,
-) -> tuple[DeviceProcess, ...] | str:
-    return answer.cause if isinstance(answer, DeviceError) else answer
+    def _event(self, device: OpenDevice, event: str, message: str, code: int | None = None) -> DriverEvent:
+        now_s, index = self._clock(), device.physical_index
+        return DriverEvent(monotonic_s=now_s, physical_index=index, event=event, code=code, message=message)
 
 
 def _key(device: OpenDevice) -> str:

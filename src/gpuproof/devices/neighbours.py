@@ -27,7 +27,7 @@ def other_users(
     """Count the processes on a device that are not among `own_pids`, and their memory.
 
     In a container, NVML's process ids may be those of the host: where none of `own_pids` is listed, the
-    answer is unknown, not that everybody is a stranger.
+    answer is unknown, not that all others are foreign.
     """
     if device_uuid is None:
         return _unknown("the device has no UUID")
@@ -62,16 +62,9 @@ def _processes(device_uuid: str) -> tuple[DeviceProcess, ...]:
     nvml = nvml_border.load_binding()
     nvml_border.initialise(nvml)
     try:
-        return _listed(nvml, device_uuid)
+        return nvml_border.ask(nvml, lambda: list_processes(nvml, _handle(nvml, device_uuid)))
     finally:
         nvml_border.shut_down(nvml)
-
-
-def _listed(nvml: Any, device_uuid: str) -> tuple[DeviceProcess, ...]:
-    try:
-        return list_processes(nvml, _handle(nvml, device_uuid))
-    except nvml.NVMLError as error:
-        raise nvml_border.device_error(error) from error
 
 
 def _handle(nvml: Any, device_uuid: str) -> Any:

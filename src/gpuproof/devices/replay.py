@@ -27,11 +27,12 @@ from gpuproof.errors import RecordError, UsageError
 from gpuproof.records.journal import read_journal
 from gpuproof.records.readings import (
     Counters,
-    DeviceEvent,
     DeviceIdentity,
+    DeviceReading,
+    DriverEvent,
     Recording,
     Sample,
-    Unavailable,
+    UnavailableMetrics,
     VendorIndex,
 )
 
@@ -91,7 +92,7 @@ class ReplayAdapter(DeviceAdapter):
                 values[THROTTLE_REASONS] = record.devices[key].throttle_reasons
             elif isinstance(record, Counters):
                 values |= record.devices.get(key, {})
-            elif isinstance(record, Unavailable) and record.physical_index == device.physical_index:
+            elif isinstance(record, UnavailableMetrics) and record.physical_index == device.physical_index:
                 missing |= record.reasons
         return {name: values[name] for name in wanted if values.get(name) is not None}, missing
 
@@ -114,7 +115,7 @@ class ReplayAdapter(DeviceAdapter):
                 message=record.message,
             )
             for record in self._timeline
-            if isinstance(record, DeviceEvent) and since_s < record.monotonic_s <= self._polled_s
+            if isinstance(record, DriverEvent) and since_s < record.monotonic_s <= self._polled_s
         )
 
     def close(self) -> None:
@@ -132,6 +133,26 @@ class ReplayAdapter(DeviceAdapter):
     def _place(self, physical_index: int) -> int:
         (place,) = [i for i, d in enumerate(self._recording.devices) if d.physical_index == physical_index]
         return place
+
+    def _latest(self, vendor_index: VendorIndex) -> DeviceReading:
+        key = str(self._recording.devices[vendor_index].physical_index)
+        values: dict[str, float] = {}
+        reasons = None
+        for record in self._past():
+            if isinstance(record, Sample) and key in record.devices:
+                values |= record.devices[key].values
+                reasons = record.devices[key].throttle_reasons
+            elif isinstance(record, Counters):
+                values |= record.devices.get(key, {})
+        return DeviceReading(values=values, throttle_reasons=reasons)
+
+    def _reasons(self, vendor_index: VendorIndex) -> dict[str, str]:
+        device = self._recording.devices[vendor_index]
+        reasons = dict(device.unavailable)
+        for record in self._past():
+            if isinstance(record, UnavailableMetrics) and record.physical_index == device.physical_index:
+                reasons |= record.reasons
+        return reasons
 
 
 def _vendor_device(place: int, device: DeviceIdentity) -> VendorDevice:

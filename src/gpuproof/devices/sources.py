@@ -36,7 +36,7 @@ class SourceReader:
         """Take the sources in the order of preference; `ask` turns the binding's errors into ours."""
         self._sources = tuple(sources)
         self._ask = ask
-        self._silent: dict[Source, DeviceError] = {}
+        self._refused_for_good: dict[Source, DeviceError] = {}
 
     def give(self, wanted: Collection[str]) -> tuple[dict[str, Any], dict[str, str]]:
         """Ask sources in turn until one gives a metric; what none offers is in neither answer.
@@ -47,24 +47,26 @@ class SourceReader:
         """
         values: dict[str, Any] = {}
         refused: dict[str, str] = {}
+        open_metrics = set(wanted)
         for source in self._sources:
-            if missing := [metric for metric in source.metrics if metric in wanted and metric not in values]:
+            if missing := [metric for metric in source.metrics if metric in open_metrics]:
                 answer = self._answer(source)
                 given = {metric: answer[metric] for metric in missing}
                 refused |= {m: value.cause for m, value in given.items() if isinstance(value, DeviceError)}
                 values |= {m: value for m, value in given.items() if not isinstance(value, DeviceError)}
+                open_metrics -= values.keys()
         return values, {metric: why for metric, why in refused.items() if metric not in values}
 
     def _answer(self, source: Source) -> Answer:
-        if source in self._silent:
-            return dict.fromkeys(source.metrics, self._silent[source])
+        if source in self._refused_for_good:
+            return dict.fromkeys(source.metrics, self._refused_for_good[source])
         try:
             return self._ask(source)
         except WHOLE_DEVICE_ERRORS:
             raise
         except DeviceError as error:
             if isinstance(error, NotSupportedError):
-                self._silent[source] = error
+                self._refused_for_good[source] = error
             return dict.fromkeys(source.metrics, error)
 
 

@@ -22,16 +22,16 @@ from gpuproof.monitor.listener import Listener
 from gpuproof.monitor.recorder import RecordSink
 from gpuproof.records.readings import (
     Counters,
-    DeviceEvent,
     DeviceIdentity,
     DeviceProcesses,
+    DriverEvent,
     Lane,
     Mark,
     PhysicalIndex,
     Recording,
     RecordingEnd,
     Sample,
-    Unavailable,
+    UnavailableMetrics,
 )
 
 LONGEST_SLEEP_S = 1.0
@@ -114,7 +114,7 @@ class Devices(Protocol):
     def processes(self) -> Mapping[PhysicalIndex, tuple[DeviceProcess, ...] | str]:
         """List who uses the devices."""
 
-    def poll_events(self) -> tuple[DeviceEvent, ...]:
+    def poll_events(self) -> tuple[DriverEvent, ...]:
         """Return what drivers announced."""
 
 
@@ -251,7 +251,9 @@ class Sampler:
             now = {name: why for name, why in before.items() if name not in given} | dict(readout.unavailable)
             if now != before:
                 self._reasons[index] = now
-                self._recorder.append(Unavailable(monotonic_s=now_s, physical_index=index, reasons=now))
+                self._recorder.append(
+                    UnavailableMetrics(monotonic_s=now_s, physical_index=index, reasons=now)
+                )
 
     def _note_events(self) -> None:
         """Write what drivers announced; asked at every tick it would cost about a third of a fast reading."""

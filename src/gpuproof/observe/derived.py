@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from gpuproof.errors import GpuproofError
-from gpuproof.observe.compare_text import render_comparison
 from gpuproof.observe.files import write_array, write_text
-from gpuproof.observe.summary_text import render_text
+from gpuproof.observe.text import render_comparison, render_summary
 from gpuproof.readings.compare import compare
 from gpuproof.readings.formats import gpu_stats, gputop, load
 from gpuproof.readings.recording import RecordingData
@@ -67,7 +66,7 @@ def _parts(recording: RecordingData, wanted: Wanted) -> Iterator[_Part]:
     yield from _readings(recording, wanted)
     yield (
         _named(wanted, "_summary.txt"),
-        lambda path: write_text(path, render_text(summarise(recording))),
+        lambda path: write_text(path, render_summary(summarise(recording))),
     )
     if wanted.plot:
         yield _named(wanted, "_plot.png"), lambda path: _write_plot(recording, path)

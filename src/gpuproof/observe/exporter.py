@@ -29,7 +29,7 @@ from gpuproof.errors import EnvironmentUnfitError, GpuproofError
 from gpuproof.observe.live_state import DeviceState, LiveState
 from gpuproof.observe.metric_names import DCGM, EXPORTED, ExportedName
 from gpuproof.observe.stream import Records, batches
-from gpuproof.records.metrics import METRICS
+from gpuproof.records.metrics import THROTTLE_COUNTERS
 from gpuproof.records.readings import Sample
 
 DEFAULT_PORT: Final = 9837
@@ -39,7 +39,6 @@ _DCGM_LABELS: Final = ("gpu", "UUID", "name", "Hostname")
 _STALE_FACTOR: Final = 5.0
 """Readings older than this many intervals are no longer served."""
 
-_THROTTLE_TIME: Final = "throttle_time_"
 _HOST_GAUGES: Final = {
     "cpu_percent": ("gpuproof_host_cpu_busy_ratio", 0.01, "share of CPU time that was busy"),
     "cpu_iowait_percent": ("gpuproof_host_cpu_iowait_ratio", 0.01, "share of CPU time that waited for disks"),
@@ -105,8 +104,7 @@ def _labels(device: DeviceState, host: str) -> list[str]:
 def _value(device: DeviceState, name: ExportedName) -> float | None:
     if name.kind != "static":
         return device.values.get(name.metric) if device.answering else None
-    fact = device.identity.static.get(name.metric)
-    return float(fact) if isinstance(fact, (int, float)) else None
+    return device.identity.number(name.metric)
 
 
 def _family(name: ExportedName, state: LiveState, host: str) -> Iterator[Metric]:
@@ -152,11 +150,9 @@ def _throttling(state: LiveState, host: str) -> Iterator[Metric]:
         "time held below the asked clock, by reason",
         labels=[*LABELS, "reason"],
     )
-    times = [metric for metric in METRICS if metric.startswith(_THROTTLE_TIME)]
-    reasons = [metric.removeprefix(_THROTTLE_TIME).removesuffix("_s") for metric in times]
     for device in state.devices.values():
         labels = _labels(device, host)
-        for metric, reason in zip(times, reasons, strict=True):
+        for metric, reason in THROTTLE_COUNTERS.items():
             if device.reasons is not None and reason != "thermal":
                 now.add_metric([*labels, reason], float(reason in device.reasons))
             if metric in device.values and device.answering:

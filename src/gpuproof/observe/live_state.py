@@ -49,7 +49,7 @@ class LiveState:
     host_rates: dict[str, float] = field(default_factory=dict)
     """Growth a second of the host's running totals, between the last two samples."""
     metadata: dict[str, Any] = field(default_factory=dict)
-    events: deque[r.DeviceEvent] = field(default_factory=lambda: deque(maxlen=MAX_EVENTS))
+    events: deque[r.DriverEvent] = field(default_factory=lambda: deque(maxlen=MAX_EVENTS))
     end: r.RecordingEnd | None = None
     samples: int = 0
     last_s: float | None = None
@@ -72,11 +72,11 @@ class LiveState:
                     self.devices = {d.physical_index: _device(d) for d in record.devices}
                 case r.Sample():
                     self._sample(record)
-                case r.Unavailable():
+                case r.UnavailableMetrics():
                     self._unavailable(record)
                 case r.DeviceProcesses():
                     self._processes(record)
-                case r.DeviceEvent():
+                case r.DriverEvent():
                     self.events.append(record)
                 case r.Mark():
                     self.metadata.update(record.metadata)
@@ -119,7 +119,7 @@ class LiveState:
         self.host.update(sample.host)
         _remember(self.host_history, sample.host)
 
-    def _unavailable(self, record: r.Unavailable) -> None:
+    def _unavailable(self, record: r.UnavailableMetrics) -> None:
         device = self.devices.get(record.physical_index)
         if device is not None:
             device.unavailable.update(record.reasons)

@@ -209,11 +209,8 @@ def event_lines(state: LiveState) -> Text:
         return Text(" none", style=_DIM)
     lines = Text()
     for event in reversed(state.events):
-        code = "" if event.code is None else f" {event.code}"
         at = seconds(event.monotonic_s - state.header.monotonic_s)
-        lines.append(
-            f" {at:>10}  GPU {event.physical_index}  {event.event}{code}: {event.message}\n", style=_BAD
-        )
+        lines.append(f" {at:>10}  GPU {event.physical_index}  {event.title}: {event.message}\n", style=_BAD)
     return lines
 
 

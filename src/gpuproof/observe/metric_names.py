@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from gpuproof.records.metrics import METRICS, MetricKind
+from gpuproof.records.metrics import METRICS, THROTTLE_COUNTERS, MetricKind
 
 _PREFIX: Final = "gpuproof_gpu_"
 
@@ -120,7 +120,5 @@ def exported_name(metric: str) -> ExportedName:
     return ExportedName(metric=metric, name=name, factor=factor, kind=known.kind, help=known.description)
 
 
-EXPORTED: Final = {
-    metric: exported_name(metric) for metric in METRICS if not metric.startswith("throttle_time")
-}
+EXPORTED: Final = {metric: exported_name(metric) for metric in METRICS if metric not in THROTTLE_COUNTERS}
 """Every metric but the times of throttling, which are one metric with a label `reason`."""

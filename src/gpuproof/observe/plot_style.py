@@ -1,4 +1,4 @@
-"""How do all pictures look? One place for figures, colours, axes and time.
+"""How do all pictures look? One place for figures, colours, axes, time, and a day drawn in a thousand points.
 
 matplotlib is loaded when the first picture is made, drawn in memory without a display, and never touches
 its global state; where it is not installed, the error names the extra that brings it.
@@ -7,23 +7,27 @@ its global state; where it is not installed, the error names the extra that brin
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
+
+import numpy as np
 
 from gpuproof.errors import EnvironmentUnfitError, UsageError
 from gpuproof.observe.files import aside
-from gpuproof.readings.recording import RecordingData
+from gpuproof.readings.recording import Floats, RecordingData
+from gpuproof.readings.series import longest_step_s
 from gpuproof.units import seconds
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
 INK: Final = "#1f2933"
 FAINT: Final = "#7b8794"
 GRID: Final = "#e4e7eb"
 DPI: Final = 110
+Dash = Literal["-"] | tuple[float, tuple[float, ...]]
 PICTURE_FORMATS: Final = ("png", "svg", "pdf")
 
 SERIES: Final = (
@@ -38,7 +42,7 @@ SERIES: Final = (
 )
 """One colour a GPU, told apart by people with any colour vision by lightness as well as hue."""
 
-DASHES: Final = ("-", (0, (5, 1.5)), (0, (1.5, 1.2)), (0, (6, 1.5, 1.5, 1.5)))
+DASHES: Final[tuple[Dash, ...]] = ("-", (0, (5, 1.5)), (0, (1.5, 1.2)), (0, (6, 1.5, 1.5, 1.5)))
 """From the ninth GPU on, colours come again with another dash."""
 
 PHASE_FILLS: Final = ("#eef2f7", "#ffffff")
@@ -112,6 +116,24 @@ def headline(figure: Figure, title: str, subtitle: str) -> None:
     figure.text(0.06, 1 - 0.60 * inch, subtitle, fontsize=9.5, color=FAINT, va="center")
 
 
+def legend(figure: Figure, labels: Sequence[str], *, top_in: float, columns: int) -> None:
+    """Name the lines in their order, so far under the upper edge, in inches."""
+    from matplotlib.lines import Line2D
+
+    figure.legend(
+        [Line2D([], [], color=colour(n), linestyle=dash(n), linewidth=2.2) for n in range(len(labels))],
+        labels,
+        loc="upper left",
+        bbox_to_anchor=(0.052, 1 - top_in / figure.get_figheight()),
+        ncols=columns,
+        frameon=False,
+        fontsize=8.5,
+        labelcolor=INK,
+        handlelength=1.4,
+        columnspacing=1.1,
+    )
+
+
 def describe(recording: RecordingData) -> str:
     """Write what a recording is of in one line: devices, host, date, length."""
     kinds: dict[str, int] = {}
@@ -138,6 +160,51 @@ def colour(place: int) -> str:
     return SERIES[place % len(SERIES)]
 
 
-def dash(place: int) -> str | tuple[int, Sequence[float]]:
+def dash(place: int) -> Dash:
     """Give the dash of the n-th line."""
     return DASHES[place // len(SERIES) % len(DASHES)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Envelope:
+    """A column as a picture shows it, in the column's unit."""
+
+    time_s: Floats
+    low: Floats
+    high: Floats
+    mean: Floats
+    reduced: bool
+    """Whether pieces hold more than one reading, so that `low` and `high` differ from `mean`."""
+
+
+def envelope(time_s: Floats, column: Floats, *, pieces: int) -> Envelope:
+    """Reduce a column to at most about `pieces` points, and break it where readings are missing."""
+    given = ~np.isnan(column)
+    times, values = time_s[given], column[given]
+    if len(times) <= 2 * pieces:
+        times, values = _with_breaks(times, values)
+        return Envelope(time_s=times, low=values, high=values, mean=values, reduced=False)
+    width = (times[-1] - times[0]) / pieces
+    piece = np.minimum(((times - times[0]) / width).astype(np.int64), pieces - 1)
+    starts = np.flatnonzero(np.diff(piece, prepend=-1))
+    counts = np.diff(np.append(starts, len(piece)))
+    filled = piece[starts]
+    return Envelope(
+        time_s=times[0] + (np.arange(pieces) + 0.5) * width,
+        low=_scatter(filled, np.minimum.reduceat(values, starts), pieces),
+        high=_scatter(filled, np.maximum.reduceat(values, starts), pieces),
+        mean=_scatter(filled, np.add.reduceat(values, starts) / counts, pieces),
+        reduced=True,
+    )
+
+
+def _scatter(places: np.ndarray[tuple[int], np.dtype[np.int64]], values: Floats, length: int) -> Floats:
+    column = np.full(length, np.nan)
+    column[places] = values
+    return column
+
+
+def _with_breaks(times: Floats, values: Floats) -> tuple[Floats, Floats]:
+    """Put a NaN into every hole."""
+    holes = np.flatnonzero(np.diff(times) > longest_step_s(times)) + 1
+    return np.insert(times, holes, times[holes]), np.insert(values, holes, np.nan)

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from gpuproof.observe import plot_style as style
-from gpuproof.observe.downsample import envelope
 from gpuproof.readings.metric_text import throttle_title
 from gpuproof.readings.recording import DeviceTrack, Flags, Floats, RecordingData
 
@@ -52,16 +51,12 @@ class Panel:
 
 
 def _static(key: str) -> Callable[[DeviceTrack], float | Floats | None]:
-    def read(track: DeviceTrack) -> float | None:
-        fact = track.identity.static.get(key)
-        return float(fact) if isinstance(fact, (int, float)) else None
-
-    return read
+    return lambda track: track.identity.number(key)
 
 
 def _power_limit(track: DeviceTrack) -> float | Floats | None:
     column = track.values("power_limit_w")
-    return column if column is not None else _static("power_limit_w")(track)
+    return column if column is not None else track.identity.number("power_limit_w")
 
 
 PANELS: Final = (
@@ -163,22 +158,8 @@ def _finish(figure: Figure, axes: list[Axes], recording: RecordingData, length_s
     axes[-1].set_xlabel(f"time since the recording began ({unit})", fontsize=9, color=style.FAINT)
     draw_phases(axes, recording, length_s)
     if len(recording.devices) > 1:
-        handles = [
-            axes[0].plot([], [], color=style.colour(n), linestyle=style.dash(n), linewidth=2.2)[0]
-            for n in range(len(recording.devices))
-        ]
-        figure.legend(
-            handles,
-            [f"GPU {track.identity.physical_index}" for track in recording.devices],
-            loc="upper left",
-            bbox_to_anchor=(0.052, 1 - 0.72 / figure.get_figheight()),
-            ncols=_LEGEND_COLUMNS,
-            frameon=False,
-            fontsize=8.5,
-            labelcolor=style.INK,
-            handlelength=1.4,
-            columnspacing=1.1,
-        )
+        labels = [f"GPU {track.identity.physical_index}" for track in recording.devices]
+        style.legend(figure, labels, top_in=0.72, columns=_LEGEND_COLUMNS)
 
 
 def _nothing(recording: RecordingData) -> Figure:
@@ -232,7 +213,7 @@ def draw_line(
     label: str | None = None,
 ) -> None:
     """Draw one column as a line, over the band between its extremes where points were joined."""
-    shape = envelope(time_s, column, pieces=PIECES)
+    shape = style.envelope(time_s, column, pieces=PIECES)
     x = shape.time_s / length_s
     if shape.reduced:
         axes.fill_between(
@@ -272,7 +253,7 @@ def _draw_limits(axes: Axes, panel: Panel, recording: RecordingData, length_s: f
 
 
 def _level(limit: float | Floats | None) -> float | None:
-    """Reduce a sampled limit to its median: a cap that was changed meanwhile stands in the summary."""
+    """Reduce a sampled limit to its median: a cap that was changed during it stands in the summary."""
     if isinstance(limit, np.ndarray):
         given = limit[~np.isnan(limit)]
         return float(np.median(given)) if len(given) else None
@@ -281,9 +262,10 @@ def _level(limit: float | Floats | None) -> float | None:
 
 def draw_phases(axes: list[Axes], recording: RecordingData, length_s: float) -> None:
     """Shade the phases behind all panels, and name them over the first where there is room."""
-    spans = list(_joined_phases(recording))
-    names = list(dict.fromkeys(name for name, _, _ in spans))
-    for name, begin_s, end_s in spans:
+    spans = recording.phases()
+    names = list(dict.fromkeys(span.name for span in spans))
+    for span in spans:
+        name, begin_s, end_s = span.name, span.start_s, span.end_s
         fill = style.PHASE_FILLS[names.index(name) % len(style.PHASE_FILLS)]
         for panel in axes:
             panel.axvspan(begin_s / length_s, end_s / length_s, color=fill, zorder=-5, linewidth=0)
@@ -299,20 +281,6 @@ def draw_phases(axes: list[Axes], recording: RecordingData, length_s: float) -> 
                 color=style.FAINT,
                 style="italic",
             )
-
-
-def _joined_phases(recording: RecordingData) -> Iterator[tuple[str, float, float]]:
-    """Join touching stretches of one phase, which a mark a batch makes by the thousand."""
-    current: tuple[str, float, float] | None = None
-    for span in recording.phases():
-        if current is not None and current[0] == span.name and current[2] == span.start_s:
-            current = (span.name, current[1], span.end_s)
-            continue
-        if current is not None:
-            yield current
-        current = (span.name, span.start_s, span.end_s)
-    if current is not None:
-        yield current
 
 
 def _reasons(recording: RecordingData) -> list[str]:

@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from gpuproof.observe import plot_style as style
-from gpuproof.observe.compare_text import signed
 from gpuproof.observe.plots import draw_line
+from gpuproof.observe.text import signed
 from gpuproof.readings.balance import Balance, load_balance
-from gpuproof.readings.compare import Comparison, MetricComparison
+from gpuproof.readings.compare import MetricComparison, RecordingComparison
 from gpuproof.readings.recording import Floats, RecordingData
+from gpuproof.readings.series import mean_over_devices
 from gpuproof.readings.summary import RecordingSummary, WindowSummary, summarise
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 _GIB: Final = 2.0**30
 _WIDTH_IN: Final = 11.0
@@ -37,7 +37,9 @@ _SCALES: Final[dict[str, tuple[str, str, float]]] = {
 """Metrics that the comparison draws: title, unit, and what a reading is divided by."""
 
 
-def plot_comparison(first: RecordingData, second: RecordingData, comparison: Comparison, path: Path) -> None:
+def plot_comparison(
+    first: RecordingData, second: RecordingData, comparison: RecordingComparison, path: Path
+) -> None:
     """Draw A and B over time and as distributions, each panel with its verdict.
 
     Raises:
@@ -70,7 +72,7 @@ def plot_comparison(first: RecordingData, second: RecordingData, comparison: Com
         course.set_xticklabels([])
     axes[-1][0].set_xlabel(f"time since each began ({unit})", fontsize=9, color=style.FAINT)
     axes[-1][1].set_xlabel("share of readings", fontsize=9, color=style.FAINT)
-    _legend(figure, [f"A  {first.source}", f"B  {second.source}"], top_in=0.74)
+    style.legend(figure, [f"A  {first.source}", f"B  {second.source}"], top_in=0.74, columns=2)
     style.save(figure, path)
 
 
@@ -127,11 +129,7 @@ def _edges(columns: Sequence[Floats], scale: float) -> Floats:
 def _over_gpus(recording: RecordingData, metric: str) -> Floats:
     """Average a metric over the GPUs at each sample, NaN where none was read."""
     columns = [c for track in recording.devices if (c := track.values(metric)) is not None]
-    if not columns:
-        return np.full(len(recording.time_s), np.nan)
-    table = np.vstack(columns)
-    given = np.count_nonzero(~np.isnan(table), axis=0)
-    return np.where(given > 0, np.nansum(table, axis=0) / np.maximum(given, 1), np.nan)
+    return mean_over_devices(columns, length=len(recording.time_s))
 
 
 def plot_memory(recordings: Sequence[RecordingData], path: Path) -> None:
@@ -237,19 +235,3 @@ def _draw_balance(axes: Axes, balance: Balance) -> None:
         axes.axhline(centre, color=style.INK, linewidth=0.9, linestyle=(0, (4, 3)))
     axes.set_xticks(places, [f"GPU {index}" if len(places) <= 4 else str(index) for index in balance.means])
     axes.margins(x=0.03)
-
-
-def _legend(figure: Figure, labels: Sequence[str], *, top_in: float) -> None:
-    from matplotlib.lines import Line2D
-
-    figure.legend(
-        [Line2D([], [], color=style.colour(n), linewidth=2.2) for n in range(len(labels))],
-        labels,
-        loc="upper left",
-        bbox_to_anchor=(0.052, 1 - top_in / figure.get_figheight()),
-        ncols=2,
-        frameon=False,
-        fontsize=8.5,
-        labelcolor=style.INK,
-        handlelength=1.4,
-    )

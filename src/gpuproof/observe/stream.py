@@ -51,7 +51,7 @@ def sampled(command: list[str]) -> Records:
     assert process.stdout is not None
     ended = False
     try:
-        for record in _records_of(process.stdout.fileno()):
+        for record in _read_records(process.stdout.fileno()):
             ended = ended or isinstance(record, RecordingEnd)
             yield record
         if not ended:
@@ -69,7 +69,7 @@ def _last_words(process: subprocess.Popen[bytes]) -> GpuproofError:
     return kind(words or f"the sampler ended with code {process.returncode}")
 
 
-def _records_of(descriptor: int) -> Records:
+def _read_records(descriptor: int) -> Records:
     """Split what a pipe gives into records, waiting no longer than a poll for more."""
     rest = b""
     while True:
@@ -111,7 +111,7 @@ def followed(path: Path, *, poll_s: float = POLL_S) -> Records:
 
 def piped(descriptor: int | None = None) -> Records:
     """Read records from standard input: `ssh NODE python gpuproof-node.pyz sample | … monitor live -`."""
-    return _records_of(sys.stdin.fileno() if descriptor is None else descriptor)
+    return _read_records(sys.stdin.fileno() if descriptor is None else descriptor)
 
 
 def batches(records: Records) -> Generator[list[Any], None, None]:

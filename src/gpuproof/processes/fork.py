@@ -24,7 +24,7 @@ from gpuproof.processes.group import OnExit, ProcessGroup, WatchedProcess
 from gpuproof.processes.start import CommandNotStartedError, start_process
 
 LOST = 1
-"""The exit status of a child whose server ended first: nobody was there to hear the true one."""
+"""The exit status of a child whose server ended first: the true one is lost with it."""
 
 
 class ForkServer:
@@ -100,15 +100,15 @@ class ForkServer:
     def _listen(self) -> None:
         with self._control.makefile("rb") as lines, suppress(ConnectionError):
             for line in lines:
-                self._hear(json.loads(line))
+                self._receive(json.loads(line))
         with self._lock:
             self._is_lost = True
             self._control.close()
             orphans, self._children = tuple(self._children.values()), {}
         for orphan in orphans:
-            orphan.outlive_the_server()
+            orphan.wait_without_server()
 
-    def _hear(self, message: Mapping[str, Any]) -> None:
+    def _receive(self, message: Mapping[str, Any]) -> None:
         child = self._children.get(message.get("id", 0))
         if child is None:
             return
@@ -131,19 +131,19 @@ class ForkedProcess(WatchedProcess):
         self._handle: int | None = None
 
     def begin(self, pid: int) -> None:
-        """Hear that it runs. The handle names this process for good, where a number may be given again."""
+        """Record that it runs. The handle names this process for good, where a number may be given again."""
         self._pid = pid
         with suppress(OSError, AttributeError):  # ended already, or not Linux
             self._handle = os.pidfd_open(pid)
 
     def finish(self, status: int) -> None:
-        """Hear how it ended."""
+        """Record its exit status and wake who waits for it."""
         if self._handle is not None:
             os.close(self._handle)
         super().finish(status)
 
-    def outlive_the_server(self) -> None:
-        """Wait for the end of a process that has no parent any more to tell of it."""
+    def wait_without_server(self) -> None:
+        """Wait for the end of a process whose parent, which would report it, is gone."""
         if self._handle is not None:
             select.select([self._handle], [], [])
         self.finish(LOST)

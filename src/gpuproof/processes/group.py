@@ -23,7 +23,7 @@ OnExit = Callable[[int], None]
 
 
 class WatchedProcess(ABC):
-    """A process whose end is heard of on another thread, with all that it starts."""
+    """A process and all that it starts; another thread notices its end."""
 
     def __init__(self, on_exit: OnExit | None = None) -> None:
         self._on_exit = on_exit
@@ -35,7 +35,7 @@ class WatchedProcess(ABC):
         """Signal the process and what it started; harmless once all has ended."""
 
     def finish(self, status: int) -> None:
-        """Hear how it ended."""
+        """Record its exit status and wake who waits for it."""
         self._status = status
         self._ended.set()
         if self._on_exit is not None:
@@ -46,9 +46,9 @@ class WatchedProcess(ABC):
         return self._status if self._ended.wait(timeout_s) else None
 
     def end(self, grace_s: float) -> None:
-        """End it: SIGTERM, time for last words, SIGKILL.
+        """End it: SIGTERM, `grace_s` to end by itself, SIGKILL.
 
-        A second Ctrl-C cuts the time for last words short, and leaves no process behind either.
+        A second Ctrl-C cuts that time short, and leaves no process behind either.
         """
         try:
             self.signal(SIGTERM)

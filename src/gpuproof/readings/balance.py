@@ -10,7 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from gpuproof.readings.metric_text import quantity, title
 from gpuproof.readings.summary import WindowSummary
 from gpuproof.statistics.dispersion import coefficient_of_variation
 
@@ -35,10 +34,10 @@ class Balance:
     missing: str | None
 
 
-def band_of(variation: float) -> Band:
+def describe_variation(variation: float) -> Band:
     """Put a coefficient of variation into words.
 
-    >>> [band_of(v) for v in (0.0499, 0.05, 0.10, 0.20)]
+    >>> [describe_variation(v) for v in (0.0499, 0.05, 0.10, 0.20)]
     ['excellent', 'good', 'fair', 'poor']
     """
     return next((band for limit, band in _LIMITS if variation < limit), "poor")
@@ -71,7 +70,7 @@ def _balance(window: WindowSummary, metric: str) -> Balance:
         metric=metric,
         means=means,
         variation=variation,
-        band=band_of(variation),
+        band=describe_variation(variation),
         furthest=max(means, key=lambda index: abs(means[index] - centre)),
         missing=None,
     )
@@ -83,20 +82,3 @@ def _why_not(window: WindowSummary, silent: list[int]) -> str:
     if silent:
         return f"not read on GPU {', '.join(map(str, silent))}"
     return "0 on every GPU"
-
-
-def render_balance(balances: tuple[Balance, ...]) -> str:
-    """Write the load balance as one line a metric."""
-    lines = []
-    for balance in balances:
-        label = f"{title(balance.metric):<20}"
-        if balance.variation is None or balance.furthest is None:
-            lines.append(f"{label}–  ({balance.missing})")
-            continue
-        furthest = quantity(balance.metric, balance.means[balance.furthest])
-        lines.append(
-            f"{label}{balance.band}, varies by {balance.variation * 100:.1f} % "
-            f"over {len(balance.means)} GPUs; "
-            f"furthest off: GPU {balance.furthest} with {furthest}"
-        )
-    return "\n".join(lines) + "\n"

@@ -1,27 +1,32 @@
-"""Do two recordings differ, by how much, and could it be chance?
+"""Do two recordings differ, by how much, could it be chance, and were they made under the same conditions?
 
 In: two recordings, and which part of them counts: one named phase, or the time in which the GPU was busy.
-Out: for each metric both means, the interval of the difference by moving-block bootstrap, and a verdict:
-higher, lower, no difference shown, or cannot tell. Readings of one recording resemble their neighbours,
-which the blocks allow for; what another launch would give is not in the interval.
+Out: every condition in which they differ, or in which nobody can tell because one of them did not record it;
+and for each metric both means, the interval of the difference by moving-block bootstrap, and a verdict:
+higher, lower, no difference shown, or cannot tell. A difference means something only where the conditions
+are the same, or where the one that differs is under test. Readings of one recording resemble their
+neighbours, which the blocks allow for; what another launch would give is not in the interval.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from math import ceil
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
 
 from gpuproof.errors import UsageError
-from gpuproof.readings.comparable import Condition, unlike_conditions
-from gpuproof.readings.recording import Flags, Floats, RecordingData
-from gpuproof.readings.series import durations
+from gpuproof.readings.metric_text import quantity, title
+from gpuproof.readings.recording import DeviceTrack, Flags, Floats, RecordingData
+from gpuproof.readings.series import durations, mean_over_devices
 from gpuproof.readings.window import RecordingWindow, phase, whole
+from gpuproof.records.metrics import METRICS
 from gpuproof.statistics.estimate import Interval, Unavailable
-from gpuproof.statistics.series import Series, interval_of_difference
+from gpuproof.statistics.series import Series, interval_between
 
+Weight = Literal["differs", "unknown", "note"]
 Verdict = Literal["higher", "lower", "no difference shown", "cannot tell"]
 
 BUSY_PERCENT: Final = 10.0
@@ -40,6 +45,12 @@ COMPARED_METRICS: Final = (
     "temp_mem_c",
     "fan_percent",
 )
+
+_MUST_BE_KNOWN: Final = ("driver_version", "clock_sm_max_mhz", "mig_mode", "ecc_mode")
+_FREE_TO_DIFFER: Final = frozenset({"serial", "uuid", "pci_bus_id", "numa_node", "mig_uuid", "minor_number"})
+"""Facts that tell one card from another of the same kind: worth a note, no more."""
+_LIMIT_TOLERANCE_W: Final = 1.0
+
 
 MAX_PIECES: Final = 2000
 """Longer series are averaged over neighbours to this length: a day of readings needs no more resolution."""
@@ -70,7 +81,19 @@ class Side:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison:
+class Condition:
+    """One condition that is not shown to be the same in both recordings."""
+
+    where: str
+    """`GPU 0`, `host` or `recording`."""
+    fact: str
+    first: str
+    second: str
+    weight: Weight
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordingComparison:
     """The second recording against the first."""
 
     first: Side
@@ -96,7 +119,7 @@ class _Used:
 
     def series(self, metric: str) -> tuple[Floats, Floats]:
         """Average a metric over the GPUs that were busy at each sample; samples with none are left out."""
-        columns = [np.full(len(self.inside), np.nan)]
+        columns = []
         for track in self.recording.devices:
             column, util = track.values(metric), track.values("util_gpu_percent")
             if column is None:
@@ -105,10 +128,9 @@ class _Used:
             if self.busy_percent is not None:
                 counted = counted & (util >= self.busy_percent) if util is not None else counted & False
             columns.append(np.where(counted, column, np.nan))
-        table = np.vstack(columns)
-        given = np.count_nonzero(~np.isnan(table), axis=0)
-        told = given > 0
-        return self.recording.time_s[told], np.nansum(table, axis=0)[told] / given[told]
+        mean = mean_over_devices(columns, length=len(self.inside))
+        given = ~np.isnan(mean)
+        return self.recording.time_s[given], mean[given]
 
 
 def compare(
@@ -117,7 +139,7 @@ def compare(
     *,
     phase_name: str | None = None,
     busy_percent: float = BUSY_PERCENT,
-) -> Comparison:
+) -> RecordingComparison:
     """Compare the second recording with the first, over a named phase or over busy time.
 
     Raises:
@@ -133,7 +155,7 @@ def compare(
         busy, basis = None, "all readings, as not both tell the utilisation that would show busy time"
     used = [_used(recording, phase_name, busy) for recording in (first, second)]
     metrics = (_compare_metric(metric, *used) for metric in COMPARED_METRICS)
-    return Comparison(
+    return RecordingComparison(
         first=_side(used[0]),
         second=_side(used[1]),
         basis=basis,
@@ -173,19 +195,19 @@ def _compare_metric(metric: str, first: _Used, second: _Used) -> MetricCompariso
     means = [_mean(side) for side in sides]
     if means == [None, None]:
         return None
-    difference: Interval | Unavailable
+    found: Interval | Unavailable
     if None in means:
-        difference = Unavailable(reason=f"not read in the {'second' if means[0] is not None else 'first'}")
+        found = Unavailable(reason=f"not read in the {'second' if means[0] is not None else 'first'}")
     else:
-        difference = interval_of_difference(*sides)
-    known = isinstance(difference, Interval)
+        found = interval_between(*sides, what="difference")
+    difference = found if isinstance(found, Interval) else None
     return MetricComparison(
         metric=metric,
         first_mean=means[0],
         second_mean=means[1],
-        difference=difference if isinstance(difference, Interval) else None,
-        verdict=_verdict(difference) if isinstance(difference, Interval) else "cannot tell",
-        reason=None if known else difference.reason if isinstance(difference, Unavailable) else None,
+        difference=difference,
+        verdict="cannot tell" if difference is None else _verdict(difference),
+        reason=found.reason if isinstance(found, Unavailable) else None,
     )
 
 
@@ -211,3 +233,90 @@ def _pieces(times: Floats, values: Floats) -> Series:
 def _mean(series: Series) -> float | None:
     values, stood = series.arrays()
     return float(np.average(values, weights=stood)) if len(values) else None
+
+
+def unlike_conditions(first: RecordingData, second: RecordingData) -> tuple[Condition, ...]:
+    """Name every condition that differs or cannot be told, the weighty ones first.
+
+    Devices are paired in order of their physical index.
+    """
+    found = [*_recordings(first, second)]
+    for one, other in zip(first.devices, second.devices, strict=False):
+        found += _devices(one, other)
+    order = ("differs", "unknown", "note")
+    return tuple(sorted(found, key=lambda condition: order.index(condition.weight)))
+
+
+def _recordings(first: RecordingData, second: RecordingData) -> Iterator[Condition]:
+    counts = (len(first.devices), len(second.devices))
+    if counts[0] != counts[1]:
+        yield _condition("recording", "number of GPUs", *map(str, counts), weight="differs")
+    hosts = (first.recording.host, second.recording.host)
+    if hosts[0] != hosts[1]:
+        yield _condition("host", "name", *hosts, weight="note")
+    cpus = (first.recording.host_facts.get("cpu_model"), second.recording.host_facts.get("cpu_model"))
+    if cpus[0] != cpus[1]:
+        yield _condition("host", "CPU", *map(_text, cpus), weight="differs" if all(cpus) else "unknown")
+    steps = (first.recording.fast_interval_s, second.recording.fast_interval_s)
+    if steps[0] != steps[1]:
+        yield _condition("recording", "sampling interval", *(f"{s:g} s" for s in steps), weight="note")
+
+
+def _devices(first: DeviceTrack, second: DeviceTrack) -> Iterator[Condition]:
+    where = f"GPU {first.identity.physical_index}"
+    if first.identity.name != second.identity.name:
+        yield _condition(where, "name", first.identity.name, second.identity.name, weight="differs")
+    ids = (first.identity.uuid, second.identity.uuid)
+    if ids[0] != ids[1]:
+        yield _condition(where, "UUID", *map(_text, ids), weight="note")
+    yield from _limits(where, first, second)
+    keys = dict.fromkeys((*_MUST_BE_KNOWN, *first.identity.static, *second.identity.static))
+    for key in keys:
+        if key != "power_limit_w":
+            yield from _fact(where, key, first, second)
+
+
+def _fact(where: str, key: str, first: DeviceTrack, second: DeviceTrack) -> Iterator[Condition]:
+    one, other = first.identity.static.get(key), second.identity.static.get(key)
+    if one is None and other is None:
+        told = key in first.identity.unavailable and key in second.identity.unavailable
+        if not told:
+            yield _condition(where, _name(key), _text(None), _text(None), weight="unknown")
+    elif one != other:
+        weight: Weight = "unknown" if one is None or other is None else "differs"
+        if key in _FREE_TO_DIFFER:
+            weight = "note"
+        yield _condition(where, _name(key), _value(key, one), _value(key, other), weight=weight)
+
+
+def _limits(where: str, first: DeviceTrack, second: DeviceTrack) -> Iterator[Condition]:
+    """Compare the power cap in force, which is sampled because it can be changed at any time."""
+    one, other = _cap(first), _cap(second)
+    texts = (_value("power_limit_w", one), _value("power_limit_w", other))
+    if one is None or other is None:
+        yield _condition(where, "power limit", *texts, weight="unknown")
+    elif abs(one - other) > _LIMIT_TOLERANCE_W:
+        yield _condition(where, "power limit", *texts, weight="differs")
+
+
+def _cap(track: DeviceTrack) -> float | None:
+    given = track.given("power_limit_w")
+    return float(np.median(given)) if len(given) else track.identity.number("power_limit_w")
+
+
+def _condition(where: str, fact: str, first: str, second: str, *, weight: Weight) -> Condition:
+    return Condition(where=where, fact=fact, first=first, second=second, weight=weight)
+
+
+def _name(key: str) -> str:
+    return title(key) if key in METRICS else key.replace("_", " ").replace("mig", "MIG").replace("ecc", "ECC")
+
+
+def _value(key: str, value: Any) -> str:
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return quantity(key, float(value))
+    return _text(value)
+
+
+def _text(value: Any) -> str:
+    return "not recorded" if value is None else str(value)

@@ -22,9 +22,7 @@ _TITLES: Final = {
     "mem_used_bytes": "memory used",
     "mem_reserved_bytes": "memory reserved",
     "mem_host_mapped_bytes": "host memory mapped",
-    "power_w": "power",
     "power_instant_w": "instant power",
-    "power_limit_w": "power limit",
     "temp_gpu_c": "temperature",
     "temp_hotspot_c": "hot-spot temperature",
     "temp_mem_c": "memory temperature",
@@ -32,7 +30,6 @@ _TITLES: Final = {
     "clock_sm_mhz": "SM clock",
     "clock_mem_mhz": "memory clock",
     "pstate_level": "performance state",
-    "fan_percent": "fan",
     "fan_rpm": "fan speed",
     "pcie_gen": "PCIe generation",
     "pcie_width": "PCIe lanes",
@@ -63,23 +60,14 @@ _TITLES: Final = {
     "net_tx_bytes": "sent by network",
 }
 
-THROTTLE_TITLES: Final = {
-    "idle": "idle",
-    "application_clocks": "application clocks",
-    "power_cap": "power cap",
-    "power_brake": "power brake",
+_THROTTLE_TITLES: Final = {
     "thermal": "thermal slowdown",
     "thermal_software": "software thermal slowdown",
     "thermal_hardware": "hardware thermal slowdown",
-    "hardware_slowdown": "hardware slowdown",
-    "current_limit": "current limit",
-    "voltage_regulator": "voltage regulator",
-    "sync_boost": "sync boost",
-    "display_clocks": "display clocks",
-    "board_limit": "board limit",
     "reliability": "reliability limit",
     "other": "other reason",
 }
+"""Those that are called otherwise than their key."""
 
 STATE_REASONS: Final = frozenset({"idle", "application_clocks", "display_clocks"})
 """Throttle reasons that tell what the device was asked to do: no fault, and nothing held it back."""
@@ -139,4 +127,4 @@ def quantity(metric: str, value: float | None) -> str:
 
 def throttle_title(reason: str) -> str:
     """Name a throttle reason in words."""
-    return THROTTLE_TITLES.get(reason, reason.replace("_", " "))
+    return _THROTTLE_TITLES.get(reason, reason.replace("_", " "))

@@ -46,6 +46,11 @@ class DeviceTrack:
         """Return the metric's column; None where the device never gave it."""
         return self.metrics.get(metric)
 
+    def given(self, metric: str) -> Floats:
+        """Return the metric's readings without the samples that have none; empty where it was never read."""
+        column = self.metrics.get(metric)
+        return np.empty(0) if column is None else column[~np.isnan(column)]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PhaseSpan:
@@ -73,8 +78,8 @@ class RecordingData:
     host: dict[str, Floats]
     counters: tuple[r.Counters, ...] = ()
     marks: tuple[r.Mark, ...] = ()
-    events: tuple[r.DeviceEvent, ...] = ()
-    unavailable: tuple[r.Unavailable, ...] = ()
+    events: tuple[r.DriverEvent, ...] = ()
+    unavailable: tuple[r.UnavailableMetrics, ...] = ()
     processes: tuple[r.DeviceProcesses, ...] = ()
     end: r.RecordingEnd | None = None
     """None where the recording has no last line: the sampler was killed, or the format has none."""
@@ -288,8 +293,8 @@ class _Builder:
             host=self.host.arrays(len(self.time_s)),
             counters=tuple(self.others.get(r.Counters, ())),
             marks=tuple(self.others.get(r.Mark, ())),
-            events=tuple(self.others.get(r.DeviceEvent, ())),
-            unavailable=tuple(self.others.get(r.Unavailable, ())),
+            events=tuple(self.others.get(r.DriverEvent, ())),
+            unavailable=tuple(self.others.get(r.UnavailableMetrics, ())),
             processes=tuple(self.others.get(r.DeviceProcesses, ())),
             end=self.end,
             notes=tuple(self._notes()),

@@ -12,6 +12,7 @@ array([1., 1., 1., 1., 1.])
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -67,6 +68,15 @@ def mean_over_time(times: Floats, values: Floats) -> float:
     weights = durations(times)
     total = float(weights.sum())
     return float((values * weights).sum() / total) if total > 0 else float(values.mean())
+
+
+def mean_over_devices(columns: Sequence[Floats], *, length: int) -> Floats:
+    """Average columns of several devices at each of `length` samples, NaN where none was read."""
+    if not columns:
+        return np.full(length, np.nan)
+    table = np.vstack(columns)
+    given = np.count_nonzero(~np.isnan(table), axis=0)
+    return np.where(given > 0, np.nansum(table, axis=0) / np.maximum(given, 1), np.nan)
 
 
 def summarise_series(times: Floats, column: Floats) -> SeriesSummary | None:

@@ -21,7 +21,7 @@ from gpuproof.readings.series import SeriesSummary, counter_change, summarise_se
 from gpuproof.readings.throttling import Throttling, throttling
 from gpuproof.readings.window import RecordingWindow
 from gpuproof.records.metrics import METRICS, names
-from gpuproof.records.readings import DeviceEvent, DeviceIdentity, RecordingEnd
+from gpuproof.records.readings import DeviceIdentity, DriverEvent, RecordingEnd
 
 _NOT_TOTALS: Final = ("energy_j", "throttle_time_")
 """Counters that have a place of their own in the summary."""
@@ -59,7 +59,7 @@ class EventAt:
     """Something that a driver announced, in seconds since the recording began."""
 
     at_s: float
-    event: DeviceEvent
+    event: DriverEvent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,19 +8,16 @@ where no counter is given. A device that tells neither has None, which is not "n
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Literal
 
 import numpy as np
 
 from gpuproof.readings.recording import DeviceTrack, Flags, Floats, RecordingData
 from gpuproof.readings.series import counter_change, mean_over_time
 from gpuproof.readings.window import RecordingWindow
-from gpuproof.records.metrics import METRICS
+from gpuproof.records.metrics import THROTTLE_COUNTERS
 
 ThrottleMethod = Literal["counter", "samples"]
-_PREFIX: Final = "throttle_time_"
-_COUNTERS: Final = {m: m.removeprefix(_PREFIX).removesuffix("_s") for m in METRICS if m.startswith(_PREFIX)}
-"""Counter → the reason whose time it counts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +54,7 @@ def _from_counters(
     recording: RecordingData, track: DeviceTrack, window: RecordingWindow
 ) -> dict[str, ThrottleShare]:
     shares = {}
-    for metric, reason in _COUNTERS.items():
+    for metric, reason in THROTTLE_COUNTERS.items():
         change = counter_change(recording, track=track, metric=metric, window=window)
         if change is not None and change.covered_s > 0:
             share = min(1.0, change.increase / change.covered_s)

@@ -57,18 +57,14 @@ def whole(recording: RecordingData) -> RecordingWindow:
 
 
 def phase(recording: RecordingData, *, name: str) -> RecordingWindow:
-    """Take every stretch of the phase called `name`; those that touch (a mark a batch) become one.
+    """Take every stretch of the phase called `name`.
 
     Raises:
         UsageError: the recording has no such phase; the message lists those that it has.
     """
-    spans: list[Span] = []
-    for found in recording.phases():
-        if found.name != name:
-            continue
-        touches = bool(spans) and spans[-1].end_s == found.start_s
-        begin_s = spans.pop().begin_s if touches else found.start_s
-        spans.append(Span(begin_s=begin_s, end_s=found.end_s))
+    spans = tuple(
+        Span(begin_s=found.start_s, end_s=found.end_s) for found in recording.phases() if found.name == name
+    )
     if not spans:
         names = phase_names(recording)
         raise UsageError(
@@ -76,7 +72,7 @@ def phase(recording: RecordingData, *, name: str) -> RecordingWindow:
             place=recording.source,
             next_step=f"Its phases: {', '.join(names)}" if names else "It names no phases; leave --phase out",
         )
-    return RecordingWindow(name=name, spans=tuple(spans))
+    return RecordingWindow(name=name, spans=spans)
 
 
 def phase_names(recording: RecordingData) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -112,10 +112,10 @@ def _device(
         physical_index=track.identity.physical_index,
         throttle_shares={item.reason: item.share for item in held.shares} if held.known else None,
         clock_sm_mhz=mean("clock_sm_mhz"),
-        clock_sm_max_mhz=_number(track.identity.static.get("clock_sm_max_mhz")),
+        clock_sm_max_mhz=track.identity.number("clock_sm_max_mhz"),
         util_gpu_percent=mean("util_gpu_percent"),
         power_limit_w=mean("power_limit_w"),
-        power_limit_default_w=_number(track.identity.static.get("power_limit_default_w")),
+        power_limit_default_w=track.identity.number("power_limit_default_w"),
         temp_gpu_max_c=float(temperatures.max()) if len(temperatures) else None,
         energy_j=energy.energy_j,
         energy_method=energy.method,
@@ -123,7 +123,7 @@ def _device(
         energy_missing=energy.note if energy.energy_j is None else None,
         name=track.identity.name,
         uuid=track.identity.uuid,
-        events=tuple(f"{e.event}{'' if e.code is None else f' {e.code}'}: {e.message}" for e in events),
+        events=tuple(f"{event.title}: {event.message}" for event in events),
     )
 
 
@@ -161,7 +161,3 @@ def _mean(time_s: Floats, column: Floats | None, inside: Flags) -> float | None:
 
 def _given(column: Floats | None, inside: Flags) -> Floats:
     return np.empty(0) if column is None else column[inside & ~np.isnan(column)]
-
-
-def _number(fact: Any) -> float | None:
-    return float(fact) if isinstance(fact, (int, float)) else None

@@ -127,6 +127,13 @@ def throttle_time_name(reason: ThrottleReason) -> str:
 
 METRICS: Final[dict[str, Metric]] = _catalogue()
 
+THROTTLE_COUNTERS: Final = {
+    metric: metric.removeprefix("throttle_time_").removesuffix("_s")
+    for metric in METRICS
+    if metric.startswith("throttle_time_")
+}
+"""Counter of throttled time → its reason."""
+
 
 @functools.cache
 def names(*, lane: Lane | None = None, kind: MetricKind | None = None) -> tuple[str, ...]:

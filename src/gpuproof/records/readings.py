@@ -60,6 +60,11 @@ class DeviceIdentity:
     unavailable: dict[str, str] = field(default_factory=dict)
     """Static facts and metrics that this device or driver does not give: name → reason."""
 
+    def number(self, fact: str) -> float | None:
+        """Return a static fact that is a number; None where it is not known."""
+        found = self.static.get(fact)
+        return float(found) if isinstance(found, (int, float)) else None
+
 
 @record_kind("recording")
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +109,7 @@ class Sample:
 
 @record_kind("unavailable")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Unavailable:
+class UnavailableMetrics:
     """From here on a device does not give these metrics (lost GPU, hanging driver): name → reason."""
 
     monotonic_s: float
@@ -125,7 +130,7 @@ class Counters:
 
 @record_kind("device_event")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeviceEvent:
+class DriverEvent:
     """Something a driver announced: an XID, a lost device, a reset."""
 
     monotonic_s: float
@@ -133,6 +138,11 @@ class DeviceEvent:
     event: str
     code: int | None
     message: str
+
+    @property
+    def title(self) -> str:
+        """The kind of event with its code, as in `xid 63`."""
+        return self.event if self.code is None else f"{self.event} {self.code}"
 
 
 @record_kind("mark")

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from gpuproof.analysis.explanations import LaunchExplanation, explain_launch, findings_of_faults
-from gpuproof.analysis.launch import launch_of
+from gpuproof.analysis.launch import summarize_launch
 from gpuproof.analysis.run_summary import summarize
 from gpuproof.analysis.serving import served_of
 from gpuproof.config.models import RunConfig
@@ -204,7 +204,7 @@ def _evidence(run: RunDirectory, config: RunConfig, cases: Sequence[CaseRecords]
 def _explanations(evidence: Evidence) -> tuple[LaunchExplanation, ...]:
     cases = evidence.launches
     served = [served.as_launch() for records in cases if (served := served_of(records)) and served.setup]
-    launches = [*served, *(launch for records in cases if (launch := launch_of(records)) is not None)]
+    launches = [*served, *(launch for records in cases if (launch := summarize_launch(records)) is not None)]
     return tuple(
         explain_launch(launch, evidence) for launch in launches if launch.case.monitor_interval_s is not None
     )

@@ -12,7 +12,7 @@ from typing import Any
 from gpuproof import units
 from gpuproof.analysis.explanations import explain_launch, findings_of_faults
 from gpuproof.analysis.fleet import FleetSummary, HostTests, aggregate, summarize_fleet
-from gpuproof.analysis.launch import launch_of
+from gpuproof.analysis.launch import summarize_launch
 from gpuproof.analysis.run_summary import summarize
 from gpuproof.analysis.validity import Finding, worst
 from gpuproof.config.models import RunConfig
@@ -89,7 +89,7 @@ def _story(
     explanations = tuple(
         explain_launch(launch, evidence)
         for records in own
-        if (launch := launch_of(records)) is not None and launch.case.monitor_interval_s is not None
+        if (launch := summarize_launch(records)) is not None and launch.case.monitor_interval_s is not None
     )
     return HostStory(
         host=host,

@@ -15,7 +15,7 @@ from typing import Any
 from gpuproof.analysis.explanations import LaunchExplanation, explain_launch
 from gpuproof.analysis.fleet import HostMeasured, HostTests, cost_per_million
 from gpuproof.analysis.fleet_suite import SuiteSummary
-from gpuproof.analysis.launch import Launch, launch_of
+from gpuproof.analysis.launch import Launch, summarize_launch
 from gpuproof.analysis.validity import worst
 from gpuproof.config.models import RunConfig
 from gpuproof.readings.evidence import Evidence
@@ -174,7 +174,7 @@ def suite_on_host(
 
     own = results_on(name, [records for records in cases if records.case.placement.host == name])
     begun = tuple(records for records in own if _never_begun(records) is None)
-    launches = [launch for records in begun if (launch := launch_of(records)) is not None]
+    launches = [launch for records in begun if (launch := summarize_launch(records)) is not None]
     evidence = Evidence(
         description={}, config=config, launches=begun, hosts=(host,), recording_at=recording_at
     )

@@ -22,7 +22,7 @@ from gpuproof.analysis.sweep import (
     summarize_sweep,
 )
 from gpuproof.analysis.validity import Finding, worst
-from gpuproof.config.matrix import axes_of
+from gpuproof.config.matrix import matrix_axes
 from gpuproof.config.models import RunConfig
 from gpuproof.hardware import peak_of
 from gpuproof.records.codec import to_json
@@ -137,7 +137,7 @@ def what_is_swept(sweep: Sweep) -> str:
     """Name the work and the keys that are swept."""
     config = sweep.config
     swept = (
-        f"{len(sweep.points)} points of {' × '.join(axes_of(config.matrix))}"
+        f"{len(sweep.points)} points of {' × '.join(matrix_axes(config.matrix))}"
         if config.matrix
         else f"{len(sweep.points)} batch sizes"
     )

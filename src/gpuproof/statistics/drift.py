@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gpuproof.statistics.estimate import FloatArray, Interval, Numbers, Unavailable, finite
-from gpuproof.statistics.series import MIN_VALUES, NUM_RESAMPLES, Series, interval_of_ratio
+from gpuproof.statistics.series import MIN_VALUES, NUM_RESAMPLES, Series, interval_between
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,9 +51,10 @@ def drift(
             reason=f"too few values to see a drift (needs {3 * MIN_VALUES}, have {series.size})"
         )
     first, last = _thirds_without_slope(series)
-    ratio = interval_of_ratio(
+    ratio = interval_between(
         Series(values=first),
         Series(values=last),
+        what="ratio",
         confidence=confidence,
         num_resamples=num_resamples,
         seed=seed,

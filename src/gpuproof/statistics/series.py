@@ -85,54 +85,40 @@ def interval_of_series(
     )
 
 
-def interval_of_difference(
+def interval_between(
     first: Series,
     second: Series,
     *,
+    what: Literal["difference", "ratio"],
     centre: Centre = "mean",
     confidence: float = 0.95,
     num_resamples: int = NUM_RESAMPLES,
     seed: int = 0,
 ) -> Interval | Unavailable:
-    """Give the interval of second − first for two independent series; otherwise as `interval_of_series`."""
-    checked_confidence(confidence)
-    pair = _resampled_pair(first, second, centre, num_resamples, seed)
-    return pair if isinstance(pair, Unavailable) else _combined(pair, "difference", confidence)
+    """Give the interval of second − first, or of second / first, for two independent series.
 
-
-def interval_of_ratio(
-    first: Series,
-    second: Series,
-    *,
-    centre: Centre = "mean",
-    confidence: float = 0.95,
-    num_resamples: int = NUM_RESAMPLES,
-    seed: int = 0,
-) -> Interval | Unavailable:
-    """Give the interval of second / first for two independent series; otherwise as `interval_of_series`.
-
-    There is none where the centre of `first` may be 0 or less.
+    Otherwise as `interval_of_series`. There is no ratio where the centre of `first` may be 0 or less.
     """
     checked_confidence(confidence)
     pair = _resampled_pair(first, second, centre, num_resamples, seed)
     if isinstance(pair, Unavailable):
         return pair
-    if min(pair[0].statistic, float(pair[0].resamples.min())) <= 0:
+    if what == "ratio" and min(pair[0].statistic, float(pair[0].resamples.min())) <= 0:
         return Unavailable(reason="no ratio: the first series is not clearly above 0")
-    return _combined(pair, "ratio", confidence)
+    return _combined(pair, what, confidence)
 
 
 def _resampled_pair(
     first: Series, second: Series, centre: Centre, num_resamples: int, seed: int
 ) -> tuple[Resampled, Resampled] | Unavailable:
     rng = np.random.default_rng(seed)
-    drawn_first = _resampled(first, centre, num_resamples, rng)
-    if isinstance(drawn_first, Unavailable):
-        return Unavailable(reason=f"first series: {drawn_first.reason}")
-    drawn_second = _resampled(second, centre, num_resamples, rng)
-    if isinstance(drawn_second, Unavailable):
-        return Unavailable(reason=f"second series: {drawn_second.reason}")
-    return drawn_first, drawn_second
+    drawn = []
+    for name, series in (("first", first), ("second", second)):
+        found = _resampled(series, centre, num_resamples, rng)
+        if isinstance(found, Unavailable):
+            return Unavailable(reason=f"{name} series: {found.reason}")
+        drawn.append(found)
+    return drawn[0], drawn[1]
 
 
 def _resampled(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from gpuproof.config.models import RunConfig
 from gpuproof.config.rules import require_workload
 from gpuproof.config.sections.data import DataConfig
-from gpuproof.datasets.catalogue import file_of
+from gpuproof.datasets.catalogue import prepared_file
 from gpuproof.records.case import (
     CASE_SCHEMA_VERSION,
     Case,
@@ -94,7 +94,7 @@ def _data(data: DataConfig, shape: InputShape) -> DataSpec:
         batch_size=data.batch_size,
         samples_per_epoch=data.samples_per_epoch,
         image_size=data.image_size,
-        file=file_of(data.name, loading=data.loading, split=data.split, image_size=shape.shape[-1]),
+        file=prepared_file(data.name, loading=data.loading, split=data.split, image_size=shape.shape[-1]),
         loader={key: getattr(data, key) for key in LOADER_KEYS},
         loading=data.loading,
         split=data.split,

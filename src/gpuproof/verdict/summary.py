@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from gpuproof.analysis.launch import Launch, launch_of
+from gpuproof.analysis.launch import Launch, summarize_launch
 from gpuproof.analysis.rates import throughput
 from gpuproof.analysis.roofline import Roofline
 from gpuproof.hardware import MemoryPeak, Peak, memory_peak_of
@@ -69,7 +69,7 @@ def summarize(
     observed: Sequence[Doubt] = (),
 ) -> RunSummary:
     """Put the launches of one recipe together; `observed` are doubts that come from readings beside them."""
-    launches = tuple(launch for records in cases if (launch := launch_of(records)) is not None)
+    launches = tuple(launch for records in cases if (launch := summarize_launch(records)) is not None)
     failures = tuple(f for records in cases if records.status != "done" and (f := records.primary_failure))
     first = launches[0] if launches else None
     peak = peak_of(first.setup.device.name, first.case.training.precision) if first else None

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from gpuproof.config.rules import data, launch, ranks, serving, step, sweeps, text, window, workload
+from gpuproof.config.rules import data, launch, measuring, ranks, serving, sweeps, text, workload
 from gpuproof.config.rules.base import Facts, Refusal, Refusals
 from gpuproof.config.rules.workload import ChosenWorkload, choose_workload
 from gpuproof.errors import UsageError
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from gpuproof.config.models import RunConfig
 
 OF_RECIPE: tuple[Callable[[RunConfig], Refusals], ...] = (
-    window.window_has_an_end,
-    window.window_fits_the_time_limit,
+    measuring.window_has_an_end,
+    measuring.window_fits_the_time_limit,
     data.epoch_holds_a_batch,
     data.data_has_a_place,
     data.download_is_of_cifar,
@@ -30,8 +30,8 @@ OF_RECIPE: tuple[Callable[[RunConfig], Refusals], ...] = (
     ranks.nccl_needs_gpus,
     ranks.each_device_is_named_once,
     ranks.each_rank_has_a_device,
-    window.throughput_waits_for_no_step,
-    window.latency_keeps_its_steps,
+    measuring.throughput_waits_for_no_step,
+    measuring.latency_keeps_its_steps,
     text.prompts_are_synthetic,
     text.a_cache_is_not_compiled,
     text.a_cache_is_not_split,
@@ -45,7 +45,7 @@ OF_RECIPE: tuple[Callable[[RunConfig], Refusals], ...] = (
     serving.one_rank_serves,
     serving.prompts_are_answered,
     serving.an_endpoint_gets_single_prompts,
-    step.a_graph_can_hold_the_step,
+    measuring.a_graph_can_hold_the_step,
     ranks.a_size_is_of_its_strategy,
     ranks.a_strategy_has_its_size,
     ranks.compression_is_of_ddp,
@@ -72,7 +72,7 @@ OF_PLACE: tuple[Callable[[RunConfig, Facts], Refusals], ...] = (
     launch.one_job_has_its_hosts,
     launch.one_job_has_equal_hosts,
     launch.hosts_are_not_swept,
-    launch.each_host_can_be_told_of,
+    launch.each_host_has_a_report,
 )
 
 

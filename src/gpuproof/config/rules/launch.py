@@ -142,7 +142,7 @@ def hosts_are_not_swept(config: RunConfig, facts: Facts) -> Refusals:
         )
 
 
-def each_host_can_be_told_of(config: RunConfig, facts: Facts) -> Refusals:
+def each_host_has_a_report(config: RunConfig, facts: Facts) -> Refusals:
     """Refuse on each of several hosts what no report sets side by side yet."""
     if not facts.hosts or config.distributed.nodes > 1:
         return

@@ -13,11 +13,7 @@ Seconds = Annotated[float, Field(gt=0, le=MAX_SECONDS)]
 Text = Annotated[str, Field(min_length=1, max_length=4096, pattern=r"^[^\x00-\x1f\x7f]+$")]
 FileName = Annotated[
     str,
-    Field(
-        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$",
-        max_length=100,
-        json_schema_extra={"format": "file-name"},
-    ),
+    Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100, json_schema_extra={"format": "file-name"}),
 ]
 CommitHash = Annotated[
     str, Field(pattern=r"^(auto|[0-9a-fA-F]{4,64})$", json_schema_extra={"format": "commit"})

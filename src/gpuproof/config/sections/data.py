@@ -25,8 +25,7 @@ DownloadUrl = Annotated[
 Checksum = Annotated[
     str,
     Field(
-        pattern=r"^(md5:[0-9a-fA-F]{32}|sha256:[0-9a-fA-F]{64})$",
-        json_schema_extra={"format": "checksum"},
+        pattern=r"^(md5:[0-9a-fA-F]{32}|sha256:[0-9a-fA-F]{64})$", json_schema_extra={"format": "checksum"}
     ),
 ]
 
@@ -40,7 +39,7 @@ class DataConfig(ConfigSection):
 
     name: Annotated[DatasetName, BeforeValidator(_canonical_dataset)] = Field(
         default="synthetic",
-        description="The data set, upper or lower case. synthetic is drawn; digits come with scikit-learn; "
+        description="The data set, upper or lower case. synthetic is drawn; digits come with gpuproof; "
         "CIFAR10, CIFAR100, ImageFolder (a folder of images a class) and tokens (for a language model) are "
         "at data.path.",
     )

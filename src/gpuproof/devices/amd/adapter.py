@@ -78,7 +78,7 @@ class AmdAdapter(DeviceAdapter):
         """List ROCm's processes, without this one: listening for events makes ROCm list it too.
 
         Raises:
-            DeviceError: neither ROCm's kernel side nor the library tells.
+            DeviceError: neither ROCm's kernel side nor the library lists them.
         """
         card = self._cards[vendor_index]
         if card.node is None:
@@ -98,7 +98,7 @@ class AmdAdapter(DeviceAdapter):
         return self._events.poll()
 
     def close(self) -> None:
-        """Close the files and let go of the library."""
+        """Close the files and release the library."""
         for card in self._cards.values():
             card.files.close()
         if self._events is not None:

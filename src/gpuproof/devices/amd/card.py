@@ -31,6 +31,8 @@ NOT_IN_SYSFS = "the amdgpu driver has no file for it"
 _ASLEEP = "the card is asleep; reading it would wake it"
 _NEAR_CRITICAL_C = 5.0
 _WORDS = ("vbios_version", "performance_level", "compute_partition", "memory_partition", "numa_node")
+_IDENTITY = ("name", "uuid", "kfd_node")
+"""Facts for which the files come first: who a card is must not depend on whether the library is there."""
 _THROTTLE_TIMES = {throttle_time_name(reason): field for field, reason in gpu_metrics.RESIDENCIES.items()}
 _Table = Callable[[], dict[str, int]]
 
@@ -68,7 +70,7 @@ class AmdCard:
         return self._gather(wanted, self._firmware_sources())
 
     def describe(self, version: Mapping[str, str]) -> VendorDevice:
-        """Name the card and its static facts; `version` is the driver's, as its files tell it.
+        """Name the card and its static facts; `version` is the driver's, as its files give it.
 
         Raises:
             DeviceLostError: the card is gone.
@@ -76,6 +78,7 @@ class AmdCard:
         metrics = [name for name in (*names(kind="static"), "power_limit_w") if self._is_known(name)]
         use_library = not self.files.is_asleep()
         facts, missing = self._gather([*metrics, *FACTS, *_WORDS, "device_id"], use_library=use_library)
+        facts |= collect({fact: self.files.sources[fact] for fact in _IDENTITY})[0]
         name, uuid, device_id = (facts.pop(fact, None) for fact in ("name", "uuid", "device_id"))
         return VendorDevice(
             vendor_index=self._vendor_index,
@@ -90,7 +93,7 @@ class AmdCard:
         """List the processes as the library knows them, for a card that ROCm's kernel side does not list.
 
         Raises:
-            NotSupportedError: there is no library, or it does not tell.
+            NotSupportedError: there is no library, or it does not list them.
         """
         try:
             if self.library is None:
@@ -136,7 +139,7 @@ class AmdCard:
         return sources
 
     def _throttle_table(self, firmware: _Table) -> dict[str, int]:
-        """Read what the firmware says of throttling: the library's cycle counts, else the file's table."""
+        """Read what the firmware reports of throttling: the library's cycle counts, else the file's table."""
         refused = self._no_library
         try:
             if self.library is not None:

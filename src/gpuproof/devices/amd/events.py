@@ -15,17 +15,12 @@ from gpuproof.devices.base import DeviceError, NotSupportedError, VendorEvent
 from gpuproof.records.readings import VendorIndex
 
 EVENTS = {
-    "VMFAULT": "vm_fault",
-    "THERMAL_THROTTLE": "thermal_throttle",
-    "GPU_PRE_RESET": "gpu_pre_reset",
-    "GPU_POST_RESET": "gpu_post_reset",
+    "VMFAULT": ("vm_fault", "a page fault of a GPU program"),
+    "THERMAL_THROTTLE": ("thermal_throttle", "the card slows itself down for heat"),
+    "GPU_PRE_RESET": ("gpu_pre_reset", "the driver is about to reset the card"),
+    "GPU_POST_RESET": ("gpu_post_reset", "the driver has reset the card"),
 }
-_WORDS = {
-    "VMFAULT": "a page fault of a GPU program",
-    "THERMAL_THROTTLE": "the card slows itself down for heat",
-    "GPU_PRE_RESET": "the driver is about to reset the card",
-    "GPU_POST_RESET": "the driver has reset the card",
-}
+"""The library's name of an event → ours, and what it means."""
 _MOST_EVENTS_A_POLL = 64
 
 
@@ -44,7 +39,7 @@ class SmiEvents:
 
         Raises:
             NotSupportedError: no card here announces events.
-            DeviceError: the library cannot tell now.
+            DeviceError: the library gives no events now.
         """
         if not self._readers:
             raise NotSupportedError(self._missing)
@@ -59,7 +54,7 @@ class SmiEvents:
         return tuple(self._event(event) for event in announced if event["event"] in EVENTS)
 
     def close(self) -> None:
-        """Let go of the queues; a library that has let go of them already is no failure."""
+        """Release the queues; a library that has released them already is no failure."""
         for _, reader in self._readers.values():
             self._stop(reader)
         self._readers.clear()
@@ -84,11 +79,8 @@ class SmiEvents:
         known = self._readers.get(event["processor_handle"].value)
         if known is None:
             raise DeviceError("AMD's library announced an event of a card that it does not list")
-        name = event["event"]
+        name, meaning = EVENTS[event["event"]]
         said = event["message"].strip()
         return VendorEvent(
-            vendor_index=known[0],
-            event=EVENTS[name],
-            code=None,
-            message=f"{_WORDS[name]}: {said}" if said else _WORDS[name],
+            vendor_index=known[0], event=name, code=None, message=f"{meaning}: {said}" if said else meaning
         )

@@ -1,4 +1,4 @@
-"""One AMD card as the amdgpu driver's files show it: what is read where AMD's library is not, or is silent.
+"""One AMD card as the amdgpu driver's files show it: read without AMD's library, and where it gives nothing.
 
 In come the card's directory under /sys and its KFD node; out come, for each metric and fact, how to read it.
 Sensors are found by their labels, since numbers differ by card. Where two files may hold a metric, the first
@@ -29,9 +29,12 @@ class CardFiles:
         self._sensors = Sensors(self._files)
         self._temperatures = self._sensors.by_label("temp")
         self._clocks = self._sensors.by_label("freq")
-        self.close = self._files.close
         self.sources: dict[str, Callable[[], Any]] = self._metrics() | self._limits() | self._words()
         """Metric or fact → how to read it; raises a `DeviceError` that says why there is none."""
+
+    def close(self) -> None:
+        """Close every file."""
+        self._files.close()
 
     def is_asleep(self) -> bool:
         """Say whether reading the card would wake it.

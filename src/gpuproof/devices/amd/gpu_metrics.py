@@ -1,4 +1,4 @@
-"""What the card's firmware says of throttling and energy: its table, and seconds out of its cycle counts.
+"""What the card's firmware reports of throttling and energy: its table, and seconds out of its cycle counts.
 
 In come the bytes of the driver's `gpu_metrics` file, or the same fields from AMD's library; out come fields
 by name, without those that the firmware left at all ones. The layouts are the driver's published interface
@@ -151,7 +151,7 @@ class ResidencyClock:
         """Return what held the card back between the last two tables.
 
         Raises:
-            NotSupportedError: this card's table does not tell.
+            NotSupportedError: this card's table does not give them.
             DeviceError: there was one table only.
         """
         if not _counts(table):

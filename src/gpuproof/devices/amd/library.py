@@ -79,7 +79,7 @@ class SmiLibrary:
             raise DeviceError(f"the binding cannot make sense of the answer ({error})") from error
 
     def close(self) -> None:
-        """Let go of the library once.
+        """Release the library once.
 
         Raises:
             DeviceError: the library refused to end.

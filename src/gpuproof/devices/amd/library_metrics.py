@@ -3,7 +3,7 @@
 In come the names that are wanted; out comes for each its value in our unit, or the reason why there is none:
 the binding's `N/A`, and the all-ones that the library itself leaves, are never numbers.
 
-- `mem_*_bytes`: the calls that answer in bytes; `amdsmi_get_gpu_vram_usage`, in MiB, where they are silent.
+- `mem_*_bytes`: the calls that answer in bytes; `amdsmi_get_gpu_vram_usage`, in MiB, where they fail.
 - `energy_j`: counter × the resolution that the library states. On MI100 and MI200 users report counters that
   stand still; one at 0 is refused.
 - throttling: the cycle counts in the library's copy of the firmware table. Its `amdsmi_get_violation_status`
@@ -12,7 +12,7 @@ the binding's `N/A`, and the all-ones that the library itself leaves, are never 
   without such counts have status bits, which the binding (7.0) turns into a truth value: the file's are read.
 - `ecc_*_count`: of device memory; where that block is not counted, of every block of the chip.
 - `nvlink_*`: xGMI, which no file gives. AMD counts in KB, taken here as 1,024 bytes.
-- `remapped_rows_*`: AMD retires pages where NVIDIA remaps rows; the kernel tells root only.
+- `remapped_rows_*`: AMD retires pages where NVIDIA remaps rows; the kernel shows them to root only.
 - not asked: `amdsmi_get_gpu_pci_throughput`, which blocks for a second.
 """
 
@@ -24,7 +24,7 @@ from functools import partial
 from typing import Any
 
 from gpuproof.devices.amd.gpu_metrics import CYCLE_COUNTS
-from gpuproof.devices.amd.library import SmiLibrary
+from gpuproof.devices.amd.library import NOT_SUPPORTED, SmiLibrary
 from gpuproof.devices.base import DeviceError, DeviceProcess, NotSupportedError
 from gpuproof.devices.sources import Answer, Source, SourceReader
 from gpuproof.devices.sysfs import pcie_generation_at
@@ -37,22 +37,20 @@ _XGMI_LINK = 2
 _FAN_MAX = 255
 
 
-class LibraryCard:
+class LibraryCard(SourceReader):
     """A card that the library lists."""
 
     def __init__(self, library: SmiLibrary, handle: Any) -> None:
+        super().__init__(SOURCES, lambda source: library.ask(partial(source.ask, library.amdsmi, handle)))
         self._library = library
         self._amdsmi = library.amdsmi
         self._handle = handle
-        self.give = SourceReader(
-            SOURCES, lambda source: library.ask(partial(source.ask, self._amdsmi, handle))
-        ).give
 
     def cycle_counts(self) -> dict[str, int]:
         """Read the firmware's counts of cycles, named as `gpu_metrics.parse` names them.
 
         Raises:
-            DeviceError: the library does not tell every one.
+            DeviceError: the library does not give every one.
         """
         answer = self._library.ask(partial(self._amdsmi.amdsmi_get_gpu_metrics_info, self._handle))
         counts = {name: _number(answer, name) for name in CYCLE_COUNTS}
@@ -65,7 +63,7 @@ class LibraryCard:
         """List the processes; the library writes 0 bytes where it may not read them, so 0 is unknown.
 
         Raises:
-            DeviceError: the library does not tell.
+            DeviceError: the library does not list them.
         """
         listed = self._library.ask(lambda: self._amdsmi.amdsmi_get_gpu_process_list(self._handle))
         return tuple(
@@ -122,7 +120,7 @@ def _argument(amdsmi: Any, given: int | str) -> Any:
 
 
 def _power(amdsmi: Any, handle: Any) -> Answer:
-    """Read watts: MI300 and later tell the present power only, the cards before it the average only."""
+    """Read watts: MI300 and later report the present power only, the cards before it the average only."""
     answer = amdsmi.amdsmi_get_power_info(handle)
     instant = _number(answer, "current_socket_power", empty=_ALL_ONES_16)
     average = _number(answer, "average_socket_power", empty=_ALL_ONES_16)
@@ -187,10 +185,12 @@ def _generation(answer: Mapping[str, Any], key: str) -> float | DeviceError:
 
 
 def _memory_errors(amdsmi: Any, handle: Any) -> Answer:
-    """Count the errors of device memory (UMC), else of the whole chip."""
+    """Count the errors of device memory (UMC), of the whole chip where these are not counted."""
     try:
         answer = amdsmi.amdsmi_get_gpu_ecc_count(handle, amdsmi.AmdSmiGpuBlock.UMC)
-    except amdsmi.AmdSmiLibraryException:
+    except amdsmi.AmdSmiLibraryException as error:
+        if error.get_error_code() != NOT_SUPPORTED:
+            raise
         answer = amdsmi.amdsmi_get_gpu_total_ecc_count(handle)
     keys = {"ecc_corrected_count": "correctable_count", "ecc_uncorrected_count": "uncorrectable_count"}
     return {metric: _number(answer, key) for metric, key in keys.items()}

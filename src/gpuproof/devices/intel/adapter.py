@@ -70,7 +70,7 @@ class IntelAdapter(DeviceAdapter):
         return self._cards[vendor_index].read(wanted)
 
     def processes(self, vendor_index: VendorIndex) -> tuple[DeviceProcess, ...]:
-        """Refuse: only each process's own file descriptors tell.
+        """Refuse: only each process's own file descriptors show them.
 
         Raises:
             NotSupportedError: always.

@@ -8,7 +8,7 @@ from gpuproof.records.readings import ThrottleReason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Layout:
+class IntelLayout:
     """File names of the first GT, which runs compute."""
 
     gt_of_card: bool
@@ -23,7 +23,7 @@ class Layout:
 
 
 LAYOUTS = {
-    "xe": Layout(
+    "xe": IntelLayout(
         gt_of_card=False,
         actual_clock="tile0/gt0/freq0/act_freq",
         highest_clock="tile0/gt0/freq0/rp0_freq",
@@ -32,7 +32,7 @@ LAYOUTS = {
         throttle_prefix="tile0/gt0/freq0/throttle/",
         reason_prefix="reason_",
     ),
-    "i915": Layout(
+    "i915": IntelLayout(
         gt_of_card=True,
         actual_clock="gt/gt0/rps_act_freq_mhz",
         highest_clock="gt/gt0/rps_RP0_freq_mhz",

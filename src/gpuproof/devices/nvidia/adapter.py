@@ -90,7 +90,7 @@ class NvidiaAdapter(DeviceAdapter):
         """List compute and graphics processes.
 
         Raises:
-            NotSupportedError: this driver does not tell.
+            NotSupportedError: this driver does not list them.
             DeviceLostError: the GPU is gone.
         """
         return self._ask(vendor_index, lambda device: list_processes(self._nvml, device.handle))
@@ -104,7 +104,7 @@ class NvidiaAdapter(DeviceAdapter):
         return self._events.poll()
 
     def close(self) -> None:
-        """Let go of NVML once."""
+        """Release NVML once."""
         if self._open:
             self._open = False
             nvml_border.shut_down(self._nvml)

@@ -40,7 +40,7 @@ class EventQueue:
         return tuple(events)
 
     def _next(self) -> Any:
-        """Return the next event, None when there is no more; a lost GPU speaks at its next reading."""
+        """Return the next event, None when there is no more; a lost GPU is an error of its next reading."""
         try:
             return self._nvml.nvmlEventSetWait(self._set, 0)
         except self._nvml.NVMLError as error:

@@ -17,21 +17,10 @@ from gpuproof.devices.nvidia import nvml as nvml_border
 from gpuproof.devices.sources import WHOLE_DEVICE_ERRORS, Answer, Source
 from gpuproof.records.readings import ThrottleReason
 
-FIELD_MEMORY_TEMP = 82
-FIELD_TOTAL_ENERGY_MJ = 83
 FIELD_NVLINK_COUNT = 91
-FIELD_PCIE_REPLAY = 94
-FIELD_NVLINK_DATA_TX_KIB = 138
-FIELD_NVLINK_DATA_RX_KIB = 139
-FIELD_POWER_INSTANT_MW = 186
-FIELD_PCIE_TX_BYTES = 197
-FIELD_PCIE_RX_BYTES = 198
-FIELD_SW_THERMAL_NS = 269
-FIELD_HW_THERMAL_NS = 270
-FIELD_POWER_BRAKE_NS = 271
 ALL_LINKS = 0xFFFFFFFF
 OLD_DRIVERS_NVLINKS = 18
-"""Links to ask for where the driver does not tell their number."""
+"""Links to ask for where the driver does not give their number."""
 
 CLOCK_SM, CLOCK_MEM = 1, 2
 SENSOR_GPU = 0
@@ -217,9 +206,9 @@ SOURCES: tuple[Source, ...] = (
     _one("temp_gpu_c", "nvmlDeviceGetTemperatureV", SENSOR_GPU),
     _one("temp_gpu_c", "nvmlDeviceGetTemperature", SENSOR_GPU),
     _fields(
-        NvmlField(metric="temp_mem_c", field_id=FIELD_MEMORY_TEMP),
-        NvmlField(metric="power_instant_w", field_id=FIELD_POWER_INSTANT_MW, scale=1e-3),
-        NvmlField(metric="energy_j", field_id=FIELD_TOTAL_ENERGY_MJ, scale=1e-3),
+        NvmlField(metric="temp_mem_c", field_id=82),
+        NvmlField(metric="power_instant_w", field_id=186, scale=1e-3),
+        NvmlField(metric="energy_j", field_id=83, scale=1e-3),
     ),
     _one("energy_j", "nvmlDeviceGetTotalEnergyConsumption", scale=1e-3),
     _one("clock_sm_mhz", "nvmlDeviceGetClockInfo", CLOCK_SM),
@@ -235,14 +224,14 @@ SOURCES: tuple[Source, ...] = (
     _one("ecc_corrected_count", "nvmlDeviceGetTotalEccErrors", ECC_CORRECTED, ECC_VOLATILE),
     _one("ecc_uncorrected_count", "nvmlDeviceGetTotalEccErrors", ECC_UNCORRECTED, ECC_VOLATILE),
     _fields(
-        NvmlField(metric="pcie_replay_count", field_id=FIELD_PCIE_REPLAY),
-        NvmlField(metric="pcie_tx_bytes", field_id=FIELD_PCIE_TX_BYTES),
-        NvmlField(metric="pcie_rx_bytes", field_id=FIELD_PCIE_RX_BYTES),
-        _nvlink("nvlink_tx_bytes", FIELD_NVLINK_DATA_TX_KIB),
-        _nvlink("nvlink_rx_bytes", FIELD_NVLINK_DATA_RX_KIB),
-        NvmlField(metric="throttle_time_thermal_software_s", field_id=FIELD_SW_THERMAL_NS, scale=1e-9),
-        NvmlField(metric="throttle_time_thermal_hardware_s", field_id=FIELD_HW_THERMAL_NS, scale=1e-9),
-        NvmlField(metric="throttle_time_power_brake_s", field_id=FIELD_POWER_BRAKE_NS, scale=1e-9),
+        NvmlField(metric="pcie_replay_count", field_id=94),
+        NvmlField(metric="pcie_tx_bytes", field_id=197),
+        NvmlField(metric="pcie_rx_bytes", field_id=198),
+        _nvlink("nvlink_tx_bytes", 138),
+        _nvlink("nvlink_rx_bytes", 139),
+        NvmlField(metric="throttle_time_thermal_software_s", field_id=269, scale=1e-9),
+        NvmlField(metric="throttle_time_thermal_hardware_s", field_id=270, scale=1e-9),
+        NvmlField(metric="throttle_time_power_brake_s", field_id=271, scale=1e-9),
     ),
     _one("pcie_replay_count", "nvmlDeviceGetPcieReplayCounter"),
     _group(

@@ -16,7 +16,7 @@ import numpy as np
 from gpuproof.errors import UsageError
 from gpuproof.readings.formats.gpu_stats import value
 from gpuproof.readings.formats.rows import MIB_BYTES
-from gpuproof.readings.recording import DeviceTrack, Flags, Floats, RecordingData
+from gpuproof.readings.recording import DeviceTrack, Flags, RecordingData
 
 _NEEDED = ("util_gpu_percent", "mem_used_bytes", "power_w")
 _TYPES = {"nvidia": "nvidia_desktop", "amd": "amd"}
@@ -102,8 +102,7 @@ def _naive(unix_s: float) -> str:
 
 def _power_limit_w(track: DeviceTrack) -> float:
     """Return the last power cap that was read; 0 where there is none, as that format has it."""
-    column = track.values("power_limit_w")
-    read: Floats = np.empty(0) if column is None else column[~np.isnan(column)]
+    read = track.given("power_limit_w")
     return float(read[-1]) if len(read) else float(track.identity.static.get("power_limit_w", 0))
 
 

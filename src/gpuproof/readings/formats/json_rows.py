@@ -7,7 +7,9 @@ taken as missing, and `notes` says so.
 
 from __future__ import annotations
 
+import json
 import math
+import re
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
@@ -15,7 +17,6 @@ from typing import Any
 
 from gpuproof.errors import RecordError
 from gpuproof.readings.formats.rows import MIB_BYTES, Row, build, known, number
-from gpuproof.readings.formats.salvage import objects
 from gpuproof.readings.recording import NAN, RecordingData
 from gpuproof.records.readings import Vendor
 
@@ -46,6 +47,10 @@ _LIMITS = {
 }
 
 
+_SAMPLES = re.compile(r'"samples"\s*:\s*\[')
+_BETWEEN = " \t\r\n,"
+
+
 def load_json(path: Path) -> RecordingData:
     """Load an array, or a dict with `samples`.
 
@@ -55,7 +60,7 @@ def load_json(path: Path) -> RecordingData:
     found, damage = objects(path.read_text(encoding="utf-8-sig", errors="replace"))
     if not found:
         raise RecordError("holds no reading", place=path.name)
-    name = _format_of(found[0])
+    name = _detect_format(found[0])
     if name is None:
         keys = ", ".join(sorted(found[0])[:6])
         raise RecordError(f"its objects are no readings (keys: {keys})", place=path.name)
@@ -70,7 +75,7 @@ def load_json(path: Path) -> RecordingData:
     return build(rows, source=path.name, format_name=name, notes=notes)
 
 
-def _format_of(first: dict[str, Any]) -> str | None:
+def _detect_format(first: dict[str, Any]) -> str | None:
     if "multi_gpu_data" in first:
         return "gputop multi-GPU"
     if "temperatures" in first and "timestamp" in first:
@@ -155,3 +160,41 @@ def _limits(gpu: dict[str, Any]) -> dict[str, float]:
         if _SENSORS.get(str(label).lower()) == "temp_gpu_c" and isinstance(given, dict):
             limits.update({_LIMITS[kind]: number(c) for kind, c in given.items() if kind in _LIMITS})
     return limits
+
+
+def objects(text: str) -> tuple[list[dict[str, Any]], str | None]:
+    """Return the objects of an array, or of the `samples` of a dict, and a note if the text was cut short.
+
+    >>> objects('[{"a": 1}, {"a": 2}, {"a"')
+    ([{'a': 1}, {'a': 2}], 'cut short after 2 whole objects')
+    >>> objects('{"interval_ms": 500, "samples": [{"t": 0}, {"t"')
+    ([{'t': 0}], 'cut short after 1 whole objects')
+    >>> objects('[{"a": 1}]')
+    ([{'a': 1}], None)
+    """
+    try:
+        whole = json.loads(text)
+    except ValueError:
+        return _whole_objects(text)
+    if isinstance(whole, dict):
+        whole = whole.get("samples", [])
+    found = [item for item in whole if isinstance(item, dict)] if isinstance(whole, list) else []
+    return found, None
+
+
+def _whole_objects(text: str) -> tuple[list[dict[str, Any]], str]:
+    inside = _SAMPLES.search(text) if text.lstrip().startswith("{") else None
+    place = inside.end() if inside else text.find("[") + 1
+    decoder = json.JSONDecoder()
+    found: list[dict[str, Any]] = []
+    while place < len(text):
+        if text[place] in _BETWEEN:
+            place += 1
+            continue
+        try:
+            item, place = decoder.raw_decode(text, place)
+        except ValueError:
+            break
+        if isinstance(item, dict):
+            found.append(item)
+    return found, f"cut short after {len(found)} whole objects"

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from gpuproof.analysis.launch import Launch, launch_of
+from gpuproof.analysis.launch import Launch, summarize_launch
 from gpuproof.analysis.points import BatchLimits, PointFigures, Ranking, rank
 from gpuproof.readings.evidence import Evidence
 from gpuproof.records.codec import from_json, to_json
@@ -80,7 +80,9 @@ def conclude_point(evidence: Evidence, point: Point, *, is_refused: bool = False
         result=conclusion.result,
         summary=summary,
         epochs=_text(conclusion, "metrics_epoch.jsonl"),
-        launches=tuple(launch for records in own.launches if (launch := launch_of(records)) is not None),
+        launches=tuple(
+            launch for records in own.launches if (launch := summarize_launch(records)) is not None
+        ),
     )
 
 

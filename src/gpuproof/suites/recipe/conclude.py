@@ -8,7 +8,7 @@ from typing import Any
 
 from gpuproof import units
 from gpuproof.analysis.explanations import LaunchExplanation, explain_launch
-from gpuproof.analysis.launch import Launch, launch_of
+from gpuproof.analysis.launch import Launch, summarize_launch
 from gpuproof.analysis.points import PointFigures
 from gpuproof.hardware import peak_of
 from gpuproof.readings.evidence import Evidence
@@ -106,7 +106,7 @@ def conclude(evidence: Evidence) -> Conclusion:
 
 def explain_launches(evidence: Evidence) -> tuple[LaunchExplanation, ...]:
     """Explain every launch that was read beside, from the recordings."""
-    launches = (launch for records in evidence.launches if (launch := launch_of(records)) is not None)
+    launches = (launch for records in evidence.launches if (launch := summarize_launch(records)) is not None)
     return tuple(
         explain_launch(launch, evidence) for launch in launches if launch.case.monitor_interval_s is not None
     )

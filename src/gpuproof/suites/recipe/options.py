@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from gpuproof.analysis.launch import Launch
-from gpuproof.analysis.what_ran import share_of
+from gpuproof.analysis.what_ran import share_of_flops
 from gpuproof.records.run import Setup
 from gpuproof.records.what_ran import Compilation, Effective, StepOptions
 from gpuproof.units import significant
@@ -88,7 +88,7 @@ def _observed(effective: Effective | None) -> str:
     if "convolution" in kinds:
         layouts = dict.fromkeys(work.layout for work in effective.work if work.layout is not None)
         shares = [
-            (share_of(effective, lambda work, x=layout: work.layout == x, images=True), layout)  # type: ignore[misc]
+            (share_of_flops(effective, lambda work, x=layout: work.layout == x, images=True), layout)  # type: ignore[misc]
             for layout in layouts
         ]
         parts.append(", ".join(f"{layout} {_percent(part)}" for part, layout in sorted(shares, reverse=True)))
@@ -98,7 +98,7 @@ def _observed(effective: Effective | None) -> str:
 def _shares(effective: Effective) -> str:
     dtypes = dict.fromkeys(work.dtype for work in effective.work)
     shares = [
-        (share_of(effective, lambda work, x=dtype: work.dtype == x), dtype)  # type: ignore[misc]
+        (share_of_flops(effective, lambda work, x=dtype: work.dtype == x), dtype)  # type: ignore[misc]
         for dtype in dtypes
     ]
     largest = sorted(shares, reverse=True)[:SHARES_SHOWN]

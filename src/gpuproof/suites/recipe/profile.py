@@ -6,8 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from gpuproof import units
-from gpuproof.analysis.communication import CommunicationTimes, communication_times
-from gpuproof.analysis.profile import ProfileRow, ProfileSummary
+from gpuproof.analysis.profile import CommunicationTimes, ProfileRow, ProfileSummary, communication_times
 from gpuproof.analysis.trace_file import summarize_trace_file
 from gpuproof.readings.evidence import Evidence
 from gpuproof.records.page import Column, Section, Table, Text, table

@@ -8,7 +8,7 @@ from math import floor
 
 from gpuproof import units
 from gpuproof.analysis.explanations import LaunchExplanation, explain_launch
-from gpuproof.analysis.knee import find_knee
+from gpuproof.analysis.loadgen import find_knee
 from gpuproof.analysis.serving import STREAM_PERCENTILES, Served, served_of
 from gpuproof.config.models import RunConfig
 from gpuproof.readings.evidence import Evidence

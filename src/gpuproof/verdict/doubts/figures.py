@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from gpuproof.analysis.launch import Launch
-from gpuproof.analysis.what_ran import share_of
+from gpuproof.analysis.what_ran import share_of_flops
 from gpuproof.records.result import Doubt
 from gpuproof.records.what_ran import Compilation, Effective, ObservedWork
 from gpuproof.units import bandwidth, count, flops, seconds, share
@@ -89,8 +89,8 @@ def _in_type(name: str) -> Callable[[ObservedWork], bool]:
 
 def _arithmetic(launch: Launch, effective: Effective) -> Iterator[Doubt]:
     asked = launch.case.training.precision
-    as_asked = share_of(effective, _in_type(TYPES[asked]))
-    beside = share_of(effective, _in_type(BESIDE[asked])) if asked in BESIDE else 0.0
+    as_asked = share_of_flops(effective, _in_type(TYPES[asked]))
+    beside = share_of_flops(effective, _in_type(BESIDE[asked])) if asked in BESIDE else 0.0
     elsewhere = 1 - as_asked - beside
     if as_asked >= MOSTLY and elsewhere <= ELSEWHERE:
         return
@@ -105,7 +105,7 @@ def _arithmetic(launch: Launch, effective: Effective) -> Iterator[Doubt]:
 
 def _types(effective: Effective) -> str:
     dtypes = dict.fromkeys(work.dtype for work in effective.work)
-    shares = {dtype: share_of(effective, lambda work, d=dtype: work.dtype == d) for dtype in dtypes}  # type: ignore[misc]
+    shares = {dtype: share_of_flops(effective, lambda work, d=dtype: work.dtype == d) for dtype in dtypes}  # type: ignore[misc]
     return ", ".join(f"{share(part)} {dtype}" for dtype, part in shares.items())
 
 
@@ -115,7 +115,7 @@ def _layout(launch: Launch, effective: Effective) -> Iterator[Doubt]:
         return
     if not any(work.operation == "convolution" for work in effective.work):
         return
-    fitting = share_of(effective, lambda work: work.layout in ("NHWC", "either"), images=True)
+    fitting = share_of_flops(effective, lambda work: work.layout in ("NHWC", "either"), images=True)
     if fitting < 1 - ELSEWHERE:
         yield Doubt(
             validity="INVALID" if fitting < MOSTLY else "SUSPECT",

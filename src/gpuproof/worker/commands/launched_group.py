@@ -34,7 +34,7 @@ class LaunchedGroup:
         self._processes = processes
 
     def end(self, grace_s: float) -> None:
-        """SIGTERM, time for last words, SIGKILL; then the samplers likewise."""
+        """SIGTERM, `grace_s` to end by themselves, SIGKILL; then the samplers likewise."""
         self._processes.end(grace_s)
 
     def growth(self, *, everything: bool) -> Iterator[Growth]:

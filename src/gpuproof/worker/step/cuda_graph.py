@@ -117,28 +117,23 @@ class CapturedStep:
         return self.eager.last_loss
 
 
-def refusal(*, device_type: str, world_size: int) -> str | None:
-    """Say why a step cannot be captured here; what a recipe alone can tell is refused with the recipe."""
-    if device_type != "cuda":
-        return "CUDA graphs are for CUDA devices, and this run is on the CPU"
-    if world_size > 1:
-        return (
-            f"capturing the gradient average of {world_size} ranks is not supported; one rank can be captured"
-        )
-    return None
-
-
 def check_capturable(*, device_type: str, world_size: int) -> None:
-    """Check that a step can be captured here.
+    """Check that a step can be captured here; what a recipe alone can tell is refused with the recipe.
 
     Raises:
         EnvironmentUnfitError: it cannot.
     """
-    reason = refusal(device_type=device_type, world_size=world_size)
-    if reason is not None:
-        raise EnvironmentUnfitError(
-            reason, place="training.cuda_graphs", next_step="Set training.cuda_graphs to false"
+    if device_type != "cuda":
+        reason = "CUDA graphs are for CUDA devices, and this run is on the CPU"
+    elif world_size > 1:
+        reason = (
+            f"capturing the gradient average of {world_size} ranks is not supported; one rank can be captured"
         )
+    else:
+        return
+    raise EnvironmentUnfitError(
+        reason, place="training.cuda_graphs", next_step="Set training.cuda_graphs to false"
+    )
 
 
 def capture_step(

@@ -17,8 +17,8 @@ from gpuproof.workloads.info.base import GenerationWork, InputShape, WorkloadInf
 from gpuproof.workloads.torch.generation import Generation
 
 
-class PrefillStep:
-    """One batch of prompts into an empty cache, as a function of nothing."""
+class GenerationStep:
+    """A step of a model with a key-value cache, as a function of nothing."""
 
     last_loss: torch.Tensor | None = None
 
@@ -27,29 +27,30 @@ class PrefillStep:
         self.module: nn.Module = generation.model  # type: ignore[assignment]  # a CachedModel is one
         self._pool = pool
         self._autocast = precision.autocast()
-        self()  # allocates the cache
+        self._begin()
+
+    def _begin(self) -> None:
+        """Run once, so that the cache is allocated."""
+        self()
 
     def __call__(self) -> None:
-        """Run one step."""
+        """Run one step: read a batch of prompts into an empty cache."""
         prompts, _ = self._pool.next_batch()
         with torch.inference_mode(), self._autocast:
             self.generation.prefill(prompts)
 
-
-class DecodeStep:
-    """One more token for each sequence of a batch, as a function of nothing."""
-
-    last_loss: torch.Tensor | None = None
-
-    def __init__(self, generation: Generation, *, pool: Batches, precision: PrecisionPolicy) -> None:
-        self.generation = generation
-        self.module: nn.Module = generation.model  # type: ignore[assignment]  # a CachedModel is one
-        self._autocast = precision.autocast()
-        prompts, _ = pool.next_batch()
+    def _first_tokens(self, prompts: torch.Tensor) -> torch.Tensor:
         with torch.inference_mode(), self._autocast:
-            self._first = generation.prefill(prompts).argmax(dim=-1)
-        self._prompt_tokens = generation.length
-        self._tokens = self._first
+            return self.generation.prefill(prompts).argmax(dim=-1)
+
+
+class DecodeStep(GenerationStep):
+    """One more token for each sequence of a batch."""
+
+    def _begin(self) -> None:
+        prompts, _ = self._pool.next_batch()
+        self._tokens = self._first = self._first_tokens(prompts)
+        self._prompt_tokens = self.generation.length
 
     def __call__(self) -> None:
         """Run one step."""
@@ -60,24 +61,16 @@ class DecodeStep:
             self._tokens = self.generation.decode(self._tokens).argmax(dim=-1)
 
 
-class AnswerStep:
-    """A batch of prompts and the whole answer of each, every one as long as the others.
+class AnswerStep(GenerationStep):
+    """A batch of prompts and the whole answer of each, every one as long as the cache has room for.
 
-    The most likely token comes next and none ends an answer. Tokens stay on the device: nobody waits for each
-    of them.
+    The most likely token comes next and none ends an answer. Tokens stay on the device: nothing waits for
+    each of them.
     """
 
-    last_loss: torch.Tensor | None = None
-
-    def __init__(
-        self, generation: Generation, *, pool: Batches, precision: PrecisionPolicy, new_tokens: int
-    ) -> None:
-        self.generation = generation
-        self.new_tokens = new_tokens
-        self.module: nn.Module = generation.model  # type: ignore[assignment]  # a CachedModel is one
-        self._autocast = precision.autocast()
-        self._prompts, _ = pool.next_batch()
-        self()  # allocates the cache
+    def _begin(self) -> None:
+        self._prompts, _ = self._pool.next_batch()
+        self()
 
     def __call__(self) -> None:
         """Answer a full batch."""
@@ -86,25 +79,13 @@ class AnswerStep:
 
     def read(self, num_prompts: int) -> None:
         """Begin anew with so many prompts, and make the first token of each."""
-        with torch.inference_mode(), self._autocast:
-            self._tokens = self.generation.prefill(self._prompts[:num_prompts]).argmax(dim=-1)
+        self._tokens = self._first_tokens(self._prompts[:num_prompts])
 
     def go_on(self) -> None:
-        """Make the other tokens of the prompts that were read."""
+        """Make the other tokens of the prompts that were read; the last token is never read."""
         with torch.inference_mode(), self._autocast:
-            for _ in range(self.new_tokens - 1):
+            while self.generation.length < self.generation.cache.max_tokens:
                 self._tokens = self.generation.decode(self._tokens).argmax(dim=-1)
-
-
-def answer_step(case: Case, module: nn.Module, *, pool: Batches, precision: PrecisionPolicy) -> AnswerStep:
-    """Build what answers requests, its cache allocated; the last token is never read."""
-    prompt_tokens, new_tokens = _served_tokens(case)
-    generation = Generation(
-        module.eval(),  # type: ignore[arg-type]  # the workload says that it is a CachedModel
-        num_slots=case.data.batch_size,
-        max_tokens=prompt_tokens + new_tokens - 1,
-    )
-    return AnswerStep(generation, pool=pool, precision=precision, new_tokens=new_tokens)
 
 
 def _served_tokens(case: Case) -> tuple[int, int]:
@@ -121,19 +102,20 @@ def prompt_length(case: Case) -> int:
 
 def generation_step(
     case: Case, module: nn.Module, *, pool: Batches, precision: PrecisionPolicy
-) -> PrefillStep | DecodeStep | AnswerStep:
+) -> GenerationStep:
     """Build the step of the case's phase, its cache allocated."""
-    if case.serves_text:
-        return answer_step(case, module, pool=pool, precision=precision)
     sizes = case.inference
-    new_tokens = sizes.new_tokens if sizes.phase == "decode" else 0
+    kind = DecodeStep if sizes.phase == "decode" else GenerationStep
+    max_tokens = sizes.prompt_tokens + (sizes.new_tokens if sizes.phase == "decode" else 0)
+    if case.serves_text:
+        prompt_tokens, new_tokens = _served_tokens(case)
+        kind, max_tokens = AnswerStep, prompt_tokens + new_tokens - 1
     generation = Generation(
         module.eval(),  # type: ignore[arg-type]  # the workload says that it is a CachedModel
         num_slots=case.data.batch_size,
-        max_tokens=sizes.prompt_tokens + new_tokens,
+        max_tokens=max_tokens,
     )
-    chosen = DecodeStep if sizes.phase == "decode" else PrefillStep
-    return chosen(generation, pool=pool, precision=precision)
+    return kind(generation, pool=pool, precision=precision)
 
 
 def counted_item(case: Case, info: WorkloadInfo, shape: InputShape) -> tuple[str, int]:
@@ -185,8 +167,7 @@ def bytes_per_step(case: Case, info: WorkloadInfo, module: nn.Module, step: obje
 
 def kv_cache_bytes(step: object) -> int | None:
     """Return the bytes of the step's cache; None where it has none."""
-    caching = (PrefillStep, DecodeStep, AnswerStep)
-    return step.generation.cache.num_bytes if isinstance(step, caching) else None
+    return step.generation.cache.num_bytes if isinstance(step, GenerationStep) else None
 
 
 def generation_notes(case: Case) -> tuple[str, ...]:

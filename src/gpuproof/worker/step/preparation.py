@@ -32,9 +32,7 @@ from gpuproof.worker.step.cuda_graph import CapturedStep, ModelStep, StaticBatch
 from gpuproof.worker.step.determinism import choose_algorithms, deterministic_now
 from gpuproof.worker.step.fp8 import convert_linear_layers, count_linear_layers
 from gpuproof.worker.step.generation import (
-    AnswerStep,
-    DecodeStep,
-    PrefillStep,
+    GenerationStep,
     bytes_per_step,
     generation_notes,
     generation_step,
@@ -64,7 +62,7 @@ class Prepared:
     precision: PrecisionPolicy
     workload: WorkloadOnTorch
     pool: BatchSource
-    step: TrainingStep | InferenceStep | PrefillStep | DecodeStep | AnswerStep | CapturedStep
+    step: TrainingStep | InferenceStep | GenerationStep | CapturedStep
     static: StaticBatches | None
     """What the step reads where it is to be captured: the pool's batches, at fixed addresses."""
     clock: EventClock | HostClock
@@ -120,9 +118,7 @@ def prepare(case: Case, *, identity: RankIdentity, run_folder: Path, store: Stor
     device, threads, precision = _set_process_up(case, identity)
     arrangement = arranged(case, world_size=identity.world_size)
     ranks = Ranks(identity, device=device, parallel=case.parallel, store=store)
-    workload = load_workload(case, device)
-    if precision.name == "fp8":
-        convert_linear_layers(workload.module, name=case.model.name, split=arrangement.tensor > 1)
+    workload = _load(case, device, precision=precision, split=arrangement.tensor > 1)
     pool = open_source(
         case,
         workload.shape,
@@ -170,9 +166,16 @@ def _set_process_up(case: Case, identity: RankIdentity) -> tuple[torch.device, i
     return device, threads, precision
 
 
+def _load(case: Case, device: torch.device, *, precision: PrecisionPolicy, split: bool) -> WorkloadOnTorch:
+    workload = load_workload(case, device)
+    if precision.name == "fp8":
+        convert_linear_layers(workload.module, name=case.model.name, split=split)
+    return workload
+
+
 def _step(
     case: Case, parallel: ParallelModel, *, workload: WorkloadOnTorch, pool: Batches
-) -> TrainingStep | InferenceStep | PrefillStep | DecodeStep | AnswerStep:
+) -> TrainingStep | InferenceStep | GenerationStep:
     module, precision = parallel.module, parallel.precision
     if case.generates:
         return generation_step(case, workload.module, pool=pool, precision=precision)

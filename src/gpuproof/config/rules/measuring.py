@@ -1,4 +1,4 @@
-"""Which options make a step that no CUDA graph can hold."""
+"""What is measured: the window and its end, how inference is timed, and steps that no CUDA graph can hold."""
 
 from __future__ import annotations
 
@@ -9,8 +9,54 @@ from gpuproof.config.rules.base import Refusal, Refusals
 if TYPE_CHECKING:
     from gpuproof.config.models import RunConfig
 
+
 OWN_GRAPHS = ("reduce-overhead", "max-autotune")
 """Modes in which torch.compile makes CUDA graphs by itself."""
+
+
+def window_has_an_end(config: RunConfig) -> Refusals:
+    """Ask for the length that `measure_by` needs."""
+    window = config.benchmark
+    needed = {"steps": "measure_steps", "time": "measure_seconds"}.get(window.measure_by)
+    if window.enabled and needed is not None and getattr(window, needed) is None:
+        yield Refusal(
+            keys=("benchmark.measure_by", f"benchmark.{needed}"),
+            cause=f"the window is measured by {window.measure_by}, but benchmark.{needed} is null",
+            next_step=f"Set benchmark.{needed}",
+        )
+
+
+def window_fits_the_time_limit(config: RunConfig) -> Refusals:
+    """Refuse a time limit that ends before the window does."""
+    limit_s, window = config.run.time_limit_s, config.benchmark
+    if limit_s is not None and window.measure_by == "time" and limit_s <= (window.measure_seconds or 0):
+        yield Refusal(
+            keys=("run.time_limit_s", "benchmark.measure_seconds"),
+            cause=f"the time limit of {limit_s:g} s ends before the window of "
+            f"{window.measure_seconds:g} s does",
+            next_step="Raise run.time_limit_s, or shorten benchmark.measure_seconds",
+        )
+
+
+def throughput_waits_for_no_step(config: RunConfig) -> Refusals:
+    """Refuse to wait for each step where throughput queues them."""
+    if config.kind == "inference" and config.inference.mode == "throughput" and config.benchmark.sync_cuda:
+        yield Refusal(
+            keys=("benchmark.sync_cuda", "inference.mode"),
+            cause="inference in throughput mode queues its steps, but benchmark.sync_cuda waits for each",
+            next_step="Set inference.mode to latency, or remove benchmark.sync_cuda",
+        )
+
+
+def latency_keeps_its_steps(config: RunConfig) -> Refusals:
+    """Ask for step times where they are the result."""
+    latency = config.kind == "inference" and config.inference.mode == "latency"
+    if latency and not config.benchmark.log_step_times:
+        yield Refusal(
+            keys=("benchmark.log_step_times", "inference.mode"),
+            cause="latencies are step times, but benchmark.log_step_times is false",
+            next_step="Set benchmark.log_step_times to true, or inference.mode to throughput",
+        )
 
 
 def a_graph_can_hold_the_step(config: RunConfig) -> Refusals:

@@ -1,7 +1,8 @@
-"""How does a summary read? The text of `_summary.txt` and of `gpuproof monitor show`.
+"""How do a summary, a comparison and a load balance read? The text of `gpuproof monitor show` and `compare`.
 
-In: a `RecordingSummary`. Out: plain text, no wider than a terminal where names allow, the whole
-recording first, then one line a phase and GPU.
+In: what `readings` computed. Out: plain text, no wider than a terminal where names allow. Of a summary the
+whole recording comes first, then one line a phase and GPU; of a comparison first whether the two are
+comparable, then the figures, then their limits.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime, timezone
 from typing import Final
 
+from gpuproof.readings.balance import Balance
+from gpuproof.readings.compare import MetricComparison, RecordingComparison, Side
 from gpuproof.readings.energy import Energy
 from gpuproof.readings.metric_text import STATE_REASONS, energy, quantity, throttle_title, title
 from gpuproof.readings.summary import (
@@ -22,20 +25,26 @@ from gpuproof.readings.summary import (
     WindowSummary,
 )
 from gpuproof.readings.throttling import ThrottleShare, Throttling
-from gpuproof.units import MISSING, count, memory, seconds, share
+from gpuproof.units import MISSING, count, memory, seconds, share, significant
 
 _HEADINGS: Final = ("", "mean", "min", "max", "p95", "readings")
 _PHASE_HEADINGS: Final = (
     "phase", "time", "GPU", "utilisation", "memory", "power", "SM clock", "energy", "held back"
 )  # fmt: skip
+_HEADINGS_OF_WORDS: Final = ("held back", "verdict")
 _PHASE_METRICS: Final = ("util_gpu_percent", "mem_used_bytes", "power_w", "clock_sm_mhz")
 _LABEL_WIDTH: Final = 22
 _TEXT_WIDTH: Final = 100
 
+_COMPARISON_LIMITS: Final = (
+    "The intervals (95 %, moving-block bootstrap) speak for these two recordings only: what another launch\n"
+    "of either would give is not in them. To compare two configurations, measure each several times."
+)
+
 _METHODS: Final = {"counter": "from the energy counter", "integrated_power": "power integrated over time"}
 
 
-def render_text(summary: RecordingSummary) -> str:
+def render_summary(summary: RecordingSummary) -> str:
     """Write a summary as text that ends with a line end."""
     lines = list(_head(summary))
     for device in summary.whole.devices:
@@ -144,8 +153,7 @@ def _total(total: Total) -> str:
 
 def _event(happened: EventAt) -> str:
     event = happened.event
-    code = "" if event.code is None else f" {event.code}"
-    return f"{event.event}{code} at {seconds(happened.at_s)}: {event.message}"
+    return f"{event.title} at {seconds(happened.at_s)}: {event.message}"
 
 
 def _missing(metrics: Sequence[MetricSummary]) -> Iterator[str]:
@@ -174,6 +182,95 @@ def _phase_rows(phases: Sequence[WindowSummary]) -> Iterator[tuple[str, ...]]:
             )
 
 
+def render_comparison(comparison: RecordingComparison) -> str:
+    """Write a comparison as text that ends with a line end."""
+    lines = [_side("A", comparison.first), _side("B", comparison.second), ""]
+    lines += [*_conditions(comparison), "", f"Compared over {comparison.basis}."]
+    rows: list[tuple[str, ...]] = [("", "A", "B", "B − A", "95 % interval", "verdict")]
+    rows += [_compared_row(metric) for metric in comparison.metrics]
+    lines += (
+        list(_table(rows, label_width=0))
+        if len(rows) > 1
+        else ["Neither recording has a reading to compare there."]
+    )
+    lines += [f"  {title(m.metric)}: cannot tell: {m.reason}" for m in comparison.metrics if m.reason]
+    lines += ["", _COMPARISON_LIMITS]
+    return "\n".join(lines) + "\n"
+
+
+def _side(letter: str, side: Side) -> str:
+    return (
+        f"{letter}: {side.source}: {side.num_gpus} GPU(s), {seconds(side.duration_s)}, "
+        f"of which {seconds(side.used_s)} compared"
+    )
+
+
+def _conditions(comparison: RecordingComparison) -> Iterator[str]:
+    weights = {condition.weight for condition in comparison.conditions}
+    if not comparison.comparable:
+        yield "NOT COMPARABLE as they stand: these conditions differ, and may be all that is seen below."
+    elif "unknown" in weights:
+        yield "Comparable as far as was recorded; some conditions are unknown."
+    else:
+        yield "Comparable: same GPU, driver, power limit and clock limits."
+    words = {"differs": "differs", "unknown": "unknown", "note": "also differs"}
+    for condition in comparison.conditions:
+        both = f"A {condition.first}, B {condition.second}"
+        yield f"  {words[condition.weight]:<14}{condition.where}, {condition.fact}: {both}"
+
+
+def _compared_row(metric: MetricComparison) -> tuple[str, ...]:
+    name, interval = metric.metric, metric.difference
+    means = (quantity(name, metric.first_mean), quantity(name, metric.second_mean))
+    if interval is None:
+        return (title(name), *means, MISSING, MISSING, metric.verdict)
+    return (
+        title(name),
+        *means,
+        signed(name, interval.centre) + _relative(metric),
+        f"{signed(name, interval.low)} … {signed(name, interval.high)}",
+        metric.verdict,
+    )
+
+
+def signed(metric: str, value: float) -> str:
+    """Write a difference with its sign; degrees and megahertz with decimals, as 0 would hide one.
+
+    >>> signed("power_w", -12.5), signed("temp_gpu_c", 0.4)
+    ('−12.5 W', '+0.400 °C')
+    """
+    unit = {"_c": "°C", "_mhz": "MHz"}.get(metric[metric.rindex("_") :])
+    size = f"{significant(abs(value))} {unit}" if unit else quantity(metric, abs(value))
+    if value == 0:
+        return size
+    return f"{'+' if value > 0 else '−'}{size}"
+
+
+def _relative(metric: MetricComparison) -> str:
+    """Add the difference in per cent, except where a ratio means nothing (°C) or misleads (per cents)."""
+    if metric.metric.endswith(("_c", "_percent")) or not metric.first_mean or metric.difference is None:
+        return ""
+    share = metric.difference.centre / metric.first_mean * 100
+    return f" ({'+' if share >= 0 else '−'}{significant(abs(share), 2)} %)"
+
+
+def render_balance(balances: tuple[Balance, ...]) -> str:
+    """Write the load balance as one line a metric."""
+    lines = []
+    for balance in balances:
+        label = f"{title(balance.metric):<20}"
+        if balance.variation is None or balance.furthest is None:
+            lines.append(f"{label}–  ({balance.missing})")
+            continue
+        furthest = quantity(balance.metric, balance.means[balance.furthest])
+        lines.append(
+            f"{label}{balance.band}, varies by {balance.variation * 100:.1f} % "
+            f"over {len(balance.means)} GPUs; "
+            f"furthest off: GPU {balance.furthest} with {furthest}"
+        )
+    return "\n".join(lines) + "\n"
+
+
 def _fact(label: str, text: str) -> str:
     return f"  {label:<{_LABEL_WIDTH - 2}}  {text}"
 
@@ -185,14 +282,14 @@ def _wrapped(label: str, text: str) -> Iterator[str]:
     yield from (_fact("", line) for line in more)
 
 
-def _table(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
+def _table(rows: Sequence[tuple[str, ...]], *, label_width: int = _LABEL_WIDTH - 2) -> Iterator[str]:
     """Align columns: the first to the left, numbers to the right, a last column of words to the left."""
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    widths[0] = max(widths[0], _LABEL_WIDTH - 2)
-    words_last = rows[0][-1] == _PHASE_HEADINGS[-1]
+    widths[0] = max(widths[0], label_width)
+    words_last = rows[0][-1] in _HEADINGS_OF_WORDS
     for row in rows:
         cells = [f"{row[0]:<{widths[0]}}"]
         cells += [f"{cell:>{width}}" for cell, width in zip(row[1:], widths[1:], strict=True)]
         if words_last:
             cells[-1] = row[-1]
-        yield "  " + "  ".join(cells)
+        yield ("  " + "  ".join(cells)).rstrip()

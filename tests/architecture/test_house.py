@@ -1,0 +1,203 @@
+"""The rules of the house: names that are unique, folders, files and functions of a size that can be read.
+
+A rule names all that breaks it. That must be what `KNOWN` lists, which is to become empty: what is new fails,
+and so does an exception that is needed no longer.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
+from itertools import chain
+from pathlib import Path
+from statistics import median
+
+import pytest
+import tomllib
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "src" / "gpuproof"
+
+MAX_FILES = 20
+MAX_FILE_LINES = 400
+SMALL_FILE_LINES = 60
+MAX_FUNCTION_LINES = 40
+MEDIAN_FUNCTION_LINES = 12
+EMPTY_NAMES = {"util", "utils", "helper", "helpers", "manager", "managers", "misc", "common"}
+ONE_FILE_EACH = re.compile(r"(suites|launchers|devices)/[^/]+/|config/sections/")
+"""Folders of one suite, launcher or driver, where a small file needs no second importer."""
+
+KNOWN: dict[str, set[str]] = {
+    "class": {
+        "Check",
+        "Comparison",
+        "Finding",
+        "Point",
+        "Progress",
+        "Setting",
+        "Source",
+        "Unavailable",
+        "Window",
+        "_Reader",
+    },
+    "folder": {
+        "analysis",
+        "config",
+        "devices",
+        "observe",
+        "report",
+    },
+    "file": set(),
+    "small file": {
+        "analysis/communication.py",
+        "analysis/knee.py",
+        "analysis/spans.py",
+        "datasets/digits.py",
+        "devices/intel_layout.py",
+        "observe/formats/salvage.py",
+        "report/data_measures.py",
+        "report/load_table.py",
+        "report/memory.py",
+        "report/profile_text.py",
+        "report/work_json.py",
+        "suites/data_fit.py",
+        "suites/splitting.py",
+    },
+    "function": {
+        "analysis/run_summary.py:summarize",
+        "cli/cloud.py:deploy",
+        "cli/run.py:run",
+        "config/speed_contradictions.py:a_graph_can_hold_the_step",
+        "fleet_campaign.py:run_on_hosts",
+        "report/model.py:_measures",
+        "suites/training.py:case_of",
+    },
+}
+
+Sources = Mapping[str, str]
+"""The text of each file of the package, by its path within."""
+
+
+@cache
+def sources() -> Sources:
+    paths = sorted(PACKAGE.rglob("*.py"))
+    return {path.relative_to(PACKAGE).as_posix(): path.read_text("utf-8") for path in paths}
+
+
+@cache
+def nodes(text: str) -> tuple[ast.AST, ...]:
+    return tuple(ast.walk(ast.parse(text)))
+
+
+def repeated_classes(files: Sources) -> set[str]:
+    found = chain.from_iterable(map(nodes, files.values()))
+    names = Counter(node.name for node in found if isinstance(node, ast.ClassDef))
+    return {name for name, times in names.items() if times > 1}
+
+
+def full_folders(files: Sources) -> set[str]:
+    sizes = Counter(Path(path).parent.as_posix() for path in files)
+    return {folder for folder, size in sizes.items() if size > MAX_FILES}
+
+
+def long_files(files: Sources) -> set[str]:
+    return {path for path, text in files.items() if text.count("\n") > MAX_FILE_LINES}
+
+
+def lonely_small_files(files: Sources) -> set[str]:
+    """Name the small files that one other file imports, or none, and that nothing enters by their name."""
+    entered = entry_modules() | set(chain.from_iterable(map(named_in_text, files.values())))
+    importers = defaultdict(set)
+    for path, text in files.items():
+        for name in imported_modules(text):
+            importers[name].add(path)
+    return {
+        path
+        for path, text in files.items()
+        if text.count("\n") < SMALL_FILE_LINES
+        and Path(path).stem not in ("__init__", "__main__")
+        and not ONE_FILE_EACH.match(path)
+        and module_name(path) not in entered
+        and len(importers[module_name(path)]) < 2
+    }
+
+
+def long_functions(files: Sources) -> set[str]:
+    return {name for name, lines in functions(files) if lines > MAX_FUNCTION_LINES}
+
+
+def emptily_named_files(files: Sources) -> set[str]:
+    return {path for path in files if EMPTY_NAMES & set(re.split(r"[/_.]", path))}
+
+
+def functions(files: Sources) -> Iterator[tuple[str, int]]:
+    """Yield `FILE:NAME` and the lines, from `def` to the last, of each function and method."""
+    for path, text in files.items():
+        for node in nodes(text):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                yield f"{path}:{node.name}", (node.end_lineno or node.lineno) - node.lineno + 1
+
+
+def entry_modules() -> set[str]:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    groups = [project["scripts"], *project["entry-points"].values()]
+    return {value.partition(":")[0] for group in groups for value in group.values()}
+
+
+def module_name(path: str) -> str:
+    return ".".join(["gpuproof", *Path(path).with_suffix("").parts]).removesuffix(".__init__")
+
+
+def imported_modules(text: str) -> Iterator[str]:
+    for node in nodes(text):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def named_in_text(text: str) -> Iterator[str]:
+    """Yield the modules that strings name to be started or imported; docstrings do neither."""
+    for node in nodes(text):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and "\n\n" not in node.value:
+            yield from re.findall(r"gpuproof(?:\.\w+)+", node.value)
+
+
+RULES: dict[str, Callable[[Sources], set[str]]] = {
+    "class": repeated_classes,
+    "folder": full_folders,
+    "file": long_files,
+    "small file": lonely_small_files,
+    "function": long_functions,
+    "name": emptily_named_files,
+}
+PLANTED: dict[str, tuple[dict[str, str], str]] = {
+    "class": ({"store.py": "class Twice: ...\n", "units.py": "class Twice: ...\n"}, "Twice"),
+    "folder": ({f"suites/s{number}.py": "" for number in range(21)}, "suites"),
+    "file": ({"store.py": "x = 1\n" * 401}, "store.py"),
+    "small file": (
+        {"report/small.py": "x = 1\n", "store.py": "import gpuproof.report.small\n"},
+        "report/small.py",
+    ),
+    "function": ({"store.py": "def f():\n" + "    x = 1\n" * 40}, "store.py:f"),
+    "name": ({"report/text_utils.py": ""}, "report/text_utils.py"),
+}
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_a_rule_holds_but_for_its_known_exceptions(rule: str) -> None:
+    assert RULES[rule](sources()) == KNOWN.get(rule, set())
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_a_planted_violation_is_found(rule: str) -> None:
+    files, found = PLANTED[rule]
+    assert RULES[rule](files) >= {found}
+
+
+def test_most_functions_are_short() -> None:
+    assert median(lines for _, lines in functions(sources())) <= MEDIAN_FUNCTION_LINES
