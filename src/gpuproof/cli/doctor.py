@@ -119,10 +119,7 @@ def _between(facts: Mapping[str, Any], part: Part | None) -> list[Judged]:
 
 
 def _print_text(checks: Sequence[Judged], between: Sequence[Judged]) -> None:
-    from gpuproof.cli.report import standard_output
-    from gpuproof.report.outcomes import print_outcomes
+    from gpuproof.cli.report import show_page
+    from gpuproof.verdict.page import outcomes_page
 
-    print_outcomes(checks, standard_output())
-    if between:
-        click.echo("\nOver several hosts")
-        print_outcomes(between, standard_output())
+    show_page(outcomes_page("", ("This machine", checks), ("Over several hosts", between)))

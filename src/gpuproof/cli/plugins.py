@@ -9,11 +9,12 @@ import click
 
 from gpuproof.cli.options import json_option, print_json
 from gpuproof.errors import ExitCode
+from gpuproof.records.page import Tone
 
 if TYPE_CHECKING:
     from gpuproof.doctor.plugins import PluginState
 
-STYLE = {"loads": "green", "broken": "bold red", "duplicate": "bold red", "not loaded": "dim"}
+TONES: dict[str, Tone] = {"loads": "good", "broken": "bad", "duplicate": "bad", "not loaded": "faint"}
 
 
 @click.command()
@@ -40,18 +41,18 @@ def plugins(ctx: click.Context, name: str | None, *, load_plugins: bool, as_json
 
 
 def _print(found: Sequence[PluginState]) -> None:
-    from rich.markup import escape
-    from rich.table import Table
+    from gpuproof.cli.report import show_page
+    from gpuproof.records.page import Cell, Column, Page, table
 
-    from gpuproof.cli.report import standard_output
-    from gpuproof.report.terminal import write
-
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    for title in ("kind", "name", "package", "state"):
-        table.add_column(title, overflow="fold")
-    for plugin in found:
-        package = f"{plugin.distribution} {plugin.version or ''}".strip()
-        words = plugin.reason or plugin.summary
-        state = f"[{STYLE[plugin.state]}]{plugin.state}[/]" + (f": {escape(words)}" if words else "")
-        table.add_row(plugin.kind, escape(plugin.name), escape(package), state)
-    write(standard_output(), table)
+    listed = table(
+        "",
+        found,
+        Column.of("kind", lambda row: row.kind, align="left"),
+        Column.of("name", lambda row: row.name, align="left", folds=True),
+        Column.of("package", lambda row: f"{row.distribution} {row.version or ''}".strip(), align="left"),
+        Column.of("state", lambda row: Cell(row.state, TONES[row.state]), align="left"),
+        Column.of(
+            "", lambda row: row.reason or row.summary or "", align="left", folds=True, is_optional=True
+        ),
+    )
+    show_page(Page(title="", verdict=None, sections=(listed,)))

@@ -4,54 +4,116 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from gpuproof.cli.options import json_option, print_json
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
+    from gpuproof.conclude import Concluded
     from gpuproof.errors import ExitCode
-    from gpuproof.report.model import ReportModel
+    from gpuproof.records.page import Page
     from gpuproof.store import RunDirectory
 
-LOG_WIDTH = 110
+LAST = "last"
+save_dir_option = click.option(
+    "--save-dir",
+    type=click.Path(path_type=Path),
+    default=Path("results"),
+    show_default=True,
+    help="Where runs lie (run.save_dir).",
+)
 
 
 @click.command()
 @click.argument("run", type=click.Path(path_type=Path), metavar="RUN")
 @click.option(
+    "--format",
+    "form",
+    metavar="FORMAT",
+    help="terminal, markdown, html, json or csv; by default what --output's name says, else terminal.",
+)
+@click.option(
+    "--output", "-o", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Write it there."
+)
+@click.option(
     "--check", "checks", multiple=True, metavar="NAME", help="Judge the run by a check; may be repeated."
 )
+@save_dir_option
 @json_option
 @click.pass_context
-def report(ctx: click.Context, run: Path, *, checks: tuple[str, ...], as_json: bool) -> None:
+def report(
+    ctx: click.Context,
+    run: Path,
+    *,
+    form: str | None,
+    output: Path | None,
+    checks: tuple[str, ...],
+    save_dir: Path,
+    as_json: bool,
+) -> None:
     """Show the report of a run again, and make its derived files again.
 
-    RUN is a run directory, as `gpuproof runs` lists them. Needs no device and no PyTorch. The exit code
-    is the one that the run ended with.
+    RUN is a run directory, as `gpuproof runs` lists them, or `last`. Needs no device and no PyTorch. The exit
+    code is the one that the run ended with.
+
+    \b
+    gpuproof report last
+    gpuproof report results/quick/run_20261120T133012_4711 --output report.html
+    gpuproof report last --format csv
 
     With --check, print what that check (of those that `gpuproof plugins` lists) says of the run instead,
     and change nothing. The exit code is then 3 if a check failed, 4 if one measured nothing, else 0.
-    """
-    from gpuproof.campaign import config_of
-    from gpuproof.report.conclude import conclude
-    from gpuproof.store import RunDirectory
+    """  # noqa: D301  # click reads the backspace character
+    from gpuproof.conclude import conclude
+    from gpuproof.report.formats import choose_format
 
-    directory = RunDirectory.open(run)
+    chosen = choose_format("json" if as_json and form is None else form, output)
+    directory = _open(run, save_dir)
     if checks:
         ctx.exit(_judge(directory, checks, as_json=as_json))
-    conclusion = conclude(directory, config_of(directory))
-    show_report(conclusion.report, as_json=as_json)
-    ctx.exit(conclusion.exit_code)
+    concluded = conclude(directory)
+    if output is None and chosen == "terminal":
+        show_page(concluded.page)
+    else:
+        _write(concluded, chosen, output)
+    ctx.exit(concluded.result.exit_code)
+
+
+def _open(run: Path, save_dir: Path) -> RunDirectory:
+    from gpuproof.errors import UsageError
+    from gpuproof.store import RunDirectory, list_runs
+
+    if str(run) != LAST or run.exists():
+        return RunDirectory.open(run)
+    found = list_runs(save_dir)
+    if not found:
+        raise UsageError(
+            "there is no run yet", place=str(save_dir), next_step="Start one: gpuproof run quick"
+        )
+    return found[0]
+
+
+def _write(concluded: Concluded, form: str, output: Path | None) -> None:
+    from gpuproof.errors import EnvironmentUnfitError
+    from gpuproof.report.formats import choose_format, render
+
+    text = render(concluded.result, concluded.page, choose_format(form, None))
+    if output is None:
+        click.echo(text, nl=False)
+        return
+    try:
+        output.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise EnvironmentUnfitError(f"cannot be written: {error.strerror}", place=str(output)) from error
+    click.echo(f"Written: {output}", err=True)
 
 
 def _judge(directory: RunDirectory, names: Sequence[str], *, as_json: bool) -> ExitCode:
     """Print what checks say of a run; return the exit code."""
-    from gpuproof.report.outcomes import print_outcomes
     from gpuproof.verdict.check import exit_code_for, judge, load_check
+    from gpuproof.verdict.page import outcomes_page
 
     loaded = {name: load_check(name) for name in names}
     launches = directory.cases()
@@ -59,106 +121,78 @@ def _judge(directory: RunDirectory, names: Sequence[str], *, as_json: bool) -> E
     if as_json:
         print_json({"run": str(directory.root), "checks": judged})
     else:
-        print_outcomes(judged, standard_output())
+        show_page(outcomes_page("", ("", judged)))
     return exit_code_for(judged)
 
 
 @click.command()
-@click.option(
-    "--save-dir",
-    type=click.Path(path_type=Path),
-    default=Path("results"),
-    show_default=True,
-    help="Where runs lie (run.save_dir).",
-)
+@save_dir_option
 @json_option
 def runs(save_dir: Path, *, as_json: bool) -> None:
-    """List the runs, newest first: when, what, how fast, and whether it can be trusted."""
-    import json
-
+    """List the runs, newest first: when, what, what it came to, and whether it can be trusted."""
     from gpuproof.store import list_runs
 
-    rows = [_row(directory.root) for directory in list_runs(save_dir)]
+    rows = [_row(directory) for directory in list_runs(save_dir)]
     if as_json:
-        click.echo(json.dumps(rows, indent=2))
+        print_json(rows)
     elif not rows:
         click.echo(f"No runs under {save_dir}. Start one: gpuproof run quick")
     else:
-        _print_rows(rows)
+        show_page(_page_of_runs(rows))
 
 
-def _row(root: Path) -> dict[str, object]:
-    import json
+def _row(directory: RunDirectory) -> dict[str, object]:
+    """Return what a list says of a run; one that is damaged must not hide the others."""
+    from gpuproof.errors import GpuproofError
 
-    from gpuproof.errors import RecordError
-    from gpuproof.store import RunDirectory
-
+    row: dict[str, object] = {"run": str(directory.root), "created": None, "suite": None, "what": None}
+    row |= {"launches": None, "headline": None, "verdict": None, "validity": None}
     try:
-        description = RunDirectory(root).description()
-    except RecordError as error:  # one damaged run must not hide the others
-        description = {"created": None, "config": None, "damage": str(error)}
-    try:
-        summary = json.loads((root / "run_summary.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        summary = {}
-    config = description["config"]
+        description = directory.description()
+        row |= {"created": description["created"], "what": description["config"]["kind"]}
+        result = directory.read_result()
+    except (GpuproofError, KeyError) as error:
+        return {**row, "what": row["what"] or f"damaged: {error}"}
+    if result is None:
+        return row
     return {
-        "run": str(root),
-        "created": description["created"],
-        "what": _what(config) if config else description["damage"],
-        "launches": f"{summary.get('num_launches', 0)}/{summary.get('num_planned', config['run']['repeats'])}"
-        if config
-        else None,
-        "throughput_samples_per_s": summary.get("throughput_samples_per_s"),
-        "validity": summary.get("validity"),
+        **row,
+        "suite": result.suite,
+        "what": result.detail.get("common", {}).get("work", result.suite),
+        "launches": f"{result.num_launches}/{result.num_planned}",
+        "headline": result.headline,
+        "verdict": result.verdict,
+        "validity": result.validity,
     }
 
 
-def _what(config: dict[str, Any]) -> str:
-    if config["kind"] == "load":
-        return "load suite"
-    return f"{config['model']['name']} {config['kind']} on {config['data']['name']}"
+def _page_of_runs(rows: Sequence[dict[str, object]]) -> Page:
+    from gpuproof.records.page import Column, Page, table
+    from gpuproof.units import MISSING
+
+    def column(key: str, title: str, missing: str = MISSING) -> Column:
+        return Column.of(title, lambda row: str(row[key] or missing), align="left", folds=True)
+
+    found = table(
+        "",
+        rows,
+        *(column(key, key) for key in ("run", "created", "what", "launches")),
+        column("headline", "result"),
+        column("verdict", "verdict", "not concluded"),
+    )
+    return Page(title="", verdict=None, sections=(found,))
 
 
-def _print_rows(rows: list[dict[str, object]]) -> None:
-    from rich.markup import escape
-    from rich.table import Table
-
-    from gpuproof import units
-    from gpuproof.report.terminal import write
-
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    for name in ("run", "created", "what", "launches"):
-        table.add_column(name, overflow="fold")
-    table.add_column("throughput", justify="right")
-    table.add_column("validity")
-    for row in rows:
-        speed = row["throughput_samples_per_s"]
-        table.add_row(
-            *(escape(str(row[key] or units.MISSING)) for key in ("run", "created", "what", "launches")),
-            units.rate(speed, "samples") if isinstance(speed, float) else units.MISSING,
-            str(row["validity"] or "not concluded"),
-        )
-    write(standard_output(), table)
-
-
-def show_report(report: ReportModel, *, as_json: bool) -> None:
+def show_report(concluded: Concluded, *, as_json: bool) -> None:
     """Print a report on standard output, as JSON or for a person."""
     if as_json:
-        import json
-
-        from gpuproof.records.codec import to_json
-
-        click.echo(json.dumps(to_json(report), indent=2, allow_nan=False))
-        return
-    from gpuproof.report.terminal import print_report
-
-    print_report(report, standard_output())
+        print_json(concluded.result)
+    else:
+        show_page(concluded.page)
 
 
-def standard_output() -> Console:
-    """Return the console for results: as wide as the terminal, or a fixed width in a file."""
-    from rich.console import Console
+def show_page(page: Page) -> None:
+    """Print a page on standard output."""
+    from gpuproof.report import terminal
 
-    console = Console(highlight=False)
-    return console if console.is_terminal else Console(highlight=False, width=LOG_WIDTH)
+    terminal.show_page(page)

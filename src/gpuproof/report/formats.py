@@ -30,8 +30,6 @@ SUFFIXES: Mapping[str, ReportFormat] = {
     ".json": "json",
     ".csv": "csv",
 }
-LOG_WIDTH = 110
-"""Character cells of a line where there is no terminal."""
 
 
 def choose_format(asked: str | None, output: PurePath | None) -> ReportFormat:
@@ -54,8 +52,8 @@ def choose_format(asked: str | None, output: PurePath | None) -> ReportFormat:
     raise UsageError(cause, place="--format", next_step=f"Choose one of {', '.join(FORMATS)}")
 
 
-def render(result: Result, page: Page, form: ReportFormat, *, width: int = LOG_WIDTH) -> str:
-    """Return a report as text; `width` is that of a line of the terminal's format."""
+def render(result: Result, page: Page, form: ReportFormat, *, width: int | None = None) -> str:
+    """Return a report as text; `width` is that of a line of the terminal's format, None that of a log."""
     if form == "json":
         return json_text(result)
     if form == "csv":
@@ -63,7 +61,9 @@ def render(result: Result, page: Page, form: ReportFormat, *, width: int = LOG_W
     return render_page(page, form, width=width)
 
 
-def render_page(page: Page, form: Literal["terminal", "markdown", "html"], *, width: int = LOG_WIDTH) -> str:
+def render_page(
+    page: Page, form: Literal["terminal", "markdown", "html"], *, width: int | None = None
+) -> str:
     """Return a page as text; each renderer is loaded when it is asked for."""
     if form == "markdown":
         from gpuproof.report.markdown import markdown
@@ -73,9 +73,9 @@ def render_page(page: Page, form: Literal["terminal", "markdown", "html"], *, wi
         from gpuproof.report.html import html
 
         return html(page)
-    from gpuproof.report.terminal_page import terminal_text
+    from gpuproof.report.terminal import LOG_WIDTH, terminal_text
 
-    return terminal_text(page, width=width)
+    return terminal_text(page, width=width or LOG_WIDTH)
 
 
 def json_text(result: Result) -> str:

@@ -1,51 +1,75 @@
-"""The report as a person reads it in a terminal or a log.
+"""A page as a person reads it in a terminal or a log.
 
-The order is that of the questions: how fast, how certain, is it to be trusted, why not, and what next;
-then every figure, the launches, and the files.
+Texts come from outside, file names and messages among them: they are printed as they are, never read as
+markup, and their control characters are blanked.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import singledispatch
+from io import StringIO
 
-from rich.console import Console, Group, RenderableType
-from rich.markup import escape
+from rich.cells import cell_len
+from rich.console import Console, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from gpuproof import units
-from gpuproof.analysis.explanations import LaunchExplanation
-from gpuproof.analysis.validity import Finding
-from gpuproof.records.run import Failure
-from gpuproof.report.fleet_terminal import fleet_sections
-from gpuproof.report.load_table import table_of_tests
-from gpuproof.report.model import ReportModel
-from gpuproof.report.profile_text import profile_lines
-from gpuproof.report.what_ran import WhatRan
+from gpuproof.records import page as pages
+from gpuproof.report.page_parts import (
+    NOTHING,
+    chart_as_table,
+    is_empty,
+    measures_as_table,
+    one_line,
+    several_lines,
+)
 
-VALIDITY_STYLE = {"VALID": "bold green", "SUSPECT": "bold yellow", "INVALID": "bold red"}
-MEANING = {
-    "VALID": "nothing was found that speaks against these figures",
-    "SUSPECT": "use these figures with care",
-    "INVALID": "do not use these figures",
+STYLE: dict[pages.Tone, str] = {
+    "plain": "",
+    "strong": "bold",
+    "faint": "dim",
+    "good": "bold green",
+    "warn": "bold yellow",
+    "bad": "bold red",
 }
-NOTHING = "NOTHING MEASURED"
-INDENT = (0, 0, 0, 2)
+LOG_WIDTH = 110
+"""Character cells of a line where there is no terminal."""
+INDENT = 2
+BETWEEN = 2
+"""Blanks between columns."""
+NARROWEST = 20
+"""Of a column whose texts may be broken over lines."""
+Part = tuple[RenderableType, bool]
+"""What is printed, and whether long lines of it may be broken: a path or command that is cannot be copied."""
 
 
-def print_report(report: ReportModel, console: Console) -> None:
-    """Write the report to a console."""
-    write(console, *_judgement(report), *_figures(report))
-    places = [report.run, "  ".join(report.files)]
-    for title, lines in (("Files", places), ("Next", report.next_commands)):
-        write(console, Text(f"\n{title}", style="bold"))
-        # A path or a command that is broken over lines cannot be copied.
-        write(
-            console,
-            *[Text(f"  {line}", style="dim" if line is places[1] else "") for line in lines],
-            fold=False,
-        )
+def show_page(page: pages.Page) -> None:
+    """Write a page to standard output: as wide as the terminal, or as a log is."""
+    console = Console(highlight=False)
+    print_page(page, console if console.is_terminal else Console(highlight=False, width=LOG_WIDTH))
+
+
+def print_page(page: pages.Page, console: Console) -> None:
+    """Write a page to a console."""
+    if page.title:
+        write(console, Text(one_line(page.title), style="bold"))
+    if page.verdict is not None:
+        write(console, _verdict(page.verdict))
+    for section in page.sections:
+        if section.title:
+            write(console, Text(f"\n{one_line(section.title)}", style="bold"))
+        said = pages.Text(title="", lines=(NOTHING,)) if section.title and is_empty(section) else section
+        for part, fold in _body(said, console.width - INDENT):
+            write(console, Padding(part, (0, 0, 0, INDENT)) if fold else part, fold=fold)
+
+
+def terminal_text(page: pages.Page, *, width: int) -> str:
+    """Return a page as a log has it: no colours, lines of `width` character cells."""
+    out = StringIO()
+    print_page(page, Console(file=out, width=width, highlight=False, force_terminal=False))
+    return out.getvalue()
 
 
 def write(console: Console, *parts: RenderableType, fold: bool = True) -> None:
@@ -62,209 +86,101 @@ def write(console: Console, *parts: RenderableType, fold: bool = True) -> None:
     console.file.write("".join(f"{line.rstrip()}\n" for line in captured.get().splitlines()))
 
 
-def _judgement(report: ReportModel) -> Iterator[RenderableType]:
-    yield Text(report.title, style="bold")
-    yield _verdict(report)
-    if report.failures:
-        yield _section("What failed", *[_failure(failure) for failure in report.failures])
-    if report.findings:
-        yield _section(f"Why {report.validity}", *[_finding(finding) for finding in report.findings])
+def _verdict(verdict: pages.Verdict) -> Text:
+    """One line: the figure, its uncertainty, and whether to trust it."""
+    figure = (one_line(verdict.headline), one_line(verdict.uncertainty))
+    line = Text.assemble((figure[0], "bold"), f" {figure[1]}".rstrip(), "  " if any(figure) else "")
+    line.append(one_line(verdict.word), style=STYLE[verdict.tone])
+    return line.append(f": {one_line(verdict.meaning)}" if verdict.meaning else "")
 
 
-def _figures(report: ReportModel) -> Iterator[RenderableType]:
-    if report.measures:
-        yield _section("Figures", _measures(report))
-    if report.what_ran is not None:
-        yield _section("What ran", _what_ran(report.what_ran))
-    if report.fleet is not None:
-        for title, parts in fleet_sections(report.fleet):
-            yield _section(title, *parts)
-    else:
-        yield from _tables(report)
-    if report.explanations and report.fleet is None:
-        yield _section("Meanwhile", *_meanwhile(report))
-    if report.profile is not None:
-        yield _section("Profile", *profile_lines(report.profile))
-    if report.not_applied:
-        lines = [f"[bold]{escape(item.key)}[/]: {escape(item.reason)}" for item in report.not_applied]
-        yield _section("Set, without effect here", *lines)
-    if report.notes:
-        yield _section("Mind", *[escape(note) for note in report.notes])
+@singledispatch
+def _body(section: pages.Section, width: int) -> Iterator[Part]:
+    """Yield what stands under the title of a section."""
+    raise TypeError(f"no section of a page: {section!r}")
 
 
-def _tables(report: ReportModel) -> Iterator[RenderableType]:
-    if report.tests:
-        yield _section("Tests", table_of_tests(report.tests))
-    elif report.points:
-        yield _section("Points", _points(report))
-    elif report.requests:
-        yield _section("Requests", _requests(report))
-    elif len(report.launches) > 1:
-        yield _section("Launches", _launches(report))
+@_body.register
+def _(section: pages.Measures, width: int) -> Iterator[Part]:
+    yield from _body(measures_as_table(section), width)
 
 
-def _verdict(report: ReportModel) -> Text:
-    """One line: the number, its uncertainty, and whether to trust it."""
-    verdict = Text()
-    if report.measures:
-        first = report.measures[0]
-        named = f"{first.text} {first.name}" if first.unit == "s" else first.text
-        verdict.append(named, style="bold")
-        verdict.append(f" {first.uncertainty or '(uncertainty unknown)'}  ")
-    meanings = [MEANING[report.validity]] if report.validity is not None else []
-    if len(report.launches) < report.num_planned:
-        meanings.append(f"{len(report.launches)} of {report.num_planned} launches were measured")
-    word = report.validity or NOTHING
-    verdict.append(word, style=VALIDITY_STYLE.get(word, "bold red"))
-    return verdict.append(f": {'; '.join(meanings)}" if meanings else "")
+@_body.register
+def _(section: pages.Table, width: int) -> Iterator[Part]:
+    for number, places in enumerate(_blocks(section, width)):
+        if number:
+            yield Text(), True
+        yield _table(section, places, width), True
 
 
-def _meanwhile(report: ReportModel) -> Iterator[RenderableType]:
-    """What devices and host did in the windows: a row a device, then a sentence for all that stood out."""
-    table = _devices(report)
-    if table.row_count:
-        yield table
-    sentences = [f"{_which(x, report)}: {sentence}" for x in report.explanations for sentence in x.sentences]
-    yield from (escape(sentence) for sentence in sentences)
-    if not table.row_count and not sentences:
-        yield "the host was read beside every launch, and nothing stood out"
+@_body.register
+def _(section: pages.Chart, width: int) -> Iterator[Part]:
+    for shown in chart_as_table(section):
+        yield from _body(shown, width)
 
 
-def _which(explained: LaunchExplanation, report: ReportModel) -> str:
-    launch = f"launch {explained.replicate + 1}"
-    return f"{explained.case_id}, {launch}" if report.points or report.requests else launch
+@_body.register
+def _(section: pages.Notices, width: int) -> Iterator[Part]:
+    rows: list[tuple[pages.Cell, pages.Cell]] = []
+    for notice in section.notices:
+        rows.append((pages.Cell(notice.word, notice.tone), pages.Cell(notice.text)))
+        if notice.advice:
+            rows.append((pages.Cell(""), pages.Cell(f"→ {notice.advice}")))
+    headers = (pages.Header(title="", align="left"), pages.Header(title="", align="left", folds=True))
+    yield from _body(pages.Table(title="", headers=headers, rows=tuple(rows)), width)
 
 
-def _devices(report: ReportModel) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    for name in ("launch", "device"):
-        table.add_column(name)
-    for name in ("busy", "SM clock", "of at most", "power", "hottest"):
-        table.add_column(name, justify="right")
-    for explanation in report.explanations:
-        for host in explanation.readings:
-            window_s = host.readings.end_monotonic_s - host.readings.begin_monotonic_s
-            for device in host.readings.devices:
-                index = str(device.physical_index)
-                table.add_row(
-                    escape(_which(explanation, report).removeprefix("launch ")),
-                    escape(f"GPU {index} {host.device_names[index]}"),
-                    _reading(device.util_gpu_percent, "%"),
-                    _reading(device.clock_sm_mhz, "MHz"),
-                    _reading(device.clock_sm_max_mhz, "MHz"),
-                    _reading(None if device.energy_j is None else device.energy_j / window_s, "W"),
-                    _reading(device.temp_gpu_max_c, "°C"),
-                )
-    return table
+@_body.register
+def _(section: pages.Text, width: int) -> Iterator[Part]:
+    yield from ((Text(several_lines(line), overflow="fold"), True) for line in section.lines)
 
 
-def _reading(value: float | None, unit: str) -> str:
-    return units.MISSING if value is None else f"{value:,.0f} {unit}"
+@_body.register
+def _(section: pages.Commands, width: int) -> Iterator[Part]:
+    yield from ((Text(f"{' ' * INDENT}{several_lines(command)}"), False) for command in section.commands)
 
 
-def _section(title: str, *body: RenderableType) -> Group:
-    return Group(Text(f"\n{title}", style="bold"), *[Padding(part, INDENT) for part in body])
+@_body.register
+def _(section: pages.Files, width: int) -> Iterator[Part]:
+    names = "  ".join(one_line(name) for name in section.names)
+    for line, style in ((one_line(section.folder), ""), (names, "dim")):
+        if line:
+            yield Text(f"{' ' * INDENT}{line}", style=style), False
 
 
-def _finding(finding: Finding) -> Table:
-    style = VALIDITY_STYLE[finding.validity]
-    return _item(f"[{style}]{finding.validity}[/]", finding.reason, finding.remedy)
+def _blocks(section: pages.Table, width: int) -> list[list[int]]:
+    """Share the columns of too wide a table out over several tables, each with the first column."""
+    blocks = [[0]] if section.headers else []
+    for place in range(1, len(section.headers)):
+        if len(blocks[-1]) > 1 and _needed(section, [*blocks[-1], place]) > width:
+            blocks.append([0])
+        blocks[-1].append(place)
+    return blocks
 
 
-def _failure(failure: Failure) -> Table:
-    who = "the launch" if failure.rank is None else f"rank {failure.rank}"
-    steps = f" after {units.count(failure.steps_done)} steps" if failure.steps_done else ""
-    lines = failure.message.strip().splitlines() or ["no message"]
-    said = "".join(c if c.isprintable() else " " for c in lines[0])
-    phase = f", phase {failure.phase}" if failure.rank is not None else ""
-    reason = f"{who} on {failure.host}{phase}{steps}: {said}"
-    return _item(f"[bold red]{failure.cause.replace('_', ' ')}[/]", reason, failure.next_step)
-
-
-def _item(word: str, reason: str, advice: str | None) -> Table:
-    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
-    table.add_column(no_wrap=True)
-    table.add_column(overflow="fold")
-    table.add_row(word, escape(reason))
-    if advice:
-        table.add_row("", f"→ {escape(advice)}")
-    return table
-
-
-def _measures(report: ReportModel) -> Table:
-    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
-    table.add_column(no_wrap=True)
-    table.add_column(justify="right", style="bold", no_wrap=True)
-    table.add_column(style="dim", overflow="fold")
-    for measure in report.measures:
-        table.add_row(measure.name, escape(measure.text), escape(measure.detail))
-    return table
-
-
-def _points(report: ReportModel) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    axes = list(report.points[0].assignment)
-    memory = any(row.peak_allocated_bytes is not None for row in report.points)
-    for name in (*axes, "launches", "throughput", "", "mean step", *(["memory"] if memory else [])):
-        table.add_column(escape(name), justify="right", no_wrap=True)
-    for name in ("validity", "outcome"):
-        table.add_column(name, overflow="fold")
-    for row in report.points:
-        style = VALIDITY_STYLE.get(row.validity or "", "")
-        table.add_row(
-            *(escape(row.assignment[axis]) for axis in axes),
-            f"{row.num_launches}/{row.num_planned}",
-            escape(row.throughput),
-            row.uncertainty,
-            units.seconds(row.mean_step_s),
-            *([units.memory(row.peak_allocated_bytes)] if memory else []),
-            Text(row.validity or units.MISSING, style=style),
-            escape(row.outcome),
+def _needed(section: pages.Table, places: Sequence[int]) -> int:
+    """Return the width that columns need at least, in character cells."""
+    total = 0
+    for place in places:
+        header = section.headers[place]
+        texts = [header.title, *(row[place].text for row in section.rows)]
+        longest = max(
+            (cell_len(line) for text in texts for line in several_lines(text).split("\n")), default=0
         )
-    return table
+        total += BETWEEN + (min(longest, NARROWEST) if header.folds else longest)
+    return total
 
 
-def _requests(report: ReportModel) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    for name in ("offered", "answered", "requests", "failed", "p50", "p99", "batch", "busy", "bound"):
-        table.add_column(name, justify="right", no_wrap=True)
-    for row in report.requests:
-        no_rate = row.scenario.replace("_", " ")
-        table.add_row(
-            no_rate if row.offered_per_s is None else f"{units.significant(row.offered_per_s)}/s",
-            f"{units.significant(row.answered_per_s)}/s",
-            units.count(row.num_requests),
-            units.count(row.num_failed),
-            units.seconds(row.p50_latency_s),
-            units.seconds(row.p99_latency_s),
-            units.MISSING if row.mean_batch is None else units.significant(row.mean_batch),
-            units.MISSING if row.busy_share is None else units.share(row.busy_share),
-            row.bound or "",
-        )
-    return table
-
-
-def _what_ran(ran: WhatRan) -> Table:
-    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
-    table.add_column(no_wrap=True)
-    table.add_column(overflow="fold")
-    table.add_row("options", escape(ran.summary))
-    table.add_row("observed", escape(ran.observed))
-    return table
-
-
-def _launches(report: ReportModel) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    rates = [row.items_per_s_total for row in report.launches if row.items_per_s_total is not None]
-    for name in ("launch", *(("throughput",) if rates else ()), "mean step", "steps", "window"):
-        table.add_column(name, justify="right")
-    unit = escape(report.measures[0].unit)
-    for number, row in enumerate(report.launches):
-        table.add_row(
-            str(row.replicate + 1),
-            *((f"{units.significant(rates[number])} {unit}",) if rates else ()),
-            units.seconds(row.mean_step_s, digits=4),
-            units.count(row.num_steps),
-            units.seconds(row.window_s),
-        )
+def _table(section: pages.Table, places: Sequence[int], width: int) -> Table:
+    headers = [section.headers[place] for place in places]
+    is_too_wide = _needed(section, places) > width
+    has_titles = any(header.title for header in section.headers)
+    table = Table(box=None, show_header=has_titles, padding=(0, BETWEEN, 0, 0), header_style="dim")
+    for header in headers:
+        no_wrap = not header.folds and not is_too_wide
+        title = Text(one_line(header.title))
+        table.add_column(title, justify=header.align, no_wrap=no_wrap, overflow="fold")
+    for row in section.rows:
+        cells = [row[place] for place in places]
+        table.add_row(*(Text(several_lines(cell.text), style=STYLE[cell.tone]) for cell in cells))
     return table

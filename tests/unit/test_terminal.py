@@ -9,7 +9,7 @@ from rich.console import Console
 
 from gpuproof.records.page import Cell as PageCell
 from gpuproof.records.page import Commands, Files, Header, Page, Table, Text, Verdict
-from gpuproof.report.terminal_page import print_page
+from gpuproof.report.terminal import print_page
 from pages_by_hand import EMPTY_PAGE, HOLLOW_PAGE, HOSTILE, PAGE, hostile_page
 
 
