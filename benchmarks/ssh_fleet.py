@@ -23,8 +23,8 @@ import asyncssh
 from gpuproof.config.inventory import Host
 from gpuproof.fleet_campaign import FOLLOW_S
 from gpuproof.launchers.archive import build_archive
-from gpuproof.launchers.hosts import SshOptions
-from gpuproof.launchers.ssh import SshFleet
+from gpuproof.launchers.ssh.hosts import SshOptions
+from gpuproof.launchers.ssh.launcher import SshFleet
 from pairing import machine_line
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))  # its servers are those of the tests

@@ -15,8 +15,8 @@ import psutil
 
 from gpuproof.config.inventory import Host
 from gpuproof.launchers.archive import build_archive
-from gpuproof.launchers.hosts import SshOptions
-from gpuproof.launchers.ssh import SshFleet
+from gpuproof.launchers.ssh.hosts import SshOptions
+from gpuproof.launchers.ssh.launcher import SshFleet
 from sshd import Server, SshWorld, inventory_entry
 
 

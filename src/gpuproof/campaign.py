@@ -27,7 +27,7 @@ from gpuproof.records.case import Case
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.journal import JournalTail
 from gpuproof.records.run import TRANSIENT_CAUSES, Failure, FailureCause, Result, Start
-from gpuproof.store import RunDirectory, default_run_id, needing_room, read_case
+from gpuproof.store.run import RunDirectory, default_run_id, needing_room, read_case
 from gpuproof.suites.plan import is_expected_failure, is_sweep, next_cases
 
 if TYPE_CHECKING:

@@ -27,14 +27,14 @@ from gpuproof.campaign import (
 from gpuproof.config.inventory import Host
 from gpuproof.datasets.catalogue import prepare
 from gpuproof.errors import RecordError
-from gpuproof.launchers.hosts import HostError, Stage
-from gpuproof.launchers.ssh import RemoteHost, SshFleet
-from gpuproof.launchers.ssh_job import OneJobLauncher
+from gpuproof.launchers.ssh.hosts import HostError, Stage
+from gpuproof.launchers.ssh.job import OneJobLauncher
+from gpuproof.launchers.ssh.launcher import RemoteHost, SshFleet
 from gpuproof.records.case import Case
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.journal import read_journal
 from gpuproof.records.run import Failure, FailureCause
-from gpuproof.store import RunDirectory, needing_room
+from gpuproof.store.run import RunDirectory, needing_room
 from gpuproof.suites.fleet import on_host, results_on
 from gpuproof.suites.plan import is_sweep, next_cases
 

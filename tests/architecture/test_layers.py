@@ -19,7 +19,7 @@ PLANTED = {
     "the node side needs the standard library and torch only": ("worker/extra.py", "import numpy"),
     "the engine knows no monitor": ("worker/engine.py", "import gpuproof.devices.base"),
     "analysis and verdict are pure functions of records": ("analysis/clock.py", "import time"),
-    "control side: each layer uses only those below": ("analysis/store.py", "import gpuproof.store"),
+    "control side: each layer uses only those below": ("analysis/store.py", "import gpuproof.store.run"),
     "node side: each layer uses only those below": ("devices/up.py", "import gpuproof.worker.engine"),
 }
 

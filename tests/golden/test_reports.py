@@ -20,7 +20,7 @@ from gpuproof.records.what_ran import ObservedWork
 from gpuproof.report.conclude import Conclusion, conclude
 from gpuproof.report.loadtest_format import RESULTS_FILE
 from gpuproof.report.terminal import print_report
-from gpuproof.store import RunDirectory
+from gpuproof.store.run import RunDirectory
 from gpuproof.suites.loadtest import TESTS
 from load_by_hand import done, failed, on_fleet, write_load_run
 from records_by_hand import (

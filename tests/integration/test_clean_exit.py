@@ -8,7 +8,7 @@ from pathlib import Path
 from gpuproof.campaign import config_of, create_run
 from gpuproof.config.load import load_config
 from gpuproof.launchers.local import LocalLauncher
-from gpuproof.store import RunDirectory, read_case
+from gpuproof.store.run import RunDirectory, read_case
 from gpuproof.suites.training import next_cases
 from integration.conftest import SOURCE, TINY
 

@@ -23,7 +23,7 @@ from gpuproof.records.collected import CaseRecords
 from gpuproof.records.journal import read_journal
 from gpuproof.records.readings import RecordingEnd
 from gpuproof.records.run import Failure, Result, Setup, Start, Steps
-from gpuproof.store import RunDirectory, read_case
+from gpuproof.store.run import RunDirectory, read_case
 from gpuproof.suites.training import next_cases
 from integration.conftest import FAULTY, PATIENCE_S, SOURCE, TINY, Run, eventually
 

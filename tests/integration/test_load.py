@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from gpuproof.records.run import Start
-from gpuproof.store import RunDirectory
+from gpuproof.store.run import RunDirectory
 from gpuproof.suites.loadtest import TESTS
 from integration.conftest import FAULTY, SOURCE, CommandLine, Fingerprint, eventually, fingerprint
 from running import clean_environment

@@ -15,8 +15,8 @@ import pytest
 
 from gpuproof.config.inventory import Host
 from gpuproof.errors import UsageError
-from gpuproof.launchers.hosts import HostError
-from gpuproof.launchers.ssh import RemoteProcesses, SshFleet
+from gpuproof.launchers.ssh.hosts import HostError
+from gpuproof.launchers.ssh.launcher import RemoteProcesses, SshFleet
 from ssh_hosts import Hosts, hosts_in, processes_with
 from sshd import can_serve, generate_key, ssh_world
 
@@ -242,8 +242,8 @@ CLIENT = """
 import sys
 from pathlib import Path
 from gpuproof.config.inventory import Host
-from gpuproof.launchers.hosts import SshOptions
-from gpuproof.launchers.ssh import SshFleet
+from gpuproof.launchers.ssh.hosts import SshOptions
+from gpuproof.launchers.ssh.launcher import SshFleet
 address, port, directory, key, known, archive, out, seconds = sys.argv[1:]
 where = {"address": address, "port": int(port), "directory": directory, "python": sys.executable}
 host = Host(name="h", place="x:1", **where)

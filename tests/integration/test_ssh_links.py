@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuproof.launchers.hosts import HostError
+from gpuproof.launchers.ssh.hosts import HostError
 from hosts import Host, hosts_on_a_switch
 from ssh_hosts import Hosts, hosts_in, processes_with
 from sshd import can_serve, ssh_world
@@ -22,8 +22,8 @@ CONTROLLER = """
 import sys
 from pathlib import Path
 from gpuproof.config.inventory import Host
-from gpuproof.launchers.hosts import SshOptions
-from gpuproof.launchers.ssh import SshFleet
+from gpuproof.launchers.ssh.hosts import SshOptions
+from gpuproof.launchers.ssh.launcher import SshFleet
 address, port, directory, key, known, archive, out, lease_s, *command = sys.argv[1:]
 where = {"address": address, "port": int(port), "directory": directory, "python": sys.executable}
 host = Host(name="h", place="x:1", **where)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from gpuproof.records.run import Start
-from gpuproof.store import RunDirectory
+from gpuproof.store.run import RunDirectory
 from gpuproof.suites.loadtest import TESTS
 from integration.conftest import CommandLine, Fingerprint, eventually, fingerprint
 from ssh_hosts import Hosts, hosts_in, processes_with

@@ -11,7 +11,7 @@ import pytest
 
 from gpuproof.records.journal import read_journal
 from gpuproof.records.run import Failure, Result, Steps
-from gpuproof.store import RunDirectory, read_case
+from gpuproof.store.run import RunDirectory, read_case
 from integration.conftest import CommandLine, eventually
 from ssh_hosts import Hosts, hosts_in, processes_with
 from sshd import can_serve, ssh_world

@@ -16,7 +16,7 @@ from gpuproof.errors import ExitCode
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import FailureCause, ProfileTrace
 from gpuproof.report.conclude import Conclusion, conclude
-from gpuproof.store import RunDirectory
+from gpuproof.store.run import RunDirectory
 from records_by_hand import (
     CHANNELS_LAST,
     Story,

@@ -18,7 +18,7 @@ from gpuproof.records.run import FailureCause, NotApplied, Setup
 from gpuproof.report.conclude import Conclusion, conclude
 from gpuproof.report.fleet_suite_model import FleetSuite
 from gpuproof.report.terminal import print_report
-from gpuproof.store import RunDirectory
+from gpuproof.store.run import RunDirectory
 from gpuproof.suites.fleet import on_host
 from gpuproof.suites.loadtest import TESTS
 from load_by_hand import HOST, STEP_S, case_of_test, done, failed, on_fleet

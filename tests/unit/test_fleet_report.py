@@ -16,7 +16,7 @@ from gpuproof.records.run import FailureCause
 from gpuproof.report.conclude import Conclusion, conclude
 from gpuproof.report.fleet_model import FleetReport
 from gpuproof.report.terminal import print_report
-from gpuproof.store import RunDirectory
+from gpuproof.store.run import RunDirectory
 from gpuproof.suites.fleet import on_host, results_on
 from records_by_hand import CASE, H200, Story, case, failure, one_rank, setup, window, write_run
 

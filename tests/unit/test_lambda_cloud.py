@@ -15,15 +15,15 @@ from click.testing import CliRunner, Result
 from gpuproof.cli.fleet_options import HostChoice
 from gpuproof.cli.fleet_run import remote_of
 from gpuproof.cli.main import cli
-from gpuproof.config.inventory import load_inventory
-from gpuproof.errors import GpuproofError, UsageError
-from gpuproof.launchers.lambda_cloud import (
+from gpuproof.cloud.lambda_cloud import (
     CloudError,
     LambdaCloud,
     LaunchRequest,
     launch_all,
     wait_until_active,
 )
+from gpuproof.config.inventory import load_inventory
+from gpuproof.errors import GpuproofError, UsageError
 
 KEY = "secret_test_4711"
 TYPE = {
@@ -131,8 +131,8 @@ def cloud(monkeypatch: pytest.MonkeyPatch) -> Iterator[Cloud]:
     thread.start()
     monkeypatch.setenv("LAMBDA_API_URL", f"http://127.0.0.1:{server.server_port}")
     monkeypatch.setenv("LAMBDA_API_KEY", KEY)
-    monkeypatch.setattr("gpuproof.launchers.lambda_cloud.LAUNCH_SPACING_S", 0.0)
-    monkeypatch.setattr("gpuproof.launchers.lambda_cloud.POLL_S", 0.0)
+    monkeypatch.setattr("gpuproof.cloud.lambda_cloud.LAUNCH_SPACING_S", 0.0)
+    monkeypatch.setattr("gpuproof.cloud.lambda_cloud.POLL_S", 0.0)
     yield cloud
     server.shutdown()
     thread.join()

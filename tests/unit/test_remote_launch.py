@@ -13,10 +13,10 @@ import pytest
 from gpuproof.config.inventory import Host
 from gpuproof.errors import UsageError
 from gpuproof.launchers.archive import build_archive
-from gpuproof.launchers.remote_commands import NodeSide, Place, commands_of, environment_for
-from gpuproof.launchers.remote_launch import LOST, RemoteLaunch
-from gpuproof.launchers.ssh_boot import boot_command, removal_command
-from gpuproof.launchers.ssh_credentials import ask_on_terminal, load_keys
+from gpuproof.launchers.commands import NodeSide, Place, commands_of, environment_for
+from gpuproof.launchers.ssh.boot import boot_command, removal_command
+from gpuproof.launchers.ssh.credentials import ask_on_terminal, load_keys
+from gpuproof.launchers.ssh.launch import LOST, RemoteLaunch
 from gpuproof.records.frames import GREETING, FrameDecoder
 from gpuproof.records.journal import read_journal
 from gpuproof.worker.launched_group import LaunchedGroup, start_processes

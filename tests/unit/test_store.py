@@ -12,7 +12,7 @@ import pytest
 
 from gpuproof.errors import EnvironmentUnfitError, RecordError, UsageError
 from gpuproof.records.journal import encode
-from gpuproof.store import RunDirectory, default_run_id, list_runs, read_case, write_whole
+from gpuproof.store.run import RunDirectory, default_run_id, list_runs, read_case, write_whole
 from records_by_hand import case, failure, one_rank, result, start, window, write_run
 
 

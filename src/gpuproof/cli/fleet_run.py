@@ -20,14 +20,14 @@ from gpuproof.cli.fleet_options import FLEET, HostChoice
 from gpuproof.cli.progress import LineProgress, progress_on
 from gpuproof.config.inventory import Host, Inventory, load_inventory
 from gpuproof.errors import EnvironmentUnfitError, UsageError
-from gpuproof.launchers.hosts import HostError, SshOptions
+from gpuproof.launchers.ssh.hosts import HostError, SshOptions
 from gpuproof.records.codec import from_json, to_json
 from gpuproof.report.fleet_story import is_fleet
-from gpuproof.store import RunDirectory
+from gpuproof.store.run import RunDirectory
 
 if TYPE_CHECKING:
     from gpuproof.campaign import Progress
-    from gpuproof.launchers.ssh import SshFleet
+    from gpuproof.launchers.ssh.launcher import SshFleet
     from gpuproof.records.case import Case
     from gpuproof.report.conclude import Conclusion
 
@@ -82,7 +82,7 @@ def _with_addresses(inventory: Inventory) -> Inventory:
     unknown = [host for host in inventory.hosts if not host.address]
     if not unknown:
         return inventory
-    from gpuproof.launchers.lambda_cloud import addresses_of
+    from gpuproof.cloud.lambda_cloud import addresses_of
 
     known = addresses_of([host.instance_id or "" for host in unknown], place=unknown[0].place)
     hosts = (
@@ -157,7 +157,7 @@ def open_fleet(remote: Remote) -> Iterator[SshFleet]:
         EnvironmentUnfitError: asyncssh is not installed.
     """
     try:
-        from gpuproof.launchers.ssh import SshFleet
+        from gpuproof.launchers.ssh.launcher import SshFleet
     except ImportError as error:
         raise EnvironmentUnfitError(
             f"hosts are reached with asyncssh, which is not here ({error})",
@@ -211,7 +211,7 @@ def print_commands(cases: Sequence[Case], remote: Remote) -> None:
     """Print what would be started on which host; start nothing."""
     import shlex
 
-    from gpuproof.launchers.remote_commands import NodeSide, Place, commands_of
+    from gpuproof.launchers.commands import NodeSide, Place, commands_of
     from gpuproof.suites.fleet import on_host
 
     for case in cases:

@@ -16,7 +16,7 @@ from gpuproof.cli.options import json_option, log_options
 from gpuproof.errors import EnvironmentUnfitError, ExitCode, UsageError
 
 if TYPE_CHECKING:
-    from gpuproof.store import RunDirectory
+    from gpuproof.store.run import RunDirectory
 
 RECIPE = "load"
 QUICK = {"num_epochs": 1, "num_batches": 30}

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from gpuproof.errors import ExitCode
     from gpuproof.report.model import ReportModel
-    from gpuproof.store import RunDirectory
+    from gpuproof.store.run import RunDirectory
 
 LOG_WIDTH = 110
 
@@ -38,7 +38,7 @@ def report(ctx: click.Context, run: Path, *, checks: tuple[str, ...], as_json: b
     """
     from gpuproof.campaign import config_of
     from gpuproof.report.conclude import conclude
-    from gpuproof.store import RunDirectory
+    from gpuproof.store.run import RunDirectory
 
     directory = RunDirectory.open(run)
     if checks:
@@ -80,7 +80,7 @@ def runs(save_dir: Path, *, as_json: bool) -> None:
     """List the runs, newest first: when, what, how fast, and whether it can be trusted."""
     import json
 
-    from gpuproof.store import list_runs
+    from gpuproof.store.run import list_runs
 
     rows = [_row(directory.root) for directory in list_runs(save_dir)]
     if as_json:
@@ -95,7 +95,7 @@ def _row(root: Path) -> dict[str, object]:
     import json
 
     from gpuproof.errors import RecordError
-    from gpuproof.store import RunDirectory
+    from gpuproof.store.run import RunDirectory
 
     try:
         description = RunDirectory(root).description()

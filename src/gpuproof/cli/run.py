@@ -15,7 +15,7 @@ from gpuproof.cli.options import json_option, log_options, node_side_for
 from gpuproof.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
-    from gpuproof.store import RunDirectory
+    from gpuproof.store.run import RunDirectory
 
 
 @click.command(context_settings={"ignore_unknown_options": True})
@@ -112,7 +112,7 @@ def measure(
     from gpuproof.cli.report import show_report
     from gpuproof.launchers.attached import attached_world_size
     from gpuproof.launchers.local import LocalLauncher
-    from gpuproof.store import resume_command
+    from gpuproof.store.run import resume_command
 
     click.echo(f"Results go to {directory.root}", err=True)
     try:
@@ -159,7 +159,7 @@ def resumed(path: Path, config: str | None, words: list[str]) -> RunDirectory:
         UsageError: there is none, or something else was asked for with it.
     """
     from gpuproof.launchers.attached import is_attached
-    from gpuproof.store import RunDirectory
+    from gpuproof.store.run import RunDirectory
 
     if config is not None or words:
         raise UsageError(

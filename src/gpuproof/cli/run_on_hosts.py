@@ -22,7 +22,7 @@ from gpuproof.cli.fleet_run import (
 from gpuproof.cli.report import show_report
 from gpuproof.config.load import LoadedConfig, load_config
 from gpuproof.errors import ExitCode, UsageError
-from gpuproof.store import RunDirectory, resume_command
+from gpuproof.store.run import RunDirectory, resume_command
 from gpuproof.suites.fleet import refuse_on_hosts
 from gpuproof.suites.plan import next_cases
 

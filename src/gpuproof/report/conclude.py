@@ -41,7 +41,7 @@ from gpuproof.report.sweep import (
     sweep_of,
 )
 from gpuproof.report.work_json import profile_json, work_json
-from gpuproof.store import RunDirectory
+from gpuproof.store.run import RunDirectory
 from gpuproof.suites.plan import is_sweep
 
 

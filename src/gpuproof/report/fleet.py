@@ -36,7 +36,7 @@ from gpuproof.report.fleet_story import (
 )
 from gpuproof.report.measure import Measure
 from gpuproof.report.model import ReportModel, launch_rows
-from gpuproof.store import RunDirectory, resume_command
+from gpuproof.store.run import RunDirectory, resume_command
 
 
 def conclude_fleet(run: RunDirectory, config: RunConfig, cases: Sequence[CaseRecords]) -> ReportModel:

@@ -19,7 +19,7 @@ from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import Environment, Failure, NotApplied
 from gpuproof.report.explanations import FAULT, LaunchExplanation
 from gpuproof.report.model import ReportModel
-from gpuproof.store import RunDirectory
+from gpuproof.store.run import RunDirectory
 
 FLEET = "fleet"
 """The key of run.json that holds the hosts."""

@@ -34,7 +34,7 @@ from gpuproof.report.load_results import advised, as_load, how_run
 from gpuproof.report.loadtest_format import RESULTS_FILE, loadtest_json
 from gpuproof.report.model import ReportModel, launch_rows, next_commands
 from gpuproof.report.sweep import findings_of_sweep, what_is_swept
-from gpuproof.store import RunDirectory
+from gpuproof.store.run import RunDirectory
 from gpuproof.suites.fleet import folder_name, on_host
 from gpuproof.suites.loadtest import TESTS
 from gpuproof.suites.matrix import Point

@@ -25,7 +25,7 @@ from gpuproof.report.fleet_story import HostStory, host_tests, is_of_host, tests
 from gpuproof.report.fleet_suite_model import SuiteCell, SuiteHost
 from gpuproof.report.load_results import LoadResult, load_results, success_of
 from gpuproof.report.sweep import Sweep, sweep_of
-from gpuproof.store import RunDirectory
+from gpuproof.store.run import RunDirectory
 from gpuproof.suites.fleet import on_host, results_on
 
 BEFORE_IT_RUNS = ("setup", "deploy", "execute")

@@ -10,7 +10,7 @@ from gpuproof.analysis.profile import ProfileSummary
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import ProfileTrace
 from gpuproof.report.trace_file import summarize_trace_file
-from gpuproof.store import RunDirectory
+from gpuproof.store.run import RunDirectory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,10 +22,8 @@ from weakref import WeakSet
 import asyncssh
 
 from gpuproof.config.inventory import Host
-from gpuproof.launchers.agent_channel import AgentChannel
 from gpuproof.launchers.base import wants_fork
-from gpuproof.launchers.hosts import HostError, SshOptions
-from gpuproof.launchers.remote_commands import (
+from gpuproof.launchers.commands import (
     NodeSide,
     Place,
     commands_of,
@@ -33,9 +31,11 @@ from gpuproof.launchers.remote_commands import (
     folder_of,
     fork_commands_of,
 )
-from gpuproof.launchers.remote_launch import RemoteLaunch
-from gpuproof.launchers.ssh_connect import Connector
-from gpuproof.launchers.ssh_credentials import AskPassphrase
+from gpuproof.launchers.ssh.channel import AgentChannel
+from gpuproof.launchers.ssh.connect import Connector
+from gpuproof.launchers.ssh.credentials import AskPassphrase
+from gpuproof.launchers.ssh.hosts import HostError, SshOptions
+from gpuproof.launchers.ssh.launch import RemoteLaunch
 from gpuproof.records.case import Case
 from gpuproof.records.codec import to_json
 

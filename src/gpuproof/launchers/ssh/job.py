@@ -11,9 +11,9 @@ from pathlib import Path
 
 from gpuproof.errors import UsageError
 from gpuproof.launchers.base import LAUNCHER_OUTPUT
-from gpuproof.launchers.remote_commands import Place
-from gpuproof.launchers.remote_launch import RemoteLaunch
-from gpuproof.launchers.ssh import RemoteHost, RemoteProcesses, SshFleet
+from gpuproof.launchers.commands import Place
+from gpuproof.launchers.ssh.launch import RemoteLaunch
+from gpuproof.launchers.ssh.launcher import RemoteHost, RemoteProcesses, SshFleet
 from gpuproof.records.case import Case
 from gpuproof.suites.fleet import folder_name
 

@@ -17,8 +17,8 @@ import asyncssh
 
 from gpuproof.config.inventory import Host
 from gpuproof.errors import RecordError
-from gpuproof.launchers.hosts import HostError, Stage
-from gpuproof.launchers.ssh_boot import boot_command, removal_command
+from gpuproof.launchers.ssh.boot import boot_command, removal_command
+from gpuproof.launchers.ssh.hosts import HostError, Stage
 from gpuproof.records.frames import GREETING, MAX_PAYLOAD_BYTES, Frame, FrameDecoder, encode_frame
 
 BEATS_PER_LEASE = 3

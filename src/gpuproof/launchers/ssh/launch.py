@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from gpuproof.launchers.hosts import Stage
+from gpuproof.launchers.ssh.hosts import Stage
 from gpuproof.records.journal import Journal
 from gpuproof.records.run import Failure, FailureCause
 
