@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from gpuproof.launchers.ssh.hosts import HostError
+from gpuproof.launchers.base import HostError
 from hosts import Host, hosts_on_a_switch
+from launching import finish
 from ssh_hosts import Hosts, hosts_in, processes_with
 from sshd import can_serve, ssh_world
 
@@ -20,22 +21,28 @@ pytestmark = pytest.mark.skipif(WHY_NOT is not None, reason=str(WHY_NOT))
 PATIENCE_S = 90.0
 CONTROLLER = """
 import sys
+from contextlib import closing
 from pathlib import Path
 from gpuproof.config.inventory import Host
 from gpuproof.launchers.ssh.hosts import SshOptions
-from gpuproof.launchers.ssh.launcher import SshFleet
+from gpuproof.launchers.ssh.launcher import SshLauncher
 address, port, directory, key, known, archive, out, lease_s, *command = sys.argv[1:]
 where = {"address": address, "port": int(port), "directory": directory, "python": sys.executable}
 host = Host(name="h", place="x:1", **where)
 options = SshOptions(key=key, known_hosts=known, lease_s=float(lease_s), attempts=1)
-with SshFleet([host], options, archive=Path(archive).read_bytes()) as fleet, fleet.connected(host) as remote:
-    folder = f"{remote.node.directory}/run/{Path(out).name}"
-    launched = remote.start_command([word.replace("FOLDER", folder) for word in command], Path(out))
+with closing(SshLauncher([host], options, archive=Path(archive).read_bytes())) as launcher:
+    folder = f"{launcher.connect('h').node.run}/{Path(out).name}"
+    words = [word.replace("FOLDER", folder) for word in command]
+    launched = launcher.start_command(words, "h", Path(out))
+    while launched.placed is None:
+        launcher.wait(1)
     print("started", flush=True)
-    while (status := launched.wait(1)) is None:
-        pass
+    while launched.status is None:
+        launcher.wait(1)
     launched.end(1)
-    print("status", status, flush=True)
+    while not launched.is_over:
+        launcher.wait(1)
+    print("status", launched.status, flush=True)
 """
 
 
@@ -124,17 +131,14 @@ def test_a_host_whose_disk_is_full_gives_back_what_it_could_write(tmp_path: Path
     with ssh_world(tmp_path / "servers", ["127.0.0.2"]) as world:
         hosts = hosts_in(world)
         host = hosts.host(world.servers[0], directory=str(small_disk))
-        with hosts.fleet([host]) as fleet:
-            with fleet.connected(host) as remote:
-                script = "import os, sys\nos.chdir(sys.argv[1])\nopen('big', 'wb').write(b'x' * 1_000_000)"
-                folder = f"{remote.node.directory}/run/out"
-                launched = remote.start_command([sys.executable, "-c", script, folder], out)
-                until("the end", lambda: launched.wait(0.1) is not None)
-                assert launched.wait(0) not in (0, 255)
-                launched.end(1.0)
-            (small_disk / "filler").write_bytes(b"x" * 350_000)
-            with pytest.raises(HostError, match="No space left") as failed, fleet.connected(host):
-                pass
+        with hosts.launcher([host]) as launcher:
+            script = "import os, sys\nos.chdir(sys.argv[1])\nopen('big', 'wb').write(b'x' * 1_000_000)"
+            folder = f"{launcher.connect(host.name).node.run}/out"
+            launched = launcher.start_command([sys.executable, "-c", script, folder], host.name, out)
+            assert finish(launcher, launched) not in (0, 255)
+        (small_disk / "filler").write_bytes(b"x" * 350_000)
+        with hosts.launcher([host]) as launcher, pytest.raises(HostError, match="No space left") as failed:
+            launcher.connect(host.name)
     assert failed.value.stage == "deploy"
     assert set((out / "big").read_bytes()) == {ord("x")}
     assert sorted(path.name for path in small_disk.iterdir()) == ["filler"]

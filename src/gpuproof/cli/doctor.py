@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpuproof.cli.options import json_option, node_side_for
+from gpuproof.cli.options import json_option
 from gpuproof.errors import ExitCode
+from gpuproof.launchers.archive import node_side_for
 
 if TYPE_CHECKING:
     from gpuproof.report.diagnosis import Check

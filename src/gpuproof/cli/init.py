@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
-from gpuproof.cli.options import node_side_for
 from gpuproof.errors import UsageError
+from gpuproof.launchers.archive import node_side_for
 
 
 @click.command()

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
 
 import click
@@ -59,17 +57,3 @@ def start_logging(log_file: Path | None, *, verbose: bool) -> None:
         terminal = logging.StreamHandler(sys.stderr)
         terminal.setLevel(logging.INFO)
         logger.addHandler(terminal)
-
-
-@contextmanager
-def node_side_for(python: str | None) -> Iterator[Sequence[str]]:
-    """Give the words that start the node side: as installed, or as one file for another Python."""
-    from gpuproof.launchers.local import INSTALLED_WORKER
-
-    if python is None:
-        yield INSTALLED_WORKER
-        return
-    from gpuproof.launchers.archive import build_archive
-
-    with TemporaryDirectory(prefix="gpuproof-") as folder:
-        yield (str(build_archive(Path(folder) / "gpuproof-node.pyz")),)

@@ -8,10 +8,14 @@ from __future__ import annotations
 
 import sys
 import zipfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib.metadata import distribution
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import gpuproof
+from gpuproof.launchers.commands import INSTALLED_WORKER
 
 NODE_SIDE = (
     "__init__.py",
@@ -57,6 +61,23 @@ def _members() -> dict[str, str]:
     members[f"{folder}/entry_points.txt"] = distribution("gpuproof").read_text("entry_points.txt") or ""
     members["__main__.py"] = MAIN
     return members
+
+
+@contextmanager
+def node_side_for(python: str | None) -> Iterator[Sequence[str]]:
+    """Give the words that start the node side: as installed, or as one file for another Python."""
+    if python is None:
+        yield INSTALLED_WORKER
+        return
+    with built_node_side() as archive:
+        yield (str(archive),)
+
+
+@contextmanager
+def built_node_side() -> Iterator[Path]:
+    """Give the node side as one file, for as long as it is needed."""
+    with TemporaryDirectory(prefix="gpuproof-") as folder:
+        yield build_archive(Path(folder) / "gpuproof-node.pyz")
 
 
 if __name__ == "__main__":

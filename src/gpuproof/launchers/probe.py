@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from gpuproof.errors import EnvironmentUnfitError
-from gpuproof.launchers.local import INSTALLED_WORKER
+from gpuproof.launchers.commands import INSTALLED_WORKER
 
 TIMEOUT_S = 120.0
 

@@ -17,8 +17,8 @@ import asyncssh
 
 from gpuproof.config.inventory import Host
 from gpuproof.errors import RecordError
+from gpuproof.launchers.base import HostError, Stage
 from gpuproof.launchers.ssh.boot import boot_command, removal_command
-from gpuproof.launchers.ssh.hosts import HostError, Stage
 from gpuproof.records.frames import GREETING, MAX_PAYLOAD_BYTES, Frame, FrameDecoder, encode_frame
 
 BEATS_PER_LEASE = 3
@@ -63,6 +63,7 @@ class AgentChannel(asyncssh.SSHClientSession[bytes]):
         self._writable.set()
         self._closed = asyncio.get_running_loop().create_future()
         self._beat: asyncio.TimerHandle | None = None
+        self._cause = ""
 
     @classmethod
     async def start(
@@ -86,6 +87,11 @@ class AgentChannel(asyncssh.SSHClientSession[bytes]):
     def is_closed(self) -> bool:
         """Say whether the agent is gone."""
         return self._closed.done()
+
+    @property
+    def cause(self) -> str:
+        """Say why it is gone; empty while it is not."""
+        return self._cause
 
     async def put(self, source: Path, path: str) -> None:
         """Carry a file over, checked by its checksum.
@@ -181,7 +187,7 @@ class AgentChannel(asyncssh.SSHClientSession[bytes]):
         about = str(next(self._numbers))
         self._answers[about] = asyncio.get_running_loop().create_future()
         if self._closed.done():
-            self._answers[about].set_result({"say": "failed", "cause": self._last_words()})
+            self._answers[about].set_result({"say": "failed", "cause": self._cause})
         return about
 
     async def _answer(self, about: str, timeout_s: float | None, *, stage: Stage) -> dict[str, Any]:
@@ -259,7 +265,7 @@ class AgentChannel(asyncssh.SSHClientSession[bytes]):
             return
         self._closed.set_result(None)
         self._writable.set()
-        words = cause or self._last_words()
+        words = self._cause = cause or self._last_words()
         for future in self._answers.values():
             if not future.done():
                 future.set_result({"say": "failed", "cause": words})

@@ -1,32 +1,23 @@
-"""What is a host to a launcher, and at which stage did it fail?
+"""The hosts of a run and how they are reached, as run.json keeps it, so that `--resume` needs no inventory.
 
-In: the inventory. Out: values that the SSH launcher, the fleet's campaign and its report share.
+Loads nothing heavy: asyncssh is for those who connect.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any
 
-from gpuproof.errors import EnvironmentUnfitError
-
-Stage = Literal["setup", "deploy", "execute", "download", "parse", "exception"]
-"""Connect, carry the node side over, run, bring files back, read them; or a fault of ours."""
+from gpuproof.config.inventory import Host
+from gpuproof.records.codec import from_json, to_json
+from gpuproof.suites.base import HostPlace
 
 CONNECT_TIMEOUT_S = 30.0
 ATTEMPTS = 3
 RETRY_DELAY_S = 5.0
 """Before the second attempt; doubled before each further one."""
 LEASE_S = 30.0
-
-
-class HostError(EnvironmentUnfitError):
-    """A host cannot be used: which, at which stage, and why."""
-
-    def __init__(self, cause: str, *, host: str, stage: Stage, next_step: str | None = None) -> None:
-        super().__init__(cause, place=f"{host}: {stage}", next_step=next_step)
-        self.host = host
-        self.stage = stage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,3 +37,43 @@ class SshOptions:
     retry_delay_s: float = RETRY_DELAY_S
     lease_s: float = LEASE_S
     """Seconds after which a host ends what a lost control side left behind."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SshHosts:
+    """The hosts of a run, and how they are reached."""
+
+    hosts: tuple[Host, ...]
+    currency: str
+    options: SshOptions
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what run.json keeps."""
+        return {
+            "hosts": to_json(self.hosts),
+            "currency": self.currency,
+            "options": to_json(self.options),
+        }
+
+    @classmethod
+    def from_json(cls, kept: Mapping[str, Any], *, place: str) -> SshHosts:
+        """Read back what run.json keeps.
+
+        Raises:
+            RecordError: it is damaged.
+        """
+        return cls(
+            hosts=tuple(from_json(Host, host, place=place) for host in kept["hosts"]),
+            currency=str(kept["currency"]),
+            options=from_json(SshOptions, kept["options"], place=place),
+        )
+
+
+def host_places(hosts: Iterable[Host]) -> list[HostPlace]:
+    """Return hosts as places."""
+    return [HostPlace(name=host.name, num_devices=host.gpus) for host in hosts]
+
+
+def meeting_address(hosts: Sequence[Host]) -> str:
+    """Return where the ranks of a job on these hosts meet: at the first, where there are several."""
+    return (hosts[0].internal_address or hosts[0].address) if len(hosts) > 1 else "127.0.0.1"

@@ -1,54 +1,38 @@
-"""Hosts over SSH: connected once, used for any number of launches, left clean.
+"""Hosts over SSH as places: a case runs on one of them, or on several as one job.
 
-In: an inventory and options. Out: for each host a `Launcher` as for this machine, so that the same campaign
-drives it, from a thread a host or from one. All talk runs in one event loop on a thread of its own.
+In: an inventory and options. All talk runs in one event loop on a thread of its own, for hundreds of hosts.
+The ranks of a job over several hosts meet at the first of them (its `internal_address`, else its address) on
+a port that was free there, one elastic agent of torch's a host.
 """
 
 from __future__ import annotations
 
 import asyncio
 import gc
-import json
-import logging
-import shlex
 import threading
-from collections.abc import Coroutine, Iterator, Mapping, Sequence
-from concurrent.futures import CancelledError
-from contextlib import contextmanager, suppress
+from collections.abc import Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
-from weakref import WeakSet
-
-import asyncssh
 
 from gpuproof.config.inventory import Host
-from gpuproof.launchers.base import wants_fork
-from gpuproof.launchers.commands import (
-    NodeSide,
-    Place,
-    commands_of,
-    environment_for,
-    folder_of,
-    fork_commands_of,
-)
-from gpuproof.launchers.ssh.channel import AgentChannel
+from gpuproof.launchers.base import HostError
+from gpuproof.launchers.commands import Rendezvous, commands_for
 from gpuproof.launchers.ssh.connect import Connector
 from gpuproof.launchers.ssh.credentials import AskPassphrase
-from gpuproof.launchers.ssh.hosts import HostError, SshOptions
-from gpuproof.launchers.ssh.launch import RemoteLaunch
-from gpuproof.records.case import Case
-from gpuproof.records.codec import to_json
+from gpuproof.launchers.ssh.host import RemoteHost, fault_of_ours
+from gpuproof.launchers.ssh.hosts import SshOptions, host_places, meeting_address
+from gpuproof.launchers.ssh.launch import HostPart, RemoteLaunch, own_names
+from gpuproof.records.case import Case, Placed
+from gpuproof.store import layout
+from gpuproof.suites.base import HostPlace
 
-log = logging.getLogger(__name__)
 T = TypeVar("T")
 
-PROBE_TIMEOUT_S = 120.0
-END_MARGIN_S = 15.0
-"""Over the time for last words, for the last bytes to come."""
 
+class SshLauncher:
+    """Starts cases on hosts, each connected when it is first used; closing it leaves no trace."""
 
-class SshFleet:
-    """Connections to hosts, made when they are asked for. Use as a context; leaving it leaves no trace."""
+    world_size: int | None = None
 
     def __init__(
         self,
@@ -63,84 +47,94 @@ class SshFleet:
         Raises:
             UsageError: a key or the known hosts cannot be read.
         """
-        self.hosts = tuple(hosts)
-        self.options = options
-        self.interrupted = threading.Event()
-        self._archive = archive
+        self.max_busy = options.max_workers
         self._connector = Connector(hosts, options, ask=ask)
+        self._hosts = {
+            host.name: RemoteHost(host, self._connector, archive=archive, lease_s=options.lease_s)
+            for host in hosts
+        }
+        self._news = threading.Event()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="gpuproof-ssh", daemon=True)
-        self._connecting: set[asyncio.Task[Any]] = set()
-        self._followed: WeakSet[RemoteLaunch] = WeakSet()
-
-    def __enter__(self) -> SshFleet:
-        """Start the event loop."""
         gc.freeze()  # what is there by now is no garbage, and every host would have it walked over
         self._thread.start()
-        return self
 
-    def __exit__(self, *_: object) -> None:
-        """Close what is open and stop."""
-        self.wait_for(self._connector.close())
+    def places(self) -> Sequence[HostPlace]:
+        """Return the hosts in their order."""
+        return host_places(at.host for at in self._hosts.values())
+
+    def lost(self) -> Mapping[str, HostError]:
+        """Return the hosts that cannot be connected, or that were lost later."""
+        return {name: error for name, at in self._hosts.items() if (error := at.lost) is not None}
+
+    def start(self, case: Case, hosts: Sequence[str], folder: Path) -> RemoteLaunch:
+        """Begin to start the case's ranks."""
+        chosen = [self._hosts[name] for name in hosts]
+        return self._begin(chosen, lambda launch: _start_case(launch, case, chosen, folder))
+
+    def start_command(self, command: Sequence[str], host: str, folder: Path) -> RemoteLaunch:
+        """Begin to start any command in a folder of its own on a host; its files come to `folder`."""
+        at = self._hosts[host]
+
+        async def work(launch: RemoteLaunch) -> None:
+            part = HostPart(host, folder, on_news=launch.on_news)
+            await at.start_command(launch, command, part, folder.name)
+            launch.placed = Placed(hosts=(host,), ranks_per_host=1)
+
+        return self._begin([at], work)
+
+    def _begin(self, hosts: Sequence[RemoteHost], work: Any) -> RemoteLaunch:
+        launch = RemoteLaunch(self._loop, self._news.set)
+
+        async def guarded() -> None:
+            try:
+                await work(launch)
+            except asyncio.CancelledError:
+                for host in hosts:
+                    host.give_up()
+                raise
+            except HostError:
+                raise
+            except Exception as error:
+                raise fault_of_ours(hosts[0].host.name) from error
+
+        self._loop.call_soon_threadsafe(lambda: launch.begin(guarded()))
+        return launch
+
+    def wait(self, timeout_s: float) -> None:
+        """Wait for news of any launch."""
+        self._news.wait(timeout_s)
+        self._news.clear()
+
+    def connect(self, host: str) -> RemoteHost:
+        """Connect to a host now, and wait for it.
+
+        Raises:
+            HostError: it cannot be reached, or the agent cannot be started there.
+        """
+        self.wait_for(self._hosts[host].agent())
+        return self._hosts[host]
+
+    def wait_for(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run work in the event loop and wait for it."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    def close(self) -> None:
+        """Leave every host clean, and stop."""
+        self.wait_for(self._close())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
         gc.unfreeze()
 
-    @contextmanager
-    def connected(self, host: Host) -> Iterator[RemoteHost]:
-        """Give a host with its agent started; both ends are clean afterwards.
+    async def _close(self) -> None:
+        await asyncio.gather(*(host.close() for host in self._hosts.values()))
+        await self._connector.close()
 
-        Raises:
-            HostError: it cannot be reached, or the agent cannot be started there.
-            KeyboardInterrupt: the fleet was interrupted meanwhile.
-        """
-        if self.interrupted.is_set():
-            raise KeyboardInterrupt
-        connection, channel = self.wait_for(self._open(host))
-        try:
-            yield RemoteHost(self, host, channel)
-        finally:
-            self.wait_for(_close(connection, channel))
-
-    async def _open(self, host: Host) -> tuple[asyncssh.SSHClientConnection, AgentChannel]:
-        task = asyncio.current_task()
-        assert task is not None
-        self._connecting.add(task)
-        try:
-            connection = await self._connector.connect(host)
-            try:
-                channel = await AgentChannel.start(
-                    connection, host, self._archive, lease_s=self.options.lease_s
-                )
-            except BaseException as error:
-                connection.abort()
-                if isinstance(error, (OSError, asyncssh.Error)):
-                    raise HostError(str(error), host=host.name, stage="deploy") from error
-                raise
-            return connection, channel
-        finally:
-            self._connecting.discard(task)
-
-    def interrupt(self) -> None:
-        """Make every thread that waits for a host raise KeyboardInterrupt."""
-        self.interrupted.set()
-        for task in list(self._connecting):
-            self._loop.call_soon_threadsafe(task.cancel)
-        for part in list(self._followed):
-            part.news.set()
-
-    def follow(self, part: RemoteLaunch) -> None:
-        """Wake whoever waits for this launch when the fleet is interrupted."""
-        self._followed.add(part)
-
-    def wait_for(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run work in the event loop and wait for it in this thread."""
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
-        try:
-            return future.result()
-        except CancelledError:
-            raise KeyboardInterrupt from None
+    def notes(self) -> Sequence[str]:
+        """Tell of each host key that was new."""
+        told = "its key {} was new and is trusted from now on"
+        return [f"{host}: {told.format(fingerprint)}" for host, fingerprint in self.accepted_keys.items()]
 
     @property
     def accepted_keys(self) -> Mapping[str, str]:
@@ -148,159 +142,33 @@ class SshFleet:
         return self._connector.host_keys.accepted
 
 
-async def _close(connection: asyncssh.SSHClientConnection, channel: AgentChannel) -> None:
-    with suppress(OSError, asyncssh.Error):
-        await channel.leave(connection)
-    connection.close()
-    with suppress(OSError, asyncssh.Error, TimeoutError):
-        await asyncio.wait_for(connection.wait_closed(), END_MARGIN_S)
+async def _start_case(launch: RemoteLaunch, case: Case, hosts: Sequence[RemoteHost], folder: Path) -> None:
+    """Connect to all hosts, then start the ranks on each; node ranks are in the order of the hosts.
 
-
-class RemoteHost:
-    """A host that is connected: a launcher for cases that run on it alone."""
-
-    def __init__(self, fleet: SshFleet, host: Host, channel: AgentChannel) -> None:
-        self.host = host
-        self._fleet = fleet
-        self._channel = channel
-        self._carried: set[str] = set()
-        self.node = NodeSide(
-            **{key: channel.ready[key] for key in ("python", "archive", "directory", "host", "pid")}
-        )
-
-    @property
-    def is_lost(self) -> bool:
-        """Say whether the host's agent is gone, so that nothing more can be started there."""
-        return self._channel.is_closed
-
-    def probe(self) -> dict[str, Any]:
-        """Return the host's facts, as its own Python sees them.
-
-        Raises:
-            HostError: it gives none.
-        """
-        command = [self.node.python, self.node.archive, "probe"]
-        said = self._fleet.wait_for(self._channel.ask(command, timeout_s=PROBE_TIMEOUT_S))
-        try:
-            facts: dict[str, Any] = json.loads(said["stdout"])
-        except ValueError as error:
-            last = (str(said["stderr"]).strip().splitlines() or ["it printed nothing"])[-1]
-            raise HostError(f"the probe failed: {last}", host=self.host.name, stage="execute") from error
-        return facts
-
-    def run(self, command: Sequence[str], *, timeout_s: float) -> dict[str, Any]:
-        """Run a short command of the host's own; return status, stdout and stderr.
-
-        Raises:
-            HostError: it cannot be run, or does not end in time.
-        """
-        return self._fleet.wait_for(self._channel.ask(command, timeout_s=timeout_s))
-
-    def start(self, case: Case, folder: Path) -> RemoteProcesses:
-        """Start the case's ranks, and the sampler beside them.
-
-        Raises:
-            HostError: they cannot be started.
-        """
-        port = self.free_port() if case.placement.ranks_per_host > 1 else None
-        part = RemoteLaunch(self.host.name, folder)
-        about, command = self.start_part(case, folder, part, place=Place(port=port))
-        (folder / "launch.txt").write_text(f"# on {self.host.name}\n{command}\n", encoding="utf-8")
-        return RemoteProcesses(self._fleet, [(self, about, part)], command=command)
-
-    def start_part(self, case: Case, folder: Path, part: RemoteLaunch, *, place: Place) -> tuple[str, str]:
-        """Start this host's ranks of a case; return the launch's name there and its command lines.
-
-        Raises:
-            HostError: they cannot be started.
-        """
-        commands = commands_of(case, self.node, place)
-        shown = "\n".join(map(shlex.join, commands))
-        server = None
-        if wants_fork(case):
-            server, commands = fork_commands_of(case, self.node)
-            shown = f"# forked by: {shlex.join(server)}\n{shown}"
-        self._fleet.wait_for(self._carry(case, folder))
-        about = self._fleet.wait_for(
-            self._channel.launch(
-                part,
-                folder=folder_of(case),
-                files={"spec.json": json.dumps(to_json(case))},
-                commands=commands,
-                environment=environment_for(self.host.interface),
-                fork_server=server,
-            )
-        )
-        return about, shown
-
-    async def _carry(self, case: Case, folder: Path) -> None:
-        """Carry the samples over that the control side prepared, once a host."""
-        name = case.data.file
-        if name is None or name in self._carried:
-            return
-        await self._channel.put(folder.parents[2] / name, f"run/{name}")
-        self._carried.add(name)
-
-    def start_command(self, command: Sequence[str], folder: Path) -> RemoteProcesses:
-        """Start any command in a folder of its own there; its files come to `folder`."""
-        part = RemoteLaunch(self.host.name, folder)
-        launching = self._channel.launch(
-            part, folder=f"run/{folder.name}", files={}, commands=[command], environment={}
-        )
-        about = self._fleet.wait_for(launching)
-        return RemoteProcesses(self._fleet, [(self, about, part)], command=shlex.join(command))
-
-    async def end(self, about: str, grace_s: float) -> None:
-        """Ask one of its launches to end."""
-        await self._channel.end(about, grace_s)
-
-    def free_port(self) -> int:
-        """Return a port that is free there now."""
-        return self._fleet.wait_for(self._channel.free_port())
-
-
-class RemoteProcesses:
-    """The processes of one case, on one host or on several."""
-
-    def __init__(
-        self,
-        fleet: SshFleet,
-        parts: Sequence[tuple[RemoteHost, str, RemoteLaunch]],
-        *,
-        command: str,
-    ) -> None:
-        self.command = command
-        self._fleet = fleet
-        self._parts = parts
-        for _, _, part in parts:
-            fleet.follow(part)
-
-    def wait(self, timeout_s: float) -> int | None:
-        """Wait for the end of all parts, or of the first that failed; return its status.
-
-        Raises:
-            KeyboardInterrupt: the fleet was interrupted.
-        """
-        self._next_to_wait_for().news.wait(timeout_s)
-        if self._fleet.interrupted.is_set():
-            raise KeyboardInterrupt
-        statuses = [part.status for _, _, part in self._parts if part.exited.is_set()]
-        failed = next((status for status in statuses if status), None)
-        if failed is not None:
-            return failed
-        return 0 if len(statuses) == len(self._parts) else None
-
-    def _next_to_wait_for(self) -> RemoteLaunch:
-        parts = [part for _, _, part in self._parts]
-        return next((part for part in parts if not part.exited.is_set()), parts[0])
-
-    def end(self, grace_s: float) -> None:
-        """End all parts at once: SIGTERM, time for last words, SIGKILL; and wait for their last bytes."""
-        self._fleet.wait_for(self._ask_to_end(grace_s))
-        for _, _, part in self._parts:
-            if not part.ended.wait(2 * grace_s + END_MARGIN_S):
-                part.is_lost("the host does not answer any more")
-
-    async def _ask_to_end(self, grace_s: float) -> None:
-        open_parts = [(host, about) for host, about, part in self._parts if not part.ended.is_set()]
-        await asyncio.gather(*(host.end(about, grace_s) for host, about in open_parts))
+    Raises:
+        HostError: a host cannot start its ranks.
+    """
+    first, *_ = await asyncio.gather(*(host.agent() for host in hosts))
+    is_alone = case.placement.num_ranks == 1
+    port = None if is_alone else await first.free_port()
+    address = meeting_address([host.host for host in hosts])
+    names = [host.node.host for host in hosts]
+    starting, texts = [], []
+    for rank, host in enumerate(hosts):
+        rename = own_names(host.host.name, names[rank], names[:rank])
+        part = HostPart(host.host.name, folder, rename=rename, on_news=launch.on_news)
+        commands = commands_for(case, host.node, Rendezvous(node_rank=rank, address=address, port=port))
+        texts.append(f"# on {host.host.name}\n{commands.text}")
+        starting.append(host.start_case(launch, case, commands, part, folder))
+    started = await asyncio.gather(*starting, return_exceptions=True)
+    for error in started:
+        if error is not None:
+            raise error
+    launch.command = "".join(texts)
+    (folder / layout.LAUNCH_TEXT).write_text(launch.command, encoding="utf-8")
+    launch.placed = Placed(
+        hosts=tuple(host.host.name for host in hosts),
+        ranks_per_host=case.placement.ranks_per_host,
+        address=None if port is None else address,
+        port=port,
+    )
