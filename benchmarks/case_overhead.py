@@ -19,6 +19,7 @@ from typing import Any
 from cases import SMALL
 from gpuproof.campaign import create_run, run_campaign
 from gpuproof.config.load import load_config
+from gpuproof.launchers.base import HostError
 from gpuproof.launchers.local import LocalLauncher
 from gpuproof.records.case import Case
 from gpuproof.records.collected import CaseRecords
@@ -50,15 +51,18 @@ class Stopwatch:
     def says(self, line: str) -> None:
         """Hear of it."""
 
-    def case_begins(self, case: Case, *, position: int, total: int) -> None:
+    def case_begins(self, case: Case, *, hosts: Sequence[str], position: int, total: int) -> None:
         self.begin_s = monotonic()
 
-    def case_advances(self, records: Sequence[Any]) -> None:
+    def case_advances(self, case: Case, records: Sequence[Any]) -> None:
         return
 
     def case_ends(self, records: CaseRecords) -> None:
         self.end_s = monotonic()
         self.records = records
+
+    def host_failed(self, error: HostError) -> None:
+        raise error
 
     @property
     def outside_s(self) -> float:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from gpuproof.suites.training import next_cases
+
 from gpuproof.config.load import load_config
 from gpuproof.records.case import Case
-from gpuproof.suites.training import next_cases
 
 SMALL = (
     "--data.name=synthetic",

@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 from cases import SMALL
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import Phase, Result, Start
-from gpuproof.store import RunDirectory
+from gpuproof.store.run import RunDirectory
 from gpuproof.units import seconds
 from pairing import Block, differences, judge_differences, machine_line, palindromes
 from timed_commands import HERE, TimedCommand, gpuproof, python, timed

@@ -18,9 +18,10 @@ import tempfile
 import time
 from pathlib import Path
 
-from gpuproof.records.journal import encode
-from gpuproof.store import RunDirectory
 from gpuproof.suites.loadtest import TESTS
+
+from gpuproof.records.journal import encode
+from gpuproof.store.run import RunDirectory
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))  # the suite written by hand is the tests'
 
@@ -32,7 +33,7 @@ import json, resource, sys, time
 from pathlib import Path
 from gpuproof.config.models import RunConfig
 from gpuproof.report.conclude import conclude
-from gpuproof.store import RunDirectory
+from gpuproof.store.run import RunDirectory
 run = RunDirectory.open(Path(sys.argv[1]))
 config = RunConfig.model_validate(run.description()["config"])
 times = []

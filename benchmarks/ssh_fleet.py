@@ -11,7 +11,7 @@ import argparse
 import asyncio
 import sys
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -21,10 +21,10 @@ from time import monotonic, process_time
 import asyncssh
 
 from gpuproof.config.inventory import InventoryHost
-from gpuproof.fleet_campaign import FOLLOW_S
 from gpuproof.launchers.archive import build_archive
-from gpuproof.launchers.hosts import SshOptions
-from gpuproof.launchers.ssh import SshFleet
+from gpuproof.launchers.ssh.hosts import SshOptions
+from gpuproof.launchers.ssh.launcher import SshLauncher
+from gpuproof.scheduler import FOLLOW_SEVERAL_S
 from pairing import machine_line
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))  # its servers are those of the tests
@@ -110,19 +110,19 @@ def _fleet(world: SshWorld, folder: Path, wait_s: float) -> None:
     ]
     options = SshOptions(key=str(world.key), known_hosts=str(world.known_hosts))
 
-    def one(host: InventoryHost) -> None:
-        out = folder / host.name
-        out.mkdir()
-        with fleet.connected(host) as remote:
-            launched = remote.start_command(["sleep", f"{wait_s:g}"], out)
-            while (status := launched.wait(FOLLOW_S)) is None:
-                pass
-            launched.end(1.0)
-            assert status == 0, f"{host.name}: {status}"
-
-    with SshFleet(hosts, options, archive=archive) as fleet, ThreadPoolExecutor(len(hosts)) as pool:
-        for done in [pool.submit(one, host) for host in hosts]:
-            done.result()
+    with closing(SshLauncher(hosts, options, archive=archive)) as launcher:
+        running = []
+        for host in hosts:
+            (out := folder / host.name).mkdir()
+            running.append(launcher.start_command(["sleep", f"{wait_s:g}"], host.name, out))
+        ending = set()
+        while not all(launched.is_over for launched in running):
+            launcher.wait(FOLLOW_SEVERAL_S)
+            for launched in running:
+                if launched.status is not None and launched not in ending:
+                    ending.add(launched)
+                    launched.end(1.0)
+    assert [launched.status for launched in running] == [0] * len(hosts)
 
 
 def _print(hosts: int, wait_s: float, *, bare: Cost, fleet: Cost) -> None:

@@ -45,7 +45,7 @@ from gpuproof.records.what_ran import (
     ObservedWork,
     StepOptions,
 )
-from gpuproof.store import RunDirectory
+from gpuproof.store.run import RunDirectory
 
 ITEMS_PER_STEP = 10
 NUM_STEPS = 100

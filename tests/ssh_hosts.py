@@ -6,7 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,8 +15,8 @@ import psutil
 
 from gpuproof.config.inventory import InventoryHost
 from gpuproof.launchers.archive import build_archive
-from gpuproof.launchers.hosts import SshOptions
-from gpuproof.launchers.ssh import SshFleet
+from gpuproof.launchers.ssh.hosts import SshOptions
+from gpuproof.launchers.ssh.launcher import SshLauncher
 from sshd import Server, SshWorld, inventory_entry
 
 
@@ -53,10 +53,10 @@ class Hosts:
         return SshOptions(**values)
 
     @contextmanager
-    def fleet(self, hosts: Sequence[InventoryHost], **options: object) -> Iterator[SshFleet]:
-        """Give a fleet of these hosts."""
-        with SshFleet(hosts, self.options(**options), archive=self.archive) as fleet:
-            yield fleet
+    def launcher(self, hosts: Sequence[InventoryHost], **options: object) -> Iterator[SshLauncher]:
+        """Give a launcher for these hosts."""
+        with closing(SshLauncher(hosts, self.options(**options), archive=self.archive)) as launcher:
+            yield launcher
 
     def write_inventory(self, path: Path, servers: Sequence[Server], **keys: object) -> list[str]:
         """Write an inventory of these servers; return the words that a command needs to use it."""

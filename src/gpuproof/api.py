@@ -20,6 +20,7 @@ from gpuproof.config.load import load_config
 from gpuproof.errors import RecordError, UsageError
 from gpuproof.launchers.archive import node_side_for
 from gpuproof.launchers.attached import is_attached
+from gpuproof.launchers.base import HostError
 from gpuproof.launchers.local import LocalLauncher
 from gpuproof.records.case import Case
 from gpuproof.records.codec import from_json
@@ -69,8 +70,8 @@ def run(
         node_side_for(python) as worker,
         closing(LocalLauncher(python=python or sys.executable, worker=worker)) as launcher,
     ):
-        run_campaign(directory, launcher=launcher, progress=_Silence())
-    return load_result(directory.root)
+        concluded = run_campaign(directory, launcher=launcher, progress=_Silence())
+    return concluded.result
 
 
 def load_result(path: str | os.PathLike[str]) -> Result:
@@ -106,10 +107,13 @@ class _Silence:
     def says(self, line: str) -> None:
         pass
 
-    def case_begins(self, case: Case, *, position: int, total: int) -> None:
+    def case_begins(self, case: Case, *, hosts: Sequence[str], position: int, total: int) -> None:
         pass
 
-    def case_advances(self, records: Sequence[Any]) -> None:
+    def case_advances(self, case: Case, records: Sequence[Any]) -> None:
+        pass
+
+    def host_failed(self, error: HostError) -> None:
         pass
 
     def case_ends(self, records: CaseRecords) -> None:

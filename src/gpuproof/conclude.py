@@ -5,25 +5,21 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import shutil
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from gpuproof.config.models import RunConfig
 from gpuproof.errors import EnvironmentUnfitError
 from gpuproof.readings.evidence import Evidence
 from gpuproof.records.page import Commands, Files, Page, Text
 from gpuproof.records.result import Result
 from gpuproof.records.run import TRANSIENT_CAUSES, ProfileTrace
-from gpuproof.store import RunDirectory
-from gpuproof.suites.base import Export, HostPlace, Suite
+from gpuproof.store.description import HOSTS, config_of, places_of
+from gpuproof.store.run import RunDirectory
+from gpuproof.suites.base import Export, Suite
 from gpuproof.suites.exports import environment_facts
 from gpuproof.suites.registry import suite_on
-
-HOSTS = "fleet"
-"""The key of run.json that holds the hosts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,27 +44,14 @@ def conclude(run: RunDirectory) -> Concluded:
     facts = environment_facts(evidence.launches, by_inventory=True)
     if facts:
         run.write_json("environment.json", facts)
-    run.write_json("result.json", conclusion.result)
+    run.write_result(conclusion.result)
     page = _with_files(suite.page(conclusion.result), run, conclusion.result, suite, notes)
     return Concluded(result=conclusion.result, page=page)
-
-
-def config_of(run: RunDirectory) -> RunConfig:
-    """Read back what a run was asked."""
-    return RunConfig.model_validate_json(json.dumps(run.description()["config"]))
 
 
 def suite_of(run: RunDirectory) -> Suite:
     """Return the suite that a run was planned by."""
     return suite_on(config_of(run), places_of(run))
-
-
-def places_of(run: RunDirectory) -> tuple[HostPlace, ...]:
-    """Return where a run takes place, as it was frozen when it began."""
-    hosts = run.description().get(HOSTS, {}).get("hosts", ())
-    return tuple(HostPlace(name=host["name"], num_devices=host.get("gpus")) for host in hosts) or (
-        HostPlace(name=""),
-    )
 
 
 def read_evidence(run: RunDirectory) -> Evidence:

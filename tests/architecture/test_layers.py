@@ -19,8 +19,11 @@ PLANTED = {
     "the node side needs the standard library and torch only": ("worker/extra.py", "import numpy"),
     "the engine knows no monitor": ("worker/engine/loop.py", "import gpuproof.devices.base"),
     "analysis and verdict are pure functions of records": ("analysis/clock.py", "import time"),
-    "control side: each layer uses only those below": ("analysis/store.py", "import gpuproof.store"),
-    "renderers draw pages and know no suite, store or config": ("report/axes.py", "import gpuproof.store"),
+    "control side: each layer uses only those below": ("analysis/store.py", "import gpuproof.store.run"),
+    "renderers draw pages and know no suite, store or config": (
+        "report/axes.py",
+        "import gpuproof.store.run",
+    ),
     "of the renderers, rich is for the terminal alone": ("report/svg.py", "import rich"),
     "node side: each layer uses only those below": ("devices/up.py", "import gpuproof.worker.engine.loop"),
 }

@@ -12,7 +12,7 @@ import pytest
 
 from gpuproof.launchers.archive import build_archive
 from gpuproof.records.run import Result
-from gpuproof.store import RunDirectory
+from gpuproof.store.run import RunDirectory
 
 BLOCKER = """
 from importlib.machinery import PathFinder

@@ -10,6 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from gpuproof.report.conclude import Conclusion, conclude
+from gpuproof.report.loadtest_format import RESULTS_FILE
+from gpuproof.suites.loadtest import TESTS
 from rich.console import Console
 
 from gpuproof.campaign import config_of
@@ -17,11 +20,8 @@ from gpuproof.records.case import Case
 from gpuproof.records.codec import to_json
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.what_ran import ObservedWork
-from gpuproof.report.conclude import Conclusion, conclude
-from gpuproof.report.loadtest_format import RESULTS_FILE
 from gpuproof.report.terminal import print_report
-from gpuproof.store import RunDirectory
-from gpuproof.suites.loadtest import TESTS
+from gpuproof.store.run import RunDirectory
 from load_by_hand import done, failed, on_fleet, write_load_run
 from records_by_hand import (
     CHANNELS_LAST,

@@ -18,7 +18,7 @@ import pytest
 
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.journal import read_journal
-from gpuproof.store import RunDirectory, read_case
+from gpuproof.store.run import RunDirectory, read_case
 
 TESTS = Path(__file__).resolve().parents[1]
 SOURCE = TESTS.parent / "src"

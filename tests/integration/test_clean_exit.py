@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from gpuproof.suites.training import next_cases
+
 from gpuproof.campaign import config_of, create_run
 from gpuproof.config.load import load_config
 from gpuproof.launchers.local import LocalLauncher
-from gpuproof.store import RunDirectory, read_case
-from gpuproof.suites.training import next_cases
+from gpuproof.store.run import RunDirectory, read_case
 from integration.conftest import SOURCE, TINY
+from launching import finish
 
 RANKS, LAUNCHES = 4, 10
 PATIENCE_S = 240.0
@@ -37,10 +39,9 @@ def test_forty_of_forty_workers_end_with_status_zero_and_silently(tmp_path: Path
     workers = 0
     for case in next_cases(config_of(run), results=()):
         folder = run.begin_case(case)
-        launched = launcher.start(case, folder)
+        launched = launcher.start(case, [""], folder)
         # torch's agent ends with 0 only if every one of its ranks did.
-        assert launched.wait(PATIENCE_S) == 0, output_of(folder)
-        launched.end(PATIENCE_S)
+        assert finish(launcher, launched, grace_s=PATIENCE_S) == 0, output_of(folder)
         records = read_case(folder)
         assert records.status == "done"
         assert records.world_size == RANKS

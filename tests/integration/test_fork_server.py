@@ -13,9 +13,11 @@ from typing import Any
 
 import psutil
 import pytest
+from gpuproof.suites.training import next_cases
 
 from gpuproof.campaign import config_of, create_run, run_campaign
 from gpuproof.config.load import load_config
+from gpuproof.launchers.base import HostError
 from gpuproof.launchers.local import LocalLauncher
 from gpuproof.processes.fork import LOST, ForkServer
 from gpuproof.records.case import Case
@@ -23,9 +25,9 @@ from gpuproof.records.collected import CaseRecords
 from gpuproof.records.journal import read_journal
 from gpuproof.records.readings import RecordingEnd
 from gpuproof.records.run import Failure, Result, Setup, Start, Steps
-from gpuproof.store import RunDirectory, read_case
-from gpuproof.suites.training import next_cases
+from gpuproof.store.run import RunDirectory, read_case
 from integration.conftest import FAULTY, PATIENCE_S, SOURCE, TINY, Run, eventually
+from launching import wait_until
 
 LONG = 10_000
 """Steps of 20 ms that no test waits for."""
@@ -42,10 +44,10 @@ class Watcher:
     def says(self, line: str) -> None:
         """Hear of it."""
 
-    def case_begins(self, case: Case, *, position: int, total: int) -> None:
+    def case_begins(self, case: Case, *, hosts: Sequence[str], position: int, total: int) -> None:
         """Hear of it."""
 
-    def case_advances(self, records: Sequence[Any]) -> None:
+    def case_advances(self, case: Case, records: Sequence[Any]) -> None:
         """Do the thing once."""
         if self.at_steps is not None and any(isinstance(record, Steps) for record in records):
             act, self.at_steps = self.at_steps, None
@@ -54,6 +56,9 @@ class Watcher:
     def case_ends(self, records: CaseRecords) -> None:
         """Remember how it ended."""
         self.ended.append(records.status)
+
+    def host_failed(self, error: HostError) -> None:
+        """Hear of it."""
 
 
 @pytest.fixture(scope="module")
@@ -216,12 +221,13 @@ def test_a_server_that_answers_no_more_is_ended_with_its_case(
 ) -> None:
     run = forked_run(tmp_path, steps=LONG, step_s=0.02)
     (case,) = next_cases(config_of(run), results=())
-    launched = launcher.start(case, run.begin_case(case))
+    launched = launcher.start(case, [""], run.begin_case(case))
     eventually("steps", lambda: case_of(run).of(Steps))
     server = server_of(run)
     server.suspend()
     launched.end(1.0)
-    assert launched.wait(0) is not None
+    wait_until(launcher, "the end", lambda: launched.is_over)
+    assert launched.status is not None
     assert processes_of(run) == []
     assert not lives(server.pid)
 
@@ -242,7 +248,7 @@ import os, sys, threading, torch
 def refuse(*_, **__): raise AssertionError("CUDA was called")
 for name in ("is_available", "device_count", "init", "_lazy_init", "current_device", "get_device_properties"):
     setattr(torch.cuda, name, refuse)
-from gpuproof.worker.commands import serve_cases
+from gpuproof.worker import serve_cases
 serve_cases.preload()
 known = set(sys.modules)
 assert threading.active_count() == 1, threading.enumerate()

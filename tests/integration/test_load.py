@@ -10,9 +10,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from gpuproof.records.run import Start
-from gpuproof.store import RunDirectory
 from gpuproof.suites.loadtest import TESTS
+
+from gpuproof.records.run import Start
+from gpuproof.store.run import RunDirectory
 from integration.conftest import FAULTY, SOURCE, CommandLine, Fingerprint, eventually, fingerprint
 from running import clean_environment
 

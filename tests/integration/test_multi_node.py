@@ -14,7 +14,7 @@ import pytest
 
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import Failure, Start, Window
-from gpuproof.store import RunDirectory
+from gpuproof.store.run import RunDirectory
 from hosts import Host, finish, hosts_on_a_switch
 from integration.conftest import eventually
 from running import TIMEOUT_S, TINY, clean_environment, only_case, run_directory

@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 
 from gpuproof.records.run import Result
-from gpuproof.store import RunDirectory
+from gpuproof.store.run import RunDirectory
 from integration.conftest import CommandLine, Fingerprint, Run, fingerprint
 
 NUM_KILLS = 14

@@ -8,15 +8,16 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from gpuproof.config.inventory import InventoryHost
 from gpuproof.errors import UsageError
-from gpuproof.launchers.hosts import HostError
-from gpuproof.launchers.ssh import RemoteProcesses, SshFleet
+from gpuproof.launchers.base import HostError
+from gpuproof.launchers.ssh.launcher import SshLauncher
+from launching import finish
 from ssh_hosts import Hosts, hosts_in, processes_with
 from sshd import can_serve, generate_key, ssh_world
 
@@ -31,14 +32,6 @@ def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
         yield hosts_in(world)
 
 
-def finish(processes: RemoteProcesses) -> int:
-    deadline_s = time.monotonic() + PATIENCE_S
-    while (status := processes.wait(0.25)) is None:
-        assert time.monotonic() < deadline_s
-    processes.end(1.0)
-    return status
-
-
 def until(what: str, condition: Callable[[], object]) -> None:
     deadline_s = time.monotonic() + PATIENCE_S
     while not condition():
@@ -46,22 +39,28 @@ def until(what: str, condition: Callable[[], object]) -> None:
         time.sleep(0.05)
 
 
-def output_of(fleet: SshFleet, host: InventoryHost, script: str, folder: Path) -> tuple[int, str]:
+def output_of(launcher: SshLauncher, host: InventoryHost, script: str, folder: Path) -> tuple[int, str]:
     folder.mkdir()
-    with fleet.connected(host) as remote:
-        status = finish(remote.start_command(["sh", "-c", script], folder))
+    status = finish(launcher, launcher.start_command(["sh", "-c", script], host.name, folder))
     return status, (folder / "launcher-output.txt").read_text()
 
 
 def test_eight_hosts_at_once_answer_and_keep_nothing(hosts: Hosts, tmp_path: Path) -> None:
     servers = hosts.world.servers
-    with hosts.fleet([hosts.host(server) for server in servers]) as fleet, ThreadPoolExecutor(8) as pool:
-        script = (
-            'pwd -P >/dev/null; stat -c %a "$(dirname "$0")"; printf %s "$SSH_CONNECTION" | cut -d" " -f3'
-        )
-        answers = list(
-            pool.map(lambda host: output_of(fleet, host, script, tmp_path / host.address), fleet.hosts)
-        )
+    script = 'pwd -P >/dev/null; stat -c %a "$(dirname "$0")"; printf %s "$SSH_CONNECTION" | cut -d" " -f3'
+    folders = [tmp_path / server.address for server in servers]
+    for folder in folders:
+        folder.mkdir()
+    with hosts.launcher([hosts.host(server) for server in servers]) as launcher:
+        launches = [
+            launcher.start_command(["sh", "-c", script], place.name, folder)
+            for place, folder in zip(launcher.places(), folders, strict=True)
+        ]
+        statuses = [finish(launcher, launched) for launched in launches]
+    answers = [
+        (status, (folder / "launcher-output.txt").read_text())
+        for status, folder in zip(statuses, folders, strict=True)
+    ]
     assert [status for status, _ in answers] == [0] * 8
     assert [text.splitlines()[-1] for _, text in answers] == ADDRESSES
     assert [hosts.left_behind(server) for server in servers] == [[]] * 8
@@ -69,8 +68,9 @@ def test_eight_hosts_at_once_answer_and_keep_nothing(hosts: Hosts, tmp_path: Pat
 
 def test_our_directory_is_open_to_its_owner_alone(hosts: Hosts) -> None:
     host = hosts.host(hosts.world.servers[0])
-    with hosts.fleet([host]) as fleet, fleet.connected(host) as remote:
-        directory = Path(remote.node.directory)
+    with hosts.launcher([host]) as launcher:
+        remote = launcher.connect(host.name)
+        directory = Path(remote.node.run).parent
         assert directory.parent == hosts.directory(hosts.world.servers[0])
         assert directory.stat().st_mode & 0o777 == 0o700
     assert not directory.exists()
@@ -78,16 +78,19 @@ def test_our_directory_is_open_to_its_owner_alone(hosts: Hosts) -> None:
 
 def test_a_status_and_words_come_back_as_they_are(hosts: Hosts, tmp_path: Path) -> None:
     host = hosts.host(hosts.world.servers[0])
-    with hosts.fleet([host]) as fleet:
-        status, text = output_of(fleet, host, 'echo "it\'s $((6*7))"; echo wrong >&2; exit 7', tmp_path / "a")
+    with hosts.launcher([host]) as launcher:
+        script = 'echo "it\'s $((6*7))"; echo wrong >&2; exit 7'
+        status, text = output_of(launcher, host, script, tmp_path / "a")
     assert (status, text) == (7, "it's 42\nwrong\n")
 
 
 def test_a_probe_is_answered_over_the_same_connection(hosts: Hosts) -> None:
     host = hosts.host(hosts.world.servers[1])
-    with hosts.fleet([host]) as fleet, fleet.connected(host) as remote:
-        assert remote.run(["echo", "a b"], timeout_s=10)["stdout"] == "a b\n"
-        assert remote.probe()["executable"] == sys.executable
+    with hosts.launcher([host]) as launcher:
+        remote = launcher.connect(host.name)
+        said = launcher.wait_for(remote.ask(["echo", "a b"], timeout_s=10))
+        assert said["stdout"] == "a b\n"
+        assert launcher.wait_for(remote.probe())["executable"] == sys.executable
 
 
 def test_a_host_with_another_key_is_refused_even_where_new_ones_are_accepted(
@@ -98,11 +101,10 @@ def test_a_host_with_another_key_is_refused_even_where_new_ones_are_accepted(
     known.write_text(f"{server.pattern} {other.public_key}\n")
     for accept_new in (False, True):
         with (
-            hosts.fleet([hosts.host(server)], known_hosts=str(known), accept_new=accept_new) as fleet,
+            hosts.launcher([hosts.host(server)], known_hosts=str(known), accept_new=accept_new) as launcher,
             pytest.raises(HostError, match="is not the one in") as refused,
-            fleet.connected(fleet.hosts[0]),
         ):
-            pass
+            launcher.connect(launcher.places()[0].name)
         assert refused.value.stage == "setup"
     assert known.read_text().count("\n") == 1
 
@@ -111,18 +113,18 @@ def test_an_unknown_host_is_refused_and_stored_when_asked_for(hosts: Hosts, tmp_
     server, known = hosts.world.servers[2], tmp_path / "new" / "known_hosts"
     host = hosts.host(server)
     with (
-        hosts.fleet([host], known_hosts=str(known)) as fleet,
+        hosts.launcher([host], known_hosts=str(known)) as launcher,
         pytest.raises(HostError, match="--ssh-accept-new"),
-        fleet.connected(host),
     ):
-        pass
+        launcher.connect(host.name)
     assert not known.exists()
-    with hosts.fleet([host], known_hosts=str(known), accept_new=True) as fleet, fleet.connected(host):
-        assert list(fleet.accepted_keys) == [server.address]
+    with hosts.launcher([host], known_hosts=str(known), accept_new=True) as launcher:
+        launcher.connect(host.name)
+        assert list(launcher.accepted_keys) == [server.address]
     assert known.read_text() == f"{server.pattern} {server.public_key}\n"
     assert known.stat().st_mode & 0o777 == 0o600
-    with hosts.fleet([host], known_hosts=str(known)) as fleet, fleet.connected(host):
-        pass
+    with hosts.launcher([host], known_hosts=str(known)) as launcher:
+        launcher.connect(host.name)
 
 
 def test_an_encrypted_key_opens_with_its_passphrase_only(hosts: Hosts, tmp_path: Path) -> None:
@@ -141,12 +143,9 @@ def test_an_encrypted_key_opens_with_its_passphrase_only(hosts: Hosts, tmp_path:
         return ask
 
     with pytest.raises(UsageError, match="the passphrase is wrong"):
-        SshFleet([host], options, archive=b"", ask=answer("no"))
-    with (
-        SshFleet([host], options, archive=hosts.archive, ask=answer("a b'c\"")) as fleet,
-        fleet.connected(host),
-    ):
-        pass
+        SshLauncher([host], options, archive=b"", ask=answer("no"))
+    with closing(SshLauncher([host], options, archive=hosts.archive, ask=answer("a b'c\""))) as launcher:
+        launcher.connect(host.name)
     assert asked == [str(key), str(key)]
 
 
@@ -164,8 +163,8 @@ def test_an_encrypted_key_in_the_agent_needs_no_passphrase(
         subprocess.run(["ssh-keygen", "-q", "-p", "-N", "secret", "-f", str(key)], check=True)
         host = hosts.host(hosts.world.servers[0])
         for path in (str(key), None):  # by name, and whatever the agent has
-            with hosts.fleet([host], key=path) as fleet, fleet.connected(host):
-                pass
+            with hosts.launcher([host], key=path) as launcher:
+                launcher.connect(host.name)
     finally:
         agent.terminate()
         agent.wait()
@@ -175,48 +174,44 @@ def test_a_refused_login_is_said(hosts: Hosts, tmp_path: Path) -> None:
     generate_key(tmp_path / "stranger")
     host = hosts.host(hosts.world.servers[0], user="root")
     with (
-        hosts.fleet([host], key=str(tmp_path / "stranger")) as fleet,
+        hosts.launcher([host], key=str(tmp_path / "stranger")) as launcher,
         pytest.raises(HostError, match="refuses the login of root"),
-        fleet.connected(host),
     ):
-        pass
+        launcher.connect(host.name)
 
 
 def test_a_host_behind_another(hosts: Hosts, tmp_path: Path) -> None:
     jump, behind = hosts.world.servers[3], hosts.world.servers[4]
     host = hosts.host(behind, jump=f"{jump.address}:{jump.port}")
-    with hosts.fleet([host]) as fleet:
-        status, text = output_of(fleet, host, 'printf %s "$SSH_CONNECTION"', tmp_path / "out")
+    with hosts.launcher([host]) as launcher:
+        status, text = output_of(launcher, host, 'printf %s "$SSH_CONNECTION"', tmp_path / "out")
     _, _, server, _ = text.split()
     assert (status, server) == (0, behind.address)
     known = tmp_path / "known_hosts"
     known.write_text(f"{behind.pattern} {behind.public_key}\n")  # the jump host's key is checked as well
     with (
-        hosts.fleet([host], known_hosts=str(known)) as fleet,
+        hosts.launcher([host], known_hosts=str(known)) as launcher,
         pytest.raises(HostError, match=f"the key of {jump.address}"),
-        fleet.connected(host),
     ):
-        pass
+        launcher.connect(host.name)
 
 
 def test_a_closed_port_is_tried_again_and_then_told(hosts: Hosts) -> None:
     host = InventoryHost(name="closed", address="127.0.0.1", port=1, place="x:1")
     with (
-        hosts.fleet([host], attempts=2, retry_delay_s=0.01) as fleet,
+        hosts.launcher([host], attempts=2, retry_delay_s=0.01) as launcher,
         pytest.raises(HostError, match=r"Connection refused \(2 attempts\)"),
-        fleet.connected(host),
     ):
-        pass
+        launcher.connect(host.name)
 
 
 def test_a_python_that_is_not_there_fails_at_deploy(hosts: Hosts) -> None:
     host = hosts.host(hosts.world.servers[0], python="/no such/python $(touch /tmp/never)")
     with (
-        hosts.fleet([host]) as fleet,
+        hosts.launcher([host]) as launcher,
         pytest.raises(HostError, match="no such/python") as failed,
-        fleet.connected(host),
     ):
-        pass
+        launcher.connect(host.name)
     assert failed.value.stage == "deploy"
 
 
@@ -224,13 +219,14 @@ def test_an_agent_that_is_killed_is_told_and_swept_up(hosts: Hosts, tmp_path: Pa
     server = hosts.world.servers[5]
     host = hosts.host(server)
     (tmp_path / "out").mkdir()
-    with hosts.fleet([host]) as fleet, fleet.connected(host) as remote:
-        launched = remote.start_command(["sh", "-c", "echo before; exec sleep 600"], tmp_path / "out")
+    with hosts.launcher([host]) as launcher:
+        remote = launcher.connect(host.name)
+        script = ["sh", "-c", "echo before; exec sleep 600"]
+        launched = launcher.start_command(script, host.name, tmp_path / "out")
         until("output", (tmp_path / "out" / "launcher-output.txt").exists)
         os.kill(remote.node.pid, signal.SIGKILL)
-        until("the end", lambda: launched.wait(0.1) is not None)
-        assert launched.wait(0) == 255
-        launched.end(0.1)
+        assert finish(launcher, launched) == 255
+        assert "the agent ended" in str(launcher.lost()[host.name])
     assert (tmp_path / "out" / "launcher-output.txt").read_text() == "before\n"
     assert "the agent ended" in (tmp_path / "out" / "launcher.jsonl").read_text()
     assert hosts.left_behind(server) == []
@@ -242,17 +238,19 @@ CLIENT = """
 import sys
 from pathlib import Path
 from gpuproof.config.inventory import InventoryHost
-from gpuproof.launchers.hosts import SshOptions
-from gpuproof.launchers.ssh import SshFleet
+from gpuproof.launchers.ssh.hosts import SshOptions
+from gpuproof.launchers.ssh.launcher import SshLauncher
 address, port, directory, key, known, archive, out, seconds = sys.argv[1:]
 where = {"address": address, "port": int(port), "directory": directory, "python": sys.executable}
 host = InventoryHost(name="h", place="x:1", **where)
 options = SshOptions(key=key, known_hosts=known, lease_s=float(seconds))
-with SshFleet([host], options, archive=Path(archive).read_bytes()) as fleet, fleet.connected(host) as remote:
-    launched = remote.start_command(["sleep", "6174"], Path(out))
-    print("started", flush=True)
-    while launched.wait(1) is None:
-        pass
+launcher = SshLauncher([host], options, archive=Path(archive).read_bytes())
+launched = launcher.start_command(["sleep", "6174"], "h", Path(out))
+while launched.placed is None:
+    launcher.wait(1)
+print("started", flush=True)
+while launched.status is None:
+    launcher.wait(1)
 """
 
 

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from gpuproof.launchers.hosts import HostError
-from hosts import Host, hosts_on_a_switch
+from gpuproof.launchers.base import HostError
+from hosts import InventoryHost, hosts_on_a_switch
+from launching import finish
 from ssh_hosts import Hosts, hosts_in, processes_with
 from sshd import can_serve, ssh_world
 
@@ -20,33 +21,39 @@ pytestmark = pytest.mark.skipif(WHY_NOT is not None, reason=str(WHY_NOT))
 PATIENCE_S = 90.0
 CONTROLLER = """
 import sys
+from contextlib import closing
 from pathlib import Path
 from gpuproof.config.inventory import InventoryHost
-from gpuproof.launchers.hosts import SshOptions
-from gpuproof.launchers.ssh import SshFleet
+from gpuproof.launchers.ssh.hosts import SshOptions
+from gpuproof.launchers.ssh.launcher import SshLauncher
 address, port, directory, key, known, archive, out, lease_s, *command = sys.argv[1:]
 where = {"address": address, "port": int(port), "directory": directory, "python": sys.executable}
 host = InventoryHost(name="h", place="x:1", **where)
 options = SshOptions(key=key, known_hosts=known, lease_s=float(lease_s), attempts=1)
-with SshFleet([host], options, archive=Path(archive).read_bytes()) as fleet, fleet.connected(host) as remote:
-    folder = f"{remote.node.directory}/run/{Path(out).name}"
-    launched = remote.start_command([word.replace("FOLDER", folder) for word in command], Path(out))
+with closing(SshLauncher([host], options, archive=Path(archive).read_bytes())) as launcher:
+    folder = f"{launcher.connect('h').node.run}/{Path(out).name}"
+    words = [word.replace("FOLDER", folder) for word in command]
+    launched = launcher.start_command(words, "h", Path(out))
+    while launched.placed is None:
+        launcher.wait(1)
     print("started", flush=True)
-    while (status := launched.wait(1)) is None:
-        pass
+    while launched.status is None:
+        launcher.wait(1)
     launched.end(1)
-    print("status", status, flush=True)
+    while not launched.is_over:
+        launcher.wait(1)
+    print("status", launched.status, flush=True)
 """
 
 
 @pytest.fixture(scope="module")
-def links(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Host]]:
+def links(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[InventoryHost]]:
     with hosts_on_a_switch(tmp_path_factory.mktemp("links"), num_hosts=2) as hosts:
         yield hosts
 
 
 @pytest.fixture(scope="module")
-def hosts(links: list[Host], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
+def hosts(links: list[InventoryHost], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
     with ssh_world(tmp_path_factory.mktemp("ssh") / "servers", []) as world:
         for host in links:
             world.add(host.address, port=22, prefix=host.within)
@@ -61,7 +68,7 @@ def until(what: str, condition: Callable[[], object]) -> None:
 
 
 def controller(
-    links: list[Host], hosts: Hosts, number: int, out: Path, *command: str, lease_s: float = 30
+    links: list[InventoryHost], hosts: Hosts, number: int, out: Path, *command: str, lease_s: float = 30
 ) -> subprocess.Popen[str]:
     server = hosts.world.servers[number - 1]
     hosts.host(server)
@@ -80,7 +87,9 @@ def probe(address: str) -> list[str]:
     return [sys.executable, "-c", f"try:\n {program}\nexcept OSError: raise SystemExit(1)"]
 
 
-def test_over_a_slow_link_everything_arrives_whole(links: list[Host], hosts: Hosts, tmp_path: Path) -> None:
+def test_over_a_slow_link_everything_arrives_whole(
+    links: list[InventoryHost], hosts: Hosts, tmp_path: Path
+) -> None:
     links[0].slow_down("2mbit")
     work = 'cd "$0"; for i in 1 2 3; do seq 1 10000 >> numbers; sleep 0.3; done'
     process = controller(links, hosts, 1, tmp_path, "sh", "-c", work, "FOLDER")
@@ -91,7 +100,7 @@ def test_over_a_slow_link_everything_arrives_whole(links: list[Host], hosts: Hos
 
 
 def test_a_host_whose_link_is_cut_ends_all_by_itself_and_the_controller_notices(
-    links: list[Host], hosts: Hosts, tmp_path: Path
+    links: list[InventoryHost], hosts: Hosts, tmp_path: Path
 ) -> None:
     server = hosts.world.servers[1]
     process = controller(links, hosts, 2, tmp_path, "sleep", "6175", lease_s=4)
@@ -124,17 +133,14 @@ def test_a_host_whose_disk_is_full_gives_back_what_it_could_write(tmp_path: Path
     with ssh_world(tmp_path / "servers", ["127.0.0.2"]) as world:
         hosts = hosts_in(world)
         host = hosts.host(world.servers[0], directory=str(small_disk))
-        with hosts.fleet([host]) as fleet:
-            with fleet.connected(host) as remote:
-                script = "import os, sys\nos.chdir(sys.argv[1])\nopen('big', 'wb').write(b'x' * 1_000_000)"
-                folder = f"{remote.node.directory}/run/out"
-                launched = remote.start_command([sys.executable, "-c", script, folder], out)
-                until("the end", lambda: launched.wait(0.1) is not None)
-                assert launched.wait(0) not in (0, 255)
-                launched.end(1.0)
-            (small_disk / "filler").write_bytes(b"x" * 350_000)
-            with pytest.raises(HostError, match="No space left") as failed, fleet.connected(host):
-                pass
+        with hosts.launcher([host]) as launcher:
+            script = "import os, sys\nos.chdir(sys.argv[1])\nopen('big', 'wb').write(b'x' * 1_000_000)"
+            folder = f"{launcher.connect(host.name).node.run}/out"
+            launched = launcher.start_command([sys.executable, "-c", script, folder], host.name, out)
+            assert finish(launcher, launched) not in (0, 255)
+        (small_disk / "filler").write_bytes(b"x" * 350_000)
+        with hosts.launcher([host]) as launcher, pytest.raises(HostError, match="No space left") as failed:
+            launcher.connect(host.name)
     assert failed.value.stage == "deploy"
     assert set((out / "big").read_bytes()) == {ord("x")}
     assert sorted(path.name for path in small_disk.iterdir()) == ["filler"]

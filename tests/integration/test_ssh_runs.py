@@ -11,7 +11,7 @@ import pytest
 
 from gpuproof.records.journal import read_journal
 from gpuproof.records.run import Failure, Result, Steps
-from gpuproof.store import RunDirectory, read_case
+from gpuproof.store.run import RunDirectory, read_case
 from integration.conftest import CommandLine, eventually
 from ssh_hosts import Hosts, hosts_in, processes_with
 from sshd import can_serve, ssh_world
@@ -61,7 +61,7 @@ def test_each_host_measures_and_one_that_dies_keeps_what_it_had(
     done = command_line.finish(process)
     assert done.returncode == 3, done.stdout + done.stderr
     assert "node 2: failed at setup: cannot connect" in done.stderr
-    assert "node 0: launch 1/1: measuring" in done.stderr
+    assert "node 0: launch 1/3: measuring" in done.stderr
     report = " ".join(done.stdout.split())
     assert "1 of 3 hosts measured" in report
     assert "failed at download" in report

@@ -7,7 +7,7 @@ import signal
 from pathlib import Path
 
 from gpuproof.records.run import Start
-from gpuproof.store import RunDirectory
+from gpuproof.store.run import RunDirectory
 from integration.conftest import CommandLine, Run, eventually, fingerprint
 
 ONE_THREAD = "--distributed.threads_per_rank=1"

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from gpuproof.conclude import conclude
-from gpuproof.store import RunDirectory
+from gpuproof.store.run import RunDirectory
 
 RECORDED = Path(__file__).parent / "runs"
 """A folder of each kind: `run/` as the campaign left it, `exports/` and `exit_code` as concluding it gave."""

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from gpuproof.suites.batch_ladder import Outcome, is_expected, next_batch, outcomes
+from gpuproof.suites.plan import is_expected_failure, next_cases
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,8 +15,6 @@ from gpuproof.config.models import RunConfig
 from gpuproof.config.sections.search import SearchConfig
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import Failure, FailureCause, Result, Start
-from gpuproof.suites.batch_ladder import Outcome, is_expected, next_batch, outcomes
-from gpuproof.suites.plan import is_expected_failure, next_cases
 from records_by_hand import failure, result, start
 
 Memory = Callable[[int], FailureCause | None]

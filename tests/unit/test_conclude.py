@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from gpuproof.report.conclude import Conclusion, conclude
 
 from gpuproof.campaign import config_of
 from gpuproof.errors import ExitCode
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import FailureCause, ProfileTrace
-from gpuproof.report.conclude import Conclusion, conclude
-from gpuproof.store import RunDirectory
+from gpuproof.store.run import RunDirectory
 from records_by_hand import (
     CHANNELS_LAST,
     Story,

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from gpuproof.suites.plan import next_cases
 from pydantic import ValidationError
 
 from gpuproof import registry
@@ -16,7 +17,6 @@ from gpuproof.config.load import load_config
 from gpuproof.config.models import RunConfig
 from gpuproof.config.rules.base import Facts
 from gpuproof.config.sections.benchmark import BenchmarkConfig
-from gpuproof.suites.plan import next_cases
 
 CAPTURE = "x.yaml:1: training.cuda_graphs: the step cannot be captured: "
 GRAPHS = "cuda_graphs: true, precision: bf16"

@@ -6,12 +6,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from gpuproof.report.conclude import Conclusion, conclude
 
 import recordings as r
 from gpuproof.campaign import config_of
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import Device
-from gpuproof.report.conclude import Conclusion, conclude
 from records_by_hand import CPU, Story, case, one_rank, setup, window, write_run
 
 NUM_SAMPLES = 101

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-
 from gpuproof.analysis.fleet import HostMeasured, HostTests, aggregate, summarize_fleet
 
 

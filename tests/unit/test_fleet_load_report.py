@@ -9,18 +9,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from gpuproof.report.conclude import Conclusion, conclude
+from gpuproof.report.fleet_suite_model import FleetSuite
+from gpuproof.suites.fleet import on_host
+from gpuproof.suites.loadtest import TESTS
 from rich.console import Console
 
 from gpuproof.campaign import config_of
 from gpuproof.errors import ExitCode
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import FailureCause, NotApplied, Setup
-from gpuproof.report.conclude import Conclusion, conclude
-from gpuproof.report.fleet_suite_model import FleetSuite
 from gpuproof.report.terminal import print_report
-from gpuproof.store import RunDirectory
-from gpuproof.suites.fleet import on_host
-from gpuproof.suites.loadtest import TESTS
+from gpuproof.store.run import RunDirectory
 from load_by_hand import HOST, STEP_S, case_of_test, done, failed, on_fleet
 from records_by_hand import Story, case, failure, setup, start, steady_times, window, write_run
 

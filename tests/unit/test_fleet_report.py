@@ -7,17 +7,17 @@ from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 
+from gpuproof.report.conclude import Conclusion, conclude
+from gpuproof.report.fleet_model import FleetReport
+from gpuproof.suites.fleet import on_host, results_on
 from rich.console import Console
 
 from gpuproof.campaign import config_of
 from gpuproof.errors import ExitCode
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import FailureCause
-from gpuproof.report.conclude import Conclusion, conclude
-from gpuproof.report.fleet_model import FleetReport
 from gpuproof.report.terminal import print_report
-from gpuproof.store import RunDirectory
-from gpuproof.suites.fleet import on_host, results_on
+from gpuproof.store.run import RunDirectory
 from records_by_hand import CASE, H200, Story, case, failure, one_rank, setup, window, write_run
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-
 from gpuproof.analysis.fleet import HostMeasured
 from gpuproof.analysis.fleet_suite import NO_COMMON_TEST, summarize_suite
 

@@ -12,18 +12,18 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from gpuproof.cli.fleet_options import HostChoice
-from gpuproof.cli.fleet_run import remote_of
+from gpuproof.cli.host_options import HostChoice
 from gpuproof.cli.main import cli
-from gpuproof.config.inventory import load_inventory
-from gpuproof.errors import GpuproofError, UsageError
-from gpuproof.launchers.lambda_cloud import (
+from gpuproof.cli.measuring import read_hosts
+from gpuproof.cloud.lambda_cloud import (
     CloudError,
     LambdaCloud,
     LaunchRequest,
     launch_all,
     wait_until_active,
 )
+from gpuproof.config.inventory import load_inventory
+from gpuproof.errors import GpuproofError, UsageError
 
 KEY = "secret_test_4711"
 TYPE = {
@@ -131,8 +131,8 @@ def cloud(monkeypatch: pytest.MonkeyPatch) -> Iterator[Cloud]:
     thread.start()
     monkeypatch.setenv("LAMBDA_API_URL", f"http://127.0.0.1:{server.server_port}")
     monkeypatch.setenv("LAMBDA_API_KEY", KEY)
-    monkeypatch.setattr("gpuproof.launchers.lambda_cloud.LAUNCH_SPACING_S", 0.0)
-    monkeypatch.setattr("gpuproof.launchers.lambda_cloud.POLL_S", 0.0)
+    monkeypatch.setattr("gpuproof.cloud.lambda_cloud.LAUNCH_SPACING_S", 0.0)
+    monkeypatch.setattr("gpuproof.cloud.lambda_cloud.POLL_S", 0.0)
     yield cloud
     server.shutdown()
     thread.join()
@@ -189,7 +189,7 @@ def test_addresses_that_the_file_lacks_are_asked_for(cloud: Cloud, tmp_path: Pat
         inventory=str(path), key=None, username=None, known_hosts=None, accept_new=False, max_workers=None,
         connect_timeout_s=1, attempts=1, lease_s=30, one_job=False,
     )  # fmt: skip
-    (host,) = remote_of(choice, python=None).hosts
+    (host,) = read_hosts(choice, python=None).hosts
     assert (host.address, host.user) == ("203.0.113.1", "ubuntu")
 
 

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from gpuproof.analysis.validity import findings_of
+from gpuproof.report.conclude import conclude
 from rich.console import Console
 
-from gpuproof.analysis.validity import findings_of
 from gpuproof.campaign import config_of
 from gpuproof.records.run import Window
-from gpuproof.report.conclude import conclude
 from gpuproof.report.terminal import print_report
 from records_by_hand import NUM_STEPS, Story, case, setup, window, write_run
 

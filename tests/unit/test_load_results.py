@@ -10,6 +10,9 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
+from gpuproof.report.conclude import Conclusion, conclude
+from gpuproof.report.loadtest_format import RESULTS_FILE
+from gpuproof.suites.loadtest import TESTS
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -17,9 +20,6 @@ import recordings as r
 from gpuproof.campaign import config_of
 from gpuproof.errors import ExitCode
 from gpuproof.records.collected import CaseRecords
-from gpuproof.report.conclude import Conclusion, conclude
-from gpuproof.report.loadtest_format import RESULTS_FILE
-from gpuproof.suites.loadtest import TESTS
 from load_by_hand import HOST, STEP_S, done, failed, named, num_steps, write_load_run
 from records_by_hand import start
 

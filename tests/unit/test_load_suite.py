@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from gpuproof.suites.loadtest import TESTS, reading_interval_s
+from gpuproof.suites.plan import is_sweep, next_cases, num_launches_left, points_of
 
 from gpuproof.config.errors import ConfigError
 from gpuproof.config.load import load_config
 from gpuproof.records.collected import CaseRecords
-from gpuproof.suites.loadtest import TESTS, reading_interval_s
-from gpuproof.suites.plan import is_sweep, next_cases, num_launches_left, points_of
 
 TEXTS = {
     "train_simple_cnn_bs16": (

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from gpuproof.suites.matrix import point_names
+from gpuproof.suites.plan import is_sweep, next_cases, points_of
 
 from gpuproof.config.models import RunConfig
 from gpuproof.errors import UsageError
 from gpuproof.records.case import Case
 from gpuproof.records.collected import CaseRecords
-from gpuproof.suites.matrix import point_names
-from gpuproof.suites.plan import is_sweep, next_cases, points_of
 
 MATRIX = {"training.precision": ["fp32", "bf16"], "data.batch_size": [32, 64]}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from gpuproof.suites.training import next_cases
 from pydantic import ValidationError
 
 from gpuproof.config.load import load_config
@@ -14,7 +15,6 @@ from gpuproof.config.rules.base import Facts
 from gpuproof.errors import UsageError
 from gpuproof.records.case import ParallelStrategy
 from gpuproof.records.parallel import Arrangement, ArrangementError, Parallelism, arrange
-from gpuproof.suites.training import next_cases
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from gpuproof.report.trace_file import summarize_trace_file, trace_events
 
 from gpuproof.analysis.profile import ProfileSummary, communication_times, parse_trace_event, summarize_trace
-from gpuproof.report.trace_file import summarize_trace_file, trace_events
 
 ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
 

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.progress import Progress, TextColumn
 
 from gpuproof.cli.progress import BarProgress, CaseProgress, LineProgress, progress_on
+from gpuproof.launchers.base import HostError
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import Phase
 from gpuproof.records.run import Progress as StepsDone
@@ -59,12 +60,12 @@ def test_a_log_gets_a_line_a_phase_and_one_every_ten_seconds(
     now = [0.0]
     monkeypatch.setattr("gpuproof.cli.progress.monotonic", lambda: now[0])
     lines = LineProgress()
-    lines.case_begins(case(), position=1, total=2)
-    lines.case_advances([begin("measure", expected_steps=4)])
+    lines.case_begins(case(), hosts=(), position=1, total=2)
+    lines.case_advances(case(), [begin("measure", expected_steps=4)])
     now[0] = 9.0
-    lines.case_advances([steps(0, 0.1)])
+    lines.case_advances(case(), [steps(0, 0.1)])
     now[0] = 10.0
-    lines.case_advances([steps(0, 0.1)])
+    lines.case_advances(case(), [steps(0, 0.1)])
     lines.case_ends(one_rank().records())
     captured = capsys.readouterr()
     assert captured.out == ""
@@ -91,10 +92,10 @@ def test_a_bar_moves_with_the_steps_and_ends_as_the_launch_did(
         TextColumn("{task.fields[phase]}"), console=Console(file=io.StringIO()), auto_refresh=False
     )
     bar = BarProgress(bars)
-    bar.case_begins(case(), position=1, total=1)
+    bar.case_begins(case(), hosts=(), position=1, total=1)
     (task,) = bars.tasks
     assert (task.total, task.fields["phase"]) == (None, "starting")
-    bar.case_advances([begin("measure", expected_steps=4), steps(0, 0.1)])
+    bar.case_advances(case(), [begin("measure", expected_steps=4), steps(0, 0.1)])
     assert (task.total, task.completed, task.fields["phase"]) == (1.0, 0.25, "measuring")
     bar.case_ends(records)
     assert (task.completed, task.fields["phase"]) == (far, word)
@@ -109,3 +110,17 @@ def test_a_terminal_gets_bars_and_a_log_lines(
     monkeypatch.setattr("sys.stderr", stderr)
     with progress_on() as progress:
         assert type(progress) is kind
+
+
+def test_lines_of_hosts_begin_with_their_names(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = LineProgress()
+    lines.case_begins(case(), hosts=["node 1"], position=1, total=2)
+    lines.case_begins(case(replicate=1), hosts=["node 2", "node 3", "node 4"], position=2, total=2)
+    lines.case_advances(case(replicate=1), [begin("measure")])
+    lines.host_failed(HostError("no answer", host="node 1", stage="setup"))
+    assert capsys.readouterr().err.splitlines() == [
+        "node 1: launch 1/2: starting",
+        "node 2 and 2 more: launch 2/2: starting",
+        "node 2 and 2 more: launch 2/2: measuring",
+        "node 1: failed at setup: no answer",
+    ]

@@ -5,26 +5,20 @@ from __future__ import annotations
 import shlex
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from gpuproof.worker.launched_group import LaunchedGroup, start_processes
+from gpuproof.worker.remote_agent import inside
 
 from gpuproof.config.inventory import InventoryHost
 from gpuproof.errors import UsageError
 from gpuproof.launchers.archive import build_archive
-from gpuproof.launchers.remote_commands import NodeSide, Place, commands_of, environment_for
-from gpuproof.launchers.remote_launch import LOST, RemoteLaunch
-from gpuproof.launchers.ssh_boot import boot_command, removal_command
-from gpuproof.launchers.ssh_credentials import ask_on_terminal, load_keys
-from gpuproof.processes.group import start_group
+from gpuproof.launchers.ssh.boot import boot_command, removal_command
+from gpuproof.launchers.ssh.credentials import ask_on_terminal, load_keys
+from gpuproof.launchers.ssh.launch import LOST, HostPart
 from gpuproof.records.frames import GREETING, FrameDecoder
 from gpuproof.records.journal import read_journal
-from gpuproof.worker.commands.launched_group import LaunchedGroup
-from gpuproof.worker.commands.remote_agent import inside
-from records_by_hand import case
-
-NODE = NodeSide(python="/opt/my py", archive="/t/g.pyz", directory="/t", host="box", pid=7)
 
 
 @pytest.mark.parametrize(
@@ -47,12 +41,12 @@ def test_a_host_cannot_write_elsewhere_or_over_what_is_ours(tmp_path: Path, name
     folder = tmp_path / "launch"
     folder.mkdir()
     with pytest.raises((ValueError, OSError)):
-        RemoteLaunch("h", folder).file_grew(name, 0, b"x")
+        HostPart("h", folder).file_grew(name, 0, b"x")
     assert list(tmp_path.rglob("*")) == [folder]
 
 
 def test_files_grow_and_are_cut_back_as_they_are_there(tmp_path: Path) -> None:
-    launch = RemoteLaunch("h", tmp_path)
+    launch = HostPart("h", tmp_path)
     launch.file_grew("a.txt", 0, b"hello")
     launch.file_grew("a.txt", 5, b" world")
     launch.file_grew("a.txt", 6, b"")
@@ -62,32 +56,16 @@ def test_files_grow_and_are_cut_back_as_they_are_there(tmp_path: Path) -> None:
 
 
 def test_a_lost_launch_is_a_record_and_one_that_ended_is_not(tmp_path: Path) -> None:
-    launch = RemoteLaunch("h", tmp_path)
+    launch = HostPart("h", tmp_path)
     launch.is_lost("the connection is lost")
-    assert (launch.status, launch.exited.is_set(), launch.ended.is_set()) == (LOST, True, True)
+    assert (launch.status, launch.ended.is_set()) == (LOST, True)
     (failure,) = read_journal(tmp_path / "launcher.jsonl").records
     assert (failure.host, failure.phase, failure.cause) == ("h", "download", "lost_rank")
-    ended = RemoteLaunch("h", tmp_path / "none")
+    ended = HostPart("h", tmp_path / "none")
     ended.has_exited(0)
     ended.has_ended()
     ended.is_lost("late")
     assert ended.status == 0
-
-
-def test_one_rank_is_started_by_itself_and_several_by_an_agent() -> None:
-    alone = commands_of(case(), NODE, Place())
-    folder = "/t/run/cases/main/0"
-    assert alone == [["/opt/my py", "/t/g.pyz", "run", f"{folder}/spec.json", folder, "--parent-pid=7"]]
-    monitored = replace(case(nproc=2), monitor_interval_s=0.5)
-    place = Place(nodes=3, node_rank=2, address="10.0.0.1", port=4711)
-    ranks, sampler = commands_of(monitored, NODE, place)
-    assert ranks[1:9] == [
-        *("-m", "torch.distributed.run", "--nnodes=3", "--node-rank=2", "--nproc-per-node=2"),
-        *("--rdzv-backend=static", "--master-addr=10.0.0.1", "--master-port=4711"),
-    ]
-    assert sampler[2:] == ["sample", f"--out={folder}/monitor-box.jsonl", "--interval=0.5", "--parent-pid=7"]
-    assert environment_for("eth 0")["GLOO_SOCKET_IFNAME"] == "eth 0"
-    assert "NCCL_SOCKET_IFNAME" not in environment_for(None)
 
 
 def start_boot(archive: bytes, sent: bytes, directory: Path) -> subprocess.CompletedProcess[bytes]:
@@ -146,7 +124,7 @@ def test_an_agent_writes_below_its_directory_only(tmp_path: Path, relative: str)
 
 
 def test_half_a_line_of_a_journal_waits_for_its_end(tmp_path: Path) -> None:
-    processes = start_group([["true"]], environment={}, output=tmp_path / "launcher-output.txt")
+    processes = start_processes([["true"]], tmp_path, environment={}, on_exit=lambda _status: None)
     group = LaunchedGroup(processes, tmp_path, ignored=frozenset({"spec.json"}))
     (tmp_path / "spec.json").write_text("{}")
     (tmp_path / ".reserve-1").write_text("x")

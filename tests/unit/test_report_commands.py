@@ -10,15 +10,15 @@ from pathlib import Path
 import click
 import pytest
 from click.testing import CliRunner, Result
+from gpuproof.report.conclude import conclude
 
 from gpuproof.campaign import config_of
 from gpuproof.cli.main import cli
 from gpuproof.cli.options import start_logging
 from gpuproof.errors import ExitCode, RecordError, UsageError
 from gpuproof.launchers.archive import node_side_for
-from gpuproof.launchers.local import INSTALLED_WORKER
+from gpuproof.launchers.commands import INSTALLED_WORKER
 from gpuproof.records.codec import to_json
-from gpuproof.report.conclude import conclude
 from records_by_hand import one_rank, write_run
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from gpuproof.report.memory import memory_estimate
+
 from gpuproof.records.journal import decode, encode
 from gpuproof.records.memory import Memory, MemoryParts
 from gpuproof.records.parallel import Arrangement, Parallelism
-from gpuproof.report.memory import memory_estimate
 from records_by_hand import Story, setup, window
 
 MIB = 2**20

@@ -6,9 +6,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from gpuproof.analysis.work import work_findings
 
 from gpuproof.analysis.roofline import best_ceiling, build_roofline
-from gpuproof.analysis.work import work_findings
 from gpuproof.hardware import MemoryPeak
 from gpuproof.records.run import Ceilings, CeilingTrial
 from records_by_hand import H200, Story, setup, window

@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-
 from gpuproof.analysis.run_summary import RunSummary, summarize
+
 from gpuproof.hardware import Peak, peak_of
 from gpuproof.records.collected import CaseRecords
 from gpuproof.statistics.estimate import Interval, Unavailable

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from gpuproof.report.conclude import conclude
+from gpuproof.report.serving import serving_run
+from gpuproof.report.serving_plot import draw_serving_curve, points_of
 
 from gpuproof.campaign import config_of
 from gpuproof.config.models import RunConfig
 from gpuproof.records.collected import CaseRecords
-from gpuproof.report.conclude import conclude
-from gpuproof.report.serving import serving_run
-from gpuproof.report.serving_plot import draw_serving_curve, points_of
 from records_by_hand import write_run
 from served_by_hand import OFFLINE, SPEC, records
 

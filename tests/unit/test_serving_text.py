@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from gpuproof.suites.served_text import TextSizes, text_of
 from pydantic import ValidationError
 
 from gpuproof.analysis.serving import served_of
@@ -13,7 +14,6 @@ from gpuproof.config.models import RunConfig
 from gpuproof.errors import UsageError
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.serving import Requests
-from gpuproof.suites.served_text import TextSizes, text_of
 from gpuproof.suites.serving import next_cases
 from served_by_hand import records
 

@@ -12,7 +12,8 @@ import pytest
 
 from gpuproof.errors import EnvironmentUnfitError, RecordError, UsageError
 from gpuproof.records.journal import encode
-from gpuproof.store import RunDirectory, default_run_id, list_runs, read_case, write_whole
+from gpuproof.records.result import Doubt, LaunchValue, Measure, MeasureInterval, Result
+from gpuproof.store.run import RunDirectory, default_run_id, list_runs, read_case, write_whole
 from records_by_hand import case, failure, one_rank, result, start, window, write_run
 
 
@@ -145,3 +146,38 @@ def test_runs_are_named_by_their_start_and_listed_newest_first(tmp_path: Path) -
         os.utime(path, (1_000_000 - age, 1_000_000 - age))
         assert json.loads(path.read_text())["run_id"] == name
     assert [run.root.name for run in list_runs(tmp_path)] == ["newer", "older"]
+
+
+def test_a_result_is_read_back_as_it_was_written(tmp_path: Path) -> None:
+    run = write_run(tmp_path, [])
+    assert run.read_result() is None
+    interval = MeasureInterval(low=1.0, high=3.0, level=0.95, kind="between_launches", method="Student's t")
+    measure = Measure(
+        name="throughput",
+        value=2.0,
+        unit="samples/s",
+        text="2 samples/s",
+        labels={"num_devices": 2},
+        launches=(LaunchValue(replicate=0, order=1, value=2.0),),
+        interval=interval,
+    )
+    result = Result(
+        suite="recipe",
+        run_id="by-hand",
+        gpuproof_version="0",
+        validity=None,
+        verdict="NOTHING MEASURED",
+        headline="",
+        exit_code=4,
+        num_launches=1,
+        num_planned=2,
+        conditions={"device": "CPU"},
+        doubts=(Doubt(validity="SUSPECT", code="noise", reason="it was noisy", remedy="wait"),),
+        failures=(failure("timeout"),),
+        measures=(measure,),
+    )
+    path = run.write_result(result)
+    assert run.read_result() == result
+    path.write_text('{"schema_version": 99}')
+    with pytest.raises(RecordError, match="schema version 99, this gpuproof reads up to 1"):
+        run.read_result()

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from gpuproof.suites.matrix import points_of
 from pydantic import ValidationError
 
 from gpuproof import registry
@@ -14,7 +15,6 @@ from gpuproof.config.load import load_config
 from gpuproof.config.models import RunConfig
 from gpuproof.config.schema import as_yaml, as_yaml_with_origins, json_schema
 from gpuproof.errors import UsageError
-from gpuproof.suites.matrix import points_of
 
 MODULE = """
 from __future__ import annotations

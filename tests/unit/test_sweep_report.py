@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from gpuproof.report.conclude import Conclusion, conclude
+from gpuproof.report.model import PointRow
 
 from gpuproof.campaign import config_of
 from gpuproof.errors import ExitCode
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import FailureCause
-from gpuproof.report.conclude import Conclusion, conclude
-from gpuproof.report.model import PointRow
-from gpuproof.store import RunDirectory
+from gpuproof.store.run import RunDirectory
 from records_by_hand import case, failure, one_rank, start, steady_times, write_run
 
 PRECISIONS = {"training.precision": ["fp32", "bf16", "amp"]}

@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-
 from gpuproof.analysis.validity import Finding, findings_of, worst
+
 from gpuproof.hardware import peak_of
 from records_by_hand import H200, QUIET, Story, case, one_rank, setup, steady_times, window
 

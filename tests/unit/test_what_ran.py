@@ -6,11 +6,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from gpuproof.report.what_ran import what_ran
 
 from gpuproof.analysis.launch import Launch
 from gpuproof.analysis.what_ran import contradictions_of_what_ran, in_type, share_of_flops
 from gpuproof.records.what_ran import Compilation, GraphBreak, ObservedWork, Tf32Switch
-from gpuproof.report.what_ran import what_ran
 from records_by_hand import CHANNELS_LAST, H200, STEP_OPTIONS, Story, case, effective, setup
 
 

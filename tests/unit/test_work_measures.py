@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from gpuproof.analysis.run_summary import RunSummary, summarize
-from gpuproof.hardware import peak_of
-from gpuproof.records.run import Ceilings, CeilingTrial, Evaluation
 from gpuproof.report.measure import Measure
 from gpuproof.report.roofline_plot import draw_roofline
 from gpuproof.report.work_json import profile_json, work_json
 from gpuproof.report.work_measures import work_measures
+
+from gpuproof.hardware import peak_of
+from gpuproof.records.run import Ceilings, CeilingTrial, Evaluation
 from records_by_hand import CPU, H200, Story, case, setup, window
 
 CEILINGS = Ceilings(

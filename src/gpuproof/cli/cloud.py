@@ -14,7 +14,7 @@ from gpuproof.cli.options import json_option
 from gpuproof.errors import UsageError
 
 if TYPE_CHECKING:
-    from gpuproof.launchers.lambda_cloud import Instance, LambdaCloud
+    from gpuproof.cloud.lambda_cloud import Instance, LambdaCloud
 
 key_option = click.option(
     "--api-key-file",
@@ -118,7 +118,7 @@ def deploy(
     The file is written after each launch, so that nothing that costs money is ever unnamed.
     """
     from gpuproof.cli.deployment import Deployed, read_text
-    from gpuproof.launchers.lambda_cloud import LaunchRequest, launch_all, wait_until_active
+    from gpuproof.cloud.lambda_cloud import LaunchRequest, launch_all, wait_until_active
 
     if hostname is not None and count > 1:
         raise UsageError("one host name for several instances", place="--hostname")
@@ -180,7 +180,7 @@ def terminate(
 
 
 def _api(key_file: str | None) -> LambdaCloud:
-    from gpuproof.launchers.lambda_cloud import cloud_from
+    from gpuproof.cloud.lambda_cloud import cloud_from
 
     return cloud_from(key_file=key_file)
 

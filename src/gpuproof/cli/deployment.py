@@ -7,9 +7,9 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+from gpuproof.cloud.lambda_cloud import Instance, LaunchRequest
 from gpuproof.errors import UsageError
-from gpuproof.launchers.lambda_cloud import Instance, LaunchRequest
-from gpuproof.store import write_whole
+from gpuproof.store.run import write_whole
 
 
 class Deployed:

@@ -28,7 +28,7 @@ def init(*, output: Path, force: bool, python: str | None) -> None:
     """
     from gpuproof.config.first_recipe import first_recipe
     from gpuproof.launchers.probe import probe
-    from gpuproof.store import write_whole
+    from gpuproof.store.run import write_whole
 
     to_terminal = str(output) == "-"
     if not to_terminal and not force and output.exists():

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 import click
 from click.core import ParameterSource
 
-from gpuproof.cli.fleet_options import HostChoice, host_options, is_of_hosts
+from gpuproof.cli.host_options import HostChoice, host_options
 from gpuproof.cli.options import json_option, log_options
 from gpuproof.errors import EnvironmentUnfitError, ExitCode, UsageError
 
 if TYPE_CHECKING:
-    from gpuproof.store import RunDirectory
+    from gpuproof.store.run import RunDirectory
 
 RECIPE = "load"
 QUICK = {"num_epochs": 1, "num_batches": 30}
@@ -113,45 +113,23 @@ def load(
 
     The same tests with any key set otherwise: gpuproof run load --training.precision=bf16
     """  # noqa: D301  # click reads the backspace character
+    from gpuproof.cli.measuring import begin_run, finish_run
+
     output = output or Path(f"gpu_loadtest_results_{int(time.time())}.json")
     _check_place(output)
     given = {name for name in tests if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE}
     words = _words(tests, given)
     if resume is not None:
         directory = _resumed(resume, given)
-        code = _finish(directory, python=python, hosts=hosts, retry_failed=retry_failed, as_json=as_json)
-    elif hosts.are_named:
-        directory, code = _on_hosts(words, hosts=hosts, python=python, as_json=as_json)
+        code = finish_run(
+            directory, hosts=hosts, python=python, retry_failed=retry_failed, as_json=as_json, command="load"
+        )
     else:
-        directory = _created(words)
-        code = _measured(directory, python=python, retry_failed=False, as_json=as_json)
+        _refuse_launchers_of_others()
+        directory, code = begin_run(
+            RECIPE, words, hosts=hosts, python=python, as_json=as_json, command="load"
+        )
     ctx.exit(_hand_over(directory, output, code))
-
-
-def _measured(directory: RunDirectory, *, python: str | None, retry_failed: bool, as_json: bool) -> ExitCode:
-    from gpuproof.cli.run import measure
-
-    return measure(directory, python=python, retry_failed=retry_failed, as_json=as_json, command="load")
-
-
-def _on_hosts(
-    words: list[str], *, hosts: HostChoice, python: str | None, as_json: bool
-) -> tuple[RunDirectory, ExitCode]:
-    from gpuproof.cli.run_on_hosts import measure_on_hosts, planned_on_hosts
-
-    loaded, remote = planned_on_hosts(RECIPE, words, hosts=hosts, python=python)
-    return measure_on_hosts(loaded, remote, as_json=as_json, command="load")
-
-
-def _finish(
-    directory: RunDirectory, *, python: str | None, hosts: HostChoice, retry_failed: bool, as_json: bool
-) -> ExitCode:
-    """Finish a run where it was begun."""
-    if not (hosts.are_named or is_of_hosts(directory.root)):
-        return _measured(directory, python=python, retry_failed=retry_failed, as_json=as_json)
-    from gpuproof.cli.run_on_hosts import resume_on_hosts
-
-    return resume_on_hosts(directory, hosts=hosts, retry_failed=retry_failed, as_json=as_json, command="load")
 
 
 def _check_place(output: Path) -> None:
@@ -180,10 +158,7 @@ def _words(tests: dict[str, object], given: set[str]) -> list[str]:
     return [*words, "--data.loading=loader"] if tests["loader"] else words
 
 
-def _created(words: list[str]) -> RunDirectory:
-    from gpuproof.campaign import create_run
-    from gpuproof.config.load import load_config
-    from gpuproof.config.rules.base import Facts
+def _refuse_launchers_of_others() -> None:
     from gpuproof.launchers.attached import is_attached
 
     if is_attached(os.environ):
@@ -192,13 +167,11 @@ def _created(words: list[str]) -> RunDirectory:
             place="gpuproof load",
             next_step="Start it outside of the launcher",
         )
-    loaded = load_config(RECIPE, words, facts=Facts(hosts=()))
-    return create_run(loaded.config, origins=loaded.origins, source=loaded.source)
 
 
 def _resumed(path: Path, given: set[str]) -> RunDirectory:
-    from gpuproof.campaign import config_of
-    from gpuproof.cli.run import resumed
+    from gpuproof.cli.measuring import resumed
+    from gpuproof.store.description import config_of
 
     said = [f"--{name.replace('_', '-')}" for name in OF_THE_TESTS if name in given]
     directory = resumed(path, None, said)
@@ -213,14 +186,17 @@ def _resumed(path: Path, given: set[str]) -> RunDirectory:
 
 def _hand_over(directory: RunDirectory, output: Path, code: ExitCode) -> ExitCode:
     """Copy the results to where they are wanted; an interrupted run's hold what was measured."""
-    from gpuproof.campaign import config_of
-    from gpuproof.report.conclude import conclude
-    from gpuproof.report.fleet_story import FLEET_FILE, is_fleet
-    from gpuproof.report.loadtest_format import RESULTS_FILE
+    from gpuproof.conclude import conclude
+    from gpuproof.suites.by_host.exports import FLEET_FILE
+    from gpuproof.suites.load.exports import RESULTS_FILE
 
     if code == ExitCode.INTERRUPTED:
-        conclude(directory, config_of(directory))
-    results = directory.root / (FLEET_FILE if is_fleet(directory.description()) else RESULTS_FILE)
+        conclude(directory)
+    results = next(
+        path
+        for name in (FLEET_FILE, RESULTS_FILE)
+        if (path := directory.root / name).exists() or name == RESULTS_FILE
+    )
     try:
         shutil.copyfile(results, output)
     except OSError as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -11,14 +11,17 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gpuproof import units
-from gpuproof.campaign import Progress as ProgressProtocol
 from gpuproof.records.case import Case
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import Phase, Setup, Steps
 from gpuproof.records.run import Progress as StepsDone
+from gpuproof.scheduler import CampaignProgress
+from gpuproof.suites.base import LaunchKey
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
+
+    from gpuproof.launchers.base import HostError
 
 PHASES = {
     "prepare": "preparing",
@@ -39,10 +42,12 @@ LINE_EVERY_S = 10.0
 class CaseProgress:
     """Where one launch stands, put together from its records."""
 
-    def __init__(self, case: Case, *, position: int, total: int) -> None:
-        name = case.case_id.partition("@")[0]  # the host of a fleet's case stands before the line
+    def __init__(self, case: Case, *, hosts: Sequence[str] = (), position: int, total: int) -> None:
+        name = case.case_id.partition("@")[0]  # the host of a case stands before it
         point = "" if name == "main" else f" {name}"
-        self.title = f"launch {position}/{total}{point}"
+        others = f" and {len(hosts) - 1} more" if len(hosts) > 1 else ""
+        where = f"{hosts[0]}{others}: " if hosts else ""
+        self.title = f"{where}launch {position}/{total}{point}"
         self.phase = "starting"
         self.fraction: float | None = None
         self.steps_done = 0
@@ -92,84 +97,97 @@ class BarProgress:
 
     def __init__(self, bars: Progress) -> None:
         self._bars = bars
-        self._case: CaseProgress
-        self._task: TaskID
+        self._cases: dict[LaunchKey, tuple[CaseProgress, TaskID]] = {}
 
     def says(self, line: str) -> None:
         """Print a line above the bars."""
         self._bars.console.print(line, markup=False, highlight=False)
 
-    def case_begins(self, case: Case, *, position: int, total: int) -> None:
+    def case_begins(self, case: Case, *, hosts: Sequence[str], position: int, total: int) -> None:
         """Add a bar."""
-        self._case = CaseProgress(case, position=position, total=total)
-        self._task = self._bars.add_task(self._case.title, total=None, phase="starting", speed="")
+        shown = CaseProgress(case, hosts=hosts, position=position, total=total)
+        task = self._bars.add_task(shown.title, total=None, phase="starting", speed="")
+        self._cases[case.case_id, case.replicate] = shown, task
 
-    def case_advances(self, records: Sequence[Any]) -> None:
+    def case_advances(self, case: Case, records: Sequence[Any]) -> None:
         """Move the bar."""
-        phase = self._case.phase
-        self._case.advance(records)
-        if self._case.phase != phase:
-            self._bars.reset(self._task, total=1.0 if self._case.fraction is not None else None)
+        shown, task = self._cases[case.case_id, case.replicate]
+        phase = shown.phase
+        shown.advance(records)
+        total = 1.0 if shown.fraction is not None else None
+        if shown.phase != phase:
+            self._bars.reset(task, total=total)
         self._bars.update(
-            self._task,
-            total=1.0 if self._case.fraction is not None else None,
-            completed=self._case.fraction or 0.0,
-            phase=self._case.phase,
-            speed=self._case.speed,
+            task, total=total, completed=shown.fraction or 0.0, phase=shown.phase, speed=shown.speed
         )
 
     def case_ends(self, records: CaseRecords) -> None:
         """Leave the bar as it ended."""
+        _, task = self._cases.pop((records.case.case_id, records.case.replicate))
         done = records.status == "done"
         self._bars.update(
-            self._task, total=1.0, completed=1.0 if done else 0.0, phase="done" if done else records.status
+            task, total=1.0, completed=1.0 if done else 0.0, phase="done" if done else records.status
         )
-        self._bars.stop_task(self._task)
+        self._bars.stop_task(task)
+
+    def host_failed(self, error: HostError) -> None:
+        """Say that a host is out."""
+        self.says(_host_line(error))
 
 
 class LineProgress:
-    """A line when a phase begins, and one every ten seconds, in a log."""
+    """A line when a phase begins, and one every ten seconds, in a log; of hosts with their name."""
 
-    def __init__(self, *, before: str = "", say: Callable[[str], None] | None = None) -> None:
-        """Begin each line with `before`, and hand it to `say`, or to standard error."""
-        self._case: CaseProgress
-        self._said_s = 0.0
-        self._before = before
-        self._say_line = say or (lambda line: click.echo(line, err=True))
+    def __init__(self) -> None:
+        self._cases: dict[LaunchKey, CaseProgress] = {}
+        self._said_s: dict[LaunchKey, float] = {}
 
     def says(self, line: str) -> None:
         """Print a line."""
         click.echo(line, err=True)
 
-    def case_begins(self, case: Case, *, position: int, total: int) -> None:
+    def case_begins(self, case: Case, *, hosts: Sequence[str], position: int, total: int) -> None:
         """Say that a launch begins."""
-        self._case = CaseProgress(case, position=position, total=total)
-        self._say("starting")
+        key = case.case_id, case.replicate
+        self._cases[key] = CaseProgress(case, hosts=hosts, position=position, total=total)
+        self._say(key, "starting")
 
-    def case_advances(self, records: Sequence[Any]) -> None:
+    def case_advances(self, case: Case, records: Sequence[Any]) -> None:
         """Say a new phase at once, and how far it is every ten seconds."""
-        phase = self._case.phase
-        self._case.advance(records)
-        if self._case.phase != phase:
-            self._say(self._case.phase)
-        elif monotonic() - self._said_s >= LINE_EVERY_S:
-            far = f", {units.share(self._case.fraction)}" if self._case.fraction is not None else ""
-            speed = f", {self._case.speed}" if self._case.speed else ""
-            self._say(f"{self._case.phase}{far}{speed}")
+        key = case.case_id, case.replicate
+        shown = self._cases[key]
+        phase = shown.phase
+        shown.advance(records)
+        if shown.phase != phase:
+            self._say(key, shown.phase)
+        elif monotonic() - self._said_s[key] >= LINE_EVERY_S:
+            far = f", {units.share(shown.fraction)}" if shown.fraction is not None else ""
+            speed = f", {shown.speed}" if shown.speed else ""
+            self._say(key, f"{shown.phase}{far}{speed}")
 
     def case_ends(self, records: CaseRecords) -> None:
         """Say how a launch ended."""
-        self._say(records.status)
+        key = records.case.case_id, records.case.replicate
+        self._say(key, records.status)
+        del self._cases[key], self._said_s[key]
 
-    def _say(self, what: str) -> None:
-        self._said_s = monotonic()
-        self._say_line(f"{self._before}{self._case.title}: {what}")
+    def host_failed(self, error: HostError) -> None:
+        """Say that a host is out."""
+        self.says(_host_line(error))
+
+    def _say(self, key: LaunchKey, what: str) -> None:
+        self._said_s[key] = monotonic()
+        self.says(f"{self._cases[key].title}: {what}")
+
+
+def _host_line(error: HostError) -> str:
+    return f"{error.host}: failed at {error.stage}: {error.cause}"
 
 
 @contextmanager
-def progress_on() -> Iterator[ProgressProtocol]:
-    """Give the progress that fits standard error."""
-    if not sys.stderr.isatty():
+def progress_on(*, one_at_a_time: bool = True) -> Iterator[CampaignProgress]:
+    """Give the progress that fits standard error: a bar for each launch where one runs at a time."""
+    if not (sys.stderr.isatty() and one_at_a_time):
         yield LineProgress()
         return
     from rich.console import Console

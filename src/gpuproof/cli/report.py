@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from gpuproof.conclude import Concluded
     from gpuproof.errors import ExitCode
     from gpuproof.records.page import Page
-    from gpuproof.store import RunDirectory
+    from gpuproof.store.run import RunDirectory
 
 LAST = "last"
 save_dir_option = click.option(
@@ -83,7 +83,7 @@ def report(
 
 def _open(run: Path, save_dir: Path) -> RunDirectory:
     from gpuproof.errors import UsageError
-    from gpuproof.store import RunDirectory, list_runs
+    from gpuproof.store.run import RunDirectory, list_runs
 
     if str(run) != LAST or run.exists():
         return RunDirectory.open(run)
@@ -130,7 +130,7 @@ def _judge(directory: RunDirectory, names: Sequence[str], *, as_json: bool) -> E
 @json_option
 def runs(save_dir: Path, *, as_json: bool) -> None:
     """List the runs, newest first: when, what, what it came to, and whether it can be trusted."""
-    from gpuproof.store import list_runs
+    from gpuproof.store.run import list_runs
 
     rows = [_row(directory) for directory in list_runs(save_dir)]
     if as_json:

@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import sys
-from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
-from gpuproof.cli.fleet_options import HostChoice, host_options, is_of_hosts
+from gpuproof.cli.host_options import HostChoice, host_options
 from gpuproof.cli.options import json_option, log_options
-from gpuproof.errors import ExitCode, UsageError
-from gpuproof.launchers.archive import node_side_for
-
-if TYPE_CHECKING:
-    from gpuproof.store import RunDirectory
+from gpuproof.errors import ExitCode
 
 
 @click.command(context_settings={"ignore_unknown_options": True})
@@ -66,32 +58,20 @@ def run(
     The first rank prints throughput with its interval, what could be wrong with it, and where the files
     lie. Under your own torchrun, start `python -m gpuproof run CONFIG` as the script.
     """  # noqa: D301  # click reads the backspace character
-    words = [*overrides, *_as_overrides(nproc=nproc, devices=devices, timeout=timeout)]
-    if hosts.are_named or (resume is not None and is_of_hosts(resume)):
-        from gpuproof.cli.run_on_hosts import run_on_hosts
+    from gpuproof.cli.measuring import begin_run, finish_run, resumed, show_commands
 
-        ctx.exit(
-            run_on_hosts(
-                config,
-                words,
-                hosts=hosts,
-                python=python,
-                resume=None if resume is None else resumed(resume, config, words),
-                retry_failed=retry_failed,
-                dry_run=dry_run,
-                as_json=as_json,
-            )
-        )
+    words = [*overrides, *_as_overrides(nproc=nproc, devices=devices, timeout=timeout)]
     if resume is not None:
         directory = resumed(resume, config, words)
+        code = finish_run(directory, hosts=hosts, python=python, retry_failed=retry_failed, as_json=as_json)
     elif config is None:
         raise click.UsageError("Missing CONFIG, a YAML file or the name of a recipe; try: gpuproof run quick")
     elif dry_run:
-        _print_commands(config, words)
-        return
+        show_commands(config, words, hosts=hosts, python=python)
+        code = ExitCode.DONE
     else:
-        directory = _created(config, words)
-    ctx.exit(measure(directory, python=python, retry_failed=retry_failed, as_json=as_json))
+        _, code = begin_run(config, words, hosts=hosts, python=python, as_json=as_json)
+    ctx.exit(code)
 
 
 def _as_overrides(*, nproc: str | None, devices: str | None, timeout: str | None) -> list[str]:
@@ -102,95 +82,3 @@ def _as_overrides(*, nproc: str | None, devices: str | None, timeout: str | None
         "run.time_limit_s": timeout,
     }
     return [f"--{key}={value}" for key, value in given.items() if value is not None]
-
-
-def measure(
-    directory: RunDirectory, *, python: str | None, retry_failed: bool, as_json: bool, command: str = "run"
-) -> ExitCode:
-    """Run the campaign of a run directory and show what it ends with; return the exit code."""
-    from gpuproof.campaign import run_campaign
-    from gpuproof.cli.progress import progress_on
-    from gpuproof.cli.report import show_report
-    from gpuproof.launchers.attached import attached_world_size
-    from gpuproof.launchers.local import LocalLauncher
-    from gpuproof.store import resume_command
-
-    click.echo(f"Results go to {directory.root}", err=True)
-    try:
-        with (
-            node_side_for(python) as worker,
-            progress_on() as progress,
-            closing(LocalLauncher(python=python or sys.executable, worker=worker)) as launcher,
-        ):
-            conclusion = run_campaign(
-                directory,
-                launcher=launcher,
-                progress=progress,
-                retry_failed=retry_failed,
-                world_size=attached_world_size(os.environ),
-            )
-    except KeyboardInterrupt:
-        click.echo(
-            "Interrupted. What was measured is kept; go on with: "
-            f"{resume_command(directory.root, command=command)}",
-            err=True,
-        )
-        return ExitCode.INTERRUPTED
-    show_report(conclusion.report, as_json=as_json)
-    return conclusion.exit_code
-
-
-def _created(config: str, words: list[str]) -> RunDirectory:
-    from gpuproof.campaign import create_run
-    from gpuproof.config.load import load_config
-    from gpuproof.config.rules.base import Facts
-    from gpuproof.launchers.attached import become_follower, is_attached, is_follower
-
-    facts = Facts(environment=os.environ, is_attached=is_attached(os.environ), hosts=())
-    loaded = load_config(config, words, facts=facts)
-    if is_follower(os.environ):
-        become_follower(loaded.config)
-    return create_run(loaded.config, origins=loaded.origins, source=loaded.source)
-
-
-def resumed(path: Path, config: str | None, words: list[str]) -> RunDirectory:
-    """Open the run to finish.
-
-    Raises:
-        UsageError: there is none, or something else was asked for with it.
-    """
-    from gpuproof.launchers.attached import is_attached
-    from gpuproof.store import RunDirectory
-
-    if config is not None or words:
-        raise UsageError(
-            "a resumed run goes on with its own config",
-            place="--resume",
-            next_step="Leave CONFIG and all settings out, or start a new run",
-        )
-    if is_attached(os.environ):
-        raise UsageError(
-            "a run cannot be resumed under a launcher of yours: the other ranks would wait for a case "
-            "that may be done",
-            place="--resume",
-            next_step="Start a new run",
-        )
-    return RunDirectory.open(path)
-
-
-def _print_commands(config: str, words: list[str]) -> None:
-    import shlex
-
-    from gpuproof.config.load import load_config
-    from gpuproof.config.rules.base import Facts
-    from gpuproof.launchers.local import LocalLauncher
-    from gpuproof.suites.plan import next_cases
-
-    loaded = load_config(config, words, facts=Facts(hosts=()))
-    for case in next_cases(loaded.config, results=()):
-        folder = Path(loaded.config.run.save_dir, loaded.config.run.experiment_name, "RUN_ID")
-        folder = folder / "cases" / case.case_id / str(case.replicate)
-        port = 29500 if case.placement.ranks_per_host > 1 else None
-        click.echo(shlex.join(LocalLauncher().command(case, folder, port=port)))
-    if loaded.config.search.kind is not None:
-        click.echo("What the search launches next depends on what these give.", err=True)

@@ -15,7 +15,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import gpuproof
-from gpuproof.launchers.local import INSTALLED_WORKER
+from gpuproof.launchers.commands import INSTALLED_WORKER
 
 NODE_SIDE = (
     "__init__.py",
@@ -29,16 +29,6 @@ EPOCH = (1980, 1, 1, 0, 0, 0)
 """The date of every member: an archive says what it holds, not when it was made."""
 SHEBANG = b"#!/usr/bin/env python3\n"
 MAIN = "import sys\nfrom gpuproof.worker.__main__ import main\nsys.exit(main())\n"
-
-
-@contextmanager
-def node_side_for(python: str | None) -> Iterator[Sequence[str]]:
-    """Give the words that start the node side: as installed, or as one file for another Python."""
-    if python is None:
-        yield INSTALLED_WORKER
-        return
-    with TemporaryDirectory(prefix="gpuproof-") as folder:
-        yield (str(build_archive(Path(folder) / "gpuproof-node.pyz")),)
 
 
 def build_archive(target: Path) -> Path:
@@ -67,6 +57,23 @@ def _members() -> dict[str, str]:
     members[f"{folder}/entry_points.txt"] = distribution("gpuproof").read_text("entry_points.txt") or ""
     members["__main__.py"] = MAIN
     return members
+
+
+@contextmanager
+def node_side_for(python: str | None) -> Iterator[Sequence[str]]:
+    """Give the words that start the node side: as installed, or as one file for another Python."""
+    if python is None:
+        yield INSTALLED_WORKER
+        return
+    with built_node_side() as archive:
+        yield (str(archive),)
+
+
+@contextmanager
+def built_node_side() -> Iterator[Path]:
+    """Give the node side as one file, for as long as it is needed."""
+    with TemporaryDirectory(prefix="gpuproof-") as folder:
+        yield build_archive(Path(folder) / "gpuproof-node.pyz")
 
 
 if __name__ == "__main__":

@@ -10,15 +10,24 @@ import json
 import os
 import sys
 from collections.abc import Mapping
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from gpuproof.config.models import RunConfig
 from gpuproof.errors import UsageError
+from gpuproof.launchers.local import LocalLauncher
 
 PATIENCE_S = 300
 """Time that other ranks wait for rank 0's case …"""
 DOWNLOAD_PATIENCE_S = 3600
 """… and where it may have to fetch a data set first."""
+
+
+class AttachedLauncher(LocalLauncher):
+    """Starts rank 0 of each case, which gives the case to the ranks that the user's launcher started."""
+
+    def __init__(self, *, environment: Mapping[str, str], **options: Any) -> None:
+        super().__init__(environment=environment, **options)
+        self.world_size = attached_world_size(environment)
 
 
 def is_attached(environment: Mapping[str, str]) -> bool:

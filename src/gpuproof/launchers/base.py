@@ -1,57 +1,96 @@
-"""What every launcher offers: start a case, wait for it, end it.
+"""What every launcher offers: places, launches on them, and news of all that it started.
 
 A launcher starts node-side processes and brings their files into the case's folder. It judges nothing:
 what happened is in the records.
+
+Launchers come in two shapes. One of *places* (this one: this host, hosts over SSH, an allocation) says what
+there is, and is told where each case goes. One of *queue* (sbatch, Kubernetes) has no places of its own: it
+takes cases that say how many hosts they need, and reports where they ran (`Launched.placed`) once they do.
+It is to offer `start(case, (), folder)` and `wait`, with `places()` empty, and whoever drives it starts what
+the suite asks for without waiting for room.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
-from gpuproof.records.case import Case
+from gpuproof.errors import EnvironmentUnfitError
+from gpuproof.records.case import Case, Placed
+from gpuproof.records.run import HostStage
+from gpuproof.suites.base import HostPlace
 
-LAUNCHER_OUTPUT = "launcher-output.txt"
-"""What the started processes printed before each rank had a file of its own."""
+
+class HostError(EnvironmentUnfitError):
+    """A host cannot be used: which, at which stage, and why."""
+
+    def __init__(self, cause: str, *, host: str, stage: HostStage, next_step: str | None = None) -> None:
+        super().__init__(cause, place=f"{host}: {stage}", next_step=next_step)
+        self.host = host
+        self.stage = stage
 
 
 class Launched(Protocol):
-    """The processes of one case."""
+    """The processes of one case, from its start to the last byte of its files."""
 
-    command: str
-    """What was started, as a person could type it."""
+    @property
+    def command(self) -> str:
+        """What was started, as a person could type it; empty until then."""
 
-    def wait(self, timeout_s: float) -> int | None:
-        """Wait at most `timeout_s`, without polling; return the exit status once all has ended, else None."""
+    @property
+    def placed(self) -> Placed | None:
+        """Where it runs, once it does."""
+
+    @property
+    def status(self) -> int | None:
+        """Exit status of the ranks, or of the first host whose ranks failed; None while they run."""
+
+    @property
+    def error(self) -> HostError | None:
+        """Why it could not begin."""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether all processes have ended and all files are here."""
 
     def end(self, grace_s: float) -> None:
-        """Ask all processes to end, wait `grace_s` for their last words, then kill what is left."""
+        """Have all processes end: asked to, given `grace_s` for last words, then killed. Does not wait.
 
-
-class Launcher(Protocol):
-    """Starts cases."""
-
-    def start(self, case: Case, folder: Path) -> Launched:
-        """Start the case's ranks, writing into `folder`, which holds its spec.json.
-
-        Raises:
-            EnvironmentUnfitError: the processes cannot be started here.
+        Whoever started a launch ends it, however it went. Called again, it may cut the time short.
         """
 
 
-def interval_words(case: Case) -> list[str]:
-    """Return the options that say how often a case's sampler reads devices, and the host."""
-    words = [f"--interval={case.monitor_interval_s:g}"]
-    host_s = case.monitor_host_interval_s
-    return words if host_s is None else [*words, f"--host-interval={host_s:g}"]
+@runtime_checkable
+class Launcher(Protocol):
+    """Starts cases on the places that it offers."""
 
+    world_size: int | None
+    """Ranks of each launch where it is not this launcher that starts them all."""
+    max_busy: int | None
+    """Places that may be busy at the same time; None is all."""
 
-def fork_server_words(case: Case, run: str) -> list[str]:
-    """Return the words of the server that the launches of a run, with as many threads, are forked from."""
-    threads = case.parallel.threads_per_rank
-    return ["serve-cases", run, *([] if threads is None else [f"--threads={threads}"])]
+    def places(self) -> Sequence[HostPlace]:
+        """Return the places in the order of preference; a single one without a name is this machine."""
 
+    def lost(self) -> Mapping[str, HostError]:
+        """Return the places that cannot be used any more, and why."""
 
-def wants_fork(case: Case) -> bool:
-    """Say whether a case is to be forked, and can be: several ranks are started by torch's agent."""
-    return case.start == "fork" and case.placement.num_ranks == 1
+    def start(self, case: Case, hosts: Sequence[str], folder: Path) -> Launched:
+        """Begin to start the case's ranks on these places, in the order of node ranks.
+
+        They write into `folder`, which holds spec.json. It does not wait for hosts: that one cannot be
+        reached is news like any other.
+
+        Raises:
+            EnvironmentUnfitError: no processes can be started here.
+        """
+
+    def wait(self, timeout_s: float) -> None:
+        """Wait for news of any launch: it begins, its ranks end, it is over; at most `timeout_s`."""
+
+    def notes(self) -> Sequence[str]:
+        """Return what a person should know of it in the end, a line each."""
+
+    def close(self) -> None:
+        """End what is kept from case to case, and leave no trace."""

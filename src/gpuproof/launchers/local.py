@@ -1,40 +1,38 @@
-"""Ranks on this host: one by exec or forked with torch imported, several by torch's own elastic agent.
-
-Under a launcher of the user's (RANK and WORLD_SIZE are set), this process is rank 0 and starts its own
-worker only; the other ranks join it (`gpuproof.worker.commands.attach`).
-"""
+"""Ranks on this host: one by exec or forked with torch imported, several by torch's own elastic agent."""
 
 from __future__ import annotations
 
 import os
-import shlex
 import socket
 import sys
+import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from gpuproof.launchers.attached import is_attached
-from gpuproof.launchers.base import (
-    LAUNCHER_OUTPUT,
-    Launched,
-    fork_server_words,
-    interval_words,
-    wants_fork,
+from gpuproof.launchers.base import HostError
+from gpuproof.launchers.commands import (
+    INSTALLED_WORKER,
+    LaunchCommands,
+    NodeSide,
+    Rendezvous,
+    commands_for,
+    rank_environment,
 )
 from gpuproof.processes.fork import ForkServers
-from gpuproof.processes.group import start_group
-from gpuproof.records.case import Case
+from gpuproof.processes.group import ProcessGroup, start_group
+from gpuproof.records.case import Case, Placed
+from gpuproof.store import layout
+from gpuproof.suites.base import HostPlace
 
-INSTALLED_WORKER = ("-m", "gpuproof.worker")
-AGENT_GRACE_S = 8
-"""Time that torch's agent gives ranks between SIGTERM and SIGKILL: less than a campaign gives the agent,
-because each rank has a session of its own, and only the agent can kill it."""
 SERVER_GRACE_S = 10.0
 """Time that a fork server gets to end: longer than it gives its children."""
 
 
 class LocalLauncher:
     """Starts cases on this host with one Python; `worker` is how it finds the node side."""
+
+    world_size: int | None = None
+    max_busy: int | None = None
 
     def __init__(
         self,
@@ -44,93 +42,118 @@ class LocalLauncher:
         environment: Mapping[str, str] = os.environ,
     ) -> None:
         self._python = python
-        self._worker = worker
+        self._worker = tuple(worker)
         self._environment = environment
         self._fork_servers = ForkServers()
+        self._news = threading.Event()
 
-    def start(self, case: Case, folder: Path) -> Launched:
+    def places(self) -> Sequence[HostPlace]:
+        """Return this machine."""
+        return (HostPlace(name=""),)
+
+    def lost(self) -> Mapping[str, HostError]:
+        """Return nothing: this machine cannot be lost."""
+        return {}
+
+    def start(self, case: Case, hosts: Sequence[str], folder: Path) -> LocalLaunch:
         """Start the case's ranks.
 
         Raises:
             CommandNotStartedError: the Python to run them with cannot be started.
         """
-        if self.is_forked(case):
-            return self._fork(case, folder)
-        commands = [
-            self.command(case, folder, port=_free_port() if case.placement.ranks_per_host > 1 else None)
-        ]
-        if case.monitor_interval_s is not None:
-            sampler = self._sampler_words(case, folder)
-            commands.append([self._python, *self._worker, *sampler, f"--parent-pid={os.getpid()}"])
-        _write_commands(folder, commands)
-        return start_group(
-            commands, environment=self._environment_of_ranks(), output=folder / LAUNCHER_OUTPUT
+        del hosts
+        port = _free_port() if case.placement.num_ranks > 1 and self.world_size is None else None
+        rendezvous = Rendezvous(port=port)
+        commands = commands_for(
+            case, self._node_side(folder), rendezvous, is_attached=self.world_size is not None
         )
+        (folder / layout.LAUNCH_TEXT).write_text(commands.text, encoding="utf-8")
+        placed = Placed(
+            hosts=(socket.gethostname(),),
+            ranks_per_host=case.placement.ranks_per_host,
+            address=None if port is None else rendezvous.address,
+            port=port,
+        )
+        launch = LocalLaunch(self._news, command=commands.text, placed=placed)
+        launch.processes = self._processes(case, commands, folder, launch)
+        return launch
+
+    def wait(self, timeout_s: float) -> None:
+        """Wait for news of any launch."""
+        self._news.wait(timeout_s)
+        self._news.clear()
+
+    def notes(self) -> Sequence[str]:
+        """Return nothing."""
+        return ()
 
     def close(self) -> None:
         """End what is kept from case to case: the fork servers."""
         self._fork_servers.close(SERVER_GRACE_S)
 
-    def is_forked(self, case: Case) -> bool:
-        """Say whether the case is forked: asked to be, of one rank, and not under a user's launcher."""
-        return wants_fork(case) and not is_attached(self._environment)
-
-    def _fork(self, case: Case, folder: Path) -> Launched:
-        """Fork the case from the server for its number of threads."""
-        server = [self._python, *self._worker, *fork_server_words(case, str(folder.parents[2]))]
-        by_hand = self.command(case, folder, port=None)
-        commands = [by_hand[1 + len(self._worker) :]]
-        if case.monitor_interval_s is not None:
-            commands.append(self._sampler_words(case, folder))
-        _write_commands(folder, [by_hand], forked_by=server)
-        forked = self._fork_servers.start(
-            server,
-            key=case.parallel.threads_per_rank,
-            environment=self._environment_of_ranks(),
-            commands=commands,
-            output=folder / LAUNCHER_OUTPUT,
+    def _node_side(self, folder: Path) -> NodeSide:
+        return NodeSide(
+            python=self._python,
+            worker=self._worker,
+            run=str(layout.run_folder(folder)),
+            host=socket.gethostname(),
+            pid=os.getpid(),
         )
-        forked.command = shlex.join(by_hand)
-        return forked
 
-    def _environment_of_ranks(self) -> dict[str, str]:
-        return {
-            "TORCH_ELASTIC_SHUTDOWN_TIMEOUT": str(AGENT_GRACE_S),
-            **self._environment,
-            # What lies in the user's working directory, a random.py say, is not to be imported.
-            "PYTHONSAFEPATH": "1",
-        }
+    def _processes(
+        self, case: Case, commands: LaunchCommands, folder: Path, launch: LocalLaunch
+    ) -> ProcessGroup:
+        environment, output = self._rank_environment(), folder / layout.LAUNCHER_OUTPUT
+        if commands.server is None:
+            return start_group(
+                commands.started, environment=environment, output=output, on_exit=launch.has_exited
+            )
+        return self._fork_servers.start(
+            commands.server,
+            key=case.parallel.threads_per_rank,
+            environment=environment,
+            commands=commands.forked,
+            output=output,
+            on_exit=launch.has_exited,
+        )
 
-    def _sampler_words(self, case: Case, folder: Path) -> list[str]:
-        out = folder / f"monitor-{socket.gethostname()}.jsonl"
-        return ["sample", f"--out={out}", *interval_words(case)]
-
-    def command(self, case: Case, folder: Path, *, port: int | None) -> list[str]:
-        """Return the command line that runs the case; pure, so that it can be shown without running it."""
-        worker = [
-            *self._worker,
-            "run",
-            str(folder / "spec.json"),
-            str(folder),
-            "--parent-pid",
-            str(os.getpid()),
-        ]
-        if is_attached(self._environment):
-            return [self._python, *worker, "--attached"]
-        if port is None:
-            return [self._python, *worker]
-        agent = ["-m", "torch.distributed.run", "--nnodes=1", "--node-rank=0"]
-        agent += [f"--nproc-per-node={case.placement.ranks_per_host}", "--rdzv-backend=static"]
-        agent += ["--master-addr=127.0.0.1", f"--master-port={port}"]
-        return [self._python, *agent, *worker]
+    def _rank_environment(self) -> dict[str, str]:
+        ours = rank_environment()
+        return {**ours, **self._environment, "PYTHONSAFEPATH": ours["PYTHONSAFEPATH"]}
 
 
-def _write_commands(
-    folder: Path, commands: Sequence[Sequence[str]], *, forked_by: Sequence[str] = ()
-) -> None:
-    lines = [f"# forked by: {shlex.join(forked_by)}"] if forked_by else []
-    lines += [shlex.join(command) for command in commands]
-    (folder / "launch.txt").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+class LocalLaunch:
+    """One launch on this machine."""
+
+    processes: ProcessGroup
+    error: HostError | None = None
+
+    def __init__(self, news: threading.Event, *, command: str, placed: Placed) -> None:
+        self.command = command
+        self.placed: Placed | None = placed
+        self.status: int | None = None
+        self.is_over = False
+        self._news = news
+        self._is_ending = False
+
+    def has_exited(self, status: int) -> None:
+        """Hear that the ranks have ended, from another thread."""
+        self.status = status
+        self._news.set()
+
+    def end(self, grace_s: float) -> None:
+        """End all processes, in a thread."""
+        ending = self.processes.end if self._is_ending else self._end
+        self._is_ending = True
+        threading.Thread(target=ending, args=(grace_s,), name="gpuproof-end").start()
+
+    def _end(self, grace_s: float) -> None:
+        try:
+            self.processes.end(grace_s)
+        finally:
+            self.status = self.processes.wait(0.0)
+            self.is_over = True
+            self._news.set()
 
 
 def _free_port() -> int:

@@ -17,9 +17,10 @@ import asyncssh
 
 from gpuproof.config.inventory import InventoryHost
 from gpuproof.errors import RecordError
-from gpuproof.launchers.hosts import HostError, Stage
-from gpuproof.launchers.ssh_boot import boot_command, removal_command
+from gpuproof.launchers.base import HostError
+from gpuproof.launchers.ssh.boot import boot_command, removal_command
 from gpuproof.records.frames import GREETING, MAX_PAYLOAD_BYTES, Frame, FrameDecoder, encode_frame
+from gpuproof.records.run import HostStage
 
 BEATS_PER_LEASE = 3
 START_TIMEOUT_S = 120.0
@@ -63,6 +64,7 @@ class AgentChannel(asyncssh.SSHClientSession[bytes]):
         self._writable.set()
         self._closed = asyncio.get_running_loop().create_future()
         self._beat: asyncio.TimerHandle | None = None
+        self._cause = ""
 
     @classmethod
     async def start(
@@ -86,6 +88,11 @@ class AgentChannel(asyncssh.SSHClientSession[bytes]):
     def is_closed(self) -> bool:
         """Say whether the agent is gone."""
         return self._closed.done()
+
+    @property
+    def cause(self) -> str:
+        """Say why it is gone; empty while it is not."""
+        return self._cause
 
     async def put(self, source: Path, path: str) -> None:
         """Carry a file over, checked by its checksum.
@@ -181,10 +188,10 @@ class AgentChannel(asyncssh.SSHClientSession[bytes]):
         about = str(next(self._numbers))
         self._answers[about] = asyncio.get_running_loop().create_future()
         if self._closed.done():
-            self._answers[about].set_result({"say": "failed", "cause": self._last_words()})
+            self._answers[about].set_result({"say": "failed", "cause": self._cause})
         return about
 
-    async def _answer(self, about: str, timeout_s: float | None, *, stage: Stage) -> dict[str, Any]:
+    async def _answer(self, about: str, timeout_s: float | None, *, stage: HostStage) -> dict[str, Any]:
         future = self._answers[about]
         try:
             said = await asyncio.wait_for(future, timeout_s)
@@ -259,7 +266,7 @@ class AgentChannel(asyncssh.SSHClientSession[bytes]):
             return
         self._closed.set_result(None)
         self._writable.set()
-        words = cause or self._last_words()
+        words = self._cause = cause or self._last_words()
         for future in self._answers.values():
             if not future.done():
                 future.set_result({"say": "failed", "cause": words})

@@ -18,9 +18,10 @@ from typing import Any
 import asyncssh
 
 from gpuproof.config.inventory import InventoryHost
-from gpuproof.launchers.hosts import HostError, SshOptions
-from gpuproof.launchers.ssh_credentials import AskPassphrase, load_keys, public_half
-from gpuproof.launchers.ssh_host_keys import SSH_PORT, HostKeys
+from gpuproof.launchers.base import HostError
+from gpuproof.launchers.ssh.credentials import AskPassphrase, load_keys, public_half
+from gpuproof.launchers.ssh.host_keys import SSH_PORT, HostKeys
+from gpuproof.launchers.ssh.hosts import SshOptions
 
 log = logging.getLogger(__name__)
 

@@ -1,12 +1,7 @@
-"""The run directory: where everything about a run lies, written whole or not at all.
+"""The run directory, as `layout` says: written whole or not at all.
 
-    <save_dir>/<experiment>/<run_id>/
-      run.json                     what was asked, with the origin of every value
-      data/                        samples prepared for the node side
-      cases/<case>/<replicate>/    spec.json launch.txt launcher.jsonl rank-N.jsonl stderr-N.txt
-
-All other files are derived from these and may be made again. An attempt that did not finish is moved
-aside before the case is launched again, so that nothing that was measured is ever overwritten.
+An attempt that did not finish is moved aside before the case is launched again, so that nothing that was
+measured is ever overwritten.
 """
 
 from __future__ import annotations
@@ -24,14 +19,14 @@ from pathlib import Path
 from typing import Any
 
 from gpuproof.errors import EnvironmentUnfitError, RecordError, UsageError
-from gpuproof.records.case import Case, upgraded
+from gpuproof.records.case import CASE_SCHEMA_VERSION, Case, Placed, upgraded
 from gpuproof.records.codec import from_json, to_json
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.journal import SCHEMA_VERSION, Journal, has_writer, read_journal
+from gpuproof.records.result import RESULT_SCHEMA_VERSION, Result
+from gpuproof.store import layout
 
-ASIDE = ".attempt-"
 FULL_DISK = (errno.ENOSPC, errno.EDQUOT)
-LAUNCHER_JOURNAL = "launcher.jsonl"
 ORPHAN_POLL_S = 0.1
 
 
@@ -50,9 +45,9 @@ class RunDirectory:
         """
         root = save_dir / experiment / run_id
         try:
-            (root / "cases").mkdir(parents=True)
+            (root / layout.CASES).mkdir(parents=True)
         except FileExistsError as error:
-            resumable = (root / "run.json").is_file()
+            resumable = (root / layout.DESCRIPTION).is_file()
             way_on = f"Finish it with `{resume_command(root)}`" if resumable else "Remove it"
             raise UsageError(
                 "there is a run of that name already" if resumable else "is there already, and holds no run",
@@ -72,7 +67,7 @@ class RunDirectory:
         Raises:
             UsageError: there is none at `path`.
         """
-        if not (path / "run.json").is_file():
+        if not (path / layout.DESCRIPTION).is_file():
             raise UsageError(
                 "not a run directory: it holds no run.json",
                 place=str(path),
@@ -87,7 +82,7 @@ class RunDirectory:
         Raises:
             UsageError: another process works on it.
         """
-        with (self.root / ".lock").open("w") as file:
+        with (self.root / layout.LOCK).open("w") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
@@ -103,7 +98,8 @@ class RunDirectory:
             UsageError: one is still there after `timeout_s`.
         """
         deadline_s = time.monotonic() + timeout_s
-        for journal in self.root.glob("cases/*/*/rank-*.jsonl"):
+        folders = (self.root / layout.CASES).glob("*/*")
+        for journal in (path for folder in folders for path in layout.rank_journals(folder)):
             while has_writer(journal):
                 if time.monotonic() > deadline_s:
                     raise UsageError(
@@ -115,7 +111,7 @@ class RunDirectory:
 
     def write_description(self, description: Mapping[str, Any]) -> None:
         """Write run.json."""
-        self.write_json("run.json", {"schema_version": SCHEMA_VERSION, **description})
+        self.write_json(layout.DESCRIPTION, {"schema_version": SCHEMA_VERSION, **description})
 
     def description(self) -> dict[str, Any]:
         """Read run.json.
@@ -123,25 +119,13 @@ class RunDirectory:
         Raises:
             RecordError: it is damaged or of a newer schema.
         """
-        path = self.root / "run.json"
-        try:
-            data = json.loads(path.read_text(encoding="utf-8"))
-        except ValueError as error:
-            raise RecordError(f"cannot be read ({error})", place=str(path)) from error
-        version = data.get("schema_version") if isinstance(data, dict) else None
-        if not isinstance(data, dict) or not isinstance(version, int):
-            raise RecordError("not the description of a run: it has no schema_version", place=str(path))
-        if version > SCHEMA_VERSION:
-            raise RecordError(
-                f"schema version {version}, this gpuproof reads up to {SCHEMA_VERSION}",
-                place=str(path),
-                next_step="Read it with the gpuproof that wrote it, or a newer one",
-            )
-        return data
+        return read_versioned(
+            self.root / layout.DESCRIPTION, "the description of a run", newest=SCHEMA_VERSION
+        )
 
     def case_folder(self, case: Case) -> Path:
         """Return where a launch keeps its files."""
-        return self.root / "cases" / case.case_id / str(case.replicate)
+        return self.root / layout.launch_path(case.case_id, case.replicate)
 
     def recording_at(self, case: Case, host: str) -> Path:
         """Return where what was read of a host beside a launch lies, if anything was."""
@@ -152,23 +136,42 @@ class RunDirectory:
         folder = self.case_folder(case)
         if folder.exists():
             attempt = 1
-            while (aside := folder.with_name(f"{folder.name}{ASIDE}{attempt}")).exists():
+            while (aside := folder.with_name(f"{folder.name}{layout.ASIDE}{attempt}")).exists():
                 attempt += 1
             folder.rename(aside)
         folder.mkdir(parents=True)
-        write_whole(folder / "spec.json", json.dumps(to_json(case), indent=2) + "\n")
+        write_whole(folder / layout.SPEC, json.dumps(to_json(case), indent=2) + "\n")
         return folder
 
     def add_record(self, folder: Path, record: Any) -> None:
         """Add a record of the launcher's own to a launch."""
-        journal = Journal(folder / LAUNCHER_JOURNAL)
-        journal.append_last_words(record)
-        journal.close()
+        append_record(folder, record)
+
+    def write_placed(self, folder: Path, placed: Placed) -> None:
+        """Write down where a launch really ran."""
+        write_whole(folder / layout.PLACED, json.dumps(to_json(placed), indent=2) + "\n")
+
+    def write_result(self, result: Result) -> Path:
+        """Write result.json."""
+        return self.write_json(layout.RESULT, result)
+
+    def read_result(self) -> Result | None:
+        """Read result.json; None where there is none.
+
+        Raises:
+            RecordError: it is damaged or of a newer schema.
+        """
+        path = self.root / layout.RESULT
+        if not path.exists():
+            return None
+        return from_json(
+            Result, read_versioned(path, "the result of a run", newest=RESULT_SCHEMA_VERSION), place=str(path)
+        )
 
     def cases(self) -> list[CaseRecords]:
         """Read every launch of the run, the latest attempt of each, by case and replicate."""
-        folders = [spec.parent for spec in (self.root / "cases").glob("*/*/spec.json")]
-        launched = [read_case(folder) for folder in folders if ASIDE not in folder.name]
+        folders = [spec.parent for spec in (self.root / layout.CASES).glob(f"*/*/{layout.SPEC}")]
+        launched = [read_case(folder) for folder in folders if layout.ASIDE not in folder.name]
         return sorted(launched, key=lambda records: (records.case.case_id, records.case.replicate))
 
     def write_json(self, name: str, content: Any) -> Path:
@@ -187,11 +190,10 @@ def read_case(folder: Path) -> CaseRecords:
     Raises:
         RecordError: a file is damaged elsewhere than at its end.
     """
-    spec = folder / "spec.json"
-    try:
-        case = from_json(Case, upgraded(json.loads(spec.read_text(encoding="utf-8"))), place=str(spec))
-    except ValueError as error:
-        raise RecordError(f"cannot be read ({error})", place=str(spec)) from error
+    spec = folder / layout.SPEC
+    case = from_json(
+        Case, upgraded(read_versioned(spec, "a case", newest=CASE_SCHEMA_VERSION)), place=str(spec)
+    )
     journals = [read_journal(path) for path in _journals(folder)]
     return CaseRecords(
         case=case,
@@ -201,9 +203,46 @@ def read_case(folder: Path) -> CaseRecords:
 
 
 def _journals(folder: Path) -> list[Path]:
-    ranks = sorted(folder.glob("rank-*.jsonl"), key=lambda path: int(path.stem.removeprefix("rank-")))
-    launcher = folder / LAUNCHER_JOURNAL
-    return [launcher, *ranks] if launcher.exists() else ranks
+    launcher = folder / layout.LAUNCHER_JOURNAL
+    return [*([launcher] if launcher.exists() else []), *layout.rank_journals(folder)]
+
+
+def set_damaged_aside(folder: Path) -> None:
+    """Rename the journals of a launch that cannot be read, so that the others can."""
+    for journal in folder.glob("*.jsonl"):
+        try:
+            read_journal(journal)
+        except RecordError:  # noqa: PERF203  # each file is judged by itself
+            journal.rename(journal.with_name(f"{journal.name}{layout.DAMAGED}"))
+
+
+def append_record(folder: Path, record: Any) -> None:
+    """Add a record of the launcher's own to a launch."""
+    journal = Journal(folder / layout.LAUNCHER_JOURNAL)
+    journal.append_last_words(record)
+    journal.close()
+
+
+def read_versioned(path: Path, what: str, *, newest: int) -> dict[str, Any]:
+    """Read a JSON object that says its schema version.
+
+    Raises:
+        RecordError: it is damaged or of a newer schema than `newest`.
+    """
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise RecordError(f"cannot be read ({error})", place=str(path)) from error
+    version = data.get("schema_version") if isinstance(data, dict) else None
+    if not isinstance(data, dict) or not isinstance(version, int):
+        raise RecordError(f"not {what}: it has no schema_version", place=str(path))
+    if version > newest:
+        raise RecordError(
+            f"schema version {version}, this gpuproof reads up to {newest}",
+            place=str(path),
+            next_step="Read it with the gpuproof that wrote it, or a newer one",
+        )
+    return data
 
 
 def write_whole(path: Path, content: str) -> None:

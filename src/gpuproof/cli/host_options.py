@@ -1,16 +1,14 @@
 """Options that say on which hosts a command works, the same on every command that can work elsewhere.
 
 In: words. Out: a `HostChoice`, or None for this machine. Loads nothing heavy: reading the inventory is for
-`fleet_run`.
+`measuring`.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import wraps
-from pathlib import Path
 from typing import Any, TypeVar
 
 import click
@@ -42,14 +40,6 @@ class HostChoice:
     def are_named(self) -> bool:
         """Say whether the command is to work on other hosts."""
         return self.inventory is not None or self.one_job
-
-
-def is_of_hosts(run: Path) -> bool:
-    """Say whether a run directory was made for hosts; False for what is no run at all."""
-    try:
-        return FLEET in json.loads((run / "run.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return False
 
 
 _OPTIONS = (

@@ -1,0 +1,275 @@
+"""From words to a conclusion, for `gpuproof run` and `gpuproof load`: here, on hosts, or over them.
+
+The inventory, the keys and the known hosts are read before the run directory is made and before the first
+connection. run.json keeps the hosts and how they are reached.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import socket
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import click
+
+from gpuproof.campaign import create_run, run_campaign
+from gpuproof.cli.host_options import HostChoice
+from gpuproof.cli.progress import progress_on
+from gpuproof.cli.report import show_report
+from gpuproof.config.inventory import Inventory, InventoryHost, load_inventory
+from gpuproof.config.load import LoadedConfig, load_config
+from gpuproof.config.rules.base import Facts
+from gpuproof.errors import ExitCode, UsageError
+from gpuproof.launchers.attached import become_follower, is_attached, is_follower
+from gpuproof.launchers.base import Launcher
+from gpuproof.launchers.commands import EXAMPLE_PORT, INSTALLED_WORKER, NodeSide, Rendezvous, commands_for
+from gpuproof.launchers.registry import open_launcher
+from gpuproof.launchers.ssh.hosts import SshHosts, SshOptions, host_places, meeting_address
+from gpuproof.records.case import Case
+from gpuproof.store.description import HOSTS, THIS_MACHINE, config_of
+from gpuproof.store.run import RunDirectory, resume_command
+from gpuproof.suites.registry import suite_on
+
+
+def begin_run(
+    config: str,
+    words: Sequence[str],
+    *,
+    hosts: HostChoice,
+    python: str | None,
+    as_json: bool,
+    command: str = "run",
+) -> tuple[RunDirectory, ExitCode]:
+    """Make a new run, measure, and show what it ends with.
+
+    Raises:
+        UsageError: the inventory, a key or the recipe is wrong; nothing was connected to.
+    """
+    loaded, remote = plan_run(config, words, hosts=hosts, python=python)
+    if remote is None:
+        if is_follower(os.environ):
+            become_follower(loaded.config)
+    with _opened(remote, python) as launcher:
+        directory = create_run(
+            loaded.config,
+            origins=loaded.origins,
+            source=loaded.source,
+            places=launcher.places(),
+            described=None if remote is None else {HOSTS: remote.to_json()},
+        )
+        return directory, measure(directory, launcher, as_json=as_json, command=command)
+
+
+def finish_run(
+    directory: RunDirectory,
+    *,
+    hosts: HostChoice,
+    python: str | None,
+    retry_failed: bool,
+    as_json: bool,
+    command: str = "run",
+) -> ExitCode:
+    """Finish a run where it was begun.
+
+    Raises:
+        UsageError: other hosts are named, or it was no run on hosts.
+    """
+    if hosts.are_named:
+        raise UsageError(
+            "a resumed run goes on with its own hosts",
+            place="--resume",
+            next_step="Leave --deployment-file, --on and --one-job out, or start a new run",
+        )
+    kept = directory.description().get(HOSTS)
+    place = str(directory.root / "run.json")
+    remote = None if kept is None else SshHosts.from_json(kept, place=place)
+    with _opened(remote, python) as launcher:
+        return measure(directory, launcher, retry_failed=retry_failed, as_json=as_json, command=command)
+
+
+def measure(
+    directory: RunDirectory,
+    launcher: Launcher,
+    *,
+    retry_failed: bool = False,
+    as_json: bool,
+    command: str = "run",
+) -> ExitCode:
+    """Run the campaign of a run directory and show what it ends with."""
+    click.echo(f"Results go to {directory.root}", err=True)
+    is_one_job = config_of(directory).distributed.nodes > 1
+    one_at_a_time = is_one_job or launcher.places()[0].name == ""
+    try:
+        with progress_on(one_at_a_time=one_at_a_time) as progress:
+            concluded = run_campaign(
+                directory, launcher=launcher, progress=progress, retry_failed=retry_failed
+            )
+    except KeyboardInterrupt:
+        resume = resume_command(directory.root, command=command)
+        click.echo(f"Interrupted. What was measured is kept; go on with: {resume}", err=True)
+        return ExitCode.INTERRUPTED
+    show_report(concluded, as_json=as_json)
+    return ExitCode(concluded.result.exit_code)
+
+
+@contextmanager
+def _opened(remote: SshHosts | None, python: str | None) -> Iterator[Launcher]:
+    """Give the launcher for these hosts, or for this machine."""
+    name = "ssh" if remote is not None else "attached" if is_attached(os.environ) else "local"
+    with open_launcher(name, python=python, hosts=remote) as launcher:
+        yield launcher
+        for note in launcher.notes():
+            click.echo(note, err=True)
+
+
+def resumed(path: Path, config: str | None, words: Sequence[str]) -> RunDirectory:
+    """Open the run to finish.
+
+    Raises:
+        UsageError: there is none, or something else was asked for with it.
+    """
+    if config is not None or words:
+        raise UsageError(
+            "a resumed run goes on with its own config",
+            place="--resume",
+            next_step="Leave CONFIG and all settings out, or start a new run",
+        )
+    if is_attached(os.environ):
+        raise UsageError(
+            "a run cannot be resumed under a launcher of yours: the other ranks would wait for a case "
+            "that may be done",
+            place="--resume",
+            next_step="Start a new run",
+        )
+    return RunDirectory.open(path)
+
+
+def plan_run(
+    config: str, words: Sequence[str], *, hosts: HostChoice, python: str | None
+) -> tuple[LoadedConfig, SshHosts | None]:
+    """Read the recipe, and the hosts that are to run it if any are named.
+
+    Raises:
+        UsageError: one is wrong, or this recipe cannot be run on these hosts.
+    """
+    if not hosts.are_named:
+        facts = Facts(hosts=(), is_attached=is_attached(os.environ), environment=os.environ)
+        return load_config(config, words, facts=facts), None
+    remote = read_hosts(hosts, python=python)
+    facts = Facts(hosts=remote.hosts, is_one_job=hosts.one_job)
+    return load_config(config, [*words, *_words_for(hosts, remote)], facts=facts), remote
+
+
+def read_hosts(choice: HostChoice, *, python: str | None) -> SshHosts:
+    """Read the hosts that the options name.
+
+    Raises:
+        UsageError: the inventory is wrong, or there is none.
+    """
+    if choice.inventory is None:
+        raise UsageError(
+            "one job over which hosts?", place="--one-job", next_step="Name them: --deployment-file FILE"
+        )
+    inventory = _with_addresses(load_inventory(choice.inventory))
+    hosts = tuple(
+        replace(
+            host,
+            user=host.user or choice.username,
+            key=_absolute(host.key),
+            python=host.python or python or "python3",
+        )
+        for host in inventory.hosts
+    )
+    options = SshOptions(
+        key=_absolute(choice.key),
+        known_hosts=_absolute(choice.known_hosts),
+        accept_new=choice.accept_new,
+        max_workers=choice.max_workers,
+        attempts=choice.attempts,
+        connect_timeout_s=choice.connect_timeout_s,
+        lease_s=choice.lease_s,
+    )
+    return SshHosts(hosts=hosts, currency=inventory.currency, options=options)
+
+
+def _absolute(path: str | None) -> str | None:
+    return None if path is None else str(Path(path).expanduser().absolute())
+
+
+def _with_addresses(inventory: Inventory) -> Inventory:
+    """Ask the provider for the addresses that the file does not give."""
+    unknown = [host for host in inventory.hosts if not host.address]
+    if not unknown:
+        return inventory
+    from gpuproof.cloud.lambda_cloud import addresses_of
+
+    known = addresses_of([host.instance_id or "" for host in unknown], place=unknown[0].place)
+    hosts = (
+        host if host.address else replace(host, address=known[host.instance_id or ""])
+        for host in inventory.hosts
+    )
+    return replace(inventory, hosts=tuple(hosts))
+
+
+def _words_for(choice: HostChoice, remote: SshHosts) -> list[str]:
+    """Return the config words that the choice of hosts stands for."""
+    if not choice.one_job:
+        return []
+    words = [f"--distributed.nodes={len(remote.hosts)}"]
+    gpus = {host.gpus for host in remote.hosts}
+    same = next(iter(gpus)) if len(gpus) == 1 else None  # a rule of the recipe refuses others
+    return words if same is None else [*words, f"--distributed.nproc={same}"]
+
+
+def show_commands(config: str, words: Sequence[str], *, hosts: HostChoice, python: str | None) -> None:
+    """Print what would be started, on which host; start nothing."""
+    loaded, remote = plan_run(config, words, hosts=hosts, python=python)
+    places = THIS_MACHINE if remote is None else host_places(remote.hosts)
+    suite = suite_on(loaded.config, places)
+    for case in suite.next(suite.begin(loaded.config, places), {}, None):
+        if remote is None:
+            run = Path(loaded.config.run.save_dir, loaded.config.run.experiment_name, "RUN_ID")
+            _show_here(case, run)
+        else:
+            names = case.placement.hosts or [place.name for place in places]
+            by_name = {host.name: host for host in remote.hosts}
+            _show_on(case, [by_name[name] for name in names][: case.placement.num_hosts])
+    if loaded.config.search.kind is not None:
+        click.echo("What the search launches next depends on what these give.", err=True)
+
+
+def _show_here(case: Case, run: Path) -> None:
+    node = NodeSide(
+        python=sys.executable,
+        worker=INSTALLED_WORKER,
+        run=str(run),
+        host=socket.gethostname(),
+        pid=os.getpid(),
+    )
+    attached = is_attached(os.environ)
+    port = None if attached or case.placement.num_ranks == 1 else EXAMPLE_PORT
+    commands = commands_for(case, node, Rendezvous(port=port), is_attached=attached)
+    click.echo(shlex.join(commands.started[0]))
+
+
+def _show_on(case: Case, hosts: Sequence[InventoryHost]) -> None:
+    port = None if case.placement.num_ranks == 1 else EXAMPLE_PORT
+    for rank, host in enumerate(hosts):
+        node = NodeSide(
+            python=host.python or "python3",
+            worker=("DIRECTORY/gpuproof-node.pyz",),
+            run="DIRECTORY/run",
+            host="HOST",
+            pid=0,
+        )
+        rendezvous = Rendezvous(node_rank=rank, address=meeting_address(hosts), port=port)
+        user = f"{host.user}@" if host.user else ""
+        through = f" through {host.jump}" if host.jump else ""
+        click.echo(f"# on {host.name} ({user}{host.address}:{host.port}{through})")
+        for command in commands_for(case, node, rendezvous).started:
+            click.echo(shlex.join(command))

@@ -1,0 +1,1 @@
+"""Machines that are rented by the hour."""

@@ -1,0 +1,118 @@
+"""What is started on a host, as argument lists: pure, so that it can be shown without a host.
+
+In: a case, and how its node side is reached. Out: the command lines of the ranks, of the sampler beside them
+and of the server that they are forked from, and the environment of a rank.
+"""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+
+from gpuproof.records.case import Case
+from gpuproof.store import layout
+
+INSTALLED_WORKER = ("-m", "gpuproof.worker")
+AGENT_GRACE_S = 8
+"""Time that torch's agent gives ranks between SIGTERM and SIGKILL: less than a campaign gives the agent,
+because each rank has a session of its own, and only the agent can kill it."""
+EXAMPLE_PORT = 29500
+"""Stands for a free port where commands are only shown."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeSide:
+    """How the node side is started on a host, and where it keeps its files."""
+
+    python: str
+    worker: tuple[str, ...]
+    """How that Python finds the node side."""
+    run: str
+    """The run directory there."""
+    host: str
+    """What the host calls itself."""
+    pid: int
+    """The process that starts it all: ranks end when it is gone."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rendezvous:
+    """A host's rank among those of one job, and where the ranks meet."""
+
+    node_rank: int = 0
+    address: str = "127.0.0.1"
+    port: int | None = None
+    """None where one rank is alone."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchCommands:
+    """What is started on one host for a case."""
+
+    started: list[list[str]]
+    """Command lines: the ranks', and the sampler's if there is one."""
+    server: list[str] | None
+    """The server that the case is forked from; None where it is started by exec."""
+    forked: list[list[str]]
+    """What that server is asked for. It adds the parent of a sampler, which is itself."""
+
+    @property
+    def text(self) -> str:
+        """All of it as lines of shell."""
+        by = [] if self.server is None else [f"# forked by: {shlex.join(self.server)}"]
+        return "".join(f"{line}\n" for line in [*by, *map(shlex.join, self.started)])
+
+
+def commands_for(
+    case: Case, node: NodeSide, rendezvous: Rendezvous, *, is_attached: bool = False
+) -> LaunchCommands:
+    """Return what one host starts; `is_attached` where this is one rank of a launcher not ours."""
+    start = [node.python, *node.worker]
+    folder = f"{node.run}/{layout.launch_path(case.case_id, case.replicate)}"
+    rank = ["run", f"{folder}/{layout.SPEC}", folder, f"--parent-pid={node.pid}"]
+    attached = ["--attached"] if is_attached else []
+    ranks = [node.python, *_torchrun_words(case, rendezvous), *node.worker, *rank, *attached]
+    samplers = [] if case.monitor_interval_s is None else [_sampler_words(case, node, folder)]
+    is_forked = wants_fork(case) and not is_attached
+    return LaunchCommands(
+        started=[ranks, *([*start, *words, f"--parent-pid={node.pid}"] for words in samplers)],
+        server=[*start, *_server_words(case, node.run)] if is_forked else None,
+        forked=[rank, *samplers],
+    )
+
+
+def _torchrun_words(case: Case, rendezvous: Rendezvous) -> list[str]:
+    """Return the words of torch's elastic agent; none for a single rank."""
+    if rendezvous.port is None:
+        return []
+    nodes = f"--nnodes={case.placement.num_hosts}"
+    return [
+        *("-m", "torch.distributed.run", nodes, f"--node-rank={rendezvous.node_rank}"),
+        *(f"--nproc-per-node={case.placement.ranks_per_host}", "--rdzv-backend=static"),
+        *(f"--master-addr={rendezvous.address}", f"--master-port={rendezvous.port}"),
+    ]
+
+
+def _sampler_words(case: Case, node: NodeSide, folder: str) -> list[str]:
+    words = ["sample", f"--out={folder}/{layout.recording_name(node.host)}"]
+    words.append(f"--interval={case.monitor_interval_s:g}")
+    host_s = case.monitor_host_interval_s
+    return words if host_s is None else [*words, f"--host-interval={host_s:g}"]
+
+
+def _server_words(case: Case, run: str) -> list[str]:
+    """Return the words of the server that the launches of a run, with as many threads, are forked from."""
+    threads = case.parallel.threads_per_rank
+    return ["serve-cases", run, *([] if threads is None else [f"--threads={threads}"])]
+
+
+def wants_fork(case: Case) -> bool:
+    """Say whether a case is to be forked, and can be: several ranks are started by torch's agent."""
+    return case.start == "fork" and case.placement.num_ranks == 1
+
+
+def rank_environment(interface: str | None = None) -> dict[str, str]:
+    """Return the variables that ranks get beside the host's own; `interface` is what they talk over."""
+    talk = {f"{name}_SOCKET_IFNAME": interface for name in ("GLOO", "NCCL")} if interface else {}
+    # What lies in the user's working directory, a random.py say, is not to be imported.
+    return {"TORCH_ELASTIC_SHUTDOWN_TIMEOUT": str(AGENT_GRACE_S), "PYTHONSAFEPATH": "1", **talk}

@@ -1,0 +1,105 @@
+"""What the ranks of a launch could not say themselves: records of the launcher's own.
+
+In: what is on disk of a launch, and how its processes ended. Out: a `Failure` without a rank, or nothing.
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from signal import Signals
+
+from gpuproof.launchers.base import HostError
+from gpuproof.records.collected import CaseRecords
+from gpuproof.records.run import TRANSIENT_CAUSES, Failure, FailureCause, Result, Start
+from gpuproof.store import layout
+
+
+def launch_failure(
+    cause: FailureCause,
+    message: str,
+    *,
+    next_step: str | None = None,
+    host: str | None = None,
+    phase: str = "launch",
+) -> Failure:
+    """Make the record of a launch that failed as a whole; without a host it is this one's."""
+    return Failure(
+        rank=None,
+        host=host or socket.gethostname(),
+        phase=phase,
+        cause=cause,
+        message=message,
+        unix_s=time.time(),
+        next_step=next_step or ("Finish the run with --resume" if cause in TRANSIENT_CAUSES else None),
+    )
+
+
+def host_failure(error: HostError) -> Failure:
+    """Make the record of a launch whose host cannot be used, or whose files cannot be read."""
+    return launch_failure(
+        "exception" if error.stage in ("parse", "exception") else "environment",
+        f"{error.stage}: {error.cause}",
+        host=error.host,
+        phase=error.stage,
+        next_step="The other hosts went on; finish the run with --resume once this one is well",
+    )
+
+
+def unsaid_failure(
+    records: CaseRecords, status: int | None, folder: Path, *, time_limit_s: float | None
+) -> Failure | None:
+    """Say what the ranks could not say of a launch that ended with `status`, None if its time ran out."""
+    if records.status == "done" or any(failure.rank is None for failure in records.of(Failure)):
+        return None
+    host = records.case.placement.host
+    if status is None:
+        return launch_failure("timeout", f"not done within {time_limit_s:g} s", host=host)
+    silent = _silent_ranks(records)
+    if silent and not records.of(Start) and status > 0:
+        return _not_begun(folder, host)
+    return _lost(silent, status, folder, records) if silent else None
+
+
+def _not_begun(folder: Path, host: str | None) -> Failure:
+    """Explain a launch that ended by itself before any rank began, in its own last words."""
+    said = (folder / layout.LAUNCHER_OUTPUT).read_text(encoding="utf-8", errors="replace").strip()
+    return launch_failure(
+        "environment",
+        f"no rank could begin: {said.splitlines()[-1] if said else 'the launch ended without a word'}",
+        next_step=f"Try the command in {folder / layout.LAUNCH_TEXT} by hand; then finish the run with "
+        "--resume",
+        host=host,
+    )
+
+
+def _silent_ranks(records: CaseRecords) -> list[int]:
+    """Return the ranks that left neither a result nor last words."""
+    spoke = {r.rank for r in records.of(Result)} | {f.rank for f in records.of(Failure)}
+    return [rank for rank in range(records.world_size) if rank not in spoke]
+
+
+def _lost(ranks: Sequence[int], status: int, folder: Path, records: CaseRecords) -> Failure:
+    starts = [start for start in records.of(Start) if start.rank in ranks]
+    elsewhere = sorted({start.host for start in starts if start.host != socket.gethostname()})
+    hosts = " and ".join(elsewhere)
+    who = f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {', '.join(map(str, ranks))}"
+    where = f" on {hosts}" if elsewhere else ""
+    how = f"by {Signals(-status).name}" if status < 0 else f"(exit status {status} of the launch)"
+    killed = "killed from outside, by the kernel for want of memory"
+    stuck = "stuck in native code, or cut off from this host" if elsewhere else "or stuck in native code"
+    if elsewhere:
+        next_step = (
+            f"Look at the launcher's output and at dmesg on {hosts}; for the way there, at "
+            "`gpuproof doctor --multi-node`"
+        )
+    else:
+        next_step = f"Look at stderr-{ranks[0]}.txt in {folder} and at dmesg; finish the run with --resume"
+    return launch_failure(
+        "lost_rank",
+        f"{who}{where} ended without a word {how}: {killed}, {stuck}",
+        next_step=next_step,
+        host=records.case.placement.host,
+    )

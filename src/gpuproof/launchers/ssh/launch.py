@@ -1,0 +1,185 @@
+"""A launch on other hosts: its files here as they grow there, its end, and what to say when one is lost.
+
+The event loop tells it what happens; whoever started it looks when there is news. What a host may write here
+is a plain file of the launch's own folder, and never one of those that are ours.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from gpuproof.launchers.base import HostError
+from gpuproof.launchers.ssh.channel import AgentChannel
+from gpuproof.records.case import Placed
+from gpuproof.records.run import Failure
+from gpuproof.store import layout
+from gpuproof.store.run import append_record
+
+LOST = 255
+"""The status of a launch whose end nobody heard: what ssh itself returns when a connection breaks."""
+OURS = frozenset({layout.SPEC, layout.PLACED, layout.LAUNCH_TEXT, layout.LAUNCHER_JOURNAL})
+LONGEST_NAME = 200
+END_MARGIN_S = 15.0
+"""Over the time for last words, for the last bytes to come."""
+
+Rename = Callable[[str], str]
+"""Under which name a host's file is kept here."""
+
+
+class HostPart:
+    """One host's part of a launch, in the event loop's hands."""
+
+    def __init__(
+        self,
+        host: str,
+        folder: Path,
+        *,
+        rename: Rename = str,
+        on_news: Callable[[], object] = lambda: None,
+    ) -> None:
+        """Follow a launch whose files go to `folder`, under the names that `rename` gives them."""
+        self.host = host
+        self.status: int | None = None
+        self.ended = asyncio.Event()
+        self._folder = folder
+        self._rename = rename
+        self._on_news = on_news
+
+    def file_grew(self, name: str, offset: int, content: bytes) -> None:
+        """Write what came; a file that was cut back there is cut back here.
+
+        Raises:
+            ValueError: the name is none that a launch may write.
+            OSError: it cannot be written.
+        """
+        if not _is_allowed(name):
+            raise ValueError(f"a file of the name {name[:LONGEST_NAME]!r}")
+        path = self._folder / self._rename(name)
+        with path.open("r+b" if path.exists() else "w+b") as file:
+            file.truncate(offset)
+            file.seek(offset)
+            file.write(content)
+
+    def has_exited(self, status: int) -> None:
+        """Hear that the ranks have ended."""
+        self.status = status
+        self._on_news()
+
+    def has_ended(self) -> None:
+        """Hear that everything has come."""
+        self.ended.set()
+        self._on_news()
+
+    def is_lost(self, cause: str) -> None:
+        """Write down that the host was lost; what came before is kept."""
+        if self.ended.is_set():
+            return
+        if self.status is None:
+            self.status = LOST
+            append_record(self._folder, _lost_host(self.host, cause))
+        self.has_ended()
+
+
+def _lost_host(host: str, cause: str) -> Failure:
+    return Failure(
+        rank=None,
+        host=host,
+        phase="download",
+        cause="lost_rank",
+        message=cause,
+        unix_s=time.time(),
+        next_step="What came before is kept; finish the run with --resume once the host is back",
+    )
+
+
+def _is_allowed(name: str) -> bool:
+    plain = name.isprintable() and not set(name) & set("/\\") and len(name) <= LONGEST_NAME
+    return plain and not name.startswith(".") and name not in OURS
+
+
+def own_names(host: str, calls_itself: str, others: Sequence[str]) -> Rename:
+    """Keep apart what hosts of one job call the same: their output, and recordings of hosts of one name.
+
+    `others` is what the hosts before this one call themselves; the first one's files keep their names.
+
+    >>> own_names("node 1", "box", ["box"])("monitor-box.jsonl")
+    'monitor-box@node%201.jsonl'
+    """
+    shared = {layout.LAUNCHER_OUTPUT} if others else set()
+    if calls_itself in others:
+        shared.add(layout.recording_name(calls_itself))
+
+    def rename(file: str) -> str:
+        stem, dot, end = file.rpartition(".")
+        return f"{stem}@{quote(host, safe='')}{dot}{end}" if file in shared else file
+
+    return rename
+
+
+class RemoteLaunch:
+    """The processes of one case, on one host or on several."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, on_news: Callable[[], object]) -> None:
+        self.command = ""
+        self.placed: Placed | None = None
+        self.error: HostError | None = None
+        self.is_over = False
+        self.on_news = on_news
+        self._loop = loop
+        self._parts: list[tuple[AgentChannel, str, HostPart]] = []
+        self._beginning: asyncio.Task[None]
+
+    @property
+    def status(self) -> int | None:
+        """Return the status of the first host whose ranks failed, 0 once all have ended."""
+        statuses = [part.status for _, _, part in self._parts]
+        failed = next((status for status in statuses if status), None)
+        if failed is not None or None in statuses or not statuses or self.placed is None:
+            return failed
+        return 0
+
+    def begin(self, work: Coroutine[Any, Any, None]) -> None:
+        """Begin with `work`, in the event loop; a HostError of it is why the launch could not begin."""
+        self._beginning = self._loop.create_task(self._begin(work))
+
+    async def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            await work
+        except HostError as error:
+            self.error = error
+            await self._end_parts(0.0)
+            self.is_over = True
+        self.on_news()
+
+    def add(self, channel: AgentChannel, about: str, part: HostPart) -> None:
+        """Add what an agent has started."""
+        self._parts.append((channel, about, part))
+
+    def end(self, grace_s: float) -> None:
+        """End all parts at once: SIGTERM, time for last words, SIGKILL; and wait for their last bytes."""
+        asyncio.run_coroutine_threadsafe(self._end(grace_s), self._loop)
+
+    async def _end(self, grace_s: float) -> None:
+        self._beginning.cancel()
+        await asyncio.wait({self._beginning})
+        await self._end_parts(grace_s)
+        self.is_over = True
+        self.on_news()
+
+    async def _end_parts(self, grace_s: float) -> None:
+        unfinished = [(c, about, part) for c, about, part in self._parts if not part.ended.is_set()]
+        await asyncio.gather(*(channel.end(about, grace_s) for channel, about, _ in unfinished))
+        patience_s = 2 * grace_s + END_MARGIN_S
+        await asyncio.gather(*(_ended_within(patience_s, part) for _, _, part in unfinished))
+
+
+async def _ended_within(patience_s: float, part: HostPart) -> None:
+    try:
+        await asyncio.wait_for(part.ended.wait(), patience_s)
+    except TimeoutError:
+        part.is_lost("the host does not answer any more")

@@ -1,0 +1,174 @@
+"""Hosts over SSH as places: a case runs on one of them, or on several as one job.
+
+In: an inventory and options. All talk runs in one event loop on a thread of its own, for hundreds of hosts.
+The ranks of a job over several hosts meet at the first of them (its `internal_address`, else its address) on
+a port that was free there, one elastic agent of torch's a host.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import threading
+from collections.abc import Coroutine, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from gpuproof.config.inventory import InventoryHost
+from gpuproof.launchers.base import HostError
+from gpuproof.launchers.commands import Rendezvous, commands_for
+from gpuproof.launchers.ssh.connect import Connector
+from gpuproof.launchers.ssh.credentials import AskPassphrase
+from gpuproof.launchers.ssh.host import RemoteHost, fault_of_ours
+from gpuproof.launchers.ssh.hosts import SshOptions, host_places, meeting_address
+from gpuproof.launchers.ssh.launch import HostPart, RemoteLaunch, own_names
+from gpuproof.records.case import Case, Placed
+from gpuproof.store import layout
+from gpuproof.suites.base import HostPlace
+
+T = TypeVar("T")
+
+
+class SshLauncher:
+    """Starts cases on hosts, each connected when it is first used; closing it leaves no trace."""
+
+    world_size: int | None = None
+
+    def __init__(
+        self,
+        hosts: Sequence[InventoryHost],
+        options: SshOptions,
+        *,
+        archive: bytes,
+        ask: AskPassphrase | None = None,
+    ) -> None:
+        """Read keys and known hosts; connect to nothing yet.
+
+        Raises:
+            UsageError: a key or the known hosts cannot be read.
+        """
+        self.max_busy = options.max_workers
+        self._connector = Connector(hosts, options, ask=ask)
+        self._hosts = {
+            host.name: RemoteHost(host, self._connector, archive=archive, lease_s=options.lease_s)
+            for host in hosts
+        }
+        self._news = threading.Event()
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="gpuproof-ssh", daemon=True)
+        gc.freeze()  # what is there by now is no garbage, and every host would have it walked over
+        self._thread.start()
+
+    def places(self) -> Sequence[HostPlace]:
+        """Return the hosts in their order."""
+        return host_places(at.host for at in self._hosts.values())
+
+    def lost(self) -> Mapping[str, HostError]:
+        """Return the hosts that cannot be connected, or that were lost later."""
+        return {name: error for name, at in self._hosts.items() if (error := at.lost) is not None}
+
+    def start(self, case: Case, hosts: Sequence[str], folder: Path) -> RemoteLaunch:
+        """Begin to start the case's ranks."""
+        chosen = [self._hosts[name] for name in hosts]
+        return self._begin(chosen, lambda launch: _start_case(launch, case, chosen, folder))
+
+    def start_command(self, command: Sequence[str], host: str, folder: Path) -> RemoteLaunch:
+        """Begin to start any command in a folder of its own on a host; its files come to `folder`."""
+        at = self._hosts[host]
+
+        async def work(launch: RemoteLaunch) -> None:
+            part = HostPart(host, folder, on_news=launch.on_news)
+            await at.start_command(launch, command, part, folder.name)
+            launch.placed = Placed(hosts=(host,), ranks_per_host=1)
+
+        return self._begin([at], work)
+
+    def _begin(self, hosts: Sequence[RemoteHost], work: Any) -> RemoteLaunch:
+        launch = RemoteLaunch(self._loop, self._news.set)
+
+        async def guarded() -> None:
+            try:
+                await work(launch)
+            except asyncio.CancelledError:
+                for host in hosts:
+                    host.give_up()
+                raise
+            except HostError:
+                raise
+            except Exception as error:
+                raise fault_of_ours(hosts[0].host.name) from error
+
+        self._loop.call_soon_threadsafe(lambda: launch.begin(guarded()))
+        return launch
+
+    def wait(self, timeout_s: float) -> None:
+        """Wait for news of any launch."""
+        self._news.wait(timeout_s)
+        self._news.clear()
+
+    def connect(self, host: str) -> RemoteHost:
+        """Connect to a host now, and wait for it.
+
+        Raises:
+            HostError: it cannot be reached, or the agent cannot be started there.
+        """
+        self.wait_for(self._hosts[host].agent())
+        return self._hosts[host]
+
+    def wait_for(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run work in the event loop and wait for it."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    def close(self) -> None:
+        """Leave every host clean, and stop."""
+        self.wait_for(self._close())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+        gc.unfreeze()
+
+    async def _close(self) -> None:
+        await asyncio.gather(*(host.close() for host in self._hosts.values()))
+        await self._connector.close()
+
+    def notes(self) -> Sequence[str]:
+        """Tell of each host key that was new."""
+        told = "its key {} was new and is trusted from now on"
+        return [f"{host}: {told.format(fingerprint)}" for host, fingerprint in self.accepted_keys.items()]
+
+    @property
+    def accepted_keys(self) -> Mapping[str, str]:
+        """InventoryHost → fingerprint of each key that was new and is stored now."""
+        return self._connector.host_keys.accepted
+
+
+async def _start_case(launch: RemoteLaunch, case: Case, hosts: Sequence[RemoteHost], folder: Path) -> None:
+    """Connect to all hosts, then start the ranks on each; node ranks are in the order of the hosts.
+
+    Raises:
+        HostError: a host cannot start its ranks.
+    """
+    first, *_ = await asyncio.gather(*(host.agent() for host in hosts))
+    is_alone = case.placement.num_ranks == 1
+    port = None if is_alone else await first.free_port()
+    address = meeting_address([host.host for host in hosts])
+    names = [host.node.host for host in hosts]
+    starting, texts = [], []
+    for rank, host in enumerate(hosts):
+        rename = own_names(host.host.name, names[rank], names[:rank])
+        part = HostPart(host.host.name, folder, rename=rename, on_news=launch.on_news)
+        commands = commands_for(case, host.node, Rendezvous(node_rank=rank, address=address, port=port))
+        texts.append(f"# on {host.host.name}\n{commands.text}")
+        starting.append(host.start_case(launch, case, commands, part, folder))
+    started = await asyncio.gather(*starting, return_exceptions=True)
+    for error in started:
+        if error is not None:
+            raise error
+    launch.command = "".join(texts)
+    (folder / layout.LAUNCH_TEXT).write_text(launch.command, encoding="utf-8")
+    launch.placed = Placed(
+        hosts=tuple(host.host.name for host in hosts),
+        ranks_per_host=case.placement.ranks_per_host,
+        address=None if port is None else address,
+        port=port,
+    )

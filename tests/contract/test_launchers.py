@@ -1,0 +1,186 @@
+"""What every launcher keeps: this machine, a rank of a user's launcher, and hosts over real sshd."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from gpuproof.suites.training import case_of
+
+from gpuproof.campaign import create_run
+from gpuproof.config.load import load_config
+from gpuproof.launchers.attached import AttachedLauncher
+from gpuproof.launchers.base import Launched, Launcher
+from gpuproof.launchers.local import LocalLauncher
+from gpuproof.launchers.registry import LAUNCHERS
+from gpuproof.records.run import Failure, Steps
+from gpuproof.store.run import read_case
+from launching import finish, wait_until
+from ssh_hosts import Hosts, hosts_in, processes_with
+from sshd import can_serve, free_port, ssh_world
+
+SOURCE = Path(__file__).resolve().parents[2] / "src"
+TINY = (
+    *("--model.name=medium", "--data.name=synthetic", "--data.batch_size=4"),
+    *("--benchmark.warmup_steps=1", "--benchmark.measure_by=steps", "--benchmark.measure_steps=5"),
+    *("--run.commit_hash=null", "--distributed.device=cpu", "--distributed.threads_per_rank=1"),
+)
+ENDLESS = "--benchmark.measure_steps=10000000"
+
+
+@dataclass(kw_only=True)
+class Launching:
+    """A launcher under test, with a run that it writes into."""
+
+    launcher: Launcher
+    folder: Path
+    num_ranks: int = 1
+    others: dict[str, str] = field(default_factory=dict)
+    """The environment of a rank that somebody else starts; none where the launcher starts them all."""
+    started: list[subprocess.Popen[bytes]] = field(default_factory=list)
+
+    def start(self, *words: str, at: int = 0) -> tuple[Launched, Path]:
+        """Start a tiny case on one place."""
+        number = len(list(self.folder.glob("quick/*")))
+        named = (f"--run.save_dir='{self.folder}'", "--run.experiment_name=quick", f"--run.run_id=r{number}")
+        loaded = load_config("quick", [*TINY, *named, *words])
+        run = create_run(loaded.config, origins=loaded.origins, source=loaded.source)
+        case = case_of(loaded.config, 0)
+        folder = run.begin_case(case)
+        place = self.launcher.places()[at].name
+        launched = self.launcher.start(case, [place], folder)
+        if self.others:
+            join = [sys.executable, "-m", "gpuproof.worker", "join", "--patience-s=200"]
+            self.started.append(subprocess.Popen(join, env={**os.environ, **self.others}))
+        return launched, folder
+
+
+@contextmanager
+def local(folder: Path) -> Iterator[Launching]:
+    with closing(LocalLauncher()) as launcher:
+        yield Launching(launcher=launcher, folder=folder)
+
+
+@contextmanager
+def attached(folder: Path) -> Iterator[Launching]:
+    port = str(free_port("127.0.0.1"))
+    shared = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    environment = {**os.environ, **shared, "RANK": "0"}
+    with closing(AttachedLauncher(environment=environment)) as launcher:
+        under_test = Launching(launcher=launcher, folder=folder, num_ranks=2, others={**shared, "RANK": "1"})
+        yield under_test
+        for process in under_test.started:
+            process.kill()
+            process.wait()
+
+
+@contextmanager
+def ssh(folder: Path) -> Iterator[Launching]:
+    if (reason := can_serve()) is not None:
+        pytest.skip(reason)
+    with ssh_world(folder / "servers", ["127.0.0.2", "127.0.0.3"]) as world:
+        hosts: Hosts = hosts_in(world)
+        with hosts.launcher([hosts.host(server) for server in world.servers]) as launcher:
+            yield Launching(launcher=launcher, folder=folder)
+        assert [hosts.left_behind(server) for server in world.servers] == [[], []]
+
+
+MEMBERS = {"local": local, "attached": attached, "ssh": ssh}
+
+
+@pytest.fixture(params=sorted(MEMBERS))
+def launching(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Launching]:
+    with MEMBERS[request.param](tmp_path) as under_test:
+        yield under_test
+
+
+@pytest.fixture(params=["local", "ssh"])
+def launching_all_ranks(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Launching]:
+    with MEMBERS[request.param](tmp_path) as under_test:
+        yield under_test
+
+
+def test_every_launcher_is_under_test() -> None:
+    assert set(LAUNCHERS) == set(MEMBERS)
+
+
+def test_it_offers_places_and_none_is_lost(launching: Launching) -> None:
+    launcher = launching.launcher
+    assert isinstance(launcher, Launcher)
+    names = [place.name for place in launcher.places()]
+    assert names
+    assert len(names) == len(set(names))
+    assert launcher.lost() == {}
+    assert list(launcher.notes()) == []
+
+
+def test_a_case_is_told_from_its_begin_to_its_last_file(launching: Launching) -> None:
+    launched, folder = launching.start()
+    launcher = launching.launcher
+    wait_until(launcher, "its begin", lambda: launched.placed is not None)
+    assert launched.placed is not None
+    assert len(launched.placed.hosts) == 1
+    assert finish(launcher, launched) == 0
+    records = read_case(folder)
+    assert (records.status, records.world_size) == ("done", launching.num_ranks)
+    shown = (folder / "launch.txt").read_text()
+    assert shown == launched.command
+    assert "run" in shown
+    assert not processes_with(str(folder))
+
+
+def test_the_end_of_a_case_gives_time_for_last_words(launching: Launching) -> None:
+    launched, folder = launching.start(ENDLESS)
+    launcher = launching.launcher
+    wait_until(launcher, "steps", lambda: read_case(folder).of(Steps))
+    assert launched.status is None
+    launched.end(10.0)
+    wait_until(launcher, "the end", lambda: launched.is_over)
+    assert launched.status != 0
+    (words,) = [told for told in read_case(folder).of(Failure) if told.rank == 0]
+    assert (words.cause, words.message) == ("interrupted", "ended by SIGTERM")
+    assert not processes_with(str(folder))
+
+
+def test_a_case_that_fails_ends_with_a_status(launching: Launching) -> None:
+    launched, folder = launching.start("--distributed.device=cuda")
+    assert finish(launching.launcher, launched) > 0
+    assert any(told.cause == "environment" for told in read_case(folder).of(Failure))
+
+
+def test_news_comes_of_several_launches_at_once(launching_all_ranks: Launching) -> None:
+    launcher = launching_all_ranks.launcher
+    last = len(launcher.places()) - 1
+    endless, folder = launching_all_ranks.start(ENDLESS)
+    short, _ = launching_all_ranks.start(at=last)
+    assert finish(launcher, short) == 0
+    assert not endless.is_over
+    assert endless.status is None
+    endless.end(60.0)
+    endless.end(0.5)  # as a second Ctrl-C does
+    wait_until(launcher, "the end", lambda: endless.is_over)
+    assert not processes_with(str(folder))
+
+
+def test_several_ranks_on_a_host_meet(launching_all_ranks: Launching) -> None:
+    launched, folder = launching_all_ranks.start("--distributed.nproc=2")
+    assert finish(launching_all_ranks.launcher, launched) == 0
+    assert read_case(folder).world_size == 2
+    assert launched.placed is not None
+    assert launched.placed.address == "127.0.0.1"
+    assert f"--master-port={launched.placed.port}" in launched.command
+
+
+def test_a_launch_that_is_ended_before_it_began_is_over(tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        launching = stack.enter_context(ssh(tmp_path))
+        launched, _ = launching.start()
+        launched.end(1.0)
+        wait_until(launching.launcher, "the end", lambda: launched.is_over)
+        assert launched.status != 0
