@@ -171,7 +171,7 @@ def _page_of_runs(rows: Sequence[dict[str, object]]) -> Page:
     from gpuproof.units import MISSING
 
     def column(key: str, title: str, missing: str = MISSING) -> Column:
-        return Column.of(title, lambda row: str(row[key] or missing), align="left", folds=True)
+        return Column.of(title, lambda row: str(row[key] or missing), align="left", folds=key != "run")
 
     found = table(
         "",

@@ -1,0 +1,24 @@
+"""Asking a suite what comes next, as the campaign does, without running anything."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from gpuproof.config.models import RunConfig
+from gpuproof.records.case import Case
+from gpuproof.records.collected import CaseRecords
+from gpuproof.suites.base import HostPlace
+from gpuproof.suites.registry import suite_on
+
+HERE = (HostPlace(name=""),)
+
+
+def next_cases(
+    config: RunConfig, results: Iterable[CaseRecords] = (), places: tuple[HostPlace, ...] = HERE
+) -> list[Case]:
+    """Return everything that a suite asks for now, after `results` were settled."""
+    suite = suite_on(config, places)
+    state = suite.begin(config, places)
+    for launch in results:
+        state = suite.settle(state, launch)
+    return list(suite.next(state, {}, None))
