@@ -51,6 +51,7 @@ toy = toy_suite_for_tests:TOY
 bare = toy_suite_for_tests:BARE
 odd = toy_suite_for_tests:ODD
 absent = no_such_module:X
+load = toy_suite_for_tests:BARE
 """
 
 
@@ -188,3 +189,5 @@ def test_the_schema_has_the_section_of_every_suite() -> None:
     assert "size" in schema["$defs"]["toy.Part"]["properties"]
     assert "cannot be loaded" in schema["properties"]["absent"]["description"]
     assert "suite_options" not in schema["properties"]
+    assert schema["properties"]["load"]["$ref"] == "#/$defs/LoadConfig"
+    assert load("suite: load\nload: {num_epochs: 1}\nkind: load\n").suite_options == {}
