@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -21,7 +22,7 @@ _FORMATS = {
 
 def json_schema() -> dict[str, Any]:
     """Return the JSON Schema of a config file, for editors and for the documentation."""
-    schema = RunConfig.model_json_schema()
+    schema = json.loads(json.dumps(RunConfig.model_json_schema()).replace(r"\n", " "))
     del schema["properties"]["suite_options"]  # set by the suites' own sections
     properties, definitions = block_schemas(frozenset(RunConfig.model_fields))
     schema["properties"] |= properties
