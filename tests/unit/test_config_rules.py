@@ -15,8 +15,9 @@ from gpuproof.config.errors import ConfigError
 from gpuproof.config.inventory import InventoryHost
 from gpuproof.config.load import load_config
 from gpuproof.config.models import RunConfig
-from gpuproof.config.rules.base import Facts
+from gpuproof.config.rules.base import Facts, Refusal
 from gpuproof.config.sections.benchmark import BenchmarkConfig
+from gpuproof.config.validation import place_refusals
 
 CAPTURE = "x.yaml:1: training.cuda_graphs: the step cannot be captured: "
 GRAPHS = "cuda_graphs: true, precision: bf16"
@@ -225,6 +226,10 @@ UNSAID = tuple(InventoryHost(name=name, address=name, place="c:1") for name in "
             "x.yaml:3: data.name: CIFAR10 are images of 3 channels, lenet5 takes 1 (point model.name=lenet5)",
         ),
         (
+            "model: {name: simple_cnn}\ndata:\n  name: CIFAR100\n  path: d\n",
+            "x.yaml:3: data.name: CIFAR100 has 100 classes, simple_cnn by itself 10. ",
+        ),
+        (
             "kind: serving\nmodel: {name: gemm}\nserving: {rate_per_s: 1}\n",
             "x.yaml:1: kind: gemm is no workload for kind: serving. ",
         ),
@@ -296,6 +301,18 @@ def test_what_the_place_cannot_give_is_told_by_line(
     text: str, facts: Facts, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert refused(text, facts, tmp_path, monkeypatch).startswith(message)
+
+
+def test_a_launcher_that_counts_no_ranks_is_left_to_its_own_check(tmp_path: Path) -> None:
+    path = tmp_path / "x.yaml"
+    path.write_text("distributed: {strategy: fsdp}\n", encoding="utf-8")
+    odd = Facts(environment={"RANK": "0", "WORLD_SIZE": "many"})
+    assert load_config(str(path), facts=odd).config.distributed.strategy == "fsdp"
+
+
+def test_a_refusal_of_what_was_set_nowhere_names_the_key() -> None:
+    refusal = Refusal(keys=("kind",), cause="no", next_step="Set it")
+    assert str(place_refusals([refusal], [])[0]) == "kind: no. Set it."
 
 
 def test_a_workload_is_looked_up_once_however_many_launches_there_are(
