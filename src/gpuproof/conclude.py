@@ -15,6 +15,8 @@ from gpuproof.readings.evidence import Evidence
 from gpuproof.records.page import Commands, Files, Page, Text
 from gpuproof.records.result import Result
 from gpuproof.records.run import TRANSIENT_CAUSES, ProfileTrace
+from gpuproof.report.formats import json_text
+from gpuproof.store import layout
 from gpuproof.store.description import HOSTS, config_of, places_of
 from gpuproof.store.run import RunDirectory
 from gpuproof.suites.base import Export, JsonContent, Suite
@@ -44,7 +46,7 @@ def conclude(run: RunDirectory) -> Concluded:
     facts = environment_facts(evidence.launches, by_inventory=True)
     if facts:
         run.write_json("environment.json", facts)
-    run.write_result(conclusion.result)
+    run.write_text(layout.RESULT, json_text(conclusion.result))
     page = _with_files(suite.page(conclusion.result), run, conclusion.result, suite, notes)
     return Concluded(result=conclusion.result, page=page)
 
