@@ -173,7 +173,7 @@ def _serving_run(evidence: Evidence, observed: Sequence[Doubt]) -> ServingRun:
         failures=tuple(f for x in cases if x.status != "done" and (f := x.primary_failure)),
         doubts=(),
         search=search_so_far(trials, precision=config.serving.search_precision) if searches else None,
-        num_planned=len(settled) + len(left.left()),
+        num_planned=len(settled) + left.num_left,
     )
     # A rate over the highest overloads the server by intent: doubts count where figures are used.
     used = run.main or launches
