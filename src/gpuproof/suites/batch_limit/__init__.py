@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Literal
+from collections.abc import Sequence
 
 from gpuproof.config.models import RunConfig
 from gpuproof.readings.evidence import Evidence
-from gpuproof.records.case import Case
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.page import Page
 from gpuproof.records.result import Result
-from gpuproof.suites.base import AfterFailure, Conclusion, HostPlace, LaunchKey, Remaining
+from gpuproof.suites.base import AfterFailure, Conclusion, HostPlace
 from gpuproof.suites.batch_limit.plan import BatchSearch, is_expected
 from gpuproof.suites.points.plan import PlannedSuite, after_failure
 

@@ -1,4 +1,4 @@
-"""Can a window of requests be trusted: the generator in time, no queue that grows, no requests that failed?"""
+"""Can a window of requests be trusted: a generator in time, no growing queue, no failed requests?"""
 
 from __future__ import annotations
 
