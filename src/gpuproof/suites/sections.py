@@ -218,7 +218,7 @@ def _failure(failure: Failure) -> Notice:
 
 
 def _during(common: Common, doubts: Sequence[Doubt]) -> Iterator[Section]:
-    """Say what devices and host did in the windows: a row a device, then a sentence for all that stood out."""
+    """Say what devices and host did in the windows: a row a device, then what stood out."""
     if not common.was_read:
         return
     title = "Host and devices during the run"
