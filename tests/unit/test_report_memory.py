@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gpuproof.report.memory import memory_estimate
-
 from gpuproof.records.journal import decode, encode
 from gpuproof.records.memory import Memory, MemoryParts
 from gpuproof.records.parallel import Arrangement, Parallelism
