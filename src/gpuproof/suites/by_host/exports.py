@@ -263,7 +263,7 @@ def _cell(host: HostConclusion, point: PointFigures) -> SuiteCell:
 def exports_of_hosts(
     evidence: Evidence, hosts: Sequence[HostConclusion], report: FleetReport | FleetSuite, result: Result
 ) -> Iterator[Export]:
-    """Yield the aggregate, the summary, and each host's files of the inner suite under names of their own."""
+    """Yield the aggregate, the summary, and what the inner suite wrote for each host."""
     documents = [_document(host) for host in hosts]
     tests = [tests_of_host(host, document) for host, document in zip(hosts, documents, strict=True)]
     timestamp = evidence.description["created"]

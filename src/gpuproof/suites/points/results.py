@@ -24,8 +24,8 @@ from gpuproof.suites.sections import (
     PointLabel,
     at_point,
     notes_of_setup,
-    set_by_user,
     torn_notes,
+    without_effect,
 )
 from gpuproof.verdict.doubts.rules import invalid_first
 
@@ -126,9 +126,7 @@ def conclusion_of_points(
         labels=labels,
         names_cases=True,
         is_ranked=is_ranked,
-        not_applied=set_by_user(
-            launches[0].setup.not_applied if launches else (), evidence.description["origins"]
-        ),
+        not_applied=without_effect([x.setup for x in launches], evidence.description["origins"]),
         notes=(
             *_ranking_notes(ranking, launches),
             *notes,

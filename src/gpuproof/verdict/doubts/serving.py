@@ -9,11 +9,8 @@ from statistics import median
 from gpuproof.analysis.serving import Served
 from gpuproof.records.result import Doubt
 from gpuproof.statistics.percentiles import percentile
-from gpuproof.units import count
-from gpuproof.units import seconds
-from gpuproof.units import share
-from gpuproof.verdict.doubts.base import Measured
-from gpuproof.verdict.doubts.base import suspect
+from gpuproof.units import count, seconds, share
+from gpuproof.verdict.doubts.base import Measured, suspect
 
 LATENESS_SHARE = 0.05
 """Of the median latency; a generator that is later than this shapes what it measures …"""
