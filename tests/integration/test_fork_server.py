@@ -23,7 +23,7 @@ from gpuproof.records.case import Case
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.journal import read_journal
 from gpuproof.records.readings import RecordingEnd
-from gpuproof.records.run import Failure, Result, Setup, Start, Steps
+from gpuproof.records.run import Failure, RankResult, Setup, Start, Steps
 from gpuproof.store.description import config_of
 from gpuproof.store.run import RunDirectory, read_case
 from integration.conftest import FAULTY, PATIENCE_S, SOURCE, TINY, Run, eventually
@@ -136,7 +136,7 @@ def test_a_forked_case_computes_what_a_fresh_process_computes(
     cases = [case_of(forked, 0), case_of(forked, 1), case_of(fresh)]
     assert [records.of(Start)[0].start for records in cases] == ["fork", "fork", "exec"]
     assert {records.of(Setup)[0].threads for records in cases} == {2}
-    (loss,) = {records.of(Result)[0].last_loss for records in cases}
+    (loss,) = {records.of(RankResult)[0].last_loss for records in cases}
     assert loss is not None
     for replicate in (0, 1):
         folder = forked.root / "cases" / "main" / str(replicate)
@@ -249,7 +249,7 @@ import os, sys, threading, torch
 def refuse(*_, **__): raise AssertionError("CUDA was called")
 for name in ("is_available", "device_count", "init", "_lazy_init", "current_device", "get_device_properties"):
     setattr(torch.cuda, name, refuse)
-from gpuproof.worker import serve_cases
+from gpuproof.worker.commands import serve_cases
 serve_cases.preload()
 known = set(sys.modules)
 assert threading.active_count() == 1, threading.enumerate()

@@ -134,9 +134,7 @@ def test_half_a_line_of_a_journal_waits_for_its_end(tmp_path: Path) -> None:
 
     def grown(*, everything: bool = False) -> dict[str, tuple[int, bytes]]:
         return {
-            g.name: (g.offset, g.content)
-            for g in group.growth(everything=everything)
-            if g.name != OUTPUT
+            g.name: (g.offset, g.content) for g in group.growth(everything=everything) if g.name != OUTPUT
         }
 
     assert grown() == {"rank-0.jsonl": (0, b'{"a": 1}\n'), "stderr-0.txt": (0, b"half a li")}

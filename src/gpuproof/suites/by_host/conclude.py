@@ -14,14 +14,9 @@ from gpuproof.records.codec import to_json
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.result import WHOLE, Doubt, Measure, worst
 from gpuproof.suites.base import Conclusion, Suite
-from gpuproof.suites.by_host.exports import (
-    FleetReport,
-    FleetSuite,
-    exports_of_hosts,
-    report_of_points,
-    report_of_recipe,
-)
+from gpuproof.suites.by_host.exports import exports_of_hosts
 from gpuproof.suites.by_host.host import HostConclusion, conclude_host
+from gpuproof.suites.by_host.rows import FleetReport, FleetSuite, report_of_points, report_of_recipe
 from gpuproof.suites.results import benchmark_result, exit_code_without_lack
 from gpuproof.suites.sections import Common
 from gpuproof.verdict.doubts.neighbours import FAULT

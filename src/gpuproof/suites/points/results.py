@@ -120,27 +120,13 @@ def conclusion_of_points(
     figures = [point.figures for point in points]
     ranking = rank(figures) if is_ranked else Ranking(best=None, missing=NOT_RANKED, against_best={})
     launches = [launch for point in points for launch in point.launches]
-    common = Common(
-        title=", ".join([title[0], *(x.setup.device.name for x in launches[:1]), *title[1:]]),
-        work=", ".join(title),
-        labels=labels,
-        names_cases=True,
-        is_ranked=is_ranked,
-        not_applied=without_effect([x.setup for x in launches], evidence.description["origins"]),
-        notes=(
-            *_ranking_notes(ranking, launches),
-            *notes,
-            *notes_of_setup(launches),
-            *torn_notes(evidence.launches),
-        ),
-        **_read_during(points),
-    )
-    of_points = [measure for point in points for measure in _labelled(point)]
+    all_notes = (*_ranking_notes(ranking, launches), *notes)
+    common = _common(evidence, points, title=title, notes=all_notes, labels=labels, is_ranked=is_ranked)
     best = next((_best(p) for p in points if ranking.best and p.figures.case_id == ranking.best.case_id), [])
     result = benchmark_result(
         suite,
         evidence,
-        measures=[*best, *measures, *of_points],
+        measures=[*best, *measures, *(m for point in points for m in _labelled(point))],
         doubts=_doubts(points),
         failures=[at_point(f, x.point.case_id) for x in points for f in x.figures.failures],
         num_launches=len(launches),
@@ -154,6 +140,28 @@ def conclusion_of_points(
     model = evidence.config.model.name if is_ranked else None
     exports = exports_of_points(evidence, points, ranking, result, limits=limits, model=model)
     return Conclusion(result=result, exports=tuple(exports))
+
+
+def _common(
+    evidence: Evidence,
+    points: Sequence[PointResult],
+    *,
+    title: Sequence[str],
+    notes: Sequence[str],
+    labels: tuple[PointLabel, ...],
+    is_ranked: bool,
+) -> Common:
+    launches = [launch for point in points for launch in point.launches]
+    return Common(
+        title=", ".join([title[0], *(x.setup.device.name for x in launches[:1]), *title[1:]]),
+        work=", ".join(title),
+        labels=labels,
+        names_cases=True,
+        is_ranked=is_ranked,
+        not_applied=without_effect([x.setup for x in launches], evidence.description["origins"]),
+        notes=(*notes, *notes_of_setup(launches), *torn_notes(evidence.launches)),
+        **_read_during(points),
+    )
 
 
 def _ranking_notes(ranking: Ranking, launches: Sequence[Launch]) -> Iterator[str]:

@@ -59,7 +59,7 @@ class RecipeDetail:
 
 def conclude(evidence: Evidence) -> Conclusion:
     """Return the result of a recipe and its files."""
-    config, description = evidence.config, evidence.description
+    config = evidence.config
     explanations = explain_launches(evidence)
     summary = summarize(
         evidence.launches,
@@ -78,13 +78,7 @@ def conclude(evidence: Evidence) -> Conclusion:
         energy_text=explanations[0].energy_text if explanations else "",
     )
     detail = RecipeDetail(
-        common=Common(
-            title=_title(summary, config),
-            work=f"{config.model.name} {config.kind} on {config.data.name}",
-            not_applied=without_effect([x.setup for x in summary.launches], description["origins"]),
-            notes=tuple(_notes(summary, options, evidence.launches)),
-            **read_during(explanations),
-        ),
+        common=_common(evidence, summary, options, explanations),
         points=(figures,),
         launches=tuple(_launch_row(launch) for launch in summary.launches),
         options=options,
@@ -102,6 +96,22 @@ def conclude(evidence: Evidence) -> Conclusion:
         detail=to_json(detail),
     )
     return Conclusion(result=result, exports=tuple(exports_of(evidence, summary, profile)))
+
+
+def _common(
+    evidence: Evidence,
+    summary: RunSummary,
+    options: OptionsInEffect | None,
+    explanations: Sequence[LaunchExplanation],
+) -> Common:
+    config = evidence.config
+    return Common(
+        title=_title(summary, config),
+        work=f"{config.model.name} {config.kind} on {config.data.name}",
+        not_applied=without_effect([x.setup for x in summary.launches], evidence.description["origins"]),
+        notes=tuple(_notes(summary, options, evidence.launches)),
+        **read_during(explanations),
+    )
 
 
 def explain_launches(evidence: Evidence) -> tuple[LaunchExplanation, ...]:
