@@ -10,11 +10,10 @@ from pathlib import Path
 import click
 import pytest
 from click.testing import CliRunner, Result
-from gpuproof.report.conclude import conclude
 
-from gpuproof.campaign import config_of
 from gpuproof.cli.main import cli
 from gpuproof.cli.options import start_logging
+from gpuproof.conclude import conclude
 from gpuproof.errors import ExitCode, RecordError, UsageError
 from gpuproof.launchers.archive import node_side_for
 from gpuproof.launchers.commands import INSTALLED_WORKER

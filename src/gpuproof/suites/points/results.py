@@ -24,6 +24,7 @@ from gpuproof.suites.sections import (
     Common,
     PointLabel,
     at_point,
+    headline,
     notes_of_setup,
     torn_notes,
     without_effect,
@@ -139,18 +140,19 @@ def conclusion_of_points(
     )
     of_points = [measure for point in points for measure in _labelled(point)]
     best = next((_best(p) for p in points if ranking.best and p.figures.case_id == ranking.best.case_id), [])
+    headlines = [*best, *measures]
+    num_measured = sum(bool(found.launches) for found in figures)
     result = benchmark_result(
         suite,
         evidence,
-        measures=[*best, *measures, *of_points],
+        measures=[*headlines, *of_points],
         doubts=_doubts(points),
         failures=[at_point(f, x.point.case_id) for x in points for f in x.figures.failures],
         num_launches=len(launches),
         num_planned=num_planned,
         conditions={**points[0].result.conditions, "batch_size": None} if points else {},
-        detail=to_json(
-            PointsDetail(common=common, points=tuple(figures), num_headlines=len(best) + len(measures))
-        ),
+        detail=to_json(PointsDetail(common=common, points=tuple(figures), num_headlines=len(headlines))),
+        headline_text=headline(headlines) if headlines else f"{num_measured} of {len(points)} points",
         is_of_points=True,
     )
     model = evidence.config.model.name if is_ranked else None
