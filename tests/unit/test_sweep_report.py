@@ -89,6 +89,11 @@ def test_points_of_three_launches_are_compared_with_the_best(tmp_path: Path) -> 
     assert [row["precision"].text for row in table_of(conclusion, "Points")] == ["fp32", "bf16", "amp"]
     (measure,) = headlines(conclusion)
     assert (measure.name, measure.case) == ("best throughput", "precision=bf16")
+    assert (conclusion.result.conditions["model"], conclusion.result.conditions["batch_size"]) == (
+        "resnet18",
+        10,
+    )
+    assert conclusion.result.conditions["precision"] is None  # points differ in it
     assert measure.detail.startswith("at precision=bf16; 95% interval ")
     assert conclusion.result.num_launches == conclusion.result.num_planned == 9
 

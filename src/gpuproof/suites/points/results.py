@@ -19,7 +19,7 @@ from gpuproof.suites.base import Conclusion
 from gpuproof.suites.points.exports import exports_of_points
 from gpuproof.suites.points.plan import Point, short_names
 from gpuproof.suites.registry import find_suite
-from gpuproof.suites.results import benchmark_result
+from gpuproof.suites.results import benchmark_result, shared_conditions
 from gpuproof.suites.sections import (
     Common,
     PointLabel,
@@ -150,7 +150,7 @@ def conclusion_of_points(
         failures=[at_point(f, x.point.case_id) for x in points for f in x.figures.failures],
         num_launches=len(launches),
         num_planned=num_planned,
-        conditions={**points[0].result.conditions, "batch_size": None} if points else {},
+        conditions=shared_conditions([point.result for point in points]),
         detail=to_json(PointsDetail(common=common, points=tuple(figures), num_headlines=len(headlines))),
         headline_text=headline(headlines) if headlines else f"{num_measured} of {len(points)} points",
         is_of_points=True,
