@@ -149,7 +149,8 @@ def _row(directory: RunDirectory) -> dict[str, object]:
     row |= {"launches": None, "headline": None, "verdict": None, "validity": None}
     try:
         description = directory.description()
-        row |= {"created": description["created"], "what": description["config"]["kind"]}
+        what = f"{description['config']['kind']}, {description['source']}"
+        row |= {"created": description["created"], "what": what}
         result = directory.read_result()
     except (GpuproofError, KeyError) as error:
         return {**row, "what": row["what"] or f"damaged: {error}"}

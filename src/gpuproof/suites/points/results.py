@@ -18,11 +18,12 @@ from gpuproof.suites.base import Conclusion
 from gpuproof.suites.points.exports import exports_of_points
 from gpuproof.suites.points.plan import Point, short_names
 from gpuproof.suites.registry import find_suite
-from gpuproof.suites.results import benchmark_result
+from gpuproof.suites.results import benchmark_result, shared_conditions
 from gpuproof.suites.sections import (
     Common,
     PointLabel,
     at_point,
+    headline,
     notes_of_setup,
     torn_notes,
     without_effect,
@@ -123,18 +124,19 @@ def conclusion_of_points(
     all_notes = (*_ranking_notes(ranking, launches), *notes)
     common = _common(evidence, points, title=title, notes=all_notes, labels=labels, is_ranked=is_ranked)
     best = next((_best(p) for p in points if ranking.best and p.figures.case_id == ranking.best.case_id), [])
+    headlines = [*best, *measures]
+    num_measured = sum(bool(found.launches) for found in figures)
     result = benchmark_result(
         suite,
         evidence,
-        measures=[*best, *measures, *(m for point in points for m in _labelled(point))],
+        measures=[*headlines, *(m for point in points for m in _labelled(point))],
         doubts=_doubts(points),
         failures=[at_point(f, x.point.case_id) for x in points for f in x.figures.failures],
         num_launches=len(launches),
         num_planned=num_planned,
-        conditions={**points[0].result.conditions, "batch_size": None} if points else {},
-        detail=to_json(
-            PointsDetail(common=common, points=tuple(figures), num_headlines=len(best) + len(measures))
-        ),
+        conditions=shared_conditions([point.result for point in points]),
+        detail=to_json(PointsDetail(common=common, points=tuple(figures), num_headlines=len(headlines))),
+        headline_text=headline(headlines) if headlines else f"{num_measured} of {len(points)} points",
         is_of_points=True,
     )
     model = evidence.config.model.name if is_ranked else None
