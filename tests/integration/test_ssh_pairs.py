@@ -38,6 +38,7 @@ class PairsSuite:
 
     name = "pairs"
     summary = "a job on each pair of hosts"
+    command = "run"
     scope: Literal["each_host", "whole"] = "whole"
     options: type | None = None
 
