@@ -24,7 +24,7 @@ from gpuproof.records.result import Result, Validity
 from gpuproof.records.run import Failure, is_host_failure
 from gpuproof.suites.base import Export
 from gpuproof.suites.by_host.host import HostConclusion
-from gpuproof.suites.by_host.plan import folder_name
+from gpuproof.suites.cases import folder_name
 from gpuproof.suites.exports import json_export
 
 FLEET_FILE = "fleet.json"
