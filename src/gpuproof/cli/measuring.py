@@ -31,8 +31,9 @@ from gpuproof.launchers.registry import open_launcher
 from gpuproof.launchers.ssh.hosts import SshHosts, SshOptions, host_places, meeting_address
 from gpuproof.records.case import Case
 from gpuproof.records.codec import from_json, to_json
-from gpuproof.store.description import HOSTS, THIS_MACHINE, config_of
+from gpuproof.store.description import HOSTS, config_of
 from gpuproof.store.run import RunDirectory, resume_command
+from gpuproof.suites.base import THIS_MACHINE
 from gpuproof.suites.registry import suite_on
 
 

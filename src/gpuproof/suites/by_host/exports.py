@@ -12,8 +12,8 @@ from gpuproof.records.codec import to_json
 from gpuproof.records.result import Result
 from gpuproof.suites.base import Export, JsonContent
 from gpuproof.suites.by_host.host import HostConclusion
-from gpuproof.suites.by_host.plan import folder_name
 from gpuproof.suites.by_host.rows import FleetReport, FleetSuite
+from gpuproof.suites.cases import folder_name
 from gpuproof.suites.exports import json_export
 
 FLEET_FILE = "fleet.json"

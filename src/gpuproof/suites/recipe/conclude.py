@@ -7,18 +7,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpuproof import units
-from gpuproof.analysis.explanations import LaunchExplanation, explain_launch
-from gpuproof.analysis.launch import Launch, summarize_launch
+from gpuproof.analysis.explanations import LaunchExplanation, explain_launches
+from gpuproof.analysis.launch import Launch
 from gpuproof.analysis.points import PointFigures
 from gpuproof.hardware import peak_of
 from gpuproof.readings.evidence import Evidence
 from gpuproof.records.codec import to_json
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.parallel import plain_copies
-from gpuproof.records.result import LaunchValue
-from gpuproof.records.run import Start
 from gpuproof.statistics.estimate import Interval
 from gpuproof.suites.base import Conclusion
+from gpuproof.suites.measures import rates_of_launches
 from gpuproof.suites.recipe.exports import exports_of
 from gpuproof.suites.recipe.measures import measures_of
 from gpuproof.suites.recipe.options import OptionsInEffect, options_in_effect
@@ -114,14 +113,6 @@ def _common(
     )
 
 
-def explain_launches(evidence: Evidence) -> tuple[LaunchExplanation, ...]:
-    """Explain every launch that was read beside, from the recordings."""
-    launches = (launch for records in evidence.launches if (launch := summarize_launch(records)) is not None)
-    return tuple(
-        explain_launch(launch, evidence) for launch in launches if launch.case.monitor_interval_s is not None
-    )
-
-
 def _figures(
     evidence: Evidence, summary: RunSummary, explanations: Sequence[LaunchExplanation]
 ) -> PointFigures:
@@ -141,7 +132,7 @@ def _figures(
         items_per_sample=first.setup.items_per_sample if first else 1,
         device=first.setup.device.name if first else None,
         num_devices=first.world_size if first else None,
-        launches=_rates(evidence.launches, summary.launches),
+        launches=rates_of_launches(evidence.launches, summary.launches),
         num_planned=summary.num_planned,
         items_total=summary.items_total,
         window_s=summary.window_s,
@@ -152,24 +143,6 @@ def _figures(
         energy_j=sum(energies) if is_whole else None,
         validity=summary.validity,
         failures=summary.failures,
-    )
-
-
-def _rates(records: Iterable[CaseRecords], launches: Sequence[Launch]) -> tuple[LaunchValue, ...]:
-    """Return the throughput of each launch, with its place in time."""
-    began = {
-        (found.case.case_id, found.case.replicate): min((s.unix_s for s in found.of(Start)), default=0.0)
-        for found in records
-    }
-    in_time = sorted(began, key=lambda key: began[key])
-    return tuple(
-        LaunchValue(
-            replicate=launch.case.replicate,
-            order=in_time.index((launch.case.case_id, launch.case.replicate)),
-            value=launch.items_per_s_total,
-            start=launch.start,
-        )
-        for launch in launches
     )
 
 
