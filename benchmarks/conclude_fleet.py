@@ -18,10 +18,9 @@ import tempfile
 import time
 from pathlib import Path
 
-from gpuproof.suites.loadtest import TESTS
-
 from gpuproof.records.journal import encode
 from gpuproof.store.run import RunDirectory
+from gpuproof.suites.load.plan import TESTS
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))  # the suite written by hand is the tests'
 

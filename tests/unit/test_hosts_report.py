@@ -13,8 +13,8 @@ from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import FailureCause
 from gpuproof.store.run import RunDirectory
 from gpuproof.suites.by_host.conclude import HostsDetail
-from gpuproof.suites.by_host.exports import FleetReport
 from gpuproof.suites.by_host.plan import as_on_one_machine, on_host
+from gpuproof.suites.by_host.rows import FleetReport
 from records_by_hand import CASE, H200, Story, case, failure, one_rank, setup, window, write_run
 
 
