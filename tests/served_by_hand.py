@@ -91,3 +91,19 @@ def records(
 
 
 OFFLINE = replace(SPEC, scenario="offline", rate_per_s=None, latency_bound_s=None)
+NUM_REQUESTS = 1000
+
+
+def answered(case: Case, *, offline_per_s: float, highest_per_s: float) -> CaseRecords:
+    """A server that does `offline_per_s`, and meets the bound of 50 ms up to `highest_per_s`."""
+    assert case.serving is not None
+    rate_per_s = case.serving.rate_per_s
+    if rate_per_s is None:
+        latencies = [(k + 1) / offline_per_s for k in range(NUM_REQUESTS)]
+        ended = records(latencies, spec=OFFLINE)
+    else:
+        latency_s = 0.01 if rate_per_s <= highest_per_s else 0.2
+        ended = records([latency_s] * NUM_REQUESTS, spec=replace(SPEC, rate_per_s=rate_per_s))
+    assert ended.case.serving is not None
+    assert ended.case.serving.scenario == case.serving.scenario
+    return replace(ended, case=replace(case, serving=ended.case.serving))

@@ -20,9 +20,9 @@ from gpuproof.launchers.base import Launcher
 from gpuproof.records.codec import to_json
 from gpuproof.records.collected import CaseRecords
 from gpuproof.scheduler import CampaignProgress, CaseScheduler
-from gpuproof.store.description import THIS_MACHINE, config_of, places_of
+from gpuproof.store.description import config_of, places_of
 from gpuproof.store.run import RunDirectory, default_run_id, needing_room
-from gpuproof.suites.base import HostPlace, Suite
+from gpuproof.suites.base import THIS_MACHINE, HostPlace, Suite
 from gpuproof.suites.registry import suite_on
 
 if TYPE_CHECKING:

@@ -248,10 +248,7 @@ class CaseScheduler:
         del self._running[key]
         self._places.release(key)
         self._tell(following)
-        try:
-            records = self._collect(following)
-        except RecordError as error:
-            records = self._collect_damaged(following, error)
+        records = self._collect(following)
         log.info("launch %d of %s is %s", key[1] + 1, key[0], records.status)
         for failure in records.of(Failure):
             log.error("%s\n%s", failure.message, failure.traceback or failure.stacks or "")
@@ -261,29 +258,23 @@ class CaseScheduler:
     def _collect(self, following: _Following) -> CaseRecords:
         """Read a launch, after writing down what its ranks could not say.
 
-        Raises:
-            RecordError: a journal is damaged.
+        Journals that cannot be read are taken out of the way, so that one host's damage stays its own.
         """
-        folder, launched = following.folder, following.launched
-        if launched.error is not None:
-            self._run.add_record(folder, host_failure(launched.error))
-            self._progress.host_failed(launched.error)
-            return read_case(folder)
-        status = None if following.has_timed_out else launched.status
-        unsaid = unsaid_failure(read_case(folder), status, folder, time_limit_s=self._time_limit_s)
+        folder, error = following.folder, following.launched.error
+        status = None if following.has_timed_out else following.launched.status
+        unsaid = None
+        try:
+            if error is None:
+                unsaid = unsaid_failure(read_case(folder), status, folder, time_limit_s=self._time_limit_s)
+        except RecordError as damage:
+            set_damaged_aside(folder)
+            error = HostError(str(damage), host=following.case.placement.host or "", stage="parse")
+        if error is not None:
+            self._progress.host_failed(error)
+            unsaid = host_failure(error)
         if unsaid is not None:
             self._run.add_record(folder, unsaid)
         return read_case(folder)
-
-    def _collect_damaged(self, following: _Following, error: RecordError) -> CaseRecords:
-        """Take the journals that cannot be read out of the way, so that one host's damage stays its own."""
-        log.error("set aside: %s", error)
-        set_damaged_aside(following.folder)
-        host = following.case.placement.host or ""
-        damage = HostError(str(error), host=host, stage="parse")
-        self._run.add_record(following.folder, host_failure(damage))
-        self._progress.host_failed(damage)
-        return read_case(following.folder)
 
     def settle(self, records: CaseRecords) -> None:
         """Tell the suite of a launch that has ended, now or before this campaign."""

@@ -14,6 +14,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 from gpuproof.config.models import RunConfig
 from gpuproof.readings.evidence import Evidence
 from gpuproof.records.case import Case
+from gpuproof.records.codec import from_json
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.page import Page
 from gpuproof.records.result import Result
@@ -42,6 +43,19 @@ class HostPlace:
     """Ranks that the inventory says the host starts; None leaves it to the recipe."""
 
 
+THIS_MACHINE = (HostPlace(name=""),)
+
+
+def read_places(description: Mapping[str, Any]) -> tuple[HostPlace, ...]:
+    """Return the places of a run as its run.json has them; older versions wrote down the hosts only."""
+    kept = description.get("places")
+    if kept is not None:
+        return tuple(from_json(HostPlace, place, place="run.json") for place in kept)
+    hosts = description.get("fleet", {}).get("hosts", ())
+    places = (HostPlace(name=host["name"], num_devices=host.get("gpus")) for host in hosts)
+    return tuple(places) or THIS_MACHINE
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remaining:
     """What a suite still asks for, as far as it is known."""
@@ -50,12 +64,19 @@ class Remaining:
     seconds: float | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class JsonContent:
+    """What a file of JSON holds; written out only where the file is written."""
+
+    value: Any
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Export:
-    """A derived file of the run: its name below the run directory, and its text, or what draws it."""
+    """A derived file of the run: its name below the run directory, and what is in it, or what draws it."""
 
     name: str
-    content: str | Callable[[Path], object]
+    content: str | JsonContent | Callable[[Path], object]
     """What draws it may raise EnvironmentUnfitError: then a note says why there is none."""
     is_of_host: bool = False
     """Whether on several hosts each has one of its own, with tests in S0's form."""

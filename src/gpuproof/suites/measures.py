@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from math import ceil, log10
 
 from gpuproof import units
+from gpuproof.analysis.launch import Launch
+from gpuproof.records.collected import CaseRecords
 from gpuproof.records.result import Better, LaunchValue, Measure, MeasureInterval
+from gpuproof.records.run import Start
 from gpuproof.statistics.estimate import Interval, Unavailable
 
 
@@ -35,6 +39,24 @@ def with_interval(
         launches=launches,
         interval=None if known is None else as_record(known),
         num_samples=None if known is None else known.num_samples,
+    )
+
+
+def rates_of_launches(records: Iterable[CaseRecords], launches: Sequence[Launch]) -> tuple[LaunchValue, ...]:
+    """Return the throughput of each launch, with its place in time among all records."""
+    began = {
+        (found.case.case_id, found.case.replicate): min((s.unix_s for s in found.of(Start)), default=0.0)
+        for found in records
+    }
+    in_time = sorted(began, key=lambda key: began[key])
+    return tuple(
+        LaunchValue(
+            replicate=launch.case.replicate,
+            order=in_time.index((launch.case.case_id, launch.case.replicate)),
+            value=launch.items_per_s_total,
+            start=launch.start,
+        )
+        for launch in launches
     )
 
 

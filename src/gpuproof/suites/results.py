@@ -51,6 +51,18 @@ def benchmark_result(
     )
 
 
+def shared_conditions(results: Sequence[Result]) -> dict[str, Any]:
+    """Return the conditions of several results; None where those that measured something differ."""
+    found = [result.conditions for result in results if result.num_launches] or [
+        result.conditions for result in results
+    ]
+    return {
+        key: value if all(other.get(key) == value for other in found) else None
+        for conditions in found[:1]
+        for key, value in conditions.items()
+    }
+
+
 def exit_code_for(
     failures: Sequence[Failure], validity: Validity | None, *, is_complete: bool, has_points: bool
 ) -> ExitCode:

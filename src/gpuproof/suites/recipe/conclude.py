@@ -7,25 +7,24 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpuproof import units
-from gpuproof.analysis.explanations import LaunchExplanation, explain_launch
-from gpuproof.analysis.launch import Launch, summarize_launch
+from gpuproof.analysis.explanations import LaunchExplanation, explain_launches
+from gpuproof.analysis.launch import Launch
 from gpuproof.analysis.points import PointFigures
 from gpuproof.hardware import peak_of
 from gpuproof.readings.evidence import Evidence
 from gpuproof.records.codec import to_json
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.parallel import plain_copies
-from gpuproof.records.result import LaunchValue
-from gpuproof.records.run import Start
 from gpuproof.statistics.estimate import Interval
 from gpuproof.suites.base import Conclusion
+from gpuproof.suites.measures import rates_of_launches
 from gpuproof.suites.recipe.exports import exports_of
 from gpuproof.suites.recipe.measures import measures_of
 from gpuproof.suites.recipe.options import OptionsInEffect, options_in_effect
 from gpuproof.suites.recipe.plan import CASE_ID
 from gpuproof.suites.recipe.profile import Profiled, profiled
 from gpuproof.suites.results import benchmark_result
-from gpuproof.suites.sections import Common, notes_of_setup, read_during, set_by_user, torn_notes
+from gpuproof.suites.sections import Common, notes_of_setup, read_during, torn_notes, without_effect
 from gpuproof.verdict.doubts.rules import doubts_about_readings
 from gpuproof.verdict.summary import RunSummary, summarize
 
@@ -105,21 +104,12 @@ def _common(
     explanations: Sequence[LaunchExplanation],
 ) -> Common:
     config = evidence.config
-    not_applied = summary.launches[0].setup.not_applied if summary.launches else ()
     return Common(
         title=_title(summary, config),
         work=f"{config.model.name} {config.kind} on {config.data.name}",
-        not_applied=set_by_user(not_applied, evidence.description["origins"]),
+        not_applied=without_effect([x.setup for x in summary.launches], evidence.description["origins"]),
         notes=tuple(_notes(summary, options, evidence.launches)),
         **read_during(explanations),
-    )
-
-
-def explain_launches(evidence: Evidence) -> tuple[LaunchExplanation, ...]:
-    """Explain every launch that was read beside, from the recordings."""
-    launches = (launch for records in evidence.launches if (launch := summarize_launch(records)) is not None)
-    return tuple(
-        explain_launch(launch, evidence) for launch in launches if launch.case.monitor_interval_s is not None
     )
 
 
@@ -142,7 +132,7 @@ def _figures(
         items_per_sample=first.setup.items_per_sample if first else 1,
         device=first.setup.device.name if first else None,
         num_devices=first.world_size if first else None,
-        launches=_rates(evidence.launches, summary.launches),
+        launches=rates_of_launches(evidence.launches, summary.launches),
         num_planned=summary.num_planned,
         items_total=summary.items_total,
         window_s=summary.window_s,
@@ -153,24 +143,6 @@ def _figures(
         energy_j=sum(energies) if is_whole else None,
         validity=summary.validity,
         failures=summary.failures,
-    )
-
-
-def _rates(records: Iterable[CaseRecords], launches: Sequence[Launch]) -> tuple[LaunchValue, ...]:
-    """Return the throughput of each launch, with its place in time."""
-    began = {
-        (found.case.case_id, found.case.replicate): min((s.unix_s for s in found.of(Start)), default=0.0)
-        for found in records
-    }
-    in_time = sorted(began, key=lambda key: began[key])
-    return tuple(
-        LaunchValue(
-            replicate=launch.case.replicate,
-            order=in_time.index((launch.case.case_id, launch.case.replicate)),
-            value=launch.items_per_s_total,
-            start=launch.start,
-        )
-        for launch in launches
     )
 
 
