@@ -223,6 +223,11 @@ class Case:
     """Seconds between readings of the host; None reads it about once a second."""
 
     @property
+    def trains(self) -> bool:
+        """Whether a step runs backwards and updates weights."""
+        return self.kind == "training"
+
+    @property
     def measures_latency(self) -> bool:
         """Whether each step is waited for, so that its time is a latency and its rate no throughput."""
         return self.kind == "inference" and self.inference.mode == "latency"
@@ -235,7 +240,7 @@ class Case:
     @property
     def micro_batches(self) -> int:
         """Batches of one step: those between two updates of the weights, or one."""
-        return self.parallel.gradient_accumulation_steps if self.kind == "training" else 1
+        return self.parallel.gradient_accumulation_steps if self.trains else 1
 
     @property
     def generates(self) -> bool:

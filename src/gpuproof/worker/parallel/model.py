@@ -49,7 +49,7 @@ def arranged(case: Case, *, world_size: int) -> Arrangement:
     Raises:
         EnvironmentUnfitError: the sizes do not fit the ranks that were started.
     """
-    if case.kind != "training" and case.parallel.strategy != "tensor":
+    if not case.trains and case.parallel.strategy != "tensor":
         return Arrangement(replicate=world_size)
     try:
         return arrange(
@@ -80,7 +80,7 @@ def parallelize(
         UsageError: the workload cannot be split as the strategy does.
     """
     strategy = case.parallel.strategy
-    if backend is None or (case.kind != "training" and strategy != "tensor"):
+    if backend is None or (not case.trains and strategy != "tensor"):
         module = compiled(_recomputed(case, workload.module), case)
         return ParallelModel(module=module, precision=precision, parallelism=None)
     if strategy == "ddp":
@@ -103,7 +103,7 @@ def parallelize(
 
 def _recomputed(case: Case, module: nn.Module) -> nn.Module:
     """Checkpoint as asked: after layers are split, since plans name them, and before they are sharded."""
-    if case.kind == "inference":
+    if not case.trains:
         return module
     return checkpointed(module, case.training.activation_checkpointing, name=case.model.name)
 

@@ -49,7 +49,7 @@ def _device_keys(case: Case, shape: InputShape, *, on_cpu: bool) -> Iterator[tup
 
 def _kind_keys(case: Case) -> Iterator[tuple[str, str]]:
     training = case.training
-    if case.kind != "training":
+    if not case.trains:
         yield from _update_keys(case)
     elif training.optimizer != "SGD" and training.momentum:
         yield "training.momentum", f"{training.optimizer} has none; it is for SGD"
@@ -161,7 +161,7 @@ def _rank_keys(case: Case, world_size: int) -> Iterator[tuple[str, str]]:
             yield f"distributed.{key}", "one rank talks to nobody"
         if parallel.strategy != "ddp":
             yield "distributed.strategy", "one rank has nobody to share a model with"
-        if parallel.gradient_compression != "none" and case.kind == "training":
+        if parallel.gradient_compression != "none" and case.trains:
             yield "distributed.gradient_compression", "one rank sends no gradients"
     elif case.start == "fork":
         yield "run.start", "several ranks are started by torch's agent, each by exec"

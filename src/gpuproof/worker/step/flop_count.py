@@ -159,7 +159,7 @@ def count_step_flops(prepared: Prepared) -> CountedFlops:
         torch.OutOfMemoryError: the device has no room for one forward and backward pass.
     """
     case = prepared.case
-    if prepared.identity.world_size > 1 and case.kind == "training" and case.parallel.strategy != "ddp":
+    if prepared.identity.world_size > 1 and case.trains and case.parallel.strategy != "ddp":
         return CountedFlops(
             flops_per_step=None,
             missing=f"a model shared over ranks ({case.parallel.strategy}) hides its products",
@@ -183,7 +183,7 @@ def _count(prepared: Prepared) -> int:
     module, workload = prepared.workload.module, prepared.workload
     inputs, targets = prepared.pool.next_batch()
     autocast = prepared.precision.autocast
-    if prepared.case.kind == "inference":
+    if not prepared.case.trains:
         return count_forward_flops(module, inputs, autocast=autocast)
     return prepared.case.parallel.gradient_accumulation_steps * count_training_flops(
         module, inputs, targets, loss=workload.loss, autocast=autocast

@@ -75,8 +75,8 @@ class MemoryWatch:
 
 def _why_unseen(step: object, case: Case) -> str | None:
     """Say why the tensors kept for the backward pass cannot be counted; None where they can."""
-    if case.kind == "inference":
-        return "inference keeps nothing for a backward pass"
+    if not case.trains:
+        return f"{case.kind} keeps nothing for a backward pass"
     if isinstance(step, CapturedStep):
         return "a replayed graph hides what it keeps for the backward pass"
     if case.training.compile_enabled:
@@ -148,7 +148,7 @@ def estimate_case_memory(prepared: Prepared) -> MemoryParts:
         workload.num_parameters,
         num_whole_parameters=plan.num_whole_parameters(options, workload.shape) if plan else 0,
         arrangement=prepared.arrangement,
-        optimizer=case.training.optimizer if case.kind == "training" else None,
+        optimizer=case.training.optimizer if case.trains else None,
         momentum=case.training.momentum,
         num_gathered_parameters=prepared.num_gathered_parameters,
         gathered_value_bytes=gathered_type.itemsize if gathered_type else FLOAT32_BYTES,

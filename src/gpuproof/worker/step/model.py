@@ -89,7 +89,7 @@ def _flops(case: Case, info: WorkloadInfo, work: Work | None) -> float | None:
         return generation_flops(case, info)
     if work is None:
         return None
-    return work.training_flops if case.kind == "training" else work.forward_flops
+    return work.training_flops if case.trains else work.forward_flops
 
 
 def uses_channels_last(case: Case, device: torch.device, shape: InputShape) -> bool:

@@ -179,7 +179,7 @@ def _step(
     module, precision = parallel.module, parallel.precision
     if case.generates:
         return generation_step(case, workload.module, pool=pool, precision=precision)
-    if case.kind != "training":
+    if not case.trains:
         return InferenceStep(module=module, pool=pool, precision=precision)
     return TrainingStep(case, module=module, loss=workload.loss, pool=pool, precision=precision)
 
@@ -242,7 +242,7 @@ def option_notes(case: Case, module: nn.Module, *, device_type: str) -> Iterator
     """Say what a reader of the figures must know about the options."""
     if case.training.precision == "fp8" and device_type == "cpu":
         yield "fp8 on a processor is worked out in software: its speed says nothing of a GPU's"
-    recomputes = case.kind == "training" and case.training.activation_checkpointing != "none"
+    recomputes = case.trains and case.training.activation_checkpointing != "none"
     if recomputes and has_batch_norm(module):
         yield "what is computed again updates the running statistics of batch norms twice in each step"
 
@@ -258,7 +258,7 @@ def _notes(prepared: Prepared) -> tuple[str, ...]:
         )
     if prepared.case.generates:
         notes += generation_notes(prepared.case)
-    elif prepared.case.kind == "inference" and prepared.workload.shape.kind == "tokens":
+    elif not prepared.case.trains and prepared.workload.shape.kind == "tokens":
         notes.append(
             "inference on whole sequences, scores at every position: no key-value cache, no decoding"
         )
