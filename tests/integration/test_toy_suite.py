@@ -116,11 +116,11 @@ def test_each_host_alone_then_the_pair_that_these_chose(on_hosts: HostRun) -> No
     rates: dict[str, list[float]] = {
         subject: [launch["value"] for launch in found["launches"]] for subject, found in measures.items()
     }
-    alone = [median(rates[f"host/{host}"]) for host in (first, second)]
-    assert 0 < alone[0] <= alone[1]
+    by_itself = [median(rates[f"host/{host}"]) for host in (first, second)]
+    assert 0 < by_itself[0] <= by_itself[1]
     link, whole = measures[f"link/{first}>{second}"], measures["whole"]
     assert (whole["case"], whole["labels"]) == (pair, {"num_hosts": 2, "num_devices": 2})
-    assert link["value"] == pytest.approx(fmean(rates["whole"]) / sum(alone))
+    assert link["value"] == pytest.approx(fmean(rates["whole"]) / sum(by_itself))
     assert {measure["num_samples"] for measure in measures.values()} == {2}
     assert all(measure["interval"]["kind"] == "between_launches" for measure in measures.values())
     orders = sorted(found["order"] for m in result["measures"][1:] for found in m["launches"])
