@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from gpuproof.records.case import CASE_SCHEMA_VERSION, Case
 from gpuproof.records.collected import CaseRecords
-from gpuproof.records.run import Result, Start
+from gpuproof.records.run import RankResult, Start
 from gpuproof.records.serving import Requests, ServingWindow
 from gpuproof.records.serving_spec import ServingSpec
 from records_by_hand import ALONE, DATA, MODEL, PARALLEL, QUIET, TRAINING, WINDOW
@@ -86,8 +86,24 @@ def records(
         neighbours=ALONE,
         failures={"HTTP 500": latencies_s.count(None)} if None in latencies_s else {},
     )
-    result = Result(rank=0, monotonic_s=9.0, last_loss=None)
+    result = RankResult(rank=0, monotonic_s=9.0, last_loss=None)
     return CaseRecords(case=case, records=(START, requests, window, result))
 
 
 OFFLINE = replace(SPEC, scenario="offline", rate_per_s=None, latency_bound_s=None)
+NUM_REQUESTS = 1000
+
+
+def answered(case: Case, *, offline_per_s: float, highest_per_s: float) -> CaseRecords:
+    """A server that does `offline_per_s`, and meets the bound of 50 ms up to `highest_per_s`."""
+    assert case.serving is not None
+    rate_per_s = case.serving.rate_per_s
+    if rate_per_s is None:
+        latencies = [(k + 1) / offline_per_s for k in range(NUM_REQUESTS)]
+        ended = records(latencies, spec=OFFLINE)
+    else:
+        latency_s = 0.01 if rate_per_s <= highest_per_s else 0.2
+        ended = records([latency_s] * NUM_REQUESTS, spec=replace(SPEC, rate_per_s=rate_per_s))
+    assert ended.case.serving is not None
+    assert ended.case.serving.scenario == case.serving.scenario
+    return replace(ended, case=replace(case, serving=ended.case.serving))

@@ -17,6 +17,7 @@ from typing import Any
 
 from gpuproof.campaign import create_run, run_campaign
 from gpuproof.config.load import load_config
+from gpuproof.config.models import RunConfig
 from gpuproof.errors import RecordError, UsageError
 from gpuproof.launchers.archive import node_side_for
 from gpuproof.launchers.attached import is_attached
@@ -53,18 +54,7 @@ def run(
     """
     words = [f"--{key}={json.dumps(value)}" for key, value in (overrides or {}).items()]
     loaded = load_config(os.fspath(config), words)
-    if is_attached(os.environ):
-        raise UsageError(
-            "gpuproof.run starts ranks of its own, and this process is one of another launch",
-            place="environment",
-            next_step="Start `python -m gpuproof run CONFIG` under your launcher",
-        )
-    if loaded.config.distributed.nodes > 1:
-        raise UsageError(
-            "gpuproof.run measures this machine alone",
-            place="distributed.nodes",
-            next_step="Use `gpuproof run --deployment-file FILE`, or set it to 1",
-        )
+    _refuse_other_hosts_and_launchers(loaded.config)
     directory = create_run(loaded.config, origins=loaded.origins, source=loaded.source)
     with (
         node_side_for(python) as worker,
@@ -72,6 +62,21 @@ def run(
     ):
         concluded = run_campaign(directory, launcher=launcher, progress=_Silence())
     return concluded.result
+
+
+def _refuse_other_hosts_and_launchers(config: RunConfig) -> None:
+    if is_attached(os.environ):
+        raise UsageError(
+            "gpuproof.run starts ranks of its own, and this process is one of another launch",
+            place="environment",
+            next_step="Start `python -m gpuproof run CONFIG` under your launcher",
+        )
+    if config.distributed.nodes > 1:
+        raise UsageError(
+            "gpuproof.run measures this machine alone",
+            place="distributed.nodes",
+            next_step="Use `gpuproof run --deployment-file FILE`, or set it to 1",
+        )
 
 
 def load_result(path: str | os.PathLike[str]) -> Result:

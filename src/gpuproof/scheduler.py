@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -89,6 +89,7 @@ class CaseScheduler:
         launcher: Launcher,
         progress: CampaignProgress,
         time_limit_s: float | None,
+        while_waiting: Callable[[], None],
     ) -> None:
         self._run = run
         self._suite = suite
@@ -96,6 +97,7 @@ class CaseScheduler:
         self._launcher = launcher
         self._progress = progress
         self._time_limit_s = time_limit_s
+        self._while_waiting = while_waiting
         self._places = HeldPlaces(launcher.places(), max_busy=launcher.max_busy)
         self._running: dict[LaunchKey, Case] = {}
         self._following: dict[LaunchKey, _Following] = {}
@@ -205,7 +207,7 @@ class CaseScheduler:
     def _attend(self) -> bool:
         """Wait for news, or until the journals are to be looked at; return True where a launch is over."""
         self._launcher.wait(FOLLOW_S if len(self._following) == 1 else FOLLOW_SEVERAL_S)
-        import_conclusion()
+        self._while_waiting()
         for following in self._following.values():
             self._look_at(following)
         over = [key for key, following in self._following.items() if following.launched.is_over]
@@ -303,9 +305,3 @@ class CaseScheduler:
 
 def _key(case: Case) -> LaunchKey:
     return case.case_id, case.replicate
-
-
-def import_conclusion() -> None:
-    """Import what the end of a campaign needs while the ranks import torch, rather than after them."""
-    import gpuproof.conclude
-    import gpuproof.report.terminal  # noqa: F401

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gpuproof.suites.plan import next_cases
 from pydantic import ValidationError
 
 from gpuproof import registry
@@ -18,6 +17,7 @@ from gpuproof.config.models import RunConfig
 from gpuproof.config.rules.base import Facts, Refusal
 from gpuproof.config.sections.benchmark import BenchmarkConfig
 from gpuproof.config.validation import place_refusals
+from planning import next_cases
 
 CAPTURE = "x.yaml:1: training.cuda_graphs: the step cannot be captured: "
 GRAPHS = "cuda_graphs: true, precision: bf16"
@@ -329,5 +329,5 @@ def test_a_workload_is_looked_up_once_however_many_launches_there_are(
     words = ["--model.name=medium", "--data.name=synthetic", "--run.repeats=3"]
     words += [f"--matrix.data.batch_size={list(range(1, 51))}"]
     config = load_config("quick", words, facts=HERE).config
-    assert len(next_cases(config, ())) == len(next_cases(config, ())) == 150
-    assert len(asked) == 1
+    assert len(next_cases(config)) == len(next_cases(config)) == 150
+    assert asked.count(registry.WORKLOADS) == 1

@@ -2,42 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from gpuproof.config.models import RunConfig
 from gpuproof.records.collected import CaseRecords
-from gpuproof.suites.serving import Point, next_points, serving_spec
-from served_by_hand import OFFLINE, SPEC, records
-
-NUM_REQUESTS = 1000
+from planning import next_cases
+from served_by_hand import answered
 
 
 def config(**serving: object) -> RunConfig:
     return RunConfig.model_validate({"kind": "serving", "serving": {"latency_bound_s": 0.05, **serving}})
 
 
-def launch(point: Point, *, offline_per_s: float, highest_per_s: float) -> CaseRecords:
-    """A server that does `offline_per_s`, and meets the bound of 50 ms up to `highest_per_s`."""
-    if point.rate_per_s is None:
-        latencies = [(k + 1) / offline_per_s for k in range(NUM_REQUESTS)]
-        return records(latencies, spec=OFFLINE, case_id=point.case_id)
-    latency_s = 0.01 if point.rate_per_s <= highest_per_s else 0.2
-    spec = replace(SPEC, rate_per_s=point.rate_per_s)
-    return records([latency_s] * NUM_REQUESTS, spec=spec, case_id=point.case_id)
-
-
 def run(asked: RunConfig, *, offline_per_s: float, highest_per_s: float) -> list[CaseRecords]:
     """Launch what the suite asks for until it asks for nothing new."""
     launched: list[CaseRecords] = []
-    while len(launched) < 40:
-        names = {found.case.case_id for found in launched}
-        new = [point for point in next_points(asked, launched) if point.case_id not in names]
-        if not new:
-            return launched
-        launched.append(launch(new[0], offline_per_s=offline_per_s, highest_per_s=highest_per_s))
-    raise AssertionError("the search does not end")
+    while cases := next_cases(asked, launched):
+        assert len(launched) < 40, "the search does not end"
+        launched.append(answered(cases[0], offline_per_s=offline_per_s, highest_per_s=highest_per_s))
+    return launched
 
 
 def rates(launched: list[CaseRecords]) -> list[float]:
@@ -77,19 +60,24 @@ def test_a_point_of_the_curve_that_the_search_was_near_is_not_measured_again() -
 
 
 def test_a_rate_that_is_named_is_not_searched() -> None:
-    asked = config(rate_per_s=80.0)
-    assert next_points(asked, []) == [
-        Point(case_id="main", scenario="server", rate_per_s=80.0, is_repeated=True)
-    ]
-    assert serving_spec(asked.serving, next_points(asked, [])[0]).latency_bound_s == 0.05
+    asked = config(rate_per_s=80.0).model_copy(update={"run": RunConfig().run})
+    cases = next_cases(asked)
+    assert [(case.case_id, case.replicate) for case in cases] == [("main", k) for k in range(len(cases))]
+    assert len(cases) == asked.run.repeats
+    for case in cases:
+        assert case.serving is not None
+        assert (case.serving.scenario, case.serving.rate_per_s) == ("server", 80.0)
+        assert case.serving.latency_bound_s == 0.05
 
 
 @pytest.mark.parametrize("scenario", ["closed_loop", "single_stream", "multi_stream", "offline"])
 def test_other_scenarios_are_one_case(scenario: str) -> None:
-    (point,) = next_points(config(scenario=scenario), [])
-    assert (point.case_id, point.scenario) == ("main", scenario)
+    (case,) = next_cases(config(scenario=scenario))
+    assert case.serving is not None
+    assert (case.case_id, case.serving.scenario) == ("main", scenario)
 
 
 def test_a_failed_offline_launch_asks_for_nothing_else() -> None:
-    failed = CaseRecords(case=records([0.1], spec=OFFLINE, case_id="offline").case, records=())
-    assert [point.case_id for point in next_points(config(), [failed])] == ["offline"]
+    (offline,) = next_cases(config())
+    assert offline.case_id == "offline"
+    assert next_cases(config(), [CaseRecords(case=offline, records=())]) == []

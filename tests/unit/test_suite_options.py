@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from gpuproof.suites.matrix import points_of
 from pydantic import ValidationError
 
 from gpuproof import registry
@@ -15,6 +14,7 @@ from gpuproof.config.load import as_yaml, load_config
 from gpuproof.config.models import RunConfig
 from gpuproof.config.schema import json_schema
 from gpuproof.errors import UsageError
+from gpuproof.suites.sweep.plan import points_of_matrix
 
 MODULE = """
 from __future__ import annotations
@@ -101,7 +101,7 @@ def test_run_json_is_read_back_when_the_package_is_gone() -> None:
 
 def test_a_matrix_sweeps_its_keys() -> None:
     config = load("suite: toy\ntoy: {label: x}\nmatrix:\n  toy.rounds: [1, 4]\n")
-    options = [point.config.suite_options["toy"] for point in points_of(config)]
+    options = [point.config.suite_options["toy"] for point in points_of_matrix(config).values()]
     assert [(found["rounds"], found["label"]) for found in options] == [(1, "x"), (4, "x")]
     assert "x.yaml:3: matrix.toy.rounds" not in as_yaml(load_config("x.yaml"))
     wrong = refusal("suite: toy\nmatrix:\n  toy.rounds: [1, 0]\n")

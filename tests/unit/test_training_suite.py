@@ -6,13 +6,14 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from gpuproof.suites.training import case_of, next_cases
 
 from gpuproof.config.models import RunConfig
 from gpuproof.errors import UsageError
 from gpuproof.records.case import Case
 from gpuproof.records.codec import from_json, to_json
 from gpuproof.records.collected import CaseRecords
+from gpuproof.suites.cases import build_case
+from planning import next_cases
 
 
 def config(**sections: Any) -> RunConfig:
@@ -20,12 +21,12 @@ def config(**sections: Any) -> RunConfig:
 
 
 def launched(asked: RunConfig, *replicates: int) -> list[CaseRecords]:
-    return [CaseRecords(case=case_of(asked, replicate), records=()) for replicate in replicates]
+    return [CaseRecords(case=build_case(asked, replicate), records=()) for replicate in replicates]
 
 
 def test_every_repeat_is_a_launch_and_what_is_settled_is_not_launched_again() -> None:
     asked = config(run={"repeats": 4})
-    assert [case.replicate for case in next_cases(asked, results=())] == [0, 1, 2, 3]
+    assert [case.replicate for case in next_cases(asked)] == [0, 1, 2, 3]
     assert [case.replicate for case in next_cases(asked, launched(asked, 0, 2))] == [1, 3]
     assert next_cases(asked, launched(asked, *range(4))) == []
     other = [replace(records, case=replace(records.case, case_id="other")) for records in launched(asked, 0)]
@@ -50,7 +51,7 @@ def test_a_case_holds_all_that_the_config_says_and_survives_as_json() -> None:
         profiling={"enabled": True},
         inference={"mode": "latency", "prompt_tokens": 9},
     )
-    (case,) = next_cases(asked, results=())
+    (case,) = next_cases(asked)
     assert (case.kind, case.case_id, case.data.batch_size, case.data.file) == ("inference", "main", 7, None)
     assert case.data.loader["num_workers"] == 3
     assert case.model.options["input_dim"] == 9
@@ -74,7 +75,7 @@ def test_a_case_holds_all_that_the_config_says_and_survives_as_json() -> None:
 
 def test_real_data_names_its_file() -> None:
     asked = config(data={"name": "digits"}, model={"name": "resnet18", "num_classes": 10})
-    assert next_cases(asked, results=())[0].data.file == "data/digits.tensors"
+    assert next_cases(asked)[0].data.file == "data/digits.tensors"
 
 
 @pytest.mark.parametrize(
@@ -92,17 +93,17 @@ def test_every_data_set_has_a_place_in_the_run(
     data: dict[str, Any], model: dict[str, Any], file: str | None
 ) -> None:
     asked = config(data=data, model={"name": "resnet18", **model})
-    (case,) = next_cases(asked, results=())[:1]
+    (case,) = next_cases(asked)[:1]
     assert (case.data.file, case.data.path) == (file, data.get("path"))
 
 
 def test_a_download_is_part_of_the_case_only_where_it_is_asked_for() -> None:
     data = {"name": "CIFAR100", "path": "d", "download": True, "download_url": "http://m/c.tgz"}
-    asked = next_cases(config(data=data, model={"name": "resnet18"}), results=())[0].data.download
+    asked = next_cases(config(data=data, model={"name": "resnet18"}))[0].data.download
     assert asked is not None
     assert (asked.url, asked.checksum) == ("http://m/c.tgz", None)
     plain = config(data={"name": "CIFAR100", "path": "d"}, model={"name": "resnet18"})
-    assert next_cases(plain, results=())[0].data.download is None
+    assert next_cases(plain)[0].data.download is None
 
 
 @pytest.mark.parametrize(
@@ -138,5 +139,5 @@ def test_a_mistake_ends_here_and_not_on_the_node(
     sections: dict[str, Any], place: str | None, expected: str
 ) -> None:
     with pytest.raises(UsageError, match=expected) as caught:
-        next_cases(config(**sections), results=())
+        next_cases(config(**sections))
     assert caught.value.place == place

@@ -52,9 +52,8 @@ def begin_run(
         UsageError: the inventory, a key or the recipe is wrong; nothing was connected to.
     """
     loaded, remote = plan_run(config, words, hosts=hosts, python=python)
-    if remote is None:
-        if is_follower(os.environ):
-            become_follower(loaded.config)
+    if remote is None and is_follower(os.environ):
+        become_follower(loaded.config)
     with _opened(remote, python) as launcher:
         directory = create_run(
             loaded.config,

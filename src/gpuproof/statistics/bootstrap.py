@@ -32,7 +32,9 @@ CHUNK_VALUES = 2**20
 MOST_RESAMPLED_VALUES = 10**8
 """About a second and a half of medians: what a series of a million steps may take to be judged."""
 DRAWS_KEPT = 32
-"""Draws that are kept for the next series of that length, of up to 2.5 MB each."""
+"""Draws that are kept for the next series of that length."""
+LARGE_BYTES = 2_500_000
+"""Block starts over this are kept in as few bits as hold them."""
 MOST_COUNTED = 255
 """Values of a series up to which medians are found by counting: a count fits a byte."""
 FEWEST_RESAMPLES = 300
@@ -161,7 +163,7 @@ def _block_starts(
 ) -> Iterator[np.ndarray[tuple[int, int], np.dtype[np.int64]]]:
     for rows in _chunks(size, num_resamples):
         starts = _replayed(_draw_starts, rng, size, length, rows)
-        yield starts.astype(np.int64)  # three times as fast to look up by
+        yield starts.astype(np.int64, copy=False)  # three times as fast to look up by
 
 
 def _chunks(size: int, num_resamples: int) -> Iterator[int]:
@@ -191,14 +193,15 @@ def _drawn(draw: Callable[..., Any], state: str, *arguments: int) -> tuple[Any, 
 
 def _draw_starts(rng: np.random.Generator, size: int, length: int, rows: int) -> Any:
     below = size - length + 1
-    return rng.integers(0, below, size=(rows, ceil(size / length))).astype(np.min_scalar_type(below))
+    starts = rng.integers(0, below, size=(rows, ceil(size / length)))
+    return starts if starts.nbytes <= LARGE_BYTES else starts.astype(np.min_scalar_type(below))
 
 
 def _draw_counts(rng: np.random.Generator, size: int, length: int, num_resamples: int) -> Any:
     """Count how often each value of a series is in each resample: a row a value, a column a resample."""
     parts = []
     for rows in _chunks(size, num_resamples):
-        starts = _draw_starts(rng, size, length, rows).astype(np.int64)
+        starts = _draw_starts(rng, size, length, rows).astype(np.int64, copy=False)
         whole, last = starts[:, :-1], starts[:, -1]
         places = whole + size * np.arange(rows)[:, np.newaxis]
         begun = np.bincount(places.ravel(), minlength=rows * size).reshape(rows, size).T.astype(np.uint8)

@@ -8,6 +8,7 @@ from urllib.parse import quote
 from gpuproof.config.models import RunConfig
 from gpuproof.config.rules import require_workload
 from gpuproof.config.sections.data import DataConfig
+from gpuproof.config.sections.training import TrainingConfig
 from gpuproof.datasets.catalogue import prepared_file
 from gpuproof.records.case import (
     CASE_SCHEMA_VERSION,
@@ -50,7 +51,6 @@ def build_case(config: RunConfig, replicate: int, *, case_id: str = CASE_ID, is_
     Raises:
         UsageError: the workload is unknown, its options are wrong, or it cannot take the data.
     """
-    training = config.training
     chosen = require_workload(config)
     assert config.kind != "load"  # no workload's kind: refused with it
     return Case(
@@ -68,25 +68,7 @@ def build_case(config: RunConfig, replicate: int, *, case_id: str = CASE_ID, is_
             options=to_json(chosen.options),
         ),
         data=_data(config.data, chosen.shape),
-        training=TrainingSpec(
-            epochs=training.epochs,
-            precision=training.precision,
-            optimizer=training.optimizer,
-            learning_rate=training.learning_rate,
-            weight_decay=training.weight_decay,
-            momentum=training.momentum,
-            grad_clip_norm=training.grad_clip_norm,
-            compile_enabled=training.compile.enabled,
-            compile_mode=training.compile.mode,
-            seed=training.seed,
-            cudnn_benchmark=training.cudnn_benchmark,
-            deterministic=training.deterministic,
-            optimizer_implementation=training.optimizer_implementation,
-            activation_checkpointing=training.activation_checkpointing,
-            cuda_graphs=training.cuda_graphs,
-            compile_fullgraph=training.compile.fullgraph,
-            compile_dynamic=training.compile.dynamic,
-        ),
+        training=_training(config.training),
         window=_window(config),
         parallel=_parallel(config),
         placement=_placement(config),
@@ -109,6 +91,28 @@ def _data(data: DataConfig, shape: InputShape) -> DataSpec:
         path=data.path,
         token_type=data.token_type,
         download=download if data.download else None,
+    )
+
+
+def _training(training: TrainingConfig) -> TrainingSpec:
+    return TrainingSpec(
+        epochs=training.epochs,
+        precision=training.precision,
+        optimizer=training.optimizer,
+        learning_rate=training.learning_rate,
+        weight_decay=training.weight_decay,
+        momentum=training.momentum,
+        grad_clip_norm=training.grad_clip_norm,
+        compile_enabled=training.compile.enabled,
+        compile_mode=training.compile.mode,
+        seed=training.seed,
+        cudnn_benchmark=training.cudnn_benchmark,
+        deterministic=training.deterministic,
+        optimizer_implementation=training.optimizer_implementation,
+        activation_checkpointing=training.activation_checkpointing,
+        cuda_graphs=training.cuda_graphs,
+        compile_fullgraph=training.compile.fullgraph,
+        compile_dynamic=training.compile.dynamic,
     )
 
 

@@ -42,9 +42,7 @@ def with_interval(
     )
 
 
-def rates_of_launches(
-    records: Iterable[CaseRecords], launches: Sequence[Launch]
-) -> tuple[LaunchValue, ...]:
+def rates_of_launches(records: Iterable[CaseRecords], launches: Sequence[Launch]) -> tuple[LaunchValue, ...]:
     """Return the throughput of each launch, with its place in time among all records."""
     began = {
         (found.case.case_id, found.case.replicate): min((s.unix_s for s in found.of(Start)), default=0.0)

@@ -5,7 +5,6 @@ Of a sweep these are its points, of a search the sizes that were tried, of the l
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -19,14 +18,15 @@ from gpuproof.suites.base import Conclusion
 from gpuproof.suites.points.exports import exports_of_points
 from gpuproof.suites.points.plan import Point, short_names
 from gpuproof.suites.registry import find_suite
-from gpuproof.suites.results import benchmark_result
+from gpuproof.suites.results import benchmark_result, shared_conditions
 from gpuproof.suites.sections import (
     Common,
     PointLabel,
     at_point,
+    headline,
     notes_of_setup,
-    set_by_user,
     torn_notes,
+    without_effect,
 )
 from gpuproof.verdict.doubts.rules import invalid_first
 
@@ -69,7 +69,7 @@ def conclude_point(evidence: Evidence, point: Point, *, is_refused: bool = False
     own = replace(evidence.only(case_id=point.case_id), config=point.config)
     conclusion = find_suite(point.config).conclude(own)
     figures = _figures(conclusion.result, point)
-    summary = json.loads(_text(conclusion, "run_summary.json"))
+    summary = dict(_content(conclusion, "run_summary.json").value)
     if is_refused:
         num_launched = len(own.launches)
         figures = replace(figures, refused=True, num_planned=num_launched, failures=())
@@ -79,7 +79,7 @@ def conclude_point(evidence: Evidence, point: Point, *, is_refused: bool = False
         figures=figures,
         result=conclusion.result,
         summary=summary,
-        epochs=_text(conclusion, "metrics_epoch.jsonl"),
+        epochs=_content(conclusion, "metrics_epoch.jsonl"),
         launches=tuple(
             launch for records in own.launches if (launch := summarize_launch(records)) is not None
         ),
@@ -96,9 +96,8 @@ def _figures(result: Result, point: Point) -> PointFigures:
     return replace(found, case_id=point.case_id, assignment=point.assignment)
 
 
-def _text(conclusion: Conclusion, name: str) -> str:
+def _content(conclusion: Conclusion, name: str) -> Any:
     (content,) = (export.content for export in conclusion.exports if export.name == name)
-    assert isinstance(content, str)
     return content
 
 
@@ -122,42 +121,49 @@ def conclusion_of_points(
     figures = [point.figures for point in points]
     ranking = rank(figures) if is_ranked else Ranking(best=None, missing=NOT_RANKED, against_best={})
     launches = [launch for point in points for launch in point.launches]
-    common = Common(
-        title=", ".join([title[0], *(x.setup.device.name for x in launches[:1]), *title[1:]]),
-        work=", ".join(title),
-        labels=labels,
-        names_cases=True,
-        is_ranked=is_ranked,
-        not_applied=set_by_user(
-            launches[0].setup.not_applied if launches else (), evidence.description["origins"]
-        ),
-        notes=(
-            *_ranking_notes(ranking, launches),
-            *notes,
-            *notes_of_setup(launches),
-            *torn_notes(evidence.launches),
-        ),
-        **_read_during(points),
-    )
-    of_points = [measure for point in points for measure in _labelled(point)]
+    all_notes = (*_ranking_notes(ranking, launches), *notes)
+    common = _common(evidence, points, title=title, notes=all_notes, labels=labels, is_ranked=is_ranked)
     best = next((_best(p) for p in points if ranking.best and p.figures.case_id == ranking.best.case_id), [])
+    headlines = [*best, *measures]
+    num_measured = sum(bool(found.launches) for found in figures)
     result = benchmark_result(
         suite,
         evidence,
-        measures=[*best, *measures, *of_points],
+        measures=[*headlines, *(m for point in points for m in _labelled(point))],
         doubts=_doubts(points),
         failures=[at_point(f, x.point.case_id) for x in points for f in x.figures.failures],
         num_launches=len(launches),
         num_planned=num_planned,
-        conditions={**points[0].result.conditions, "batch_size": None} if points else {},
-        detail=to_json(
-            PointsDetail(common=common, points=tuple(figures), num_headlines=len(best) + len(measures))
-        ),
+        conditions=shared_conditions([point.result for point in points]),
+        detail=to_json(PointsDetail(common=common, points=tuple(figures), num_headlines=len(headlines))),
+        headline_text=headline(headlines) if headlines else f"{num_measured} of {len(points)} points",
         is_of_points=True,
     )
     model = evidence.config.model.name if is_ranked else None
     exports = exports_of_points(evidence, points, ranking, result, limits=limits, model=model)
     return Conclusion(result=result, exports=tuple(exports))
+
+
+def _common(
+    evidence: Evidence,
+    points: Sequence[PointResult],
+    *,
+    title: Sequence[str],
+    notes: Sequence[str],
+    labels: tuple[PointLabel, ...],
+    is_ranked: bool,
+) -> Common:
+    launches = [launch for point in points for launch in point.launches]
+    return Common(
+        title=", ".join([title[0], *(x.setup.device.name for x in launches[:1]), *title[1:]]),
+        work=", ".join(title),
+        labels=labels,
+        names_cases=True,
+        is_ranked=is_ranked,
+        not_applied=without_effect([x.setup for x in launches], evidence.description["origins"]),
+        notes=(*notes, *notes_of_setup(launches), *torn_notes(evidence.launches)),
+        **_read_during(points),
+    )
 
 
 def _ranking_notes(ranking: Ranking, launches: Sequence[Launch]) -> Iterator[str]:

@@ -24,7 +24,7 @@ from gpuproof.suites.recipe.options import OptionsInEffect, options_in_effect
 from gpuproof.suites.recipe.plan import CASE_ID
 from gpuproof.suites.recipe.profile import Profiled, profiled
 from gpuproof.suites.results import benchmark_result
-from gpuproof.suites.sections import Common, notes_of_setup, read_during, set_by_user, torn_notes
+from gpuproof.suites.sections import Common, notes_of_setup, read_during, torn_notes, without_effect
 from gpuproof.verdict.doubts.rules import doubts_about_readings
 from gpuproof.verdict.summary import RunSummary, summarize
 
@@ -58,7 +58,7 @@ class RecipeDetail:
 
 def conclude(evidence: Evidence) -> Conclusion:
     """Return the result of a recipe and its files."""
-    config, description = evidence.config, evidence.description
+    config = evidence.config
     explanations = explain_launches(evidence)
     summary = summarize(
         evidence.launches,
@@ -77,13 +77,7 @@ def conclude(evidence: Evidence) -> Conclusion:
         energy_text=explanations[0].energy_text if explanations else "",
     )
     detail = RecipeDetail(
-        common=Common(
-            title=_title(summary, config),
-            work=f"{config.model.name} {config.kind} on {config.data.name}",
-            not_applied=set_by_user(first.setup.not_applied if first else (), description["origins"]),
-            notes=tuple(_notes(summary, options, evidence.launches)),
-            **read_during(explanations),
-        ),
+        common=_common(evidence, summary, options, explanations),
         points=(figures,),
         launches=tuple(_launch_row(launch) for launch in summary.launches),
         options=options,
@@ -101,6 +95,22 @@ def conclude(evidence: Evidence) -> Conclusion:
         detail=to_json(detail),
     )
     return Conclusion(result=result, exports=tuple(exports_of(evidence, summary, profile)))
+
+
+def _common(
+    evidence: Evidence,
+    summary: RunSummary,
+    options: OptionsInEffect | None,
+    explanations: Sequence[LaunchExplanation],
+) -> Common:
+    config = evidence.config
+    return Common(
+        title=_title(summary, config),
+        work=f"{config.model.name} {config.kind} on {config.data.name}",
+        not_applied=without_effect([x.setup for x in summary.launches], evidence.description["origins"]),
+        notes=tuple(_notes(summary, options, evidence.launches)),
+        **read_during(explanations),
+    )
 
 
 def _figures(
