@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from gpuproof.suites.training import next_cases
-
 from gpuproof.config.load import load_config
 from gpuproof.records.case import Case
+from gpuproof.store.description import THIS_MACHINE
+from gpuproof.suites.registry import suite_on
 
 SMALL = (
     "--data.name=synthetic",
@@ -19,5 +19,6 @@ SMALL = (
 def small_case(model: str, *settings: str) -> Case:
     """Return the one case of the quick recipe with `SMALL`, a model and more settings."""
     config = load_config("quick", [*SMALL, f"--model.name={model}", *settings]).config
-    (case,) = next_cases(config, results=())
+    suite = suite_on(config, THIS_MACHINE)
+    (case,) = suite.next(suite.begin(config, THIS_MACHINE), {}, None)
     return case

@@ -1,18 +1,30 @@
-"""The config as data for others: its JSON Schema, a run's record of it, and YAML with origins.
+"""What others read: JSON Schemas of recipe and result, a run's record of its config, YAML with origins.
 
 Pure functions of the model or of a `LoadedConfig`; what they return is plain JSON or text.
 """
 
 from __future__ import annotations
 
+import ast
+import inspect
 import json
+import textwrap
 from collections.abc import Iterator, Mapping
 from typing import Any
+
+from pydantic import TypeAdapter
 
 from gpuproof.config.load import DEFAULT, LoadedConfig
 from gpuproof.config.models import RunConfig
 from gpuproof.config.suite_options import block_schemas
 from gpuproof.config.yaml import resolve
+from gpuproof.records.outcome import Judged, Outcome
+from gpuproof.records.result import Doubt, LaunchValue, Measure, MeasureInterval, Result
+from gpuproof.records.run import Failure
+
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+IN_RESULTS = (Doubt, Failure, Judged, LaunchValue, Measure, MeasureInterval, Outcome)
+"""The types of which a result is made."""
 
 
 def json_schema() -> dict[str, Any]:
@@ -22,7 +34,31 @@ def json_schema() -> dict[str, Any]:
     properties, definitions = block_schemas(frozenset(RunConfig.model_fields))
     schema["properties"] |= properties
     schema["$defs"] |= definitions
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
+    return {"$schema": DIALECT, **schema}
+
+
+def result_schema() -> dict[str, Any]:
+    """Return the JSON Schema of result.json, which has the same shape for every suite."""
+    schema = TypeAdapter(Result).json_schema()
+    for found in (Result, *IN_RESULTS):
+        described = schema if found is Result else schema["$defs"][found.__name__]
+        described["description"] = inspect.getdoc(found)
+        for name, meaning in _meanings(found).items():
+            described["properties"][name]["description"] = meaning
+    return {"$schema": DIALECT, **schema}
+
+
+def _meanings(record: type) -> dict[str, str]:
+    """Return the docstrings of a dataclass's fields."""
+    (node,) = ast.parse(textwrap.dedent(inspect.getsource(record))).body
+    assert isinstance(node, ast.ClassDef)
+    return {
+        field.target.id: inspect.cleandoc(said.value.value)
+        for field, said in zip(node.body, node.body[1:], strict=False)
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
+        if isinstance(said, ast.Expr) and isinstance(said.value, ast.Constant)
+        if isinstance(said.value.value, str)
+    }
 
 
 def resolved(loaded: LoadedConfig) -> dict[str, Any]:

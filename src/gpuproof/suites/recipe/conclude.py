@@ -16,9 +16,9 @@ from gpuproof.records.codec import to_json
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.parallel import plain_copies
 from gpuproof.records.result import LaunchValue
-from gpuproof.records.run import Start
 from gpuproof.statistics.estimate import Interval
-from gpuproof.suites.base import Conclusion
+from gpuproof.suites.base import Conclusion, launch_key
+from gpuproof.suites.measures import positions_in_time
 from gpuproof.suites.recipe.exports import exports_of
 from gpuproof.suites.recipe.measures import measures_of
 from gpuproof.suites.recipe.options import OptionsInEffect, options_in_effect
@@ -147,15 +147,11 @@ def _figures(
 
 def _rates(records: Iterable[CaseRecords], launches: Sequence[Launch]) -> tuple[LaunchValue, ...]:
     """Return the throughput of each launch, with its place in time."""
-    began = {
-        (found.case.case_id, found.case.replicate): min((s.unix_s for s in found.of(Start)), default=0.0)
-        for found in records
-    }
-    in_time = sorted(began, key=lambda key: began[key])
+    positions = positions_in_time(records)
     return tuple(
         LaunchValue(
             replicate=launch.case.replicate,
-            order=in_time.index((launch.case.case_id, launch.case.replicate)),
+            order=positions[launch_key(launch.case)],
             value=launch.items_per_s_total,
             start=launch.start,
         )
