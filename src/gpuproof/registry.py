@@ -39,6 +39,7 @@ def names(group: str) -> tuple[str, ...]:
     return tuple(sorted({point.name for point in entry_points(group=group)}))
 
 
+@functools.cache
 def registered(group: str) -> tuple[Registered, ...]:
     """Return every entry of `group` by name, duplicates too, without importing any of it."""
     found = {
@@ -93,6 +94,7 @@ def load(group: str, name: str) -> Any:
 def forget() -> None:
     """Read metadata anew from here on: packages were installed while this process runs."""
     names.cache_clear()
+    registered.cache_clear()
     load.cache_clear()
 
 
