@@ -129,7 +129,7 @@ def _judge(directory: RunDirectory, names: Sequence[str], *, as_json: bool) -> E
 @save_dir_option
 @json_option
 def runs(save_dir: Path, *, as_json: bool) -> None:
-    """List the runs, newest first: when, what, what it came to, and whether it can be trusted."""
+    """List the runs, newest first: what ran, what it came to, and whether to trust it."""
     from gpuproof.store.run import list_runs
 
     rows = [_row(directory) for directory in list_runs(save_dir)]

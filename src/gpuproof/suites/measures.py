@@ -11,6 +11,7 @@ from gpuproof.records.collected import CaseRecords
 from gpuproof.records.result import Better, LaunchValue, Measure, MeasureInterval
 from gpuproof.records.run import Start
 from gpuproof.statistics.estimate import Interval, Unavailable
+from gpuproof.suites.base import LaunchKey, launch_key
 
 
 def with_interval(
@@ -44,15 +45,11 @@ def with_interval(
 
 def rates_of_launches(records: Iterable[CaseRecords], launches: Sequence[Launch]) -> tuple[LaunchValue, ...]:
     """Return the throughput of each launch, with its place in time among all records."""
-    began = {
-        (found.case.case_id, found.case.replicate): min((s.unix_s for s in found.of(Start)), default=0.0)
-        for found in records
-    }
-    in_time = sorted(began, key=lambda key: began[key])
+    positions = positions_in_time(records)
     return tuple(
         LaunchValue(
             replicate=launch.case.replicate,
-            order=in_time.index((launch.case.case_id, launch.case.replicate)),
+            order=positions[launch_key(launch.case)],
             value=launch.items_per_s_total,
             start=launch.start,
         )
@@ -69,6 +66,15 @@ def as_record(interval: Interval) -> MeasureInterval:
         kind="between_launches" if interval.between_launches else "within_launch",
         method=interval.method,
     )
+
+
+def positions_in_time(launches: Iterable[CaseRecords]) -> dict[LaunchKey, int]:
+    """Return the place of each launch among those given, by when its first rank began."""
+    began = {
+        launch_key(found.case): min((start.unix_s for start in found.of(Start)), default=0.0)
+        for found in launches
+    }
+    return {key: place for place, key in enumerate(sorted(began, key=lambda key: began[key]))}
 
 
 def seconds_measure(name: str, value_s: float | None, detail: str, *, missing: str | None = None) -> Measure:

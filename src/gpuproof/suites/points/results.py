@@ -13,8 +13,9 @@ from gpuproof.analysis.launch import Launch, summarize_launch
 from gpuproof.analysis.points import BatchLimits, PointFigures, Ranking, rank
 from gpuproof.readings.evidence import Evidence
 from gpuproof.records.codec import from_json, to_json
-from gpuproof.records.result import Doubt, Measure, Result
-from gpuproof.suites.base import Conclusion
+from gpuproof.records.result import Doubt, LaunchValue, Measure, Result
+from gpuproof.suites.base import Conclusion, LaunchKey
+from gpuproof.suites.measures import positions_in_time
 from gpuproof.suites.points.exports import exports_of_points
 from gpuproof.suites.points.plan import Point, short_names
 from gpuproof.suites.registry import find_suite
@@ -68,7 +69,9 @@ def conclude_point(evidence: Evidence, point: Point, *, is_refused: bool = False
     """Conclude one point by the suite of its recipe."""
     own = replace(evidence.only(case_id=point.case_id), config=point.config)
     conclusion = find_suite(point.config).conclude(own)
-    figures = _figures(conclusion.result, point)
+    positions = positions_in_time(evidence.launches)
+    conclusion = replace(conclusion, result=_placed(conclusion.result, point.case_id, positions))
+    figures = _figures(conclusion.result, point, positions)
     summary = dict(_content(conclusion, "run_summary.json").value)
     if is_refused:
         num_launched = len(own.launches)
@@ -91,9 +94,22 @@ def figures_of(result: Result) -> tuple[PointFigures, ...]:
     return tuple(from_json(PointFigures, found, place="points") for found in result.detail["points"])
 
 
-def _figures(result: Result, point: Point) -> PointFigures:
+def _figures(result: Result, point: Point, positions: Mapping[LaunchKey, int]) -> PointFigures:
     (found,) = figures_of(result)
-    return replace(found, case_id=point.case_id, assignment=point.assignment)
+    launches = _in_run(found.launches, point.case_id, positions)
+    return replace(found, case_id=point.case_id, assignment=point.assignment, launches=launches)
+
+
+def _placed(result: Result, case_id: str, positions: Mapping[LaunchKey, int]) -> Result:
+    """Return a point's result whose launches say their place in the whole run."""
+    measures = (replace(m, launches=_in_run(m.launches, case_id, positions)) for m in result.measures)
+    return replace(result, measures=tuple(measures))
+
+
+def _in_run(
+    launches: Iterable[LaunchValue], case_id: str, positions: Mapping[LaunchKey, int]
+) -> tuple[LaunchValue, ...]:
+    return tuple(replace(found, order=positions[case_id, found.replicate]) for found in launches)
 
 
 def _content(conclusion: Conclusion, name: str) -> Any:

@@ -16,7 +16,7 @@ from gpuproof.analysis.data_wait import data_wait_share
 from gpuproof.records.case import InferencePhase
 from gpuproof.records.result import LaunchValue, Measure
 from gpuproof.statistics.estimate import Interval, Unavailable
-from gpuproof.statistics.percentiles import Percentile
+from gpuproof.statistics.percentiles import Percentile, percentile
 from gpuproof.suites.measures import as_record, interval_text, seconds_measure, with_interval
 from gpuproof.suites.recipe.work import memory_measures, work_measures
 from gpuproof.verdict.summary import RunSummary
@@ -38,13 +38,13 @@ def measures_of(
     if not summary.launches:
         return ()
     if summary.launches[0].case.measures_latency:
-        found = [*_latencies(summary), *memory_measures(summary)]
+        found = [*_latencies(summary, rates), *memory_measures(summary)]
     else:
         found = [
             *_throughput(summary, rates),
             _mean_step(summary),
             *_waits(summary),
-            *_step_percentiles(summary),
+            *_step_percentiles(summary, rates),
             *work_measures(summary),
         ]
     found += _energy(summary, energy_j, energy_text)
@@ -101,7 +101,14 @@ def _waits(summary: RunSummary) -> Iterator[Measure]:
         )
 
 
-def _step_percentiles(summary: RunSummary) -> Iterator[Measure]:
+def _medians(summary: RunSummary, rates: tuple[LaunchValue, ...]) -> tuple[LaunchValue, ...]:
+    """Return the median step time of each launch that has one."""
+    medians = (percentile(launch.step_times_s, 50).value for launch in summary.launches)
+    told = zip(rates, medians, strict=True)
+    return tuple(replace(launch, value=median) for launch, median in told if median is not None)
+
+
+def _step_percentiles(summary: RunSummary, rates: tuple[LaunchValue, ...]) -> Iterator[Measure]:
     interval = summary.step_s_interval
     for found in summary.step_percentiles:
         detail = f"of {units.count(found.num_samples)} steps"
@@ -112,7 +119,8 @@ def _step_percentiles(summary: RunSummary) -> Iterator[Measure]:
         measure = _percentile_of(f"p{found.q:g} step", found, detail)
         if found.q == 50 and isinstance(interval, Interval) and found.value is not None:
             detail = interval_text(interval, "s")
-            measure = replace(measure, detail=detail, interval=as_record(interval))
+            launches = _medians(summary, rates)
+            measure = replace(measure, detail=detail, interval=as_record(interval), launches=launches)
         yield measure
 
 
@@ -131,7 +139,7 @@ def _needs(found: Percentile) -> str:
     return f"needs {units.count(found.num_needed)} steps, have {units.count(found.num_samples)}"
 
 
-def _latencies(summary: RunSummary) -> Iterator[Measure]:
+def _latencies(summary: RunSummary, rates: tuple[LaunchValue, ...]) -> Iterator[Measure]:
     """Yield the figures of latency mode: the median first, with its interval."""
     what = LATENCY_OF[summary.launches[0].case.inference.phase]
     median, *tail = summary.step_percentiles
@@ -145,6 +153,7 @@ def _latencies(summary: RunSummary) -> Iterator[Measure]:
             units.seconds(median.value),
             summary.step_s_interval if median.value is not None else missing,
             better="lower",
+            launches=_medians(summary, rates),
         ),
         statistic="p50",
         num_samples=median.num_samples,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import floor
 
@@ -13,12 +13,12 @@ from gpuproof.analysis.serving import STREAM_PERCENTILES, Served, served_of
 from gpuproof.config.models import RunConfig
 from gpuproof.readings.evidence import Evidence
 from gpuproof.records.codec import to_json
-from gpuproof.records.result import Doubt, Measure
+from gpuproof.records.result import Doubt, LaunchValue, Measure
 from gpuproof.records.run import Failure
 from gpuproof.statistics.launches import interval_of_launches
 from gpuproof.statistics.percentiles import Percentile, percentile
-from gpuproof.suites.base import Conclusion
-from gpuproof.suites.measures import with_interval
+from gpuproof.suites.base import Conclusion, LaunchKey, launch_key
+from gpuproof.suites.measures import positions_in_time, with_interval
 from gpuproof.suites.results import benchmark_result
 from gpuproof.suites.sections import ON_CPU, Common, read_during, torn_notes, without_effect
 from gpuproof.suites.serving.exports import exports_of
@@ -132,7 +132,10 @@ def conclude(evidence: Evidence) -> Conclusion:
     result = benchmark_result(
         "serving",
         evidence,
-        measures=[replace(m, labels={**m.labels, "target": config.serving.target}) for m in _measures(run)],
+        measures=[
+            replace(measure, labels={**measure.labels, "target": config.serving.target})
+            for measure in _measures(run, positions_in_time(evidence.launches))
+        ],
         doubts=run.doubts,
         failures=run.failures,
         num_launches=len(launches),
@@ -204,7 +207,7 @@ def _title(run: ServingRun) -> str:
     return ", ".join([*parts, how])
 
 
-def _measures(run: ServingRun) -> list[Measure]:
+def _measures(run: ServingRun, positions: Mapping[LaunchKey, int]) -> list[Measure]:
     main = run.main
     found = _search_measures(run)
     if not main:
@@ -213,7 +216,17 @@ def _measures(run: ServingRun) -> list[Measure]:
     rates = interval_of_launches([served.requests_per_s for served in main])
     rate = sum(served.requests_per_s for served in main) / len(main)
     text = units.rate(rate, "requests")
-    throughput = with_interval("answered", rate, "requests/s", text, rates, better="higher")
+    launches = tuple(
+        LaunchValue(
+            replicate=served.case.replicate,
+            order=positions[launch_key(served.case)],
+            value=served.requests_per_s,
+        )
+        for served in main
+    )
+    throughput = with_interval(
+        "answered", rate, "requests/s", text, rates, better="higher", launches=launches
+    )
     latencies = _latency_measures(first)
     if run.search is None and first.window.scenario not in ("offline", "closed_loop"):
         found += [*latencies, throughput]
