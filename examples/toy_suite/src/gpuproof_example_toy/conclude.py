@@ -18,7 +18,7 @@ from gpuproof.suites.cases import placed_name
 from gpuproof.suites.exports import csv_text, json_export
 from gpuproof.suites.measures import rates_of_launches, with_interval
 from gpuproof.suites.results import benchmark_result
-from gpuproof.suites.sections import Common, notes_of_setup, read_during, set_by_user, torn_notes
+from gpuproof.suites.sections import Common, notes_of_setup, read_during, torn_notes, without_effect
 from gpuproof.verdict.doubts.rules import doubts_about_readings, invalid_first
 from gpuproof.verdict.summary import RunSummary, summarize
 from gpuproof_example_toy.plan import ALONE, PAIR, ToyState, plan
@@ -220,9 +220,7 @@ def _common(evidence: Evidence, groups: Sequence[Group], explanations: Sequence[
         title=f"{work}{f', {launches[0].setup.device.name}' if launches else ''}",
         work=work,
         names_cases=True,
-        not_applied=set_by_user(
-            launches[0].setup.not_applied if launches else (), evidence.description["origins"]
-        ),
+        not_applied=without_effect([launch.setup for launch in launches], evidence.description["origins"]),
         notes=(*notes_of_setup(launches), *torn_notes(evidence.launches)),
         **read_during(explanations),
     )
