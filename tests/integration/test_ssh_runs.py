@@ -114,7 +114,9 @@ def test_several_hosts_as_one_job(hosts: Hosts, command_line: CommandLine) -> No
     digits = ("--model.name=lenet5", "--data.name=digits", "--data.image_size=null")
     done = command_line.run(*TINY, *digits, *words, "--run.run_id=r", "--one-job", "--json")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert json.loads(done.stdout)["title"].startswith("lenet5 training on digits, 2 × CPU")
+    result = json.loads(done.stdout)
+    assert result["detail"]["common"]["title"].startswith("lenet5 training on digits, 2 × CPU")
+    assert (result["suite"], result["conditions"]["num_devices"]) == ("recipe", 2)
     (records,) = RunDirectory.open(command_line.path("r")).cases()
     assert (records.case.placement.num_hosts, records.world_size, records.status) == (2, 2, "done")
     assert sorted(result.rank for result in records.of(RankResult)) == [0, 1]

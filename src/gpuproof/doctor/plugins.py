@@ -14,6 +14,7 @@ from typing import Literal
 
 from gpuproof import registry
 from gpuproof.errors import UsageError
+from gpuproof.suites.registry import load_suite
 from gpuproof.verdict.check import load_check
 from gpuproof.workloads.info.base import WorkloadInfo
 
@@ -98,7 +99,7 @@ def _load_workload(name: str) -> str:
 
 
 def _load_suite(name: str) -> str:
-    return str(getattr(registry.load(registry.SUITES, name), "summary", ""))
+    return load_suite(name).summary
 
 
 _LOADERS: dict[str, Callable[[str], str]] = {
