@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from collections.abc import Mapping, Sequence
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +17,9 @@ from gpuproof.campaign import create_run, run_campaign
 from gpuproof.config.load import load_config
 from gpuproof.config.models import RunConfig
 from gpuproof.errors import RecordError, UsageError
-from gpuproof.launchers.archive import node_side_for
 from gpuproof.launchers.attached import is_attached
 from gpuproof.launchers.base import HostError
-from gpuproof.launchers.local import LocalLauncher
+from gpuproof.launchers.registry import open_launcher
 from gpuproof.records.case import Case
 from gpuproof.records.codec import from_json
 from gpuproof.records.collected import CaseRecords
@@ -56,10 +53,7 @@ def run(
     loaded = load_config(os.fspath(config), words)
     _refuse_other_hosts_and_launchers(loaded.config)
     directory = create_run(loaded.config, origins=loaded.origins, source=loaded.source)
-    with (
-        node_side_for(python) as worker,
-        closing(LocalLauncher(python=python or sys.executable, worker=worker)) as launcher,
-    ):
+    with open_launcher("local", python=python) as launcher:
         concluded = run_campaign(directory, launcher=launcher, progress=_Silence())
     return concluded.result
 

@@ -24,7 +24,7 @@ from gpuproof.records.collected import CaseRecords
 from gpuproof.records.journal import read_journal
 from gpuproof.records.readings import RecordingEnd
 from gpuproof.records.run import Failure, RankResult, Setup, Start, Steps
-from gpuproof.store.description import config_of
+from gpuproof.store.description import read_config
 from gpuproof.store.run import RunDirectory, read_case
 from integration.conftest import FAULTY, PATIENCE_S, SOURCE, TINY, Run, eventually
 from launching import wait_until
@@ -221,7 +221,7 @@ def test_a_server_that_answers_no_more_is_ended_with_its_case(
     launcher: LocalLauncher, faulty: None, tmp_path: Path
 ) -> None:
     run = forked_run(tmp_path, steps=LONG, step_s=0.02)
-    (case,) = next_cases(config_of(run))
+    (case,) = next_cases(read_config(run))
     launched = launcher.start(case, [""], run.begin_case(case))
     eventually("steps", lambda: case_of(run).of(Steps))
     server = server_of(run)

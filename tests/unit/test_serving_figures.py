@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gpuproof.analysis.loadgen import early_stopping_estimate_s, find_knee, judge_bound
-from gpuproof.analysis.serving import Served, served_of
+from gpuproof.analysis.serving import Served, summarize_requests
 from gpuproof.records.result import Doubt
 from gpuproof.verdict.doubts.base import Measured
 from gpuproof.verdict.doubts.rules import doubts_about
@@ -14,7 +14,7 @@ from served_by_hand import records
 
 def window(latencies_s: list[float | None] | list[float], *, late_s: float = 0.0) -> Served:
     """A hundred requests a second of two samples each."""
-    found = served_of(records(latencies_s, late_s=late_s))
+    found = summarize_requests(records(latencies_s, late_s=late_s))
     assert found is not None
     return found
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from gpuproof.analysis.launch import Launch
-from gpuproof.hardware import Peak, peak_of
+from gpuproof.hardware import Peak, find_peak
 from gpuproof.records.result import Doubt, worst
 from gpuproof.verdict import doubts as doubts_package
 from gpuproof.verdict.doubts import rules
@@ -21,7 +21,7 @@ from gpuproof.verdict.doubts.base import Measured
 from gpuproof.verdict.doubts.rules import doubts_about
 from records_by_hand import H200, QUIET, Story, case, one_rank, setup, steady_times, window
 
-H200_BF16 = peak_of("NVIDIA H200", "bf16")
+H200_BF16 = find_peak("NVIDIA H200", "bf16")
 
 
 def doubts(launch: Launch, peak: Peak | None = None) -> tuple[Doubt, ...]:

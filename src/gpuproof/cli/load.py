@@ -172,11 +172,11 @@ def _refuse_launchers_of_others() -> None:
 
 def _resumed(path: Path, given: set[str]) -> RunDirectory:
     from gpuproof.cli.measuring import resumed
-    from gpuproof.conclude import suite_of
+    from gpuproof.conclude import read_suite
 
     said = [f"--{name.replace('_', '-')}" for name in OF_THE_TESTS if name in given]
     directory = resumed(path, None, said)
-    if suite_of(directory).command != "load":
+    if read_suite(directory).command != "load":
         raise UsageError(
             "this is no run of the load suite",
             place=f"--resume {path}",

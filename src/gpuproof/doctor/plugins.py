@@ -59,7 +59,7 @@ def _state(entry: registry.Registered, *, duplicate: bool, load_it: bool) -> Plu
     reason = summary = None
     if duplicate:
         state = "duplicate"
-        reason = f"registered by {registry.owner_of(entry.group, entry.name)}: uninstall one of them"
+        reason = f"registered by {registry.find_owner(entry.group, entry.name)}: uninstall one of them"
     elif load_it:
         try:
             state, summary = "loads", _LOADERS[entry.group](entry.name)
@@ -79,7 +79,7 @@ def _state(entry: registry.Registered, *, duplicate: bool, load_it: bool) -> Plu
 def _load_workload(name: str) -> str:
     """Load a workload's torch-free half, and look for the other one without importing it."""
     info = registry.load(registry.WORKLOADS, name)
-    owner = registry.owner_of(registry.WORKLOADS, name)
+    owner = registry.find_owner(registry.WORKLOADS, name)
     if not isinstance(info, WorkloadInfo):
         raise UsageError(
             f"{name!r} from {owner} is a {type(info).__name__}, not a WorkloadInfo",

@@ -121,7 +121,7 @@ def _reader(expected: Any) -> _Reader:
         (only,) = (_reader(option) for option in arguments if option is not type(None))
         return lambda value: None if value is None else only(value)
     if origin is typing.Literal:
-        return functools.partial(_one_of, arguments)
+        return functools.partial(_checked_choice, arguments)
     if origin is tuple:
         return _tuple_reader(arguments)
     if origin in (dict, Mapping):
@@ -143,7 +143,7 @@ def _plain_reader(expected: Any) -> _Reader:
     return {float: _float, int: _int}.get(expected) or functools.partial(_instance, expected)
 
 
-def _one_of(choices: tuple[Any, ...], value: Any) -> Any:
+def _checked_choice(choices: tuple[Any, ...], value: Any) -> Any:
     if value not in choices:
         raise _MisfitError(f"{value!r} is not one of {choices}")
     return value

@@ -6,17 +6,11 @@ import json
 
 from gpuproof.config.models import RunConfig
 from gpuproof.store.run import RunDirectory
-from gpuproof.suites.base import HostPlace, read_places
 
 HOSTS = "fleet"
 """The key of run.json that holds the hosts, and how they are reached."""
 
 
-def config_of(run: RunDirectory) -> RunConfig:
+def read_config(run: RunDirectory) -> RunConfig:
     """Read back what a run was asked."""
     return RunConfig.model_validate_json(json.dumps(run.description()["config"]))
-
-
-def places_of(run: RunDirectory) -> tuple[HostPlace, ...]:
-    """Return the places as they were when the run was begun."""
-    return read_places(run.description())

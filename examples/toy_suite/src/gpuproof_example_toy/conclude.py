@@ -8,7 +8,7 @@ from statistics import fmean
 
 from gpuproof import units
 from gpuproof.analysis.explanations import LaunchExplanation, explain_launches
-from gpuproof.hardware import peak_of
+from gpuproof.hardware import find_peak
 from gpuproof.readings.evidence import Evidence
 from gpuproof.records.codec import to_json
 from gpuproof.records.result import WHOLE, Doubt, LaunchValue, Measure
@@ -127,7 +127,7 @@ def _group(
     summary = summarize(
         own.launches,
         num_planned=state.options.rounds,
-        peak_of=peak_of,
+        find_peak=find_peak,
         observed=doubts_about_readings(found for found in explanations if found.case_id == case_id),
     )
     return Group(

@@ -127,7 +127,7 @@ class HostConclusion:
             return None
         if told is None:
             return None, NOT_ENDED if num_measured else NOT_BEGUN
-        return stage_of(told), told.message or told.cause
+        return failure_stage(told), told.message or told.cause
 
     def sentences(self) -> list[str]:
         """Tell what stood out in the same words at several points once."""
@@ -142,7 +142,7 @@ class HostConclusion:
         ]
 
 
-def stage_of(failure: Failure) -> str:
+def failure_stage(failure: Failure) -> str:
     """Name the stage of a failure; what a rank itself tells of happened while it ran."""
     return failure.phase if is_host_failure(failure) else "execute"
 

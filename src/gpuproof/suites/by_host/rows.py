@@ -15,7 +15,7 @@ from gpuproof.analysis.hosts import (
 )
 from gpuproof.analysis.points import PointFigures
 from gpuproof.records.result import Validity
-from gpuproof.suites.by_host.host import HostConclusion, stage_of
+from gpuproof.suites.by_host.host import HostConclusion, failure_stage
 
 PER_TABLE = 6
 """Points beside each other; as many as there are tests of a kind in the load suite."""
@@ -152,7 +152,7 @@ def _host_row(host: HostConclusion) -> HostRow:
         energy_j_per_item=measured.energy_j_per_item if measured else None,
         cost_per_million_items=measured.cost_per_million_items if measured else None,
         validity=point.validity,
-        stage=None if failure is None else stage_of(failure),
+        stage=None if failure is None else failure_stage(failure),
         failure=None if failure is None else failure.message,
         sentences=tuple(host.sentences()),
     )

@@ -64,7 +64,7 @@ def _system_info(
     environment: Mapping[str, Any] | None, cases: Sequence[CaseRecords], *, timestamp: str
 ) -> dict[str, Any]:
     hosts = list((environment or {}).items())
-    host, facts = hosts[0] if hosts else (_host_of(cases), {})
+    host, facts = hosts[0] if hosts else (_first_host(cases), {})
     names = [device["name"] for device in facts["devices"]] if "devices" in facts else None
     memory_bytes = facts.get("memory_total_bytes")
     found = {
@@ -84,7 +84,7 @@ def _system_info(
     return {**found, "missing": missing}
 
 
-def _host_of(cases: Sequence[CaseRecords]) -> str | None:
+def _first_host(cases: Sequence[CaseRecords]) -> str | None:
     return next((start.host for records in cases for start in records.of(Start)), None)
 
 

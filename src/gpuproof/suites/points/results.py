@@ -89,13 +89,13 @@ def conclude_point(evidence: Evidence, point: Point, *, is_refused: bool = False
     )
 
 
-def figures_of(result: Result) -> tuple[PointFigures, ...]:
+def read_figures(result: Result) -> tuple[PointFigures, ...]:
     """Return the figures of every recipe that a result is of."""
     return tuple(from_json(PointFigures, found, place="points") for found in result.detail["points"])
 
 
 def _figures(result: Result, point: Point, positions: Mapping[LaunchKey, int]) -> PointFigures:
-    (found,) = figures_of(result)
+    (found,) = read_figures(result)
     launches = _in_run(found.launches, point.case_id, positions)
     return replace(found, case_id=point.case_id, assignment=point.assignment, launches=launches)
 
@@ -141,7 +141,6 @@ def conclusion_of_points(
     common = _common(evidence, points, title=title, notes=all_notes, labels=labels, is_ranked=is_ranked)
     best = next((_best(p) for p in points if ranking.best and p.figures.case_id == ranking.best.case_id), [])
     headlines = [*best, *measures]
-    num_measured = sum(bool(found.launches) for found in figures)
     result = benchmark_result(
         suite,
         evidence,
@@ -152,12 +151,17 @@ def conclusion_of_points(
         num_planned=num_planned,
         conditions=shared_conditions([point.result for point in points]),
         detail=to_json(PointsDetail(common=common, points=tuple(figures), num_headlines=len(headlines))),
-        headline_text=headline(headlines) if headlines else f"{num_measured} of {len(points)} points",
+        headline_text=_headline(headlines, figures),
         is_of_points=True,
     )
     model = evidence.config.model.name if is_ranked else None
     exports = exports_of_points(evidence, points, ranking, result, limits=limits, model=model)
     return Conclusion(result=result, exports=tuple(exports))
+
+
+def _headline(measures: Sequence[Measure], points: Sequence[PointFigures]) -> str:
+    num_measured = sum(bool(found.launches) for found in points)
+    return headline(measures) if measures else f"{num_measured} of {len(points)} points"
 
 
 def _common(

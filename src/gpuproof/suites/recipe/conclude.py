@@ -10,7 +10,7 @@ from gpuproof import units
 from gpuproof.analysis.explanations import LaunchExplanation, explain_launches
 from gpuproof.analysis.launch import Launch
 from gpuproof.analysis.points import PointFigures
-from gpuproof.hardware import peak_of
+from gpuproof.hardware import find_peak
 from gpuproof.readings.evidence import Evidence
 from gpuproof.records.codec import to_json
 from gpuproof.records.collected import CaseRecords
@@ -18,8 +18,8 @@ from gpuproof.records.parallel import plain_copies
 from gpuproof.statistics.estimate import Interval
 from gpuproof.suites.base import Conclusion
 from gpuproof.suites.measures import rates_of_launches
-from gpuproof.suites.recipe.exports import exports_of
-from gpuproof.suites.recipe.measures import measures_of
+from gpuproof.suites.recipe.exports import recipe_exports
+from gpuproof.suites.recipe.measures import recipe_measures
 from gpuproof.suites.recipe.options import OptionsInEffect, options_in_effect
 from gpuproof.suites.recipe.plan import CASE_ID
 from gpuproof.suites.recipe.profile import Profiled, profiled
@@ -63,14 +63,14 @@ def conclude(evidence: Evidence) -> Conclusion:
     summary = summarize(
         evidence.launches,
         num_planned=config.run.repeats,
-        peak_of=peak_of,
+        find_peak=find_peak,
         observed=doubts_about_readings(explanations),
     )
     profile = profiled(evidence)
     first = summary.launches[0] if summary.launches else None
     options = options_in_effect(first) if first else None
     figures = _figures(evidence, summary, explanations)
-    measures = measures_of(
+    measures = recipe_measures(
         summary,
         figures.launches,
         energy_j=figures.energy_j,
@@ -94,7 +94,7 @@ def conclude(evidence: Evidence) -> Conclusion:
         conditions=_conditions(config, first),
         detail=to_json(detail),
     )
-    return Conclusion(result=result, exports=tuple(exports_of(evidence, summary, profile)))
+    return Conclusion(result=result, exports=tuple(recipe_exports(evidence, summary, profile)))
 
 
 def _common(

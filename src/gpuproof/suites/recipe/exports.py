@@ -29,7 +29,7 @@ MS_PER_S = 1e3
 QUEUED = "throughput mode queues its steps, so that no step time is a latency"
 
 
-def exports_of(evidence: Evidence, summary: RunSummary, profile: Profiled | None) -> Iterator[Export]:
+def recipe_exports(evidence: Evidence, summary: RunSummary, profile: Profiled | None) -> Iterator[Export]:
     """Yield epochs, launches and summary as files, and the roofline as a picture."""
     description = evidence.description
     summarized = summary_json(

@@ -1,6 +1,6 @@
 """The figures of a recipe: throughput or latency, step times, waits for data, energy, and what the work says.
 
-In latency mode one batch is waited for and nobody queues behind it: never a throughput. In throughput mode a
+In latency mode one batch is waited for and none is queued behind it: never a throughput. In throughput mode a
 step time is no latency, since steps are queued.
 """
 
@@ -28,7 +28,7 @@ LATENCY_OF: Mapping[InferencePhase, str] = {
 }
 
 
-def measures_of(
+def recipe_measures(
     summary: RunSummary, rates: tuple[LaunchValue, ...], *, energy_j: float | None, energy_text: str
 ) -> tuple[Measure, ...]:
     """Return every figure, the first the one that the run is about; none where nothing was measured.
@@ -116,7 +116,7 @@ def _step_percentiles(summary: RunSummary, rates: tuple[LaunchValue, ...]) -> It
             detail = f"{_needs(found)}{_bound(found)}"
         if not found.num_samples:
             detail = "step times were not kept (benchmark.log_step_times is false)"
-        measure = _percentile_of(f"p{found.q:g} step", found, detail)
+        measure = _percentile_measure(f"p{found.q:g} step", found, detail)
         if found.q == 50 and isinstance(interval, Interval) and found.value is not None:
             detail = interval_text(interval, "s")
             launches = _medians(summary, rates)
@@ -124,7 +124,7 @@ def _step_percentiles(summary: RunSummary, rates: tuple[LaunchValue, ...]) -> It
         yield measure
 
 
-def _percentile_of(name: str, found: Percentile, detail: str) -> Measure:
+def _percentile_measure(name: str, found: Percentile, detail: str) -> Measure:
     measure = seconds_measure(name, found.value, detail, missing=detail if found.value is None else None)
     return replace(measure, statistic=f"p{found.q:g}", num_samples=found.num_samples)
 
@@ -162,7 +162,7 @@ def _latencies(summary: RunSummary, rates: tuple[LaunchValue, ...]) -> Iterator[
     for found in tail:
         detail = f"{counted}; at most {units.seconds(found.bound)} at {found.confidence:.0%}"
         detail = _needs(found) if found.value is None else detail
-        yield _percentile_of(f"p{found.q:g} {what}", found, detail)
+        yield _percentile_measure(f"p{found.q:g} {what}", found, detail)
     mean_s = fsum(times_s) / len(times_s)
     for name, value_s in (("mean", mean_s), ("shortest", min(times_s)), ("longest", max(times_s))):
         yield replace(seconds_measure(f"{name} {what}", value_s, counted), statistic=name)

@@ -9,7 +9,7 @@ from math import floor
 from gpuproof import units
 from gpuproof.analysis.explanations import LaunchExplanation, explain_launch
 from gpuproof.analysis.loadgen import find_knee
-from gpuproof.analysis.serving import STREAM_PERCENTILES, Served, served_of
+from gpuproof.analysis.serving import STREAM_PERCENTILES, Served, summarize_requests
 from gpuproof.config.models import RunConfig
 from gpuproof.readings.evidence import Evidence
 from gpuproof.records.codec import to_json
@@ -21,7 +21,7 @@ from gpuproof.suites.base import Conclusion, LaunchKey, launch_key
 from gpuproof.suites.measures import positions_in_time, with_interval
 from gpuproof.suites.results import benchmark_result
 from gpuproof.suites.sections import ON_CPU, Common, read_during, torn_notes, without_effect
-from gpuproof.suites.serving.exports import exports_of
+from gpuproof.suites.serving.exports import serving_exports
 from gpuproof.suites.serving.plan import RateSearch, ServingPlan, Trial, is_search, search_so_far
 from gpuproof.verdict.doubts.base import Measured
 from gpuproof.verdict.doubts.rules import doubts_about, doubts_about_readings
@@ -33,7 +33,7 @@ OUTCOMES = {
 }
 INDEPENDENCE = (
     "percentiles and bounds take requests as independent; those of one busy spell are not, "
-    "so a single short window may flatter or blame"
+    "so a single short window may look better or worse than it is"
 )
 
 WITHOUT_FIELD = {
@@ -150,11 +150,11 @@ def conclude(evidence: Evidence) -> Conclusion:
         },
         detail=to_json(detail),
     )
-    return Conclusion(result=result, exports=tuple(exports_of(evidence, run, result)))
+    return Conclusion(result=result, exports=tuple(serving_exports(evidence, run, result)))
 
 
 def _explain(evidence: Evidence) -> list[LaunchExplanation]:
-    found = (served for launch in evidence.launches if (served := served_of(launch)) is not None)
+    found = (served for launch in evidence.launches if (served := summarize_requests(launch)) is not None)
     return [
         explain_launch(served.as_launch(), evidence)
         for served in found
@@ -165,7 +165,7 @@ def _explain(evidence: Evidence) -> list[LaunchExplanation]:
 def _serving_run(evidence: Evidence, observed: Sequence[Doubt]) -> ServingRun:
     """Put the launches together; `observed` are doubts from readings beside them."""
     config, cases = evidence.config, evidence.launches
-    launches = [served for launch in cases if (served := served_of(launch)) is not None]
+    launches = [served for launch in cases if (served := summarize_requests(launch)) is not None]
     settled = [launch for launch in cases if launch.status != "unfinished"]
     trials = [Trial.of(served) for served in launches]
     searches = is_search(config.serving)
