@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 
 from gpuproof.config.schema import json_schema
-from gpuproof.report.result_schema import IN_RESULTS, result_schema
+from gpuproof.report.formats import IN_RESULTS, result_schema
 
 
 def test_the_schema_is_the_published_one(golden: Callable[[str, str], None]) -> None:

@@ -12,7 +12,7 @@ from pydantic import TypeAdapter
 
 import gpuproof
 from concluding import text_of
-from gpuproof.conclude import Concluded, conclude, suite_of
+from gpuproof.conclude import Concluded, conclude, read_suite
 from gpuproof.records.codec import from_json, to_json
 from gpuproof.records.page import Commands, Files
 from gpuproof.records.result import Measure, Result
@@ -52,7 +52,7 @@ def test_a_result_is_read_back_as_it_was_written(kind: str, concluded: Conclude)
     assert content == to_json(found.result)
     assert TypeAdapter(Result).validate_python(content)  # what the published schema is made of
     assert content["run_id"] == run.description()["run_id"]
-    assert content["suite"] == suite_of(run).name
+    assert content["suite"] == read_suite(run).name
     assert content["exit_code"] == int((RECORDED / kind / "exit_code").read_text(encoding="utf-8"))
 
 
@@ -60,7 +60,7 @@ def test_a_result_is_read_back_as_it_was_written(kind: str, concluded: Conclude)
 def test_a_page_is_drawn_from_the_result_alone(kind: str, concluded: Conclude) -> None:
     run, found = concluded(kind)
     again = from_json(Result, json.loads((run.root / "result.json").read_bytes()))
-    page = suite_of(run).page(again)
+    page = read_suite(run).page(again)
     *own, files, commands = found.page.sections  # what is said of the folder is added to the suite's page
     assert isinstance(files, Files)
     assert isinstance(commands, Commands)

@@ -43,6 +43,6 @@ def schema(*, of_result: bool) -> None:
     import json
 
     from gpuproof.config.schema import json_schema
-    from gpuproof.report.result_schema import result_schema
+    from gpuproof.report.formats import result_schema
 
     click.echo(json.dumps(result_schema() if of_result else json_schema(), indent=2))

@@ -117,17 +117,7 @@ def conclude(evidence: Evidence) -> Conclusion:
     launches = run.launches
     setup = launches[0].setup if launches else None
     detail = ServingDetail(
-        common=Common(
-            title=_title(run),
-            work=_work(run),
-            names_cases=True,
-            not_applied=without_effect(
-                [x.setup for x in launches if x.setup], evidence.description["origins"]
-            ),
-            notes=(*_notes(run), *torn_notes(evidence.launches)),
-            **read_during(explanations),
-        ),
-        requests=tuple(map(requests_row, launches)),
+        common=_common(evidence, run, explanations), requests=tuple(map(requests_row, launches))
     )
     result = benchmark_result(
         "serving",
@@ -151,6 +141,18 @@ def conclude(evidence: Evidence) -> Conclusion:
         detail=to_json(detail),
     )
     return Conclusion(result=result, exports=tuple(serving_exports(evidence, run, result)))
+
+
+def _common(evidence: Evidence, run: ServingRun, explanations: Sequence[LaunchExplanation]) -> Common:
+    setups = [launch.setup for launch in run.launches if launch.setup]
+    return Common(
+        title=_title(run),
+        work=_work(run),
+        names_cases=True,
+        not_applied=without_effect(setups, evidence.description["origins"]),
+        notes=(*_notes(run), *torn_notes(evidence.launches)),
+        **read_during(explanations),
+    )
 
 
 def _explain(evidence: Evidence) -> list[LaunchExplanation]:
