@@ -6,6 +6,7 @@ was probably meant and the valid ones.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import difflib
 import functools
@@ -23,6 +24,7 @@ from gpuproof.config.errors import Mistake, shown
 from gpuproof.config.models import RunConfig
 from gpuproof.config.settings import ConfigSetting, KeyPath, dotted
 from gpuproof.config.suite_options import is_suite, option_names, options_type
+from gpuproof.errors import UsageError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,8 +78,15 @@ def keys_below(section: KeyPath) -> list[str]:
     """Name the keys and sections right below `section`."""
     depth = len(section)
     below = [path[depth] for path in _keys_at(section) if path[:depth] == section]
-    suites = [name for name in registry.names(registry.SUITES) if _is_block((name,))]
-    return list(dict.fromkeys(below if section else [*below, *suites]))
+    return list(dict.fromkeys(below if section else [*below, *_blocks()]))
+
+
+def _blocks() -> Iterable[str]:
+    """Name the suites with options; one that cannot be loaded says so where it is used."""
+    for suite in registry.names(registry.SUITES):
+        with contextlib.suppress(UsageError):
+            if _is_block((suite,)) and option_names(suite):
+                yield suite
 
 
 def _walk_keys(model: type[BaseModel], above: KeyPath) -> Iterable[Key]:
