@@ -51,7 +51,7 @@ def case_of_test(test: LoadTest, *, monitored: bool) -> Case:
         model={"name": test.model},
         data={"name": "synthetic", "batch_size": test.batch_size, "file": None, "image_size": None},
     )
-    return replace(made, case_id=test.name, monitor_interval_s=0.1 if monitored else None)
+    return replace(made, case_id=test.name, monitor=MonitorSpec(interval_s=0.1) if monitored else None)
 
 
 def done(
@@ -119,7 +119,7 @@ def write_load_run(save_dir: Path, launches: Sequence[CaseRecords], **sections: 
     launches = [_described(launches[0]), *launches[1:]] if launches else []
     run = write_run(save_dir, launches, **{**SECTIONS, **sections})
     for records in launches:
-        if records.status == "done" and records.case.monitor_interval_s is not None:
+        if records.status == "done" and records.case.monitor is not None:
             r.write(run.case_folder(records.case) / f"monitor-{HOST}.jsonl", readings())
     return run
 
@@ -151,7 +151,7 @@ def on_fleet(
         save_dir, [records for launches in told.values() for records in launches], **{**SECTIONS, **sections}
     )
     for records in (records for launches in told.values() for records in launches):
-        if records.status == "done" and records.case.monitor_interval_s is not None:
+        if records.status == "done" and records.case.monitor is not None:
             path = run.case_folder(records.case) / f"monitor-{HOST}.jsonl"
             r.write(path, readings(power_w=power_w))
     listed = [{"name": host, "gpus": None, **(facts or {})} for host in hosts]

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from gpuproof.records.case import CASE_SCHEMA_VERSION, Case
+from gpuproof.records.case import CASE_SCHEMA_VERSION, Case, ServingWork
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import Result, Start
 from gpuproof.records.serving import Requests, ServingWindow
 from gpuproof.records.serving_spec import ServingSpec
-from records_by_hand import ALONE, DATA, MODEL, PARALLEL, QUIET, TRAINING, WINDOW
+from records_by_hand import ALONE, COMPUTE, DATA, MODEL, PARALLEL, QUIET, WINDOW
 
 SPEC = ServingSpec(
     target="model",
@@ -53,16 +53,12 @@ def records(
     done_s = [None if wait is None else due + wait for due, wait in zip(due_s, latencies_s, strict=True)]
     case = Case(
         schema_version=CASE_SCHEMA_VERSION,
-        kind="serving",
         case_id=case_id,
         replicate=0,
         capture_env=False,
-        model=MODEL,
-        data=DATA,
-        training=TRAINING,
-        window=WINDOW,
-        parallel=PARALLEL,
-        serving=spec,
+        work=ServingWork(
+            model=MODEL, data=DATA, compute=COMPUTE, window=WINDOW, parallel=PARALLEL, serving=spec
+        ),
     )
     requests = Requests(
         first_request=0,

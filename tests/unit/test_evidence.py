@@ -17,7 +17,7 @@ from gpuproof.records.case import Case, Placement
 from gpuproof.records.collected import CaseRecords
 from records_by_hand import CASE
 
-MONITORED = replace(CASE, monitor_interval_s=1.0)
+MONITORED = replace(CASE, monitor=MonitorSpec(interval_s=1.0))
 
 
 def recorded(path: Path, *, seconds: int = 21, gap: range = range(0)) -> Path:

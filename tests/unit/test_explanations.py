@@ -34,7 +34,7 @@ def four_ranks() -> CaseRecords:
         replace(w, wall_s=12.2 if w.rank == 3 else 10.0, steps_s=10.0, clock="device_event") for w in windows
     ]
     windows[3] = replace(windows[3], steps_s=12.2)
-    launched = replace(case(nproc=4, kind="inference"), monitor_interval_s=0.1)
+    launched = replace(case(nproc=4, kind="inference"), monitor=MonitorSpec(interval_s=0.1))
     setups = [setup(rank, device=gpu(rank)) for rank in range(4)]
     return Story(windows=windows, setups=setups, times_s=[0.122] * 100, case=launched).records()
 
@@ -107,7 +107,7 @@ def test_missing_readings_are_said_and_take_nothing_with_them(
 def test_a_busy_processor_is_no_bottleneck_where_it_is_the_device(tmp_path: Path) -> None:
     story = one_rank(host="node7", begin_monotonic_s=r.MONOTONIC_S, end_monotonic_s=r.MONOTONIC_S + 10)
     assert setup().device is CPU
-    launch = replace(story, case=replace(case(), monitor_interval_s=0.1)).records()
+    launch = replace(story, case=replace(case(), monitor=MonitorSpec(interval_s=0.1))).records()
     samples = [r.sample(tick / 10, {}, host={"cpu_percent": 99.9}) for tick in range(NUM_SAMPLES)]
     report = concluded(tmp_path, launch, [r.header([]), *samples, r.end(10.0, samples=NUM_SAMPLES)]).report
     assert report.explanations[0].sentences == ()

@@ -87,9 +87,9 @@ def test_readings_are_planned_for_the_shortest_steps(
 
 def test_readings_of_the_host_come_with_those_of_the_devices() -> None:
     (first, *_) = next_cases(load_config("load", ["--load.metrics_sample_rate_s=0.02"]).config, ())
-    assert (first.monitor_interval_s, first.monitor_host_interval_s) == (0.02, 0.02)
+    assert first.monitor == MonitorSpec(interval_s=0.02, host_interval_s=0.02)
     (first, *_) = next_cases(load_config("load", ["--monitoring.enabled=false"]).config, ())
-    assert (first.monitor_interval_s, first.monitor_host_interval_s) == (None, None)
+    assert first.monitor is None
 
 
 @pytest.mark.parametrize(

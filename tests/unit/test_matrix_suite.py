@@ -87,7 +87,7 @@ def test_a_single_recipe_is_not_forked_unless_asked() -> None:
 
 def test_options_of_a_workload_are_swept_and_checked_at_each_point() -> None:
     asked = config(matrix={"model.options.input_dim": [9, 10]})
-    assert {case.model.options["input_dim"] for case in next_cases(asked, ())} == {9, 10}
+    assert {case.work.model.options["input_dim"] for case in next_cases(asked, ())} == {9, 10}
     with pytest.raises(UsageError, match=r"unknown option \(at the point colour=red\)"):
         next_cases(config(matrix={"model.options.colour": ["red"]}), ())
 

@@ -171,7 +171,7 @@ def messages(run: RunDirectory) -> dict[str, str]:
 
 
 def without_data(*cases: Case) -> list[Case]:
-    return [replace(case, data=replace(case.data, file=None)) for case in cases]
+    return [with_work(case, data=replace(case.work.data, file=None)) for case in cases]
 
 
 def test_one_place_runs_one_after_the_other_and_builds_no_more_than_it_starts(tmp_path: Path) -> None:

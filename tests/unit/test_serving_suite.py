@@ -41,7 +41,7 @@ def run(asked: RunConfig, *, offline_per_s: float, highest_per_s: float) -> list
 
 
 def rates(launched: list[CaseRecords]) -> list[float]:
-    specs = [found.case.serving for found in launched]
+    specs = [found.case.work.serving for found in launched if isinstance(found.case.work, ServingWork)]
     return [spec.rate_per_s for spec in specs if spec is not None and spec.rate_per_s is not None]
 
 

@@ -72,7 +72,7 @@ def summarize(
     launches = tuple(launch for records in cases if (launch := summarize_launch(records)) is not None)
     failures = tuple(f for records in cases if records.status != "done" and (f := records.primary_failure))
     first = launches[0] if launches else None
-    peak = peak_of(first.setup.device.name, first.case.training.precision) if first else None
+    peak = peak_of(first.setup.device.name, first.case.work.compute.precision) if first else None
     memory_peak = memory_peak_of(first.setup.device.name) if first else None
     step_s_interval = _step_interval(launches)
     interval = _throughput_interval(launches, step_s_interval)

@@ -98,7 +98,7 @@ class RemoteHost:
             HostError: they cannot be started.
         """
         channel = await self.agent()
-        await self._carry(channel, case.data.file, layout.run_folder(folder))
+        await self._carry(channel, case.work.data.file, layout.run_folder(folder))
         about = await channel.launch(
             part,
             folder=f"run/{layout.launch_path(case.case_id, case.replicate)}",

@@ -68,7 +68,7 @@ def run_case(
         prepared = prepare(case, identity=identity, run_folder=run_folder, store=store)
 
     counted = count_work(prepared, recorder)
-    if case.training.compile_enabled:
+    if case.work.compute.compile_enabled:
         compile_model(prepared, recorder)
     if prepared.static is not None:
         capture_graph(prepared, recorder, prepared.static)
@@ -83,7 +83,7 @@ def run_case(
     observed = ObservedStep(memory, rank=identity.rank)
     warm = warm_up(prepared, recorder, memory if _why_hidden(prepared) else observed)
     write_effective(prepared, recorder, observed.seen)
-    (measure_compiled if case.training.compile_enabled else measure)(prepared, recorder, warm)
+    (measure_compiled if case.work.compute.compile_enabled else measure)(prepared, recorder, warm)
     recorder.write(memory.record(device_used_bytes=_device_used_bytes(prepared.device)))
     run_after_window(prepared, recorder)
 
@@ -97,7 +97,7 @@ def run_case(
 
 def run_after_window(prepared: Prepared, recorder: Recorder) -> None:
     """Do what was asked for beyond the window, after it: learning, ceilings, and last the trace."""
-    window = prepared.case.window
+    window = prepared.work.window
     if window.evaluate_after:
         evaluate_model(prepared, recorder)
     if window.ceilings:
@@ -108,7 +108,7 @@ def run_after_window(prepared: Prepared, recorder: Recorder) -> None:
 
 def count_work(prepared: Prepared, recorder: Recorder) -> CountedFlops:
     """Let torch count the FLOPs of a step, if it is asked to."""
-    if not prepared.case.window.count_flops:
+    if not prepared.work.window.count_flops:
         return CountedFlops(flops_per_step=None, missing="benchmark.count_flops is false")
     with recorder.phase("count"):
         return count_step_flops(prepared)
@@ -135,7 +135,7 @@ def capture_graph(prepared: Prepared, recorder: Recorder, static: StaticBatches)
 
 def _why_hidden(prepared: Prepared) -> str | None:
     """Say why no step of the warm-up shows what its kernels are given; None where the first one does."""
-    if prepared.case.training.compile_enabled:
+    if prepared.work.compute.compile_enabled:
         return HIDDEN_BY_COMPILER
     return "seen when the graph was captured" if isinstance(prepared.step, CapturedStep) else None
 
@@ -164,7 +164,7 @@ class WarmUp:
 
 def warm_up(prepared: Prepared, recorder: Recorder, step: StepFunction) -> WarmUp:
     """Run the warm-up, once a case; then forget its peak of memory, but for the record."""
-    window = prepared.case.window
+    window = prepared.work.window
     num_steps = window.warmup_steps if window.enabled else 0
     with recorder.phase("warmup", expected_steps=num_steps):
         writer = StepTimesWriter(recorder, "warmup", keep_times=True)
@@ -182,7 +182,7 @@ def measure(prepared: Prepared, recorder: Recorder, warm: WarmUp) -> None:
     length = _window_length(prepared)
     expected_s = length.seconds or length.limit_s
     with recorder.phase("measure", expected_steps=length.steps, expected_s=expected_s):
-        pool, log = prepared.pool, prepared.case.window.log_step_times
+        pool, log = prepared.pool, prepared.work.window.log_step_times
         writer = StepTimesWriter(recorder, "measure", keep_times=log, take_wait_s=pool.take_wait_s)
         plan = _plan(length, prepared=prepared, step_s=warm.step_s)
         prepared.ranks.barrier()
@@ -227,7 +227,7 @@ def measure_compiled(prepared: Prepared, recorder: Recorder, warm: WarmUp) -> No
     before = read_counts()
     measure(prepared, recorder, warm)
     rank = prepared.identity.rank
-    recorder.write(compilation_record(prepared.case.training, rank=rank, before=before, after=read_counts()))
+    recorder.write(compilation_record(prepared.work.compute, rank=rank, before=before, after=read_counts()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -240,22 +240,22 @@ class WindowLength:
 
 
 def _window_length(prepared: Prepared) -> WindowLength:
-    case = prepared.case
-    if not case.window.enabled:
+    work = prepared.work
+    if not work.window.enabled:
         global_batch = prepared.samples_per_step * prepared.arrangement.data_parallel_size
-        epoch = prepared.pool.used.num_samples or case.data.samples_per_epoch
-        return WindowLength(steps=case.training.epochs * math.ceil(epoch / global_batch))
-    if case.window.measure_by == "steps":
-        return WindowLength(steps=case.window.measure_steps)
-    if case.window.measure_by == "precision":
-        return WindowLength(limit_s=case.window.measure_seconds)
-    return WindowLength(seconds=case.window.measure_seconds)
+        epoch = prepared.pool.used.num_samples or work.data.samples_per_epoch
+        return WindowLength(steps=work.window.epochs * math.ceil(epoch / global_batch))
+    if work.window.measure_by == "steps":
+        return WindowLength(steps=work.window.measure_steps)
+    if work.window.measure_by == "precision":
+        return WindowLength(limit_s=work.window.measure_seconds)
+    return WindowLength(seconds=work.window.measure_seconds)
 
 
 def _plan(length: WindowLength, *, prepared: Prepared, step_s: float | None) -> StepPlan:
     if length.seconds is not None:
         return TimeLimit(length.seconds, agree=prepared.ranks.agree, step_s=step_s)
-    window = prepared.case.window
+    window = prepared.work.window
     if length.limit_s is not None and window.target_precision is not None:
         return PrecisionLimit(
             window.target_precision,
@@ -280,7 +280,7 @@ def evaluate_model(prepared: Prepared, recorder: Recorder) -> None:
 
 def measure_ceilings(prepared: Prepared, recorder: Recorder) -> None:
     """Measure what the device can do at most, on all ranks at once, after the window."""
-    precision, device, clock = prepared.case.training.precision, prepared.device, prepared.clock
+    precision, device, clock = prepared.work.compute.precision, prepared.device, prepared.clock
     clock.drain(wait=True)
     prepared.ranks.barrier()
     with recorder.phase("ceilings"):

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
-from gpuproof.records.case import Case
+from gpuproof.records.case import TrainingWork
 from gpuproof.worker.data.batch_source import Batches
 from gpuproof.worker.parallel.gradients import clip_gradients, groups_alike, without_gradient_sync
 from gpuproof.worker.step.model import LossFunction
@@ -24,7 +24,7 @@ class TrainingStep:
 
     def __init__(
         self,
-        case: Case,
+        work: TrainingWork,
         *,
         module: nn.Module,
         loss: LossFunction,
@@ -36,13 +36,13 @@ class TrainingStep:
         self._loss = loss
         self._pool = pool
         self._autocast = precision.autocast()
-        self._num_micro_batches = case.parallel.gradient_accumulation_steps
+        self._num_micro_batches = work.parallel.gradient_accumulation_steps
         self.optimizer = make_optimizer(
-            groups_alike(module), case.training, capturable=case.training.cuda_graphs
+            groups_alike(module), work.training, capturable=work.compute.cuda_graphs
         )
         self._scaler = precision.gradient_scaler()
         self._without_sync = without_gradient_sync(module)
-        self._clip = _gradient_clip(module, self.optimizer, self._scaler, case.training.grad_clip_norm)
+        self._clip = _gradient_clip(module, self.optimizer, self._scaler, work.training.grad_clip_norm)
 
     def __call__(self) -> None:
         """Run one step."""
