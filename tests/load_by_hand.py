@@ -11,7 +11,7 @@ from gpuproof.suites.fleet import on_host
 from gpuproof.suites.loadtest import TESTS, LoadTest
 
 import recordings as r
-from gpuproof.records.case import Case
+from gpuproof.records.case import Case, MonitorSpec
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import Environment, FailureCause
 from gpuproof.store.run import RunDirectory

@@ -10,6 +10,7 @@ from gpuproof.report.conclude import Conclusion, conclude
 
 import recordings as r
 from gpuproof.campaign import config_of
+from gpuproof.records.case import MonitorSpec
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import Device
 from records_by_hand import CPU, Story, case, one_rank, setup, window, write_run

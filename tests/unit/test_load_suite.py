@@ -8,6 +8,7 @@ from gpuproof.suites.plan import is_sweep, next_cases, num_launches_left, points
 
 from gpuproof.config.errors import ConfigError
 from gpuproof.config.load import load_config
+from gpuproof.records.case import MonitorSpec
 from gpuproof.records.collected import CaseRecords
 
 TEXTS = {

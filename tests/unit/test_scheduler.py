@@ -20,7 +20,7 @@ from gpuproof.records.run import Failure
 from gpuproof.scheduler import MAX_ATTEMPTS
 from gpuproof.store.run import RunDirectory
 from gpuproof.suites.base import AfterFailure, HostPlace, LaunchKey, Remaining
-from records_by_hand import CASE, failure, one_rank, write_run
+from records_by_hand import CASE, failure, one_rank, with_work, write_run
 
 
 def asked(name: str, *, after: Sequence[str] = (), **placement: Any) -> Case:
@@ -288,7 +288,8 @@ def test_failed_launches_are_settled_unless_they_are_to_be_retried(tmp_path: Pat
 
 def test_data_that_is_not_there_is_refused_before_the_first_launch(tmp_path: Path) -> None:
     lacking = asked("lacking")
-    lacking = replace(lacking, data=replace(lacking.data, name="ImageFolder", file="data/x", path="/none"))
+    data = replace(lacking.work.data, name="ImageFolder", file="data/x", path="/none")
+    lacking = with_work(lacking, data=data)
     with pytest.raises(UsageError):
         launch(a_run(tmp_path), ListedSuite([lacking]), FakeLauncher())
     run = a_run(tmp_path / "second")

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from gpuproof.config.models import RunConfig
+from gpuproof.records.case import ServingWork
 from gpuproof.records.collected import CaseRecords
 from gpuproof.suites.serving import Point, next_points, serving_spec
 from served_by_hand import OFFLINE, SPEC, records

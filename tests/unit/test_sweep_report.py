@@ -18,7 +18,7 @@ from gpuproof.errors import ExitCode
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import FailureCause
 from gpuproof.store.run import RunDirectory
-from records_by_hand import case, failure, one_rank, start, steady_times, write_run
+from records_by_hand import case, failure, one_rank, start, steady_times, with_work, write_run
 
 PRECISIONS = {"training.precision": ["fp32", "bf16", "amp"]}
 
