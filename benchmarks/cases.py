@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from gpuproof.suites.training import next_cases
-
 from gpuproof.config.load import load_config
 from gpuproof.records.case import Case
+from gpuproof.suites.cases import build_case
 
 SMALL = (
     "--data.name=synthetic",
@@ -19,5 +18,4 @@ SMALL = (
 def small_case(model: str, *settings: str) -> Case:
     """Return the one case of the quick recipe with `SMALL`, a model and more settings."""
     config = load_config("quick", [*SMALL, f"--model.name={model}", *settings]).config
-    (case,) = next_cases(config, results=())
-    return case
+    return build_case(config, 0)

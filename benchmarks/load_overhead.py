@@ -15,8 +15,6 @@ from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
 
-from gpuproof.suites.loadtest import TESTS
-
 from case_overhead import BUDGET_S, Stopwatch
 from gpuproof.campaign import create_run, run_campaign
 from gpuproof.config.load import load_config
@@ -24,6 +22,7 @@ from gpuproof.launchers.local import LocalLauncher
 from gpuproof.records.collected import CaseRecords
 from gpuproof.statistics.estimate import Unavailable
 from gpuproof.statistics.launches import interval_of_launches
+from gpuproof.suites.load.plan import TESTS
 from gpuproof.units import seconds
 from pairing import interval_text, machine_line
 

@@ -102,7 +102,7 @@ async def _bare(world: SshWorld, wait_s: float) -> None:
 
 
 def _fleet(world: SshWorld, folder: Path, wait_s: float) -> None:
-    """Connect, carry the node side over, run the command, bring its files home, and leave nothing."""
+    """Connect, carry the node side over, run the command, fetch its files, and leave nothing."""
     archive = build_archive(folder / "gpuproof-node.pyz").read_bytes()
     hosts = [
         InventoryHost(name=s.address, address=s.address, port=s.port, place="-", python=sys.executable)

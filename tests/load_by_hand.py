@@ -7,14 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from gpuproof.suites.fleet import on_host
-from gpuproof.suites.loadtest import TESTS, LoadTest
-
 import recordings as r
 from gpuproof.records.case import Case, MonitorSpec
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import Environment, FailureCause
 from gpuproof.store.run import RunDirectory
+from gpuproof.suites.by_host.plan import on_host
+from gpuproof.suites.load.plan import TESTS, LoadTest
 from records_by_hand import CPU, H200, Story, case, failure, setup, start, steady_times, window, write_run
 
 HOST = "node7"

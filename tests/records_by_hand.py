@@ -123,9 +123,7 @@ PARALLEL = ParallelSpec(
 WORK = TrainingWork(
     model=MODEL, data=DATA, compute=COMPUTE, window=WINDOW, parallel=PARALLEL, training=TRAINING
 )
-CASE = Case(
-    schema_version=CASE_SCHEMA_VERSION, case_id="main", replicate=0, capture_env=True, work=WORK
-)
+CASE = Case(schema_version=CASE_SCHEMA_VERSION, case_id="main", replicate=0, capture_env=True, work=WORK)
 """ResNet-18 on digits, 100 steps."""
 
 

@@ -112,6 +112,7 @@ def launch_all(
         launcher=launcher,
         progress=progress,
         time_limit_s=config.run.time_limit_s,
+        while_waiting=_import_conclusion,
     )
     for records in run.cases():
         if is_settled(suite, records, retry_failed=retry_failed):
@@ -124,6 +125,12 @@ def is_settled(suite: Suite, records: CaseRecords, *, retry_failed: bool) -> boo
     if records.status != "failed":
         return records.status == "done"
     return not retry_failed or suite.on_failure(records) == "expected"
+
+
+def _import_conclusion() -> None:
+    """Import what the end of a campaign needs while the ranks import torch, rather than after them."""
+    import gpuproof.conclude
+    import gpuproof.report.terminal  # noqa: F401
 
 
 @contextmanager

@@ -15,9 +15,11 @@ from gpuproof.readings.evidence import Evidence
 from gpuproof.records.page import Commands, Files, Page, Text
 from gpuproof.records.result import Result
 from gpuproof.records.run import TRANSIENT_CAUSES, ProfileTrace
+from gpuproof.report.formats import json_text
+from gpuproof.store import layout
 from gpuproof.store.description import HOSTS, config_of, places_of
 from gpuproof.store.run import RunDirectory
-from gpuproof.suites.base import Export, Suite
+from gpuproof.suites.base import Export, JsonContent, Suite
 from gpuproof.suites.exports import environment_facts
 from gpuproof.suites.registry import suite_on
 
@@ -44,7 +46,7 @@ def conclude(run: RunDirectory) -> Concluded:
     facts = environment_facts(evidence.launches, by_inventory=True)
     if facts:
         run.write_json("environment.json", facts)
-    run.write_result(conclusion.result)
+    run.write_text(layout.RESULT, json_text(conclusion.result))
     page = _with_files(suite.page(conclusion.result), run, conclusion.result, suite, notes)
     return Concluded(result=conclusion.result, page=page)
 
@@ -76,13 +78,16 @@ def _write(run: RunDirectory, exports: Iterable[Export]) -> Iterator[str]:
     for export in exports:
         path = run.root / export.name
         path.parent.mkdir(parents=True, exist_ok=True)
-        if isinstance(export.content, str):
-            run.write_text(export.name, export.content)
-            continue
-        try:
-            export.content(path)
-        except EnvironmentUnfitError as error:
-            yield f"no {export.name}: {error}"
+        match export.content:
+            case str(text):
+                run.write_text(export.name, text)
+            case JsonContent(value):
+                run.write_json(export.name, value)
+            case draw:
+                try:
+                    draw(path)
+                except EnvironmentUnfitError as error:
+                    yield f"no {export.name}: {error}"
 
 
 def _copy_traces(run: RunDirectory, evidence: Evidence) -> Iterator[str]:

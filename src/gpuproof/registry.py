@@ -39,6 +39,7 @@ def names(group: str) -> tuple[str, ...]:
     return tuple(sorted({point.name for point in entry_points(group=group)}))
 
 
+@functools.cache
 def registered(group: str) -> tuple[Registered, ...]:
     """Return every entry of `group` by name, duplicates too, without importing any of it."""
     found = {
@@ -92,8 +93,8 @@ def load(group: str, name: str) -> Any:
 
 def forget() -> None:
     """Read metadata anew from here on: packages were installed while this process runs."""
-    names.cache_clear()
-    load.cache_clear()
+    for cached in (names, registered, load):
+        cached.cache_clear()
 
 
 def _points(group: str, name: str) -> Sequence[EntryPoint]:

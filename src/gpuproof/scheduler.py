@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -89,6 +89,7 @@ class CaseScheduler:
         launcher: Launcher,
         progress: CampaignProgress,
         time_limit_s: float | None,
+        while_waiting: Callable[[], None],
     ) -> None:
         self._run = run
         self._suite = suite
@@ -96,6 +97,7 @@ class CaseScheduler:
         self._launcher = launcher
         self._progress = progress
         self._time_limit_s = time_limit_s
+        self._while_waiting = while_waiting
         self._places = HeldPlaces(launcher.places(), max_busy=launcher.max_busy)
         self._running: dict[LaunchKey, Case] = {}
         self._following: dict[LaunchKey, _Following] = {}
@@ -205,7 +207,7 @@ class CaseScheduler:
     def _attend(self) -> bool:
         """Wait for news, or until the journals are to be looked at; return True where a launch is over."""
         self._launcher.wait(FOLLOW_S if len(self._following) == 1 else FOLLOW_SEVERAL_S)
-        import_conclusion()
+        self._while_waiting()
         for following in self._following.values():
             self._look_at(following)
         over = [key for key, following in self._following.items() if following.launched.is_over]
@@ -246,10 +248,7 @@ class CaseScheduler:
         del self._running[key]
         self._places.release(key)
         self._tell(following)
-        try:
-            records = self._collect(following)
-        except RecordError as error:
-            records = self._collect_damaged(following, error)
+        records = self._collect(following)
         log.info("launch %d of %s is %s", key[1] + 1, key[0], records.status)
         for failure in records.of(Failure):
             log.error("%s\n%s", failure.message, failure.traceback or failure.stacks or "")
@@ -259,29 +258,23 @@ class CaseScheduler:
     def _collect(self, following: _Following) -> CaseRecords:
         """Read a launch, after writing down what its ranks could not say.
 
-        Raises:
-            RecordError: a journal is damaged.
+        Journals that cannot be read are taken out of the way, so that one host's damage stays its own.
         """
-        folder, launched = following.folder, following.launched
-        if launched.error is not None:
-            self._run.add_record(folder, host_failure(launched.error))
-            self._progress.host_failed(launched.error)
-            return read_case(folder)
-        status = None if following.has_timed_out else launched.status
-        unsaid = unsaid_failure(read_case(folder), status, folder, time_limit_s=self._time_limit_s)
+        folder, error = following.folder, following.launched.error
+        status = None if following.has_timed_out else following.launched.status
+        unsaid = None
+        try:
+            if error is None:
+                unsaid = unsaid_failure(read_case(folder), status, folder, time_limit_s=self._time_limit_s)
+        except RecordError as damage:
+            set_damaged_aside(folder)
+            error = HostError(str(damage), host=following.case.placement.host or "", stage="parse")
+        if error is not None:
+            self._progress.host_failed(error)
+            unsaid = host_failure(error)
         if unsaid is not None:
             self._run.add_record(folder, unsaid)
         return read_case(folder)
-
-    def _collect_damaged(self, following: _Following, error: RecordError) -> CaseRecords:
-        """Take the journals that cannot be read out of the way, so that one host's damage stays its own."""
-        log.error("set aside: %s", error)
-        set_damaged_aside(following.folder)
-        host = following.case.placement.host or ""
-        damage = HostError(str(error), host=host, stage="parse")
-        self._run.add_record(following.folder, host_failure(damage))
-        self._progress.host_failed(damage)
-        return read_case(following.folder)
 
     def settle(self, records: CaseRecords) -> None:
         """Tell the suite of a launch that has ended, now or before this campaign."""
@@ -312,9 +305,3 @@ class CaseScheduler:
 
 def _key(case: Case) -> LaunchKey:
     return case.case_id, case.replicate
-
-
-def import_conclusion() -> None:
-    """Import what the end of a campaign needs while the ranks import torch, rather than after them."""
-    import gpuproof.conclude
-    import gpuproof.report.terminal  # noqa: F401

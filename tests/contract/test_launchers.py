@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from gpuproof.suites.training import case_of
 
 from gpuproof.campaign import create_run
 from gpuproof.config.load import load_config
@@ -21,6 +20,7 @@ from gpuproof.launchers.local import LocalLauncher
 from gpuproof.launchers.registry import LAUNCHERS
 from gpuproof.records.run import Failure, Steps
 from gpuproof.store.run import read_case
+from gpuproof.suites.cases import build_case
 from launching import finish, wait_until
 from ssh_hosts import Hosts, hosts_in, processes_with
 from sshd import can_serve, free_port, ssh_world
@@ -51,7 +51,7 @@ class Launching:
         named = (f"--run.save_dir='{self.folder}'", "--run.experiment_name=quick", f"--run.run_id=r{number}")
         loaded = load_config("quick", [*TINY, *named, *words])
         run = create_run(loaded.config, origins=loaded.origins, source=loaded.source)
-        case = case_of(loaded.config, 0)
+        case = build_case(loaded.config, 0)
         folder = run.begin_case(case)
         place = self.launcher.places()[at].name
         launched = self.launcher.start(case, [place], folder)

@@ -13,9 +13,8 @@ import torch
 from gpuproof.records.run import Ceilings, CeilingTrial, Evaluation, Setup
 from gpuproof.worker.engine.ceilings import CPU_PLAN, CeilingPlan, try_ceilings, why_no_product
 from gpuproof.worker.engine.clocks import HostClock
-from gpuproof.workloads.info.catalogue import GEMM, MEMORY
-from gpuproof.workloads.info.catalogue.gemm import GemmOptions
-from gpuproof.workloads.info.catalogue.memory import MemoryOptions
+from gpuproof.workloads.info.catalogue.gemm import GEMM, GemmOptions
+from gpuproof.workloads.info.catalogue.memory import MEMORY, MemoryOptions
 from gpuproof.workloads.torch.gemm import build_gemm
 from gpuproof.workloads.torch.memory_pass import build_memory
 from running import TINY, gpuproof, only_case, run_directory

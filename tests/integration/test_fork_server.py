@@ -13,9 +13,8 @@ from typing import Any
 
 import psutil
 import pytest
-from gpuproof.suites.training import next_cases
 
-from gpuproof.campaign import config_of, create_run, run_campaign
+from gpuproof.campaign import create_run, run_campaign
 from gpuproof.config.load import load_config
 from gpuproof.launchers.base import HostError
 from gpuproof.launchers.local import LocalLauncher
@@ -25,9 +24,11 @@ from gpuproof.records.collected import CaseRecords
 from gpuproof.records.journal import read_journal
 from gpuproof.records.readings import RecordingEnd
 from gpuproof.records.run import Failure, Result, Setup, Start, Steps
+from gpuproof.store.description import config_of
 from gpuproof.store.run import RunDirectory, read_case
 from integration.conftest import FAULTY, PATIENCE_S, SOURCE, TINY, Run, eventually
 from launching import wait_until
+from planning import next_cases
 
 LONG = 10_000
 """Steps of 20 ms that no test waits for."""
@@ -220,7 +221,7 @@ def test_a_server_that_answers_no_more_is_ended_with_its_case(
     launcher: LocalLauncher, faulty: None, tmp_path: Path
 ) -> None:
     run = forked_run(tmp_path, steps=LONG, step_s=0.02)
-    (case,) = next_cases(config_of(run), results=())
+    (case,) = next_cases(config_of(run))
     launched = launcher.start(case, [""], run.begin_case(case))
     eventually("steps", lambda: case_of(run).of(Steps))
     server = server_of(run)

@@ -13,7 +13,8 @@ from gpuproof.errors import ExitCode, UsageError
 from gpuproof.records.run import Failure, Result, Setup
 from gpuproof.worker.step.flop_count import UncountableError, count_forward_flops, count_training_flops
 from gpuproof.workloads.info.base import InputShape
-from gpuproof.workloads.info.catalogue import RESNET18, RESNET50, VIT_B_16
+from gpuproof.workloads.info.catalogue.encoder import VIT_B_16
+from gpuproof.workloads.info.catalogue.resnet import RESNET18, RESNET50
 from gpuproof.workloads.info.library_models import IMAGE_TYPES, MASKED_TYPES
 from gpuproof.workloads.info.lookup import find_workload
 from gpuproof.workloads.torch.torchvision_models import declare_missing_operators

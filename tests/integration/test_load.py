@@ -10,10 +10,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from gpuproof.suites.loadtest import TESTS
-
 from gpuproof.records.run import Start
 from gpuproof.store.run import RunDirectory
+from gpuproof.suites.load.plan import TESTS
 from integration.conftest import FAULTY, SOURCE, CommandLine, Fingerprint, eventually, fingerprint
 from running import clean_environment
 

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from gpuproof.config.inventory import InventoryHost
 from gpuproof.launchers.base import HostError
-from hosts import InventoryHost, hosts_on_a_switch
+from hosts import hosts_on_a_switch
 from launching import finish
 from ssh_hosts import Hosts, hosts_in, processes_with
 from sshd import can_serve, ssh_world

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gpuproof.suites.loadtest import TESTS
 
 from gpuproof.records.run import Start
 from gpuproof.store.run import RunDirectory
+from gpuproof.suites.load.plan import TESTS
 from integration.conftest import CommandLine, Fingerprint, eventually, fingerprint
 from ssh_hosts import Hosts, hosts_in, processes_with
 from sshd import Server, can_serve, ssh_world

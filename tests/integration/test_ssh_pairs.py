@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pytest
-from gpuproof.suites.training import case_of
 
 from gpuproof.campaign import create_run, launch_all
 from gpuproof.config.load import load_config
@@ -20,6 +19,7 @@ from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import Result, Setup
 from gpuproof.store.run import RunDirectory
 from gpuproof.suites.base import AfterFailure, Conclusion, HostPlace, LaunchKey, Remaining
+from gpuproof.suites.cases import build_case
 from ssh_hosts import Hosts, hosts_in
 from sshd import can_serve, ssh_world
 
@@ -46,7 +46,7 @@ class PairsSuite:
 
     def begin(self, config: RunConfig, places: Sequence[HostPlace]) -> PairState:
         names = [place.name for place in places]
-        base = case_of(config, 0)
+        base = build_case(config, 0)
         there = [_on_pair(base, pair) for pair in zip(names[::2], names[1::2], strict=True)]
         done_first = tuple((case.case_id, 0) for case in there)
         back = [_on_pair(base, case.placement.hosts[::-1], after=done_first) for case in there]

@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gpuproof.report.conclude import Conclusion, conclude
 
-from gpuproof.campaign import config_of
+from concluding import commands_of, detail_of, lines_of, notes_of
+from gpuproof.conclude import Concluded, conclude
 from gpuproof.errors import ExitCode
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import FailureCause, ProfileTrace
 from gpuproof.store.run import RunDirectory
+from gpuproof.suites.recipe.conclude import RecipeDetail
 from records_by_hand import (
     CHANNELS_LAST,
     Story,
@@ -34,9 +35,9 @@ from records_by_hand import (
 
 def concluded(
     tmp_path: Path, launches: Sequence[CaseRecords], *, repeats: int | None = None, **sections: Any
-) -> tuple[RunDirectory, Conclusion]:
+) -> tuple[RunDirectory, Concluded]:
     run = write_run(tmp_path, launches, run={"repeats": repeats or max(1, len(launches))}, **sections)
-    return run, conclude(run, config_of(run))
+    return run, conclude(run)
 
 
 def ended_by(*causes: FailureCause) -> CaseRecords:
@@ -64,18 +65,18 @@ def ended_by(*causes: FailureCause) -> CaseRecords:
     ],
 )
 def test_exit_codes(launches: list[CaseRecords], expected: ExitCode, tmp_path: Path) -> None:
-    assert concluded(tmp_path, launches)[1].exit_code == expected
+    assert concluded(tmp_path, launches)[1].result.exit_code == expected
 
 
 def test_a_launch_that_is_missing_is_not_done(tmp_path: Path) -> None:
-    conclusion = concluded(tmp_path, [one_rank().records()], repeats=2)[1]
-    assert conclusion.exit_code == ExitCode.INCONCLUSIVE
-    assert conclusion.report.next_commands[0] == f"gpuproof run --resume {conclusion.report.run}"
+    run, conclusion = concluded(tmp_path, [one_rank().records()], repeats=2)
+    assert conclusion.result.exit_code == ExitCode.INCONCLUSIVE
+    assert commands_of(conclusion) == (f"gpuproof run --resume {run.root}", f"gpuproof report {run.root}")
 
 
 def test_what_would_fail_again_is_retried_only_when_asked(tmp_path: Path) -> None:
     conclusion = concluded(tmp_path, [ended_by("exception")])[1]
-    assert conclusion.report.next_commands[0].endswith(" --retry-failed")
+    assert commands_of(conclusion)[0].endswith(" --retry-failed")
 
 
 def test_epochs_fill_the_window_and_agree_with_its_throughput(tmp_path: Path) -> None:
@@ -122,7 +123,7 @@ def test_nothing_measured_is_null_in_every_file(tmp_path: Path) -> None:
     assert summary["throughput_interval"] == {"missing": "no launches"}
     assert (run.root / "summary.csv").read_text() == ""
     assert (run.root / "metrics_epoch.jsonl").read_text() == ""
-    assert conclusion.report.measures == ()
+    assert conclusion.result.measures == ()
 
 
 def test_csv_header_and_rows_have_the_same_columns(tmp_path: Path) -> None:
@@ -139,8 +140,10 @@ def test_csv_header_and_rows_have_the_same_columns(tmp_path: Path) -> None:
 def test_a_key_without_effect_is_told_only_to_whom_set_it(tmp_path: Path) -> None:
     unasked = replace(CHANNELS_LAST, key="training.cudnn_benchmark")
     story = Story(setups=[setup(not_applied=(CHANNELS_LAST, unasked))])
-    report = concluded(tmp_path, [story.records()])[1].report
-    assert report.not_applied == (CHANNELS_LAST,)
+    conclusion = concluded(tmp_path, [story.records()])[1]
+    assert detail_of(RecipeDetail, conclusion).common.not_applied == (CHANNELS_LAST,)
+    told = [f"{CHANNELS_LAST.key}: {CHANNELS_LAST.reason}"]
+    assert lines_of(conclusion, "Set, without effect here") == told
 
 
 def test_the_trace_of_the_first_launch_lies_beside_the_reports(tmp_path: Path) -> None:
@@ -149,23 +152,21 @@ def test_the_trace_of_the_first_launch_lies_beside_the_reports(tmp_path: Path) -
         records, records=(*records.records, ProfileTrace(rank=0, steps=5, file="trace_rank0.json"))
     )
     run = write_run(tmp_path, [traced])
-    lost = conclude(run, config_of(run)).report
-    assert any("trace_rank0.json was written and is gone" in note for note in lost.notes)
+    lost = conclude(run)
+    assert any("trace_rank0.json was written and is gone" in note for note in notes_of(lost))
     (run.case_folder(records.case) / "trace_rank0.json").write_text("{}")
-    found = conclude(run, config_of(run)).report
+    found = conclude(run)
     assert (run.root / "trace_rank0.json").read_text() == "{}"
-    assert not any("trace" in note for note in found.notes)
+    assert not any("trace" in note for note in notes_of(found))
 
 
 def test_a_torn_journal_is_salvaged_and_said(tmp_path: Path) -> None:
     run = write_run(tmp_path, [one_rank().records()])
     journal = run.case_folder(case()) / "rank-0.jsonl"
     journal.write_text(journal.read_text() + '{"kind":"ste')
-    conclusion = conclude(run, config_of(run))
-    assert conclusion.exit_code == ExitCode.DONE
-    assert any(
-        "rank-0.jsonl: the last line is torn (12 bytes left out)" in n for n in conclusion.report.notes
-    )
+    conclusion = conclude(run)
+    assert conclusion.result.exit_code == ExitCode.DONE
+    assert any("rank-0.jsonl: the last line is torn (12 bytes left out)" in n for n in notes_of(conclusion))
     cut = journal.read_text().splitlines()[:-2]  # the torn line, and the result before it
     journal.write_text("\n".join(cut) + '\n{"kind":"result","v":1,"ra')
-    assert conclude(run, config_of(run)).exit_code == ExitCode.INCONCLUSIVE
+    assert conclude(run).result.exit_code == ExitCode.INCONCLUSIVE

@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 
 from gpuproof.config.errors import ConfigError
-from gpuproof.config.load import load_config
+from gpuproof.config.load import as_yaml, load_config
 from gpuproof.config.models import RunConfig
 from gpuproof.config.rules.base import Facts
-from gpuproof.config.schema import as_yaml_with_origins, resolved
 from gpuproof.errors import ExitCode
 
 
@@ -304,7 +303,7 @@ def test_the_yaml_with_origins_loads_as_the_same_config() -> None:
     words = ("--run.notes=a: 'b' # c", "--model.options={1x: {'1': [1, null]}, null_: {}, 'a b': 1e-5}")
     Path("run\n.yaml").write_text("data:\n  batch_size: 7\n", encoding="utf-8")
     loaded = load_config("run\n.yaml", words)
-    shown = as_yaml_with_origins(loaded)
+    shown = as_yaml(loaded, with_origins=True)
     assert "  batch_size: 7  # run .yaml:2\n" in shown
     assert '    "a b": 1e-05  # command line\n' in shown
     assert load(shown) == loaded.config
@@ -312,9 +311,9 @@ def test_the_yaml_with_origins_loads_as_the_same_config() -> None:
 
 def test_what_a_run_keeps_is_plain_json_with_every_origin() -> None:
     Path("run.yaml").write_text("distributed:\n  devices: [1, 0]\n", encoding="utf-8")
-    kept = resolved(load_config("run.yaml", ["--model.options.hidden=[8]"]))
-    assert kept["values"]["distributed"]["devices"] == [1, 0]
-    assert kept["origins"]["distributed.devices"] == "run.yaml:2"
-    assert kept["origins"]["model.options.hidden"] == "command line"
-    assert "model.options" not in kept["origins"]
-    assert kept["source"] == "run.yaml"
+    loaded = load_config("run.yaml", ["--model.options.hidden=[8]"])
+    assert loaded.config.model_dump(mode="json")["distributed"]["devices"] == [1, 0]
+    assert loaded.origins["distributed.devices"] == "run.yaml:2"
+    assert loaded.origins["model.options.hidden"] == "command line"
+    assert "model.options" not in loaded.origins
+    assert loaded.source == "run.yaml"

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gpuproof.suites.plan import next_cases
 from pydantic import ValidationError
 
 from gpuproof import registry
@@ -15,8 +14,10 @@ from gpuproof.config.errors import ConfigError
 from gpuproof.config.inventory import InventoryHost
 from gpuproof.config.load import load_config
 from gpuproof.config.models import RunConfig
-from gpuproof.config.rules.base import Facts
+from gpuproof.config.rules.base import Facts, Refusal
 from gpuproof.config.sections.benchmark import BenchmarkConfig
+from gpuproof.config.validation import place_refusals
+from planning import next_cases
 
 CAPTURE = "x.yaml:1: training.cuda_graphs: the step cannot be captured: "
 GRAPHS = "cuda_graphs: true, precision: bf16"
@@ -225,6 +226,10 @@ UNSAID = tuple(InventoryHost(name=name, address=name, place="c:1") for name in "
             "x.yaml:3: data.name: CIFAR10 are images of 3 channels, lenet5 takes 1 (point model.name=lenet5)",
         ),
         (
+            "model: {name: simple_cnn}\ndata:\n  name: CIFAR100\n  path: d\n",
+            "x.yaml:3: data.name: CIFAR100 has 100 classes, simple_cnn by itself 10. ",
+        ),
+        (
             "kind: serving\nmodel: {name: gemm}\nserving: {rate_per_s: 1}\n",
             "x.yaml:1: kind: gemm is no workload for kind: serving. ",
         ),
@@ -298,6 +303,18 @@ def test_what_the_place_cannot_give_is_told_by_line(
     assert refused(text, facts, tmp_path, monkeypatch).startswith(message)
 
 
+def test_a_launcher_that_counts_no_ranks_is_left_to_its_own_check(tmp_path: Path) -> None:
+    path = tmp_path / "x.yaml"
+    path.write_text("distributed: {strategy: fsdp}\n", encoding="utf-8")
+    odd = Facts(environment={"RANK": "0", "WORLD_SIZE": "many"})
+    assert load_config(str(path), facts=odd).config.distributed.strategy == "fsdp"
+
+
+def test_a_refusal_of_what_was_set_nowhere_names_the_key() -> None:
+    refusal = Refusal(keys=("kind",), cause="no", next_step="Set it")
+    assert str(place_refusals([refusal], [])[0]) == "kind: no. Set it."
+
+
 def test_a_workload_is_looked_up_once_however_many_launches_there_are(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -312,5 +329,5 @@ def test_a_workload_is_looked_up_once_however_many_launches_there_are(
     words = ["--model.name=medium", "--data.name=synthetic", "--run.repeats=3"]
     words += [f"--matrix.data.batch_size={list(range(1, 51))}"]
     config = load_config("quick", words, facts=HERE).config
-    assert len(next_cases(config, ())) == len(next_cases(config, ())) == 150
-    assert len(asked) == 1
+    assert len(next_cases(config)) == len(next_cases(config)) == 150
+    assert asked.count(registry.WORKLOADS) == 1

@@ -14,7 +14,6 @@ from gpuproof.config.errors import ConfigError
 from gpuproof.config.keys import all_keys
 from gpuproof.config.load import load_config, recipe_names
 from gpuproof.config.models import RunConfig
-from gpuproof.config.schema import resolved
 from gpuproof.config.settings import KeyPath, dotted
 
 CONFIGS = Path(__file__).parent.parent.parent / "configs"
@@ -119,7 +118,7 @@ def test_every_key_can_be_set_from_the_command_line(path: KeyPath, tmp_path: Pat
     assert value != default
     word = f"--{name}={value if isinstance(value, str) else json.dumps(value)}"
     loaded = load_config(str(file), [word, *NEEDS.get(name, [])])
-    assert functools.reduce(operator.getitem, path, resolved(loaded)["values"]) == value
+    assert functools.reduce(operator.getitem, path, loaded.config.model_dump(mode="json")) == value
     below = [key for key in loaded.origins if key.startswith(f"{name}.")]
     assert {loaded.origins[key] for key in below or [name]} == {"command line"}
 
@@ -200,7 +199,7 @@ COMMON: dict[str, dict[str, Any]] = {
 )
 def test_the_shipped_configs_hold_the_values_of_the_seed(file: str, own: tuple[object, ...]) -> None:
     loaded = load_config(str(CONFIGS / file))
-    values = resolved(loaded)["values"]
+    values = loaded.config.model_dump(mode="json")
     for section, expected in COMMON.items():
         assert {key: values[section][key] for key in expected} == expected
         assert all(loaded.origins[f"{section}.{key}"].startswith(str(CONFIGS / file)) for key in expected)

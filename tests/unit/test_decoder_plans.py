@@ -8,8 +8,14 @@ from typing import Any
 import pytest
 
 from gpuproof.workloads.info.base import Work
-from gpuproof.workloads.info.catalogue import DECODER, MOE_DECODER
-from gpuproof.workloads.info.catalogue.decoder import MOE_PRESETS, PRESETS, DecoderOptions, MoeDecoderOptions
+from gpuproof.workloads.info.catalogue.decoder import (
+    DECODER,
+    MOE_DECODER,
+    MOE_PRESETS,
+    PRESETS,
+    DecoderOptions,
+    MoeDecoderOptions,
+)
 
 
 def dense_work(**options: Any) -> Work:

@@ -6,15 +6,18 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from gpuproof.report.conclude import Conclusion, conclude
 
 import recordings as r
-from gpuproof.campaign import config_of
+from concluding import detail_of, doubt_of, lines_of, measure_of, table_of
+from gpuproof.conclude import Concluded, conclude
 from gpuproof.records.case import MonitorSpec
 from gpuproof.records.collected import CaseRecords
-from gpuproof.records.run import Device
-from records_by_hand import CPU, Story, case, one_rank, setup, window, write_run
+from gpuproof.records.run import Device, HostLoad
+from gpuproof.suites.recipe.conclude import RecipeDetail
+from gpuproof.suites.sections import Common
+from records_by_hand import ALONE, CPU, QUIET, Story, case, one_rank, setup, steady_times, window, write_run
 
+DURING = "Host and devices during the run"
 NUM_SAMPLES = 101
 """Ten a second over a window of ten seconds, both ends read."""
 
@@ -56,37 +59,45 @@ def recording_of_a_hot_gpu() -> list[object]:
     return [*records, r.end(10.0, samples=NUM_SAMPLES)]
 
 
-def concluded(folder: Path, launch: CaseRecords, recording: list[object] | None) -> Conclusion:
+def concluded(folder: Path, launch: CaseRecords, recording: list[object] | None) -> Concluded:
     run = write_run(folder, [launch])
     if recording is not None:
         r.write(run.case_folder(launch.case) / "monitor-node7.jsonl", recording)
-    return conclude(run, config_of(run))
+    return conclude(run)
+
+
+def common_of(report: Concluded) -> Common:
+    return detail_of(RecipeDetail, report).common
 
 
 def test_the_hot_device_is_named_with_its_lag_its_reason_and_its_clock(tmp_path: Path) -> None:
-    report = concluded(tmp_path, four_ranks(), recording_of_a_hot_gpu()).report
+    report = concluded(tmp_path, four_ranks(), recording_of_a_hot_gpu())
     # Rates 100, 100, 100 and 81.97 samples/s: the last is 18.03 % under the median.
     # Mean clock over the window: 0.41 · 600 + 0.59 · 1980 = 1,414 MHz.
-    (sentence,) = report.explanations[0].sentences
+    (remark,) = common_of(report).remarks
+    sentence = remark.text
     assert sentence.startswith("GPU 3: −18 %: software thermal slowdown in 41 % of the window")
     assert "SM clock 1,980 → 1,4" in sentence
     assert "up to 88 °C" in sentence
-    finding = next(finding for finding in report.findings if finding.code == "device-fault")
-    assert finding.validity == "SUSPECT"
-    assert finding.reason == f"{sentence} (launch 1)"
-    assert report.validity == "SUSPECT"
+    assert lines_of(report, DURING) == [f"launch 1: {sentence}"]
+    doubt = doubt_of(report, "device-fault")
+    assert doubt.validity == "SUSPECT"
+    assert doubt.reason == f"{sentence} (launch 1)"
+    assert report.result.validity == "SUSPECT"
 
 
 def test_devices_that_the_launch_did_not_use_are_left_out(tmp_path: Path) -> None:
-    (explanation,) = concluded(tmp_path, four_ranks(), recording_of_a_hot_gpu()).report.explanations
-    (host,) = explanation.readings
-    assert sorted(host.device_names) == ["0", "1", "2", "3"]
+    report = concluded(tmp_path, four_ranks(), recording_of_a_hot_gpu())
+    rows = table_of(report, DURING)
+    assert [row["device"].text for row in rows] == [f"GPU {i} Fake GPU 80" for i in range(4)]
+    assert {row["power"].text for row in rows} == {"300 W"}
+    assert [row["hottest"].text for row in rows] == ["60 °C", "60 °C", "60 °C", "88 °C"]
 
 
 def test_energy_is_that_of_the_devices_of_the_launch(tmp_path: Path) -> None:
-    report = concluded(tmp_path, four_ranks(), recording_of_a_hot_gpu()).report
+    report = concluded(tmp_path, four_ranks(), recording_of_a_hot_gpu())
     # 4 GPUs · 300 W · 10 s = 12,000 J over 4 · 1,000 samples.
-    measure = next(measure for measure in report.measures if measure.name == "energy")
+    measure = measure_of(report, "energy")
     assert measure.value == pytest.approx(3.0)
     assert "power integrated" in measure.detail
 
@@ -99,10 +110,10 @@ def test_missing_readings_are_said_and_take_nothing_with_them(
     run = write_run(tmp_path, [launch])
     if recording is not None:
         (run.case_folder(launch.case) / "monitor-node7.jsonl").write_text("garbage\n")
-    report = conclude(run, config_of(run)).report
-    assert report.measures[0].value == pytest.approx(4000 / 12.2)
-    assert "no readings of node7" in report.explanations[0].sentences[0]
-    assert not [measure for measure in report.measures if measure.name == "energy"]
+    report = conclude(run)
+    assert report.result.measures[0].value == pytest.approx(4000 / 12.2)
+    assert "no readings of node7" in lines_of(report, DURING)[0]
+    assert not [measure for measure in report.result.measures if measure.name == "energy"]
 
 
 def test_a_busy_processor_is_no_bottleneck_where_it_is_the_device(tmp_path: Path) -> None:
@@ -110,6 +121,54 @@ def test_a_busy_processor_is_no_bottleneck_where_it_is_the_device(tmp_path: Path
     assert setup().device is CPU
     launch = replace(story, case=replace(case(), monitor=MonitorSpec(interval_s=0.1))).records()
     samples = [r.sample(tick / 10, {}, host={"cpu_percent": 99.9}) for tick in range(NUM_SAMPLES)]
-    report = concluded(tmp_path, launch, [r.header([]), *samples, r.end(10.0, samples=NUM_SAMPLES)]).report
-    assert report.explanations[0].sentences == ()
-    assert report.validity == "VALID"
+    report = concluded(tmp_path, launch, [r.header([]), *samples, r.end(10.0, samples=NUM_SAMPLES)])
+    assert common_of(report).remarks == ()
+    assert lines_of(report, DURING) == ["the host was read beside every launch, and nothing stood out"]
+    assert report.result.validity == "VALID"
+
+
+@pytest.mark.parametrize(
+    ("load", "code"),
+    [
+        (replace(QUIET, busy_cpu_s=60.0, run_queue_wait_s=0.8), "cpu-neighbours"),
+        (replace(QUIET, steal_cpu_s=8.0), "cpu-steal"),
+    ],
+)
+def test_where_a_doubt_names_a_neighbour_nothing_else_stood_out(
+    load: HostLoad, code: str, tmp_path: Path
+) -> None:
+    story = one_rank(
+        host="node7",
+        begin_monotonic_s=r.MONOTONIC_S,
+        end_monotonic_s=r.MONOTONIC_S + 10,
+        wall_s=10.0,
+        steps_s=10.0,
+        times_s=steady_times(100, 0.1),
+        load=load,
+    )
+    launch = replace(story, case=replace(case(), monitor=MonitorSpec(interval_s=0.1))).records()
+    samples = [r.sample(tick / 10, {}, host={"cpu_percent": 20.0}) for tick in range(NUM_SAMPLES)]
+    report = concluded(tmp_path, launch, [r.header([]), *samples, r.end(10.0, samples=NUM_SAMPLES)])
+    assert [doubt.code for doubt in report.result.doubts] == [code]
+    assert lines_of(report, DURING) == [
+        "the host was read beside every launch, and beyond the neighbours named above nothing stood out"
+    ]
+
+
+def test_where_a_doubt_names_a_process_on_the_gpu_nothing_else_stood_out(tmp_path: Path) -> None:
+    crowded = replace(ALONE, other_processes=1)
+    story = one_rank(
+        host="node7",
+        begin_monotonic_s=r.MONOTONIC_S,
+        end_monotonic_s=r.MONOTONIC_S + 10,
+        neighbours=crowded,
+        clock="device_event",
+    )
+    monitored = replace(case(), monitor=MonitorSpec(interval_s=0.1))
+    launched = replace(story, setups=[setup(device=gpu(9))], case=monitored)
+    samples = [r.sample(tick / 10, {}, host={"cpu_percent": 20.0}) for tick in range(NUM_SAMPLES)]
+    recording = [r.header([]), *samples, r.end(10.0, samples=NUM_SAMPLES)]
+    report = concluded(tmp_path, launched.records(), recording)
+    assert doubt_of(report, "gpu-neighbours").reason == "1 other process uses Fake GPU 80 GPU-0009"
+    (line,) = lines_of(report, DURING)
+    assert line.endswith("beyond the neighbours named above nothing stood out")

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from gpuproof.errors import EnvironmentUnfitError, RecordError, UsageError
-from gpuproof.observe.files import write_array
+from gpuproof.files import write_array
 from gpuproof.observe.text import render_summary
 from gpuproof.readings.formats import gpu_stats, gputop, load
 from gpuproof.readings.recording import load_recording

@@ -99,6 +99,8 @@ def test_a_host_that_is_named_twice(tmp_path: Path) -> None:
     [
         ("", ":1: the file is empty."),
         ("hosts: [\n", ":1: not YAML: "),
+        ('{"hosts": [\n\t{"host": "a"}\n\t{"host": "b"}]}', ":3: not YAML: "),
+        ('{"hosts": [\n\t{"host" "b"}]}', "Look for a missing comma, colon, quote or bracket"),
         ("nodes: []\n", "neither `hosts:` nor `instances:`"),
         ("hosts: []\n", "at least 1 item"),
         ("hosts:\n  - host: a\n    host: b\n", ":3: hosts.0.host: this key was given on line 2 already."),

@@ -12,7 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuproof.errors import RecordError
+from gpuproof.records.codec import from_json
 from gpuproof.records.journal import RESERVE_BYTES, Journal, decode, encode, has_writer, read_journal
+from gpuproof.records.readings import Sample
 from gpuproof.records.run import Failure, Steps
 
 finite = st.floats(allow_nan=False, allow_infinity=False)
@@ -109,3 +111,12 @@ def test_a_journal_has_one_writer_and_others_can_tell(tmp_path: Path) -> None:
         Journal(path)
     journal.close()
     assert not has_writer(path)
+
+
+def test_the_place_of_a_misfit_leads_through_all_that_holds_it() -> None:
+    devices = {"0": {"values": {"power_w": "much"}}}
+    data = {"monotonic_s": 1, "unix_s": 2, "lane": "fast", "host": {}, "devices": devices}
+    with pytest.raises(RecordError) as raised:
+        from_json(Sample, data, place="monitor.jsonl:3")
+    assert raised.value.place == "monitor.jsonl:3: devices.0: values.power_w"
+    assert raised.value.cause == "expected a number, found str"

@@ -9,13 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gpuproof.analysis.validity import findings_of
-from gpuproof.report.conclude import conclude
-from rich.console import Console
 
-from gpuproof.campaign import config_of
+from concluding import doubt_of, words_of
+from gpuproof.conclude import conclude
 from gpuproof.records.run import Window
-from gpuproof.report.terminal import print_report
+from gpuproof.verdict.doubts.base import Measured
+from gpuproof.verdict.doubts.rules import doubts_about
 from records_by_hand import NUM_STEPS, Story, case, setup, window, write_run
 
 TIMES_S = tuple(0.001 * (i + 1) for i in range(NUM_STEPS))
@@ -43,12 +42,9 @@ def concluded(tmp_path: Path, *, mode: str, phase: str, launches: int = 1) -> tu
     ]
     sections: dict[str, Any] = {"inference": inference, "data": {"name": "synthetic"}}
     run = write_run(tmp_path, story, kind="inference", run={"repeats": launches}, **sections)
-    report = conclude(run, config_of(run)).report
-    console = Console(file=io.StringIO(), width=200)
-    print_report(report, console)
-    text = console.file.getvalue()  # type: ignore[attr-defined]
+    text = words_of(conclude(run))
     summary = json.loads((run.root / "run_summary.json").read_text())
-    return " ".join(text.split()), summary, (run.root / "summary.csv").read_text()
+    return text, summary, (run.root / "summary.csv").read_text()
 
 
 def window_of(total_s: float) -> Window:
@@ -130,8 +126,8 @@ def test_launches_that_differ_differ_in_latency_there(tmp_path: Path) -> None:
             ).records()
         )
     run = write_run(tmp_path, stories, kind="inference", inference=inference, run={"repeats": 3})
-    (finding,) = [f for f in conclude(run, config_of(run)).report.findings if f.code == "launches-differ"]
-    assert "the interval of the median latency of 3 launches" in finding.reason
+    doubt = doubt_of(conclude(run), "launches-differ")
+    assert "the interval of the median latency of 3 launches" in doubt.reason
 
 
 @pytest.mark.parametrize(("mode", "found"), [("latency", []), ("throughput", ["host-bound"])])
@@ -142,4 +138,4 @@ def test_a_device_that_waits_between_steps_is_a_doubt_in_throughput_mode_alone(
         windows=[window(clock="host_synchronised", wall_s=1.2)],
         case=case(kind="inference", inference={"mode": mode}),
     )
-    assert [finding.code for finding in findings_of(story.launch(), None)] == found
+    assert [doubt.code for doubt in doubts_about(Measured(launch=story.launch()))] == found

@@ -36,12 +36,12 @@ def config_asked(monkeypatch: pytest.MonkeyPatch, *words: str) -> dict[str, Any]
     """Return the config of the run that the command would measure."""
     found: dict[str, Any] = {}
 
-    def stop(directory: Any, **_options: Any) -> None:
+    def stop(directory: Any, _launcher: Any, **_options: Any) -> None:
         found.update(json.loads((directory.root / "run.json").read_text()))
         shutil.rmtree(directory.root)  # the next one may have its name: the second and the process
         raise StoppedError
 
-    monkeypatch.setattr("gpuproof.cli.run.measure", stop)
+    monkeypatch.setattr("gpuproof.cli.measuring.measure", stop)
     result = CliRunner().invoke(cli, ["load", *words])
     assert isinstance(result.exception, StoppedError), result.output
     config: dict[str, Any] = found["config"]

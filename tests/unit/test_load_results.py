@@ -10,16 +10,16 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from gpuproof.report.conclude import Conclusion, conclude
-from gpuproof.report.loadtest_format import RESULTS_FILE
-from gpuproof.suites.loadtest import TESTS
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import recordings as r
-from gpuproof.campaign import config_of
+from concluding import commands_of, table_of
+from gpuproof.conclude import Concluded, conclude
 from gpuproof.errors import ExitCode
 from gpuproof.records.collected import CaseRecords
+from gpuproof.suites.load.exports import RESULTS_FILE
+from gpuproof.suites.load.plan import TESTS
 from load_by_hand import HOST, STEP_S, done, failed, named, num_steps, write_load_run
 from records_by_hand import start
 
@@ -35,9 +35,9 @@ FIGURES = (
 
 def concluded(
     folder: Path, launches: Sequence[CaseRecords], **sections: Any
-) -> tuple[dict[str, Any], Conclusion]:
+) -> tuple[dict[str, Any], Concluded]:
     run = write_load_run(folder, launches, **sections)
-    conclusion = conclude(run, config_of(run))
+    conclusion = conclude(run)
     written: dict[str, Any] = json.loads((run.root / RESULTS_FILE).read_text())
     return written, conclusion
 
@@ -49,7 +49,7 @@ def result(written: dict[str, Any], name: str) -> dict[str, Any]:
 
 def test_a_whole_suite_has_every_field_and_its_figures_agree(tmp_path: Path) -> None:
     written, conclusion = concluded(tmp_path, [done(test) for test in TESTS])
-    assert conclusion.exit_code == ExitCode.DONE
+    assert conclusion.result.exit_code == ExitCode.DONE
     assert [each["test_name"] for each in written["results"]] == [test.name for test in TESTS]
     assert written["system_info"] == {
         "hostname": HOST,
@@ -109,7 +109,7 @@ def test_too_few_readings_are_no_peak(tmp_path: Path) -> None:
     samples = [r.sample(t, {0: {"util_gpu_percent": 0.0}}, host={"cpu_percent": 0.0}) for t in (1.2, 1.7)]
     folder = run.case_folder(done(test).case)
     r.write(folder / f"monitor-{HOST}.jsonl", [r.header([r.identity(0)]), *samples, r.end(2, samples=2)])
-    conclude(run, config_of(run))
+    conclude(run)
     found = result(json.loads((run.root / RESULTS_FILE).read_text()), test.name)
     for key in ("cpu_usage_stats", "gpu_utilization_stats", "peak_gpu_utilization_percent"):
         assert found[key] is None
@@ -126,7 +126,8 @@ def test_a_cpu_run_has_no_figure_of_any_gpu(tmp_path: Path) -> None:
             assert each["missing"][key] == "the test ran on the CPU"
         assert each["gpus"] == []
         assert each["cpu_usage_stats"]["sample_count"] >= 10
-    assert {row.gpu_percent for row in conclusion.report.tests} == {None}
+    assert {beside["gpu_percent"] for beside in conclusion.result.detail["tests"].values()} == {None}
+    assert not {"GPU", "peak memory"} & set(table_of(conclusion, "Tests")[0])
 
 
 def test_without_a_sampler_every_block_says_why_it_is_null(tmp_path: Path) -> None:
@@ -140,7 +141,7 @@ def test_a_failed_test_fails_the_suite_and_takes_nothing_from_the_others(tmp_pat
     broken = failed(TESTS[4], "out_of_memory", "OutOfMemoryError: planted")
     launches = [broken if test is TESTS[4] else done(test) for test in TESTS]
     written, conclusion = concluded(tmp_path, launches)
-    assert conclusion.exit_code == ExitCode.FAILED
+    assert conclusion.result.exit_code == ExitCode.FAILED
     summary = written["test_summary"]
     assert (summary["successful_tests"], summary["failed_tests"], summary["not_run_tests"]) == (11, 1, [])
     # Eleven of 12 s, and one that broke after 3 s.
@@ -151,9 +152,11 @@ def test_a_failed_test_fails_the_suite_and_takes_nothing_from_the_others(tmp_pat
     assert {found[key] for key in FIGURES} == {None}
     assert set(FIGURES) <= set(found["missing"])
     assert result(written, TESTS[5].name)["success"] is True
-    row = conclusion.report.tests[4]
-    assert (row.success, row.outcome) == (False, "failed: out of memory")
-    command = conclusion.report.next_commands[0]
+    assert conclusion.result.headline == "11 of 12 tests"
+    row = table_of(conclusion, "Tests")[4]
+    assert (row["test"].text, row[""].text) == (TESTS[4].name, "failed: out of memory")
+    assert {row[figure].text for figure in ("throughput", "mean step", "p95 step", "GPU")} == {"–"}
+    command = commands_of(conclusion)[0]
     assert command.startswith("gpuproof load --resume ")
     assert command.endswith(" --retry-failed")
 
@@ -161,16 +164,16 @@ def test_a_failed_test_fails_the_suite_and_takes_nothing_from_the_others(tmp_pat
 def test_an_interrupted_suite_keeps_what_it_has(tmp_path: Path) -> None:
     launches = [done(TESTS[0]), failed(TESTS[1], "interrupted")]
     written, conclusion = concluded(tmp_path, launches)
-    assert conclusion.exit_code == ExitCode.INTERRUPTED
+    assert conclusion.result.exit_code == ExitCode.INTERRUPTED
     assert [each["success"] for each in written["results"]] == [True, False]
     assert written["test_summary"]["not_run_tests"] == [test.name for test in TESTS[2:]]
-    assert conclusion.report.num_planned == 12
-    assert conclusion.report.tests[5].outcome == "not run"
+    assert conclusion.result.num_planned == 12
+    assert table_of(conclusion, "Tests")[5][""].text == "not run"
 
 
 def test_of_a_suite_that_nobody_began_nothing_is_claimed(tmp_path: Path) -> None:
     written, conclusion = concluded(tmp_path, [])
-    assert conclusion.exit_code == ExitCode.INCONCLUSIVE
+    assert conclusion.result.exit_code == ExitCode.INCONCLUSIVE
     assert written["results"] == []
     assert written["system_info"]["gpu_names"] is None
     assert set(written["system_info"]["missing"]) >= {"hostname", "gpu_names", "pytorch_version"}
@@ -183,7 +186,7 @@ def test_figures_that_contradict_each_other_are_no_success_to_rely_on(tmp_path: 
     written, conclusion = concluded(
         tmp_path, [replace(wrong, records=told), *(done(test) for test in TESTS[1:])]
     )
-    assert conclusion.exit_code == ExitCode.INCONCLUSIVE
+    assert conclusion.result.exit_code == ExitCode.INCONCLUSIVE
     assert result(written, TESTS[0].name)["validity"] == "INVALID"
     assert written["results"][1]["validity"] != "INVALID"
 

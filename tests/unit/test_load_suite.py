@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from gpuproof.suites.loadtest import TESTS, reading_interval_s
-from gpuproof.suites.plan import is_sweep, next_cases, num_launches_left, points_of
 
 from gpuproof.config.errors import ConfigError
 from gpuproof.config.load import load_config
-from gpuproof.records.case import MonitorSpec
+from gpuproof.records.case import InferenceWork, MonitorSpec, TrainingWork
 from gpuproof.records.collected import CaseRecords
+from gpuproof.suites.load.plan import TESTS, points_of_tests, reading_interval_s
+from planning import next_cases, settled, suite_of
 
 TEXTS = {
     "train_simple_cnn_bs16": (
@@ -40,34 +40,36 @@ def test_names_and_descriptions_are_those_of_the_file_format() -> None:
 
 def test_each_test_is_a_recipe_of_its_own() -> None:
     config = load_config("load").config
-    assert is_sweep(config)
-    cases = next_cases(config, ())
+    assert suite_of(config).name == "load"
+    cases = next_cases(config)
     assert [case.case_id for case in cases] == list(TEXTS)
-    assert [(c.kind, c.model.name, c.data.batch_size, c.window.measure_steps) for c in cases] == [
+    works = [case.work for case in cases]
+    assert [(w.kind, w.model.name, w.data.batch_size, w.window.measure_steps) for w in works] == [
         *(("training", "simple_cnn", batch, 600) for batch in (16, 32, 64)),
         *(("training", "resnet", batch, 600) for batch in (8, 16, 32)),
         *(("inference", "simple_cnn", batch, 200) for batch in (16, 32, 64)),
         *(("inference", "resnet", batch, 200) for batch in (8, 16, 32)),
     ]
-    assert {(c.training.optimizer, c.training.learning_rate, c.training.precision) for c in cases} == {
-        ("Adam", 1e-3, "fp32")
-    }
+    trained = [work.training for work in works if isinstance(work, TrainingWork)]
+    assert [(each.optimizer, each.learning_rate) for each in trained] == [("Adam", 1e-3)] * 6
     assert {c.start for c in cases} == {"fork"}
-    assert {(c.data.name, c.data.loading, c.training.seed) for c in cases} == {("synthetic", "device", 1337)}
-    assert all(c.window.warmup_steps > 0 and c.inference.mode == "throughput" for c in cases)
-    assert [c.data.samples_per_epoch for c in cases[:2]] == [3200, 6400]
+    assert {(w.data.name, w.data.loading) for w in works} == {("synthetic", "device")}
+    assert {(w.compute.seed, w.compute.precision) for w in works} == {(1337, "fp32")}
+    assert all(w.window.warmup_steps > 0 for w in works)
+    assert [w.inference.mode for w in works if isinstance(w, InferenceWork)] == ["throughput"] * 6
+    assert [w.data.samples_per_epoch for w in works[:2]] == [3200, 6400]
     assert [case.capture_env for case in cases] == [True, *[False] * 11]
-    assert len(points_of(config, ())) == 12
+    assert len(points_of_tests(config)) == 12
 
 
 def test_what_was_launched_is_not_launched_again() -> None:
     config = load_config("load", ["--run.repeats=2"]).config
-    cases = next_cases(config, ())
+    cases = next_cases(config)
     assert [case.replicate for case in cases] == [0] * 12 + [1] * 12
     assert {case.start for case in cases} == {"exec"}
-    settled = [CaseRecords(case=case, records=()) for case in cases[:5]]
-    assert next_cases(config, settled) == cases[5:]
-    assert num_launches_left(config, settled) == 19
+    launched = [CaseRecords(case=case, records=()) for case in cases[:5]]
+    assert next_cases(config, launched) == cases[5:]
+    assert suite_of(config).remaining(settled(config, launched)).num_launches == 19
 
 
 @pytest.mark.parametrize(
@@ -87,9 +89,9 @@ def test_readings_are_planned_for_the_shortest_steps(
 
 
 def test_readings_of_the_host_come_with_those_of_the_devices() -> None:
-    (first, *_) = next_cases(load_config("load", ["--load.metrics_sample_rate_s=0.02"]).config, ())
+    (first, *_) = next_cases(load_config("load", ["--load.metrics_sample_rate_s=0.02"]).config)
     assert first.monitor == MonitorSpec(interval_s=0.02, host_interval_s=0.02)
-    (first, *_) = next_cases(load_config("load", ["--monitoring.enabled=false"]).config, ())
+    (first, *_) = next_cases(load_config("load", ["--monitoring.enabled=false"]).config)
     assert first.monitor is None
 
 

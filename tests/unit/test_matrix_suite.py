@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from gpuproof.suites.matrix import point_names
-from gpuproof.suites.plan import is_sweep, next_cases, points_of
 
 from gpuproof.config.models import RunConfig
 from gpuproof.errors import UsageError
 from gpuproof.records.case import Case
 from gpuproof.records.collected import CaseRecords
+from gpuproof.suites.points.plan import point_names
+from gpuproof.suites.sweep.plan import points_of_matrix
+from planning import next_cases, suite_of
 
 MATRIX = {"training.precision": ["fp32", "bf16"], "data.batch_size": [32, 64]}
 
@@ -28,40 +29,41 @@ def launched(cases: list[Case]) -> list[CaseRecords]:
 
 def test_each_point_is_a_recipe_of_its_own() -> None:
     asked = config()
-    assert is_sweep(asked)
-    assert [point.case_id for point in points_of(asked, ())] == [
+    assert suite_of(asked).name == "sweep"
+    assert list(points_of_matrix(asked)) == [
         "precision=fp32,batch_size=32",
         "precision=fp32,batch_size=64",
         "precision=bf16,batch_size=32",
         "precision=bf16,batch_size=64",
     ]
-    cases = {case.case_id: case for case in next_cases(asked, ())}
+    cases = {case.case_id: case for case in next_cases(asked)}
     chosen = cases["precision=bf16,batch_size=64"]
-    assert (chosen.training.precision, chosen.data.batch_size, chosen.replicate) == ("bf16", 64, 0)
-    assert {point.config.matrix == {} for point in points_of(asked, ())} == {True}
+    work = chosen.work
+    assert (work.compute.precision, work.data.batch_size, chosen.replicate) == ("bf16", 64, 0)
+    assert {point.config.matrix == {} for point in points_of_matrix(asked).values()} == {True}
 
 
 def test_replicates_go_round_in_an_order_that_the_seed_decides() -> None:
     asked = config(run={"repeats": 5})
-    cases = next_cases(asked, ())
+    cases = next_cases(asked)
     assert [case.replicate for case in cases] == [r for r in range(5) for _ in range(4)]
     rounds = [[case.case_id for case in cases[at : at + 4]] for at in range(0, 20, 4)]
     assert all(set(order) == set(rounds[0]) for order in rounds)
     assert len({tuple(order) for order in rounds}) > 1
-    assert cases == next_cases(asked, ())
-    other = next_cases(config(run={"repeats": 5, "order_seed": 1}), ())
+    assert cases == next_cases(asked)
+    other = next_cases(config(run={"repeats": 5, "order_seed": 1}))
     assert [case.case_id for case in other] != [case.case_id for case in cases]
 
 
 def test_what_was_launched_is_not_launched_again_and_the_order_stays() -> None:
     asked = config(run={"repeats": 2})
-    cases = next_cases(asked, ())
+    cases = next_cases(asked)
     assert next_cases(asked, launched(cases[:3])) == cases[3:]
     assert next_cases(asked, launched(cases)) == []
 
 
 def test_only_the_first_launch_describes_the_host() -> None:
-    assert [case.capture_env for case in next_cases(config(), ())] == [True, False, False, False]
+    assert [case.capture_env for case in next_cases(config())] == [True, False, False, False]
 
 
 @pytest.mark.parametrize(
@@ -78,23 +80,23 @@ def test_only_the_first_launch_describes_the_host() -> None:
 def test_a_sweep_forks_where_no_interval_between_launches_is_lost(
     sections: dict[str, Any], start: str
 ) -> None:
-    assert {case.start for case in next_cases(config(**sections), ())} == {start}
+    assert {case.start for case in next_cases(config(**sections))} == {start}
 
 
 def test_a_single_recipe_is_not_forked_unless_asked() -> None:
-    assert [case.start for case in next_cases(config(matrix={}), ())] == ["exec"]
+    assert [case.start for case in next_cases(config(matrix={}))] == ["exec"]
 
 
 def test_options_of_a_workload_are_swept_and_checked_at_each_point() -> None:
     asked = config(matrix={"model.options.input_dim": [9, 10]})
-    assert {case.work.model.options["input_dim"] for case in next_cases(asked, ())} == {9, 10}
+    assert {case.work.model.options["input_dim"] for case in next_cases(asked)} == {9, 10}
     with pytest.raises(UsageError, match=r"unknown option \(at the point colour=red\)"):
-        next_cases(config(matrix={"model.options.colour": ["red"]}), ())
+        next_cases(config(matrix={"model.options.colour": ["red"]}))
 
 
 def test_a_point_that_is_no_recipe_is_a_usage_error() -> None:
     with pytest.raises(UsageError, match="at the point"):
-        next_cases(config(matrix={"data.batch_size": [0]}), ())
+        next_cases(config(matrix={"data.batch_size": [0]}))
 
 
 def test_names_are_folders_and_never_the_same() -> None:

@@ -12,11 +12,11 @@ import pytest
 import recordings as rec
 from gpuproof.errors import EnvironmentUnfitError, UsageError
 from gpuproof.observe import plots
-from gpuproof.observe.plot_style import envelope
 from gpuproof.observe.plots import held, plot_recording
 from gpuproof.observe.plots_compare import plot_balance, plot_comparison, plot_memory
 from gpuproof.readings.compare import compare
 from gpuproof.readings.recording import RecordingData
+from gpuproof.readings.series import envelope
 from gpuproof.readings.summary import summarise
 
 PNG = b"\x89PNG\r\n\x1a\n"

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from gpuproof.suites.training import next_cases
 from pydantic import ValidationError
 
 from gpuproof.config.load import load_config
@@ -15,6 +14,7 @@ from gpuproof.config.rules.base import Facts
 from gpuproof.errors import UsageError
 from gpuproof.records.case import ParallelStrategy
 from gpuproof.records.parallel import Arrangement, ArrangementError, Parallelism, arrange
+from planning import next_cases
 
 
 @pytest.mark.parametrize(
@@ -136,4 +136,4 @@ FP32 = ("--training.precision=fp32", "--distributed.nproc=4", "--data.name=synth
 def test_what_cannot_be_split_is_refused_before_a_launch(words: tuple[str, ...], cause: str) -> None:
     config = load_config("quick", [*FP32, "--distributed.strategy=tensor", *words]).config
     with pytest.raises(UsageError, match=cause):
-        next_cases(config, results=())
+        next_cases(config)

@@ -8,8 +8,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from gpuproof.worker.launched_group import LaunchedGroup, start_processes
-from gpuproof.worker.remote_agent import inside
 
 from gpuproof.config.inventory import InventoryHost
 from gpuproof.errors import UsageError
@@ -19,6 +17,8 @@ from gpuproof.launchers.ssh.credentials import ask_on_terminal, load_keys
 from gpuproof.launchers.ssh.launch import LOST, HostPart
 from gpuproof.records.frames import GREETING, FrameDecoder
 from gpuproof.records.journal import read_journal
+from gpuproof.worker.commands.launched_group import OUTPUT, LaunchedGroup
+from gpuproof.worker.commands.remote_agent import inside
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_an_agent_writes_below_its_directory_only(tmp_path: Path, relative: str)
 
 
 def test_half_a_line_of_a_journal_waits_for_its_end(tmp_path: Path) -> None:
-    processes = start_processes([["true"]], tmp_path, environment={}, on_exit=lambda _status: None)
+    processes = start_group([["true"]], environment={}, output=tmp_path / OUTPUT)
     group = LaunchedGroup(processes, tmp_path, ignored=frozenset({"spec.json"}))
     (tmp_path / "spec.json").write_text("{}")
     (tmp_path / ".reserve-1").write_text("x")
@@ -136,7 +136,7 @@ def test_half_a_line_of_a_journal_waits_for_its_end(tmp_path: Path) -> None:
         return {
             g.name: (g.offset, g.content)
             for g in group.growth(everything=everything)
-            if g.name != "launcher-output.txt"
+            if g.name != OUTPUT
         }
 
     assert grown() == {"rank-0.jsonl": (0, b'{"a": 1}\n'), "stderr-0.txt": (0, b"half a li")}

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gpuproof.report.memory import memory_estimate
-
+from gpuproof.hardware import peak_of
 from gpuproof.records.journal import decode, encode
 from gpuproof.records.memory import Memory, MemoryParts
 from gpuproof.records.parallel import Arrangement, Parallelism
+from gpuproof.suites.recipe.work import memory_measures
+from gpuproof.verdict.summary import summarize
 from records_by_hand import Story, setup, window
 
 MIB = 2**20
@@ -31,9 +32,10 @@ SAID = (
 )
 
 
-def told(memory: Memory | None, story: Story | None = None) -> tuple[int, str] | None:
-    launch = (story or Story()).launch()
-    return memory_estimate([replace(launch, memory=() if memory is None else (memory,))])
+def told(memory: Memory | None, story: Story | None = None) -> tuple[float | None, str] | None:
+    launched = replace(story or Story(), extra=() if memory is None else (memory,)).records()
+    measures = memory_measures(summarize([launched], num_planned=1, peak_of=peak_of))
+    return next(((found.value, found.detail) for found in measures if found.name == "memory"), None)
 
 
 def test_on_the_cpu_the_estimate_stands_beside_what_the_tensors_hold() -> None:

@@ -6,11 +6,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from gpuproof.analysis.run_summary import RunSummary, summarize
 
 from gpuproof.hardware import Peak, peak_of
 from gpuproof.records.collected import CaseRecords
 from gpuproof.statistics.estimate import Interval, Unavailable
+from gpuproof.verdict.summary import RunSummary, summarize
 from records_by_hand import H200, QUIET, Story, case, failure, one_rank, setup, start, steady_times, window
 
 
@@ -38,8 +38,8 @@ def test_throughput_is_total_over_total_and_its_interval_is_over_launches() -> N
     assert interval.centre == pytest.approx(1016.67, abs=0.01)
     assert interval.low == pytest.approx(456.6, abs=0.1)
     assert interval.high == pytest.approx(1576.7, abs=0.1)
-    assert [found.code for found in summary.findings] == ["launches-differ"]
-    assert "±55 % wide" in summary.findings[0].reason
+    assert [found.code for found in summary.doubts] == ["launches-differ"]
+    assert "±55 % wide" in summary.doubts[0].reason
 
 
 @pytest.mark.parametrize(("second_s", "expected"), [(1.005, []), (1.01, ["launches-differ"])])
@@ -48,7 +48,7 @@ def test_launches_may_differ_as_far_as_their_interval_stays_narrow(
 ) -> None:
     # Half the interval of two is 6.353 times their distance: 5 samples/s make ±3.2 %, 10 make ±6.3 %.
     summary = summary_of(*three_launches(1.0, second_s))
-    assert [found.code for found in summary.findings] == expected
+    assert [found.code for found in summary.doubts] == expected
 
 
 def test_an_interval_of_rates_or_times_ends_at_zero() -> None:
@@ -104,8 +104,8 @@ def test_the_same_doubt_of_several_launches_is_said_once_with_their_number() -> 
     launches = [one_rank(times_s=noisy, replicate=i).records() for i in range(2)]
     quiet = one_rank(times_s=[0.01] * 100, replicate=2).records()
     summary = summary_of(*launches, quiet)
-    assert [found.code for found in summary.findings] == ["noisy"]
-    assert summary.findings[0].reason.endswith("(in 2 of 3 launches)")
+    assert [found.code for found in summary.doubts] == ["noisy"]
+    assert summary.doubts[0].reason.endswith("(in 2 of 3 launches)")
     assert summary.validity == "SUSPECT"
 
 
@@ -113,9 +113,9 @@ def test_the_same_doubt_of_several_ranks_is_not_counted_as_launches() -> None:
     shared = replace(window().neighbours, other_processes=1)
     ranks = [window(rank, neighbours=shared, clock="device_event") for rank in range(4)]
     story = Story(windows=ranks, setups=[setup(rank, device=H200) for rank in range(4)])
-    (found,) = summary_of(story.records()).findings
+    (found,) = summary_of(story.records()).doubts
     assert found.reason.endswith("GPU-0a (and 3 more alike)")
-    (found,) = summary_of(story.records(), replace(story, replicate=1).records()).findings
+    (found,) = summary_of(story.records(), replace(story, replicate=1).records()).doubts
     assert found.reason.endswith("GPU-0a (and 3 more alike, in 2 of 2 launches)")
 
 
@@ -123,7 +123,7 @@ def test_what_makes_figures_invalid_comes_first() -> None:
     stolen = replace(QUIET, steal_cpu_s=4.0)
     times = [0.01 * (1 + 0.2 * (-1) ** i) for i in range(100)]
     summary = summary_of(one_rank(times_s=times, load=stolen, requested_s=9.0).records())
-    assert [found.code for found in summary.findings] == ["too-short", "noisy", "cpu-steal"]
+    assert [found.code for found in summary.doubts] == ["too-short", "noisy", "cpu-steal"]
     assert summary.validity == "INVALID"
 
 

@@ -9,7 +9,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuproof.statistics.bootstrap import CHUNK_VALUES, Centre, block_length, expanded_interval, resample
+from gpuproof.statistics.bootstrap import (
+    CHUNK_VALUES,
+    MOST_COUNTED,
+    Centre,
+    _resampled_medians,
+    _rows,
+    block_length,
+    expanded_interval,
+    resample,
+)
 from gpuproof.statistics.drift import Drift, drift
 from gpuproof.statistics.estimate import (
     FloatArray,
@@ -290,3 +299,22 @@ def test_what_is_kept_of_one_series_changes_nothing_for_the_next() -> None:
     first = interval_of_series(series)
     assert interval_of_series(Series(values=[2.0, 1.2, 0.9, 1.1] * 20)) != first
     assert interval_of_series(series) == first
+
+
+@pytest.mark.parametrize("size", [10, 61, MOST_COUNTED, MOST_COUNTED + 1, 400])
+@pytest.mark.parametrize("length", [1, 3, 7])
+def test_medians_by_counting_or_sorting_ranks_are_the_medians_of_the_rows(size: int, length: int) -> None:
+    """Rounded values, so that many are equal; both ways draw the same resamples."""
+    values = np.random.default_rng(size).standard_normal(size).round(1)
+    quick = _resampled_medians(values, length, 500, np.random.default_rng(7))
+    rows = np.concatenate(list(_rows(values, length, 500, np.random.default_rng(7))))
+    assert np.concatenate(quick).tolist() == np.median(rows, axis=1).tolist()
+
+
+def test_the_generator_goes_on_as_if_it_had_drawn() -> None:
+    one, other = np.random.default_rng(3), np.random.default_rng(3)
+    values = np.arange(50.0)
+    for _ in range(2):
+        resample(values, centre="mean", num_resamples=99, rng=one)
+        np.concatenate(list(_rows(values, block_length(values - values.mean()), 99, other)))
+    assert one.bit_generator.state == other.bit_generator.state

@@ -9,13 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gpuproof.report.conclude import conclude
-from gpuproof.report.serving import serving_run
-from gpuproof.report.serving_plot import draw_serving_curve, points_of
 
-from gpuproof.campaign import config_of
-from gpuproof.config.models import RunConfig
+from concluding import files_of, notes_of
+from gpuproof.analysis.serving import served_of
+from gpuproof.conclude import conclude
 from gpuproof.records.collected import CaseRecords
+from gpuproof.suites.serving.curve import points_of
 from records_by_hand import write_run
 from served_by_hand import OFFLINE, SPEC, records
 
@@ -46,18 +45,18 @@ RATES = (50.0, 150.0, 300.0, 450.0, 600.0, 700.0, 900.0)
 
 def test_a_search_is_drawn_and_named_among_the_files(tmp_path: Path) -> None:
     run = write_run(tmp_path, searched(RATES), **SEARCH)
-    report = conclude(run, config_of(run)).report
+    report = conclude(run)
     assert (run.root / "serving_curve.png").read_bytes().startswith(b"\x89PNG")
-    assert "serving_curve.png" in report.files
-    assert not [note for note in report.notes if "serving_curve" in note]
+    assert "serving_curve.png" in files_of(report).names
+    assert not [note for note in notes_of(report) if "serving_curve" in note]
 
 
 def test_without_matplotlib_a_note_takes_the_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     run = write_run(tmp_path, searched(RATES), **SEARCH)
-    report = conclude(run, config_of(run)).report
-    assert "serving_curve.png" not in report.files
-    (note,) = [note for note in report.notes if "serving_curve" in note]
+    report = conclude(run)
+    assert "serving_curve.png" not in files_of(report).names
+    (note,) = [note for note in notes_of(report) if "serving_curve" in note]
     assert "pip install 'gpuproof[monitor]'" in note
 
 
@@ -68,16 +67,19 @@ def test_without_matplotlib_a_note_takes_the_place(tmp_path: Path, monkeypatch: 
 def test_without_a_curve_nothing_is_drawn(
     serving: dict[str, Any], rates: tuple[float, ...], tmp_path: Path
 ) -> None:
-    config = RunConfig.model_validate({**SEARCH, "serving": {**SEARCH["serving"], **serving}})
-    assert not draw_serving_curve(serving_run(config, searched(rates)), tmp_path / "none.png")
-    assert not (tmp_path / "none.png").exists()
+    run = write_run(tmp_path, searched(rates), **{**SEARCH, "serving": {**SEARCH["serving"], **serving}})
+    report = conclude(run)
+    assert not (run.root / "serving_curve.png").exists()
+    assert "serving_curve.png" not in files_of(report).names
+    assert not [note for note in notes_of(report) if "serving_curve" in note]
 
 
 def test_a_percentile_without_enough_requests_is_no_point() -> None:
-    config = RunConfig.model_validate(SEARCH)
-    run = serving_run(config, [launch(500.0), launch(100.0, num_requests=200)])
+    launches = [
+        served for found in (launch(500.0), launch(100.0, num_requests=200)) if (served := served_of(found))
+    ]
     # Of 200 requests p50 is known, p99 needs 299. The median of 1, 1.03, … 3.97 times the mean is 2.485.
-    rates, medians_s = zip(*points_of(run.launches, 50), strict=True)
+    rates, medians_s = zip(*points_of(launches, 50), strict=True)
     assert rates == (100.0, 500.0)
     assert medians_s == pytest.approx([0.005 / 0.9 * 2.485, 0.01 * 2.485], rel=0.02)
-    assert [rate for rate, _ in points_of(run.launches, 99)] == [500.0]
+    assert [rate for rate, _ in points_of(launches, 99)] == [500.0]

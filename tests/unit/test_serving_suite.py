@@ -7,9 +7,11 @@ from dataclasses import replace
 import pytest
 
 from gpuproof.config.models import RunConfig
-from gpuproof.records.case import ServingWork
+from gpuproof.records.case import Case, ServingWork
 from gpuproof.records.collected import CaseRecords
-from gpuproof.suites.serving import Point, next_points, serving_spec
+from gpuproof.records.serving_spec import ServingSpec
+from planning import next_cases
+from records_by_hand import with_work
 from served_by_hand import OFFLINE, SPEC, records
 
 NUM_REQUESTS = 1000
@@ -19,31 +21,36 @@ def config(**serving: object) -> RunConfig:
     return RunConfig.model_validate({"kind": "serving", "serving": {"latency_bound_s": 0.05, **serving}})
 
 
-def launch(point: Point, *, offline_per_s: float, highest_per_s: float) -> CaseRecords:
+def spec_in(case: Case) -> ServingSpec:
+    assert isinstance(case.work, ServingWork)
+    return case.work.serving
+
+
+def launch(case: Case, *, offline_per_s: float, highest_per_s: float) -> CaseRecords:
     """A server that does `offline_per_s`, and meets the bound of 50 ms up to `highest_per_s`."""
-    if point.rate_per_s is None:
+    rate_per_s = spec_in(case).rate_per_s
+    if rate_per_s is None:
         latencies = [(k + 1) / offline_per_s for k in range(NUM_REQUESTS)]
-        return records(latencies, spec=OFFLINE, case_id=point.case_id)
-    latency_s = 0.01 if point.rate_per_s <= highest_per_s else 0.2
-    spec = replace(SPEC, rate_per_s=point.rate_per_s)
-    return records([latency_s] * NUM_REQUESTS, spec=spec, case_id=point.case_id)
+        ended = records(latencies, spec=OFFLINE)
+    else:
+        latency_s = 0.01 if rate_per_s <= highest_per_s else 0.2
+        ended = records([latency_s] * NUM_REQUESTS, spec=replace(SPEC, rate_per_s=rate_per_s))
+    assert spec_in(ended.case).scenario == spec_in(case).scenario
+    return replace(ended, case=with_work(case, serving=spec_in(ended.case)))
 
 
 def run(asked: RunConfig, *, offline_per_s: float, highest_per_s: float) -> list[CaseRecords]:
     """Launch what the suite asks for until it asks for nothing new."""
     launched: list[CaseRecords] = []
-    while len(launched) < 40:
-        names = {found.case.case_id for found in launched}
-        new = [point for point in next_points(asked, launched) if point.case_id not in names]
-        if not new:
-            return launched
-        launched.append(launch(new[0], offline_per_s=offline_per_s, highest_per_s=highest_per_s))
-    raise AssertionError("the search does not end")
+    while cases := next_cases(asked, launched):
+        assert len(launched) < 40, "the search does not end"
+        launched.append(launch(cases[0], offline_per_s=offline_per_s, highest_per_s=highest_per_s))
+    return launched
 
 
 def rates(launched: list[CaseRecords]) -> list[float]:
-    specs = [found.case.work.serving for found in launched if isinstance(found.case.work, ServingWork)]
-    return [spec.rate_per_s for spec in specs if spec is not None and spec.rate_per_s is not None]
+    specs = [spec_in(found.case) for found in launched]
+    return [spec.rate_per_s for spec in specs if spec.rate_per_s is not None]
 
 
 @pytest.mark.parametrize("highest", [37.0, 420.0, 730.0, 999.0])
@@ -78,19 +85,22 @@ def test_a_point_of_the_curve_that_the_search_was_near_is_not_measured_again() -
 
 
 def test_a_rate_that_is_named_is_not_searched() -> None:
-    asked = config(rate_per_s=80.0)
-    assert next_points(asked, []) == [
-        Point(case_id="main", scenario="server", rate_per_s=80.0, is_repeated=True)
-    ]
-    assert serving_spec(asked.serving, next_points(asked, [])[0]).latency_bound_s == 0.05
+    asked = config(rate_per_s=80.0).model_copy(update={"run": RunConfig().run})
+    cases = next_cases(asked)
+    assert [(case.case_id, case.replicate) for case in cases] == [("main", k) for k in range(len(cases))]
+    assert len(cases) == asked.run.repeats
+    for case in cases:
+        assert (spec_in(case).scenario, spec_in(case).rate_per_s) == ("server", 80.0)
+        assert spec_in(case).latency_bound_s == 0.05
 
 
 @pytest.mark.parametrize("scenario", ["closed_loop", "single_stream", "multi_stream", "offline"])
 def test_other_scenarios_are_one_case(scenario: str) -> None:
-    (point,) = next_points(config(scenario=scenario), [])
-    assert (point.case_id, point.scenario) == ("main", scenario)
+    (case,) = next_cases(config(scenario=scenario))
+    assert (case.case_id, spec_in(case).scenario) == ("main", scenario)
 
 
 def test_a_failed_offline_launch_asks_for_nothing_else() -> None:
-    failed = CaseRecords(case=records([0.1], spec=OFFLINE, case_id="offline").case, records=())
-    assert [point.case_id for point in next_points(config(), [failed])] == ["offline"]
+    (offline,) = next_cases(config())
+    assert offline.case_id == "offline"
+    assert next_cases(config(), [CaseRecords(case=offline, records=())]) == []

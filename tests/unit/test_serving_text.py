@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from gpuproof.suites.served_text import TextSizes, text_of
 from pydantic import ValidationError
 
 from gpuproof.analysis.serving import served_of
@@ -14,7 +13,8 @@ from gpuproof.config.models import RunConfig
 from gpuproof.errors import UsageError
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.serving import Requests
-from gpuproof.suites.serving import next_cases
+from gpuproof.suites.serving.text import TextSizes, text_of
+from planning import next_cases
 from served_by_hand import records
 
 ENDPOINT = {"url": "http://localhost:1/v1", "model": "tiny"}
@@ -46,16 +46,16 @@ def test_other_models_and_no_model_answer_none() -> None:
 
 
 def test_the_case_says_that_text_is_made() -> None:
-    (case,) = next_cases(config(new_tokens=3), [])
+    (case,) = next_cases(config(new_tokens=3))
     assert case.kind == "serving"
     assert case.work.generates
-    (whole,) = next_cases(config(new_tokens=0), [])
+    (whole,) = next_cases(config(new_tokens=0))
     assert not whole.work.generates
 
 
 def test_tokens_of_a_model_without_a_cache_are_refused() -> None:
     with pytest.raises(UsageError, match="no key-value cache") as caught:
-        next_cases(config("medium", new_tokens=4), [])
+        next_cases(config("medium", new_tokens=4))
     assert caught.value.place == "serving.new_tokens"
 
 
@@ -66,7 +66,7 @@ def test_what_a_cache_does_not_go_with_is_refused(key: str, value: dict[str, obj
     section = getattr(RunConfig.model_validate({key: value}), key)
     asked = config().model_copy(update={key: section})
     with pytest.raises(UsageError, match=r"cache that grows|drawn tokens"):
-        next_cases(asked, [])
+        next_cases(asked)
     assert text_of(asked.model_copy(update={"serving": config(new_tokens=0).serving})) is None
 
 

@@ -6,15 +6,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from gpuproof.suites.matrix import points_of
 from pydantic import ValidationError
 
 from gpuproof import registry
 from gpuproof.config.errors import ConfigError
-from gpuproof.config.load import load_config
+from gpuproof.config.load import as_yaml, load_config
 from gpuproof.config.models import RunConfig
-from gpuproof.config.schema import as_yaml, as_yaml_with_origins, json_schema
+from gpuproof.config.schema import json_schema
 from gpuproof.errors import UsageError
+from gpuproof.suites.sweep.plan import points_of_matrix
 
 MODULE = """
 from __future__ import annotations
@@ -51,6 +51,7 @@ toy = toy_suite_for_tests:TOY
 bare = toy_suite_for_tests:BARE
 odd = toy_suite_for_tests:ODD
 absent = no_such_module:X
+load = toy_suite_for_tests:BARE
 """
 
 
@@ -100,7 +101,7 @@ def test_run_json_is_read_back_when_the_package_is_gone() -> None:
 
 def test_a_matrix_sweeps_its_keys() -> None:
     config = load("suite: toy\ntoy: {label: x}\nmatrix:\n  toy.rounds: [1, 4]\n")
-    options = [point.config.suite_options["toy"] for point in points_of(config)]
+    options = [point.config.suite_options["toy"] for point in points_of_matrix(config).values()]
     assert [(found["rounds"], found["label"]) for found in options] == [(1, "x"), (4, "x")]
     assert "x.yaml:3: matrix.toy.rounds" not in as_yaml(load_config("x.yaml"))
     wrong = refusal("suite: toy\nmatrix:\n  toy.rounds: [1, 0]\n")
@@ -171,7 +172,7 @@ def test_a_suite_that_cannot_be_loaded_says_so() -> None:
 def test_the_section_is_shown_and_loads_again() -> None:
     load("suite: toy\ntoy: {rounds: 3}\n")
     loaded = load_config("x.yaml")
-    assert '  rounds: 3  # x.yaml:2\n  label: "none"  # default\n' in as_yaml_with_origins(loaded)
+    assert '  rounds: 3  # x.yaml:2\n  label: "none"  # default\n' in as_yaml(loaded, with_origins=True)
     Path("y.yaml").write_text(as_yaml(loaded))
     assert load_config("y.yaml").config == loaded.config
 
@@ -188,3 +189,5 @@ def test_the_schema_has_the_section_of_every_suite() -> None:
     assert "size" in schema["$defs"]["toy.Part"]["properties"]
     assert "cannot be loaded" in schema["properties"]["absent"]["description"]
     assert "suite_options" not in schema["properties"]
+    assert schema["properties"]["load"]["$ref"] == "#/$defs/LoadConfig"
+    assert load("suite: load\nload: {num_epochs: 1}\nkind: load\n").suite_options == {}

@@ -10,14 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gpuproof.report.conclude import Conclusion, conclude
-from gpuproof.report.model import PointRow
 
-from gpuproof.campaign import config_of
+from concluding import commands_of, detail_of, notes_of, table_of
+from gpuproof.analysis.points import PointFigures
+from gpuproof.conclude import Concluded, conclude
 from gpuproof.errors import ExitCode
 from gpuproof.records.collected import CaseRecords
+from gpuproof.records.result import Measure
 from gpuproof.records.run import FailureCause
 from gpuproof.store.run import RunDirectory
+from gpuproof.suites.points.results import PointsDetail
 from records_by_hand import case, failure, one_rank, start, steady_times, with_work, write_run
 
 PRECISIONS = {"training.precision": ["fp32", "bf16", "amp"]}
@@ -44,14 +46,29 @@ def failed(point: str, cause: FailureCause, *, batch: int | None = None) -> Case
 
 def concluded(
     tmp_path: Path, launches: Sequence[CaseRecords], *, repeats: int = 1, **sections: Any
-) -> tuple[RunDirectory, Conclusion]:
+) -> tuple[RunDirectory, Concluded]:
     sections = sections or {"matrix": PRECISIONS}
     run = write_run(tmp_path, launches, run={"repeats": repeats}, **sections)
-    return run, conclude(run, config_of(run))
+    return run, conclude(run)
 
 
-def row(conclusion: Conclusion, point: str) -> PointRow:
-    return next(found for found in conclusion.report.points if found.case_id == point)
+def points_of(conclusion: Concluded) -> tuple[PointFigures, ...]:
+    return detail_of(PointsDetail, conclusion).points
+
+
+def point_of(conclusion: Concluded, name: str) -> PointFigures:
+    return next(found for found in points_of(conclusion) if found.case_id == name)
+
+
+def headlines(conclusion: Concluded) -> tuple[Measure, ...]:
+    """Return the measures of the whole, which stand above those of the points."""
+    return conclusion.result.measures[: detail_of(PointsDetail, conclusion).num_headlines]
+
+
+def outcome(conclusion: Concluded, point: str) -> str:
+    """Say how a point ended, as the table of points does."""
+    place = [found.case_id for found in points_of(conclusion)].index(point)
+    return table_of(conclusion, "Points")[place]["outcome"].text
 
 
 def test_points_of_three_launches_are_compared_with_the_best(tmp_path: Path) -> None:
@@ -61,20 +78,23 @@ def test_points_of_three_launches_are_compared_with_the_best(tmp_path: Path) -> 
         *three("precision=amp", 0.0050, 0.0051, 0.0052),
     ]
     run, conclusion = concluded(tmp_path, launches, repeats=3)
-    assert conclusion.exit_code == ExitCode.DONE
-    best, slower, alike = (row(conclusion, f"precision={name}") for name in ("bf16", "fp32", "amp"))
+    assert conclusion.result.exit_code == ExitCode.DONE
+    best = point_of(conclusion, "precision=bf16")
     # 3,000 samples in 1.515 s, 3.03 s and 1.53 s.
     assert best.items_per_s_total == pytest.approx(3000 / 1.515)
-    assert (best.outcome, best.assignment) == ("best", {"precision": "bf16"})
-    assert slower.outcome == "-50.0%; slower at 95%, all pairs together"
-    assert alike.outcome.startswith("-1.0%; no difference shown (one of ")
-    (measure,) = conclusion.report.measures
+    assert best.assignment == {"training.precision": "bf16"}
+    assert outcome(conclusion, "precision=bf16") == "best"
+    assert outcome(conclusion, "precision=fp32") == "-50.0%; slower at 95%, all pairs together"
+    assert outcome(conclusion, "precision=amp").startswith("-1.0%; no difference shown (one of ")
+    assert [row["precision"].text for row in table_of(conclusion, "Points")] == ["fp32", "bf16", "amp"]
+    (measure,) = headlines(conclusion)
+    assert (measure.name, measure.case) == ("best throughput", "precision=bf16")
     assert measure.detail.startswith("at precision=bf16; 95% interval ")
-    assert len(conclusion.report.launches) == conclusion.report.num_planned == 9
+    assert conclusion.result.num_launches == conclusion.result.num_planned == 9
 
     summary = json.loads((run.root / "run_summary.json").read_text())
     assert summary["best"] == "precision=bf16"
-    assert [point["case_id"] for point in summary["points"]] == [p.case_id for p in conclusion.report.points]
+    assert [point["case_id"] for point in summary["points"]] == [p.case_id for p in points_of(conclusion)]
     # Three pairs share the 5 %.
     assert summary["points"][0]["against_best"]["confidence"] == pytest.approx(1 - 0.05 / 3)
     assert summary["points"][0]["precision"] == "fp32"
@@ -83,14 +103,14 @@ def test_points_of_three_launches_are_compared_with_the_best(tmp_path: Path) -> 
     assert [found["training.precision"] for found in rows] == ["fp32", "bf16", "amp"]
     assert float(rows[0]["mean_step_ms"]) == pytest.approx(10.1)
     epochs = [json.loads(line) for line in (run.root / "metrics_epoch.jsonl").read_text().splitlines()]
-    assert {epoch["case"] for epoch in epochs} == {p.case_id for p in conclusion.report.points}
+    assert {epoch["case"] for epoch in epochs} == {p.case_id for p in points_of(conclusion)}
 
 
 def test_one_launch_a_point_compares_nothing(tmp_path: Path) -> None:
     launches = [*three("precision=fp32", 0.01), *three("precision=bf16", 0.02), *three("precision=amp", 0.04)]
     _, conclusion = concluded(tmp_path, launches)
-    assert row(conclusion, "precision=bf16").outcome == "-50.0%; cannot tell"
-    assert any("a point needs 3 launches" in note for note in conclusion.report.notes)
+    assert outcome(conclusion, "precision=bf16") == "-50.0%; cannot tell"
+    assert any("a point needs 3 launches" in note for note in notes_of(conclusion))
 
 
 def test_forked_launches_compare_nothing_however_many(tmp_path: Path) -> None:
@@ -100,9 +120,9 @@ def test_forked_launches_compare_nothing_however_many(tmp_path: Path) -> None:
         for i in range(4)
     ]
     _, conclusion = concluded(tmp_path, launches, repeats=4)
-    assert row(conclusion, "precision=bf16").outcome == "-50.0%; cannot tell"
-    assert row(conclusion, "precision=bf16").interval is None
-    assert any("forked from one process" in note for note in conclusion.report.notes)
+    assert outcome(conclusion, "precision=bf16") == "-50.0%; cannot tell"
+    assert point_of(conclusion, "precision=bf16").items_per_s_total_interval is None
+    assert any("forked from one process" in note for note in notes_of(conclusion))
 
 
 @pytest.mark.parametrize(
@@ -124,26 +144,26 @@ def test_a_failed_point_fails_the_sweep_and_takes_nothing_from_the_others(
         *three("precision=amp", 0.02),
     ]
     _, conclusion = concluded(tmp_path, launches)
-    assert conclusion.exit_code == exit_code
-    assert row(conclusion, "precision=fp32").outcome == "best"
-    assert row(conclusion, "precision=bf16").outcome == f"{cause.replace('_', ' ')}: told of {cause}"
-    (said,) = conclusion.report.failures
+    assert conclusion.result.exit_code == exit_code
+    assert outcome(conclusion, "precision=fp32") == "best"
+    assert outcome(conclusion, "precision=bf16") == f"{cause.replace('_', ' ')}: told of {cause}"
+    (said,) = conclusion.result.failures
     assert said.message == f"at precision=bf16: told of {cause}"
-    assert conclusion.report.next_commands[0].startswith("gpuproof run --resume")
+    assert commands_of(conclusion)[0].startswith("gpuproof run --resume")
 
 
 def test_a_machine_that_no_point_can_run_on_is_unfit(tmp_path: Path) -> None:
     launches = [failed(f"precision={name}", "environment") for name in ("fp32", "bf16", "amp")]
     _, conclusion = concluded(tmp_path, launches)
-    assert conclusion.exit_code == ExitCode.UNFIT_ENVIRONMENT
-    assert conclusion.report.measures == ()
+    assert conclusion.result.exit_code == ExitCode.UNFIT_ENVIRONMENT
+    assert headlines(conclusion) == ()
 
 
 def test_a_sweep_that_was_cut_short_is_inconclusive(tmp_path: Path) -> None:
     _, conclusion = concluded(tmp_path, three("precision=fp32", 0.01))
-    assert conclusion.exit_code == ExitCode.INCONCLUSIVE
-    assert (len(conclusion.report.launches), conclusion.report.num_planned) == (1, 3)
-    assert row(conclusion, "precision=amp").outcome == "not launched"
+    assert conclusion.result.exit_code == ExitCode.INCONCLUSIVE
+    assert (conclusion.result.num_launches, conclusion.result.num_planned) == (1, 3)
+    assert outcome(conclusion, "precision=amp") == "not launched"
 
 
 def test_points_that_count_different_things_have_no_best(tmp_path: Path) -> None:
@@ -154,8 +174,8 @@ def test_points_that_count_different_things_have_no_best(tmp_path: Path) -> None
     matrix = {"model.name": ["resnet18", "decoder"]}
     launches = [*three("name=resnet18", 0.01), replace(tokens, records=counted)]
     _, conclusion = concluded(tmp_path, launches, matrix=matrix)
-    assert conclusion.report.measures == ()
-    assert any("count different things (samples, tokens)" in note for note in conclusion.report.notes)
+    assert headlines(conclusion) == ()
+    assert any("count different things (samples, tokens)" in note for note in notes_of(conclusion))
 
 
 def ladder() -> list[CaseRecords]:
@@ -174,17 +194,17 @@ def ladder() -> list[CaseRecords]:
 
 def test_a_search_says_what_fits_and_where_it_stops_paying(tmp_path: Path) -> None:
     run, conclusion = concluded(tmp_path, ladder(), search={"kind": "batch_size"})
-    assert conclusion.exit_code == ExitCode.DONE
-    best, largest, knee = conclusion.report.measures
+    assert conclusion.result.exit_code == ExitCode.DONE
+    best, largest, knee = headlines(conclusion)
     # 1,600, 2,133, 2,207 and 2,182 samples/s: 32 has 96.7 % of the best.
     assert best.value == pytest.approx(64 / 0.029)
     assert (largest.text, largest.detail) == ("batch 96", "112 ran out of memory")
     assert (knee.text, knee.value) == ("batch 32", 32)
-    assert [point.case_id for point in conclusion.report.points] == [
+    assert [point.case_id for point in points_of(conclusion)] == [
         f"batch_size={batch}" for batch in (16, 32, 64, 96, 112, 128)
     ]
-    assert row(conclusion, "batch_size=128").outcome == "out of memory, as was to be found"
-    assert conclusion.report.failures == ()
+    assert outcome(conclusion, "batch_size=128") == "out of memory, as was to be found"
+    assert conclusion.result.failures == ()
     summary = json.loads((run.root / "run_summary.json").read_text())
     assert (summary["largest_batch_that_fits"], summary["smallest_batch_out_of_memory"]) == (96, 112)
 
@@ -192,5 +212,5 @@ def test_a_search_says_what_fits_and_where_it_stops_paying(tmp_path: Path) -> No
 def test_a_search_that_broke_off_says_so(tmp_path: Path) -> None:
     launches = [*ladder()[:2], failed("batch_size=64", "hang", batch=64)]
     _, conclusion = concluded(tmp_path, launches, search={"kind": "batch_size"})
-    assert conclusion.exit_code == ExitCode.FAILED
-    assert conclusion.report.measures[1].detail == "no batch that was tried ran out of memory"
+    assert conclusion.result.exit_code == ExitCode.FAILED
+    assert headlines(conclusion)[1].detail == "no batch that was tried ran out of memory"

@@ -6,13 +6,14 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from gpuproof.suites.training import case_of, next_cases
 
 from gpuproof.config.models import RunConfig
 from gpuproof.errors import UsageError
 from gpuproof.records.case import Case, InferenceWork, TrainingWork
 from gpuproof.records.codec import from_json, to_json
 from gpuproof.records.collected import CaseRecords
+from gpuproof.suites.cases import build_case
+from planning import next_cases
 
 
 def config(**sections: Any) -> RunConfig:
@@ -20,12 +21,12 @@ def config(**sections: Any) -> RunConfig:
 
 
 def launched(asked: RunConfig, *replicates: int) -> list[CaseRecords]:
-    return [CaseRecords(case=case_of(asked, replicate), records=()) for replicate in replicates]
+    return [CaseRecords(case=build_case(asked, replicate), records=()) for replicate in replicates]
 
 
 def test_every_repeat_is_a_launch_and_what_is_settled_is_not_launched_again() -> None:
     asked = config(run={"repeats": 4})
-    assert [case.replicate for case in next_cases(asked, results=())] == [0, 1, 2, 3]
+    assert [case.replicate for case in next_cases(asked)] == [0, 1, 2, 3]
     assert [case.replicate for case in next_cases(asked, launched(asked, 0, 2))] == [1, 3]
     assert next_cases(asked, launched(asked, *range(4))) == []
     other = [replace(records, case=replace(records.case, case_id="other")) for records in launched(asked, 0)]
@@ -50,17 +51,12 @@ def test_a_case_holds_all_that_the_config_says_and_survives_as_json() -> None:
         profiling={"enabled": True},
         inference={"mode": "latency", "prompt_tokens": 9},
     )
-    (case,) = next_cases(asked, results=())
+    (case,) = next_cases(asked)
     work = case.work
     assert isinstance(work, InferenceWork)
-    assert (case.kind, case.case_id, case.work.data.batch_size, case.work.data.file) == (
-        "inference",
-        "main",
-        7,
-        None,
-    )
-    assert case.work.data.loader["num_workers"] == 3
-    assert case.work.model.options["input_dim"] == 9
+    assert (case.kind, case.case_id, work.data.batch_size, work.data.file) == ("inference", "main", 7, None)
+    assert work.data.loader["num_workers"] == 3
+    assert work.model.options["input_dim"] == 9
     assert (work.compute.precision, work.compute.compile_mode) == ("bf16", "max-autotune")
     assert (work.compute.compile_fullgraph, work.compute.compile_dynamic) == (True, False)
     assert (work.compute.deterministic, work.compute.cuda_graphs) == (True, False)
@@ -89,7 +85,7 @@ def test_a_case_that_trains_says_how_weights_are_updated() -> None:
             "grad_clip_norm": 2.0,
         },
     )
-    case = next_cases(asked, results=())[0]
+    case = next_cases(asked)[0]
     work = case.work
     assert isinstance(work, TrainingWork)
     assert (work.training.optimizer, work.training.optimizer_implementation) == ("AdamW", "fused")
@@ -100,7 +96,7 @@ def test_a_case_that_trains_says_how_weights_are_updated() -> None:
 
 def test_real_data_names_its_file() -> None:
     asked = config(data={"name": "digits"}, model={"name": "resnet18", "num_classes": 10})
-    assert next_cases(asked, results=())[0].work.data.file == "data/digits.tensors"
+    assert next_cases(asked)[0].work.data.file == "data/digits.tensors"
 
 
 @pytest.mark.parametrize(
@@ -118,17 +114,17 @@ def test_every_data_set_has_a_place_in_the_run(
     data: dict[str, Any], model: dict[str, Any], file: str | None
 ) -> None:
     asked = config(data=data, model={"name": "resnet18", **model})
-    (case,) = next_cases(asked, results=())[:1]
+    (case,) = next_cases(asked)[:1]
     assert (case.work.data.file, case.work.data.path) == (file, data.get("path"))
 
 
 def test_a_download_is_part_of_the_case_only_where_it_is_asked_for() -> None:
     data = {"name": "CIFAR100", "path": "d", "download": True, "download_url": "http://m/c.tgz"}
-    asked = next_cases(config(data=data, model={"name": "resnet18"}), results=())[0].work.data.download
+    asked = next_cases(config(data=data, model={"name": "resnet18"}))[0].work.data.download
     assert asked is not None
     assert (asked.url, asked.checksum) == ("http://m/c.tgz", None)
     plain = config(data={"name": "CIFAR100", "path": "d"}, model={"name": "resnet18"})
-    assert next_cases(plain, results=())[0].work.data.download is None
+    assert next_cases(plain)[0].work.data.download is None
 
 
 @pytest.mark.parametrize(
@@ -164,5 +160,5 @@ def test_a_mistake_ends_here_and_not_on_the_node(
     sections: dict[str, Any], place: str | None, expected: str
 ) -> None:
     with pytest.raises(UsageError, match=expected) as caught:
-        next_cases(config(**sections), results=())
+        next_cases(config(**sections))
     assert caught.value.place == place

@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gpuproof.analysis.run_summary import RunSummary, summarize
-from gpuproof.report.measure import Measure
-from gpuproof.report.roofline_plot import draw_roofline
-from gpuproof.report.work_json import profile_json, work_json
-from gpuproof.report.work_measures import work_measures
 
 from gpuproof.hardware import peak_of
+from gpuproof.records.result import Measure
 from gpuproof.records.run import Ceilings, CeilingTrial, Evaluation
+from gpuproof.suites.recipe.exports import profile_json, work_json
+from gpuproof.suites.recipe.roofline import draw_roofline
+from gpuproof.suites.recipe.work import work_measures
+from gpuproof.verdict.summary import RunSummary, summarize
 from records_by_hand import CPU, H200, Story, case, setup, window
 
 CEILINGS = Ceilings(
@@ -77,7 +77,7 @@ def test_each_precision_is_held_against_its_own_arithmetic(precision: str, share
 
 def test_a_step_over_the_peak_is_invalid_in_its_own_precision() -> None:
     # 600 TFLOP/s is over the tf32 peak and under the bf16 one.
-    assert [f.code for f in summary(precision="tf32", flops_per_step=6e12).findings] == ["over-ceiling"]
+    assert [f.code for f in summary(precision="tf32", flops_per_step=6e12).doubts] == ["over-ceiling"]
     assert summary(precision="tf32", flops_per_step=6e12).validity == "INVALID"
     assert summary(precision="bf16", flops_per_step=6e12).validity == "VALID"
 

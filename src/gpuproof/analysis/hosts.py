@@ -2,9 +2,9 @@
 
 In: what each host measured of the same work. Out: per type and for the whole fleet the median with its
 MAD (robust, since one broken host is what one looks for), outliers by the modified Z-score within a type,
-energy and cost of an item. Rates are compared per device, so that a host with more of them is no outlier. Tests
-differ in what they count by far, so that nothing is added up across them: ratios are taken test by test, and
-their geometric mean says the same whichever side is the reference
+energy and cost of an item. Rates are compared per device, so that a host with more of them is no outlier.
+Tests differ in what they count by far, so that nothing is added up across them: ratios are taken test by
+test, and their geometric mean says the same whichever side is the reference
 (Fleming & Wallace 1986, https://doi.org/10.1145/5666.5673).
 """
 

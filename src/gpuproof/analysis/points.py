@@ -1,7 +1,7 @@
-"""Points of a sweep, or tests of a suite, in figures: each by itself, which is best, what the others say against it.
+"""Points of a sweep, or tests of a suite, in figures: each by itself, the best, and how others compare.
 
-In: each point's figures. Out: the best one, comparisons against it, and for a search of batch sizes the largest
-that fits and the knee. A point is only compared where its launches are replicates.
+In: each point's figures. Out: the best one, comparisons against it, and for a search of batch sizes the
+largest that fits and the knee. A point is only compared where its launches are replicates.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ NEAR_BEST = 0.95
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PointFigures:
-    """What one recipe gave: the only one, a point of a sweep or a test of a suite, all its launches together."""
+    """What all launches of one recipe gave: the only one, a point of a sweep or a test of a suite."""
 
     case_id: str
     assignment: Mapping[str, Any]

@@ -30,11 +30,10 @@ def show(recipe: str, overrides: tuple[str, ...], *, origin: bool) -> None:
     gpuproof config show quick --origin
     gpuproof config show quick --training.precision=bf16 > mine.yaml
     """  # noqa: D301  # click reads the backspace character
-    from gpuproof.config.load import load_config
-    from gpuproof.config.schema import as_yaml, as_yaml_with_origins
+    from gpuproof.config.load import as_yaml, load_config
 
     loaded = load_config(recipe, overrides)
-    click.echo(as_yaml_with_origins(loaded) if origin else as_yaml(loaded), nl=False)
+    click.echo(as_yaml(loaded, with_origins=origin), nl=False)
 
 
 @click.command()

@@ -7,7 +7,7 @@ In: words. Out: a `HostChoice`, or None for this machine. Loads nothing heavy: r
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import wraps
 from typing import Any, TypeVar
 
@@ -42,6 +42,8 @@ class HostChoice:
         return self.inventory is not None or self.one_job
 
 
+HOW = [field.name for field in fields(HostChoice) if field.name != "inventory"]
+
 _OPTIONS = (
     click.option(
         "--on", metavar="WHERE", default="local", help="Where to run: local (this machine) or ssh:FILE."
@@ -51,11 +53,14 @@ _OPTIONS = (
         metavar="FILE",
         help="Hosts to run on, as JSON or YAML: the same as --on ssh:FILE.",
     ),
-    click.option("--ssh-key", metavar="FILE", help="Private key; without it the agent's and ~/.ssh's."),
+    click.option(
+        "--ssh-key", "key", metavar="FILE", help="Private key; without it the agent's and ~/.ssh's."
+    ),
     click.option("--username", metavar="NAME", help="Whom to log in as where the hosts' file does not say."),
     click.option("--known-hosts", metavar="FILE", help="Host keys to trust (~/.ssh/known_hosts)."),
     click.option(
         "--ssh-accept-new",
+        "accept_new",
         is_flag=True,
         help="Trust and store the key of a host that is not in known_hosts yet; a changed key never.",
     ),
@@ -67,6 +72,7 @@ _OPTIONS = (
     ),
     click.option(
         "--connect-timeout",
+        "connect_timeout_s",
         type=click.FloatRange(0.1, 3600),
         default=30.0,
         metavar="SECONDS",
@@ -74,6 +80,7 @@ _OPTIONS = (
     ),
     click.option(
         "--connect-attempts",
+        "attempts",
         type=click.IntRange(1, 20),
         default=3,
         metavar="N",
@@ -81,6 +88,7 @@ _OPTIONS = (
     ),
     click.option(
         "--lease",
+        "lease_s",
         type=click.FloatRange(2, 3600),
         default=30.0,
         metavar="SECONDS",
@@ -98,33 +106,9 @@ def host_options(command: Command) -> Command:
     """Add the options; the command gets them as `hosts`, a HostChoice."""
 
     @wraps(command)
-    def chosen(
-        *args: Any,
-        on: str,
-        deployment_file: str | None,
-        ssh_key: str | None,
-        username: str | None,
-        known_hosts: str | None,
-        ssh_accept_new: bool,
-        max_workers: int | None,
-        connect_timeout: float,
-        connect_attempts: int,
-        lease: float,
-        one_job: bool,
-        **kwargs: Any,
-    ) -> Any:
-        choice = HostChoice(
-            inventory=_inventory(on, deployment_file),
-            key=ssh_key,
-            username=username,
-            known_hosts=known_hosts,
-            accept_new=ssh_accept_new,
-            max_workers=max_workers,
-            connect_timeout_s=connect_timeout,
-            attempts=connect_attempts,
-            lease_s=lease,
-            one_job=one_job,
-        )
+    def chosen(*args: Any, on: str, deployment_file: str | None, **kwargs: Any) -> Any:
+        how = {name: kwargs.pop(name) for name in HOW}
+        choice = HostChoice(inventory=_inventory(on, deployment_file), **how)
         return command(*args, hosts=choice, **kwargs)
 
     for option in reversed(_OPTIONS):

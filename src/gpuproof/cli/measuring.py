@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import shlex
-import socket
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -31,6 +30,7 @@ from gpuproof.launchers.commands import EXAMPLE_PORT, INSTALLED_WORKER, NodeSide
 from gpuproof.launchers.registry import open_launcher
 from gpuproof.launchers.ssh.hosts import SshHosts, SshOptions, host_places, meeting_address
 from gpuproof.records.case import Case
+from gpuproof.records.codec import from_json, to_json
 from gpuproof.store.description import HOSTS, THIS_MACHINE, config_of
 from gpuproof.store.run import RunDirectory, resume_command
 from gpuproof.suites.registry import suite_on
@@ -51,16 +51,15 @@ def begin_run(
         UsageError: the inventory, a key or the recipe is wrong; nothing was connected to.
     """
     loaded, remote = plan_run(config, words, hosts=hosts, python=python)
-    if remote is None:
-        if is_follower(os.environ):
-            become_follower(loaded.config)
+    if remote is None and is_follower(os.environ):
+        become_follower(loaded.config)
     with _opened(remote, python) as launcher:
         directory = create_run(
             loaded.config,
             origins=loaded.origins,
             source=loaded.source,
             places=launcher.places(),
-            described=None if remote is None else {HOSTS: remote.to_json()},
+            described=None if remote is None else {HOSTS: to_json(remote)},
         )
         return directory, measure(directory, launcher, as_json=as_json, command=command)
 
@@ -87,7 +86,7 @@ def finish_run(
         )
     kept = directory.description().get(HOSTS)
     place = str(directory.root / "run.json")
-    remote = None if kept is None else SshHosts.from_json(kept, place=place)
+    remote = None if kept is None else from_json(SshHosts, kept, place=place)
     with _opened(remote, python) as launcher:
         return measure(directory, launcher, retry_failed=retry_failed, as_json=as_json, command=command)
 
@@ -244,28 +243,20 @@ def show_commands(config: str, words: Sequence[str], *, hosts: HostChoice, pytho
 
 
 def _show_here(case: Case, run: Path) -> None:
-    node = NodeSide(
-        python=sys.executable,
-        worker=INSTALLED_WORKER,
-        run=str(run),
-        host=socket.gethostname(),
-        pid=os.getpid(),
-    )
     attached = is_attached(os.environ)
+    node = NodeSide(
+        python=sys.executable, worker=INSTALLED_WORKER, run=str(run), host="HOST", pid=os.getpid()
+    )
     port = None if attached or case.placement.num_ranks == 1 else EXAMPLE_PORT
-    commands = commands_for(case, node, Rendezvous(port=port), is_attached=attached)
-    click.echo(shlex.join(commands.started[0]))
+    click.echo(shlex.join(commands_for(case, node, Rendezvous(port=port), is_attached=attached).started[0]))
 
 
 def _show_on(case: Case, hosts: Sequence[InventoryHost]) -> None:
     port = None if case.placement.num_ranks == 1 else EXAMPLE_PORT
     for rank, host in enumerate(hosts):
+        worker = ("DIRECTORY/gpuproof-node.pyz",)
         node = NodeSide(
-            python=host.python or "python3",
-            worker=("DIRECTORY/gpuproof-node.pyz",),
-            run="DIRECTORY/run",
-            host="HOST",
-            pid=0,
+            python=host.python or "python3", worker=worker, run="DIRECTORY/run", host="HOST", pid=0
         )
         rendezvous = Rendezvous(node_rank=rank, address=meeting_address(hosts), port=port)
         user = f"{host.user}@" if host.user else ""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -170,17 +170,23 @@ def _page_of_runs(rows: Sequence[dict[str, object]]) -> Page:
     from gpuproof.records.page import Column, Page, table
     from gpuproof.units import MISSING
 
-    def column(key: str, title: str, missing: str = MISSING) -> Column:
-        return Column.of(title, lambda row: str(row[key] or missing), align="left", folds=key != "run")
-
     found = table(
         "",
         rows,
-        *(column(key, key) for key in ("run", "created", "what", "launches")),
-        column("headline", "result"),
-        column("verdict", "verdict", "not concluded"),
+        Column.of("run", lambda row: row["run"], align="left"),
+        Column.of("created", lambda row: str(row["created"] or MISSING)[:16].replace("T", " "), align="left"),
+        Column.of("what", lambda row: row["what"] or MISSING, align="left", folds=True),
+        Column.of("result", lambda row: row["headline"] or MISSING, align="left"),
+        Column.of("verdict", _verdict, align="left", folds=True),
     )
     return Page(title="", verdict=None, sections=(found,))
+
+
+def _verdict(row: Mapping[str, Any]) -> str:
+    """Say how a run ended, and where launches are missing, how many were measured."""
+    measured, _, planned = str(row["launches"] or "").partition("/")
+    missing = "" if measured == planned else f", {measured} of {planned} launches"
+    return f"{row['verdict'] or 'not concluded'}{missing}"
 
 
 def show_report(concluded: Concluded, *, as_json: bool) -> None:

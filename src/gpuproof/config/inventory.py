@@ -33,75 +33,92 @@ Jump = Annotated[
 
 
 class _Strict(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", strict=True, allow_inf_nan=False, use_attribute_docstrings=True
+    )
 
 
 class HostKeysOfEntry(_Strict):
     """What may be said of one host, or of all of them under `defaults`."""
 
-    user: User | None = Field(default=None, description="Whom to log in as; null is --username.")
-    port: Port = Field(default=22, description="The port of its SSH server.")
-    key: Text | None = Field(default=None, description="Private key file; null is --ssh-key.")
-    jump: Jump | None = Field(default=None, description="[USER@]HOST[:PORT] to go through.")
-    python: Text | None = Field(
-        default=None, description="The Python that has torch there; null is --python, else python3."
-    )
-    directory: Text | None = Field(
-        default=None, description="Where to make our directory there; null is its temporary one."
-    )
-    gpus: int | None = Field(
-        default=None, ge=1, le=1024, description="Ranks to start there, one a GPU; null is distributed.nproc."
-    )
-    gpu_type: Text | None = Field(
-        default=None, description="What to call its GPUs in comparisons; null is the name that they report."
-    )
-    price_per_hour: float | None = Field(default=None, gt=0, le=100_000, description="Of the whole host.")
-    interface: Text | None = Field(
-        default=None, description="Network interface for gloo and NCCL, as in GLOO_SOCKET_IFNAME."
-    )
-    internal_address: Address | None = Field(
-        default=None, description="Where the other hosts of one job reach it; null is its address."
-    )
+    user: User | None = None
+    """Whom to log in as; null is --username."""
+    port: Port = 22
+    """The port of its SSH server."""
+    key: Text | None = None
+    """Private key file; null is --ssh-key."""
+    jump: Jump | None = None
+    """[USER@]HOST[:PORT] to go through."""
+    python: Text | None = None
+    """The Python that has torch there; null is --python, else python3."""
+    directory: Text | None = None
+    """Where to make our directory there; null is its temporary one."""
+    gpus: int | None = Field(default=None, ge=1, le=1024)
+    """Ranks to start there, one a GPU; null is distributed.nproc."""
+    gpu_type: Text | None = None
+    """What to call its GPUs in comparisons; null is the name that they report."""
+    price_per_hour: float | None = Field(default=None, gt=0, le=100_000)
+    """Of the whole host."""
+    interface: Text | None = None
+    """Network interface for gloo and NCCL, as in GLOO_SOCKET_IFNAME."""
+    internal_address: Address | None = None
+    """Where the other hosts of one job reach it; null is its address."""
 
 
 class HostEntry(HostKeysOfEntry):
     """One host of a plain list."""
 
-    host: Address = Field(description="Address or name of the host.")
-    name: Text | None = Field(default=None, description="What to call it; null is its address.")
+    host: Address
+    """Address or name of the host."""
+    name: Text | None = None
+    """What to call it; null is its address."""
 
 
 class HostList(_Strict):
     """A plain list of hosts."""
 
-    hosts: list[HostEntry] = Field(min_length=1, description="The hosts, in the order of their node ranks.")
-    defaults: HostKeysOfEntry = Field(
-        default_factory=HostKeysOfEntry, description="Keys of a host for all that do not set them."
-    )
-    currency: Text = Field(default="USD", description="Of price_per_hour.")
+    hosts: list[HostEntry] = Field(min_length=1)
+    """The hosts, in the order of their node ranks."""
+    defaults: HostKeysOfEntry = Field(default_factory=HostKeysOfEntry)
+    """Keys of a host for all that do not set them."""
+    currency: Text = "USD"
+    """Of price_per_hour."""
 
 
 class DeployedEntry(HostKeysOfEntry):
     """Instances that one request launched."""
 
-    instance_ids: list[Text] = Field(min_length=1, description="Their ids in the provider's API.")
-    ip: Address | None = Field(default=None, description="The address, where there is one instance.")
-    hostname: Address | None = Field(default=None, description="Its name, where it has one.")
-    name: Text | None = Field(default=None, description="What the instance is called.")
-    region: Text | None = Field(default=None, description="Where it runs.")
-    status: Text | None = Field(default=None, description="How it stood when the file was written.")
+    instance_ids: list[Text] = Field(min_length=1)
+    """Their ids in the provider's API."""
+    ip: Address | None = None
+    """The address, where there is one instance."""
+    hostname: Address | None = None
+    """Its name, where it has one."""
+    name: Text | None = None
+    """What the instance is called."""
+    region: Text | None = None
+    """Where it runs."""
+    status: Text | None = None
+    """How it stood when the file was written."""
 
 
 class Deployment(_Strict):
     """What a deployment left: the form that lambdactl writes, and `gpuproof cloud lambda deploy`."""
 
-    timestamp: Any = Field(default=None, description="When it was deployed.")
-    instance_type: Text | None = Field(default=None, description="The provider's name of the type.")
-    instance_count: int | None = Field(default=None, ge=0, description="How many were asked for.")
-    name_prefix: Text | None = Field(default=None, description="What their names begin with.")
-    region: Text | None = Field(default=None, description="Where they run.")
-    instances: list[DeployedEntry] = Field(min_length=1, description="What each request launched.")
-    currency: Text = Field(default="USD", description="Of price_per_hour.")
+    timestamp: Any = None
+    """When it was deployed."""
+    instance_type: Text | None = None
+    """The provider's name of the type."""
+    instance_count: int | None = Field(default=None, ge=0)
+    """How many were asked for."""
+    name_prefix: Text | None = None
+    """What their names begin with."""
+    region: Text | None = None
+    """Where they run."""
+    instances: list[DeployedEntry] = Field(min_length=1)
+    """What each request launched."""
+    currency: Text = "USD"
+    """Of price_per_hour."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,7 +210,7 @@ def _model_at(model: type[BaseModel], place: Place) -> type[BaseModel]:
 def _field_description(model: type[BaseModel], place: Place) -> str | None:
     names = [part for part in place if isinstance(part, str)]
     field = _model_at(model, place).model_fields.get(names[-1]) if names else None
-    return f"The key means: {field.description}" if field else None
+    return f"The key means: {' '.join(str(field.description).split())}" if field else None
 
 
 def _listed(read: HostList, document: Document) -> list[tuple[InventoryHost, Place]]:

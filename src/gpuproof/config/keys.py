@@ -93,7 +93,7 @@ def _walk_keys(model: type[BaseModel], above: KeyPath) -> Iterable[Key]:
 def _key(path: KeyPath, annotation: Any, description: str) -> Key:
     held = set(_held_types(annotation))
     is_free = any(kind is dict or dataclasses.is_dataclass(kind) for kind in held)
-    return Key(path=path, description=description, is_text=str in held, is_free=is_free)
+    return Key(path=path, description=" ".join(description.split()), is_text=str in held, is_free=is_free)
 
 
 def _held_types(annotation: Any) -> Iterable[Any]:

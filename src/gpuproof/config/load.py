@@ -7,10 +7,12 @@ came from; or one `ConfigError` that names every mistake by file and line.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 from gpuproof.config.errors import ConfigError, Mistake
 from gpuproof.config.keys import all_keys, check_keys
@@ -21,7 +23,7 @@ from gpuproof.config.rules import check_place, check_workload
 from gpuproof.config.rules.base import Facts
 from gpuproof.config.settings import ConfigSetting, dotted, lay_over
 from gpuproof.config.validation import place_refusals, validate
-from gpuproof.config.yaml import read_settings, read_text
+from gpuproof.config.yaml import read_settings, read_text, resolve
 
 DEFAULT = "default"
 MAX_BYTES = 2**16
@@ -104,3 +106,31 @@ def _origins(config: RunConfig, settings: Sequence[ConfigSetting]) -> dict[str, 
             origins.pop(dotted(setting.path[:end]), None)
         origins[dotted(setting.path)] = setting.origin
     return origins
+
+
+def as_yaml(loaded: LoadedConfig, *, with_origins: bool = False) -> str:
+    """Write every value as YAML that loads again, each with its origin in a comment where that is asked."""
+    values = loaded.config.model_dump(mode="json")
+    blocks = values.pop("suite_options")
+    lines = _lines({**values, **blocks}, loaded.origins, "")
+    return "".join(f"{line}  # {at}\n" if at and with_origins else f"{line}\n" for line, at in lines)
+
+
+def _lines(
+    values: Mapping[str, Any], origins: Mapping[str, str], above: str
+) -> Iterator[tuple[str, str | None]]:
+    """Give each line of YAML, with the origin of the value that is on it."""
+    indent = "  " * above.count(".")
+    for name, value in values.items():
+        key = name if _is_plain_key(name) else json.dumps(name, ensure_ascii=False)
+        origin = origins.get(above + name)
+        if origin is None and isinstance(value, dict):
+            yield f"{indent}{key}:", None
+            yield from _lines(value, origins, f"{above}{name}.")
+        else:
+            printable = "".join(c if c.isprintable() else " " for c in origin or DEFAULT)
+            yield f"{indent}{key}: {json.dumps(value, ensure_ascii=False)}", printable
+
+
+def _is_plain_key(name: str) -> bool:
+    return name.isidentifier() and isinstance(resolve(name), str)

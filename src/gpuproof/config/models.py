@@ -33,52 +33,42 @@ from gpuproof.records.case import WorkKind
 class RunConfig(ConfigSection):
     """Everything that one run is asked to do."""
 
-    kind: WorkKind | Literal["load"] = Field(
-        default="training",
-        description="Train the model, run it forward only, serve requests with it, or run the twelve tests "
-        "of the load suite.",
-    )
-    data: DataConfig = Field(default_factory=DataConfig, description="Where the samples come from.")
-    model: ModelConfig = Field(default_factory=ModelConfig, description="What is trained or run.")
-    training: TrainingConfig = Field(
-        default_factory=TrainingConfig, description="Optimisation and precision."
-    )
-    benchmark: BenchmarkConfig = Field(default_factory=BenchmarkConfig, description="What is measured.")
-    distributed: DistributedConfig = Field(
-        default_factory=DistributedConfig, description="Ranks and devices."
-    )
-    run: RunSection = Field(default_factory=RunSection, description="Names, places and how often.")
-    profiling: ProfilingConfig = Field(
-        default_factory=ProfilingConfig, description="A trace and ceilings, after the window."
-    )
-    monitoring: MonitoringConfig = Field(
-        default_factory=MonitoringConfig, description="What is read beside the work."
-    )
-    inference: InferenceConfig = Field(
-        default_factory=InferenceConfig, description="What a run of kind inference measures."
-    )
-    matrix: dict[str, JsonValue] = Field(
-        default_factory=dict,
-        description="Keys to sweep, each with a list of values: every combination is a point, launched "
-        "run.repeats times in an order shuffled by run.order_seed. exclude is a list of combinations to "
-        "leave out.",
-    )
-    search: SearchConfig = Field(
-        default_factory=SearchConfig, description="Points chosen by what those before them gave."
-    )
-    serving: ServingConfig = Field(
-        default_factory=ServingConfig, description="Requests under load, for the kind serving."
-    )
-    load: LoadConfig = Field(default_factory=LoadConfig, description="The load suite, for the kind load.")
+    kind: WorkKind | Literal["load"] = "training"
+    """Train the model, run it forward only, serve requests with it, or run the twelve tests of the load
+    suite."""
+    data: DataConfig = Field(default_factory=DataConfig)
+    """Where the samples come from."""
+    model: ModelConfig = Field(default_factory=ModelConfig)
+    """What is trained or run."""
+    training: TrainingConfig = Field(default_factory=TrainingConfig)
+    """Optimisation and precision."""
+    benchmark: BenchmarkConfig = Field(default_factory=BenchmarkConfig)
+    """What is measured."""
+    distributed: DistributedConfig = Field(default_factory=DistributedConfig)
+    """Ranks and devices."""
+    run: RunSection = Field(default_factory=RunSection)
+    """Names, places and how often."""
+    profiling: ProfilingConfig = Field(default_factory=ProfilingConfig)
+    """A trace and ceilings, after the window."""
+    monitoring: MonitoringConfig = Field(default_factory=MonitoringConfig)
+    """What is read beside the work."""
+    inference: InferenceConfig = Field(default_factory=InferenceConfig)
+    """What a run of kind inference measures."""
+    matrix: dict[str, JsonValue] = Field(default_factory=dict)
+    """Keys to sweep, each with a list of values: every combination is a point, launched run.repeats times in
+    an order shuffled by run.order_seed. exclude is a list of combinations to leave out."""
+    search: SearchConfig = Field(default_factory=SearchConfig)
+    """Points chosen by what those before them gave."""
+    serving: ServingConfig = Field(default_factory=ServingConfig)
+    """Requests under load, for the kind serving."""
+    load: LoadConfig = Field(default_factory=LoadConfig)
+    """The load suite, for the kind load."""
 
-    suite: Annotated[str, Field(max_length=100)] | None = Field(
-        default=None,
-        description="The suite that plans and concludes the run; null is chosen by kind, matrix and search. "
-        "A suite of another package has its options in a section of its name.",
-    )
-    suite_options: dict[str, Any] = Field(
-        default_factory=dict, description="Suite → its options with the defaults filled in; set by sections."
-    )
+    suite: Annotated[str, Field(max_length=100)] | None = None
+    """The suite that plans and concludes the run; null is chosen by kind, matrix and search. A suite of
+    another package has its options in a section of its name."""
+    suite_options: dict[str, Any] = Field(default_factory=dict)
+    """Suite → its options with the defaults filled in; set by sections."""
 
     @model_validator(mode="before")
     @classmethod

@@ -1,23 +1,28 @@
-"""The config as data for others: its JSON Schema, a run's record of it, and YAML with origins.
-
-Pure functions of the model or of a `LoadedConfig`; what they return is plain JSON or text.
-"""
+"""The JSON Schema of a recipe, for others and for our own messages, which say it in words. Pure."""
 
 from __future__ import annotations
 
+import functools
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from gpuproof.config.load import DEFAULT, LoadedConfig
+from gpuproof.config.keys import all_keys
 from gpuproof.config.models import RunConfig
+from gpuproof.config.settings import KeyPath
 from gpuproof.config.suite_options import block_schemas
-from gpuproof.config.yaml import resolve
+
+_FORMATS = {
+    "file-name": "a name of letters, digits, `.`, `_` and `-` that begins with a letter or digit",
+    "commit": "auto or a commit's hexadecimal hash",
+    "web-address": "an address that begins with http:// or https://",
+    "checksum": "md5: and 32, or sha256: and 64 hexadecimal digits",
+}
 
 
 def json_schema() -> dict[str, Any]:
     """Return the JSON Schema of a config file, for editors and for the documentation."""
-    schema = RunConfig.model_json_schema()
+    schema = json.loads(json.dumps(RunConfig.model_json_schema()).replace(r"\n", " "))
     del schema["properties"]["suite_options"]  # set by the suites' own sections
     properties, definitions = block_schemas(frozenset(RunConfig.model_fields))
     schema["properties"] |= properties
@@ -25,46 +30,48 @@ def json_schema() -> dict[str, Any]:
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
 
 
-def resolved(loaded: LoadedConfig) -> dict[str, Any]:
-    """Return what `run.json` keeps: the source, every value, and the origin of each dotted key."""
-    return {
-        "source": loaded.source,
-        "values": loaded.config.model_dump(mode="json"),
-        "origins": dict(loaded.origins),
-    }
+@functools.cache
+def key_schemas() -> Mapping[KeyPath, dict[str, Any]]:
+    """Return the JSON Schema of each key's value."""
+    whole = RunConfig.model_json_schema()
+    return {path: _schema_at(whole, path) for path in all_keys()}
 
 
-def as_yaml_with_origins(loaded: LoadedConfig) -> str:
-    """Write every value as YAML that loads again, each with its origin in a comment."""
-    return "".join(f"{line}  # {origin}\n" if origin else f"{line}\n" for line, origin in _all_lines(loaded))
+def _schema_at(whole: dict[str, Any], path: Iterable[str]) -> dict[str, Any]:
+    node = whole
+    for name in path:
+        reference = node.get("$ref")
+        section = whole["$defs"][reference.rpartition("/")[2]] if reference else node
+        node = section["properties"][name]
+    return node
 
 
-def as_yaml(loaded: LoadedConfig) -> str:
-    """Write every value as YAML that loads again."""
-    return "".join(f"{line}\n" for line, _ in _all_lines(loaded))
+def accepted(schema: Mapping[str, Any]) -> str:
+    """Say in words which values a JSON Schema takes.
+
+    >>> accepted({"anyOf": [{"type": "integer", "minimum": 1}, {"type": "null"}]})
+    'a whole number from 1, or null'
+    """
+    if "anyOf" in schema:
+        return ", or ".join(accepted(part) for part in schema["anyOf"])
+    if "const" in schema:
+        return str(schema["const"])
+    if "enum" in schema:
+        return f"one of {', '.join(schema['enum'])}"
+    if schema["type"] == "array":
+        return f"a list, each {accepted(schema['items'])}"
+    if schema["type"] == "string":
+        return _text(schema)
+    words = {"integer": "a whole number", "number": "a number", "boolean": "true or false", "null": "null"}
+    return words[schema["type"]] + _bounds(schema)
 
 
-def _all_lines(loaded: LoadedConfig) -> Iterator[tuple[str, str | None]]:
-    values = loaded.config.model_dump(mode="json")
-    blocks = values.pop("suite_options")
-    return _lines({**values, **blocks}, loaded.origins, "")
+def _text(schema: Mapping[str, Any]) -> str:
+    if "format" in schema:
+        return _FORMATS[schema["format"]]
+    return f"text of {schema.get('minLength', 0)} to {schema['maxLength']} printable characters"
 
 
-def _lines(
-    values: Mapping[str, Any], origins: Mapping[str, str], above: str
-) -> Iterator[tuple[str, str | None]]:
-    """Give each line of YAML, with the origin of the value that is on it."""
-    indent = "  " * above.count(".")
-    for name, value in values.items():
-        key = name if _is_plain_key(name) else json.dumps(name, ensure_ascii=False)
-        origin = origins.get(above + name)
-        if origin is None and isinstance(value, dict):
-            yield f"{indent}{key}:", None
-            yield from _lines(value, origins, f"{above}{name}.")
-        else:
-            printable = "".join(c if c.isprintable() else " " for c in origin or DEFAULT)
-            yield f"{indent}{key}: {json.dumps(value, ensure_ascii=False)}", printable
-
-
-def _is_plain_key(name: str) -> bool:
-    return name.isidentifier() and isinstance(resolve(name), str)
+def _bounds(schema: Mapping[str, Any]) -> str:
+    signs = {"minimum": "from", "exclusiveMinimum": "above", "maximum": "to", "exclusiveMaximum": "below"}
+    return "".join(f" {word} {schema[sign]:,}" for sign, word in signs.items() if sign in schema)

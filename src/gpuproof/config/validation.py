@@ -6,7 +6,6 @@ set, with what the key accepts (told from its JSON Schema) and what was found.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -16,15 +15,9 @@ from gpuproof.config.errors import ConfigError, Mistake, shown
 from gpuproof.config.keys import all_keys, enclosing_key
 from gpuproof.config.models import RunConfig
 from gpuproof.config.rules.base import Refusal
+from gpuproof.config.schema import accepted, key_schemas
 from gpuproof.config.settings import ConfigSetting, KeyPath, dotted, nest
 from gpuproof.config.yaml import resolve
-
-_FORMATS = {
-    "file-name": "a name of letters, digits, `.`, `_` and `-` that begins with a letter or digit",
-    "commit": "auto or a commit's hexadecimal hash",
-    "web-address": "an address that begins with http:// or https://",
-    "checksum": "md5: and 32, or sha256: and 64 hexadecimal digits",
-}
 
 
 def validate(settings: Sequence[ConfigSetting], *, mistakes: Sequence[Mistake] = ()) -> RunConfig:
@@ -86,7 +79,7 @@ def _sort_out(error: ValidationError) -> tuple[list[KeyPath], list[Refusal]]:
 
 def _wrong_value(settings: Iterable[ConfigSetting], path: KeyPath) -> Mistake:
     setting = next(setting for setting in settings if setting.path == path)
-    schema = _schemas()[path]
+    schema = key_schemas()[path]
     cause = f"expected {accepted(schema)}, found {shown(setting.value, setting.written)}"
     return Mistake.in_setting(setting, cause, next_step=_hint(setting, schema, path))
 
@@ -99,50 +92,3 @@ def _hint(setting: ConfigSetting, schema: Mapping[str, Any], path: KeyPath) -> s
         if "boolean" in kinds:
             return "YAML 1.2 has the two words true and false, without quotes"
     return f"The key means: {all_keys()[path].description}"
-
-
-@functools.cache
-def _schemas() -> Mapping[KeyPath, dict[str, Any]]:
-    """Return the JSON Schema of each key's value."""
-    whole = RunConfig.model_json_schema()
-    return {path: _schema_at(whole, path) for path in all_keys()}
-
-
-def _schema_at(whole: dict[str, Any], path: Iterable[str]) -> dict[str, Any]:
-    node = whole
-    for name in path:
-        reference = node.get("$ref")
-        section = whole["$defs"][reference.rpartition("/")[2]] if reference else node
-        node = section["properties"][name]
-    return node
-
-
-def accepted(schema: Mapping[str, Any]) -> str:
-    """Say in words which values a JSON Schema takes.
-
-    >>> accepted({"anyOf": [{"type": "integer", "minimum": 1}, {"type": "null"}]})
-    'a whole number from 1, or null'
-    """
-    if "anyOf" in schema:
-        return ", or ".join(accepted(part) for part in schema["anyOf"])
-    if "const" in schema:
-        return str(schema["const"])
-    if "enum" in schema:
-        return f"one of {', '.join(schema['enum'])}"
-    if schema["type"] == "array":
-        return f"a list, each {accepted(schema['items'])}"
-    if schema["type"] == "string":
-        return _text(schema)
-    words = {"integer": "a whole number", "number": "a number", "boolean": "true or false", "null": "null"}
-    return words[schema["type"]] + _bounds(schema)
-
-
-def _text(schema: Mapping[str, Any]) -> str:
-    if "format" in schema:
-        return _FORMATS[schema["format"]]
-    return f"text of {schema.get('minLength', 0)} to {schema['maxLength']} printable characters"
-
-
-def _bounds(schema: Mapping[str, Any]) -> str:
-    signs = {"minimum": "from", "exclusiveMinimum": "above", "maximum": "to", "exclusiveMaximum": "below"}
-    return "".join(f" {word} {schema[sign]:,}" for sign, word in signs.items() if sign in schema)

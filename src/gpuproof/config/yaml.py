@@ -265,10 +265,13 @@ class _Reader:
         if "\t" in line[: len(line) - len(line.lstrip())] and not is_json:
             self._stop(index + 1, (), "a tab in the indentation", "Indent with spaces")
         problem = getattr(error, "problem", None) or getattr(error, "context", None) or "unreadable text"
-        form = (
-            "`key: value`, indented by spaces" if self._in_lines else "one value, [a, list] or {a: mapping}"
-        )
-        self._stop(index + 1, (), f"not YAML: {problem}", f"Write {form}")
+        if is_json:
+            hint = "Look for a missing comma, colon, quote or bracket"
+        elif self._in_lines:
+            hint = "Write `key: value`, indented by spaces"
+        else:
+            hint = "Write one value, [a, list] or {a: mapping}"
+        self._stop(index + 1, (), f"not YAML: {problem}", hint)
 
     def _node(self, event: Event, place: Place, *, line: int) -> Any:
         """Build the plain data of the node that `event` begins; `line` is where its key stands."""

@@ -1,7 +1,7 @@
 """Which data sets there are, where a run keeps what is prepared of them, and who prepares it.
 
 Comes in: a case and the run directory. Goes out: the file that `data.file` of its work names, a raw tensor
-file where samples are small or go to the device before the window, else a listing of files that stay in place.
+file where samples are small or go to the device before the window, else a listing of files that stay.
 """
 
 from __future__ import annotations

@@ -83,23 +83,14 @@ def _silent_ranks(records: CaseRecords) -> list[int]:
 
 def _lost(ranks: Sequence[int], status: int, folder: Path, records: CaseRecords) -> Failure:
     starts = [start for start in records.of(Start) if start.rank in ranks]
-    elsewhere = sorted({start.host for start in starts if start.host != socket.gethostname()})
-    hosts = " and ".join(elsewhere)
+    hosts = " and ".join(sorted({start.host for start in starts} - {socket.gethostname()}))
     who = f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {', '.join(map(str, ranks))}"
-    where = f" on {hosts}" if elsewhere else ""
     how = f"by {Signals(-status).name}" if status < 0 else f"(exit status {status} of the launch)"
-    killed = "killed from outside, by the kernel for want of memory"
-    stuck = "stuck in native code, or cut off from this host" if elsewhere else "or stuck in native code"
-    if elsewhere:
-        next_step = (
-            f"Look at the launcher's output and at dmesg on {hosts}; for the way there, at "
-            "`gpuproof doctor --multi-node`"
-        )
-    else:
-        next_step = f"Look at stderr-{ranks[0]}.txt in {folder} and at dmesg; finish the run with --resume"
-    return launch_failure(
-        "lost_rank",
-        f"{who}{where} ended without a word {how}: {killed}, {stuck}",
-        next_step=next_step,
-        host=records.case.placement.host,
-    )
+    killed = f"ended without a word {how}: killed from outside, by the kernel for want of memory, "
+    message = f"{who} {killed}or stuck in native code"
+    next_step = f"Look at stderr-{ranks[0]}.txt in {folder} and at dmesg; finish the run with --resume"
+    if hosts:
+        message = f"{who} on {hosts} {killed}stuck in native code, or cut off from this host"
+        next_step = f"Look at the launcher's output and at dmesg on {hosts}; for the way there, at "
+        next_step += "`gpuproof doctor --multi-node`"
+    return launch_failure("lost_rank", message, next_step=next_step, host=records.case.placement.host)

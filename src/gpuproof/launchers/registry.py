@@ -1,21 +1,25 @@
-"""Which launchers there are, and how each is opened: local, attached, ssh."""
+"""Which launchers there are, and how each is opened."""
 
 from __future__ import annotations
 
 import os
-import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, closing, contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from gpuproof.errors import EnvironmentUnfitError, UsageError
-from gpuproof.launchers.archive import built_node_side, node_side_for
 from gpuproof.launchers.base import Launcher
 
 if TYPE_CHECKING:
     from gpuproof.launchers.ssh.hosts import SshHosts
 
-OpenLauncher = Callable[..., AbstractContextManager[Launcher]]
+LAUNCHERS: Mapping[str, str] = {
+    "local": "gpuproof.launchers.local:LocalLauncher",
+    "attached": "gpuproof.launchers.attached:AttachedLauncher",
+    "ssh": "gpuproof.launchers.ssh.launcher:SshLauncher",
+}
+"""By name, classes with a class method `opened` that takes what `open_launcher` does."""
 
 
 def open_launcher(
@@ -33,50 +37,15 @@ def open_launcher(
     """
     if name not in LAUNCHERS:
         raise UsageError(f"no launcher: {name}", next_step=f"There are {', '.join(LAUNCHERS)}")
-    return LAUNCHERS[name](python=python, hosts=hosts, environment=environment)
-
-
-@contextmanager
-def _local(
-    *, python: str | None, hosts: SshHosts | None, environment: Mapping[str, str]
-) -> Iterator[Launcher]:
-    from gpuproof.launchers.local import LocalLauncher
-
-    del hosts
-    with node_side_for(python) as worker:
-        own = LocalLauncher(python=python or sys.executable, worker=worker, environment=environment)
-        with closing(own) as launcher:
-            yield launcher
-
-
-@contextmanager
-def _attached(
-    *, python: str | None, hosts: SshHosts | None, environment: Mapping[str, str]
-) -> Iterator[Launcher]:
-    from gpuproof.launchers.attached import AttachedLauncher
-
-    del hosts
-    with node_side_for(python) as worker:
-        own = AttachedLauncher(python=python or sys.executable, worker=worker, environment=environment)
-        with closing(own) as launcher:
-            yield launcher
-
-
-@contextmanager
-def _ssh(*, python: str | None, hosts: SshHosts | None, environment: Mapping[str, str]) -> Iterator[Launcher]:
-    del python, environment
-    assert hosts is not None
+    module, _, cls = LAUNCHERS[name].partition(":")
     try:
-        from gpuproof.launchers.ssh.launcher import SshLauncher
+        launcher = getattr(import_module(module), cls)
     except ImportError as error:
         raise EnvironmentUnfitError(
-            f"hosts are reached with asyncssh, which is not here ({error})",
-            next_step="pip install 'gpuproof[ssh]'",
+            f"{name} needs {error.name}, which is not here ({error})",
+            next_step=f"pip install 'gpuproof[{name}]'",
         ) from error
-    with built_node_side() as archive:
-        content = archive.read_bytes()
-    with closing(SshLauncher(hosts.hosts, hosts.options, archive=content)) as launcher:
-        yield launcher
-
-
-LAUNCHERS: Mapping[str, OpenLauncher] = {"local": _local, "attached": _attached, "ssh": _ssh}
+    opened: AbstractContextManager[Launcher] = launcher.opened(
+        python=python, hosts=hosts, environment=environment
+    )
+    return opened

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from gpuproof.errors import GpuproofError
-from gpuproof.observe.files import write_array, write_text
+from gpuproof.files import write_array, write_text
 from gpuproof.observe.text import render_comparison, render_summary
 from gpuproof.readings.compare import compare
 from gpuproof.readings.formats import gpu_stats, gputop, load

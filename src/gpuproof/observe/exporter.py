@@ -1,7 +1,7 @@
 """The Prometheus exporter: the latest readings of all devices and the host, at `/metrics`.
 
-In: an iterator of records. Out: an HTTP server on loopback unless told otherwise. A reading that is not
-there has no line, and a sampler that stopped takes all readings away with it and shows in
+In: an iterator of records. Out: an HTTP server, on loopback unless another address is given. A reading that
+is not there has no line, and a sampler that stopped takes all readings away with it and shows in
 `gpuproof_sampler_up`: a stale value looks like a healthy device.
 """
 

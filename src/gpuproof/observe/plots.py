@@ -9,15 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from datetime import datetime, timezone
 from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from gpuproof.observe import plot_style as style
+from gpuproof import plotting as style
 from gpuproof.readings.metric_text import throttle_title
 from gpuproof.readings.recording import DeviceTrack, Flags, Floats, RecordingData
+from gpuproof.readings.series import envelope
+from gpuproof.units import seconds
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -25,6 +28,21 @@ if TYPE_CHECKING:
 
 PIECES: Final = 700
 """Points of a line: about one a pixel column."""
+
+THROTTLE_FILLS: Final = {
+    "thermal_hardware": "#a4161a",
+    "thermal_software": "#e03131",
+    "hardware_slowdown": "#7b2d8b",
+    "power_brake": "#b5179e",
+    "current_limit": "#c2255c",
+    "voltage_regulator": "#d6336c",
+    "power_cap": "#f5a524",
+    "sync_boost": "#74b3ce",
+    "board_limit": "#8d6e63",
+    "reliability": "#6c757d",
+    "other": "#495057",
+}
+"""Throttle reasons in the order in which they hide one another; states such as idle are not drawn."""
 
 _GIB: Final = 2.0**30
 _HEAD_IN: Final = 1.2
@@ -127,6 +145,19 @@ def _draw(recording: RecordingData) -> Figure:
     return figure
 
 
+def _describe(recording: RecordingData) -> str:
+    """Write what a recording is of in one line: devices, host, date, length."""
+    kinds: dict[str, int] = {}
+    for track in recording.devices:
+        kinds[track.identity.name] = kinds.get(track.identity.name, 0) + 1
+    devices = ", ".join(f"{number} × {name}" if number > 1 else name for name, number in kinds.items())
+    parts = [devices or "no GPU", recording.recording.host]
+    if recording.began_unix_s is not None:
+        parts.append(f"{datetime.fromtimestamp(recording.began_unix_s, timezone.utc):%Y-%m-%d %H:%M} UTC")
+    parts.append(seconds(recording.duration_s))
+    return "  ·  ".join(parts)
+
+
 def _layout(recording: RecordingData, heights: list[float]) -> tuple[Figure, list[Axes]]:
     """Stack panels of the given heights in inches under the headline and the legend."""
     legend_rows = ceil(len(recording.devices) / _LEGEND_COLUMNS) if len(recording.devices) > 1 else 0
@@ -152,7 +183,7 @@ def _layout(recording: RecordingData, heights: list[float]) -> tuple[Figure, lis
 
 
 def _finish(figure: Figure, axes: list[Axes], recording: RecordingData, length_s: float, unit: str) -> None:
-    style.headline(figure, recording.source, style.describe(recording))
+    style.headline(figure, recording.source, _describe(recording))
     if len(recording.time_s) > 1:
         axes[-1].set_xlim(recording.time_s[0] / length_s, recording.time_s[-1] / length_s)
     axes[-1].set_xlabel(f"time since the recording began ({unit})", fontsize=9, color=style.FAINT)
@@ -164,7 +195,7 @@ def _finish(figure: Figure, axes: list[Axes], recording: RecordingData, length_s
 
 def _nothing(recording: RecordingData) -> Figure:
     figure = style.new_figure(_WIDTH_IN, 2.2)
-    style.headline(figure, recording.source, style.describe(recording))
+    style.headline(figure, recording.source, _describe(recording))
     figure.text(0.06, 0.4, "This recording holds no readings to draw.", fontsize=11, color=style.INK)
     return figure
 
@@ -213,7 +244,7 @@ def draw_line(
     label: str | None = None,
 ) -> None:
     """Draw one column as a line, over the band between its extremes where points were joined."""
-    shape = style.envelope(time_s, column, pieces=PIECES)
+    shape = envelope(time_s, column, pieces=PIECES)
     x = shape.time_s / length_s
     if shape.reduced:
         axes.fill_between(
@@ -286,7 +317,7 @@ def draw_phases(axes: list[Axes], recording: RecordingData, length_s: float) -> 
 def _reasons(recording: RecordingData) -> list[str]:
     """Name the reasons that held any device back, the gravest first."""
     given = {reason for track in recording.devices for reason, on in track.throttle.items() if on.any()}
-    return [reason for reason in style.THROTTLE_FILLS if reason in given]
+    return [reason for reason in THROTTLE_FILLS if reason in given]
 
 
 def _strip_height(recording: RecordingData) -> float:
@@ -304,12 +335,12 @@ def _draw_strip(axes: Axes, recording: RecordingData, length_s: float) -> None:
             if flags is None:
                 continue
             stretches = [(b / length_s, (e - b) / length_s) for b, e in held(recording.time_s, flags)]
-            axes.broken_barh(stretches, (row - 0.4, 0.8), facecolor=style.THROTTLE_FILLS[reason], linewidth=0)
+            axes.broken_barh(stretches, (row - 0.4, 0.8), facecolor=THROTTLE_FILLS[reason], linewidth=0)
     axes.set_ylim(len(recording.devices) - 0.5, -0.5)
     axes.set_yticks(
         range(len(recording.devices)), [f"GPU {t.identity.physical_index}" for t in recording.devices]
     )
-    handles = [axes.barh([0], [0], color=style.THROTTLE_FILLS[reason]) for reason in reasons]
+    handles = [axes.barh([0], [0], color=THROTTLE_FILLS[reason]) for reason in reasons]
     axes.legend(
         handles,
         [throttle_title(reason) for reason in reasons],

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from gpuproof.observe import plot_style as style
+from gpuproof import plotting as style
 from gpuproof.observe.plots import draw_line
 from gpuproof.observe.text import signed
 from gpuproof.readings.balance import Balance, load_balance

@@ -1,7 +1,7 @@
 """Where do live readings come from? A sampler process of our own, or a recording that is being written.
 
 Out: the records one by one, as they come, and None whenever there is nothing for now, so that a reader
-can be stopped. A sampler that cannot start ends the stream with its own words.
+can be stopped. A sampler that cannot start ends the stream with its own error message.
 """
 
 from __future__ import annotations
@@ -55,18 +55,18 @@ def sampled(command: list[str]) -> Records:
             ended = ended or isinstance(record, RecordingEnd)
             yield record
         if not ended:
-            raise _last_words(process)
+            raise _sampler_error(process)
     finally:
         process.terminate()
         process.communicate()
 
 
-def _last_words(process: subprocess.Popen[bytes]) -> GpuproofError:
-    """Make the sampler's complaint ours; a mistake in its options stays the user's."""
+def _sampler_error(process: subprocess.Popen[bytes]) -> GpuproofError:
+    """Make an error of the sampler's message; a mistake in its options stays the user's."""
     _, errors = process.communicate()
-    words = errors.decode(errors="replace").strip().removeprefix("gpuproof: ")
+    message = errors.decode(errors="replace").strip().removeprefix("gpuproof: ")
     kind = UsageError if process.returncode == ExitCode.USAGE else EnvironmentUnfitError
-    return kind(words or f"the sampler ended with code {process.returncode}")
+    return kind(message or f"the sampler ended with code {process.returncode}")
 
 
 def _read_records(descriptor: int) -> Records:

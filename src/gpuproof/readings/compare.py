@@ -149,7 +149,7 @@ def compare(
     basis = f"phase {phase_name}"
     if phase_name is not None:
         busy = None
-    elif all(_tells_utilisation(recording) for recording in (first, second)):
+    elif all(_has_utilisation(recording) for recording in (first, second)):
         basis = f"busy time: GPU utilisation of {busy_percent:g} % or more"
     else:
         busy, basis = None, "all readings, as not both tell the utilisation that would show busy time"
@@ -171,7 +171,7 @@ def _used(recording: RecordingData, phase_name: str | None, busy: float | None) 
     return _Used(recording=recording, inside=window.holds(recording.time_s), busy_percent=busy)
 
 
-def _tells_utilisation(recording: RecordingData) -> bool:
+def _has_utilisation(recording: RecordingData) -> bool:
     return any(track.values("util_gpu_percent") is not None for track in recording.devices)
 
 
@@ -279,8 +279,8 @@ def _devices(first: DeviceTrack, second: DeviceTrack) -> Iterator[Condition]:
 def _fact(where: str, key: str, first: DeviceTrack, second: DeviceTrack) -> Iterator[Condition]:
     one, other = first.identity.static.get(key), second.identity.static.get(key)
     if one is None and other is None:
-        told = key in first.identity.unavailable and key in second.identity.unavailable
-        if not told:
+        explained = key in first.identity.unavailable and key in second.identity.unavailable
+        if not explained:
             yield _condition(where, _name(key), _text(None), _text(None), weight="unknown")
     elif one != other:
         weight: Weight = "unknown" if one is None or other is None else "differs"

@@ -3,7 +3,7 @@
 The device's own energy counter is the answer where it works: its difference is exact at any polling
 rate, while many power sensors look only part of the time. Where there is no counter, or it stood still
 while power was drawn, power is integrated over the samples. `coverage` is the share of the window that
-the figure speaks for; it is never stretched to the rest.
+the figure covers; it is never extrapolated to the rest.
 """
 
 from __future__ import annotations

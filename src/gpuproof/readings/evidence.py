@@ -21,6 +21,8 @@ from gpuproof.records.collected import CaseRecords
 
 KEPT_VALUES: Final = 2**21
 """Readings of all recordings that are kept, 16 MB; the last one is kept however large it is."""
+KEPT_RECORDINGS: Final = 8
+"""At most: a launch is asked about at once, on all its hosts."""
 NOT_MONITORED: Final = "nothing was read beside it (monitoring.enabled is false)"
 
 
@@ -98,13 +100,11 @@ class Evidence:
 
     def _forget(self) -> None:
         """Drop the recordings that were not asked for longest, until the rest is small."""
-        sizes = {path: _num_values(found) for path, found in self.kept.items()}
-        total = sum(sizes.values())
+        total = sum(map(_num_values, self.kept.values()))
         for path in list(self.kept)[:-1]:
-            if total <= KEPT_VALUES:
+            if total <= KEPT_VALUES and len(self.kept) <= KEPT_RECORDINGS:
                 break
-            total -= sizes[path]
-            del self.kept[path]
+            total -= _num_values(self.kept.pop(path))
 
 
 def _loaded(path: Path) -> RecordingData | MissingReadings:

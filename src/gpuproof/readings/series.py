@@ -4,7 +4,7 @@ In: times in seconds and a column with NaN where there was no reading, or a coun
 time-weighted mean, extremes and a percentile; a counter's increase and the time that it covers. A reading
 stands until the next one; before a hole (a lost device, a hanging driver) it stands for one usual interval
 only, so that a hole is not filled with its last value. A counter that went back (the driver was loaded again)
-is summed up around the step back.
+is summed up around the step back. A column of a day is reduced to an envelope for a picture.
 
 >>> durations(np.array([0.0, 1.0, 2.0, 3.0, 60.0]))
 array([1., 1., 1., 1., 1.])
@@ -164,3 +164,48 @@ def _readings(recording: RecordingData, track: DeviceTrack, metric: str) -> tupl
         totals = np.concatenate([totals, column[given]])
     order = np.argsort(times, kind="stable")
     return times[order], totals[order]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Envelope:
+    """A column as a picture shows it, in the column's unit."""
+
+    time_s: Floats
+    low: Floats
+    high: Floats
+    mean: Floats
+    reduced: bool
+    """Whether pieces hold more than one reading, so that `low` and `high` differ from `mean`."""
+
+
+def envelope(time_s: Floats, column: Floats, *, pieces: int) -> Envelope:
+    """Reduce a column to at most about `pieces` points, and break it where readings are missing."""
+    given = ~np.isnan(column)
+    times, values = time_s[given], column[given]
+    if len(times) <= 2 * pieces:
+        times, values = _with_breaks(times, values)
+        return Envelope(time_s=times, low=values, high=values, mean=values, reduced=False)
+    width = (times[-1] - times[0]) / pieces
+    piece = np.minimum(((times - times[0]) / width).astype(np.int64), pieces - 1)
+    starts = np.flatnonzero(np.diff(piece, prepend=-1))
+    counts = np.diff(np.append(starts, len(piece)))
+    filled = piece[starts]
+    return Envelope(
+        time_s=times[0] + (np.arange(pieces) + 0.5) * width,
+        low=_scatter(filled, np.minimum.reduceat(values, starts), pieces),
+        high=_scatter(filled, np.maximum.reduceat(values, starts), pieces),
+        mean=_scatter(filled, np.add.reduceat(values, starts) / counts, pieces),
+        reduced=True,
+    )
+
+
+def _scatter(places: np.ndarray[tuple[int], np.dtype[np.int64]], values: Floats, length: int) -> Floats:
+    column = np.full(length, np.nan)
+    column[places] = values
+    return column
+
+
+def _with_breaks(times: Floats, values: Floats) -> tuple[Floats, Floats]:
+    """Put a NaN into every hole."""
+    holes = np.flatnonzero(np.diff(times) > longest_step_s(times)) + 1
+    return np.insert(times, holes, times[holes]), np.insert(values, holes, np.nan)

@@ -129,13 +129,18 @@ def summarise(recording: RecordingData) -> RecordingSummary:
 
 
 def summarise_window(
-    recording: RecordingData, *, window: RecordingWindow, devices: Container[int] | None = None
+    recording: RecordingData,
+    *,
+    window: RecordingWindow,
+    devices: Container[int] | None = None,
+    metrics: Container[str] | None = None,
 ) -> WindowSummary:
     """Summarise one window of a recording: a phase, or the measured time of a case.
 
-    `devices` are the physical indices of those that are asked for; None asks for all.
+    `devices` are the physical indices of those that are asked for, `metrics` the gauges of them and of the
+    host; None asks for all.
     """
-    at = _At(window=window, inside=window.holds(recording.time_s))
+    at = _At(window=window, inside=window.holds(recording.time_s), metrics=metrics)
     tracks = [t for t in recording.devices if devices is None or t.identity.physical_index in devices]
     return WindowSummary(
         name=window.name,
@@ -145,7 +150,7 @@ def summarise_window(
         host=tuple(
             _metric(recording, metric, column, at, {})
             for metric, column in recording.host.items()
-            if metric not in HOST_TOTALS
+            if metric not in HOST_TOTALS and at.asks_for(metric)
         ),
         host_totals=tuple(_host_totals(recording, window)),
     )
@@ -157,6 +162,10 @@ class _At:
 
     window: RecordingWindow
     inside: Flags
+    metrics: Container[str] | None
+
+    def asks_for(self, metric: str) -> bool:
+        return self.metrics is None or metric in self.metrics
 
     @cached_property
     def samples(self) -> int:
@@ -170,6 +179,7 @@ def _device(recording: RecordingData, track: DeviceTrack, at: _At) -> DeviceSumm
         metrics=tuple(
             _metric(recording, metric, track.values(metric), at, explained)
             for metric in _gauges(track, explained)
+            if at.asks_for(metric)
         ),
         energy=energy_used(recording, track=track, window=at.window),
         throttling=throttling(recording, track=track, window=at.window),

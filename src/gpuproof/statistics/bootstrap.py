@@ -32,7 +32,11 @@ CHUNK_VALUES = 2**20
 MOST_RESAMPLED_VALUES = 10**8
 """About a second and a half of medians: what a series of a million steps may take to be judged."""
 DRAWS_KEPT = 32
-"""Chunks of block starts that are kept for the next series of that length: 64 MB at most."""
+"""Draws that are kept for the next series of that length."""
+LARGE_BYTES = 2_500_000
+"""Block starts over this are kept in as few bits as hold them."""
+MOST_COUNTED = 255
+"""Values of a series up to which medians are found by counting: a count fits a byte."""
 FEWEST_RESAMPLES = 300
 """Enough to read the ends of a 95 % interval off, to about a tenth of its width."""
 
@@ -157,36 +161,78 @@ def _rows(values: Any, length: int, num_resamples: int, rng: np.random.Generator
 def _block_starts(
     size: int, length: int, num_resamples: int, rng: np.random.Generator
 ) -> Iterator[np.ndarray[tuple[int, int], np.dtype[np.int64]]]:
+    for rows in _chunks(size, num_resamples):
+        starts = _replayed(_draw_starts, rng, size, length, rows)
+        yield starts.astype(np.int64, copy=False)  # three times as fast to look up by
+
+
+def _chunks(size: int, num_resamples: int) -> Iterator[int]:
+    """Give the rows of each chunk."""
     per_chunk = max(1, CHUNK_VALUES // size)
     for done in range(0, num_resamples, per_chunk):
-        shape = (min(per_chunk, num_resamples - done), ceil(size / length))
-        starts, after = _drawn(json.dumps(rng.bit_generator.state), size - length + 1, shape)
-        rng.bit_generator.state = json.loads(after)
-        yield starts.astype(np.int64)  # three times as fast to look up by
+        yield min(per_chunk, num_resamples - done)
+
+
+def _replayed(draw: Callable[..., Any], rng: np.random.Generator, *arguments: int) -> Any:
+    """Draw from `rng`, or take what was drawn from that state before, and leave it in the same state.
+
+    Launches have as many steps as each other and begin with one seed, and drawing takes as long as all else.
+    """
+    drawn, after = _drawn(draw, json.dumps(rng.bit_generator.state), *arguments)
+    rng.bit_generator.state = json.loads(after)
+    return drawn
 
 
 @lru_cache(maxsize=DRAWS_KEPT)
-def _drawn(state: str, below: int, shape: tuple[int, int]) -> tuple[Any, str]:
-    """Draw whole numbers under `below` from a generator in that state; return its state afterwards, too.
-
-    Launches have as many steps as each other, and begin with one seed: drawing takes as long as all else.
-    """
+def _drawn(draw: Callable[..., Any], state: str, *arguments: int) -> tuple[Any, str]:
     before = json.loads(state)
     rng = np.random.Generator(getattr(np.random, before["bit_generator"])(0))
     rng.bit_generator.state = before
-    starts = rng.integers(0, below, size=shape).astype(np.min_scalar_type(below))
-    return starts, json.dumps(rng.bit_generator.state)
+    return draw(rng, *arguments), json.dumps(rng.bit_generator.state)
+
+
+def _draw_starts(rng: np.random.Generator, size: int, length: int, rows: int) -> Any:
+    below = size - length + 1
+    starts = rng.integers(0, below, size=(rows, ceil(size / length)))
+    return starts if starts.nbytes <= LARGE_BYTES else starts.astype(np.min_scalar_type(below))
+
+
+def _draw_counts(rng: np.random.Generator, size: int, length: int, num_resamples: int) -> Any:
+    """Count how often each value of a series is in each resample: a row a value, a column a resample."""
+    parts = []
+    for rows in _chunks(size, num_resamples):
+        starts = _draw_starts(rng, size, length, rows).astype(np.int64, copy=False)
+        whole, last = starts[:, :-1], starts[:, -1]
+        places = whole + size * np.arange(rows)[:, np.newaxis]
+        begun = np.bincount(places.ravel(), minlength=rows * size).reshape(rows, size).T.astype(np.uint8)
+        counts = begun.copy()
+        for shift in range(1, length):
+            counts[shift:] += begun[:-shift]
+        for shift in range(size - length * whole.shape[1]):
+            counts[last + shift, np.arange(rows)] += 1
+        parts.append(counts)
+    return np.concatenate(parts, axis=1)
 
 
 def _resampled_medians(
     values: FloatArray, length: int, num_resamples: int, rng: np.random.Generator
 ) -> list[FloatArray]:
-    """Resample the values' ranks instead, which are small numbers: sorting them is eight times as fast."""
-    ordered = np.sort(values)
-    ranks = np.empty(values.size, dtype=np.min_scalar_type(max(256, values.size)))  # 8 bits would be slower
-    ranks[np.argsort(values)] = np.arange(values.size)
-    upper = values.size // 2
+    """Take the medians of ranks instead of values: they are small numbers, quickly counted or sorted."""
+    order, upper = np.argsort(values), values.size // 2
     lower = upper - 1 + values.size % 2
+    ordered = values[order]
+    if values.size <= MOST_COUNTED:
+        counts = _replayed(_draw_counts, rng, values.size, length, num_resamples)
+        seen, first, second = (np.zeros(num_resamples, dtype=np.uint8) for _ in range(3))
+        for (
+            place
+        ) in order:  # of a resample's values that many are no larger; its median is where half is seen
+            seen += counts[place]
+            first += seen <= lower
+            second += seen <= upper
+        return [(ordered[first] + ordered[second]) / 2]
+    ranks = np.empty(values.size, dtype=np.min_scalar_type(values.size))
+    ranks[order] = np.arange(values.size)
     chunks = []
     for rows in _rows(ranks, length, num_resamples, rng):
         rows.sort(axis=1)

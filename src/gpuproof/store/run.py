@@ -151,10 +151,6 @@ class RunDirectory:
         """Write down where a launch really ran."""
         write_whole(folder / layout.PLACED, json.dumps(to_json(placed), indent=2) + "\n")
 
-    def write_result(self, result: Result) -> Path:
-        """Write result.json."""
-        return self.write_json(layout.RESULT, result)
-
     def read_result(self) -> Result | None:
         """Read result.json; None where there is none.
 

@@ -50,12 +50,19 @@ class Remaining:
     seconds: float | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class JsonContent:
+    """What a file of JSON holds; written out only where the file is written."""
+
+    value: Any
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Export:
-    """A derived file of the run: its name below the run directory, and its text, or what draws it."""
+    """A derived file of the run: its name below the run directory, and what is in it, or what draws it."""
 
     name: str
-    content: str | Callable[[Path], object]
+    content: str | JsonContent | Callable[[Path], object]
     """What draws it may raise EnvironmentUnfitError: then a note says why there is none."""
     is_of_host: bool = False
     """Whether on several hosts each has one of its own, with tests in S0's form."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,12 +11,12 @@ from gpuproof.records.codec import to_json
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import Environment, Start
 from gpuproof.records.run import Result as RankResult
-from gpuproof.suites.base import Export
+from gpuproof.suites.base import Export, JsonContent
 
 
 def json_export(name: str, content: Any) -> Export:
     """Return a file of JSON."""
-    return Export(name=name, content=json.dumps(to_json(content), indent=2, allow_nan=False) + "\n")
+    return Export(name=name, content=JsonContent(to_json(content)))
 
 
 def csv_text(rows: Sequence[Mapping[str, Any]]) -> str:

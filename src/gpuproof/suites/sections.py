@@ -27,7 +27,7 @@ from gpuproof.records.page import (
     table,
 )
 from gpuproof.records.result import Doubt, Measure, Result
-from gpuproof.records.run import Failure, NotApplied
+from gpuproof.records.run import Failure, NotApplied, Setup
 
 TONES: Mapping[str, Tone] = {"VALID": "good", "SUSPECT": "warn", "INVALID": "bad"}
 MEANING = {
@@ -108,9 +108,15 @@ def read_during(explanations: Sequence[LaunchExplanation]) -> dict[str, Any]:
     }
 
 
-def set_by_user(found: Iterable[NotApplied], origins: Mapping[str, str]) -> tuple[NotApplied, ...]:
-    """Return those of the keys without effect that somebody set."""
-    return tuple(item for item in found if origins.get(item.key, "default") != "default")
+def without_effect(setups: Sequence[Setup], origins: Mapping[str, str]) -> tuple[NotApplied, ...]:
+    """Return the keys that somebody set and that changed nothing in any launch; `setups` has one of each."""
+    ignored = [{item.key for item in setup.not_applied} for setup in setups]
+    return tuple(
+        item
+        for setup in setups[:1]
+        for item in setup.not_applied
+        if all(item.key in keys for keys in ignored) and origins.get(item.key, "default") != "default"
+    )
 
 
 def notes_of_setup(launches: Sequence[Launch]) -> Iterator[str]:
@@ -218,7 +224,7 @@ def _failure(failure: Failure) -> Notice:
 
 
 def _during(common: Common, doubts: Sequence[Doubt]) -> Iterator[Section]:
-    """Say what devices and host did in the windows: a row a device, then a sentence for all that stood out."""
+    """Say what devices and host did in the windows: a row a device, then all that stood out."""
     if not common.was_read:
         return
     title = "Host and devices during the run"

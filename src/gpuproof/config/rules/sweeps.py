@@ -102,7 +102,7 @@ def suite_is_installed(config: RunConfig, _facts: Facts) -> Refusals:
         yield Refusal(
             keys=("suite",),
             cause=f"no suite is called {config.suite!r}",
-            next_step=f"The suites are {', '.join(known) or 'none'}; gpuproof plugins lists their packages",
+            next_step=f"The suites are {', '.join(known)}" if known else "No package here brings one",
         )
 
 

@@ -26,4 +26,6 @@ DeviceIndices = Annotated[  # not strict, so that a list will do
 class ConfigSection(BaseModel):
     """What all sections share: immutable, strict types, no unknown keys, finite numbers."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", strict=True, allow_inf_nan=False, use_attribute_docstrings=True
+    )

@@ -12,62 +12,47 @@ from gpuproof.config.sections.base import ConfigSection, Seconds
 class BenchmarkConfig(ConfigSection):
     """What is warmed up, measured and written down."""
 
-    enabled: bool = Field(default=True, description="Measure; false only trains.")
-    warmup_steps: int = Field(
-        default=100, ge=0, le=10**6, description="Steps before the window, once per run."
-    )
-    measure_by: Literal["steps", "time", "precision"] = Field(
-        default="steps",
-        description="What ends the measured window: a number of steps, seconds, or the mean step time being "
-        "known to within target_precision.",
-    )
-    measure_steps: int | None = Field(
-        default=2000, ge=1, le=10**8, description="Steps in the window when measure_by is steps."
-    )
-    measure_seconds: Seconds | None = Field(
-        default=None,
-        description="Length of the window in seconds when measure_by is time; by precision its limit, null "
-        "being 60.",
-    )
-    log_step_times: bool = Field(default=True, description="Record every step's time.")
-    sync_cuda: bool = Field(
-        default=False, description="Synchronise after every step: strict step times, but slower."
-    )
-    evaluate_after: bool = Field(default=False, description="Evaluate the model after the window.")
-    count_flops: bool = Field(
-        default=True,
-        description="Let torch count the FLOPs of a step once, before the warm-up: a check on closed forms.",
-    )
-    target_precision: float = Field(
-        default=0.01,
-        gt=0,
-        le=0.5,
-        description="By precision: end when the 95% interval of the mean step is ± this share of it.",
-    )
-    min_steps: int = Field(
-        default=100, ge=20, le=10**8, description="By precision: steps that are measured in any case."
-    )
+    enabled: bool = True
+    """Measure; false only trains."""
+    warmup_steps: int = Field(default=100, ge=0, le=10**6)
+    """Steps before the window, once per run."""
+    measure_by: Literal["steps", "time", "precision"] = "steps"
+    """What ends the measured window: a number of steps, seconds, or the mean step time being known to within
+    target_precision."""
+    measure_steps: int | None = Field(default=2000, ge=1, le=10**8)
+    """Steps in the window when measure_by is steps."""
+    measure_seconds: Seconds | None = None
+    """Length of the window in seconds when measure_by is time; by precision its limit, null being 60."""
+    log_step_times: bool = True
+    """Record every step's time."""
+    sync_cuda: bool = False
+    """Synchronise after every step: strict step times, but slower."""
+    evaluate_after: bool = False
+    """Evaluate the model after the window."""
+    count_flops: bool = True
+    """Let torch count the FLOPs of a step once, before the warm-up: a check on closed forms."""
+    target_precision: float = Field(default=0.01, gt=0, le=0.5)
+    """By precision: end when the 95% interval of the mean step is ± this share of it."""
+    min_steps: int = Field(default=100, ge=20, le=10**8)
+    """By precision: steps that are measured in any case."""
 
 
 class ProfilingConfig(ConfigSection):
     """What is looked at on the device after the window."""
 
-    enabled: bool = Field(default=False, description="Trace some steps after the window, on rank 0.")
-    ceilings: bool = Field(
-        default=False,
-        description="Measure after the window how fast the device multiplies matrices in this precision and "
-        "moves memory: the roofline.",
-    )
+    enabled: bool = False
+    """Trace some steps after the window, on rank 0."""
+    ceilings: bool = False
+    """Measure after the window how fast the device multiplies matrices in this precision and moves memory:
+    the roofline."""
 
 
 class MonitoringConfig(ConfigSection):
     """What is read of devices and host beside the work."""
 
-    enabled: bool = Field(default=True, description="Record devices and host beside each launch.")
-    interval_s: float = Field(default=0.2, ge=0.01, le=3600, description="Seconds between two readings.")
-    host_interval_s: float | None = Field(
-        default=None,
-        ge=0.01,
-        le=3600,
-        description="Seconds between two readings of the host, interval_s at least; null is 1.",
-    )
+    enabled: bool = True
+    """Record devices and host beside each launch."""
+    interval_s: float = Field(default=0.2, ge=0.01, le=3600)
+    """Seconds between two readings."""
+    host_interval_s: float | None = Field(default=None, ge=0.01, le=3600)
+    """Seconds between two readings of the host, interval_s at least; null is 1."""

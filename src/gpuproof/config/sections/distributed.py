@@ -11,71 +11,39 @@ from gpuproof.records.case import Backend, DeviceChoice, GradientCompression, Pa
 class DistributedConfig(ConfigSection):
     """How many ranks, on which devices, talking how."""
 
-    backend: Backend = Field(
-        default="auto", description="The process group; auto is nccl with CUDA, else gloo."
-    )
-    gradient_accumulation_steps: int = Field(
-        default=1, ge=1, le=65_536, description="Micro-batches that make one optimizer step."
-    )
-    nproc: int = Field(default=1, ge=1, le=1024, description="Ranks to start on a host.")
-    nodes: int = Field(
-        default=1,
-        ge=1,
-        le=4096,
-        description="Hosts of the inventory over which the run is one job; 1 runs it on each by itself.",
-    )
-    device: DeviceChoice = Field(
-        default="auto", description="The kind of device; auto is CUDA where there is one."
-    )
-    devices: DeviceIndices | None = Field(
-        default=None,
-        description="Indices of the devices to use, as the driver counts them; null is all in order.",
-    )
-    threads_per_rank: int | None = Field(
-        default=None, ge=1, le=1024, description="CPU threads of each rank; null shares the cores out evenly."
-    )
-    timeout_s: Seconds = Field(
-        default=600.0, description="Seconds that a collective may take to start or finish."
-    )
-    hang_timeout_s: Seconds = Field(
-        default=300.0, description="Seconds without a step after which a rank hangs."
-    )
-    world_size: int | None = Field(
-        default=None,
-        ge=1,
-        le=10**6,
-        description="Ranks in all: null, or a fact that must agree with the launch.",
-    )
-    local_rank: int | None = Field(
-        default=None,
-        ge=0,
-        le=1023,
-        description="Rank on this host: null, or a fact that must agree with the launch.",
-    )
-    node_rank: int | None = Field(
-        default=None,
-        ge=0,
-        le=65_535,
-        description="This host's rank: null, or a fact that must agree with the launch.",
-    )
-    strategy: ParallelStrategy = Field(
-        default="ddp",
-        description="How ranks share a model. ddp: a copy each. fsdp: a share of every parameter each "
-        "(fully_shard). hsdp: copies, each shared by a group of shard_size ranks. tensor: all ranks work "
-        "on the same samples, each on a part of every layer. fsdp_tensor: groups of tensor_parallel_size "
-        "ranks do so, and the groups share every parameter.",
-    )
-    shard_size: int | None = Field(
-        default=None, ge=2, le=10**6, description="Ranks that hold a copy of the model together, under hsdp."
-    )
-    tensor_parallel_size: int | None = Field(
-        default=None,
-        ge=2,
-        le=1024,
-        description="Ranks that work on the same samples, under fsdp_tensor; null under tensor is all ranks.",
-    )
-    gradient_compression: GradientCompression = Field(
-        default="none",
-        description="What ddp does to gradients before it sums them: fp16 and bf16 halve them (bf16 over "
-        "nccl only), powersgd sends a product of rank 1 in the place of each matrix.",
-    )
+    backend: Backend = "auto"
+    """The process group; auto is nccl with CUDA, else gloo."""
+    gradient_accumulation_steps: int = Field(default=1, ge=1, le=65_536)
+    """Micro-batches that make one optimizer step."""
+    nproc: int = Field(default=1, ge=1, le=1024)
+    """Ranks to start on a host."""
+    nodes: int = Field(default=1, ge=1, le=4096)
+    """Hosts of the inventory over which the run is one job; 1 runs it on each by itself."""
+    device: DeviceChoice = "auto"
+    """The kind of device; auto is CUDA where there is one."""
+    devices: DeviceIndices | None = None
+    """Indices of the devices to use, as the driver counts them; null is all in order."""
+    threads_per_rank: int | None = Field(default=None, ge=1, le=1024)
+    """CPU threads of each rank; null shares the cores out evenly."""
+    timeout_s: Seconds = 600.0
+    """Seconds that a collective may take to start or finish."""
+    hang_timeout_s: Seconds = 300.0
+    """Seconds without a step after which a rank hangs."""
+    world_size: int | None = Field(default=None, ge=1, le=10**6)
+    """Ranks in all: null, or a fact that must agree with the launch."""
+    local_rank: int | None = Field(default=None, ge=0, le=1023)
+    """Rank on this host: null, or a fact that must agree with the launch."""
+    node_rank: int | None = Field(default=None, ge=0, le=65_535)
+    """This host's rank: null, or a fact that must agree with the launch."""
+    strategy: ParallelStrategy = "ddp"
+    """How ranks share a model. ddp: a copy each. fsdp: a share of every parameter each (fully_shard). hsdp:
+    copies, each shared by a group of shard_size ranks. tensor: all ranks work on the same samples, each on a
+    part of every layer. fsdp_tensor: groups of tensor_parallel_size ranks do so, and the groups share every
+    parameter."""
+    shard_size: int | None = Field(default=None, ge=2, le=10**6)
+    """Ranks that hold a copy of the model together, under hsdp."""
+    tensor_parallel_size: int | None = Field(default=None, ge=2, le=1024)
+    """Ranks that work on the same samples, under fsdp_tensor; null under tensor is all ranks."""
+    gradient_compression: GradientCompression = "none"
+    """What ddp does to gradients before it sums them: fp16 and bf16 halve them (bf16 over nccl only),
+    powersgd sends a product of rank 1 in the place of each matrix."""

@@ -18,64 +18,51 @@ Rate = Annotated[float, Field(gt=0, le=1e7)]
 class EndpointConfig(ConfigSection):
     """An HTTP server that speaks the OpenAI completions protocol, with streaming."""
 
-    url: Annotated[str, Field(pattern=r"^https?://[^\s/]+\S*$", max_length=2048)] | None = Field(
-        default=None, description="Up to and with the version, as in http://host:8000/v1."
-    )
-    model: Text | None = Field(default=None, description="The name that the server knows its model by.")
-    api_key_variable: Text | None = Field(
-        default=None, description="The environment variable that holds the key; null sends none."
-    )
-    timeout_s: Seconds = Field(default=120.0, description="Seconds after which a request has failed.")
-    max_connections: int = Field(
-        default=1024,
-        ge=1,
-        le=65_536,
-        description="Connections at once; further requests wait, and it counts.",
-    )
+    url: Annotated[str, Field(pattern=r"^https?://[^\s/]+\S*$", max_length=2048)] | None = None
+    """Up to and with the version, as in http://host:8000/v1."""
+    model: Text | None = None
+    """The name that the server knows its model by."""
+    api_key_variable: Text | None = None
+    """The environment variable that holds the key; null sends none."""
+    timeout_s: Seconds = 120.0
+    """Seconds after which a request has failed."""
+    max_connections: int = Field(default=1024, ge=1, le=65_536)
+    """Connections at once; further requests wait, and it counts."""
 
 
 class ServingConfig(ConfigSection):
     """Requests under load."""
 
-    target: ServingTarget = Field(
-        default="model",
-        description="model serves the recipe's own on this device; endpoint loads an HTTP server; "
-        "noop answers at once, to measure the generator.",
-    )
-    scenario: Scenario = Field(
-        default="server",
-        description="server: by a schedule; closed_loop: a number of users who each wait; "
-        "MLPerf's single_stream, multi_stream and offline.",
-    )
-    arrivals: Literal["poisson", "constant"] = Field(
-        default="poisson", description="The gaps of a schedule: exponential, or all alike."
-    )
-    rate_per_s: Rate | None = Field(
-        default=None,
-        description="Requests a second of a schedule; null finds the highest that meets latency_bound_s.",
-    )
-    concurrency: int = Field(default=8, ge=1, le=65_536, description="Users of a closed loop.")
-    samples_per_request: int = Field(
-        default=1, ge=1, le=65_536, description="Samples that one request brings."
-    )
-    max_batch: int = Field(default=32, ge=1, le=65_536, description="Samples that are run together at most.")
-    max_wait_s: float = Field(
-        default=0.005, ge=0, le=60, description="Seconds that a request waits for others to fill its batch."
-    )
-    min_requests: int = Field(default=1000, ge=1, le=10**8, description="Requests in a window at least.")
-    window_s: Seconds = Field(default=10.0, description="Seconds in which requests arrive, at least.")
-    latency_bound_s: Seconds | None = Field(
-        default=None, description="The latency that the percentile must stay under."
-    )
-    latency_percentile: float = Field(
-        default=99.0, ge=50, lt=100, description="The percentile that the bound is for."
-    )
-    search_precision: float = Field(
-        default=0.05, ge=0.005, le=0.5, description="How near the highest rate is found, as a share of it."
-    )
-    curve: bool = Field(
-        default=True, description="After the search, measure lower rates too: the throughput–latency curve."
-    )
+    target: ServingTarget = "model"
+    """model serves the recipe's own on this device; endpoint loads an HTTP server; noop answers at once, to
+    measure the generator."""
+    scenario: Scenario = "server"
+    """server: by a schedule; closed_loop: a number of users who each wait; MLPerf's single_stream,
+    multi_stream and offline."""
+    arrivals: Literal["poisson", "constant"] = "poisson"
+    """The gaps of a schedule: exponential, or all alike."""
+    rate_per_s: Rate | None = None
+    """Requests a second of a schedule; null finds the highest that meets latency_bound_s."""
+    concurrency: int = Field(default=8, ge=1, le=65_536)
+    """Users of a closed loop."""
+    samples_per_request: int = Field(default=1, ge=1, le=65_536)
+    """Samples that one request brings."""
+    max_batch: int = Field(default=32, ge=1, le=65_536)
+    """Samples that are run together at most."""
+    max_wait_s: float = Field(default=0.005, ge=0, le=60)
+    """Seconds that a request waits for others to fill its batch."""
+    min_requests: int = Field(default=1000, ge=1, le=10**8)
+    """Requests in a window at least."""
+    window_s: Seconds = 10.0
+    """Seconds in which requests arrive, at least."""
+    latency_bound_s: Seconds | None = None
+    """The latency that the percentile must stay under."""
+    latency_percentile: float = Field(default=99.0, ge=50, lt=100)
+    """The percentile that the bound is for."""
+    search_precision: float = Field(default=0.05, ge=0.005, le=0.5)
+    """How near the highest rate is found, as a share of it."""
+    curve: bool = True
+    """After the search, measure lower rates too: the throughput–latency curve."""
     prompt_tokens: int | None = Field(
         default=None,
         ge=1,
@@ -92,4 +79,5 @@ class ServingConfig(ConfigSection):
         f"null is {NEW_TOKENS} for an endpoint and for a model with a key-value cache; 0 has such a model "
         "run whole sequences forward.",
     )
-    endpoint: EndpointConfig = Field(default_factory=EndpointConfig, description="The HTTP server to load.")
+    endpoint: EndpointConfig = Field(default_factory=EndpointConfig)
+    """The HTTP server to load."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import traceback
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -31,6 +30,7 @@ class RemoteHost:
 
     def __init__(self, host: InventoryHost, connector: Connector, *, archive: bytes, lease_s: float) -> None:
         self.host = host
+        self.name = host.name
         self.error: HostError | None = None
         """Why it could not be connected."""
         self._connector = connector
@@ -97,35 +97,33 @@ class RemoteHost:
         Raises:
             HostError: they cannot be started.
         """
-        channel = await self.agent()
-        await self._carry(channel, case.work.data.file, layout.run_folder(folder))
-        about = await channel.launch(
+        await self._carry(case.work.data.file, layout.run_folder(folder))
+        await self.start(
+            launch,
             part,
-            folder=f"run/{layout.launch_path(case.case_id, case.replicate)}",
+            folder=layout.launch_path(case.case_id, case.replicate),
             files={layout.SPEC: json.dumps(to_json(case))},
             commands=commands.started if commands.server is None else commands.forked,
             environment=rank_environment(self.host.interface),
             fork_server=commands.server,
         )
-        launch.add(channel, about, part)
 
-    async def start_command(
-        self, launch: RemoteLaunch, command: Sequence[str], part: HostPart, name: str
-    ) -> None:
-        """Start any command in a folder of its own there.
+    async def start(self, launch: RemoteLaunch, part: HostPart, *, folder: str, **order: Any) -> None:
+        """Start any commands in a folder of the run there.
 
         Raises:
-            HostError: it cannot be started.
+            HostError: they cannot be started.
         """
         channel = await self.agent()
-        about = await channel.launch(part, folder=f"run/{name}", files={}, commands=[command], environment={})
+        about = await channel.launch(part, folder=f"run/{folder}", **order)
         launch.add(channel, about, part)
 
-    async def _carry(self, channel: AgentChannel, name: str | None, run: Path) -> None:
+    async def _carry(self, name: str | None, run: Path) -> None:
         """Carry the samples over that the control side prepared, once a host."""
         if name is None:
             return
         if name not in self._carried:
+            channel = await self.agent()
             self._carried[name] = asyncio.create_task(channel.put(run / name, f"run/{name}"))
         await asyncio.shield(self._carried[name])
 
@@ -135,9 +133,8 @@ class RemoteHost:
         Raises:
             HostError: it gives none.
         """
-        channel = await self.agent()
-        command = [self.node.python, *self.node.worker, "probe"]
-        said = await channel.ask(command, timeout_s=PROBE_TIMEOUT_S)
+        await self.agent()
+        said = await self.ask([self.node.python, *self.node.worker, "probe"], timeout_s=PROBE_TIMEOUT_S)
         try:
             facts: dict[str, Any] = json.loads(said["stdout"])
         except ValueError as error:
@@ -168,8 +165,3 @@ class RemoteHost:
         self._connection.close()
         with suppress(OSError, asyncssh.Error, TimeoutError):
             await asyncio.wait_for(self._connection.wait_closed(), CLOSE_TIMEOUT_S)
-
-
-def fault_of_ours(host: str) -> HostError:
-    """Tell a fault of ours that is being handled as the failure of a host, so that the others go on."""
-    return HostError(traceback.format_exc(), host=host, stage="exception")

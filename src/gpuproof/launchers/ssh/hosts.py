@@ -5,12 +5,10 @@ Loads nothing heavy: asyncssh is for those who connect.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from gpuproof.config.inventory import InventoryHost
-from gpuproof.records.codec import from_json, to_json
 from gpuproof.suites.base import HostPlace
 
 CONNECT_TIMEOUT_S = 30.0
@@ -46,27 +44,6 @@ class SshHosts:
     hosts: tuple[InventoryHost, ...]
     currency: str
     options: SshOptions
-
-    def to_json(self) -> dict[str, Any]:
-        """Return what run.json keeps."""
-        return {
-            "hosts": to_json(self.hosts),
-            "currency": self.currency,
-            "options": to_json(self.options),
-        }
-
-    @classmethod
-    def from_json(cls, kept: Mapping[str, Any], *, place: str) -> SshHosts:
-        """Read back what run.json keeps.
-
-        Raises:
-            RecordError: it is damaged.
-        """
-        return cls(
-            hosts=tuple(from_json(InventoryHost, host, place=place) for host in kept["hosts"]),
-            currency=str(kept["currency"]),
-            options=from_json(SshOptions, kept["options"], place=place),
-        )
 
 
 def host_places(hosts: Iterable[InventoryHost]) -> list[HostPlace]:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import time
+import traceback
 from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import quote
 
 from gpuproof.launchers.base import HostError
@@ -121,15 +122,33 @@ def own_names(host: str, calls_itself: str, others: Sequence[str]) -> Rename:
     return rename
 
 
+class ConnectingHost(Protocol):
+    """A host that may still be connecting."""
+
+    @property
+    def name(self) -> str:
+        """What the inventory calls it."""
+
+    def give_up(self) -> None:
+        """Stop connecting, where that is still going on."""
+
+
 class RemoteLaunch:
     """The processes of one case, on one host or on several."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, on_news: Callable[[], object]) -> None:
+    def __init__(
+        self,
+        hosts: Sequence[ConnectingHost],
+        *,
+        loop: asyncio.AbstractEventLoop,
+        on_news: Callable[[], object],
+    ) -> None:
         self.command = ""
         self.placed: Placed | None = None
         self.error: HostError | None = None
         self.is_over = False
         self.on_news = on_news
+        self._hosts = hosts
         self._loop = loop
         self._parts: list[tuple[AgentChannel, str, HostPart]] = []
         self._beginning: asyncio.Task[None]
@@ -139,12 +158,10 @@ class RemoteLaunch:
         """Return the status of the first host whose ranks failed, 0 once all have ended."""
         statuses = [part.status for _, _, part in self._parts]
         failed = next((status for status in statuses if status), None)
-        if failed is not None or None in statuses or not statuses or self.placed is None:
-            return failed
-        return 0
+        return 0 if failed is None and self.placed is not None and None not in statuses else failed
 
     def begin(self, work: Coroutine[Any, Any, None]) -> None:
-        """Begin with `work`, in the event loop; a HostError of it is why the launch could not begin."""
+        """Begin with `work`, in the event loop; what it raises is why the launch could not begin."""
         self._beginning = self._loop.create_task(self._begin(work))
 
     async def _begin(self, work: Coroutine[Any, Any, None]) -> None:
@@ -152,6 +169,9 @@ class RemoteLaunch:
             await work
         except HostError as error:
             self.error = error
+        except Exception:  # noqa: BLE001  # a fault of ours is told as the host's, and the others go on
+            self.error = HostError(traceback.format_exc(), host=self._hosts[0].name, stage="exception")
+        if self.error is not None:
             await self._end_parts(0.0)
             self.is_over = True
         self.on_news()
@@ -166,6 +186,8 @@ class RemoteLaunch:
 
     async def _end(self, grace_s: float) -> None:
         self._beginning.cancel()
+        for host in self._hosts:
+            host.give_up()
         await asyncio.wait({self._beginning})
         await self._end_parts(grace_s)
         self.is_over = True

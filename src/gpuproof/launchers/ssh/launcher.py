@@ -10,17 +10,19 @@ from __future__ import annotations
 import asyncio
 import gc
 import threading
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
 from gpuproof.config.inventory import InventoryHost
+from gpuproof.launchers.archive import built_node_side
 from gpuproof.launchers.base import HostError
 from gpuproof.launchers.commands import Rendezvous, commands_for
 from gpuproof.launchers.ssh.connect import Connector
 from gpuproof.launchers.ssh.credentials import AskPassphrase
-from gpuproof.launchers.ssh.host import RemoteHost, fault_of_ours
-from gpuproof.launchers.ssh.hosts import SshOptions, host_places, meeting_address
+from gpuproof.launchers.ssh.host import RemoteHost
+from gpuproof.launchers.ssh.hosts import SshHosts, SshOptions, host_places, meeting_address
 from gpuproof.launchers.ssh.launch import HostPart, RemoteLaunch, own_names
 from gpuproof.records.case import Case, Placed
 from gpuproof.store import layout
@@ -59,6 +61,15 @@ class SshLauncher:
         gc.freeze()  # what is there by now is no garbage, and every host would have it walked over
         self._thread.start()
 
+    @classmethod
+    @contextmanager
+    def opened(cls, *, hosts: SshHosts, **_: object) -> Iterator[SshLauncher]:
+        """Give one for the hosts of a run."""
+        with built_node_side() as archive:
+            content = archive.read_bytes()
+        with closing(cls(hosts.hosts, hosts.options, archive=content)) as launcher:
+            yield launcher
+
     def places(self) -> Sequence[HostPlace]:
         """Return the hosts in their order."""
         return host_places(at.host for at in self._hosts.values())
@@ -70,35 +81,19 @@ class SshLauncher:
     def start(self, case: Case, hosts: Sequence[str], folder: Path) -> RemoteLaunch:
         """Begin to start the case's ranks."""
         chosen = [self._hosts[name] for name in hosts]
-        return self._begin(chosen, lambda launch: _start_case(launch, case, chosen, folder))
+        launch = self._new_launch(chosen)
+        return self._begin(launch, _start_case(launch, case, chosen, folder))
 
     def start_command(self, command: Sequence[str], host: str, folder: Path) -> RemoteLaunch:
         """Begin to start any command in a folder of its own on a host; its files come to `folder`."""
-        at = self._hosts[host]
+        launch = self._new_launch([self._hosts[host]])
+        return self._begin(launch, _start_command(launch, command, self._hosts[host], folder))
 
-        async def work(launch: RemoteLaunch) -> None:
-            part = HostPart(host, folder, on_news=launch.on_news)
-            await at.start_command(launch, command, part, folder.name)
-            launch.placed = Placed(hosts=(host,), ranks_per_host=1)
+    def _new_launch(self, hosts: Sequence[RemoteHost]) -> RemoteLaunch:
+        return RemoteLaunch(hosts, loop=self._loop, on_news=self._news.set)
 
-        return self._begin([at], work)
-
-    def _begin(self, hosts: Sequence[RemoteHost], work: Any) -> RemoteLaunch:
-        launch = RemoteLaunch(self._loop, self._news.set)
-
-        async def guarded() -> None:
-            try:
-                await work(launch)
-            except asyncio.CancelledError:
-                for host in hosts:
-                    host.give_up()
-                raise
-            except HostError:
-                raise
-            except Exception as error:
-                raise fault_of_ours(hosts[0].host.name) from error
-
-        self._loop.call_soon_threadsafe(lambda: launch.begin(guarded()))
+    def _begin(self, launch: RemoteLaunch, work: Coroutine[Any, Any, None]) -> RemoteLaunch:
+        self._loop.call_soon_threadsafe(launch.begin, work)
         return launch
 
     def wait(self, timeout_s: float) -> None:
@@ -142,6 +137,14 @@ class SshLauncher:
         return self._connector.host_keys.accepted
 
 
+async def _start_command(
+    launch: RemoteLaunch, command: Sequence[str], host: RemoteHost, folder: Path
+) -> None:
+    part = HostPart(host.name, folder, on_news=launch.on_news)
+    await host.start(launch, part, folder=folder.name, files={}, commands=[command], environment={})
+    launch.placed = Placed(hosts=(host.name,), ranks_per_host=1)
+
+
 async def _start_case(launch: RemoteLaunch, case: Case, hosts: Sequence[RemoteHost], folder: Path) -> None:
     """Connect to all hosts, then start the ranks on each; node ranks are in the order of the hosts.
 
@@ -155,10 +158,10 @@ async def _start_case(launch: RemoteLaunch, case: Case, hosts: Sequence[RemoteHo
     names = [host.node.host for host in hosts]
     starting, texts = [], []
     for rank, host in enumerate(hosts):
-        rename = own_names(host.host.name, names[rank], names[:rank])
-        part = HostPart(host.host.name, folder, rename=rename, on_news=launch.on_news)
+        rename = own_names(host.name, names[rank], names[:rank])
+        part = HostPart(host.name, folder, rename=rename, on_news=launch.on_news)
         commands = commands_for(case, host.node, Rendezvous(node_rank=rank, address=address, port=port))
-        texts.append(f"# on {host.host.name}\n{commands.text}")
+        texts.append(f"# on {host.name}\n{commands.text}")
         starting.append(host.start_case(launch, case, commands, part, folder))
     started = await asyncio.gather(*starting, return_exceptions=True)
     for error in started:
@@ -167,7 +170,7 @@ async def _start_case(launch: RemoteLaunch, case: Case, hosts: Sequence[RemoteHo
     launch.command = "".join(texts)
     (folder / layout.LAUNCH_TEXT).write_text(launch.command, encoding="utf-8")
     launch.placed = Placed(
-        hosts=tuple(host.host.name for host in hosts),
+        hosts=tuple(host.name for host in hosts),
         ranks_per_host=case.placement.ranks_per_host,
         address=None if port is None else address,
         port=port,

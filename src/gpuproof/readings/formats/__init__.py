@@ -1,6 +1,6 @@
 """Which format is this file? Loads a recording of any known format as `RecordingData`.
 
-In: a path. Out: columns as `observe.recording` describes them. Read: gpuproof's JSON Lines, gputop's array
+In: a path. Out: columns as `readings.recording` describes them. Read: gpuproof's JSON Lines, gputop's array
 and multi-GPU array, `gpu_stats_*` arrays, a dict with `samples`, and nvidia-smi's CSV. Every reader
 salvages what it can of a file that was cut short, and says so in `notes`.
 """
@@ -13,7 +13,7 @@ from gpuproof.errors import RecordError
 from gpuproof.readings.recording import RecordingData, load_recording
 
 KNOWN = "gpuproof's JSON Lines, gputop's JSON, gpu_stats_*.json, {samples: […]} and nvidia-smi's CSV"
-_ENOUGH_TO_TELL_BYTES = 4096
+_START_BYTES = 4096
 
 
 def load(path: Path) -> RecordingData:
@@ -24,7 +24,7 @@ def load(path: Path) -> RecordingData:
     """
     try:
         with path.open("rb") as file:
-            start = file.read(_ENOUGH_TO_TELL_BYTES).removeprefix(b"\xef\xbb\xbf").lstrip()
+            start = file.read(_START_BYTES).removeprefix(b"\xef\xbb\xbf").lstrip()
     except OSError as error:
         raise RecordError(error.strerror or str(error), place=str(path)) from error
     if not start:

@@ -1,7 +1,7 @@
 """How does a recording read as gputop's own log, so that its `--compare` and `--gen-graph` take it?
 
 In: a recording. Out: the array of one GPU, and for several GPUs the multi-GPU array with its aggregates.
-That format has no word for a missing value, and its readers need every number: a moment that lacks one
+That format has no way to write a missing value, and its readers need every number: a moment that lacks one
 which the device otherwise gives is left out, never filled in. A fan is 0 on a board without one, as there.
 """
 

@@ -129,9 +129,9 @@ def _track(index: int, ticks: list[list[Row]]) -> DeviceTrack:
                 if row.throttle_reasons is not None:
                     reasons.put(number, row.throttle_reasons)
     assert last is not None
-    given, told = reasons.flags(len(ticks))
+    given, answered = reasons.flags(len(ticks))
     columns = _without_idle_fan(metrics.arrays(len(ticks)))
-    return DeviceTrack(identity=_identity(last), metrics=columns, throttle=given, throttle_known=told)
+    return DeviceTrack(identity=_identity(last), metrics=columns, throttle=given, throttle_known=answered)
 
 
 def _without_idle_fan(columns: dict[str, Floats]) -> dict[str, Floats]:

@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Literal
+from collections.abc import Sequence
 
 from gpuproof.config.models import RunConfig
 from gpuproof.readings.evidence import Evidence
-from gpuproof.records.case import Case
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.page import Page
 from gpuproof.records.result import Result
-from gpuproof.suites.base import AfterFailure, Conclusion, HostPlace, LaunchKey, Remaining
+from gpuproof.suites.base import AfterFailure, Conclusion, HostPlace
 from gpuproof.suites.batch_limit.plan import BatchSearch, is_expected
-from gpuproof.suites.points.plan import after_failure
+from gpuproof.suites.points.plan import PlannedSuite, after_failure
 
 
-class BatchLimit:
+class BatchLimit(PlannedSuite):
     """Up a ladder of batch sizes until memory is out, then between the last two."""
 
     name = "batch_limit"
     summary = "the largest batch that fits, and the smallest that is nearly as fast as the best"
-    command = "run"
-    scope: Literal["each_host", "whole"] = "each_host"
-    options: type | None = None
 
     def answers(self, config: RunConfig) -> bool:
         """Take recipes that search a batch size."""
@@ -34,20 +29,6 @@ class BatchLimit:
         search = BatchSearch(config=config)
         next(search.next(()))  # a recipe that cannot be run is refused here
         return search
-
-    def settle(self, state: BatchSearch, launch: CaseRecords) -> BatchSearch:
-        """Note whether a batch fits."""
-        return state.settle(launch)
-
-    def next(
-        self, state: BatchSearch, running: Mapping[LaunchKey, Case], time_left_s: float | None
-    ) -> Iterator[Case]:
-        """Yield the launches of the batch size that comes next."""
-        return state.next(running)
-
-    def remaining(self, state: BatchSearch) -> Remaining:
-        """Count the launches up to the batch that comes next: more may follow."""
-        return Remaining(num_launches=len(state.left()))
 
     def on_failure(self, launch: CaseRecords) -> AfterFailure:
         """Expect memory to run out: a search for a limit has to cross it."""

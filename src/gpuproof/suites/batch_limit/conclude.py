@@ -30,7 +30,7 @@ def conclude(evidence: Evidence) -> Conclusion:
         evidence,
         points,
         title=[f"{config.model.name} {config.kind} on {config.data.name}, {len(points)} batch sizes"],
-        num_planned=len(settled) - len(refused) + len(search.left()),
+        num_planned=len(settled) - len(refused) + search.num_left,
         limits=limits,
         measures=list(_measures(limits)),
     )

@@ -44,6 +44,11 @@ class BatchSearch:
             launched=self.launched | {launch_key(launch.case)},
         )
 
+    @property
+    def num_left(self) -> int:
+        """Launches up to the batch size that comes next: more may follow."""
+        return len(self.left())
+
     def left(self) -> list[tuple[int, int]]:
         """Return batch size and replicate of the launches that the search is known to need, in order."""
         following = next_batch(self.config.search, self.tried)

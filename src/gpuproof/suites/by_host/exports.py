@@ -5,7 +5,6 @@ Of one recipe a row a host; of several points or tests, each of them on each hos
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -22,7 +21,7 @@ from gpuproof.readings.evidence import Evidence
 from gpuproof.records.codec import to_json
 from gpuproof.records.result import Result, Validity
 from gpuproof.records.run import Failure, is_host_failure
-from gpuproof.suites.base import Export
+from gpuproof.suites.base import Export, JsonContent
 from gpuproof.suites.by_host.host import HostConclusion
 from gpuproof.suites.by_host.plan import folder_name
 from gpuproof.suites.exports import json_export
@@ -264,7 +263,7 @@ def _cell(host: HostConclusion, point: PointFigures) -> SuiteCell:
 def exports_of_hosts(
     evidence: Evidence, hosts: Sequence[HostConclusion], report: FleetReport | FleetSuite, result: Result
 ) -> Iterator[Export]:
-    """Yield the aggregate, the summary, and what the inner suite wrote for each host under a name of its own."""
+    """Yield the aggregate, the summary, and what the inner suite wrote for each host."""
     documents = [_document(host) for host in hosts]
     tests = [tests_of_host(host, document) for host, document in zip(hosts, documents, strict=True)]
     timestamp = evidence.description["created"]
@@ -294,9 +293,8 @@ def exports_of_hosts(
 def _document(host: HostConclusion) -> dict[str, Any]:
     """Return a host's tests in S0's form: as the inner suite writes them, else made of its figures."""
     for export in host.conclusion.exports:
-        if export.is_of_host and isinstance(export.content, str):
-            written: dict[str, Any] = json.loads(export.content)
-            return written
+        if export.is_of_host and isinstance(export.content, JsonContent):
+            return dict(export.content.value)
     return {"results": [test for point in host.points.values() for test in _tests(host, point)]}
 
 

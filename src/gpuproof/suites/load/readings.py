@@ -20,6 +20,8 @@ from gpuproof.records.run import Window
 from gpuproof.units import seconds
 
 MIN_READINGS = 3
+METRICS = ("cpu_percent", "util_gpu_percent", "mem_used_bytes")
+"""What is summarised, of the host and of each GPU."""
 MIB_BYTES = 2**20
 NO_GPU = "the test ran on the CPU"
 NOT_READ = "nothing was read beside the test (monitoring.enabled is false)"
@@ -110,7 +112,9 @@ def _cut(launch: Launch, recording: RecordingData, windows: Sequence[Window]) ->
         end_monotonic_s=max(window.end_monotonic_s for window in windows),
     )
     used = used_devices(launch, recording)
-    return _Cut(recording=recording, summary=summarise_window(recording, window=window, devices=used))
+    return _Cut(
+        recording=recording, summary=summarise_window(recording, window=window, devices=used, metrics=METRICS)
+    )
 
 
 def _joined(cuts: Sequence[_Cut], *, missing: str, on_cpu: bool) -> LoadReadings:

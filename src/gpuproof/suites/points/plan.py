@@ -7,7 +7,7 @@ import zlib
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from pydantic import ValidationError
 
@@ -49,8 +49,9 @@ class Plan:
         """Launches that are not settled."""
         return len(self.order) - self.position - len(self.ahead)
 
-    def settle(self, key: LaunchKey) -> Plan:
+    def settle(self, launch: CaseRecords) -> Plan:
         """Return the plan after a launch ended; one that is not in it changes nothing."""
+        key = launch_key(launch.case)
         if key[0] not in self.points or key[1] >= len(self.order) // len(self.points):
             return self
         ahead, position = {*self.ahead, key}, self.position
@@ -96,25 +97,39 @@ def checked(plan: Plan) -> Plan:
     return plan
 
 
+class PlannedState(Protocol):
+    """A suite's state that knows itself what a launch changes, and what comes next."""
+
+    @property
+    def num_left(self) -> int:
+        """Launches that are known to be still to do."""
+
+    def settle(self, launch: CaseRecords) -> Any:
+        """Return the state after a launch ended."""
+
+    def next(self, running: Collection[LaunchKey]) -> Iterator[Case]:
+        """Yield what may begin now."""
+
+
 class PlannedSuite:
-    """What suites share whose state is a `Plan`."""
+    """What suites share whose state is a `PlannedState`."""
 
     command = "run"
     scope: Literal["each_host", "whole"] = "each_host"
     options: type | None = None
 
-    def settle(self, state: Plan, launch: CaseRecords) -> Plan:
-        """Take a launch off the plan."""
-        return state.settle(launch_key(launch.case))
+    def settle(self, state: PlannedState, launch: CaseRecords) -> Any:
+        """Return the state after a launch ended."""
+        return state.settle(launch)
 
     def next(
-        self, state: Plan, running: Mapping[LaunchKey, Case], time_left_s: float | None
+        self, state: PlannedState, running: Mapping[LaunchKey, Case], time_left_s: float | None
     ) -> Iterator[Case]:
-        """Yield what is left of the plan."""
+        """Yield what may begin now."""
         return state.next(running)
 
-    def remaining(self, state: Plan) -> Remaining:
-        """Count what is left of the plan."""
+    def remaining(self, state: PlannedState) -> Remaining:
+        """Count what is known to be left; a search may need more."""
         return Remaining(num_launches=state.num_left)
 
     def on_failure(self, launch: CaseRecords) -> AfterFailure:

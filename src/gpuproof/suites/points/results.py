@@ -5,7 +5,6 @@ Of a sweep these are its points, of a search the sizes that were tried, of the l
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -25,8 +24,8 @@ from gpuproof.suites.sections import (
     PointLabel,
     at_point,
     notes_of_setup,
-    set_by_user,
     torn_notes,
+    without_effect,
 )
 from gpuproof.verdict.doubts.rules import invalid_first
 
@@ -69,7 +68,7 @@ def conclude_point(evidence: Evidence, point: Point, *, is_refused: bool = False
     own = replace(evidence.only(case_id=point.case_id), config=point.config)
     conclusion = find_suite(point.config).conclude(own)
     figures = _figures(conclusion.result, point)
-    summary = json.loads(_text(conclusion, "run_summary.json"))
+    summary = dict(_content(conclusion, "run_summary.json").value)
     if is_refused:
         num_launched = len(own.launches)
         figures = replace(figures, refused=True, num_planned=num_launched, failures=())
@@ -79,7 +78,7 @@ def conclude_point(evidence: Evidence, point: Point, *, is_refused: bool = False
         figures=figures,
         result=conclusion.result,
         summary=summary,
-        epochs=_text(conclusion, "metrics_epoch.jsonl"),
+        epochs=_content(conclusion, "metrics_epoch.jsonl"),
         launches=tuple(
             launch for records in own.launches if (launch := summarize_launch(records)) is not None
         ),
@@ -96,9 +95,8 @@ def _figures(result: Result, point: Point) -> PointFigures:
     return replace(found, case_id=point.case_id, assignment=point.assignment)
 
 
-def _text(conclusion: Conclusion, name: str) -> str:
+def _content(conclusion: Conclusion, name: str) -> Any:
     (content,) = (export.content for export in conclusion.exports if export.name == name)
-    assert isinstance(content, str)
     return content
 
 
@@ -128,9 +126,7 @@ def conclusion_of_points(
         labels=labels,
         names_cases=True,
         is_ranked=is_ranked,
-        not_applied=set_by_user(
-            launches[0].setup.not_applied if launches else (), evidence.description["origins"]
-        ),
+        not_applied=without_effect([x.setup for x in launches], evidence.description["origins"]),
         notes=(
             *_ranking_notes(ranking, launches),
             *notes,

@@ -26,7 +26,7 @@ from gpuproof.suites.recipe.options import OptionsInEffect, options_in_effect
 from gpuproof.suites.recipe.plan import CASE_ID
 from gpuproof.suites.recipe.profile import Profiled, profiled
 from gpuproof.suites.results import benchmark_result
-from gpuproof.suites.sections import Common, notes_of_setup, read_during, set_by_user, torn_notes
+from gpuproof.suites.sections import Common, notes_of_setup, read_during, torn_notes, without_effect
 from gpuproof.verdict.doubts.rules import doubts_about_readings
 from gpuproof.verdict.summary import RunSummary, summarize
 
@@ -82,7 +82,7 @@ def conclude(evidence: Evidence) -> Conclusion:
         common=Common(
             title=_title(summary, config),
             work=f"{config.model.name} {config.kind} on {config.data.name}",
-            not_applied=set_by_user(first.setup.not_applied if first else (), description["origins"]),
+            not_applied=without_effect([x.setup for x in summary.launches], description["origins"]),
             notes=tuple(_notes(summary, options, evidence.launches)),
             **read_during(explanations),
         ),

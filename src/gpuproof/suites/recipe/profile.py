@@ -1,14 +1,27 @@
-"""The traced steps of a run: the summary of the first launch's trace, or why there is none."""
+"""The traced steps of a run: the summary of the first launch's trace, or why there is none.
+
+It is made here and not on the node: the trace is the record, so that `gpuproof report` can look at an old one
+with what was learnt since.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from gpuproof import units
-from gpuproof.analysis.profile import CommunicationTimes, ProfileRow, ProfileSummary, communication_times
-from gpuproof.analysis.trace_file import summarize_trace_file
+from gpuproof.analysis.profile import (
+    CommunicationTimes,
+    ProfileRow,
+    ProfileSummary,
+    communication_times,
+    parse_trace_event,
+    summarize_trace,
+)
+from gpuproof.errors import RecordError
 from gpuproof.readings.evidence import Evidence
+from gpuproof.readings.trace_file import trace_events
 from gpuproof.records.page import Column, Section, Table, Text, table
 from gpuproof.records.run import ProfileTrace
 
@@ -32,14 +45,23 @@ def profiled(evidence: Evidence) -> Profiled | None:
     for records in evidence.launches:
         for trace in records.of(ProfileTrace):
             path = evidence.folder_of(records.case) / trace.file
-            found = (
-                summarize_trace_file(path, steps=trace.steps) if path.is_file() else f"{trace.file} is gone"
-            )
+            found = summarize_trace_file(path, steps=trace.steps)
             if isinstance(found, str):
                 return Profiled(summary=None, communication=None, missing=found)
             times = communication_times(found, world_size=records.world_size)
             return Profiled(summary=found, communication=times, missing=None)
     return None
+
+
+def summarize_trace_file(path: Path, *, steps: int) -> ProfileSummary | str:
+    """Sum up the trace of so many steps; or say, as text, why there is no summary."""
+    if not path.is_file():
+        return f"{path.name} is gone"
+    try:
+        events = (event for raw in trace_events(path) if (event := parse_trace_event(raw)) is not None)
+        return summarize_trace(events, steps=steps) or f"{path.name} holds no work"
+    except RecordError as error:
+        return str(error)
 
 
 def sections_of_profile(found: Profiled) -> Iterator[Section]:

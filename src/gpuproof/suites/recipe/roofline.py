@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpuproof import units
-from gpuproof.observe.plot_style import FAINT, GRID, INK, SERIES, headline, new_figure, save
+from gpuproof.plotting import FAINT, GRID, INK, SERIES, headline, new_figure, save
 from gpuproof.verdict.summary import RunSummary
 
 if TYPE_CHECKING:

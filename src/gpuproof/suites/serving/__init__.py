@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Literal
+from collections.abc import Sequence
 
 from gpuproof.config.models import RunConfig
 from gpuproof.readings.evidence import Evidence
-from gpuproof.records.case import Case
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.page import Page
 from gpuproof.records.result import Result
-from gpuproof.suites.base import AfterFailure, Conclusion, HostPlace, LaunchKey, Remaining
-from gpuproof.suites.points.plan import after_failure
+from gpuproof.suites.base import AfterFailure, Conclusion, HostPlace
+from gpuproof.suites.points.plan import PlannedSuite, after_failure
 from gpuproof.suites.serving.plan import ServingPlan
 
 
-class Serving:
+class Serving(PlannedSuite):
     """Requests at a rate, in a closed loop or all at once; or the search for the highest rate."""
 
     name = "serving"
     summary = "requests under load, or the highest rate that meets a latency bound"
-    command = "run"
-    scope: Literal["each_host", "whole"] = "each_host"
-    options: type | None = None
 
     def answers(self, config: RunConfig) -> bool:
         """Take recipes of kind serving."""
@@ -34,20 +29,6 @@ class Serving:
         plan = ServingPlan(config=config)
         next(plan.next(()))  # a recipe that cannot be run is refused here
         return plan
-
-    def settle(self, state: ServingPlan, launch: CaseRecords) -> ServingPlan:
-        """Note what a window says for the search."""
-        return state.settle(launch)
-
-    def next(
-        self, state: ServingPlan, running: Mapping[LaunchKey, Case], time_left_s: float | None
-    ) -> Iterator[Case]:
-        """Yield what the windows before call for."""
-        return state.next(running)
-
-    def remaining(self, state: ServingPlan) -> Remaining:
-        """Count what is known to be launched; a search may need more."""
-        return Remaining(num_launches=len(state.left()))
 
     def on_failure(self, launch: CaseRecords) -> AfterFailure:
         """Stop where the machine lacks what every window needs."""

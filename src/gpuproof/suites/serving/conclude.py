@@ -20,7 +20,7 @@ from gpuproof.statistics.percentiles import Percentile, percentile
 from gpuproof.suites.base import Conclusion
 from gpuproof.suites.measures import with_interval
 from gpuproof.suites.results import benchmark_result
-from gpuproof.suites.sections import ON_CPU, Common, read_during, set_by_user, torn_notes
+from gpuproof.suites.sections import ON_CPU, Common, read_during, torn_notes, without_effect
 from gpuproof.suites.serving.exports import exports_of
 from gpuproof.suites.serving.plan import RateSearch, ServingPlan, Trial, is_search, search_so_far
 from gpuproof.verdict.doubts.base import Measured
@@ -121,7 +121,9 @@ def conclude(evidence: Evidence) -> Conclusion:
             title=_title(run),
             work=_work(run),
             names_cases=True,
-            not_applied=set_by_user(setup.not_applied if setup else (), evidence.description["origins"]),
+            not_applied=without_effect(
+                [x.setup for x in launches if x.setup], evidence.description["origins"]
+            ),
             notes=(*_notes(run), *torn_notes(evidence.launches)),
             **read_during(explanations),
         ),
@@ -173,7 +175,7 @@ def _serving_run(evidence: Evidence, observed: Sequence[Doubt]) -> ServingRun:
         failures=tuple(f for x in cases if x.status != "done" and (f := x.primary_failure)),
         doubts=(),
         search=search_so_far(trials, precision=config.serving.search_precision) if searches else None,
-        num_planned=len(settled) + len(left.left()),
+        num_planned=len(settled) + left.num_left,
     )
     # A rate over the highest overloads the server by intent: doubts count where figures are used.
     used = run.main or launches

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from gpuproof import units
 from gpuproof.analysis.serving import Served
-from gpuproof.observe.plot_style import FAINT, GRID, INK, SERIES, headline, new_figure, save
+from gpuproof.plotting import FAINT, GRID, INK, SERIES, headline, new_figure, save
 from gpuproof.statistics.percentiles import percentile
 from gpuproof.suites.serving.conclude import ServingRun
 

@@ -115,6 +115,11 @@ class ServingPlan:
             launched=self.launched | {launch_key(launch.case)},
         )
 
+    @property
+    def num_left(self) -> int:
+        """Launches that are known to be still to do."""
+        return len(self.left())
+
     def left(self) -> list[tuple[Load, int]]:
         """Return what is known to be launched: each point once, the highest rate `run.repeats` times."""
         return [

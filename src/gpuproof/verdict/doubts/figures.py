@@ -1,7 +1,7 @@
 """Do the figures of a launch agree with each other, with what was asked, and with what is possible?
 
-A figure carries the name of its precision, so a figure whose FLOPs ran in another one is named wrongly: INVALID
-where that is most of them; SUSPECT from a share that a part kept in fp32 on purpose does not reach.
+A figure carries the name of its precision, so a figure whose FLOPs ran in another one is named wrongly:
+INVALID where that is most of them; SUSPECT from a share that a part kept in fp32 on purpose does not reach.
 """
 
 from __future__ import annotations

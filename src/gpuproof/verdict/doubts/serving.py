@@ -1,4 +1,4 @@
-"""Can a window of requests be trusted: the generator in time, no queue that grows, no requests that failed?"""
+"""Can a window of requests be trusted: is the generator in time, does no queue grow, does no request fail?"""
 
 from __future__ import annotations
 

@@ -45,10 +45,10 @@ class Assignment:
     parent_pid: int | None
     store: Store | None = None
     """The store at which the ranks of a launcher not ours have met already."""
-    on_done: Callable[[Path], None] | None = None
+    on_done: Callable[[Path], None] = lambda _journal: None
     """Called with the finished journal, after the process group is left."""
-    on_failure: Callable[[Path], None] | None = None
-    """Called with the journal after the last words of a rank that failed. Must end by itself, and soon."""
+    on_failure: Callable[[Path], None] = lambda _journal: None
+    """Called with the journal after the failure record of a rank. Must end by itself, and soon."""
     start: StartMode = "exec"
     """How this process came to be: by itself, or forked with torch imported (`serve_cases`)."""
 
@@ -65,7 +65,7 @@ def run_assignment(assignment: Assignment) -> NoReturn:
 
     def give_last_words(words: LastWords) -> None:
         recorder.write_last_words(failure_from_words(words, rank=rank, heartbeat=heartbeat))
-        _after_failure(assignment, recorder)
+        assignment.on_failure(recorder.path)
 
     watchdog = Watchdog(
         heartbeat,
@@ -86,7 +86,7 @@ def run_assignment(assignment: Assignment) -> NoReturn:
         with suppress(OSError):  # not even room for this: the exit code is the last word
             recorder.write_last_words(failure)
             sys.stderr.write(failure.traceback or f"{failure.message}\n")
-        _after_failure(assignment, recorder)
+        assignment.on_failure(recorder.path)
     end_process(recorder, code)
 
 
@@ -120,8 +120,7 @@ def _run(assignment: Assignment, recorder: Recorder, watchdog: Watchdog) -> None
         from gpuproof.worker.step.preparation import release
 
         release(prepared)
-    if assignment.on_done is not None:
-        assignment.on_done(recorder.path)
+    assignment.on_done(recorder.path)
 
 
 def _run_steps(assignment: Assignment, recorder: Recorder) -> Prepared:
@@ -179,11 +178,6 @@ def end_process(recorder: Recorder, code: ExitCode) -> NoReturn:
         sys.stderr.flush()
     finally:
         os._exit(code)
-
-
-def _after_failure(assignment: Assignment, recorder: Recorder) -> None:
-    if assignment.on_failure is not None:
-        assignment.on_failure(recorder.path)
 
 
 def start_record(identity: RankIdentity, *, start: StartMode = "exec") -> Start:

@@ -179,34 +179,37 @@ def warm_up(prepared: Prepared, recorder: Recorder, step: StepFunction) -> WarmU
 
 def measure(prepared: Prepared, recorder: Recorder, warm: WarmUp) -> None:
     """Run the measured window and write down what it took, and what else the host did meanwhile."""
-    length = _window_length(prepared)
-    expected_s = length.seconds or length.limit_s
-    with recorder.phase("measure", expected_steps=length.steps, expected_s=expected_s):
+    plan, steps, seconds = _plan_window(prepared, step_s=warm.step_s)
+    limit_s = prepared.work.window.measure_seconds if isinstance(plan, PrecisionLimit) else None
+    with recorder.phase("measure", expected_steps=steps, expected_s=seconds or limit_s):
         pool, log = prepared.pool, prepared.work.window.log_step_times
         writer = StepTimesWriter(recorder, "measure", keep_times=log, take_wait_s=pool.take_wait_s)
-        plan = _plan(length, prepared=prepared, step_s=warm.step_s)
         prepared.ranks.barrier()
         pool.take_wait_s()  # what the warm-up waited is not of the window
         load_before = read_load()
         timing = run_window(prepared.step, prepared.clock, plan, feed_plan(plan, writer))
         load = load_between(load_before, read_load())
         writer.flush()
-        window = _window_record(prepared, length, timing, warm=warm, load=load)
-        half_width = plan.half_width if isinstance(plan, PrecisionLimit) else None
-        recorder.write(replace(window, data_wait_s=writer.data_wait_s, relative_half_width=half_width))
+        recorder.write(
+            replace(
+                _window_record(prepared, timing, warm=warm, load=load),
+                requested_steps=steps,
+                requested_s=seconds,
+                data_wait_s=writer.data_wait_s,
+                relative_half_width=plan.half_width if isinstance(plan, PrecisionLimit) else None,
+            )
+        )
 
 
-def _window_record(
-    prepared: Prepared, length: WindowLength, timing: WindowTiming, *, warm: WarmUp, load: HostLoad
-) -> Window:
+def _window_record(prepared: Prepared, timing: WindowTiming, *, warm: WarmUp, load: HostLoad) -> Window:
     clock_offset_s = monotonic() - perf_counter()
     peak_allocated_bytes, peak_reserved_bytes = _peak_bytes(prepared.device)
     return Window(
         rank=prepared.identity.rank,
         host=socket.gethostname(),
         num_steps=timing.num_steps,
-        requested_steps=length.steps,
-        requested_s=length.seconds,
+        requested_steps=None,
+        requested_s=None,
         items=timing.num_steps * prepared.items_per_step,
         wall_s=timing.wall_s,
         steps_s=timing.steps_s,
@@ -230,42 +233,25 @@ def measure_compiled(prepared: Prepared, recorder: Recorder, warm: WarmUp) -> No
     recorder.write(compilation_record(prepared.work.compute, rank=rank, before=before, after=read_counts()))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WindowLength:
-    """How long the window is asked to be: by steps, by seconds, or by precision with a limit in seconds."""
-
-    steps: int | None = None
-    seconds: float | None = None
-    limit_s: float | None = None
-
-
-def _window_length(prepared: Prepared) -> WindowLength:
-    work = prepared.work
-    if not work.window.enabled:
+def _plan_window(prepared: Prepared, *, step_s: float | None) -> tuple[StepPlan, int | None, float | None]:
+    """Return the plan of the window, and the steps or seconds that it is asked for."""
+    work, window, agree = prepared.work, prepared.work.window, prepared.ranks.agree
+    if window.enabled and window.measure_by != "steps":
+        limit_s = window.measure_seconds
+        assert limit_s is not None
+        if window.measure_by != "precision":
+            return TimeLimit(limit_s, agree=agree, step_s=step_s), None, limit_s
+        assert window.target_precision is not None
+        target, floor = window.target_precision, window.min_steps
+        plan = PrecisionLimit(target, min_steps=floor, limit_s=limit_s, agree=agree, step_s=step_s)
+        return plan, None, None
+    steps = window.measure_steps
+    if not window.enabled:
         global_batch = prepared.samples_per_step * prepared.arrangement.data_parallel_size
         epoch = prepared.pool.used.num_samples or work.data.samples_per_epoch
-        return WindowLength(steps=work.window.epochs * math.ceil(epoch / global_batch))
-    if work.window.measure_by == "steps":
-        return WindowLength(steps=work.window.measure_steps)
-    if work.window.measure_by == "precision":
-        return WindowLength(limit_s=work.window.measure_seconds)
-    return WindowLength(seconds=work.window.measure_seconds)
-
-
-def _plan(length: WindowLength, *, prepared: Prepared, step_s: float | None) -> StepPlan:
-    if length.seconds is not None:
-        return TimeLimit(length.seconds, agree=prepared.ranks.agree, step_s=step_s)
-    window = prepared.work.window
-    if length.limit_s is not None and window.target_precision is not None:
-        return PrecisionLimit(
-            window.target_precision,
-            min_steps=window.min_steps,
-            limit_s=length.limit_s,
-            agree=prepared.ranks.agree,
-            step_s=step_s,
-        )
-    assert length.steps is not None
-    return FixedSteps(length.steps, step_s=step_s)
+        steps = window.epochs * math.ceil(epoch / global_batch)
+    assert steps is not None
+    return FixedSteps(steps, step_s=step_s), steps, None
 
 
 def evaluate_model(prepared: Prepared, recorder: Recorder) -> None:

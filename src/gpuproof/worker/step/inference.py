@@ -12,7 +12,7 @@ from gpuproof.worker.step.precision import PrecisionPolicy
 
 
 class InferenceStep:
-    """One batch forward, as a function of nothing. Whether anybody waits for it is the clock's affair."""
+    """One batch forward, as a function of nothing. The clock decides whether to wait for it."""
 
     last_loss: torch.Tensor | None = None
 

@@ -6,8 +6,6 @@ would wait for the device, so it is read once, after the window.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 from torch import nn
 
@@ -37,12 +35,11 @@ class TrainingStep:
         self._pool = pool
         self._autocast = precision.autocast()
         self._num_micro_batches = work.parallel.gradient_accumulation_steps
-        self.optimizer = make_optimizer(
-            groups_alike(module), work.training, capturable=work.compute.cuda_graphs
-        )
+        self._groups = groups_alike(module)
+        self.optimizer = make_optimizer(self._groups, work.training, capturable=work.compute.cuda_graphs)
         self._scaler = precision.gradient_scaler()
         self._without_sync = without_gradient_sync(module)
-        self._clip = _gradient_clip(module, self.optimizer, self._scaler, work.training.grad_clip_norm)
+        self._max_norm = work.training.grad_clip_norm
 
     def __call__(self) -> None:
         """Run one step."""
@@ -51,7 +48,9 @@ class TrainingStep:
             with self._without_sync():
                 self._micro_batch()
         self._micro_batch()
-        self._clip()
+        if self._max_norm is not None:
+            self._scaler.unscale_(self.optimizer)
+            clip_gradients(self._groups, self._max_norm)
         self._scaler.step(self.optimizer)
         self._scaler.update()
 
@@ -62,20 +61,3 @@ class TrainingStep:
         share = loss / self._num_micro_batches if self._num_micro_batches > 1 else loss
         self._scaler.scale(share).backward()
         self.last_loss = loss
-
-
-def _gradient_clip(
-    module: nn.Module,
-    optimizer: torch.optim.Optimizer,
-    scaler: torch.amp.GradScaler,
-    max_norm: float | None,
-) -> Callable[[], None]:
-    if max_norm is None:
-        return lambda: None
-    groups = groups_alike(module)
-
-    def clip() -> None:
-        scaler.unscale_(optimizer)
-        clip_gradients(groups, max_norm)
-
-    return clip

@@ -6,6 +6,8 @@ throughput people compare with. Weights start as in He et al. 2015 (https://arxi
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 from torch import nn
 
@@ -18,16 +20,6 @@ from gpuproof.workloads.info.catalogue.resnet import (
     ResNetPlan,
     block_convolutions,
 )
-
-
-def build_resnet18(_options: ResNetOptions, shape: InputShape) -> nn.Module:
-    """Build ResNet-18; maps (batch, 3, size, size) to (batch, classes)."""
-    return ResNet(RESNET_PLANS["resnet18"], num_classes=shape.num_targets)
-
-
-def build_resnet50(_options: ResNetOptions, shape: InputShape) -> nn.Module:
-    """Build ResNet-50 v1.5; maps (batch, 3, size, size) to (batch, classes)."""
-    return ResNet(RESNET_PLANS["resnet50"], num_classes=shape.num_targets)
 
 
 class _FreshConvolution(nn.Conv2d):
@@ -91,3 +83,12 @@ class ResNet(nn.Module):
         features = self.blocks(self.stem(images)).mean(dim=(2, 3))
         scores: torch.Tensor = self.classifier(features)
         return scores
+
+
+def _build(name: str, _options: ResNetOptions, shape: InputShape) -> nn.Module:
+    """Build a residual network; maps (batch, 3, size, size) to (batch, classes)."""
+    return ResNet(RESNET_PLANS[name], num_classes=shape.num_targets)
+
+
+build_resnet18 = partial(_build, "resnet18")
+build_resnet50 = partial(_build, "resnet50")

@@ -1,26 +1,24 @@
-"""What a load suite on a fleet says, from records written by hand."""
+"""What a load suite, or a sweep, on several hosts says, from records written by hand."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import replace
-from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
-from gpuproof.report.conclude import Conclusion, conclude
-from gpuproof.report.fleet_suite_model import FleetSuite
-from gpuproof.suites.fleet import on_host
-from gpuproof.suites.loadtest import TESTS
-from rich.console import Console
 
-from gpuproof.campaign import config_of
+from concluding import commands_of, detail_of, text_of
+from gpuproof.conclude import Concluded, conclude
 from gpuproof.errors import ExitCode
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import FailureCause, NotApplied, Setup
-from gpuproof.report.terminal import print_report
 from gpuproof.store.run import RunDirectory
+from gpuproof.suites.by_host.conclude import HostsDetail
+from gpuproof.suites.by_host.exports import FleetSuite
+from gpuproof.suites.by_host.plan import on_host
+from gpuproof.suites.load.plan import TESTS
 from load_by_hand import HOST, STEP_S, case_of_test, done, failed, on_fleet
 from records_by_hand import Story, case, failure, setup, start, steady_times, window, write_run
 
@@ -41,19 +39,12 @@ def ended_at(stage: str, place: int, *, begun: bool, cause: FailureCause = "envi
     )
 
 
-def concluded(run: RunDirectory) -> tuple[Conclusion, FleetSuite, dict[str, Any]]:
-    conclusion = conclude(run, config_of(run))
-    fleet = conclusion.report.fleet
-    assert isinstance(fleet, FleetSuite)
-    return conclusion, fleet, json.loads((run.root / "fleet.json").read_text())
-
-
-def text_of(conclusion: Conclusion) -> str:
-    console = Console(file=StringIO(), width=150)
-    print_report(conclusion.report, console)
-    output = console.file
-    assert isinstance(output, StringIO)
-    return output.getvalue()
+def concluded(run: RunDirectory) -> tuple[Concluded, FleetSuite, dict[str, Any]]:
+    conclusion = conclude(run)
+    detail = detail_of(HostsDetail, conclusion)
+    assert detail.recipe is None
+    assert detail.points is not None
+    return conclusion, detail.points, json.loads((run.root / "fleet.json").read_text())
 
 
 def document_of(run: RunDirectory, host: str) -> dict[str, Any]:
@@ -64,8 +55,8 @@ def document_of(run: RunDirectory, host: str) -> dict[str, Any]:
 def test_every_test_of_every_host_has_its_figures(tmp_path: Path) -> None:
     run = on_fleet(tmp_path, {"n0": whole(step_s=2 * STEP_S), "n1": whole()}, facts=PRICE, power_w=100.0)
     conclusion, fleet, stored = concluded(run)
-    assert conclusion.exit_code is ExitCode.DONE
-    assert len(conclusion.report.launches) == conclusion.report.num_planned == 24
+    assert conclusion.result.exit_code == ExitCode.DONE
+    assert conclusion.result.num_launches == conclusion.result.num_planned == 24
     assert [(row.num_successful, row.num_failed, row.stage) for row in fleet.hosts] == [(12, 0, None)] * 2
     first = fleet.hosts[0].cells[0]
     # 16 samples in 51.2 ms at 100 W; at 3.6 an hour, a million of them are 3200 s
@@ -100,7 +91,7 @@ def test_a_host_that_died_keeps_what_it_measured_and_is_no_success(tmp_path: Pat
     cut = ended_at("download", 4, begun=True, cause="lost_rank")
     run = on_fleet(tmp_path, {"n0": whole(), "n1": [*(done(test) for test in TESTS[:4]), cut]}, facts=PRICE)
     conclusion, fleet, stored = concluded(run)
-    assert conclusion.exit_code is ExitCode.FAILED
+    assert conclusion.result.exit_code == ExitCode.FAILED
     row = fleet.hosts[1]
     assert (row.num_successful, row.num_failed, row.num_not_run) == (4, 1, 7)
     assert (row.stage, row.failure) == ("download", "download: told of it")
@@ -116,13 +107,13 @@ def test_a_host_that_died_keeps_what_it_measured_and_is_no_success(tmp_path: Pat
     shown = text_of(conclusion)
     assert "failed at download" in shown
     assert "at train_resnet_bs16: download: told of it" in shown
-    assert conclusion.report.next_commands[0] == f"gpuproof load --resume {run.root}"
+    assert commands_of(conclusion)[0] == f"gpuproof load --resume {run.root}"
 
 
 def test_a_host_that_was_not_reached_has_no_test_that_failed_and_no_results(tmp_path: Path) -> None:
     run = on_fleet(tmp_path, {"n0": whole(), "n1": [ended_at("setup", 0, begun=False)], "n2": []})
     conclusion, fleet, stored = concluded(run)
-    assert conclusion.exit_code is ExitCode.FAILED
+    assert conclusion.result.exit_code == ExitCode.FAILED
     assert [(row.num_failed, row.num_not_run) for row in fleet.hosts[1:]] == [(0, 12), (0, 12)]
     assert [(told["hostname"], told["stage"], told["error"]) for told in stored["failed_results"]] == [
         ("n1", "setup", "setup: told of it"),
@@ -138,7 +129,7 @@ def test_a_host_that_was_not_reached_has_no_test_that_failed_and_no_results(tmp_
 def test_no_host_that_could_be_reached_is_an_unfit_environment(tmp_path: Path) -> None:
     run = on_fleet(tmp_path, {"n0": [ended_at("setup", 0, begun=False)]})
     conclusion, _, stored = concluded(run)
-    assert conclusion.exit_code is ExitCode.UNFIT_ENVIRONMENT
+    assert conclusion.result.exit_code == ExitCode.UNFIT_ENVIRONMENT
     assert stored["summary"]["success_rate"] == 0.0
     assert "NOTHING MEASURED" in text_of(conclusion)
 
@@ -146,7 +137,7 @@ def test_no_host_that_could_be_reached_is_an_unfit_environment(tmp_path: Path) -
 def test_a_test_that_failed_is_its_own_and_the_host_a_success(tmp_path: Path) -> None:
     some = [failed(test) if test is TESTS[5] else done(test) for test in TESTS]
     conclusion, fleet, stored = concluded(on_fleet(tmp_path, {"n0": whole(), "n1": some}))
-    assert conclusion.exit_code is ExitCode.FAILED
+    assert conclusion.result.exit_code == ExitCode.FAILED
     assert (fleet.hosts[1].num_failed, fleet.hosts[1].stage) == (1, None)
     assert (fleet.hosts[1].cells[5].outcome, fleet.hosts[1].cells[5].success) == ("failed: exception", False)
     assert stored["failed_results"] == []
@@ -157,17 +148,17 @@ def test_a_host_all_of_whose_tests_failed_is_no_success(tmp_path: Path) -> None:
     conclusion, fleet, stored = concluded(
         on_fleet(tmp_path, {"n0": whole(), "n1": [failed(test, message="no room") for test in TESTS]})
     )
-    assert conclusion.exit_code is ExitCode.FAILED
+    assert conclusion.result.exit_code == ExitCode.FAILED
     assert (fleet.hosts[1].stage, fleet.hosts[1].validity) == ("execute", None)
     assert stored["summary"]["failed_instances"] == 1
-    told = [failure.message for failure in conclusion.report.failures]
+    told = [failure.message for failure in conclusion.result.failures]
     assert told == ["at train_simple_cnn_bs16 and 11 more: no room"]
 
 
 def test_a_timeout_of_one_test_is_a_failure_of_the_fleet(tmp_path: Path) -> None:
     late = [failed(test, "timeout") if test is TESTS[5] else done(test) for test in TESTS]
     conclusion, _, _ = concluded(on_fleet(tmp_path, {"n0": late}))
-    assert conclusion.exit_code is ExitCode.FAILED
+    assert conclusion.result.exit_code == ExitCode.FAILED
 
 
 def test_the_slow_host_is_named_with_its_tests(tmp_path: Path) -> None:
@@ -205,7 +196,7 @@ def test_a_key_that_changed_no_test_of_a_host_is_named(tmp_path: Path) -> None:
     described = run.description()
     run.write_description({**described, "origins": {"run.start": "--run.start", "x.y": "--x.y"}})
     conclusion, _, _ = concluded(run)
-    assert [item.key for item in conclusion.report.not_applied] == ["run.start"]
+    assert [item.key for item in detail_of(HostsDetail, conclusion).common.not_applied] == ["run.start"]
     assert "run.start: told why" in text_of(conclusion)
 
 
@@ -239,7 +230,7 @@ def test_the_points_of_a_sweep_stand_where_tests_do(tmp_path: Path) -> None:
     listed = [{"name": host} for host in hosts]
     run.write_description({**run.description(), "fleet": {"hosts": listed, "currency": "USD"}})
     conclusion, fleet, stored = concluded(run)
-    assert conclusion.exit_code is ExitCode.INCONCLUSIVE  # n1 has yet to run a point
+    assert conclusion.result.exit_code == ExitCode.INCONCLUSIVE  # n1 has yet to run a point
     assert fleet.what == "points"
     assert [row.best for row in fleet.hosts] == ["batch_size=20", "batch_size=10"]
     assert [cell.items_per_s_per_device for cell in fleet.hosts[0].cells] == [1000, 2000]

@@ -1,9 +1,11 @@
-"""A fleet's figures, against numbers worked out by hand."""
+"""The figures of several hosts, against numbers worked out by hand."""
 
 from __future__ import annotations
 
 import pytest
-from gpuproof.analysis.fleet import HostMeasured, HostTests, aggregate, summarize_fleet
+
+from gpuproof.analysis.hosts import HostMeasured, summarize_fleet
+from gpuproof.suites.by_host.exports import HostTests, aggregate
 
 
 def host(name: str, per_device: float, *, gpu: str = "H100", devices: int = 1, **more: float) -> HostMeasured:

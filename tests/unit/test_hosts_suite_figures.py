@@ -1,10 +1,10 @@
-"""A suite's figures over a fleet, against numbers worked out by hand."""
+"""A suite's figures over several hosts, against numbers worked out by hand."""
 
 from __future__ import annotations
 
 import pytest
-from gpuproof.analysis.fleet import HostMeasured
-from gpuproof.analysis.fleet_suite import NO_COMMON_TEST, summarize_suite
+
+from gpuproof.analysis.hosts import NO_COMMON_TEST, HostMeasured, summarize_suite
 
 
 def host(name: str, rate: float, *, gpu: str = "H100", devices: int = 1) -> HostMeasured:

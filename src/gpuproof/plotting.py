@@ -1,4 +1,4 @@
-"""How do all pictures look? One place for figures, colours, axes, time, and a day drawn in a thousand points.
+"""How do all pictures look? One place for figures, colours, axes and time.
 
 matplotlib is loaded when the first picture is made, drawn in memory without a display, and never touches
 its global state; where it is not installed, the error names the extra that brings it.
@@ -7,18 +7,11 @@ its global state; where it is not installed, the error names the extra that brin
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
-import numpy as np
-
 from gpuproof.errors import EnvironmentUnfitError, UsageError
-from gpuproof.observe.files import aside
-from gpuproof.readings.recording import Floats, RecordingData
-from gpuproof.readings.series import longest_step_s
-from gpuproof.units import seconds
+from gpuproof.files import aside
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -46,21 +39,6 @@ DASHES: Final[tuple[Dash, ...]] = ("-", (0, (5, 1.5)), (0, (1.5, 1.2)), (0, (6, 
 """From the ninth GPU on, colours come again with another dash."""
 
 PHASE_FILLS: Final = ("#eef2f7", "#ffffff")
-
-THROTTLE_FILLS: Final = {
-    "thermal_hardware": "#a4161a",
-    "thermal_software": "#e03131",
-    "hardware_slowdown": "#7b2d8b",
-    "power_brake": "#b5179e",
-    "current_limit": "#c2255c",
-    "voltage_regulator": "#d6336c",
-    "power_cap": "#f5a524",
-    "sync_boost": "#74b3ce",
-    "board_limit": "#8d6e63",
-    "reliability": "#6c757d",
-    "other": "#495057",
-}
-"""Throttle reasons in the order in which they hide one another; states such as idle are not drawn."""
 
 
 def new_figure(width_in: float, height_in: float) -> Figure:
@@ -134,19 +112,6 @@ def legend(figure: Figure, labels: Sequence[str], *, top_in: float, columns: int
     )
 
 
-def describe(recording: RecordingData) -> str:
-    """Write what a recording is of in one line: devices, host, date, length."""
-    kinds: dict[str, int] = {}
-    for track in recording.devices:
-        kinds[track.identity.name] = kinds.get(track.identity.name, 0) + 1
-    devices = ", ".join(f"{number} × {name}" if number > 1 else name for name, number in kinds.items())
-    parts = [devices or "no GPU", recording.recording.host]
-    if recording.began_unix_s is not None:
-        parts.append(f"{datetime.fromtimestamp(recording.began_unix_s, timezone.utc):%Y-%m-%d %H:%M} UTC")
-    parts.append(seconds(recording.duration_s))
-    return "  ·  ".join(parts)
-
-
 def time_unit(duration_s: float) -> tuple[float, str]:
     """Choose the unit of a time axis: its length in seconds, and its name."""
     for limit_s, length_s, name in ((180, 1.0, "s"), (10_800, 60.0, "min")):
@@ -163,48 +128,3 @@ def colour(place: int) -> str:
 def dash(place: int) -> Dash:
     """Give the dash of the n-th line."""
     return DASHES[place // len(SERIES) % len(DASHES)]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Envelope:
-    """A column as a picture shows it, in the column's unit."""
-
-    time_s: Floats
-    low: Floats
-    high: Floats
-    mean: Floats
-    reduced: bool
-    """Whether pieces hold more than one reading, so that `low` and `high` differ from `mean`."""
-
-
-def envelope(time_s: Floats, column: Floats, *, pieces: int) -> Envelope:
-    """Reduce a column to at most about `pieces` points, and break it where readings are missing."""
-    given = ~np.isnan(column)
-    times, values = time_s[given], column[given]
-    if len(times) <= 2 * pieces:
-        times, values = _with_breaks(times, values)
-        return Envelope(time_s=times, low=values, high=values, mean=values, reduced=False)
-    width = (times[-1] - times[0]) / pieces
-    piece = np.minimum(((times - times[0]) / width).astype(np.int64), pieces - 1)
-    starts = np.flatnonzero(np.diff(piece, prepend=-1))
-    counts = np.diff(np.append(starts, len(piece)))
-    filled = piece[starts]
-    return Envelope(
-        time_s=times[0] + (np.arange(pieces) + 0.5) * width,
-        low=_scatter(filled, np.minimum.reduceat(values, starts), pieces),
-        high=_scatter(filled, np.maximum.reduceat(values, starts), pieces),
-        mean=_scatter(filled, np.add.reduceat(values, starts) / counts, pieces),
-        reduced=True,
-    )
-
-
-def _scatter(places: np.ndarray[tuple[int], np.dtype[np.int64]], values: Floats, length: int) -> Floats:
-    column = np.full(length, np.nan)
-    column[places] = values
-    return column
-
-
-def _with_breaks(times: Floats, values: Floats) -> tuple[Floats, Floats]:
-    """Put a NaN into every hole."""
-    holes = np.flatnonzero(np.diff(times) > longest_step_s(times)) + 1
-    return np.insert(times, holes, times[holes]), np.insert(values, holes, np.nan)

@@ -1,23 +1,20 @@
-"""What a fleet's run says, from records written by hand."""
+"""What one recipe on several hosts says, from records written by hand."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import replace
-from io import StringIO
 from pathlib import Path
 
-from gpuproof.report.conclude import Conclusion, conclude
-from gpuproof.report.fleet_model import FleetReport
-from gpuproof.suites.fleet import on_host, results_on
-from rich.console import Console
-
-from gpuproof.campaign import config_of
+from concluding import commands_of, detail_of, text_of
+from gpuproof.conclude import Concluded, conclude
 from gpuproof.errors import ExitCode
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import FailureCause
-from gpuproof.report.terminal import print_report
 from gpuproof.store.run import RunDirectory
+from gpuproof.suites.by_host.conclude import HostsDetail
+from gpuproof.suites.by_host.exports import FleetReport
+from gpuproof.suites.by_host.plan import as_on_one_machine, on_host
 from records_by_hand import CASE, H200, Story, case, failure, one_rank, setup, window, write_run
 
 
@@ -35,33 +32,26 @@ def failed(host: str, stage: str, cause: FailureCause = "environment") -> CaseRe
     return CaseRecords(case=on_host(case(), host, nproc=None), records=(gone,))
 
 
-def fleet_of(folder: Path, launches: list[CaseRecords], **prices: float) -> tuple[RunDirectory, Conclusion]:
+def fleet_of(folder: Path, launches: list[CaseRecords], **prices: float) -> tuple[RunDirectory, Concluded]:
     run = write_run(folder, launches, run={"repeats": 1})
     hosts = [
         {"name": records.case.placement.host, "price_per_hour": prices.get("price")} for records in launches
     ]
     run.write_description({**run.description(), "fleet": {"hosts": hosts, "currency": "USD"}})
-    return run, conclude(run, config_of(run))
+    return run, conclude(run)
 
 
-def report_of(conclusion: Conclusion) -> FleetReport:
-    fleet = conclusion.report.fleet
-    assert isinstance(fleet, FleetReport)
-    return fleet
-
-
-def text_of(conclusion: Conclusion) -> str:
-    console = Console(file=StringIO(), width=150)
-    print_report(conclusion.report, console)
-    output = console.file
-    assert isinstance(output, StringIO)
-    return output.getvalue()
+def report_of(conclusion: Concluded) -> FleetReport:
+    detail = detail_of(HostsDetail, conclusion)
+    assert detail.points is None
+    assert detail.recipe is not None
+    return detail.recipe
 
 
 def test_every_host_has_a_row_and_the_slow_one_is_named(tmp_path: Path) -> None:
     steps_s = [0.010, 0.0101, 0.0099, 0.01005, 0.020]
     run, conclusion = fleet_of(tmp_path, [on(f"n{i}", step_s=s) for i, s in enumerate(steps_s)], price=3.6)
-    assert conclusion.exit_code is ExitCode.DONE
+    assert conclusion.result.exit_code == ExitCode.DONE
     fleet = report_of(conclusion)
     assert [row.items_per_s_total for row in fleet.hosts][::4] == [1000.0, 500.0]
     assert [outlier.host for outlier in fleet.summary.outliers] == ["n4"]
@@ -76,14 +66,14 @@ def test_every_host_has_a_row_and_the_slow_one_is_named(tmp_path: Path) -> None:
 
 def test_a_host_that_failed_is_named_with_its_stage_and_the_others_count(tmp_path: Path) -> None:
     run, conclusion = fleet_of(tmp_path, [on("n0"), on("n1"), failed("n2", "deploy")])
-    assert conclusion.exit_code is ExitCode.FAILED
+    assert conclusion.result.exit_code == ExitCode.FAILED
     fleet = report_of(conclusion)
     assert [row.stage for row in fleet.hosts] == [None, None, "deploy"]
     assert fleet.summary.num_measured == 2
     shown = text_of(conclusion)
     assert "failed at deploy" in shown
     assert "2 of 3 hosts measured" in shown
-    assert conclusion.report.next_commands[0].startswith("gpuproof run --resume ")
+    assert commands_of(conclusion)[0].startswith("gpuproof run --resume ")
     stored = json.loads((run.root / "fleet.json").read_text())
     assert stored["failed_results"] == [{"hostname": "n2", "stage": "deploy", "error": "deploy: told of it"}]
 
@@ -96,7 +86,7 @@ def test_a_ranks_own_failure_is_of_the_stage_execute(tmp_path: Path) -> None:
 
 def test_a_fleet_of_which_no_host_could_begin_is_unfit(tmp_path: Path) -> None:
     _, conclusion = fleet_of(tmp_path, [failed("n0", "setup"), failed("n1", "setup")])
-    assert conclusion.exit_code is ExitCode.UNFIT_ENVIRONMENT
+    assert conclusion.result.exit_code == ExitCode.UNFIT_ENVIRONMENT
     assert "NOTHING MEASURED" in text_of(conclusion)
 
 
@@ -117,4 +107,4 @@ def test_a_case_of_a_host_has_a_folder_of_its_own_whatever_the_host_is_called() 
     assert (hostile.placement.host, hostile.placement.ranks_per_host) == ("../../etc 'x'; $(rm)", 4)
     assert on_host(CASE, "n", nproc=None).placement.ranks_per_host == 1
     launched = [failed("../../etc 'x'; $(rm)", "setup"), failed("other", "setup")]
-    assert [found.case.case_id for found in results_on("../../etc 'x'; $(rm)", launched)] == ["main"]
+    assert [as_on_one_machine(found).case.case_id for found in launched] == ["main", "main"]

@@ -1,8 +1,6 @@
 """Reading a profiler's trace event by event, so that one of a gigabyte takes no more memory than a small one.
 
-The file is the Chrome trace format: one JSON object, whose `traceEvents` is a list that may be very long. The
-summary is made here, on the control side, and not on the node: the trace is the record, so that `gpuproof
-report` can look at an old one with what was learnt since.
+The file is the Chrome trace format: one JSON object, whose `traceEvents` is a list that may be very long.
 """
 
 from __future__ import annotations
@@ -12,7 +10,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TextIO
 
-from gpuproof.analysis.profile import ProfileSummary, parse_trace_event, summarize_trace
 from gpuproof.errors import RecordError
 
 CHUNK_CHARS = 2**20
@@ -21,24 +18,16 @@ LARGEST_BYTES = 2**30
 LIST_KEY = '"traceEvents"'
 
 
-def summarize_trace_file(path: Path, *, steps: int) -> ProfileSummary | str:
-    """Sum the trace of so many steps up; or say, as text, why there is no summary."""
-    size = path.stat().st_size
-    if size > LARGEST_BYTES:
-        return f"{path.name} has {size / 2**30:.1f} GiB, and over {LARGEST_BYTES / 2**30:.0f} is not read"
-    try:
-        events = (event for raw in trace_events(path) if (event := parse_trace_event(raw)) is not None)
-        return summarize_trace(events, steps=steps) or f"{path.name} holds no work"
-    except RecordError as error:
-        return str(error)
-
-
 def trace_events(path: Path) -> Iterator[dict[str, Any]]:
     """Yield the events of a trace file one by one.
 
     Raises:
-        RecordError: the file is torn, or is no trace.
+        RecordError: the file is torn, is no trace, or is too large to be read.
     """
+    size = path.stat().st_size
+    if size > LARGEST_BYTES:
+        limit = f"over {LARGEST_BYTES / 2**30:.0f} is not read"
+        raise RecordError(f"{path.name} has {size / 2**30:.1f} GiB, and {limit}")
     decoder = json.JSONDecoder()
     with path.open(encoding="utf-8", errors="replace") as file:
         text = _from_the_list_on(file, path)

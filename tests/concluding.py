@@ -1,0 +1,75 @@
+"""Reading what a run was concluded to: its page as text, the parts of it, and the detail of its result."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from gpuproof.conclude import Concluded
+from gpuproof.records.codec import from_json
+from gpuproof.records.page import Cell, Commands, Files, Table, Text
+from gpuproof.records.result import Doubt, Measure
+from gpuproof.report.terminal import terminal_text
+
+T = TypeVar("T")
+
+
+def text_of(concluded: Concluded, *, width: int = 150) -> str:
+    """Return the page as a log of that width has it."""
+    return terminal_text(concluded.page, width=width)
+
+
+def words_of(concluded: Concluded, *, width: int = 200) -> str:
+    """Return the page's words, whatever lines they are on."""
+    return " ".join(text_of(concluded, width=width).split())
+
+
+def detail_of(kind: type[T], concluded: Concluded) -> T:
+    """Return what the suite's page is drawn from, read back from the result."""
+    return from_json(kind, concluded.result.detail)
+
+
+def measure_of(concluded: Concluded, name: str) -> Measure:
+    """Return the one measure of a name."""
+    (found,) = [measure for measure in concluded.result.measures if measure.name == name]
+    return found
+
+
+def doubt_of(concluded: Concluded, code: str) -> Doubt:
+    """Return the one doubt of a code."""
+    (found,) = [doubt for doubt in concluded.result.doubts if doubt.code == code]
+    return found
+
+
+def lines_of(concluded: Concluded, title: str) -> list[str]:
+    """Return the sentences under a title, those of untitled sections after it included."""
+    lines: list[str] = []
+    above = ""
+    for section in concluded.page.sections:
+        above = section.title or above
+        if above == title and isinstance(section, Text):
+            lines += section.lines
+    return lines
+
+
+def notes_of(concluded: Concluded) -> list[str]:
+    """Return the notes."""
+    return lines_of(concluded, "Notes")
+
+
+def table_of(concluded: Concluded, title: str) -> list[dict[str, Cell]]:
+    """Return the rows of a table, each by its columns' titles."""
+    (found,) = [x for x in concluded.page.sections if isinstance(x, Table) and x.title == title]
+    titles = [header.title for header in found.headers]
+    return [dict(zip(titles, row, strict=True)) for row in found.rows]
+
+
+def commands_of(concluded: Concluded) -> tuple[str, ...]:
+    """Return what may be typed next."""
+    (found,) = [section for section in concluded.page.sections if isinstance(section, Commands)]
+    return found.commands
+
+
+def files_of(concluded: Concluded) -> Files:
+    """Return the run directory and the names of what lies in it."""
+    (found,) = [section for section in concluded.page.sections if isinstance(section, Files)]
+    return found
