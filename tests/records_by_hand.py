@@ -181,6 +181,24 @@ def _with(spec: Any, changes: Mapping[str, Any]) -> Any:
     return replace(spec, **{f.name: changes[f.name] for f in fields(spec) if f.name in changes})
 
 
+def of_schema_2(case: Case) -> dict[str, Any]:
+    """Write a case that trains or infers as schema 2 was, which had no work."""
+    told = to_json(case)
+    work, monitor = told.pop("work"), told.pop("monitor") or {}
+    epochs = work["window"].pop("epochs")
+    training = {"epochs": epochs, **work.pop("compute"), **(work.get("training") or to_json(TRAINING))}
+    return {
+        **told,
+        "schema_version": 2,
+        "inference": to_json(InferenceSpec()),
+        "serving": None,
+        **{name: value for name, value in work.items() if name != "ignored"},
+        "training": training,
+        "monitor_interval_s": monitor.get("interval_s"),
+        "monitor_host_interval_s": monitor.get("host_interval_s"),
+    }
+
+
 def window(rank: int = 0, **changes: Any) -> Window:
     """100 steps in 1 s."""
     base = Window(

@@ -10,7 +10,7 @@ from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import Result, Start
 from gpuproof.records.serving import Requests, ServingWindow
 from gpuproof.records.serving_spec import ServingSpec
-from records_by_hand import ALONE, COMPUTE, DATA, MODEL, PARALLEL, QUIET, WINDOW
+from records_by_hand import ALONE, COMPUTE, DATA, MODEL, PARALLEL, QUIET, WINDOW, with_work
 
 SPEC = ServingSpec(
     target="model",
@@ -87,3 +87,23 @@ def records(
 
 
 OFFLINE = replace(SPEC, scenario="offline", rate_per_s=None, latency_bound_s=None)
+NUM_REQUESTS = 1000
+
+
+def spec_in(case: Case) -> ServingSpec:
+    """What a case of kind `serving` is asked."""
+    assert isinstance(case.work, ServingWork)
+    return case.work.serving
+
+
+def answered(case: Case, *, offline_per_s: float, highest_per_s: float) -> CaseRecords:
+    """A server that does `offline_per_s`, and meets the bound of 50 ms up to `highest_per_s`."""
+    rate_per_s = spec_in(case).rate_per_s
+    if rate_per_s is None:
+        latencies = [(k + 1) / offline_per_s for k in range(NUM_REQUESTS)]
+        ended = records(latencies, spec=OFFLINE)
+    else:
+        latency_s = 0.01 if rate_per_s <= highest_per_s else 0.2
+        ended = records([latency_s] * NUM_REQUESTS, spec=replace(SPEC, rate_per_s=rate_per_s))
+    assert spec_in(ended.case).scenario == spec_in(case).scenario
+    return replace(ended, case=with_work(case, serving=spec_in(ended.case)))

@@ -2,41 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from gpuproof.config.models import RunConfig
-from gpuproof.records.case import Case, ServingWork
 from gpuproof.records.collected import CaseRecords
-from gpuproof.records.serving_spec import ServingSpec
 from planning import next_cases
-from records_by_hand import with_work
-from served_by_hand import OFFLINE, SPEC, records
-
-NUM_REQUESTS = 1000
+from served_by_hand import answered, spec_in
 
 
 def config(**serving: object) -> RunConfig:
     return RunConfig.model_validate({"kind": "serving", "serving": {"latency_bound_s": 0.05, **serving}})
-
-
-def spec_in(case: Case) -> ServingSpec:
-    assert isinstance(case.work, ServingWork)
-    return case.work.serving
-
-
-def launch(case: Case, *, offline_per_s: float, highest_per_s: float) -> CaseRecords:
-    """A server that does `offline_per_s`, and meets the bound of 50 ms up to `highest_per_s`."""
-    rate_per_s = spec_in(case).rate_per_s
-    if rate_per_s is None:
-        latencies = [(k + 1) / offline_per_s for k in range(NUM_REQUESTS)]
-        ended = records(latencies, spec=OFFLINE)
-    else:
-        latency_s = 0.01 if rate_per_s <= highest_per_s else 0.2
-        ended = records([latency_s] * NUM_REQUESTS, spec=replace(SPEC, rate_per_s=rate_per_s))
-    assert spec_in(ended.case).scenario == spec_in(case).scenario
-    return replace(ended, case=with_work(case, serving=spec_in(ended.case)))
 
 
 def run(asked: RunConfig, *, offline_per_s: float, highest_per_s: float) -> list[CaseRecords]:
@@ -44,7 +19,7 @@ def run(asked: RunConfig, *, offline_per_s: float, highest_per_s: float) -> list
     launched: list[CaseRecords] = []
     while cases := next_cases(asked, launched):
         assert len(launched) < 40, "the search does not end"
-        launched.append(launch(cases[0], offline_per_s=offline_per_s, highest_per_s=highest_per_s))
+        launched.append(answered(cases[0], offline_per_s=offline_per_s, highest_per_s=highest_per_s))
     return launched
 
 

@@ -21,6 +21,7 @@ from gpuproof.suites.points.plan import Point, config_at
 
 KEY = "data.batch_size"
 BatchOutcome = Literal["fits", "out of memory", "unknown"]
+FROM_BEST: tuple[BatchOutcome, ...] = ("fits", "out of memory", "unknown")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,10 +38,11 @@ class BatchSearch:
         batch = launch.case.work.data.batch_size
         outcome: BatchOutcome = "out of memory" if is_expected(launch) else "unknown"
         if launch.status == "done":
-            outcome = self.tried.get(batch, "fits")
+            outcome = "fits"
+        before = self.tried.get(batch, outcome)
         return replace(
             self,
-            tried={**self.tried, batch: outcome},
+            tried={**self.tried, batch: max(before, outcome, key=FROM_BEST.index)},
             launched=self.launched | {launch_key(launch.case)},
         )
 
