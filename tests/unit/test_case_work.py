@@ -85,6 +85,6 @@ def test_a_serving_spec_of_schema_2_is_read() -> None:
 
 def test_an_old_spec_that_lacks_a_part_is_refused_by_its_name() -> None:
     old = of_schema_2(TRAINS)
-    del old["training"]
-    with pytest.raises(RecordError, match="lacks the key 'compute'"):
+    del old["model"]
+    with pytest.raises(RecordError, match="lacks the key 'model'"):
         from_json(Case, upgraded(old))
