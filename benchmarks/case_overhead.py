@@ -23,7 +23,7 @@ from gpuproof.launchers.base import HostError
 from gpuproof.launchers.local import LocalLauncher
 from gpuproof.records.case import Case
 from gpuproof.records.collected import CaseRecords
-from gpuproof.records.run import Phase, Result, Start
+from gpuproof.records.run import Phase, RankResult, Start
 from gpuproof.statistics.launches import interval_of_launches
 from gpuproof.units import seconds
 from pairing import Block, differences, interval_text, judge_differences, machine_line, palindromes, side_mean
@@ -76,7 +76,7 @@ def parts_of(records: CaseRecords) -> dict[str, tuple[float, ...]]:
     return {
         "began": (records.of(Start)[0].monotonic_s,),
         "prepared": (at["prepare", "end"],),
-        "ended": (records.of(Result)[0].monotonic_s,),
+        "ended": (records.of(RankResult)[0].monotonic_s,),
         "steps": (
             at["warmup", "end"] - at["warmup", "begin"],
             at["measure", "end"] - at["measure", "begin"],

@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 
 from cases import SMALL
 from gpuproof.records.collected import CaseRecords
-from gpuproof.records.run import Phase, Result, Start
+from gpuproof.records.run import Phase, RankResult, Start
 from gpuproof.store.run import RunDirectory
 from gpuproof.units import seconds
 from pairing import Block, differences, judge_differences, machine_line, palindromes
@@ -105,7 +105,7 @@ def marks_of(records: CaseRecords) -> Parts:
         "import torch and worker": ended["prepare", "begin"],
         "prepare": ended["prepare", "end"],
         "steps": ended["measure", "end"],
-        "finish the worker's records": records.of(Result)[0].monotonic_s,
+        "finish the worker's records": records.of(RankResult)[0].monotonic_s,
     }
 
 

@@ -18,10 +18,9 @@ import tempfile
 import time
 from pathlib import Path
 
-from gpuproof.suites.loadtest import TESTS
-
 from gpuproof.records.journal import encode
 from gpuproof.store.run import RunDirectory
+from gpuproof.suites.load.plan import TESTS
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))  # the suite written by hand is the tests'
 
@@ -31,15 +30,13 @@ import recordings as r
 MEASURED = """
 import json, resource, sys, time
 from pathlib import Path
-from gpuproof.config.models import RunConfig
-from gpuproof.report.conclude import conclude
+from gpuproof.conclude import conclude
 from gpuproof.store.run import RunDirectory
 run = RunDirectory.open(Path(sys.argv[1]))
-config = RunConfig.model_validate(run.description()["config"])
 times = []
 for _ in range(2):
     start, cpu = time.monotonic(), time.process_time()
-    conclude(run, config)
+    conclude(run)
     times.append((time.monotonic() - start, time.process_time() - cpu))
 print(json.dumps({"times": times, "peak_kib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss}))
 """

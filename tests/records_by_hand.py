@@ -40,7 +40,7 @@ from gpuproof.records.run import (
     FailureCause,
     HostLoad,
     NotApplied,
-    Result,
+    RankResult,
     Setup,
     Start,
     Steps,
@@ -276,9 +276,9 @@ def effective(*work: ObservedWork, rank: int = 0, missing: str | None = None) ->
     return Effective(rank=rank, work=work, uncounted=(), missing=missing)
 
 
-def result(rank: int = 0) -> Result:
+def result(rank: int = 0) -> RankResult:
     """A good end, 12 s after the start."""
-    return Result(rank=rank, monotonic_s=52.0, last_loss=0.5)
+    return RankResult(rank=rank, monotonic_s=52.0, last_loss=0.5)
 
 
 def failure(cause: FailureCause, *, rank: int | None = 0, unix_s: float = 100.0, **changes: Any) -> Failure:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from gpuproof.records.case import CASE_SCHEMA_VERSION, Case, ServingWork
 from gpuproof.records.collected import CaseRecords
-from gpuproof.records.run import Result, Start
+from gpuproof.records.run import RankResult, Start
 from gpuproof.records.serving import Requests, ServingWindow
 from gpuproof.records.serving_spec import ServingSpec
 from records_by_hand import ALONE, COMPUTE, DATA, MODEL, PARALLEL, QUIET, WINDOW, with_work
@@ -82,7 +82,7 @@ def records(
         neighbours=ALONE,
         failures={"HTTP 500": latencies_s.count(None)} if None in latencies_s else {},
     )
-    result = Result(rank=0, monotonic_s=9.0, last_loss=None)
+    result = RankResult(rank=0, monotonic_s=9.0, last_loss=None)
     return CaseRecords(case=case, records=(START, requests, window, result))
 
 

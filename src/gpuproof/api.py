@@ -9,19 +9,17 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from collections.abc import Mapping, Sequence
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 from gpuproof.campaign import create_run, run_campaign
 from gpuproof.config.load import load_config
+from gpuproof.config.models import RunConfig
 from gpuproof.errors import RecordError, UsageError
-from gpuproof.launchers.archive import node_side_for
 from gpuproof.launchers.attached import is_attached
 from gpuproof.launchers.base import HostError
-from gpuproof.launchers.local import LocalLauncher
+from gpuproof.launchers.registry import open_launcher
 from gpuproof.records.case import Case
 from gpuproof.records.codec import from_json
 from gpuproof.records.collected import CaseRecords
@@ -53,25 +51,26 @@ def run(
     """
     words = [f"--{key}={json.dumps(value)}" for key, value in (overrides or {}).items()]
     loaded = load_config(os.fspath(config), words)
+    _refuse_other_hosts_and_launchers(loaded.config)
+    directory = create_run(loaded.config, origins=loaded.origins, source=loaded.source)
+    with open_launcher("local", python=python) as launcher:
+        concluded = run_campaign(directory, launcher=launcher, progress=_Silence())
+    return concluded.result
+
+
+def _refuse_other_hosts_and_launchers(config: RunConfig) -> None:
     if is_attached(os.environ):
         raise UsageError(
             "gpuproof.run starts ranks of its own, and this process is one of another launch",
             place="environment",
             next_step="Start `python -m gpuproof run CONFIG` under your launcher",
         )
-    if loaded.config.distributed.nodes > 1:
+    if config.distributed.nodes > 1:
         raise UsageError(
             "gpuproof.run measures this machine alone",
             place="distributed.nodes",
             next_step="Use `gpuproof run --deployment-file FILE`, or set it to 1",
         )
-    directory = create_run(loaded.config, origins=loaded.origins, source=loaded.source)
-    with (
-        node_side_for(python) as worker,
-        closing(LocalLauncher(python=python or sys.executable, worker=worker)) as launcher,
-    ):
-        concluded = run_campaign(directory, launcher=launcher, progress=_Silence())
-    return concluded.result
 
 
 def load_result(path: str | os.PathLike[str]) -> Result:

@@ -20,9 +20,9 @@ from gpuproof.launchers.base import Launcher
 from gpuproof.records.codec import to_json
 from gpuproof.records.collected import CaseRecords
 from gpuproof.scheduler import CampaignProgress, CaseScheduler
-from gpuproof.store.description import THIS_MACHINE, config_of, places_of
+from gpuproof.store.description import read_config
 from gpuproof.store.run import RunDirectory, default_run_id, needing_room
-from gpuproof.suites.base import HostPlace, Suite
+from gpuproof.suites.base import THIS_MACHINE, HostPlace, Suite, read_places
 from gpuproof.suites.registry import suite_on
 
 if TYPE_CHECKING:
@@ -80,9 +80,9 @@ def run_campaign(
         EnvironmentUnfitError: the launcher cannot start processes, or the disk is full.
         KeyboardInterrupt: Ctrl-C or SIGTERM, after the ranks gave their last words.
     """
-    config = config_of(run)
+    config = read_config(run)
     with run.locked(), sigterm_interrupts(), needing_room(run.root):
-        suite = suite_on(config, places_of(run))
+        suite = suite_on(config, read_places(run.description()))
         launch_all(run, suite=suite, launcher=launcher, progress=progress, retry_failed=retry_failed)
         from gpuproof.conclude import conclude
 
@@ -103,8 +103,8 @@ def launch_all(
         As `run_campaign`.
     """
     run.wait_for_writers(ORPHANS_S)
-    config = config_of(run)
-    state = suite.begin(config, places_of(run))
+    config = read_config(run)
+    state = suite.begin(config, read_places(run.description()))
     scheduler = CaseScheduler(
         run,
         suite=suite,
@@ -135,7 +135,7 @@ def _import_conclusion() -> None:
 
 @contextmanager
 def sigterm_interrupts() -> Iterator[None]:
-    """Treat SIGTERM as Ctrl-C, so that both end the ranks in good order."""
+    """Treat SIGTERM as Ctrl-C, so that both end the ranks cleanly."""
 
     def interrupt(_number: int, _frame: object) -> NoReturn:
         raise KeyboardInterrupt

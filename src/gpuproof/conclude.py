@@ -17,9 +17,9 @@ from gpuproof.records.result import Result
 from gpuproof.records.run import TRANSIENT_CAUSES, ProfileTrace
 from gpuproof.report.formats import json_text
 from gpuproof.store import layout
-from gpuproof.store.description import HOSTS, config_of, places_of
+from gpuproof.store.description import HOSTS, read_config
 from gpuproof.store.run import RunDirectory
-from gpuproof.suites.base import Export, JsonContent, Suite
+from gpuproof.suites.base import Export, JsonContent, Suite, read_places
 from gpuproof.suites.exports import environment_facts
 from gpuproof.suites.registry import suite_on
 
@@ -40,7 +40,7 @@ def conclude(run: RunDirectory) -> Concluded:
         EnvironmentUnfitError: the disk is full.
     """
     evidence = read_evidence(run)
-    suite = suite_of(run)
+    suite = read_suite(run)
     conclusion = suite.conclude(evidence)
     notes = [*_write(run, conclusion.exports), *_copy_traces(run, evidence)]
     facts = environment_facts(evidence.launches, by_inventory=True)
@@ -51,9 +51,9 @@ def conclude(run: RunDirectory) -> Concluded:
     return Concluded(result=conclusion.result, page=page)
 
 
-def suite_of(run: RunDirectory) -> Suite:
+def read_suite(run: RunDirectory) -> Suite:
     """Return the suite that a run was planned by."""
-    return suite_on(config_of(run), places_of(run))
+    return suite_on(read_config(run), read_places(run.description()))
 
 
 def read_evidence(run: RunDirectory) -> Evidence:
@@ -65,7 +65,7 @@ def read_evidence(run: RunDirectory) -> Evidence:
     description = run.description()
     return Evidence(
         description=description,
-        config=config_of(run),
+        config=read_config(run),
         launches=tuple(run.cases()),
         hosts=tuple(description.get(HOSTS, {}).get("hosts", ())),
         recording_at=run.recording_at,

@@ -56,7 +56,7 @@ def _provenance(source: str, date: str, *, halved: bool) -> str:
     return f"{source}{', which prints it with sparsity: halved' if halved else ''}, as of {date}"
 
 
-def peak_of(device_name: str, precision: str) -> Peak | None:
+def find_peak(device_name: str, precision: str) -> Peak | None:
     """Return the dense peak of the device of exactly this name, in the arithmetic of `precision`."""
     device = _devices().get(device_name)
     dtype = PEAK_TYPE_OF_PRECISION.get(precision)
@@ -72,7 +72,7 @@ def peak_of(device_name: str, precision: str) -> Peak | None:
     )
 
 
-def memory_peak_of(device_name: str) -> MemoryPeak | None:
+def find_memory_peak(device_name: str) -> MemoryPeak | None:
     """Return the memory bandwidth of the device of exactly this name."""
     device = _devices().get(device_name)
     if device is None:

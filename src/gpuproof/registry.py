@@ -55,7 +55,7 @@ def registered(group: str) -> tuple[Registered, ...]:
     return tuple(sorted(found, key=lambda entry: (entry.name, entry.distribution, entry.value)))
 
 
-def owner_of(group: str, name: str) -> str:
+def find_owner(group: str, name: str) -> str:
     """Return which package registers `name` in `group`; several are joined by "and"."""
     owners = sorted({entry.distribution for entry in registered(group) if entry.name == name})
     return " and ".join(owners) or "no package"
@@ -79,7 +79,7 @@ def load(group: str, name: str) -> Any:
         )
     if len(points) > 1:
         raise UsageError(
-            f"{name!r} is registered by {owner_of(group, name)}", next_step="Uninstall one of them"
+            f"{name!r} is registered by {find_owner(group, name)}", next_step="Uninstall one of them"
         )
     (point,) = points
     try:

@@ -288,7 +288,7 @@ class CaseScheduler:
         self._num_ended += 1
 
     def _end_all(self) -> None:
-        """Leave no process behind; an interruption meanwhile cuts the time for last words short."""
+        """Leave no process behind; a second interruption shortens the time for last words."""
         try:
             self._end_within(GRACE_S)
         except KeyboardInterrupt:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from gpuproof.launchers.archive import build_archive
-from gpuproof.records.run import Result
+from gpuproof.records.run import RankResult
 from gpuproof.store.run import RunDirectory
 
 BLOCKER = """
@@ -88,7 +88,7 @@ def test_a_run_works_with_the_archive_and_a_python_that_has_only_torch(
     )
     assert result.returncode == 0, result.stdout + result.stderr
     (records,) = RunDirectory.open(tmp_path / "results" / "quick" / "one").cases()
-    assert [type(record) for record in records.records][-1] is Result
+    assert [type(record) for record in records.records][-1] is RankResult
 
 
 def test_two_archives_of_one_version_are_the_same(tmp_path: Path) -> None:

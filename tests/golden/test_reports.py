@@ -10,18 +10,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gpuproof.report.conclude import Conclusion, conclude
-from gpuproof.report.loadtest_format import RESULTS_FILE
-from gpuproof.suites.loadtest import TESTS
 from rich.console import Console
 
-from gpuproof.campaign import config_of
+from concluding import text_of
+from gpuproof.conclude import Concluded, conclude
 from gpuproof.records.case import Case
-from gpuproof.records.codec import to_json
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.what_ran import ObservedWork
-from gpuproof.report.terminal import print_report
+from gpuproof.report.terminal import print_page
 from gpuproof.store.run import RunDirectory
+from gpuproof.suites.load.exports import RESULTS_FILE
+from gpuproof.suites.load.plan import TESTS
 from load_by_hand import done, failed, on_fleet, write_load_run
 from records_by_hand import (
     CHANNELS_LAST,
@@ -111,24 +110,22 @@ def in_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def concluded(
     launches: Sequence[CaseRecords], *, repeats: int, **sections: Any
-) -> tuple[RunDirectory, Conclusion]:
+) -> tuple[RunDirectory, Concluded]:
     run = write_run(
         Path("results"), launches, run={"repeats": repeats, "experiment_name": "examples"}, **sections
     )
-    return run, conclude(run, config_of(run))
+    return run, conclude(run)
 
 
-def as_text(conclusion: Conclusion) -> str:
-    out = io.StringIO()
-    print_report(conclusion.report, Console(file=out, width=110, highlight=False))
-    return out.getvalue()
+def as_text(conclusion: Concluded) -> str:
+    return text_of(conclusion, width=110)
 
 
 @pytest.mark.usefixtures("in_empty_folder")
 def test_a_valid_run(golden: Golden) -> None:
-    _, conclusion = concluded(valid_launches(), repeats=3, training={"precision": "bf16"})
+    run, conclusion = concluded(valid_launches(), repeats=3, training={"precision": "bf16"})
     golden("reports/valid.txt", as_text(conclusion))
-    golden("reports/valid.json", json.dumps(to_json(conclusion.report), indent=2) + "\n")
+    golden("reports/valid.json", (run.root / "result.json").read_text(encoding="utf-8"))
 
 
 @pytest.mark.usefixtures("in_empty_folder")
@@ -137,7 +134,7 @@ def test_a_load_suite(golden: Golden) -> None:
     broken = failed(TESTS[5], "out_of_memory", "OutOfMemoryError: tried to allocate")
     launches = [broken if test is TESTS[5] else done(test) for test in TESTS[:11]]
     run = write_load_run(Path("results"), launches)
-    golden("reports/load.txt", as_text(conclude(run, config_of(run))))
+    golden("reports/load.txt", as_text(conclude(run)))
     golden("reports/load.json", (run.root / RESULTS_FILE).read_text())
 
 
@@ -154,7 +151,7 @@ def test_a_load_suite_on_a_fleet(golden: Golden) -> None:
         "n4": [CaseRecords(case=older[0].case, records=(unreached,))],
     }
     run = on_fleet(Path("results"), launches, facts={"price_per_hour": 3.6}, power_w=350.0)
-    golden("reports/load_fleet.txt", as_text(conclude(run, config_of(run))))
+    golden("reports/load_fleet.txt", as_text(conclude(run)))
 
 
 def ladder_launches() -> list[CaseRecords]:
@@ -233,7 +230,7 @@ def test_on_a_terminal_the_same_words_come_in_colour() -> None:
     _, conclusion = concluded(troubled_launches(), repeats=3)
     out = io.StringIO()
     console = Console(file=out, width=110, highlight=False, force_terminal=True, color_system="standard")
-    print_report(conclusion.report, console)
+    print_page(conclusion.page, console)
     assert "\x1b[1;31mINVALID\x1b[0m" in out.getvalue()
     assert "rank 0 ended without a word by SIGKILL" in out.getvalue()
 
@@ -243,7 +240,7 @@ def test_paths_and_commands_are_never_broken_over_lines() -> None:
     deep = Path("results") / ("a" * 80) / ("it's " + "b" * 80)
     deep.mkdir(parents=True)
     run = write_run(deep, valid_launches())
-    text = as_text(conclude(run, config_of(run)))
+    text = as_text(conclude(run))
     assert f"  {run.root}\n" in text
     command = text.splitlines()[-1].strip()
     assert command == "gpuproof report '" + str(run.root).replace("'", "'\"'\"'") + "'"

@@ -8,7 +8,7 @@ from pathlib import Path
 from gpuproof.campaign import create_run
 from gpuproof.config.load import load_config
 from gpuproof.launchers.local import LocalLauncher
-from gpuproof.store.description import config_of
+from gpuproof.store.description import read_config
 from gpuproof.store.run import RunDirectory, read_case
 from integration.conftest import SOURCE, TINY
 from launching import finish
@@ -37,7 +37,7 @@ def test_forty_of_forty_workers_end_with_status_zero_and_silently(tmp_path: Path
     environment = {**os.environ, "PYTHONPATH": str(SOURCE)}
     launcher = LocalLauncher(environment=environment)
     workers = 0
-    for case in next_cases(config_of(run)):
+    for case in next_cases(read_config(run)):
         folder = run.begin_case(case)
         launched = launcher.start(case, [""], folder)
         # torch's agent ends with 0 only if every one of its ranks did.

@@ -19,7 +19,7 @@ import pytest
 from PIL import Image
 
 from gpuproof.errors import ExitCode
-from gpuproof.records.run import Evaluation, Failure, Phase, Result, Setup, Steps, Window
+from gpuproof.records.run import Evaluation, Failure, Phase, RankResult, Setup, Steps, Window
 from integration.conftest import PATIENCE_S, Run, eventually
 from running import clean_environment, gpuproof_command, run_directory
 
@@ -275,5 +275,5 @@ def test_a_host_that_does_not_see_rank_0s_disk_uses_its_own_copy(tmp_path: Path)
     outputs = [process.communicate(timeout=PATIENCE_S) for process in started]
     assert [process.returncode in MEASURED for process in started] == [True, True], outputs
     (records,) = run_directory(folders[0], "o").cases()
-    assert {result.rank for result in records.of(Result)} == {0, 1}
+    assert {result.rank for result in records.of(RankResult)} == {0, 1}
     assert len({setup.data_used.sha256 for setup in records.of(Setup) if setup.data_used}) == 1

@@ -23,8 +23,8 @@ from gpuproof.records.case import Case
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.journal import read_journal
 from gpuproof.records.readings import RecordingEnd
-from gpuproof.records.run import Failure, Result, Setup, Start, Steps
-from gpuproof.store.description import config_of
+from gpuproof.records.run import Failure, RankResult, Setup, Start, Steps
+from gpuproof.store.description import read_config
 from gpuproof.store.run import RunDirectory, read_case
 from integration.conftest import FAULTY, PATIENCE_S, SOURCE, TINY, Run, eventually
 from launching import wait_until
@@ -132,11 +132,11 @@ def test_a_forked_case_computes_what_a_fresh_process_computes(
     forked = forked_run(tmp_path / "forked", *words, model="medium")
     fresh = forked_run(tmp_path / "fresh", *words, "--run.start=exec", "--run.repeats=1", model="medium")
     for run in (forked, fresh):
-        assert run_campaign(run, launcher=launcher, progress=Watcher()).exit_code == 0
+        assert run_campaign(run, launcher=launcher, progress=Watcher()).result.exit_code == 0
     cases = [case_of(forked, 0), case_of(forked, 1), case_of(fresh)]
     assert [records.of(Start)[0].start for records in cases] == ["fork", "fork", "exec"]
     assert {records.of(Setup)[0].threads for records in cases} == {2}
-    (loss,) = {records.of(Result)[0].last_loss for records in cases}
+    (loss,) = {records.of(RankResult)[0].last_loss for records in cases}
     assert loss is not None
     for replicate in (0, 1):
         folder = forked.root / "cases" / "main" / str(replicate)
@@ -153,14 +153,14 @@ def test_each_failure_is_its_own_cases_and_the_others_go_on(
     unless = f"'{tmp_path / 'struck'}'"
     run = forked_run(tmp_path, "--run.repeats=3", fault="raise", unless_file=unless)
     watcher = Watcher()
-    assert run_campaign(run, launcher=launcher, progress=watcher).exit_code == 3
+    assert run_campaign(run, launcher=launcher, progress=watcher).result.exit_code == 3
     assert watcher.ended == ["failed", "done", "done"]
     (failure,) = case_of(run).of(Failure)
     assert failure.message == "ValueError: the model broke in step 3"
     assert "ValueError" in (run.root / "cases/main/0/stderr-0.txt").read_text()
-    report = run_campaign(run, launcher=launcher, progress=watcher, retry_failed=True)
-    assert report.exit_code == 0
-    assert "no interval: launches that are forked" in report.report.measures[0].detail
+    concluded = run_campaign(run, launcher=launcher, progress=watcher, retry_failed=True)
+    assert concluded.result.exit_code == 0
+    assert "no interval: launches that are forked" in concluded.result.measures[0].detail
 
 
 def test_a_killed_case_is_lost_and_the_server_goes_on(
@@ -168,11 +168,11 @@ def test_a_killed_case_is_lost_and_the_server_goes_on(
 ) -> None:
     run = forked_run(tmp_path, "--run.repeats=2", steps=100, step_s=0.02)
     watcher = Watcher(at_steps=lambda: os.kill(case_of(run).of(Start)[0].pid, signal.SIGKILL))
-    assert run_campaign(run, launcher=launcher, progress=watcher).exit_code == 3
+    assert run_campaign(run, launcher=launcher, progress=watcher).result.exit_code == 3
     assert watcher.ended == ["unfinished", "done"]
     (failure,) = case_of(run).of(Failure)
     assert (failure.cause, "ended without a word by SIGKILL" in failure.message) == ("lost_rank", True)
-    assert run_campaign(run, launcher=launcher, progress=watcher).exit_code == 0
+    assert run_campaign(run, launcher=launcher, progress=watcher).result.exit_code == 0
 
 
 def test_a_case_notices_that_its_server_was_killed_and_the_next_gets_another(
@@ -198,9 +198,9 @@ def test_a_case_over_its_time_is_ended_with_last_words(
     launcher: LocalLauncher, faulty: None, tmp_path: Path
 ) -> None:
     warm = forked_run(tmp_path / "warm")
-    assert run_campaign(warm, launcher=launcher, progress=Watcher()).exit_code == 0
+    assert run_campaign(warm, launcher=launcher, progress=Watcher()).result.exit_code == 0
     run = forked_run(tmp_path, "--run.time_limit_s=4", steps=LONG, step_s=0.02)
-    assert run_campaign(run, launcher=launcher, progress=Watcher()).exit_code == 124
+    assert run_campaign(run, launcher=launcher, progress=Watcher()).result.exit_code == 124
     own, launch = sorted(case_of(run).of(Failure), key=lambda failure: failure.rank is None)
     assert (own.cause, own.rank, launch.cause) == ("interrupted", 0, "timeout")
     assert own.stacks
@@ -211,7 +211,7 @@ def test_a_case_that_hangs_in_native_code_is_ended(
     launcher: LocalLauncher, faulty: None, tmp_path: Path
 ) -> None:
     run = forked_run(tmp_path, "--distributed.hang_timeout_s=3", fault="hold_lock")
-    assert run_campaign(run, launcher=launcher, progress=Watcher()).exit_code == 3
+    assert run_campaign(run, launcher=launcher, progress=Watcher()).result.exit_code == 3
     assert case_of(run).of(Failure)[0].cause == "lost_rank"
     assert "_go_wrong" in (run.root / "cases/main/0/stderr-0.txt").read_text()
     assert processes_of(run) == []
@@ -221,7 +221,7 @@ def test_a_server_that_answers_no_more_is_ended_with_its_case(
     launcher: LocalLauncher, faulty: None, tmp_path: Path
 ) -> None:
     run = forked_run(tmp_path, steps=LONG, step_s=0.02)
-    (case,) = next_cases(config_of(run))
+    (case,) = next_cases(read_config(run))
     launched = launcher.start(case, [""], run.begin_case(case))
     eventually("steps", lambda: case_of(run).of(Steps))
     server = server_of(run)
@@ -249,7 +249,7 @@ import os, sys, threading, torch
 def refuse(*_, **__): raise AssertionError("CUDA was called")
 for name in ("is_available", "device_count", "init", "_lazy_init", "current_device", "get_device_properties"):
     setattr(torch.cuda, name, refuse)
-from gpuproof.worker import serve_cases
+from gpuproof.worker.commands import serve_cases
 serve_cases.preload()
 known = set(sys.modules)
 assert threading.active_count() == 1, threading.enumerate()

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from gpuproof.errors import ExitCode, UsageError
-from gpuproof.records.run import Failure, Result, Setup
+from gpuproof.records.run import Failure, RankResult, Setup
 from gpuproof.worker.step.flop_count import UncountableError, count_forward_flops, count_training_flops
 from gpuproof.workloads.info.base import InputShape
 from gpuproof.workloads.info.catalogue.encoder import VIT_B_16
@@ -250,7 +250,7 @@ def test_a_model_of_each_library_trains(name: str, tmp_path: Path) -> None:
     result = gpuproof(*words(name, options, num_classes), cwd=tmp_path)
     assert result.returncode in MEASURED, result.stdout + result.stderr
     records = only_case(run_directory(tmp_path, "m"))
-    (setup,), (end,) = records.of(Setup), records.of(Result)
+    (setup,), (end,) = records.of(Setup), records.of(RankResult)
     assert (setup.item, setup.flops_per_step) == (item, None)
     assert setup.flops_per_step_counted is not None
     assert setup.input_shape == ((12,) if item == "tokens" else (3, 32, 32))

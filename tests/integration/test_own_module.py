@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gpuproof.errors import ExitCode
-from gpuproof.records.run import Failure, Result, Setup
+from gpuproof.records.run import Failure, RankResult, Setup
 from running import TINY, clean_environment, gpuproof, only_case, run_directory
 
 MEASURED = (ExitCode.DONE, ExitCode.INCONCLUSIVE)
@@ -67,7 +67,7 @@ def test_a_module_of_ones_own_runs(kind: str, environment: dict[str, str], tmp_p
     # 6·6 places of 27 products for each of 5 channels, and 50; in training the first layer has one gradient.
     per_sample = {"training": 2 * (2 * 36 * 135 + 3 * 50), "inference": 2 * (36 * 135 + 50)}[kind]
     assert (setup.flops_per_step, setup.flops_per_step_counted) == (None, 8 * per_sample)
-    assert isinstance(records.records[-1], Result)
+    assert isinstance(records.records[-1], RankResult)
 
 
 @pytest.mark.parametrize(

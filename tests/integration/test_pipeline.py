@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuproof.records.run import Evaluation, Phase, ProfileTrace, Result, Setup, Steps, Window
+from gpuproof.records.run import Evaluation, Phase, ProfileTrace, RankResult, Setup, Steps, Window
 from gpuproof.records.what_ran import Compilation, Effective
 from running import TINY, gpuproof, only_case, run_directory
 
@@ -48,7 +48,7 @@ def test_records_come_in_the_order_of_the_story(finished: Path) -> None:
     assert len(records.step_times_s(0, phase="warmup")) == 2
     assert sum(records.step_times_s(0)) == pytest.approx(window.steps_s, rel=1e-6)
     assert records.of(Evaluation)[0].mean_loss is not None
-    assert isinstance(records.records[-1], Result)
+    assert isinstance(records.records[-1], RankResult)
 
 
 def test_summary_has_the_known_fields_and_agrees_with_itself(finished: Path) -> None:

@@ -131,7 +131,11 @@ def broken(tmp_path: Path) -> dict[str, str]:
     package(
         folder,
         "not-a-plugin",
-        {"gpuproof.workloads": {"odd": "json:loads"}, "gpuproof.checks": {"odd_check": "json:loads"}},
+        {
+            "gpuproof.workloads": {"odd": "json:loads"},
+            "gpuproof.checks": {"odd_check": "json:loads"},
+            "gpuproof.suites": {"odd_suite": "json:loads"},
+        },
     )
     package(folder, "first-owner", {"gpuproof.workloads": {"twice": "json:loads"}})
     package(folder, "second-owner", {"gpuproof.workloads": {"twice": "json:dumps"}})
@@ -144,12 +148,13 @@ def test_a_broken_package_hides_no_other(broken: dict[str, str], tmp_path: Path)
     assert unloaded["twice", "first-owner"]["state"] == "duplicate"
     loaded = states(broken, "--load", cwd=tmp_path, code=5)
     reasons = {name: item["reason"] for (name, _), item in loaded.items() if item["state"] != "loads"}
-    assert set(reasons) == {"boom", "leaves", "gone", "odd", "odd_check", "twice"}
+    assert set(reasons) == {"boom", "leaves", "gone", "odd", "odd_check", "odd_suite", "twice"}
     assert "'boom' from raises-at-import cannot be loaded: ValueError: no such driver" in reasons["boom"]
     assert "'leaves' from raises-at-import cannot be loaded: SystemExit" in reasons["leaves"]
     assert "'gone' from half-installed cannot be loaded: ModuleNotFoundError" in reasons["gone"]
     assert "'odd' from not-a-plugin is a function, not a WorkloadInfo" in reasons["odd"]
     assert "without name, summary and judge" in reasons["odd_check"]
+    assert "registered as a suite and is a function that lacks a part of it" in reasons["odd_suite"]
     assert reasons["twice"] == "registered by first-owner and second-owner: uninstall one of them"
     assert loaded["resnet18", "gpuproof"]["state"] == "loads"
     listed = gpuproof("plugins", cwd=tmp_path, environment=broken)

@@ -45,7 +45,6 @@ def no_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
 
 
-@pytest.mark.xfail(raises=UsageError, strict=True, reason="no run writes result.json yet")
 def test_a_run_returns_its_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     tiny = dict(word.removeprefix("--").split("=") for word in TINY)

@@ -81,7 +81,6 @@ def test_readme_command(command: str, place: Path) -> None:
     assert result.returncode == 0, result.stdout + result.stderr
 
 
-@pytest.mark.xfail(strict=True, reason="no run writes result.json yet")
 def test_readme_python(place: Path) -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     (block,) = re.findall(r"^```python\n(.*?)^```", text, re.M | re.S)

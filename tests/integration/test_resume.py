@@ -11,7 +11,7 @@ from pathlib import Path
 
 import psutil
 
-from gpuproof.records.run import Result
+from gpuproof.records.run import RankResult
 from gpuproof.store.run import RunDirectory
 from integration.conftest import CommandLine, Fingerprint, Run, fingerprint
 
@@ -109,7 +109,7 @@ def check_finished(run: Run) -> None:
     assert run.statuses() == ["done"] * REPEATS
     assert [records.case.replicate for records in RunDirectory.open(run.root).cases()] == list(range(REPEATS))
     assert Counter(attempt.status for attempt in run.attempts()).keys() <= {"unfinished"}
-    assert not any(attempt.of(Result) for attempt in run.attempts())
+    assert not any(attempt.of(RankResult) for attempt in run.attempts())
     assert not list(run.root.rglob(".*.part"))
     assert not list(run.root.rglob(".reserve-*"))
     assert run.all_gone()

@@ -14,7 +14,7 @@ import pytest
 
 from fakes.completions_server import CompletionsServer, running
 from gpuproof.errors import ExitCode
-from gpuproof.records.run import Failure, Result, Setup
+from gpuproof.records.run import Failure, RankResult, Setup
 from gpuproof.records.serving import Requests, ServingWindow
 from running import clean_environment, gpuproof, gpuproof_command, only_case, run_directory
 
@@ -165,7 +165,7 @@ def test_an_interrupted_window_leaves_no_generator_behind(tmp_path: Path) -> Non
         process.communicate()
     assert _is_gone(generator_pid, within_s=20)
     records = only_case(run_directory(tmp_path, "s", "serving"))
-    assert not records.of(Result)
+    assert not records.of(RankResult)
     assert {failure.cause for failure in records.of(Failure)} == {"interrupted"}
 
 

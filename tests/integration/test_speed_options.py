@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gpuproof.errors import ExitCode
-from gpuproof.records.run import Failure, Result, Setup
+from gpuproof.records.run import Failure, RankResult, Setup
 from gpuproof.records.what_ran import Effective, StepOptions
 from running import TINY, clean_environment, gpuproof, only_case, run_directory
 
@@ -60,7 +60,7 @@ def test_two_deterministic_launches_end_in_the_same_bits_and_say_what_ran(tmp_pa
     result = gpuproof("run", "quick", *TINY, *SHORT, *asked, cwd=tmp_path)
     assert result.returncode in MEASURED, result.stdout + result.stderr
     run = run_directory(tmp_path, "s")
-    losses = [records.of(Result)[0].last_loss for records in run.cases()]
+    losses = [records.of(RankResult)[0].last_loss for records in run.cases()]
     assert len(losses) == 2
     assert losses[0] is not None
     assert losses[0] == losses[1]

@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from gpuproof.config.inventory import InventoryHost
 from gpuproof.launchers.base import HostError
-from hosts import hosts_on_a_switch
+from hosts import Host, hosts_on_a_switch
 from launching import finish
 from ssh_hosts import Hosts, hosts_in, processes_with
 from sshd import can_serve, ssh_world
@@ -48,13 +47,13 @@ with closing(SshLauncher([host], options, archive=Path(archive).read_bytes())) a
 
 
 @pytest.fixture(scope="module")
-def links(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[InventoryHost]]:
+def links(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Host]]:
     with hosts_on_a_switch(tmp_path_factory.mktemp("links"), num_hosts=2) as hosts:
         yield hosts
 
 
 @pytest.fixture(scope="module")
-def hosts(links: list[InventoryHost], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
+def hosts(links: list[Host], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
     with ssh_world(tmp_path_factory.mktemp("ssh") / "servers", []) as world:
         for host in links:
             world.add(host.address, port=22, prefix=host.within)
@@ -69,7 +68,7 @@ def until(what: str, condition: Callable[[], object]) -> None:
 
 
 def controller(
-    links: list[InventoryHost], hosts: Hosts, number: int, out: Path, *command: str, lease_s: float = 30
+    links: list[Host], hosts: Hosts, number: int, out: Path, *command: str, lease_s: float = 30
 ) -> subprocess.Popen[str]:
     server = hosts.world.servers[number - 1]
     hosts.host(server)
@@ -88,9 +87,7 @@ def probe(address: str) -> list[str]:
     return [sys.executable, "-c", f"try:\n {program}\nexcept OSError: raise SystemExit(1)"]
 
 
-def test_over_a_slow_link_everything_arrives_whole(
-    links: list[InventoryHost], hosts: Hosts, tmp_path: Path
-) -> None:
+def test_over_a_slow_link_everything_arrives_whole(links: list[Host], hosts: Hosts, tmp_path: Path) -> None:
     links[0].slow_down("2mbit")
     work = 'cd "$0"; for i in 1 2 3; do seq 1 10000 >> numbers; sleep 0.3; done'
     process = controller(links, hosts, 1, tmp_path, "sh", "-c", work, "FOLDER")
@@ -101,7 +98,7 @@ def test_over_a_slow_link_everything_arrives_whole(
 
 
 def test_a_host_whose_link_is_cut_ends_all_by_itself_and_the_controller_notices(
-    links: list[InventoryHost], hosts: Hosts, tmp_path: Path
+    links: list[Host], hosts: Hosts, tmp_path: Path
 ) -> None:
     server = hosts.world.servers[1]
     process = controller(links, hosts, 2, tmp_path, "sleep", "6175", lease_s=4)

@@ -16,7 +16,7 @@ from gpuproof.config.models import RunConfig
 from gpuproof.launchers.base import HostError
 from gpuproof.records.case import Case
 from gpuproof.records.collected import CaseRecords
-from gpuproof.records.run import Result, Setup
+from gpuproof.records.run import RankResult, Setup
 from gpuproof.store.run import RunDirectory
 from gpuproof.suites.base import AfterFailure, Conclusion, HostPlace, LaunchKey, Remaining
 from gpuproof.suites.cases import build_case
@@ -38,6 +38,7 @@ class PairsSuite:
 
     name = "pairs"
     summary = "a job on each pair of hosts"
+    command = "run"
     scope: Literal["each_host", "whole"] = "whole"
     options: type | None = None
 
@@ -128,7 +129,7 @@ def test_two_pairs_at_once_then_the_swapped_ones(hosts: Hosts, tmp_path: Path) -
     launches = {records.case.case_id: records for records in run.cases()}
     assert {records.status for records in launches.values()} == {"done"}
     for records in launches.values():
-        assert sorted(result.rank for result in records.of(Result)) == [0, 1]
+        assert sorted(result.rank for result in records.of(RankResult)) == [0, 1]
         assert {setup.backend for setup in records.of(Setup)} == {"gloo"}
     check_where(run, "pair@2+3", first=servers[0].address, second=servers[1].address)
     check_where(run, "pair@5+4", first=servers[3].address, second=servers[2].address)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gpuproof.records.journal import read_journal
-from gpuproof.records.run import Failure, Result, Steps
+from gpuproof.records.run import Failure, RankResult, Steps
 from gpuproof.store.run import RunDirectory, read_case
 from integration.conftest import CommandLine, eventually
 from ssh_hosts import Hosts, hosts_in, processes_with
@@ -114,10 +114,12 @@ def test_several_hosts_as_one_job(hosts: Hosts, command_line: CommandLine) -> No
     digits = ("--model.name=lenet5", "--data.name=digits", "--data.image_size=null")
     done = command_line.run(*TINY, *digits, *words, "--run.run_id=r", "--one-job", "--json")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert json.loads(done.stdout)["title"].startswith("lenet5 training on digits, 2 × CPU")
+    result = json.loads(done.stdout)
+    assert result["detail"]["common"]["title"].startswith("lenet5 training on digits, 2 × CPU")
+    assert (result["suite"], result["conditions"]["num_devices"]) == ("recipe", 2)
     (records,) = RunDirectory.open(command_line.path("r")).cases()
     assert (records.case.placement.num_hosts, records.world_size, records.status) == (2, 2, "done")
-    assert sorted(result.rank for result in records.of(Result)) == [0, 1]
+    assert sorted(result.rank for result in records.of(RankResult)) == [0, 1]
     launched = (command_line.path("r") / "cases" / "main" / "0" / "launch.txt").read_text()
     assert "--nnodes=2 --node-rank=1" in launched
     assert f"--master-addr={servers[0].address}" in launched

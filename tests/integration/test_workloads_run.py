@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gpuproof.errors import ExitCode
-from gpuproof.records.run import Evaluation, Result, Setup, Window
+from gpuproof.records.run import Evaluation, RankResult, Setup, Window
 from running import TINY, gpuproof, only_case, run_directory
 
 MEASURED = (ExitCode.DONE, ExitCode.INCONCLUSIVE)
@@ -52,7 +52,7 @@ def test_every_model_runs(name: str, kind: str, tmp_path: Path) -> None:
     result = gpuproof("run", "quick", *words, "--run.run_id=m", cwd=tmp_path)
     assert result.returncode in MEASURED, result.stdout + result.stderr
     records = only_case(run_directory(tmp_path, "m"))
-    (setup,), (window,), (end,) = records.of(Setup), records.of(Window), records.of(Result)
+    (setup,), (window,), (end,) = records.of(Setup), records.of(Window), records.of(RankResult)
     assert (setup.num_parameters, setup.num_active_parameters) == (parameters, active)
     assert (setup.item, setup.items_per_sample) == (
         "tokens" if items_per_sample > 1 else "samples",

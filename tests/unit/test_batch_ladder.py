@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from gpuproof.config.models import RunConfig
 from gpuproof.config.sections.search import SearchConfig
 from gpuproof.records.collected import CaseRecords
-from gpuproof.records.run import Failure, FailureCause, Result, Start
+from gpuproof.records.run import Failure, FailureCause, RankResult, Start
 from gpuproof.suites.batch_limit.plan import BatchOutcome, BatchSearch, is_expected, next_batch
 from planning import next_cases, settled, suite_of
 from records_by_hand import failure, result, start
@@ -36,7 +36,7 @@ def search(asked: RunConfig, memory: Memory) -> tuple[list[int], list[CaseRecord
     results: list[CaseRecords] = []
     while cases := next_cases(asked, results):
         cause = memory(cases[0].work.data.batch_size)
-        ended: list[Start | Result | Failure] = [start(), result() if cause is None else failure(cause)]
+        ended: list[Start | RankResult | Failure] = [start(), result() if cause is None else failure(cause)]
         results.append(CaseRecords(case=cases[0], records=tuple(ended)))
         assert len(results) < 200
     return [records.case.work.data.batch_size for records in results], results

@@ -6,9 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from gpuproof.analysis.data_wait import batches_ready_share, data_findings, data_wait_share
+from gpuproof.analysis.data_wait import data_wait_share
 from gpuproof.analysis.launch import Launch
+from gpuproof.records.result import Doubt
 from gpuproof.records.run import DataUsed
+from gpuproof.verdict.doubts.base import Measured
+from gpuproof.verdict.doubts.window import batches_ready_share, data_bound
 from records_by_hand import Story, setup, window
 
 LOADER = DataUsed(
@@ -31,8 +34,12 @@ def launch(*waits_s: float | None, batches_ahead: int = 0) -> Launch:
     ).launch()
 
 
+def doubts(found: Launch) -> list[Doubt]:
+    return list(data_bound(Measured(launch=found)))
+
+
 def codes(found: Launch) -> list[str]:
-    return [finding.code for finding in data_findings(found)]
+    return [doubt.code for doubt in doubts(found)]
 
 
 def test_without_a_loader_there_is_nothing_to_wait_for() -> None:
@@ -45,9 +52,9 @@ def test_without_a_loader_there_is_nothing_to_wait_for() -> None:
 def test_the_rank_that_waited_longest_speaks_for_all() -> None:
     found = launch(0.01, 0.12)
     assert data_wait_share([found]) == pytest.approx(0.12)
-    (finding,) = data_findings(found)
-    assert (finding.validity, finding.code) == ("SUSPECT", "data-bound")
-    assert "waited for data for 12 % of the window (rank 1)" in finding.reason
+    (doubt,) = doubts(found)
+    assert (doubt.validity, doubt.code) == ("SUSPECT", "data-bound")
+    assert "waited for data for 12 % of the window (rank 1)" in doubt.reason
 
 
 def test_launches_are_weighed_by_their_windows() -> None:
@@ -66,5 +73,5 @@ def test_batches_made_before_the_window_flatter_a_short_one(ahead: int, expected
     assert batches_ready_share(found) == pytest.approx(ahead / 100)
     assert codes(found) == expected
     if ahead == 200:
-        assert "200 batches may have been ready" in next(iter(data_findings(found))).reason
-        assert "100 % of all that it took" in next(iter(data_findings(found))).reason
+        assert "200 batches may have been ready" in doubts(found)[0].reason
+        assert "100 % of all that it took" in doubts(found)[0].reason

@@ -37,6 +37,7 @@ def evidence(*launches: Case, folder: Path, hosts: tuple[str, ...] = ()) -> Evid
         launches=tuple(CaseRecords(case=case, records=()) for case in launches),
         hosts=tuple({"name": name} for name in hosts),
         recording_at=lambda case, host: folder / f"{case.case_id}-{host}.jsonl",
+        folder_of=lambda case: folder,
     )
 
 

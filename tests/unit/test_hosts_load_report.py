@@ -16,8 +16,8 @@ from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import FailureCause, NotApplied, Setup
 from gpuproof.store.run import RunDirectory
 from gpuproof.suites.by_host.conclude import HostsDetail
-from gpuproof.suites.by_host.exports import FleetSuite
 from gpuproof.suites.by_host.plan import on_host
+from gpuproof.suites.by_host.rows import FleetSuite
 from gpuproof.suites.load.plan import TESTS
 from load_by_hand import HOST, STEP_S, case_of_test, done, failed, on_fleet
 from records_by_hand import Story, case, failure, setup, start, steady_times, window, write_run

@@ -13,8 +13,8 @@ from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import FailureCause
 from gpuproof.store.run import RunDirectory
 from gpuproof.suites.by_host.conclude import HostsDetail
-from gpuproof.suites.by_host.exports import FleetReport
 from gpuproof.suites.by_host.plan import as_on_one_machine, on_host
+from gpuproof.suites.by_host.rows import FleetReport
 from records_by_hand import CASE, H200, Story, case, failure, one_rank, setup, window, write_run
 
 
@@ -67,6 +67,7 @@ def test_every_host_has_a_row_and_the_slow_one_is_named(tmp_path: Path) -> None:
 def test_a_host_that_failed_is_named_with_its_stage_and_the_others_count(tmp_path: Path) -> None:
     run, conclusion = fleet_of(tmp_path, [on("n0"), on("n1"), failed("n2", "deploy")])
     assert conclusion.result.exit_code == ExitCode.FAILED
+    assert conclusion.result.conditions["device"] == "NVIDIA H200"
     fleet = report_of(conclusion)
     assert [row.stage for row in fleet.hosts] == [None, None, "deploy"]
     assert fleet.summary.num_measured == 2
@@ -93,6 +94,8 @@ def test_a_fleet_of_which_no_host_could_begin_is_unfit(tmp_path: Path) -> None:
 def test_two_types_are_set_against_each_other(tmp_path: Path) -> None:
     launches = [on("a", gpu="NVIDIA A100-SXM4-80GB", step_s=0.020), on("h")]
     _, conclusion = fleet_of(tmp_path, launches)
+    assert conclusion.result.conditions["model"] == "resnet18"
+    assert (conclusion.result.conditions["device"], conclusion.result.conditions["num_hosts"]) == (None, 2)
     kinds = report_of(conclusion).summary.types
     assert [(kind.gpu_type, kind.relative_to_fastest) for kind in kinds] == [
         ("NVIDIA H200", 1.0),

@@ -17,7 +17,7 @@ from gpuproof.statistics.comparison import compare_launches
 from gpuproof.statistics.drift import Drift, drift
 from gpuproof.statistics.estimate import FloatArray, Interval
 from gpuproof.statistics.launches import interval_of_step_times
-from gpuproof.statistics.series import Series, interval_between, interval_of_series
+from gpuproof.statistics.series import TimeSeries, interval_between, interval_of_series
 
 REPETITIONS = 1000
 MONTE_CARLO_ERROR = 0.007
@@ -65,7 +65,7 @@ def test_intervals_within_a_launch_of_500_steps_cover_at_least_90_percent(
     covered = np.mean(
         [
             holds(
-                interval_of_series(Series(values=run), centre=centre, num_resamples=300),
+                interval_of_series(TimeSeries(values=run), centre=centre, num_resamples=300),
                 truth,
             )
             for run in data
@@ -79,7 +79,10 @@ def test_ratios_of_two_series_cover_at_least_90_percent() -> None:
     second = 1.1 * step_noise(np.random.default_rng(61), series=REPETITIONS, steps=600)
     covered = np.mean(
         [
-            holds(interval_between(Series(values=a), Series(values=b), what="ratio", num_resamples=300), 1.1)
+            holds(
+                interval_between(TimeSeries(values=a), TimeSeries(values=b), what="ratio", num_resamples=300),
+                1.1,
+            )
             for a, b in zip(first, second, strict=True)
         ]
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import replace
+from importlib.metadata import EntryPoints, entry_points
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 
 import recordings as r
 from concluding import commands_of, table_of
+from gpuproof import registry
 from gpuproof.conclude import Concluded, conclude
 from gpuproof.errors import ExitCode
 from gpuproof.records.collected import CaseRecords
@@ -244,6 +246,26 @@ def test_success_or_an_error_and_no_figure(ends: list[Any]) -> None:
             assert {each[key] for key in FIGURES} == {None}
         nulls = {key for key in FIGURES if each[key] is None}
         assert nulls <= set(each["missing"])
+
+
+def test_what_is_registered_is_looked_up_once_however_many_tests(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    registry.forget()
+    groups: list[str] = []
+
+    def counted(*, group: str) -> EntryPoints:
+        groups.append(group)
+        return entry_points(group=group)
+
+    monkeypatch.setattr(registry, "entry_points", counted)
+    launches = [done(test, monitored=False) for test in TESTS]
+    concluded(tmp_path / "all", launches)
+    at_all_tests = len(groups)
+    registry.forget()
+    groups.clear()
+    concluded(tmp_path / "one", launches[:1])
+    assert at_all_tests == len(groups) <= 10
 
 
 def test_a_launch_of_which_nothing_is_known_was_not_run(tmp_path: Path) -> None:

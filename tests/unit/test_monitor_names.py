@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuproof.cli.monitor_record import config_of
+from gpuproof.cli.monitor_record import name_config
 from gpuproof.observe.derived import Wanted, write_derived
 from recordings import header, identity, loaded, sample
 
@@ -24,7 +24,7 @@ from recordings import header, identity, loaded, sample
     ],
 )
 def test_a_configuration_is_named_after_the_script(command: list[str], config: str | None) -> None:
-    assert config_of(command) == config
+    assert name_config(command) == config
 
 
 def test_a_file_that_cannot_be_made_takes_none_of_the_others_with_it(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ import pytest
 import gpuproof
 import recordings as rec
 from gpuproof.errors import EnvironmentUnfitError
-from gpuproof.observe.exporter import DeviceCollector, Feed, Serving, serve
+from gpuproof.observe.exporter import DeviceCollector, Feed, RunningExporter, serve
 from gpuproof.observe.metric_names import DCGM, EXPORTED
 from gpuproof.records.metrics import METRICS, names
 from gpuproof.records.readings import Sample, UnavailableMetrics
@@ -66,7 +66,7 @@ def feeding(records: list[Any], stop: threading.Event) -> Generator[Any, None, N
 
 
 @pytest.fixture
-def serving() -> Iterator[Serving]:
+def serving() -> Iterator[RunningExporter]:
     stop = threading.Event()
     running = serve(feeding(everything_known(), stop), address="127.0.0.1", port=0)
     until(lambda: "gpuproof_sampler_up 1.0" in scrape(running))
@@ -84,7 +84,7 @@ def until(holds: Any, *, attempts: int = 300) -> None:
     raise AssertionError("the expected state did not come")
 
 
-def scrape(running: Serving) -> str:
+def scrape(running: RunningExporter) -> str:
     with urllib.request.urlopen(running.url, timeout=10) as answer:
         text: str = answer.read().decode()
     return text
@@ -99,7 +99,7 @@ def value(text: str, metric: str, /, **labels: str) -> float | None:
     return None
 
 
-def test_readings_are_served_in_base_units_and_under_dcgms_names(serving: Serving) -> None:
+def test_readings_are_served_in_base_units_and_under_dcgms_names(serving: RunningExporter) -> None:
     text = scrape(serving)
     gpu = {"index": "0", "uuid": "GPU-0000", "name": "Fake GPU 80", "host": "node7"}
     assert value(text, "gpuproof_gpu_power_watts", **gpu) == 50.0
@@ -116,14 +116,14 @@ def test_readings_are_served_in_base_units_and_under_dcgms_names(serving: Servin
     assert value(text, "DCGM_FI_DEV_FB_USED", **dcgm) == 50 / 2**20
 
 
-def test_a_reading_that_is_not_there_has_no_line(serving: Serving) -> None:
+def test_a_reading_that_is_not_there_has_no_line(serving: RunningExporter) -> None:
     text = scrape(serving)
     assert value(text, "gpuproof_gpu_power_watts", index="1") == 75.0
     assert value(text, "gpuproof_gpu_utilization_ratio", index="1") is None
     assert value(text, "gpuproof_gpu_throttle_reason", index="1") is None
 
 
-def test_every_metric_of_the_catalogue_is_exported(serving: Serving) -> None:
+def test_every_metric_of_the_catalogue_is_exported(serving: RunningExporter) -> None:
     text = scrape(serving)
     for exported in EXPORTED.values():
         name = exported.name + ("_total" if exported.kind == "counter" else "")
@@ -167,7 +167,7 @@ def test_a_port_that_is_taken_is_an_error_with_its_place() -> None:
             serve((record for record in list[Any]()), address="127.0.0.1", port=port)
 
 
-def test_the_dashboard_queries_only_what_is_exported(serving: Serving) -> None:
+def test_the_dashboard_queries_only_what_is_exported(serving: RunningExporter) -> None:
     text = scrape(serving)
     served = {line.partition("{")[0].partition(" ")[0] for line in text.splitlines() if line[:1] != "#"}
     dashboard = json.loads(DASHBOARD.read_text(encoding="utf-8"))
@@ -189,7 +189,7 @@ def tool(name: str) -> str:
     return found
 
 
-def test_promtool_finds_no_fault(serving: Serving) -> None:
+def test_promtool_finds_no_fault(serving: RunningExporter) -> None:
     checked = subprocess.run(
         [tool("promtool"), "check", "metrics"], input=scrape(serving), text=True, capture_output=True
     )
@@ -204,7 +204,7 @@ def free_port() -> int:
 
 
 def test_a_real_prometheus_scrapes_and_answers_the_dashboards_queries(
-    serving: Serving, tmp_path: Path
+    serving: RunningExporter, tmp_path: Path
 ) -> None:
     program = tool("prometheus")
     where = urllib.parse.urlparse(serving.url).netloc

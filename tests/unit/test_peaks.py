@@ -8,7 +8,7 @@ from importlib.resources import files
 import pytest
 import tomllib
 
-from gpuproof.hardware import PEAK_TYPE_OF_PRECISION, memory_peak_of, peak_of
+from gpuproof.hardware import PEAK_TYPE_OF_PRECISION, find_memory_peak, find_peak
 
 # Read off the data sheets by hand: fp32, tf32, amp (fp16), bf16, fp8 in dense TFLOP/s, then GB/s.
 TABLE = {
@@ -46,14 +46,14 @@ PRECISIONS = ("fp32", "tf32", "amp", "bf16", "fp8")
     ],
 )
 def test_the_peaks_are_those_of_the_data_sheets(name: str, precision: str, tflops: float | None) -> None:
-    peak = peak_of(name, precision)
+    peak = find_peak(name, precision)
     assert (None if peak is None else peak.flops_per_s) == (None if tflops is None else tflops * 1e12)
     assert peak is None or peak.dtype == PEAK_TYPE_OF_PRECISION[precision]
 
 
 @pytest.mark.parametrize(("name", "gb_per_s"), [(name, row[-1]) for name, row in TABLE.items()])
 def test_the_memory_bandwidths_are_those_of_the_data_sheets(name: str, gb_per_s: float) -> None:
-    peak = memory_peak_of(name)
+    peak = find_memory_peak(name)
     assert peak is not None
     assert peak.bytes_per_s == gb_per_s * 1e9
 
@@ -80,7 +80,7 @@ def test_the_memory_bandwidths_are_those_of_the_data_sheets(name: str, gb_per_s:
 def test_the_peaks_are_what_the_units_can_do_at_their_clock(
     name: str, num_units: int, boost_ghz: float, flops_per_clock: int
 ) -> None:
-    peak = peak_of(name, "amp")
+    peak = find_peak(name, "amp")
     assert peak is not None
     assert peak.flops_per_s == pytest.approx(num_units * boost_ghz * 1e9 * flops_per_clock, rel=0.05)
 
@@ -109,19 +109,19 @@ def test_the_peaks_are_what_the_units_can_do_at_their_clock(
     ],
 )
 def test_a_name_that_is_not_exactly_known_has_no_ceiling(name: str) -> None:
-    assert all(peak_of(name, precision) is None for precision in PRECISIONS)
-    assert memory_peak_of(name) is None
+    assert all(find_peak(name, precision) is None for precision in PRECISIONS)
+    assert find_memory_peak(name) is None
 
 
 def test_a_precision_that_is_not_known_has_no_ceiling() -> None:
-    assert peak_of("NVIDIA H200", "fp64") is None
+    assert find_peak("NVIDIA H200", "fp64") is None
 
 
 def test_a_figure_that_was_halved_says_so() -> None:
     halved, vector, dense = (
-        peak_of("NVIDIA H200", "bf16"),
-        peak_of("NVIDIA H200", "fp32"),
-        peak_of("NVIDIA A100-SXM4-80GB", "bf16"),
+        find_peak("NVIDIA H200", "bf16"),
+        find_peak("NVIDIA H200", "fp32"),
+        find_peak("NVIDIA A100-SXM4-80GB", "bf16"),
     )
     assert halved is not None
     assert vector is not None

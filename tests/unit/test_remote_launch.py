@@ -15,6 +15,7 @@ from gpuproof.launchers.archive import build_archive
 from gpuproof.launchers.ssh.boot import boot_command, removal_command
 from gpuproof.launchers.ssh.credentials import ask_on_terminal, load_keys
 from gpuproof.launchers.ssh.launch import LOST, HostPart
+from gpuproof.processes.group import start_group
 from gpuproof.records.frames import GREETING, FrameDecoder
 from gpuproof.records.journal import read_journal
 from gpuproof.worker.commands.launched_group import OUTPUT, LaunchedGroup
@@ -134,9 +135,7 @@ def test_half_a_line_of_a_journal_waits_for_its_end(tmp_path: Path) -> None:
 
     def grown(*, everything: bool = False) -> dict[str, tuple[int, bytes]]:
         return {
-            g.name: (g.offset, g.content)
-            for g in group.growth(everything=everything)
-            if g.name != OUTPUT
+            g.name: (g.offset, g.content) for g in group.growth(everything=everything) if g.name != OUTPUT
         }
 
     assert grown() == {"rank-0.jsonl": (0, b'{"a": 1}\n'), "stderr-0.txt": (0, b"half a li")}

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import json
 import logging
+import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import click
 import pytest
 from click.testing import CliRunner, Result
-from gpuproof.report.conclude import conclude
 
-from gpuproof.campaign import config_of
 from gpuproof.cli.main import cli
 from gpuproof.cli.options import start_logging
-from gpuproof.errors import ExitCode, RecordError, UsageError
+from gpuproof.conclude import conclude
+from gpuproof.errors import EnvironmentUnfitError, ExitCode, RecordError, UsageError
 from gpuproof.launchers.archive import node_side_for
 from gpuproof.launchers.commands import INSTALLED_WORKER
 from gpuproof.records.codec import to_json
+from gpuproof.store.run import RunDirectory
 from records_by_hand import one_rank, write_run
+from replay.exports import RECORDED
 
 
 def call(*words: str) -> Result:
@@ -32,7 +35,60 @@ def test_report_prints_the_same_as_the_run_did_and_ends_as_it_did(tmp_path: Path
     assert shown.exit_code == ExitCode.INCONCLUSIVE
     assert "INVALID: do not use these figures" in shown.output
     as_json = call("report", str(run.root), "--json")
-    assert json.loads(as_json.stdout) == to_json(conclude(run, config_of(run)).report)
+    assert json.loads(as_json.stdout) == to_json(conclude(run).result)
+    assert as_json.stdout == (run.root / "result.json").read_text()
+    assert as_json.exit_code == ExitCode.INCONCLUSIVE
+
+
+@pytest.mark.parametrize(
+    ("form", "suffix", "begin", "figure"),
+    [
+        ("terminal", ".txt", "resnet18 training on digits, CPU, 4 threads", "throughput  1,000 samples/s"),
+        ("markdown", ".md", "# resnet18 training on digits, CPU, 4 threads", "1,000 samples/s"),
+        ("html", ".html", "<!DOCTYPE html>", "1,000 samples/s"),
+        ("json", ".json", '{\n  "schema_version": 1,\n  "suite": "recipe",', '"value": 1000.0'),
+        ("csv", ".csv", "name,value,unit,text,", "throughput,1000.0,samples/s,"),
+    ],
+)
+def test_a_report_in_every_format_to_the_terminal_or_a_file(
+    form: str, suffix: str, begin: str, figure: str, tmp_path: Path
+) -> None:
+    run = write_run(tmp_path, [one_rank().records()])
+    conclude(run)
+    printed = call("report", str(run.root), "--format", form)
+    assert (printed.exit_code, printed.stderr) == (0, "")
+    assert printed.stdout.lower().startswith(begin.lower())
+    assert figure in printed.stdout
+    file = tmp_path / f"report{suffix}"
+    named_by_its_suffix = call("report", str(run.root), "--output", str(file))
+    assert named_by_its_suffix.exit_code == 0
+    assert (named_by_its_suffix.stdout, named_by_its_suffix.stderr) == ("", f"Written: {file}\n")
+    assert file.read_text(encoding="utf-8") == printed.stdout
+    other = tmp_path / "report.of-no-known-kind"
+    assert call("report", str(run.root), "--format", form, "-o", str(other)).exit_code == 0
+    assert other.read_text(encoding="utf-8") == printed.stdout
+
+
+def test_a_format_that_nobody_knows_is_a_usage_error(tmp_path: Path) -> None:
+    run = write_run(tmp_path, [one_rank().records()])
+    for words in (("--format", "pdf"), ("--output", str(tmp_path / "report.pdf"))):
+        refused = call("report", str(run.root), *words)
+        assert isinstance(refused.exception, UsageError)
+        assert "terminal, markdown, html, json, csv" in str(refused.exception)
+    assert not (tmp_path / "report.pdf").exists()
+    lost = call("report", str(run.root), "-o", str(tmp_path / "absent" / "report.md"))
+    assert isinstance(lost.exception, EnvironmentUnfitError)
+
+
+def test_the_last_run_is_the_one_that_was_begun_last(tmp_path: Path) -> None:
+    nothing = call("report", "last", "--save-dir", str(tmp_path))
+    assert isinstance(nothing.exception, UsageError)
+    for age_s, name in enumerate(("newest", "older", "oldest")):
+        run = write_run(tmp_path, [one_rank().records()], run_id=name)
+        os.utime(run.root / "run.json", (1e9 - age_s, 1e9 - age_s))
+    shown = call("report", "last", "--save-dir", str(tmp_path), "--format", "json")
+    assert json.loads(shown.stdout)["run_id"] == "newest"
+    assert f"gpuproof report {tmp_path}" in call("report", "last", "--save-dir", str(tmp_path)).stdout
 
 
 def test_report_of_nothing_is_a_usage_error(tmp_path: Path) -> None:
@@ -43,22 +99,81 @@ def test_report_of_nothing_is_a_usage_error(tmp_path: Path) -> None:
 
 def test_runs_lists_every_run_even_beside_a_damaged_one(tmp_path: Path) -> None:
     good = write_run(tmp_path, [one_rank().records()], run_id="good")
-    conclude(good, config_of(good))
+    conclude(good)
     write_run(tmp_path, [], run_id="begun")
     (write_run(tmp_path, [], run_id="damaged").root / "run.json").write_text("{")
     rows = {
         Path(row["run"]).name: row
         for row in json.loads(call("runs", "--save-dir", str(tmp_path), "--json").stdout)
     }
-    assert rows["good"]["launches"] == "1/1"
-    assert rows["good"]["throughput_samples_per_s"] == 1000
-    assert rows["good"]["validity"] == "VALID"
-    assert (rows["begun"]["launches"], rows["begun"]["validity"]) == ("0/1", None)
+    assert rows["good"] == {
+        "run": str(good.root),
+        "created": "2026-11-20T12:00:00+00:00",
+        "suite": "recipe",
+        "what": "resnet18 training on digits",
+        "launches": "1/1",
+        "headline": "1,000 samples/s",
+        "verdict": "VALID",
+        "validity": "VALID",
+    }
+    assert rows["begun"]["what"] == "training, recipe quick"
+    assert {rows["begun"][key] for key in ("launches", "headline", "verdict", "validity")} == {None}
     assert "cannot be read" in rows["damaged"]["what"]
     shown = call("runs", "--save-dir", str(tmp_path))
     assert shown.exit_code == 0
     assert "1,000 samples/s" in shown.output
     assert "not concluded" in shown.output
+
+
+LOAD = "load suite, 12 tests, fp32, data drawn on the device"
+SHOWN = {
+    "training": ("recipe", "lenet5 training on digits", "3/3", "5,930 samples/s", "SUSPECT"),
+    "two_ranks": ("recipe", "medium training on synthetic", "1/1", "6,269 samples/s", "SUSPECT"),
+    "one_job": ("recipe", "lenet5 training on digits", "1/1", "4,535 samples/s", "SUSPECT"),
+    "failed": ("recipe", "faulty training on synthetic", "1/2", "5,672 samples/s", "VALID"),
+    "inference_latency": ("recipe", "medium inference on synthetic", "2/2", "78.7 µs p50 latency", "SUSPECT"),
+    "generation": ("recipe", "decoder inference on synthetic", "2/2", "3,619 generated tokens/s", "SUSPECT"),
+    "sweep": (
+        "sweep",
+        "medium training on synthetic, 4 points of data.batch_size × training.precision",
+        *("8/8", "14,446 samples/s", "SUSPECT"),
+    ),
+    "batch_limit": (
+        "batch_limit",
+        "faulty training on synthetic, 4 batch sizes",
+        *("3/3", "2,041 samples/s", "SUSPECT"),
+    ),
+    "load": ("load", LOAD, "12/12", "12 of 12 tests", "SUSPECT"),
+    "serving_scenario": ("serving", "medium on synthetic", "2/2", "1,286 requests/s", "SUSPECT"),
+    "serving_search": ("serving", "simple_cnn on synthetic", "9/9", "669 requests/s", "SUSPECT"),
+    "serving_tokens": ("serving", "decoder on synthetic", "1/1", "5.58 ms p50 latency", "SUSPECT"),
+    "fleet_recipe": ("recipe", "medium training on synthetic", "4/4", "7,210 samples/s", "SUSPECT"),
+    "fleet_load": ("load", LOAD, "24/36", "2 of 3 hosts", "SUSPECT"),
+    "fleet_sweep": (
+        "sweep",
+        "medium training on synthetic, 2 points of data.batch_size",
+        *("4/4", "2 of 2 hosts", "SUSPECT"),
+    ),
+}
+"""Suite, what, launches, headline and verdict of each recorded run."""
+
+
+def test_runs_shows_verdict_and_headline_of_every_kind(tmp_path: Path) -> None:
+    for kind in RECORDED.iterdir():
+        shutil.copytree(kind / "run", tmp_path / "examples" / kind.name)
+        conclude(RunDirectory.open(tmp_path / "examples" / kind.name))
+    rows = {
+        Path(row["run"]).name: row
+        for row in json.loads(call("runs", "--save-dir", str(tmp_path), "--json").stdout)
+    }
+    keys = ("suite", "what", "launches", "headline", "verdict")
+    assert {name: tuple(row[key] for key in keys) for name, row in rows.items()} == SHOWN
+    shown = " ".join(call("runs", "--save-dir", str(tmp_path)).stdout.split())
+    assert "not concluded" not in shown
+    for suite, _, launches, _, verdict in SHOWN.values():
+        measured, planned = launches.split("/")
+        is_whole = measured == planned
+        assert (verdict if is_whole else f"{verdict}, {measured} of {planned} launches") in shown, suite
 
 
 def test_runs_says_how_to_begin_where_there_are_none(tmp_path: Path) -> None:

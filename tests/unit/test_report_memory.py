@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gpuproof.hardware import peak_of
+from gpuproof.hardware import find_peak
 from gpuproof.records.journal import decode, encode
 from gpuproof.records.memory import Memory, MemoryParts
 from gpuproof.records.parallel import Arrangement, Parallelism
@@ -34,7 +34,7 @@ SAID = (
 
 def told(memory: Memory | None, story: Story | None = None) -> tuple[float | None, str] | None:
     launched = replace(story or Story(), extra=() if memory is None else (memory,)).records()
-    measures = memory_measures(summarize([launched], num_planned=1, peak_of=peak_of))
+    measures = memory_measures(summarize([launched], num_planned=1, find_peak=find_peak))
     return next(((found.value, found.detail) for found in measures if found.name == "memory"), None)
 
 

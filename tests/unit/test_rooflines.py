@@ -6,11 +6,12 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from gpuproof.analysis.work import work_findings
 
 from gpuproof.analysis.roofline import best_ceiling, build_roofline
 from gpuproof.hardware import MemoryPeak
 from gpuproof.records.run import Ceilings, CeilingTrial
+from gpuproof.verdict.doubts.base import Measured
+from gpuproof.verdict.doubts.figures import work_disagrees
 from records_by_hand import H200, Story, setup, window
 
 PEAK = MemoryPeak(bytes_per_s=4.8e12, source="a data sheet", date="2026-11-20")
@@ -64,9 +65,10 @@ def test_of_several_devices_the_slowest_sets_the_roof() -> None:
 
 
 def codes(peak: MemoryPeak | None = PEAK, *ceilings: Ceilings, **built: Any) -> list[str]:
-    """Findings of 100 steps in 1 s on an H200."""
+    """Doubts about 100 steps in 1 s on an H200."""
     launch = Story(windows=[window()], setups=[setup(device=H200, **built)]).launch()
-    return [found.code for found in work_findings(replace(launch, ceilings=ceilings), peak)]
+    measured = Measured(launch=replace(launch, ceilings=ceilings), memory_peak=peak)
+    return [found.code for found in work_disagrees(measured)]
 
 
 @pytest.mark.parametrize(

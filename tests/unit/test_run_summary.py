@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gpuproof.hardware import Peak, peak_of
+from gpuproof.hardware import Peak, find_peak
 from gpuproof.records.collected import CaseRecords
 from gpuproof.statistics.estimate import Interval, Unavailable
 from gpuproof.verdict.summary import RunSummary, summarize
@@ -15,7 +15,7 @@ from records_by_hand import H200, QUIET, Story, case, failure, one_rank, setup, 
 
 
 def summary_of(*launches: CaseRecords, planned: int | None = None) -> RunSummary:
-    return summarize(launches, num_planned=planned or len(launches), peak_of=peak_of)
+    return summarize(launches, num_planned=planned or len(launches), find_peak=find_peak)
 
 
 def three_launches(*walls_s: float) -> list[CaseRecords]:
@@ -144,7 +144,7 @@ def test_the_ceiling_is_that_of_the_first_launch_s_device_and_precision() -> Non
         )
         for wall_s in (1.0, 2.0)
     ]
-    summary = summarize([story.records() for story in stories], num_planned=2, peak_of=peak)
+    summary = summarize([story.records() for story in stories], num_planned=2, find_peak=peak)
     assert asked == [("NVIDIA H200", "bf16")]
     assert summary.flops_per_s_per_device == pytest.approx((1e12 + 0.5e12) / 2)
 

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import pytest
 
 from gpuproof.devices.base import DeviceProcess, Readout
-from gpuproof.monitor.sampler import Clock, Plan, Sampler, Schedule
+from gpuproof.monitor.sampler import Clock, Sampler, SamplingPlan, Schedule
 from gpuproof.records.readings import (
     Counters,
     DeviceIdentity,
@@ -117,7 +117,7 @@ class World:
 
     def run(self, **plan: Any) -> RecordingEnd:
         return Sampler(
-            self, host=FakeHost(), recorder=self, listener=self, plan=Plan(**plan), clock=self.clock()
+            self, host=FakeHost(), recorder=self, listener=self, plan=SamplingPlan(**plan), clock=self.clock()
         ).run()
 
     def of(self, kind: type[R]) -> list[R]:

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from fake_launcher import FakeLauncher, Quiet
+from fake_launcher import FakeLaunch, FakeLauncher, Quiet
 from gpuproof.campaign import launch_all
 from gpuproof.errors import UsageError
-from gpuproof.records.case import Case, Placement
+from gpuproof.records.case import Case, Placed, Placement
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import Failure
-from gpuproof.scheduler import MAX_ATTEMPTS
+from gpuproof.scheduler import CUT_SHORT_S, GRACE_S, MAX_ATTEMPTS
 from gpuproof.store.run import RunDirectory
 from gpuproof.suites.base import AfterFailure, HostPlace, LaunchKey, Remaining
 from records_by_hand import CASE, with_work, write_run
@@ -202,3 +202,173 @@ def test_data_that_is_not_there_is_refused_before_the_first_launch(tmp_path: Pat
     run = a_run(tmp_path / "second")
     launch(run, ListedSuite([*without_data(asked("first")), lacking]), FakeLauncher())
     assert statuses(run) == {"first": "done", "lacking": "unfinished"}
+
+
+def most_at_once(told: Sequence[str]) -> int:
+    """Return how many launches ran at the same time at most."""
+    running = most = 0
+    for line in told:
+        running += 1 if "@" in line else -1
+        most = max(most, running)
+    return most
+
+
+def test_hosts_are_held_whole_or_by_devices_as_the_case_says(tmp_path: Path) -> None:
+    run, launcher = a_run(tmp_path), FakeLauncher("a")
+    shared: dict[str, Any] = {"hosts": ("a",), "exclusive": "devices"}
+    cases = [
+        asked("gpu0", devices=(0,), **shared),
+        asked("gpu0_again", devices=(0,), **shared),
+        asked("gpu1", devices=(1,), **shared),
+        asked("whole", hosts=("a",)),
+    ]
+    launch(run, ListedSuite(without_data(*cases)), launcher)
+    assert launcher.told[:2] == ["gpu0@a", "gpu1@a"]  # beside each other, and what is in the way is overtaken
+    assert launcher.told[-2:] == ["whole@a", "whole done"]
+    assert most_at_once(launcher.told) == 2
+    beside = json.loads((run.root / "cases" / "gpu1" / "0" / "placed.json").read_text())["beside"]
+    assert beside == [["gpu0", 0]]
+    assert set(statuses(run).values()) == {"done"}
+
+
+def test_any_hosts_are_the_first_free_ones_in_the_order_of_the_places(tmp_path: Path) -> None:
+    run, launcher = a_run(tmp_path), FakeLauncher("abcde")
+    cases = [
+        asked("two", num_hosts=2),
+        asked("three", num_hosts=3),
+        asked("all", num_hosts=5),
+        asked("one"),
+    ]
+    launch(run, ListedSuite(without_data(*cases)), launcher)
+    assert launcher.told[:2] == ["two@a+b", "three@c+d+e"]
+    assert launcher.told[2:4] == ["two done", "one@a"]  # `all` has to wait for every host
+    assert "all@a+b+c+d+e" in launcher.told
+    assert set(statuses(run).values()) == {"done"}
+
+
+def test_no_more_hosts_are_busy_than_the_launcher_allows(tmp_path: Path) -> None:
+    run, launcher = a_run(tmp_path), FakeLauncher("abcd", max_busy=2)
+    cases = [asked(f"c{i}") for i in range(6)] + [asked("wide", num_hosts=3)]
+    launch(run, ListedSuite(without_data(*cases)), launcher)
+    assert most_at_once(launcher.told) == 2
+    assert launcher.told[:2] == ["c0@a", "c1@b"]
+    assert launcher.told[-2:] == ["wide@a+b+c", "wide done"]  # alone, since it could not begin otherwise
+    assert set(statuses(run).values()) == {"done"}
+
+
+def test_a_case_waits_for_all_that_it_is_to_come_after_however_they_end(tmp_path: Path) -> None:
+    run, launcher = a_run(tmp_path), FakeLauncher("abc", bad="exception", gone="lost")
+    cases = [asked("last", after=["good", "bad", "gone"]), asked("good"), asked("bad"), asked("gone")]
+    launch(run, ListedSuite(without_data(*cases)), launcher)
+    assert launcher.told[:3] == ["good@a", "bad@b", "gone@c"]
+    assert launcher.told[-2:] == ["last@a", "last done"]
+
+
+class Settling(ListedSuite):
+    """Remembers what it is told."""
+
+    def __init__(self, cases: Sequence[Case], meaning: Mapping[str, AfterFailure] | None = None) -> None:
+        super().__init__(cases, meaning)
+        self.settled: list[tuple[str, str, str | None]] = []
+
+    def settle(self, state: tuple[LaunchKey, ...], launch: CaseRecords) -> tuple[LaunchKey, ...]:
+        told = launch.primary_failure
+        self.settled.append((launch.case.case_id, launch.status, None if told is None else told.phase))
+        return super().settle(state, launch)
+
+
+def test_the_suite_is_told_of_every_case_of_a_lost_host_once(tmp_path: Path) -> None:
+    launcher = FakeLauncher("ab", first="lost")
+    pair = asked("pair", hosts=("b", "a"), num_hosts=2)
+    suite = Settling(
+        without_data(asked("first", hosts=("a",)), asked("on_a", hosts=("a",)), pair, asked("any"))
+    )
+    launch(a_run(tmp_path), suite, launcher)
+    assert sorted(suite.settled) == [
+        ("any", "done", None),
+        ("first", "unfinished", "setup"),
+        ("on_a", "unfinished", "setup"),
+        ("pair", "unfinished", "setup"),
+    ]
+    assert [line for line in launcher.told if "@" in line] == ["first@a", "any@b"]
+
+
+def test_a_launch_that_is_tried_again_is_settled_once_and_its_attempts_are_kept(tmp_path: Path) -> None:
+    class Recovering(FakeLauncher):
+        """A second attempt goes well."""
+
+        def wait(self, timeout_s: float) -> None:
+            super().wait(timeout_s)
+            if "c0 exception" in self.told:
+                self.script.clear()
+
+    run, launcher = a_run(tmp_path), Recovering(c0="exception")
+    suite = Settling(without_data(asked("c0"), asked("c1")), {"c0": "retry"})
+    launch(run, suite, launcher)
+    assert launcher.told == ["c0@a", "c0 exception", "c0@a", "c0 done", "c1@a", "c1 done"]
+    assert suite.settled == [("c0", "done", None), ("c1", "done", None)]
+    assert statuses(run) == {"c0": "done", "c1": "done"}
+    kept = [path.read_text() for path in (run.root / "cases" / "c0").glob("*.attempt-*/rank-0.jsonl")]
+    assert ["told of exception" in text for text in kept] == [True]
+
+
+def test_a_stop_lets_what_runs_come_to_its_end(tmp_path: Path) -> None:
+    run, launcher = a_run(tmp_path), FakeLauncher("abc", c0="disk_full")
+    suite = Settling(without_data(*(asked(f"c{i}") for i in range(6))), {"c0": "stop"})
+    launch(run, suite, launcher)
+    assert [line for line in launcher.told if "@" in line] == ["c0@a", "c1@b", "c2@c"]
+    assert [name for name, _, _ in suite.settled] == ["c0", "c1", "c2"]
+    assert [status for _, status, _ in suite.settled[1:]] == ["done", "done"]
+
+
+def test_a_stop_of_an_earlier_campaign_holds_unless_failures_are_retried(tmp_path: Path) -> None:
+    run = a_run(tmp_path)
+    suite = ListedSuite(without_data(asked("c0"), asked("c1")), {"c0": "stop"})
+    launch(run, suite, FakeLauncher(c0="exception"))
+    again = FakeLauncher()
+    launch(run, suite, again)
+    assert again.told == []
+    launch(run, suite, again, retry_failed=True)
+    assert again.told == ["c0@a", "c0 done", "c1@a", "c1 done"]
+
+
+class Stubborn(FakeLauncher):
+    """Launches that end only when they are told to a second time; the wait before that is interrupted."""
+
+    def __init__(self, names: str) -> None:
+        super().__init__(names)
+        self.started: list[FakeLaunch] = []
+
+    def start(self, case: Case, hosts: Sequence[str], folder: Path) -> FakeLaunch:
+        launched = StubbornLaunch(placed=Placed(hosts=tuple(hosts), ranks_per_host=1))
+        self.started.append(launched)
+        return launched
+
+    def wait(self, timeout_s: float) -> None:
+        self.num_waits += 1
+        assert self.num_waits < 10, "it waits for ever"
+        if self.num_waits <= 2:  # Ctrl-C, and again while the ranks have their last words
+            raise KeyboardInterrupt
+
+
+class StubbornLaunch(FakeLaunch):
+    def end(self, grace_s: float) -> None:
+        self.ended.append(grace_s)
+        self.is_over = len(self.ended) > 1
+
+
+def test_a_second_interruption_cuts_the_time_for_last_words_short(tmp_path: Path) -> None:
+    run, launcher = a_run(tmp_path), Stubborn("ab")
+    with pytest.raises(KeyboardInterrupt):
+        launch(run, ListedSuite(without_data(asked("c0"), asked("c1"), asked("c2"))), launcher)
+    assert [launched.ended for launched in launcher.started] == [[GRACE_S, CUT_SHORT_S]] * 2
+    assert {told.cause for records in run.cases() for told in records.of(Failure)} == {"interrupted"}
+    assert statuses(run) == {"c0": "unfinished", "c1": "unfinished"}
+
+
+def test_a_launch_over_its_time_is_ended_and_says_so(tmp_path: Path) -> None:
+    run = write_run(tmp_path, [], run={"time_limit_s": 0.01})
+    launcher = FakeLauncher(c0="hang")
+    launch(run, ListedSuite(without_data(asked("c0"))), launcher)
+    (records,) = run.cases()
+    assert {told.cause for told in records.of(Failure)} == {"timeout"}

@@ -27,7 +27,7 @@ from gpuproof.statistics.estimate import (
     interpolated,
     welch_degrees_of_freedom,
 )
-from gpuproof.statistics.series import Series, interval_between, interval_of_series
+from gpuproof.statistics.series import TimeSeries, interval_between, interval_of_series
 
 CENTRES: tuple[Centre, ...] = ("mean", "median")
 
@@ -137,7 +137,7 @@ def test_a_tail_too_thin_for_the_resamples_is_taken_as_normal() -> None:
 
 
 def test_equal_readings_that_held_for_longer_and_longer_have_an_interval_without_width() -> None:
-    series = Series(values=[0.1] * 60, durations_s=[0.1 * i for i in range(1, 61)])
+    series = TimeSeries(values=[0.1] * 60, durations_s=[0.1 * i for i in range(1, 61)])
     interval = available(interval_of_series(series, centre="mean"))
     assert (interval.low, interval.centre, interval.high) == (0.1, 0.1, 0.1)
 
@@ -149,7 +149,7 @@ def test_welch_degrees_by_hand() -> None:
 
 def test_the_time_weighted_mean() -> None:
     # 100 W for 3 s and 300 W for 1 s, again and again: (300 + 300)/4 = 150 W; unweighted it would be 200.
-    series = Series(values=[100.0, 300.0] * 20, durations_s=[3.0, 1.0] * 20)
+    series = TimeSeries(values=[100.0, 300.0] * 20, durations_s=[3.0, 1.0] * 20)
     interval = available(interval_of_series(series, centre="mean"))
     assert interval.centre == 150.0
     assert interval.low <= 150.0 <= interval.high
@@ -158,9 +158,9 @@ def test_the_time_weighted_mean() -> None:
 
 def test_equal_durations_weigh_as_none() -> None:
     values = autoregressive(200, phi=0.5, seed=8)
-    plain = available(interval_of_series(Series(values=values), centre="mean", seed=3))
+    plain = available(interval_of_series(TimeSeries(values=values), centre="mean", seed=3))
     weighted = available(
-        interval_of_series(Series(values=values, durations_s=np.full(200, 2.0)), centre="mean", seed=3)
+        interval_of_series(TimeSeries(values=values, durations_s=np.full(200, 2.0)), centre="mean", seed=3)
     )
     assert weighted.low == pytest.approx(plain.low)
     assert weighted.high == pytest.approx(plain.high)
@@ -171,21 +171,21 @@ def test_equal_durations_weigh_as_none() -> None:
 )
 def test_ill_formed_durations_are_refused(durations: list[float], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        interval_of_series(Series(values=[1.0] * 12, durations_s=durations), centre="mean")
+        interval_of_series(TimeSeries(values=[1.0] * 12, durations_s=durations), centre="mean")
 
 
 def test_durations_with_a_median_are_refused() -> None:
     with pytest.raises(ValueError, match="mean only"):
-        interval_of_series(Series(values=[1.0] * 12, durations_s=[1.0] * 12), centre="median")
+        interval_of_series(TimeSeries(values=[1.0] * 12, durations_s=[1.0] * 12), centre="median")
 
 
 def test_a_confidence_in_percent_is_refused() -> None:
     with pytest.raises(ValueError, match="between 0 and 1"):
-        interval_of_series(Series(values=[1.0] * 12), confidence=95)
+        interval_of_series(TimeSeries(values=[1.0] * 12), confidence=95)
 
 
 def test_a_series_that_only_rises_has_no_centre_to_speak_of() -> None:
-    found = interval_of_series(Series(values=list(range(90))), centre="mean")
+    found = interval_of_series(TimeSeries(values=list(range(90))), centre="mean")
     assert found == Unavailable(
         reason="90 values are so autocorrelated that they make 3 independent pieces (needs 5): "
         "the series drifts or is too short"
@@ -196,7 +196,7 @@ def test_a_known_difference_and_ratio_are_in_their_intervals() -> None:
     # AR(1) with φ = 0.5 has a long-run variance of (1 + φ)/(1 − φ) = 3: the error of the difference is
     # √(3/1,600 + 3/2,400) = 0.0559, its 95 % half-width 0.110, and about a hundredth of that for the ratio.
     noise = [autoregressive(size, phi=0.5, seed=10) for size in (1600, 2400)]
-    first, second = (Series(values=m + x - x.mean()) for m, x in zip((100, 110), noise, strict=True))
+    first, second = (TimeSeries(values=m + x - x.mean()) for m, x in zip((100, 110), noise, strict=True))
     difference = available(interval_between(first, second, what="difference"))
     ratio = available(interval_between(first, second, what="ratio"))
     assert difference.centre == pytest.approx(10)
@@ -210,21 +210,21 @@ def test_a_known_difference_and_ratio_are_in_their_intervals() -> None:
 
 @pytest.mark.parametrize("what", ["difference", "ratio"])
 def test_the_series_that_is_too_short_is_named(what: Literal["difference", "ratio"]) -> None:
-    short, long = Series(values=[1.0] * 3), Series(values=[1.0] * 20)
+    short, long = TimeSeries(values=[1.0] * 3), TimeSeries(values=[1.0] * 20)
     reason = "series: too few values for an interval (needs 10, have 3)"
     assert interval_between(short, long, what=what) == Unavailable(reason=f"first {reason}")
     assert interval_between(long, short, what=what) == Unavailable(reason=f"second {reason}")
 
 
 def test_constant_series_differ_exactly() -> None:
-    first, second = Series(values=[2.0] * 20), Series(values=[3.0] * 20)
+    first, second = TimeSeries(values=[2.0] * 20), TimeSeries(values=[3.0] * 20)
     interval = available(interval_between(first, second, what="difference"))
     assert (interval.low, interval.centre, interval.high) == (1.0, 1.0, 1.0)
 
 
 def test_there_is_no_ratio_to_what_may_be_0() -> None:
-    near_0 = Series(values=autoregressive(100, phi=0.0, seed=12))
-    found = interval_between(near_0, Series(values=[1.0] * 20), what="ratio")
+    near_0 = TimeSeries(values=autoregressive(100, phi=0.0, seed=12))
+    found = interval_between(near_0, TimeSeries(values=[1.0] * 20), what="ratio")
     assert found == Unavailable(reason="no ratio: the first series is not clearly above 0")
 
 
@@ -238,9 +238,9 @@ def test_there_is_no_ratio_to_what_may_be_0() -> None:
 def test_shifting_and_scaling_the_series_shifts_and_scales_the_interval(
     values: list[float], shift: int, scale: float, centre: Centre
 ) -> None:
-    one = interval_of_series(Series(values=values), centre=centre, num_resamples=2000)
+    one = interval_of_series(TimeSeries(values=values), centre=centre, num_resamples=2000)
     moved = interval_of_series(
-        Series(values=[scale * x + shift for x in values]), centre=centre, num_resamples=2000
+        TimeSeries(values=[scale * x + shift for x in values]), centre=centre, num_resamples=2000
     )
     assert type(one) is type(moved)
     if isinstance(one, Interval) and isinstance(moved, Interval):
@@ -295,9 +295,9 @@ def test_interpolation_is_numpys_to_the_last_bit(ordered: list[float], share: fl
 
 
 def test_what_is_kept_of_one_series_changes_nothing_for_the_next() -> None:
-    series = Series(values=[1.0, 1.2, 0.9, 1.1] * 20)
+    series = TimeSeries(values=[1.0, 1.2, 0.9, 1.1] * 20)
     first = interval_of_series(series)
-    assert interval_of_series(Series(values=[2.0, 1.2, 0.9, 1.1] * 20)) != first
+    assert interval_of_series(TimeSeries(values=[2.0, 1.2, 0.9, 1.1] * 20)) != first
     assert interval_of_series(series) == first
 
 

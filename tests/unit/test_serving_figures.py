@@ -5,15 +5,22 @@ from __future__ import annotations
 import pytest
 
 from gpuproof.analysis.loadgen import early_stopping_estimate_s, find_knee, judge_bound
-from gpuproof.analysis.serving import Served, findings_of_serving, served_of
+from gpuproof.analysis.serving import Served, summarize_requests
+from gpuproof.records.result import Doubt
+from gpuproof.verdict.doubts.base import Measured
+from gpuproof.verdict.doubts.rules import doubts_about
 from served_by_hand import records
 
 
 def window(latencies_s: list[float | None] | list[float], *, late_s: float = 0.0) -> Served:
     """A hundred requests a second of two samples each."""
-    found = served_of(records(latencies_s, late_s=late_s))
+    found = summarize_requests(records(latencies_s, late_s=late_s))
     assert found is not None
     return found
+
+
+def doubts(served: Served) -> tuple[Doubt, ...]:
+    return doubts_about(Measured(launch=served.as_launch(), served=served))
 
 
 def test_latency_counts_from_the_schedule_and_rates_from_the_last_answer() -> None:
@@ -36,7 +43,7 @@ def test_a_failed_request_is_over_every_bound_and_has_no_latency() -> None:
     assert len(found.latencies_s) == 95
     assert found.verdict is not None
     assert (found.verdict.num_over, found.verdict.outcome) == (5, "missed")
-    assert "requests-failed" in {finding.code for finding in findings_of_serving(found)}
+    assert "requests-failed" in {doubt.code for doubt in doubts(found)}
 
 
 @pytest.mark.parametrize(
@@ -61,17 +68,17 @@ def test_a_stream_is_reported_by_the_rule_of_loadgen() -> None:
 
 
 def test_a_generator_that_is_late_is_said() -> None:
-    assert [f.code for f in findings_of_serving(window([0.01] * 400, late_s=0.002))] == ["generator-late"]
-    assert findings_of_serving(window([0.01] * 400, late_s=0.0009)) == []
+    assert [f.code for f in doubts(window([0.01] * 400, late_s=0.002))] == ["generator-late"]
+    assert doubts(window([0.01] * 400, late_s=0.0009)) == ()
     # Two milliseconds beside a latency of a second shape nothing.
-    assert findings_of_serving(window([1.0] * 400, late_s=0.002)) == []
+    assert doubts(window([1.0] * 400, late_s=0.002)) == ()
 
 
 def test_a_queue_that_grows_is_said() -> None:
     growing = window([0.01 + 0.0004 * k for k in range(400)])
-    assert [finding.code for finding in findings_of_serving(growing)] == ["queue-grows"]
+    assert [doubt.code for doubt in doubts(growing)] == ["queue-grows"]
     steady = window([0.01 + 0.004 * (k % 10) for k in range(400)])
-    assert findings_of_serving(steady) == []
+    assert doubts(steady) == ()
 
 
 def test_the_knee_is_where_the_curve_turns_up() -> None:

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from concluding import files_of, notes_of
-from gpuproof.analysis.serving import served_of
+from gpuproof.analysis.serving import summarize_requests
 from gpuproof.conclude import conclude
 from gpuproof.records.collected import CaseRecords
-from gpuproof.suites.serving.curve import points_of
+from gpuproof.suites.serving.curve import curve_points
 from records_by_hand import write_run
 from served_by_hand import OFFLINE, SPEC, records
 
@@ -76,10 +76,12 @@ def test_without_a_curve_nothing_is_drawn(
 
 def test_a_percentile_without_enough_requests_is_no_point() -> None:
     launches = [
-        served for found in (launch(500.0), launch(100.0, num_requests=200)) if (served := served_of(found))
+        served
+        for found in (launch(500.0), launch(100.0, num_requests=200))
+        if (served := summarize_requests(found))
     ]
     # Of 200 requests p50 is known, p99 needs 299. The median of 1, 1.03, … 3.97 times the mean is 2.485.
-    rates, medians_s = zip(*points_of(launches, 50), strict=True)
+    rates, medians_s = zip(*curve_points(launches, 50), strict=True)
     assert rates == (100.0, 500.0)
     assert medians_s == pytest.approx([0.005 / 0.9 * 2.485, 0.01 * 2.485], rel=0.02)
-    assert [rate for rate, _ in points_of(launches, 99)] == [500.0]
+    assert [rate for rate, _ in curve_points(launches, 99)] == [500.0]

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from gpuproof.analysis.serving import served_of
+from gpuproof.analysis.serving import summarize_requests
 from gpuproof.config.models import RunConfig
 from gpuproof.errors import UsageError
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.serving import Requests
-from gpuproof.suites.serving.text import TextSizes, text_of
+from gpuproof.suites.serving.text import TextSizes, text_sizes
 from planning import next_cases
 from served_by_hand import records
 
@@ -32,15 +32,15 @@ def config(model: str = "decoder", **serving: Any) -> RunConfig:
 
 
 def test_a_decoder_answers_prompts_unless_told_otherwise() -> None:
-    assert text_of(config()) == TextSizes(prompt_tokens=128, new_tokens=64)
-    assert text_of(config(prompt_tokens=7, new_tokens=3)) == TextSizes(prompt_tokens=7, new_tokens=3)
-    assert text_of(config(new_tokens=0)) is None
+    assert text_sizes(config()) == TextSizes(prompt_tokens=128, new_tokens=64)
+    assert text_sizes(config(prompt_tokens=7, new_tokens=3)) == TextSizes(prompt_tokens=7, new_tokens=3)
+    assert text_sizes(config(new_tokens=0)) is None
 
 
 def test_other_models_and_no_model_answer_none() -> None:
-    assert text_of(config("medium")) is None
-    assert text_of(config(target="noop")) is None
-    assert text_of(config("medium", target="endpoint", endpoint=ENDPOINT)) == TextSizes(
+    assert text_sizes(config("medium")) is None
+    assert text_sizes(config(target="noop")) is None
+    assert text_sizes(config("medium", target="endpoint", endpoint=ENDPOINT)) == TextSizes(
         prompt_tokens=128, new_tokens=64
     )
 
@@ -67,7 +67,7 @@ def test_what_a_cache_does_not_go_with_is_refused(key: str, value: dict[str, obj
     asked = config().model_copy(update={key: section})
     with pytest.raises(UsageError, match=r"cache that grows|drawn tokens"):
         next_cases(asked)
-    assert text_of(asked.model_copy(update={"serving": config(new_tokens=0).serving})) is None
+    assert text_sizes(asked.model_copy(update={"serving": config(new_tokens=0).serving})) is None
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def with_tokens(written: CaseRecords, *, first_token_s: float, tokens: int) -> C
 
 def test_sequences_of_one_request_grow_in_step() -> None:
     # Two sequences a request, ten tokens: five each, the first after 0.1 s, the fifth after 0.5 s.
-    found = served_of(with_tokens(records([0.5] * 20), first_token_s=0.1, tokens=10))
+    found = summarize_requests(with_tokens(records([0.5] * 20), first_token_s=0.1, tokens=10))
     assert found is not None
     assert found.first_token_s == pytest.approx([0.1] * 20)
     assert found.token_s == pytest.approx([0.1] * 20)
@@ -116,6 +116,6 @@ def test_sequences_of_one_request_grow_in_step() -> None:
 
 
 def test_a_single_token_has_no_time_per_further_one() -> None:
-    found = served_of(with_tokens(records([0.5] * 20), first_token_s=0.5, tokens=2))
+    found = summarize_requests(with_tokens(records([0.5] * 20), first_token_s=0.5, tokens=2))
     assert found is not None
     assert found.token_s == ()

@@ -13,6 +13,8 @@ import pytest
 from gpuproof.errors import EnvironmentUnfitError, RecordError, UsageError
 from gpuproof.records.journal import encode
 from gpuproof.records.result import Doubt, LaunchValue, Measure, MeasureInterval, Result
+from gpuproof.report.formats import json_text
+from gpuproof.store import layout
 from gpuproof.store.run import RunDirectory, default_run_id, list_runs, read_case, write_whole
 from records_by_hand import case, failure, one_rank, result, start, window, write_run
 
@@ -176,8 +178,8 @@ def test_a_result_is_read_back_as_it_was_written(tmp_path: Path) -> None:
         failures=(failure("timeout"),),
         measures=(measure,),
     )
-    path = run.write_result(result)
+    run.write_text(layout.RESULT, json_text(result))
     assert run.read_result() == result
-    path.write_text('{"schema_version": 99}')
+    run.write_text(layout.RESULT, '{"schema_version": 99}')
     with pytest.raises(RecordError, match="schema version 99, this gpuproof reads up to 1"):
         run.read_result()

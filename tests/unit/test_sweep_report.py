@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from concluding import commands_of, detail_of, notes_of, table_of
+from concluding import commands_of, detail_of, notes_of, table_of, text_of
 from gpuproof.analysis.points import PointFigures
 from gpuproof.conclude import Concluded, conclude
 from gpuproof.errors import ExitCode
@@ -89,6 +89,11 @@ def test_points_of_three_launches_are_compared_with_the_best(tmp_path: Path) -> 
     assert [row["precision"].text for row in table_of(conclusion, "Points")] == ["fp32", "bf16", "amp"]
     (measure,) = headlines(conclusion)
     assert (measure.name, measure.case) == ("best throughput", "precision=bf16")
+    assert (conclusion.result.conditions["model"], conclusion.result.conditions["batch_size"]) == (
+        "resnet18",
+        10,
+    )
+    assert conclusion.result.conditions["precision"] is None  # points differ in it
     assert measure.detail.startswith("at precision=bf16; 95% interval ")
     assert conclusion.result.num_launches == conclusion.result.num_planned == 9
 
@@ -157,6 +162,7 @@ def test_a_machine_that_no_point_can_run_on_is_unfit(tmp_path: Path) -> None:
     _, conclusion = concluded(tmp_path, launches)
     assert conclusion.result.exit_code == ExitCode.UNFIT_ENVIRONMENT
     assert headlines(conclusion) == ()
+    assert conclusion.result.headline == "0 of 3 points"
 
 
 def test_a_sweep_that_was_cut_short_is_inconclusive(tmp_path: Path) -> None:
@@ -176,6 +182,8 @@ def test_points_that_count_different_things_have_no_best(tmp_path: Path) -> None
     _, conclusion = concluded(tmp_path, launches, matrix=matrix)
     assert headlines(conclusion) == ()
     assert any("count different things (samples, tokens)" in note for note in notes_of(conclusion))
+    assert conclusion.result.headline == "2 of 2 points"
+    assert "\n2 of 2 points  VALID: " in text_of(conclusion)
 
 
 def ladder() -> list[CaseRecords]:

@@ -2,24 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
+from importlib import import_module
+from inspect import getmembers, isfunction, signature
+from pkgutil import iter_modules
+from types import ModuleType
 from typing import Any
 
 import pytest
-from gpuproof.analysis.validity import Finding, findings_of, worst
 
-from gpuproof.hardware import peak_of
+from gpuproof.analysis.launch import Launch
+from gpuproof.hardware import Peak, find_peak
+from gpuproof.records.result import Doubt, worst
+from gpuproof.verdict import doubts as doubts_package
+from gpuproof.verdict.doubts import rules
+from gpuproof.verdict.doubts.base import Measured
+from gpuproof.verdict.doubts.rules import doubts_about
 from records_by_hand import H200, QUIET, Story, case, one_rank, setup, steady_times, window
 
-H200_BF16 = peak_of("NVIDIA H200", "bf16")
+H200_BF16 = find_peak("NVIDIA H200", "bf16")
+
+
+def doubts(launch: Launch, peak: Peak | None = None) -> tuple[Doubt, ...]:
+    return doubts_about(Measured(launch=launch, peak=peak))
 
 
 def codes(story: Story) -> list[tuple[str, str]]:
-    return [(found.validity, found.code) for found in findings_of(story.launch(), None)]
+    return [(found.validity, found.code) for found in doubts(story.launch())]
 
 
-def only(story: Story) -> Finding:
-    (found,) = findings_of(story.launch(), None)
+def only(story: Story) -> Doubt:
+    (found,) = doubts(story.launch())
     return found
 
 
@@ -28,8 +42,8 @@ def test_nothing_is_said_of_a_launch_that_is_sound() -> None:
     assert codes(Story(windows=[window(rank) for rank in range(4)])) == []
 
 
-def test_the_worst_finding_decides() -> None:
-    suspect = Finding(validity="SUSPECT", code="noisy", reason="r", remedy="m")
+def test_the_worst_doubt_decides() -> None:
+    suspect = Doubt(validity="SUSPECT", code="noisy", reason="r", remedy="m")
     invalid = replace(suspect, validity="INVALID")
     assert (worst([]), worst([suspect]), worst([suspect, invalid])) == ("VALID", "SUSPECT", "INVALID")
 
@@ -78,16 +92,16 @@ def _on_h200(flops_per_step: float) -> Story:
 
 def test_a_fake_fast_gpu_is_over_its_ceiling() -> None:
     # 100 steps of 9.896 TFLOP in 1 s: 989.6 TFLOP/s, where the data sheet allows 989.5.
-    (found,) = findings_of(_on_h200(9.896e12).launch(), H200_BF16)
+    (found,) = doubts(_on_h200(9.896e12).launch(), H200_BF16)
     assert (found.validity, found.code) == ("INVALID", "over-ceiling")
     assert "989.6 TFLOP/s is over the 989.5 TFLOP/s dense bf16 peak of NVIDIA H200" in found.reason
     assert "data sheet" in found.reason
 
 
-def test_at_the_ceiling_or_without_one_there_is_no_finding() -> None:
-    assert findings_of(_on_h200(9.895e12).launch(), H200_BF16) == ()
-    assert findings_of(_on_h200(9.895e20).launch(), None) == ()
-    assert findings_of(one_rank().launch(), H200_BF16) == ()  # no closed form of the work
+def test_at_the_ceiling_or_without_one_there_is_no_doubt() -> None:
+    assert doubts(_on_h200(9.895e12).launch(), H200_BF16) == ()
+    assert doubts(_on_h200(9.895e20).launch()) == ()
+    assert doubts(one_rank().launch(), H200_BF16) == ()  # no closed form of the work
 
 
 # --- less than was asked --------------------------------------------------------------------------------
@@ -218,7 +232,7 @@ def test_neighbours_are_counted_once_a_host_and_ranks_are_no_neighbours_of_each_
 def test_other_users_of_the_gpu(others: int | None, expected: str | None) -> None:
     neighbours = replace(window().neighbours, other_processes=others)
     story = Story(windows=[window(neighbours=neighbours, clock="device_event")], setups=[setup(device=H200)])
-    reasons = [found.reason for found in findings_of(story.launch(), None)]
+    reasons = [found.reason for found in doubts(story.launch())]
     assert reasons == ([] if expected is None else [f"{expected} NVIDIA H200 GPU-0a"])
 
 
@@ -267,8 +281,32 @@ def test_throughput_times_the_ranks_once_more_cannot_be_expressed(num_ranks: int
 def test_a_precision_that_was_not_reached_is_said(reason: str, width: float | None, said: str | None) -> None:
     asked = case(window={"measure_by": "precision", "target_precision": 0.01, "measure_seconds": 60.0})
     taken = window(stop_reason=reason, relative_half_width=width, requested_steps=None)
-    found = [
-        f for f in findings_of(Story(windows=[taken], case=asked).launch(), None) if f.code == "imprecise"
-    ]
+    found = [f for f in doubts(Story(windows=[taken], case=asked).launch()) if f.code == "imprecise"]
     assert [said in f.reason for f in found if said] == ([True] if said else [])
     assert len(found) == (said is not None)
+
+
+# --- the register ---------------------------------------------------------------------------------------
+
+
+def rules_in(module: ModuleType) -> Iterator[str]:
+    """Yield the public functions of a module that take one thing and yield doubts."""
+    for name, function in getmembers(module, isfunction):
+        takes = [p.annotation for p in signature(function).parameters.values()]
+        is_rule = takes in (["Measured"], ["LaunchExplanation"])
+        if function.__module__ == module.__name__ and is_rule and not name.startswith("_"):
+            assert signature(function).return_annotation == "Iterator[Doubt]", name
+            yield name
+
+
+def test_every_rule_is_registered() -> None:
+    modules = [
+        import_module(found.name)
+        for found in iter_modules(doubts_package.__path__, "gpuproof.verdict.doubts.")
+    ]
+    written = {name for module in modules if module is not rules for name in rules_in(module)}
+    registered = (*rules.OF_STEPS, *rules.OF_REQUESTS, *rules.OF_READINGS)
+    assert {rule.__name__ for rule in registered} == written
+    assert {"contradictions", "data_bound", "unfair_requests", "device_faults"} <= written
+    for each in (rules.OF_STEPS, rules.OF_REQUESTS, rules.OF_READINGS):
+        assert len(set(each)) == len(each)

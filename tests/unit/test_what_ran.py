@@ -6,11 +6,14 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from gpuproof.report.what_ran import what_ran
 
 from gpuproof.analysis.launch import Launch
-from gpuproof.analysis.what_ran import contradictions_of_what_ran, in_type, share_of_flops
+from gpuproof.analysis.what_ran import share_of_flops
+from gpuproof.records.result import Doubt
 from gpuproof.records.what_ran import Compilation, GraphBreak, ObservedWork, Tf32Switch
+from gpuproof.suites.recipe.options import options_in_effect
+from gpuproof.verdict.doubts.base import Measured
+from gpuproof.verdict.doubts.figures import in_type, other_than_asked
 from records_by_hand import CHANNELS_LAST, H200, STEP_OPTIONS, Story, case, effective, setup
 
 
@@ -51,8 +54,12 @@ def launch(
     return story.launch()
 
 
+def doubts(found: Launch) -> tuple[Doubt, ...]:
+    return tuple(other_than_asked(Measured(launch=found)))
+
+
 def codes(*records: Any, **asked: Any) -> list[tuple[str, str]]:
-    return [(f.validity, f.code) for f in contradictions_of_what_ran(launch(*records, **asked))]
+    return [(f.validity, f.code) for f in doubts(launch(*records, **asked))]
 
 
 def test_shares_are_of_flops_and_not_of_calls() -> None:
@@ -92,8 +99,8 @@ def test_arithmetic_that_was_not_asked_for(
 
 def test_the_reason_names_what_ran() -> None:
     seen = effective(product("float32", 75), product("bfloat16", 25))
-    (finding,) = contradictions_of_what_ran(launch(seen))
-    assert finding.reason == (
+    (doubt,) = doubts(launch(seen))
+    assert doubt.reason == (
         "training.precision is bf16, but 75 % of the FLOPs of rank 0 ran in something else: "
         "75 % float32, 25 % bfloat16"
     )
@@ -156,7 +163,7 @@ def test_a_compiler_that_did_nothing_or_worked_in_the_window(
 
 def test_the_report_says_what_ran_in_one_line() -> None:
     seen = effective(product("bfloat16", 2), convolution("NHWC", 985), convolution("NCHW", 13, "float32"))
-    ran = what_ran(launch(seen))
+    ran = options_in_effect(launch(seen))
     assert ran is not None
     assert (
         ran.summary
@@ -170,7 +177,9 @@ def test_the_report_says_what_ran_in_one_line() -> None:
 def test_the_report_says_what_the_compiler_did() -> None:
     broken = (GraphBreak(reason="a print", times=2),)
     hidden = effective(missing="torch.compile hides it")
-    ran = what_ran(launch(hidden, compilation(graph_breaks=broken, eager_frames=1), precision="fp32"))
+    ran = options_in_effect(
+        launch(hidden, compilation(graph_breaks=broken, eager_frames=1), precision="fp32")
+    )
     assert ran is not None
     assert ran.summary.startswith(
         "fp32 (TF32 off), torch.compile default (2 graphs, 2 breaks, 1 functions uncompiled), "
@@ -181,5 +190,5 @@ def test_the_report_says_what_the_compiler_did() -> None:
 
 def test_a_run_of_an_older_version_says_nothing_of_it() -> None:
     story = Story(setups=[setup()])
-    assert what_ran(story.launch()) is None
-    assert contradictions_of_what_ran(story.launch()) == ()
+    assert options_in_effect(story.launch()) is None
+    assert doubts(story.launch()) == ()

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gpuproof.hardware import peak_of
+from gpuproof.hardware import find_peak
 from gpuproof.records.result import Measure
 from gpuproof.records.run import Ceilings, CeilingTrial, Evaluation
 from gpuproof.suites.recipe.exports import profile_json, work_json
@@ -38,7 +38,9 @@ def summary(*extra: Any, precision: str = "bf16", device: Any = H200, **built: A
         setups=[setup(device=device, precision=precision, **built)],
         case=case(precision=precision),
     ).records()
-    return summarize([replace(records, records=(*records.records, *extra))], num_planned=1, peak_of=peak_of)
+    return summarize(
+        [replace(records, records=(*records.records, *extra))], num_planned=1, find_peak=find_peak
+    )
 
 
 def measures(*extra: Any, **built: Any) -> dict[str, Measure]:

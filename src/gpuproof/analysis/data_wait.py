@@ -1,7 +1,7 @@
 """Did the device wait for data?
 
 Only where a loader ran: with all samples on the device before the window there is nothing to wait for, and
-every answer is None. The slowest rank speaks for all, since all others wait for it in every step.
+every answer is None. The rank that waited longest decides, since all others wait for it in every step.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from statistics import median
 
 from gpuproof.analysis.explain import SlowdownCause, energy_per_item, explain
-from gpuproof.analysis.launch import Launch
+from gpuproof.analysis.launch import Launch, summarize_launch
 from gpuproof.analysis.rates import throughput
 from gpuproof.readings.evidence import Evidence, MissingReadings
 from gpuproof.readings.recording import RecordingData
@@ -49,6 +49,12 @@ class LaunchExplanation:
     energy_text: str
     """The energy of one item with its method and coverage, or why it is not known."""
     case_id: str = "main"
+
+
+def explain_launches(evidence: Evidence) -> tuple[LaunchExplanation, ...]:
+    """Explain every launch that was read beside, from the recordings."""
+    launches = (launch for records in evidence.launches if (launch := summarize_launch(records)) is not None)
+    return tuple(explain_launch(launch, evidence) for launch in launches if launch.case.monitor is not None)
 
 
 def explain_launch(launch: Launch, evidence: Evidence) -> LaunchExplanation:

@@ -125,7 +125,7 @@ class Served:
         )
 
 
-def served_of(records: CaseRecords) -> Served | None:
+def summarize_requests(records: CaseRecords) -> Served | None:
     """Return a launch's figures; None where it did not end well or no request was answered."""
     windows, work = records.of(ServingWindow), records.case.work
     if records.status != "done" or len(windows) != 1 or not isinstance(work, ServingWork):

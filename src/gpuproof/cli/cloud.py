@@ -6,11 +6,11 @@ Nothing is launched or ended without being named; ending asks first.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpuproof.cli.options import json_option
+from gpuproof.cli.options import json_option, print_json
 from gpuproof.errors import UsageError
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def types(*, available: bool, api_key_file: str | None, as_json: bool) -> None:
     """List the types of instance, what they cost an hour, and where there is room."""
     found = [kind for kind in _api(api_key_file).types() if kind.regions or not available]
     if as_json:
-        _print_json(found)
+        print_json(found)
         return
     for kind in found:
         rooms = ", ".join(kind.regions) or "no room"
@@ -62,7 +62,7 @@ def list_(*, api_key_file: str | None, as_json: bool) -> None:
     """List your instances."""
     found = _api(api_key_file).instances()
     if as_json:
-        _print_json(found)
+        print_json(found)
     elif not found:
         click.echo("No instances.")
     else:
@@ -80,14 +80,25 @@ def list_(*, api_key_file: str | None, as_json: bool) -> None:
 )
 @click.option("--region", required=True, metavar="NAME", help="Where: us-east-1.")
 @click.option("--ssh-key", required=True, metavar="NAME", help="Name that your public key has at Lambda.")
-@click.option("--file-systems", metavar="A,B", help="File systems to attach.")
+@click.option(
+    "--file-systems", callback=lambda *given: _listed(given[2]), metavar="A,B", help="File systems to attach."
+)
 @click.option("--hostname", metavar="NAME", help="Host name of the instance; only with --count 1.")
 @click.option("--image", metavar="ID", help="Image to boot.")
 @click.option(
-    "--user-data", type=click.Path(path_type=Path), metavar="FILE", help="cloud-init file to pass on."
+    "--user-data",
+    type=click.Path(path_type=Path),
+    callback=lambda *given: _text(given[2]),
+    metavar="FILE",
+    help="cloud-init file to pass on.",
 )
-@click.option("--tags", metavar="K=V,K=V", help="Tags of the instances.")
-@click.option("--firewall-rules", metavar="ID,ID", help="Firewall rule sets to apply.")
+@click.option(
+    "--tags", callback=lambda *given: _tags(given[2]), metavar="K=V,K=V", help="Tags of the instances."
+)
+@click.option(
+    "--firewall-rules", callback=lambda *given: _listed(given[2]), metavar="ID,ID",
+    help="Firewall rule sets to apply.",
+)  # fmt: skip
 @click.option("--wait/--no-wait", default=True, help="Wait until all are active.")
 @click.option("--timeout", type=click.FloatRange(1), default=900.0, metavar="S", help="Of the wait (900).")
 @click.option(
@@ -97,48 +108,27 @@ def list_(*, api_key_file: str | None, as_json: bool) -> None:
 @key_option
 def deploy(
     *,
-    type_name: str,
     count: int,
     name_prefix: str,
-    region: str,
-    ssh_key: str,
-    file_systems: str | None,
-    hostname: str | None,
-    image: str | None,
-    user_data: Path | None,
-    tags: str | None,
-    firewall_rules: str | None,
     wait: bool,
     timeout: float,
     output: Path,
     api_key_file: str | None,
+    **asked: Any,
 ) -> None:
     """Launch instances and write them to a file of hosts.
 
     The file is written after each launch, so that nothing that costs money is ever unnamed.
     """
-    from gpuproof.cli.deployment import Deployed, read_text
+    from gpuproof.cli.deployment import Deployed
     from gpuproof.cloud.lambda_cloud import LaunchRequest, launch_all, wait_until_active
 
-    if hostname is not None and count > 1:
+    if asked["hostname"] is not None and count > 1:
         raise UsageError("one host name for several instances", place="--hostname")
     if output.exists():
         raise UsageError("the file exists", place=str(output), next_step="Name another with --output")
-    requests = [
-        LaunchRequest(
-            type_name=type_name,
-            region=region,
-            ssh_key=ssh_key,
-            name=f"{name_prefix}-{number}",
-            file_systems=_listed(file_systems),
-            hostname=hostname,
-            image=image,
-            user_data=None if user_data is None else read_text(user_data),
-            tags=_tags(tags),
-            firewall_rules=_listed(firewall_rules),
-        )
-        for number in range(1, count + 1)
-    ]
+    numbers = range(1, count + 1)
+    requests = [LaunchRequest(name=f"{name_prefix}-{number}", **asked) for number in numbers]
     api = _api(api_key_file)
     deployed = Deployed(output, requests)
     for instance_id in launch_all(api, requests):
@@ -199,12 +189,10 @@ def _line(instance: Instance) -> str:
     return "  ".join(part for part in parts if part)
 
 
-def _print_json(values: object) -> None:
-    import json
+def _text(path: Path | None) -> str | None:
+    from gpuproof.cli.deployment import read_text
 
-    from gpuproof.records.codec import to_json
-
-    click.echo(json.dumps(to_json(values), indent=2))
+    return None if path is None else read_text(path)
 
 
 def _listed(text: str | None) -> tuple[str, ...]:

@@ -37,10 +37,12 @@ def show(recipe: str, overrides: tuple[str, ...], *, origin: bool) -> None:
 
 
 @click.command()
-def schema() -> None:
+@click.option("--result", "of_result", is_flag=True, help="That of result.json instead.")
+def schema(*, of_result: bool) -> None:
     """Print the JSON Schema of a recipe: every key with its type, bounds, default and meaning."""
     import json
 
     from gpuproof.config.schema import json_schema
+    from gpuproof.report.formats import result_schema
 
-    click.echo(json.dumps(json_schema(), indent=2))
+    click.echo(json.dumps(result_schema() if of_result else json_schema(), indent=2))

@@ -6,7 +6,7 @@ import os
 import shutil
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
@@ -86,18 +86,7 @@ OF_THE_TESTS = (*KEYS, "quick", "loader")
 @json_option
 @log_options
 @click.pass_context
-def load(
-    ctx: click.Context,
-    /,
-    *,
-    output: Path | None,
-    python: str | None,
-    resume: Path | None,
-    retry_failed: bool,
-    as_json: bool,
-    hosts: HostChoice,
-    **tests: object,
-) -> None:
+def load(ctx: click.Context, /, *, output: Path | None, **options: Any) -> None:
     """Run the twelve tests of the load suite, on this machine or on every host of a fleet.
 
     Two models (a simple CNN and a ResNet) are trained and run forward at three batch sizes each, every test
@@ -113,23 +102,35 @@ def load(
 
     The same tests with any key set otherwise: gpuproof run load --training.precision=bf16
     """  # noqa: D301  # click reads the backspace character
-    from gpuproof.cli.measuring import begin_run, finish_run
-
     output = output or Path(f"gpu_loadtest_results_{int(time.time())}.json")
     _check_place(output)
-    given = {name for name in tests if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE}
+    given = {name for name in options if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE}
+    directory, code = _run_tests(given, **options)
+    ctx.exit(_copy_results(directory, output, code))
+
+
+def _run_tests(
+    given: set[str],
+    *,
+    python: str | None,
+    resume: Path | None,
+    retry_failed: bool,
+    as_json: bool,
+    hosts: HostChoice,
+    **tests: object,
+) -> tuple[RunDirectory, ExitCode]:
+    """Begin the suite or finish a run of it; `given` are the options on the command line."""
+    from gpuproof.cli.measuring import begin_run, finish_run
+
     words = _words(tests, given)
-    if resume is not None:
-        directory = _resumed(resume, given)
-        code = finish_run(
-            directory, hosts=hosts, python=python, retry_failed=retry_failed, as_json=as_json, command="load"
-        )
-    else:
+    if resume is None:
         _refuse_launchers_of_others()
-        directory, code = begin_run(
-            RECIPE, words, hosts=hosts, python=python, as_json=as_json, command="load"
-        )
-    ctx.exit(_hand_over(directory, output, code))
+        return begin_run(RECIPE, words, hosts=hosts, python=python, as_json=as_json, command="load")
+    directory = _resumed(resume, given)
+    code = finish_run(
+        directory, hosts=hosts, python=python, retry_failed=retry_failed, as_json=as_json, command="load"
+    )
+    return directory, code
 
 
 def _check_place(output: Path) -> None:
@@ -171,11 +172,11 @@ def _refuse_launchers_of_others() -> None:
 
 def _resumed(path: Path, given: set[str]) -> RunDirectory:
     from gpuproof.cli.measuring import resumed
-    from gpuproof.store.description import config_of
+    from gpuproof.conclude import read_suite
 
     said = [f"--{name.replace('_', '-')}" for name in OF_THE_TESTS if name in given]
     directory = resumed(path, None, said)
-    if config_of(directory).kind != "load":
+    if read_suite(directory).command != "load":
         raise UsageError(
             "this is no run of the load suite",
             place=f"--resume {path}",
@@ -184,7 +185,7 @@ def _resumed(path: Path, given: set[str]) -> RunDirectory:
     return directory
 
 
-def _hand_over(directory: RunDirectory, output: Path, code: ExitCode) -> ExitCode:
+def _copy_results(directory: RunDirectory, output: Path, code: ExitCode) -> ExitCode:
     """Copy the results to where they are wanted; an interrupted run's hold what was measured."""
     from gpuproof.conclude import conclude
     from gpuproof.suites.by_host.exports import FLEET_FILE

@@ -31,8 +31,9 @@ from gpuproof.launchers.registry import open_launcher
 from gpuproof.launchers.ssh.hosts import SshHosts, SshOptions, host_places, meeting_address
 from gpuproof.records.case import Case
 from gpuproof.records.codec import from_json, to_json
-from gpuproof.store.description import HOSTS, THIS_MACHINE, config_of
+from gpuproof.store.description import HOSTS, read_config
 from gpuproof.store.run import RunDirectory, resume_command
+from gpuproof.suites.base import THIS_MACHINE
 from gpuproof.suites.registry import suite_on
 
 
@@ -101,7 +102,7 @@ def measure(
 ) -> ExitCode:
     """Run the campaign of a run directory and show what it ends with."""
     click.echo(f"Results go to {directory.root}", err=True)
-    is_one_job = config_of(directory).distributed.nodes > 1
+    is_one_job = read_config(directory).distributed.nodes > 1
     one_at_a_time = is_one_job or launcher.places()[0].name == ""
     try:
         with progress_on(one_at_a_time=one_at_a_time) as progress:
@@ -205,9 +206,9 @@ def _with_addresses(inventory: Inventory) -> Inventory:
     unknown = [host for host in inventory.hosts if not host.address]
     if not unknown:
         return inventory
-    from gpuproof.cloud.lambda_cloud import addresses_of
+    from gpuproof.cloud.lambda_cloud import fetch_addresses
 
-    known = addresses_of([host.instance_id or "" for host in unknown], place=unknown[0].place)
+    known = fetch_addresses([host.instance_id or "" for host in unknown], place=unknown[0].place)
     hosts = (
         host if host.address else replace(host, address=known[host.instance_id or ""])
         for host in inventory.hosts

@@ -53,7 +53,7 @@ def record(
     """  # noqa: D301  # click reads the backspace character
     if command and duration is not None:
         raise UsageError("is for a recording without a command", place="--duration")
-    path = out or Path(f"gpu_stats_{config_of(command) or 'machine'}_{_stamp()}.jsonl")
+    path = out or Path(f"gpu_stats_{name_config(command) or 'machine'}_{_stamp()}.jsonl")
     if path.exists():
         raise UsageError("the file exists", place=str(path), next_step="Name another file, or remove it")
     arguments = _options(interval=interval, slow_interval=slow_interval, devices=devices, duration=duration)
@@ -114,7 +114,7 @@ def exec_command(
       gpuproof monitor exec --config-name sgd --compare-with 'results/gpu_stats_adamw_*' -- python train.py
     """  # noqa: D301  # click reads the backspace character
     other = None if compare_with is None else _compared_with(compare_with)
-    config = _safe(config_name or model or config_of(command) or "command")
+    config = _safe(config_name or model or name_config(command) or "command")
     recording = _new_recording(output_dir, config)
     arguments = _options(interval=interval, slow_interval=None, devices=devices, duration=None)
     status = _record(recording, arguments, command=command, keep_command=keep_command)
@@ -138,10 +138,10 @@ def _compared_with(pattern: str) -> Path:
     return selected.path
 
 
-def config_of(command: Sequence[str]) -> str | None:
+def name_config(command: Sequence[str]) -> str | None:
     """Name a configuration after the script that a command runs, else after its program.
 
-    >>> config_of(["python", "-u", "src/train net.py", "--lr", "0.1"]), config_of(["/bin/sleep", "1"])
+    >>> name_config(["python", "-u", "src/train net.py", "--lr", "0.1"]), name_config(["/bin/sleep", "1"])
     ('train_net', 'sleep')
     """
     scripts = (part for part in command if re.search(r"\.(py|sh)$", part))

@@ -129,7 +129,7 @@ def _judge(directory: RunDirectory, names: Sequence[str], *, as_json: bool) -> E
 @save_dir_option
 @json_option
 def runs(save_dir: Path, *, as_json: bool) -> None:
-    """List the runs, newest first: when, what, what it came to, and whether it can be trusted."""
+    """List the runs, newest first: what ran, what it came to, and whether to trust it."""
     from gpuproof.store.run import list_runs
 
     rows = [_row(directory) for directory in list_runs(save_dir)]
@@ -149,7 +149,8 @@ def _row(directory: RunDirectory) -> dict[str, object]:
     row |= {"launches": None, "headline": None, "verdict": None, "validity": None}
     try:
         description = directory.description()
-        row |= {"created": description["created"], "what": description["config"]["kind"]}
+        what = f"{description['config']['kind']}, {description['source']}"
+        row |= {"created": description["created"], "what": what}
         result = directory.read_result()
     except (GpuproofError, KeyError) as error:
         return {**row, "what": row["what"] or f"damaged: {error}"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -25,21 +26,7 @@ from gpuproof.errors import ExitCode
 @json_option
 @log_options
 @click.pass_context
-def run(
-    ctx: click.Context,
-    *,
-    config: str | None,
-    overrides: tuple[str, ...],
-    nproc: str | None,
-    devices: str | None,
-    timeout: str | None,
-    python: str | None,
-    resume: Path | None,
-    retry_failed: bool,
-    dry_run: bool,
-    as_json: bool,
-    hosts: HostChoice,
-) -> None:
+def run(ctx: click.Context, /, **options: Any) -> None:
     """Measure what a recipe describes.
 
     CONFIG is a YAML file, or the name of a recipe that comes with gpuproof: quick, load or serving. Any key
@@ -58,20 +45,36 @@ def run(
     The first rank prints throughput with its interval, what could be wrong with it, and where the files
     lie. Under your own torchrun, start `python -m gpuproof run CONFIG` as the script.
     """  # noqa: D301  # click reads the backspace character
+    ctx.exit(_run(**options))
+
+
+def _run(
+    *,
+    config: str | None,
+    overrides: tuple[str, ...],
+    nproc: str | None,
+    devices: str | None,
+    timeout: str | None,
+    python: str | None,
+    resume: Path | None,
+    retry_failed: bool,
+    dry_run: bool,
+    as_json: bool,
+    hosts: HostChoice,
+) -> ExitCode:
     from gpuproof.cli.measuring import begin_run, finish_run, resumed, show_commands
 
     words = [*overrides, *_as_overrides(nproc=nproc, devices=devices, timeout=timeout)]
     if resume is not None:
         directory = resumed(resume, config, words)
-        code = finish_run(directory, hosts=hosts, python=python, retry_failed=retry_failed, as_json=as_json)
-    elif config is None:
+        return finish_run(directory, hosts=hosts, python=python, retry_failed=retry_failed, as_json=as_json)
+    if config is None:
         raise click.UsageError("Missing CONFIG, a YAML file or the name of a recipe; try: gpuproof run quick")
-    elif dry_run:
+    if dry_run:
         show_commands(config, words, hosts=hosts, python=python)
-        code = ExitCode.DONE
-    else:
-        _, code = begin_run(config, words, hosts=hosts, python=python, as_json=as_json)
-    ctx.exit(code)
+        return ExitCode.DONE
+    _, code = begin_run(config, words, hosts=hosts, python=python, as_json=as_json)
+    return code
 
 
 def _as_overrides(*, nproc: str | None, devices: str | None, timeout: str | None) -> list[str]:

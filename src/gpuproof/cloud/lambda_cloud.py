@@ -279,7 +279,7 @@ def cloud_from(environment: Mapping[str, str] = os.environ, *, key_file: str | N
     return LambdaCloud(key, base_url=base_url)
 
 
-def addresses_of(instance_ids: Sequence[str], *, place: str) -> dict[str, str]:
+def fetch_addresses(instance_ids: Sequence[str], *, place: str) -> dict[str, str]:
     """Return the addresses of instances by their ids.
 
     Raises:

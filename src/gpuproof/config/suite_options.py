@@ -35,7 +35,7 @@ def options_type(name: str) -> type[Any] | None:
         return found
     raise UsageError(
         f"the suite {name!r} has options that are no dataclass",
-        next_step=f"Ask who maintains {registry.owner_of(registry.SUITES, name)}",
+        next_step=f"Ask who maintains {registry.find_owner(registry.SUITES, name)}",
     )
 
 

@@ -14,6 +14,7 @@ from typing import Literal
 
 from gpuproof import registry
 from gpuproof.errors import UsageError
+from gpuproof.suites.registry import load_suite
 from gpuproof.verdict.check import load_check
 from gpuproof.workloads.info.base import WorkloadInfo
 
@@ -58,7 +59,7 @@ def _state(entry: registry.Registered, *, duplicate: bool, load_it: bool) -> Plu
     reason = summary = None
     if duplicate:
         state = "duplicate"
-        reason = f"registered by {registry.owner_of(entry.group, entry.name)}: uninstall one of them"
+        reason = f"registered by {registry.find_owner(entry.group, entry.name)}: uninstall one of them"
     elif load_it:
         try:
             state, summary = "loads", _LOADERS[entry.group](entry.name)
@@ -78,7 +79,7 @@ def _state(entry: registry.Registered, *, duplicate: bool, load_it: bool) -> Plu
 def _load_workload(name: str) -> str:
     """Load a workload's torch-free half, and look for the other one without importing it."""
     info = registry.load(registry.WORKLOADS, name)
-    owner = registry.owner_of(registry.WORKLOADS, name)
+    owner = registry.find_owner(registry.WORKLOADS, name)
     if not isinstance(info, WorkloadInfo):
         raise UsageError(
             f"{name!r} from {owner} is a {type(info).__name__}, not a WorkloadInfo",
@@ -98,7 +99,7 @@ def _load_workload(name: str) -> str:
 
 
 def _load_suite(name: str) -> str:
-    return str(getattr(registry.load(registry.SUITES, name), "summary", ""))
+    return load_suite(name).summary
 
 
 _LOADERS: dict[str, Callable[[str], str]] = {

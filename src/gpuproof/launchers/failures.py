@@ -13,7 +13,7 @@ from signal import Signals
 
 from gpuproof.launchers.base import HostError
 from gpuproof.records.collected import CaseRecords
-from gpuproof.records.run import TRANSIENT_CAUSES, Failure, FailureCause, Result, Start
+from gpuproof.records.run import TRANSIENT_CAUSES, Failure, FailureCause, RankResult, Start
 from gpuproof.store import layout
 
 
@@ -77,8 +77,8 @@ def _not_begun(folder: Path, host: str | None) -> Failure:
 
 def _silent_ranks(records: CaseRecords) -> list[int]:
     """Return the ranks that left neither a result nor last words."""
-    spoke = {r.rank for r in records.of(Result)} | {f.rank for f in records.of(Failure)}
-    return [rank for rank in range(records.world_size) if rank not in spoke]
+    reported = {r.rank for r in records.of(RankResult)} | {f.rank for f in records.of(Failure)}
+    return [rank for rank in range(records.world_size) if rank not in reported]
 
 
 def _lost(ranks: Sequence[int], status: int, folder: Path, records: CaseRecords) -> Failure:

@@ -40,7 +40,7 @@ TOLERANCE_S = 1e-6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class SamplingPlan:
     """How often to read, and how long."""
 
     interval_s: float = 0.2
@@ -138,7 +138,7 @@ class Sampler:
         host: SampledHost,
         recorder: RecordSink,
         listener: Listener,
-        plan: Plan,
+        plan: SamplingPlan,
         clock: Clock,
     ) -> None:
         self._devices = devices

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -42,8 +42,7 @@ def watch(command: Sequence[str], *, out: Path, options: SamplerOptions, env: Ma
         EnvironmentUnfitError: the sampler's process cannot be started; the command was not either.
     """
     refuse_existing(out)
-    marks = _marks_pipe()
-    try:
+    with _marks_pipe() as marks:
         session = start_sampler(out, options=options, marks=marks)
         ready = session.wait_ready()
         if not ready and session.refused():
@@ -51,18 +50,19 @@ def watch(command: Sequence[str], *, out: Path, options: SamplerOptions, env: Ma
             return Watched(returncode=int(ExitCode.USAGE), not_started=None, trouble=None)
         returncode, not_started = _run(command, env=env, marks=marks)
         trouble = _stop(session, ready=ready, returncode=returncode)
-    finally:
-        if marks is not None:
-            marks.close()
     return Watched(returncode=returncode, not_started=not_started, trouble=trouble)
 
 
-def _marks_pipe() -> MarksPipe | None:
-    """Make the pipe for marks; without a writable temporary directory the work is watched without marks."""
+@contextmanager
+def _marks_pipe() -> Iterator[MarksPipe | None]:
+    """Open the pipe for marks; without a writable temporary directory the work is watched without marks."""
     try:
-        return MarksPipe()
+        marks = MarksPipe()
     except OSError:
-        return None
+        yield None
+        return
+    with closing(marks):
+        yield marks
 
 
 def _run(
@@ -108,13 +108,9 @@ def monitor(
     """
     path = Path(out)
     refuse_existing(path)
-    options = SamplerOptions(
-        interval_s=interval_s,
-        slow_interval_s=slow_interval_s,
-        devices=None if devices is None else ",".join(map(str, devices)),
-    )
-    marks = _marks_pipe()
-    try:
+    indices = None if devices is None else ",".join(map(str, devices))
+    options = SamplerOptions(interval_s=interval_s, slow_interval_s=slow_interval_s, devices=indices)
+    with _marks_pipe() as marks:
         session = start_sampler(path, options=options, marks=marks)
         ready = session.wait_ready()
         if not ready and session.refused():
@@ -127,9 +123,6 @@ def monitor(
             trouble = _stop(session, ready=ready, returncode=None)
             if trouble is not None:
                 warnings.warn(f"{path}: {trouble}", RuntimeWarning, stacklevel=3)
-    finally:
-        if marks is not None:
-            marks.close()
 
 
 @contextmanager

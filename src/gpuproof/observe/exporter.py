@@ -200,7 +200,7 @@ def _patience_s(state: LiveState) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Serving:
+class RunningExporter:
     """A running exporter."""
 
     url: str
@@ -222,7 +222,7 @@ class Serving:
         self.server_thread.join()
 
 
-def serve(records: Records, *, address: str, port: int) -> Serving:
+def serve(records: Records, *, address: str, port: int) -> RunningExporter:
     """Start to read records and to answer scrapes; port 0 takes a free one.
 
     Raises:
@@ -242,7 +242,7 @@ def serve(records: Records, *, address: str, port: int) -> Serving:
     reader = threading.Thread(target=feed_from, args=(records, feed), name="readings", daemon=True)
     reader.start()
     shown = f"[{address}]" if ":" in address else address
-    return Serving(
+    return RunningExporter(
         url=f"http://{shown}:{server.server_port}/metrics",
         feed=feed,
         reader=reader,

@@ -188,7 +188,7 @@ def host_line(state: LiveState, *, width: int) -> Text:
 
 
 def process_table(state: LiveState) -> RenderableType:
-    """List the processes on the GPUs by number; names are nobody's business here."""
+    """List the processes on the GPUs by number; their names are not shown."""
     table = Table(box=None, padding=(0, 2), header_style=_DIM)
     for name in ("GPU", "process", "memory", "kind"):
         table.add_column(name, no_wrap=True)

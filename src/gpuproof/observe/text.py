@@ -37,7 +37,7 @@ _LABEL_WIDTH: Final = 22
 _TEXT_WIDTH: Final = 100
 
 _COMPARISON_LIMITS: Final = (
-    "The intervals (95 %, moving-block bootstrap) speak for these two recordings only: what another launch\n"
+    "The intervals (95 %, moving-block bootstrap) hold for these two recordings only: what another launch\n"
     "of either would give is not in them. To compare two configurations, measure each several times."
 )
 

@@ -24,7 +24,7 @@ from gpuproof.readings.series import durations, mean_over_devices
 from gpuproof.readings.window import RecordingWindow, phase, whole
 from gpuproof.records.metrics import METRICS
 from gpuproof.statistics.estimate import Interval, Unavailable
-from gpuproof.statistics.series import Series, interval_between
+from gpuproof.statistics.series import TimeSeries, interval_between
 
 Weight = Literal["differs", "unknown", "note"]
 Verdict = Literal["higher", "lower", "no difference shown", "cannot tell"]
@@ -217,7 +217,7 @@ def _verdict(difference: Interval) -> Verdict:
     return "lower" if difference.high < 0 else "no difference shown"
 
 
-def _pieces(times: Floats, values: Floats) -> Series:
+def _pieces(times: Floats, values: Floats) -> TimeSeries:
     """Weigh readings by the time that they stood, and join neighbours where there are very many."""
     stood = durations(times)
     step = max(1, ceil(len(values) / MAX_PIECES))
@@ -227,10 +227,10 @@ def _pieces(times: Floats, values: Floats) -> Series:
         stood = np.add.reduceat(stood, starts)
         values = sums / stood
     lasting = stood > 0
-    return Series(values=values[lasting], durations_s=stood[lasting])
+    return TimeSeries(values=values[lasting], durations_s=stood[lasting])
 
 
-def _mean(series: Series) -> float | None:
+def _mean(series: TimeSeries) -> float | None:
     values, stood = series.arrays()
     return float(np.average(values, weights=stood)) if len(values) else None
 

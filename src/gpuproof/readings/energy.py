@@ -33,7 +33,7 @@ class Energy:
     """Share of the window's time that the figure covers, 0 to 1."""
     covered_s: float
     note: str | None
-    """Why there is no figure, or what speaks against it."""
+    """Why there is no figure, or what is doubtful about it."""
 
 
 def energy_used(recording: RecordingData, *, track: DeviceTrack, window: RecordingWindow) -> Energy:

@@ -55,7 +55,7 @@ class HostWindow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Coverage:
-    """How much of a window the samples speak for."""
+    """How much of a window the samples cover."""
 
     num_samples: int
     """Samples that lie in the window."""

@@ -122,7 +122,7 @@ def _reader(expected: Any) -> _Reader:
         read = _reader(options[0]) if len(options) == 1 else _tagged_reader(options)
         return (lambda value: None if value is None else read(value)) if type(None) in arguments else read
     if origin is typing.Literal:
-        return functools.partial(_one_of, arguments)
+        return functools.partial(_checked_choice, arguments)
     if origin is tuple:
         return _tuple_reader(arguments)
     if origin in (dict, Mapping):
@@ -166,7 +166,7 @@ def _plain_reader(expected: Any) -> _Reader:
     return {float: _float, int: _int}.get(expected) or functools.partial(_instance, expected)
 
 
-def _one_of(choices: tuple[Any, ...], value: Any) -> Any:
+def _checked_choice(choices: tuple[Any, ...], value: Any) -> Any:
     if value not in choices:
         raise _MisfitError(f"{value!r} is not one of {choices}")
     return value

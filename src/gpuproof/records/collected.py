@@ -12,7 +12,7 @@ from gpuproof.records import memory as _memory  # noqa: F401  # each registers i
 from gpuproof.records import serving as _serving  # noqa: F401
 from gpuproof.records import what_ran as _what_ran  # noqa: F401
 from gpuproof.records.case import Case
-from gpuproof.records.run import TRANSIENT_CAUSES, Failure, Result, Setup, Start, Steps, Window
+from gpuproof.records.run import TRANSIENT_CAUSES, Failure, RankResult, Setup, Start, Steps, Window
 
 CaseStatus = Literal["done", "failed", "unfinished"]
 T = TypeVar("T")
@@ -65,7 +65,7 @@ class CaseRecords:
 
         A launch that was interrupted, or fell to something outside the case, is unfinished.
         """
-        if {result.rank for result in self.of(Result)} == set(range(self.world_size)):
+        if {result.rank for result in self.of(RankResult)} == set(range(self.world_size)):
             return "done"
         primary = self.primary_failure
         if primary is not None and primary.cause not in TRANSIENT_CAUSES:

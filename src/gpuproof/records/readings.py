@@ -167,7 +167,7 @@ class DeviceProcesses:
 @record_kind("recording_end")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordingEnd:
-    """The last line of a recording that ended in good order, with what the sampler says of itself."""
+    """The last line of a recording that ended cleanly, with what the sampler says of itself."""
 
     monotonic_s: float
     unix_s: float

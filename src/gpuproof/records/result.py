@@ -45,7 +45,7 @@ class LaunchValue:
 
     replicate: int
     order: int
-    """Position in time among the launches of the run, from 0."""
+    """Position in time among the launches of the run, from 0; where hosts run by themselves, of its host."""
     value: float
     start: Literal["exec", "fork"] = "exec"
     """Launches that were forked from one process are no replicates."""

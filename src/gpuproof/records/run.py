@@ -306,7 +306,7 @@ class ProfileTrace:
 
 @record_kind("result")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
+class RankResult:
     """The rank did all that the case asked of it. The last record of a good journal."""
 
     rank: int

@@ -6,20 +6,26 @@ CSV with a row a measure.
 
 from __future__ import annotations
 
+import ast
 import csv
+import inspect
 import io
 import json
+import textwrap
 from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import PurePath
 from typing import Any, Literal, get_args
 
 import orjson
+from pydantic import TypeAdapter
 
 from gpuproof.errors import UsageError
 from gpuproof.records.codec import to_json
+from gpuproof.records.outcome import Judged, Outcome
 from gpuproof.records.page import Page
-from gpuproof.records.result import Measure, MeasureInterval, Result
+from gpuproof.records.result import Doubt, LaunchValue, Measure, MeasureInterval, Result
+from gpuproof.records.run import Failure
 
 ReportFormat = Literal["terminal", "markdown", "html", "json", "csv"]
 FORMATS: tuple[ReportFormat, ...] = get_args(ReportFormat)
@@ -32,6 +38,8 @@ SUFFIXES: Mapping[str, ReportFormat] = {
     ".json": "json",
     ".csv": "csv",
 }
+IN_RESULTS = (Doubt, Failure, Judged, LaunchValue, Measure, MeasureInterval, Outcome)
+"""The types of which a result is made."""
 
 
 def choose_format(asked: str | None, output: PurePath | None) -> ReportFormat:
@@ -116,3 +124,27 @@ def csv_text(result: Result) -> str:
 def _flat(value: Any) -> Any:
     """Return a value that one cell can hold."""
     return json.dumps(value) if isinstance(value, dict | list) else value
+
+
+def result_schema() -> dict[str, Any]:
+    """Return the JSON Schema of result.json, which has the same shape for every suite."""
+    schema = TypeAdapter(Result).json_schema()
+    for found in (Result, *IN_RESULTS):
+        described = schema if found is Result else schema["$defs"][found.__name__]
+        described["description"] = inspect.getdoc(found)
+        for name, meaning in _meanings(found).items():
+            described["properties"][name]["description"] = meaning
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
+
+
+def _meanings(record: type) -> dict[str, str]:
+    """Return the docstrings of a dataclass's fields."""
+    (node,) = ast.parse(textwrap.dedent(inspect.getsource(record))).body
+    assert isinstance(node, ast.ClassDef)
+    return {
+        field.target.id: inspect.cleandoc(said.value.value)
+        for field, said in zip(node.body, node.body[1:], strict=False)
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
+        if isinstance(said, ast.Expr) and isinstance(said.value, ast.Constant)
+        if isinstance(said.value.value, str)
+    }

@@ -39,7 +39,7 @@ LOG_WIDTH = 110
 INDENT = 2
 BETWEEN = 2
 """Blanks between columns."""
-NARROWEST = 20
+NARROWEST = 14
 """Of a column whose texts may be broken over lines."""
 Part = tuple[RenderableType, bool]
 """What is printed, and whether long lines of it may be broken: a path or command that is cannot be copied."""

@@ -30,7 +30,7 @@ from gpuproof.statistics.estimate import (
 
 ComparisonVerdict = Literal["faster", "slower", "no difference shown", "cannot tell"]
 MIN_LAUNCHES = 3
-"""Two launches know their own spread so badly that no test of them keeps its promise of false alarms."""
+"""Two launches know their own spread so badly that no test of them keeps its rate of false alarms."""
 POWER = 0.8
 """The chance to show a difference of the minimum detectable size: the customary 80 %."""
 

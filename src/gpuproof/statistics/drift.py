@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gpuproof.statistics.estimate import FloatArray, Interval, Numbers, Unavailable, finite
-from gpuproof.statistics.series import MIN_VALUES, NUM_RESAMPLES, Series, interval_between
+from gpuproof.statistics.series import MIN_VALUES, NUM_RESAMPLES, TimeSeries, interval_between
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,8 +52,8 @@ def drift(
         )
     first, last = _thirds_without_slope(series)
     ratio = interval_between(
-        Series(values=first),
-        Series(values=last),
+        TimeSeries(values=first),
+        TimeSeries(values=last),
         what="ratio",
         confidence=confidence,
         num_resamples=num_resamples,

@@ -28,7 +28,7 @@ from gpuproof.statistics.estimate import (
     checked_confidence,
     finite,
 )
-from gpuproof.statistics.series import NUM_RESAMPLES, Series, interval_of_series
+from gpuproof.statistics.series import NUM_RESAMPLES, TimeSeries, interval_of_series
 
 BOOTSTRAP_LAUNCHES = 20
 """From here on launches are many enough to show the shape of their distribution."""
@@ -74,7 +74,7 @@ def interval_of_step_times(
         return Unavailable(reason=f"no steps in launch {', '.join(empty)}" if steps else "no launches")
     if len(steps) == 1:
         return interval_of_series(
-            Series(values=steps[0]), confidence=confidence, num_resamples=num_resamples, seed=seed
+            TimeSeries(values=steps[0]), confidence=confidence, num_resamples=num_resamples, seed=seed
         )
     if len(steps) >= BOOTSTRAP_LAUNCHES:
         return _hierarchical(steps, confidence, num_resamples, np.random.default_rng(seed))

@@ -30,7 +30,7 @@ MIN_BLOCKS = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Series:
+class TimeSeries:
     """Values in order of time. `durations_s` weighs each by how long it held; None weighs all alike."""
 
     values: Numbers
@@ -54,7 +54,7 @@ class Series:
 
 
 def interval_of_series(
-    series: Series,
+    series: TimeSeries,
     *,
     centre: Centre = "median",
     confidence: float = 0.95,
@@ -86,8 +86,8 @@ def interval_of_series(
 
 
 def interval_between(
-    first: Series,
-    second: Series,
+    first: TimeSeries,
+    second: TimeSeries,
     *,
     what: Literal["difference", "ratio"],
     centre: Centre = "mean",
@@ -109,7 +109,7 @@ def interval_between(
 
 
 def _resampled_pair(
-    first: Series, second: Series, centre: Centre, num_resamples: int, seed: int
+    first: TimeSeries, second: TimeSeries, centre: Centre, num_resamples: int, seed: int
 ) -> tuple[Resampled, Resampled] | Unavailable:
     rng = np.random.default_rng(seed)
     drawn = []
@@ -122,7 +122,7 @@ def _resampled_pair(
 
 
 def _resampled(
-    series: Series, centre: Centre, num_resamples: int, rng: np.random.Generator
+    series: TimeSeries, centre: Centre, num_resamples: int, rng: np.random.Generator
 ) -> Resampled | Unavailable:
     values, weights = series.arrays()
     if values.size < MIN_VALUES:

@@ -14,6 +14,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 from gpuproof.config.models import RunConfig
 from gpuproof.readings.evidence import Evidence
 from gpuproof.records.case import Case
+from gpuproof.records.codec import from_json
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.page import Page
 from gpuproof.records.result import Result
@@ -40,6 +41,19 @@ class HostPlace:
     """As the inventory calls it; empty for this machine."""
     num_devices: int | None = None
     """Ranks that the inventory says the host starts; None leaves it to the recipe."""
+
+
+THIS_MACHINE = (HostPlace(name=""),)
+
+
+def read_places(description: Mapping[str, Any]) -> tuple[HostPlace, ...]:
+    """Return the places of a run as its run.json has them; older versions wrote down the hosts only."""
+    kept = description.get("places")
+    if kept is not None:
+        return tuple(from_json(HostPlace, place, place="run.json") for place in kept)
+    hosts = description.get("fleet", {}).get("hosts", ())
+    places = (HostPlace(name=host["name"], num_devices=host.get("gpus")) for host in hosts)
+    return tuple(places) or THIS_MACHINE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

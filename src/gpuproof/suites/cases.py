@@ -1,9 +1,11 @@
-"""A recipe as a case: checked here, so that a typo fails on this side and not on the node."""
+"""A recipe as a case, and where it is placed: checked here, so that a typo fails here and not on the node."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
+from urllib.parse import quote
 
 from gpuproof.config.models import RunConfig
 from gpuproof.config.rules import require_workload
@@ -31,10 +33,15 @@ from gpuproof.records.case import (
 )
 from gpuproof.records.codec import to_json
 from gpuproof.records.serving_spec import ServingSpec
+from gpuproof.suites.base import HostPlace
 from gpuproof.workloads.info.base import InputShape
 
 CASE_ID = "main"
 LOADER_KEYS = ("num_workers", "pin_memory", "prefetch_factor", "persistent_workers")
+AT, AND = "@", "+"
+"""Between a case and its hosts, and between these."""
+LONGEST_HOST = 120
+"""Characters of all hosts' names in the name of a case, which is a folder's."""
 PRECISION_LIMIT_S = 60.0
 """Where a window measured by precision has no limit of its own."""
 
@@ -193,3 +200,42 @@ def _placement(config: RunConfig) -> Placement:
         device=distributed.device,
         devices=distributed.devices,
     )
+
+
+def place_case(case: Case, *places: HostPlace) -> Case:
+    """Return the case as these hosts run it: as one job where they are several, the first of node rank 0.
+
+    On each run as many ranks as the inventory gives the smallest of them, or as the recipe says where it is
+    silent. The case is named after its hosts; on this machine it stays as it is.
+    """
+    hosts = tuple(place.name for place in places if place.name)
+    if not hosts:
+        return case
+    ranks = min((n for place in places if (n := place.num_devices) is not None), default=None)
+    placement = replace(
+        case.placement,
+        hosts=hosts,
+        num_hosts=len(hosts),
+        ranks_per_host=case.placement.ranks_per_host if ranks is None else ranks,
+    )
+    return replace(case, case_id=placed_name(case.case_id, *places), placement=placement)
+
+
+def placed_name(case_id: str, *places: HostPlace) -> str:
+    """Return the id that `place_case` gives a case.
+
+    >>> placed_name("pair", HostPlace(name="node 1"), HostPlace(name="b+c"))
+    'pair@node%201+b%2Bc'
+    """
+    hosts = [place.name for place in places if place.name]
+    named = AND.join(folder_name(host)[: LONGEST_HOST // len(hosts)] for host in hosts)
+    return f"{case_id}{AT}{named}" if hosts else case_id
+
+
+def folder_name(host: str) -> str:
+    """Write a host's name as a part of a path, whatever the host is called.
+
+    >>> folder_name("node 1/'x'")
+    'node%201%2F%27x%27'
+    """
+    return quote(host, safe="")[:LONGEST_HOST]

@@ -9,8 +9,7 @@ from typing import Any
 
 from gpuproof.records.codec import to_json
 from gpuproof.records.collected import CaseRecords
-from gpuproof.records.run import Environment, Start
-from gpuproof.records.run import Result as RankResult
+from gpuproof.records.run import Environment, RankResult, Start
 from gpuproof.suites.base import Export, JsonContent
 
 

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from math import ceil, log10
 
 from gpuproof import units
+from gpuproof.analysis.launch import Launch
+from gpuproof.records.collected import CaseRecords
 from gpuproof.records.result import Better, LaunchValue, Measure, MeasureInterval
+from gpuproof.records.run import Start
 from gpuproof.statistics.estimate import Interval, Unavailable
+from gpuproof.suites.base import LaunchKey, launch_key
 
 
 def with_interval(
@@ -38,6 +43,20 @@ def with_interval(
     )
 
 
+def rates_of_launches(records: Iterable[CaseRecords], launches: Sequence[Launch]) -> tuple[LaunchValue, ...]:
+    """Return the throughput of each launch, with its place in time among all records."""
+    positions = positions_in_time(records)
+    return tuple(
+        LaunchValue(
+            replicate=launch.case.replicate,
+            order=positions[launch_key(launch.case)],
+            value=launch.items_per_s_total,
+            start=launch.start,
+        )
+        for launch in launches
+    )
+
+
 def as_record(interval: Interval) -> MeasureInterval:
     """Return an interval as a result keeps it."""
     return MeasureInterval(
@@ -47,6 +66,15 @@ def as_record(interval: Interval) -> MeasureInterval:
         kind="between_launches" if interval.between_launches else "within_launch",
         method=interval.method,
     )
+
+
+def positions_in_time(launches: Iterable[CaseRecords]) -> dict[LaunchKey, int]:
+    """Return the place of each launch among those given, by when its first rank began."""
+    began = {
+        launch_key(found.case): min((start.unix_s for start in found.of(Start)), default=0.0)
+        for found in launches
+    }
+    return {key: place for place, key in enumerate(sorted(began, key=lambda key: began[key]))}
 
 
 def seconds_measure(name: str, value_s: float | None, detail: str, *, missing: str | None = None) -> Measure:

@@ -22,7 +22,7 @@ def load_suite(name: str) -> Suite:
     suite = registry.load(registry.SUITES, name)
     if not isinstance(suite, Suite):
         raise UsageError(
-            f"{name!r} from {registry.owner_of(registry.SUITES, name)} is registered as a suite and is a "
+            f"{name!r} from {registry.find_owner(registry.SUITES, name)} is registered as a suite and is a "
             f"{type(suite).__name__} that lacks a part of it",
             next_step="See gpuproof.suites.base.Suite, or uninstall it",
         )

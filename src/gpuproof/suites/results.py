@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gpuproof.errors import ExitCode
@@ -18,13 +18,12 @@ def benchmark_result(
     *,
     measures: Sequence[Measure],
     doubts: Sequence[Doubt],
-    failures: Iterable[Failure],
+    failures: Sequence[Failure],
     num_launches: int,
     num_planned: int,
     conditions: Mapping[str, Any],
     detail: Mapping[str, Any],
     headline_text: str | None = None,
-    exit_code: ExitCode | None = None,
     is_of_points: bool = False,
 ) -> Result:
     """Return the result of a benchmark, which is as valid as its worst doubt leaves it.
@@ -32,15 +31,8 @@ def benchmark_result(
     `is_of_points`: what one point lacked others had, so that a failure is theirs and not the machine's.
     """
     validity = worst(doubts) if num_launches else None
-    told = tuple(failures)
-    code = exit_code
-    if code is None:
-        code = exit_code_for(
-            told,
-            validity,
-            is_complete=num_launches >= num_planned,
-            has_points=is_of_points and num_launches > 0,
-        )
+    is_complete, has_points = num_launches >= num_planned, is_of_points and num_launches > 0
+    code = exit_code_for(failures, validity, is_complete=is_complete, has_points=has_points)
     return Result(
         suite=suite,
         run_id=str(evidence.description["run_id"]),
@@ -53,10 +45,22 @@ def benchmark_result(
         num_planned=num_planned,
         conditions=conditions,
         doubts=tuple(doubts),
-        failures=told,
+        failures=tuple(failures),
         measures=tuple(measures),
         detail=detail,
     )
+
+
+def shared_conditions(results: Sequence[Result]) -> dict[str, Any]:
+    """Return the conditions of several results; None where those that measured something differ."""
+    found = [result.conditions for result in results if result.num_launches] or [
+        result.conditions for result in results
+    ]
+    return {
+        key: value if all(other.get(key) == value for other in found) else None
+        for conditions in found[:1]
+        for key, value in conditions.items()
+    }
 
 
 def exit_code_for(

@@ -180,10 +180,11 @@ def _verdict(result: Result) -> Verdict:
     meanings = [MEANING[result.validity]] if result.validity is not None else []
     if result.num_launches < result.num_planned:
         meanings.append(f"{result.num_launches} of {result.num_planned} launches were measured")
-    first = next(iter(result.measures), None) if result.headline else None
+    is_measured = bool(result.headline) and result.headline == headline(result.measures)
+    uncertainty = result.measures[0].uncertainty or "(uncertainty unknown)" if is_measured else ""
     return Verdict(
         headline=result.headline,
-        uncertainty="" if first is None else first.uncertainty or "(uncertainty unknown)",
+        uncertainty=uncertainty,
         word=result.verdict,
         tone=TONES.get(result.verdict, "bad"),
         meaning="; ".join(meanings),

@@ -39,7 +39,7 @@ def load_check(name: str) -> Check:
     check = registry.load(registry.CHECKS, name)
     if not isinstance(check, Check) or not callable(check.judge):
         raise UsageError(
-            f"{name!r} from {registry.owner_of(registry.CHECKS, name)} is registered as a check and is a "
+            f"{name!r} from {registry.find_owner(registry.CHECKS, name)} is registered as a check and is a "
             f"{type(check).__name__} without name, summary and judge",
             next_step="See gpuproof.verdict.check.Check, or uninstall it",
         )
@@ -48,7 +48,7 @@ def load_check(name: str) -> Check:
 
 def judge(name: str, check: Check, launches: Sequence[CaseRecords]) -> list[Judged]:
     """Ask a check; its own faults, and a PASS over nothing, are errors."""
-    owner = registry.owner_of(registry.CHECKS, name)
+    owner = registry.find_owner(registry.CHECKS, name)
     try:
         answer: object = check.judge(launches)
     except Exception as error:  # noqa: BLE001  # a plug-in's own fault ends its check, and no other

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from gpuproof.analysis.launch import Launch, summarize_launch
 from gpuproof.analysis.rates import throughput
 from gpuproof.analysis.roofline import Roofline
-from gpuproof.hardware import MemoryPeak, Peak, memory_peak_of
+from gpuproof.hardware import MemoryPeak, Peak, find_memory_peak
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.result import Doubt, Validity, worst
 from gpuproof.records.run import Failure
@@ -64,30 +64,27 @@ def summarize(
     cases: Sequence[CaseRecords],
     *,
     num_planned: int,
-    peak_of: PeakLookup,
-    memory_peak_of: MemoryPeakLookup = memory_peak_of,
+    find_peak: PeakLookup,
+    find_memory_peak: MemoryPeakLookup = find_memory_peak,
     observed: Sequence[Doubt] = (),
 ) -> RunSummary:
     """Put the launches of one recipe together; `observed` are doubts that come from readings beside them."""
     launches = tuple(launch for records in cases if (launch := summarize_launch(records)) is not None)
-    failures = tuple(f for records in cases if records.status != "done" and (f := records.primary_failure))
     first = launches[0] if launches else None
-    peak = peak_of(first.setup.device.name, first.case.work.compute.precision) if first else None
-    memory_peak = memory_peak_of(first.setup.device.name) if first else None
+    peak = find_peak(first.setup.device.name, first.case.work.compute.precision) if first else None
+    memory_peak = find_memory_peak(first.setup.device.name) if first else None
     step_s_interval = _step_interval(launches)
     interval = _throughput_interval(launches, step_s_interval)
+    measured = [Measured(launch=launch, peak=peak, memory_peak=memory_peak) for launch in launches]
     latency = first is not None and first.case.measures_latency
     judged, what = (step_s_interval, "median latency") if latency else (interval, "throughput")
-    of_launches = [
-        doubts_about(Measured(launch=launch, peak=peak, memory_peak=memory_peak)) for launch in launches
-    ]
     differences = doubts_about_differences(judged, of=what)
-    doubts = invalid_first([*said_once(of_launches), *differences, *observed])
+    doubts = invalid_first([*said_once([doubts_about(one) for one in measured]), *differences, *observed])
     window_s = sum(launch.slowest.wall_s for launch in launches)
     items_total = sum(launch.items_total for launch in launches)
     return RunSummary(
         launches=launches,
-        failures=failures,
+        failures=tuple(f for records in cases if records.status != "done" and (f := records.primary_failure)),
         num_planned=num_planned,
         validity=worst(doubts) if launches else None,
         doubts=doubts,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from gpuproof.config.rules.base import Refusal, Refusals
@@ -61,48 +62,8 @@ def latency_keeps_its_steps(config: RunConfig) -> Refusals:
 
 def a_graph_can_hold_the_step(config: RunConfig) -> Refusals:
     """Refuse what cannot be captured whatever the device; the worker refuses what a device cannot do."""
-    training, ranks = config.training, config.distributed
-    obstacles = {
-        "training.precision": (
-            training.precision == "amp" and config.kind == "training",
-            "amp's gradient scaler waits for the device in each step",
-            "Set training.precision to bf16",
-        ),
-        "training.activation_checkpointing": (
-            training.activation_checkpointing != "none" and config.kind == "training",
-            "checkpointing saves and restores the random state on the host",
-            "Set training.activation_checkpointing to none",
-        ),
-        "training.compile.mode": (
-            training.compile.enabled and training.compile.mode in OWN_GRAPHS,
-            f"torch.compile makes graphs of its own in mode {training.compile.mode}",
-            "Set training.compile.mode to default or max-autotune-no-cudagraphs, or "
-            "training.cuda_graphs to false",
-        ),
-        "kind": (
-            config.kind == "serving",
-            "requests come in batches of several sizes",
-            "Set training.cuda_graphs to false",
-        ),
-        "inference.phase": (
-            config.kind == "inference" and config.inference.phase != "forward",
-            f"{config.inference.phase} works on a cache that grows",
-            "Set training.cuda_graphs to false, or inference.phase to forward",
-        ),
-        "data.loading": (
-            config.data.loading == "loader",
-            "a loader brings each batch to another place",
-            "Set data.loading to device",
-        ),
-        "distributed.device": (
-            ranks.device == "cpu",
-            "the device is cpu",
-            "Set training.cuda_graphs to false",
-        ),
-        "distributed.nproc": (ranks.nproc > 1, "a graph holds one rank only", "Set distributed.nproc to 1"),
-    }
-    if training.cuda_graphs:
-        for key, (holds, cause, next_step) in obstacles.items():
+    if config.training.cuda_graphs:
+        for key, holds, cause, next_step in _obstacles_to_a_graph(config):
             if holds:
                 yield Refusal(
                     keys=("training.cuda_graphs", key),
@@ -110,3 +71,44 @@ def a_graph_can_hold_the_step(config: RunConfig) -> Refusals:
                     next_step=next_step,
                 )
                 return
+
+
+def _obstacles_to_a_graph(config: RunConfig) -> Iterator[tuple[str, bool, str, str]]:
+    """Yield keys, whether what they say stands in the way, why, and what to do."""
+    training, ranks, compiled = config.training, config.distributed, config.training.compile
+    yield (
+        "training.precision",
+        training.precision == "amp" and config.kind == "training",
+        "amp's gradient scaler waits for the device in each step",
+        "Set training.precision to bf16",
+    )
+    yield (
+        "training.activation_checkpointing",
+        training.activation_checkpointing != "none" and config.kind == "training",
+        "checkpointing saves and restores the random state on the host",
+        "Set training.activation_checkpointing to none",
+    )
+    yield (
+        "training.compile.mode",
+        compiled.enabled and compiled.mode in OWN_GRAPHS,
+        f"torch.compile makes graphs of its own in mode {compiled.mode}",
+        "Set training.compile.mode to default or max-autotune-no-cudagraphs, or "
+        "training.cuda_graphs to false",
+    )
+    without_graphs = "Set training.cuda_graphs to false"
+    yield "kind", config.kind == "serving", "requests come in batches of several sizes", without_graphs
+    yield (
+        "inference.phase",
+        config.kind == "inference" and config.inference.phase != "forward",
+        f"{config.inference.phase} works on a cache that grows",
+        f"{without_graphs}, or inference.phase to forward",
+    )
+    is_loaded = config.data.loading == "loader"
+    yield (
+        "data.loading",
+        is_loaded,
+        "a loader brings each batch to another place",
+        "Set data.loading to device",
+    )
+    yield "distributed.device", ranks.device == "cpu", "the device is cpu", without_graphs
+    yield "distributed.nproc", ranks.nproc > 1, "a graph holds one rank only", "Set distributed.nproc to 1"

@@ -22,7 +22,7 @@ from gpuproof.store import layout
 from gpuproof.store.run import append_record
 
 LOST = 255
-"""The status of a launch whose end nobody heard: what ssh itself returns when a connection breaks."""
+"""The status of a launch whose end was not reported: what ssh itself returns when a connection breaks."""
 OURS = frozenset({layout.SPEC, layout.PLACED, layout.LAUNCH_TEXT, layout.LAUNCHER_JOURNAL})
 LONGEST_NAME = 200
 END_MARGIN_S = 15.0

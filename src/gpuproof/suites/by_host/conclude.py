@@ -14,15 +14,10 @@ from gpuproof.records.codec import to_json
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.result import WHOLE, Doubt, Measure, worst
 from gpuproof.suites.base import Conclusion, Suite
-from gpuproof.suites.by_host.exports import (
-    FleetReport,
-    FleetSuite,
-    exports_of_hosts,
-    report_of_points,
-    report_of_recipe,
-)
+from gpuproof.suites.by_host.exports import exports_of_hosts
 from gpuproof.suites.by_host.host import HostConclusion, conclude_host
-from gpuproof.suites.results import benchmark_result, exit_code_without_lack
+from gpuproof.suites.by_host.rows import FleetReport, FleetSuite, report_of_points, report_of_recipe
+from gpuproof.suites.results import benchmark_result, exit_code_without_lack, shared_conditions
 from gpuproof.suites.sections import Common
 from gpuproof.verdict.doubts.neighbours import FAULT
 from gpuproof.verdict.doubts.rules import invalid_first
@@ -68,7 +63,7 @@ def conclude(evidence: Evidence, inner: Suite) -> Conclusion:
         failures=failures,
         num_launches=num_launches,
         num_planned=num_planned,
-        conditions={**results[0].conditions, "num_hosts": len(hosts)} if results else {},
+        conditions={**shared_conditions(results), "num_hosts": len(hosts)},
         detail=to_json(detail),
         headline_text=None if together else f"{report.summary.num_measured} of {len(hosts)} hosts",
     )

@@ -1,263 +1,23 @@
-"""fleet.json: every host and all together, and the aggregate of their tests in lambdactl's form.
-
-Of one recipe a row a host; of several points or tests, each of them on each host.
-"""
+"""fleet.json: every host and all together, and the aggregate of their tests in lambdactl's form."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
-from gpuproof.analysis.hosts import (
-    FleetSummary,
-    SuiteSummary,
-    cost_per_million,
-    summarize_fleet,
-    summarize_suite,
-)
 from gpuproof.analysis.points import PointFigures
 from gpuproof.readings.evidence import Evidence
 from gpuproof.records.codec import to_json
-from gpuproof.records.result import Result, Validity
-from gpuproof.records.run import Failure, is_host_failure
+from gpuproof.records.result import Result
 from gpuproof.suites.base import Export, JsonContent
 from gpuproof.suites.by_host.host import HostConclusion
-from gpuproof.suites.by_host.plan import folder_name
+from gpuproof.suites.by_host.rows import FleetReport, FleetSuite
+from gpuproof.suites.cases import folder_name
 from gpuproof.suites.exports import json_export
 
 FLEET_FILE = "fleet.json"
 HOSTS_FOLDER = "hosts"
-PER_TABLE = 6
-"""Points beside each other; as many as there are tests of a kind in the load suite."""
-NOT_BEGUN = "nothing was launched there"
-NOT_ENDED = "it did not go through all that was asked for"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HostRow:
-    """One host of a fleet that ran one recipe."""
-
-    host: str
-    gpu_type: str | None
-    """None where nothing was measured and the inventory does not say."""
-    num_devices: int | None
-    num_launches: int
-    num_planned: int
-    items_per_s_total: float | None
-    items_per_s_per_device: float | None
-    energy_j_per_item: float | None
-    cost_per_million_items: float | None
-    validity: Validity | None
-    stage: str | None
-    """Where it failed: setup, deploy, execute, download, parse or exception; None where it did not."""
-    failure: str | None
-    sentences: tuple[str, ...]
-    """What stood out in the readings beside its launches."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FleetReport:
-    """One recipe host by host, and together."""
-
-    item: str
-    currency: str
-    hosts: tuple[HostRow, ...]
-    """In the order of the inventory."""
-    summary: FleetSummary
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SuiteColumn:
-    """One test, or one point."""
-
-    name: str
-    """As its launches are called."""
-    group: str
-    """Of columns that stand in one table."""
-    label: str
-    """Short, above its column."""
-    item: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SuiteCell:
-    """One test on one host."""
-
-    success: bool | None
-    """None where it was not run to an end."""
-    items_per_s_total: float | None
-    """Of all devices of the host."""
-    items_per_s_per_device: float | None
-    mean_step_s: float | None
-    energy_j_per_item: float | None
-    cost_per_million_items: float | None
-    validity: Validity | None
-    outcome: str
-    """Why there are no figures; empty where there are."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SuiteHost:
-    """One host with all its tests."""
-
-    host: str
-    gpu_type: str | None
-    """None where nothing was measured and the inventory does not say."""
-    num_devices: int | None
-    num_successful: int
-    num_failed: int
-    num_not_run: int
-    relative_to_type: float | None
-    """Its rate over the median of its type, as a mean over tests; None without others to compare with."""
-    energy_j_per_item: float | None
-    """Over all tests, which weigh as many items as they have; None unless every test succeeded."""
-    cost_per_million_items: float | None
-    """Likewise, of the time in the windows."""
-    best: str | None
-    """The point of the highest throughput; None for tests, which are not ranked."""
-    validity: Validity | None
-    stage: str | None
-    """Where it failed: setup, deploy, execute, download, parse or exception; None where it did not."""
-    failure: str | None
-    cells: tuple[SuiteCell, ...]
-    """In the order of the columns."""
-    sentences: tuple[str, ...]
-    """What stood out in the readings beside its launches."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FleetSuite:
-    """Every test on every host."""
-
-    what: Literal["tests", "points"]
-    currency: str
-    columns: tuple[SuiteColumn, ...]
-    hosts: tuple[SuiteHost, ...]
-    """In the order of the inventory."""
-    summary: SuiteSummary
-
-
-def report_of_recipe(hosts: Sequence[HostConclusion], *, currency: str) -> FleetReport:
-    """Put one recipe's hosts in rows."""
-    measured = [found for host in hosts for name in host.points if (found := host.measured(name))]
-    items = [point.item for host in hosts for point in host.points.values() if point.launches]
-    return FleetReport(
-        item=items[0] if items else "samples",
-        currency=currency,
-        hosts=tuple(_host_row(host) for host in hosts),
-        summary=summarize_fleet(measured, num_hosts=len(hosts)),
-    )
-
-
-def _host_row(host: HostConclusion) -> HostRow:
-    (point,) = host.points.values()
-    measured = host.figures(point)
-    failure = host.unreached or next(iter(point.failures), None)
-    return HostRow(
-        host=host.name,
-        gpu_type=measured.gpu_type if measured else host.host.get("gpu_type"),
-        num_devices=measured.num_devices if measured else host.host.get("gpus"),
-        num_launches=len(point.launches),
-        num_planned=point.num_planned,
-        items_per_s_total=measured.items_per_s_total if measured else None,
-        items_per_s_per_device=measured.items_per_s_per_device if measured else None,
-        energy_j_per_item=measured.energy_j_per_item if measured else None,
-        cost_per_million_items=measured.cost_per_million_items if measured else None,
-        validity=point.validity,
-        stage=None if failure is None else stage_of(failure),
-        failure=None if failure is None else failure.message,
-        sentences=tuple(host.sentences()),
-    )
-
-
-def stage_of(failure: Failure) -> str:
-    """Name the stage of a failure; what a rank itself tells of happened while it ran."""
-    return failure.phase if is_host_failure(failure) else "execute"
-
-
-def report_of_points(hosts: Sequence[HostConclusion], *, currency: str) -> FleetSuite:
-    """Put points or tests beside each other, host by host."""
-    names = list(hosts[0].points)
-    measured = {name: [x for host in hosts if (x := host.measured(name)) is not None] for name in names}
-    summary = summarize_suite(measured, num_hosts=len(hosts))
-    return FleetSuite(
-        what="points" if hosts[0].common.is_ranked else "tests",
-        currency=currency,
-        columns=tuple(_columns(hosts)),
-        hosts=tuple(_suite_host(host, summary) for host in hosts),
-        summary=summary,
-    )
-
-
-def _columns(hosts: Sequence[HostConclusion]) -> Iterator[SuiteColumn]:
-    points = [point for host in hosts for point in host.points.values() if point.launches]
-    items = {point.case_id: point.item for point in reversed(points)}
-    labels = {label.case_id: label for label in hosts[0].common.labels}
-    num_points = len(hosts[0].points)
-    for place, name in enumerate(hosts[0].points):
-        first = place - place % PER_TABLE
-        group, label = f"Points {first + 1} to {min(first + PER_TABLE, num_points)}", str(place + 1)
-        if name in labels:
-            group, label = labels[name].group, labels[name].label
-        yield SuiteColumn(name=name, group=group, label=label, item=items.get(name, "samples"))
-
-
-def _suite_host(host: HostConclusion, summary: SuiteSummary) -> SuiteHost:
-    ended = [point.success for point in host.points.values()]
-    validities = [point.validity for point in host.points.values() if point.validity is not None]
-    gravest: Validity | None = next((v for v in ("INVALID", "SUSPECT", "VALID") if v in validities), None)
-    speed = next((speed for speed in summary.hosts if speed.host == host.name), None)
-    tests = tests_of_host(host, {})
-    energy, cost = _of_all_points(host) if all(ended) else (None, None)
-    return SuiteHost(
-        host=host.name,
-        gpu_type=host.gpu_type,
-        num_devices=host.num_devices,
-        num_successful=ended.count(True),
-        num_failed=ended.count(False),
-        num_not_run=ended.count(None),
-        relative_to_type=None if speed is None else speed.relative_to_type,
-        energy_j_per_item=energy,
-        cost_per_million_items=cost,
-        best=host.best,
-        validity=gravest,
-        stage=tests.stage,
-        failure=tests.error,
-        cells=tuple(_cell(host, point) for point in host.points.values()),
-        sentences=tuple(host.sentences()),
-    )
-
-
-def _of_all_points(host: HostConclusion) -> tuple[float | None, float | None]:
-    """Return energy of an item and cost of a million over all points; None of what is not known."""
-    points = list(host.points.values())
-    if len({point.item for point in points}) != 1:
-        return None, None
-    items, window_s = sum(p.items_total for p in points), sum(p.window_s for p in points)
-    known_j = [point.energy_j for point in points if point.energy_j is not None]
-    price = host.host.get("price_per_hour")
-    return (
-        sum(known_j) / items if len(known_j) == len(points) else None,
-        None if price is None else cost_per_million(price, items / window_s),
-    )
-
-
-def _cell(host: HostConclusion, point: PointFigures) -> SuiteCell:
-    measured = host.measured(point.case_id)
-    outcome = "" if point.success else "not run"
-    if point.success is False:
-        outcome = f"failed: {point.failures[0].cause.replace('_', ' ')}"
-    return SuiteCell(
-        success=point.success,
-        items_per_s_total=measured.items_per_s_total if measured else None,
-        items_per_s_per_device=measured.items_per_s_per_device if measured else None,
-        mean_step_s=point.mean_step_s if measured else None,
-        energy_j_per_item=measured.energy_j_per_item if measured else None,
-        cost_per_million_items=measured.cost_per_million_items if measured else None,
-        validity=point.validity if measured else None,
-        outcome=outcome,
-    )
 
 
 def exports_of_hosts(
@@ -265,7 +25,7 @@ def exports_of_hosts(
 ) -> Iterator[Export]:
     """Yield the aggregate, the summary, and what the inner suite wrote for each host."""
     documents = [_document(host) for host in hosts]
-    tests = [tests_of_host(host, document) for host, document in zip(hosts, documents, strict=True)]
+    tests = [_host_tests(host, document) for host, document in zip(hosts, documents, strict=True)]
     timestamp = evidence.description["created"]
     yield json_export(FLEET_FILE, {**aggregate(tests, timestamp=timestamp), "fleet": to_json(report)})
     kind = {} if isinstance(report, FleetReport) else {"kind": evidence.config.kind}
@@ -325,32 +85,6 @@ def _tests(host: HostConclusion, point: PointFigures) -> Iterator[dict[str, Any]
         }
 
 
-def tests_of_host(host: HostConclusion, document: Mapping[str, Any]) -> HostTests:
-    """Return a host's tests for the aggregate, and the stage at which it failed, if it did.
-
-    A host that went through the suite is successful, though tests of it may have failed, unless it measured
-    nothing.
-    """
-    points = list(host.points.values())
-    if host.is_single:
-        failures = list(points[0].failures)
-        num_planned, num_measured = points[0].num_planned, len(points[0].launches)
-    else:
-        failures = host.first_failures
-        num_planned, num_measured = len(points), sum(bool(point.success) for point in points)
-    of_host = host.host_failure
-    told = of_host or next(iter(failures), None)
-    if num_measured and num_measured + len(failures) >= num_planned and of_host is None:
-        return HostTests(host=host.name, document=document)
-    missing = NOT_ENDED if num_measured else NOT_BEGUN
-    return HostTests(
-        host=host.name,
-        document=document if document.get("results") else None,
-        stage=None if told is None else stage_of(told),
-        error=missing if told is None else told.message or told.cause,
-    )
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostTests:
     """What one host gave back of a suite of tests, in S0's form; or where it failed, and why."""
@@ -367,6 +101,16 @@ class HostTests:
     def is_whole(self) -> bool:
         """Say whether the host went through the whole suite."""
         return self.document is not None and self.error is None
+
+
+def _host_tests(host: HostConclusion, document: Mapping[str, Any]) -> HostTests:
+    missing = host.incomplete()
+    if missing is None:
+        return HostTests(host=host.name, document=document)
+    stage, error = missing
+    return HostTests(
+        host=host.name, document=document if document["results"] else None, stage=stage, error=error
+    )
 
 
 def aggregate(hosts: Sequence[HostTests], *, timestamp: str) -> dict[str, Any]:

@@ -19,6 +19,8 @@ from gpuproof.suites.base import Conclusion, Suite
 from gpuproof.suites.by_host.plan import as_on_one_machine, on_host
 from gpuproof.suites.sections import Common
 
+NOT_BEGUN = "nothing was launched there"
+NOT_ENDED = "it did not go through all that was asked for"
 BEFORE_IT_RUNS = ("setup", "deploy", "execute")
 
 
@@ -108,6 +110,25 @@ class HostConclusion:
             told.append(replace(first, message=f"at {name}{more}: {first.message}"))
         return [replace(failure, host=self.name) for failure in told]
 
+    def incomplete(self) -> tuple[str | None, str] | None:
+        """Return the stage at which it failed, if one is known, and why; None where it went through all.
+
+        Tests that failed are part of going through, unless nothing was measured.
+        """
+        points = list(self.points.values())
+        if self.is_single:
+            failures = list(points[0].failures)
+            num_planned, num_measured = points[0].num_planned, len(points[0].launches)
+        else:
+            failures = self.first_failures
+            num_planned, num_measured = len(points), sum(bool(point.success) for point in points)
+        told = self.host_failure or next(iter(failures), None)
+        if self.host_failure is None and num_measured and num_measured + len(failures) >= num_planned:
+            return None
+        if told is None:
+            return None, NOT_ENDED if num_measured else NOT_BEGUN
+        return failure_stage(told), told.message or told.cause
+
     def sentences(self) -> list[str]:
         """Tell what stood out in the same words at several points once."""
         found: dict[str, list[str]] = {}
@@ -119,6 +140,11 @@ class HostConclusion:
             f"{text} ({names[0]}{f' and {len(names) - 1} more' if len(names) > 1 else ''})"
             for text, names in found.items()
         ]
+
+
+def failure_stage(failure: Failure) -> str:
+    """Name the stage of a failure; what a rank itself tells of happened while it ran."""
+    return failure.phase if is_host_failure(failure) else "execute"
 
 
 def conclude_host(

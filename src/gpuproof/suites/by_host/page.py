@@ -10,7 +10,7 @@ from gpuproof.records.codec import from_json
 from gpuproof.records.page import Cell, Column, Page, Section, Table, Text, table
 from gpuproof.records.result import Result
 from gpuproof.suites.by_host.conclude import HostsDetail
-from gpuproof.suites.by_host.exports import FleetReport, FleetSuite, HostRow, SuiteCell, SuiteHost
+from gpuproof.suites.by_host.rows import FleetReport, FleetSuite, HostRow, SuiteCell, SuiteHost
 from gpuproof.suites.sections import TONES, benchmark_page
 
 TOLD_TESTS = 3

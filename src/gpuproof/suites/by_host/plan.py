@@ -10,42 +10,22 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
-from urllib.parse import quote
 
 from gpuproof.records.case import Case
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import is_host_failure
 from gpuproof.suites.base import HostPlace, LaunchKey, Suite
-
-SEPARATOR = "@"
-LONGEST = 120
+from gpuproof.suites.cases import AT, place_case
 
 
 def on_host(case: Case, host: str, *, nproc: int | None) -> Case:
-    """Return the case as one host runs it, with `nproc` ranks where that is given.
-
-    The name of its folder is safe whatever the host is called.
-    """
-    ranks = case.placement.ranks_per_host if nproc is None else nproc
-    return replace(
-        case,
-        case_id=f"{case.case_id}{SEPARATOR}{folder_name(host)}",
-        placement=replace(case.placement, hosts=(host,), ranks_per_host=ranks),
-    )
-
-
-def folder_name(host: str) -> str:
-    """Write a host's name as a part of a path.
-
-    >>> folder_name("node 1/'x'")
-    'node%201%2F%27x%27'
-    """
-    return quote(host, safe="")[:LONGEST]
+    """Return the case as one host runs it, with `nproc` ranks where that is given."""
+    return place_case(case, HostPlace(name=host, num_devices=nproc))
 
 
 def as_on_one_machine(launch: CaseRecords) -> CaseRecords:
     """Return a launch with its case called as it was before it was given to a host."""
-    case_id = launch.case.case_id.rpartition(SEPARATOR)[0]
+    case_id = launch.case.case_id.rpartition(AT)[0]
     return replace(launch, case=replace(launch.case, case_id=case_id)) if case_id else launch
 
 

@@ -56,7 +56,7 @@ class LoadResult:
 
     @property
     def doubts(self) -> tuple[Doubt, ...]:
-        """What speaks against its figures, with a remedy that fits the suite."""
+        """Doubts about its figures, with a remedy that fits the suite."""
         return tuple(map(with_own_remedy, self.point.result.doubts))
 
     def step_percentile(self, q: float) -> Percentile:

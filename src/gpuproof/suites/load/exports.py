@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from gpuproof.config.models import RunConfig
 from gpuproof.records.codec import to_json
 from gpuproof.records.collected import CaseRecords
-from gpuproof.records.run import Failure, Result, Start
+from gpuproof.records.run import Failure, RankResult, Start
 from gpuproof.suites.load.readings import MIB_BYTES, MIN_READINGS, NO_GPU, NOT_MEASURED, Quantity
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def _system_info(
     environment: Mapping[str, Any] | None, cases: Sequence[CaseRecords], *, timestamp: str
 ) -> dict[str, Any]:
     hosts = list((environment or {}).items())
-    host, facts = hosts[0] if hosts else (_host_of(cases), {})
+    host, facts = hosts[0] if hosts else (_first_host(cases), {})
     names = [device["name"] for device in facts["devices"]] if "devices" in facts else None
     memory_bytes = facts.get("memory_total_bytes")
     found = {
@@ -84,7 +84,7 @@ def _system_info(
     return {**found, "missing": missing}
 
 
-def _host_of(cases: Sequence[CaseRecords]) -> str | None:
+def _first_host(cases: Sequence[CaseRecords]) -> str | None:
     return next((start.host for records in cases for start in records.of(Start)), None)
 
 
@@ -111,7 +111,7 @@ def _seconds_taken(cases: Sequence[CaseRecords]) -> float | None:
     total_s, is_known = 0.0, False
     for records in cases:
         begins = {start.rank: start for start in records.of(Start)}
-        taken_s = [r.monotonic_s - begins[r.rank].monotonic_s for r in records.of(Result)]
+        taken_s = [r.monotonic_s - begins[r.rank].monotonic_s for r in records.of(RankResult)]
         begin_unix_s = min((start.unix_s for start in begins.values()), default=None)
         if begin_unix_s is not None:
             taken_s += [failure.unix_s - begin_unix_s for failure in records.of(Failure)]

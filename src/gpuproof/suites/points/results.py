@@ -13,16 +13,18 @@ from gpuproof.analysis.launch import Launch, summarize_launch
 from gpuproof.analysis.points import BatchLimits, PointFigures, Ranking, rank
 from gpuproof.readings.evidence import Evidence
 from gpuproof.records.codec import from_json, to_json
-from gpuproof.records.result import Doubt, Measure, Result
-from gpuproof.suites.base import Conclusion
+from gpuproof.records.result import Doubt, LaunchValue, Measure, Result
+from gpuproof.suites.base import Conclusion, LaunchKey
+from gpuproof.suites.measures import positions_in_time
 from gpuproof.suites.points.exports import exports_of_points
 from gpuproof.suites.points.plan import Point, short_names
 from gpuproof.suites.registry import find_suite
-from gpuproof.suites.results import benchmark_result
+from gpuproof.suites.results import benchmark_result, shared_conditions
 from gpuproof.suites.sections import (
     Common,
     PointLabel,
     at_point,
+    headline,
     notes_of_setup,
     torn_notes,
     without_effect,
@@ -67,7 +69,9 @@ def conclude_point(evidence: Evidence, point: Point, *, is_refused: bool = False
     """Conclude one point by the suite of its recipe."""
     own = replace(evidence.only(case_id=point.case_id), config=point.config)
     conclusion = find_suite(point.config).conclude(own)
-    figures = _figures(conclusion.result, point)
+    positions = positions_in_time(evidence.launches)
+    conclusion = replace(conclusion, result=_placed(conclusion.result, point.case_id, positions))
+    figures = _figures(conclusion.result, point, positions)
     summary = dict(_content(conclusion, "run_summary.json").value)
     if is_refused:
         num_launched = len(own.launches)
@@ -85,14 +89,27 @@ def conclude_point(evidence: Evidence, point: Point, *, is_refused: bool = False
     )
 
 
-def figures_of(result: Result) -> tuple[PointFigures, ...]:
+def read_figures(result: Result) -> tuple[PointFigures, ...]:
     """Return the figures of every recipe that a result is of."""
     return tuple(from_json(PointFigures, found, place="points") for found in result.detail["points"])
 
 
-def _figures(result: Result, point: Point) -> PointFigures:
-    (found,) = figures_of(result)
-    return replace(found, case_id=point.case_id, assignment=point.assignment)
+def _figures(result: Result, point: Point, positions: Mapping[LaunchKey, int]) -> PointFigures:
+    (found,) = read_figures(result)
+    launches = _in_run(found.launches, point.case_id, positions)
+    return replace(found, case_id=point.case_id, assignment=point.assignment, launches=launches)
+
+
+def _placed(result: Result, case_id: str, positions: Mapping[LaunchKey, int]) -> Result:
+    """Return a point's result whose launches say their place in the whole run."""
+    measures = (replace(m, launches=_in_run(m.launches, case_id, positions)) for m in result.measures)
+    return replace(result, measures=tuple(measures))
+
+
+def _in_run(
+    launches: Iterable[LaunchValue], case_id: str, positions: Mapping[LaunchKey, int]
+) -> tuple[LaunchValue, ...]:
+    return tuple(replace(found, order=positions[case_id, found.replicate]) for found in launches)
 
 
 def _content(conclusion: Conclusion, name: str) -> Any:
@@ -120,40 +137,53 @@ def conclusion_of_points(
     figures = [point.figures for point in points]
     ranking = rank(figures) if is_ranked else Ranking(best=None, missing=NOT_RANKED, against_best={})
     launches = [launch for point in points for launch in point.launches]
-    common = Common(
+    all_notes = (*_ranking_notes(ranking, launches), *notes)
+    common = _common(evidence, points, title=title, notes=all_notes, labels=labels, is_ranked=is_ranked)
+    best = next((_best(p) for p in points if ranking.best and p.figures.case_id == ranking.best.case_id), [])
+    headlines = [*best, *measures]
+    result = benchmark_result(
+        suite,
+        evidence,
+        measures=[*headlines, *(m for point in points for m in _labelled(point))],
+        doubts=_doubts(points),
+        failures=[at_point(f, x.point.case_id) for x in points for f in x.figures.failures],
+        num_launches=len(launches),
+        num_planned=num_planned,
+        conditions=shared_conditions([point.result for point in points]),
+        detail=to_json(PointsDetail(common=common, points=tuple(figures), num_headlines=len(headlines))),
+        headline_text=_headline(headlines, figures),
+        is_of_points=True,
+    )
+    model = evidence.config.model.name if is_ranked else None
+    exports = exports_of_points(evidence, points, ranking, result, limits=limits, model=model)
+    return Conclusion(result=result, exports=tuple(exports))
+
+
+def _headline(measures: Sequence[Measure], points: Sequence[PointFigures]) -> str:
+    num_measured = sum(bool(found.launches) for found in points)
+    return headline(measures) if measures else f"{num_measured} of {len(points)} points"
+
+
+def _common(
+    evidence: Evidence,
+    points: Sequence[PointResult],
+    *,
+    title: Sequence[str],
+    notes: Sequence[str],
+    labels: tuple[PointLabel, ...],
+    is_ranked: bool,
+) -> Common:
+    launches = [launch for point in points for launch in point.launches]
+    return Common(
         title=", ".join([title[0], *(x.setup.device.name for x in launches[:1]), *title[1:]]),
         work=", ".join(title),
         labels=labels,
         names_cases=True,
         is_ranked=is_ranked,
         not_applied=without_effect([x.setup for x in launches], evidence.description["origins"]),
-        notes=(
-            *_ranking_notes(ranking, launches),
-            *notes,
-            *notes_of_setup(launches),
-            *torn_notes(evidence.launches),
-        ),
+        notes=(*notes, *notes_of_setup(launches), *torn_notes(evidence.launches)),
         **_read_during(points),
     )
-    of_points = [measure for point in points for measure in _labelled(point)]
-    best = next((_best(p) for p in points if ranking.best and p.figures.case_id == ranking.best.case_id), [])
-    result = benchmark_result(
-        suite,
-        evidence,
-        measures=[*best, *measures, *of_points],
-        doubts=_doubts(points),
-        failures=[at_point(f, x.point.case_id) for x in points for f in x.figures.failures],
-        num_launches=len(launches),
-        num_planned=num_planned,
-        conditions={**points[0].result.conditions, "batch_size": None} if points else {},
-        detail=to_json(
-            PointsDetail(common=common, points=tuple(figures), num_headlines=len(best) + len(measures))
-        ),
-        is_of_points=True,
-    )
-    model = evidence.config.model.name if is_ranked else None
-    exports = exports_of_points(evidence, points, ranking, result, limits=limits, model=model)
-    return Conclusion(result=result, exports=tuple(exports))
 
 
 def _ranking_notes(ranking: Ranking, launches: Sequence[Launch]) -> Iterator[str]:

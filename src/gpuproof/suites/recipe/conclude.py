@@ -7,21 +7,20 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpuproof import units
-from gpuproof.analysis.explanations import LaunchExplanation, explain_launch
-from gpuproof.analysis.launch import Launch, summarize_launch
+from gpuproof.analysis.explanations import LaunchExplanation, explain_launches
+from gpuproof.analysis.launch import Launch
 from gpuproof.analysis.points import PointFigures
-from gpuproof.hardware import peak_of
+from gpuproof.hardware import find_peak
 from gpuproof.readings.evidence import Evidence
 from gpuproof.records.case import InferenceWork
 from gpuproof.records.codec import to_json
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.parallel import plain_copies
-from gpuproof.records.result import LaunchValue
-from gpuproof.records.run import Start
 from gpuproof.statistics.estimate import Interval
 from gpuproof.suites.base import Conclusion
-from gpuproof.suites.recipe.exports import exports_of
-from gpuproof.suites.recipe.measures import measures_of
+from gpuproof.suites.measures import rates_of_launches
+from gpuproof.suites.recipe.exports import recipe_exports
+from gpuproof.suites.recipe.measures import recipe_measures
 from gpuproof.suites.recipe.options import OptionsInEffect, options_in_effect
 from gpuproof.suites.recipe.plan import CASE_ID
 from gpuproof.suites.recipe.profile import Profiled, profiled
@@ -60,32 +59,26 @@ class RecipeDetail:
 
 def conclude(evidence: Evidence) -> Conclusion:
     """Return the result of a recipe and its files."""
-    config, description = evidence.config, evidence.description
+    config = evidence.config
     explanations = explain_launches(evidence)
     summary = summarize(
         evidence.launches,
         num_planned=config.run.repeats,
-        peak_of=peak_of,
+        find_peak=find_peak,
         observed=doubts_about_readings(explanations),
     )
     profile = profiled(evidence)
     first = summary.launches[0] if summary.launches else None
     options = options_in_effect(first) if first else None
     figures = _figures(evidence, summary, explanations)
-    measures = measures_of(
+    measures = recipe_measures(
         summary,
         figures.launches,
         energy_j=figures.energy_j,
         energy_text=explanations[0].energy_text if explanations else "",
     )
     detail = RecipeDetail(
-        common=Common(
-            title=_title(summary, config),
-            work=f"{config.model.name} {config.kind} on {config.data.name}",
-            not_applied=without_effect([x.setup for x in summary.launches], description["origins"]),
-            notes=tuple(_notes(summary, options, evidence.launches)),
-            **read_during(explanations),
-        ),
+        common=_common(evidence, summary, options, explanations),
         points=(figures,),
         launches=tuple(_launch_row(launch) for launch in summary.launches),
         options=options,
@@ -102,13 +95,23 @@ def conclude(evidence: Evidence) -> Conclusion:
         conditions=_conditions(config, first),
         detail=to_json(detail),
     )
-    return Conclusion(result=result, exports=tuple(exports_of(evidence, summary, profile)))
+    return Conclusion(result=result, exports=tuple(recipe_exports(evidence, summary, profile)))
 
 
-def explain_launches(evidence: Evidence) -> tuple[LaunchExplanation, ...]:
-    """Explain every launch that was read beside, from the recordings."""
-    launches = (launch for records in evidence.launches if (launch := summarize_launch(records)) is not None)
-    return tuple(explain_launch(launch, evidence) for launch in launches if launch.case.monitor is not None)
+def _common(
+    evidence: Evidence,
+    summary: RunSummary,
+    options: OptionsInEffect | None,
+    explanations: Sequence[LaunchExplanation],
+) -> Common:
+    config = evidence.config
+    return Common(
+        title=_title(summary, config),
+        work=f"{config.model.name} {config.kind} on {config.data.name}",
+        not_applied=without_effect([x.setup for x in summary.launches], evidence.description["origins"]),
+        notes=tuple(_notes(summary, options, evidence.launches)),
+        **read_during(explanations),
+    )
 
 
 def _figures(
@@ -130,7 +133,7 @@ def _figures(
         items_per_sample=first.setup.items_per_sample if first else 1,
         device=first.setup.device.name if first else None,
         num_devices=first.world_size if first else None,
-        launches=_rates(evidence.launches, summary.launches),
+        launches=rates_of_launches(evidence.launches, summary.launches),
         num_planned=summary.num_planned,
         items_total=summary.items_total,
         window_s=summary.window_s,
@@ -141,24 +144,6 @@ def _figures(
         energy_j=sum(energies) if is_whole else None,
         validity=summary.validity,
         failures=summary.failures,
-    )
-
-
-def _rates(records: Iterable[CaseRecords], launches: Sequence[Launch]) -> tuple[LaunchValue, ...]:
-    """Return the throughput of each launch, with its place in time."""
-    began = {
-        (found.case.case_id, found.case.replicate): min((s.unix_s for s in found.of(Start)), default=0.0)
-        for found in records
-    }
-    in_time = sorted(began, key=lambda key: began[key])
-    return tuple(
-        LaunchValue(
-            replicate=launch.case.replicate,
-            order=in_time.index((launch.case.case_id, launch.case.replicate)),
-            value=launch.items_per_s_total,
-            start=launch.start,
-        )
-        for launch in launches
     )
 
 

@@ -30,7 +30,7 @@ MS_PER_S = 1e3
 QUEUED = "throughput mode queues its steps, so that no step time is a latency"
 
 
-def exports_of(evidence: Evidence, summary: RunSummary, profile: Profiled | None) -> Iterator[Export]:
+def recipe_exports(evidence: Evidence, summary: RunSummary, profile: Profiled | None) -> Iterator[Export]:
     """Yield epochs, launches and summary as files, and the roofline as a picture."""
     description = evidence.description
     summarized = summary_json(
@@ -108,9 +108,6 @@ def summary_json(
 ) -> dict[str, Any]:
     """Return run_summary.json."""
     first = summary.launches[0] if summary.launches else None
-    steps = {
-        f"p{p.q:g}_step_ms": None if p.value is None else p.value * MS_PER_S for p in summary.step_percentiles
-    }
     return {
         "experiment_name": config.run.experiment_name,
         "run_id": description["run_id"],
@@ -124,10 +121,7 @@ def summary_json(
         "effective_batch_size": first.samples_per_step_total if first else None,
         **_amounts(summary),
         "total_wall_clock_s": wall_clock_s,
-        "mean_step_ms": None if summary.mean_step_s is None else summary.mean_step_s * MS_PER_S,
-        **steps,
-        "percentiles_missing": [p.reason for p in summary.step_percentiles if p.reason],
-        "median_step_s_interval": _interval(summary.step_s_interval),
+        **_step_times(summary),
         "model_flops_per_s_per_device": summary.flops_per_s_per_device,
         "validity": summary.validity,
         "findings": to_json(summary.doubts),
@@ -159,6 +153,16 @@ def _amounts(summary: RunSummary) -> dict[str, Any]:
         "throughput_items_per_s": summary.items_per_s_total if queued else None,
         "throughput_interval": _interval(summary.items_per_s_total_interval) if queued else None,
         "data_wait_share": data_wait_share(summary.launches),
+    }
+
+
+def _step_times(summary: RunSummary) -> dict[str, Any]:
+    found = summary.step_percentiles
+    return {
+        "mean_step_ms": None if summary.mean_step_s is None else summary.mean_step_s * MS_PER_S,
+        **{f"p{p.q:g}_step_ms": None if p.value is None else p.value * MS_PER_S for p in found},
+        "percentiles_missing": [p.reason for p in found if p.reason],
+        "median_step_s_interval": _interval(summary.step_s_interval),
     }
 
 

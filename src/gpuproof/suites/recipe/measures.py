@@ -1,6 +1,6 @@
 """The figures of a recipe: throughput or latency, step times, waits for data, energy, and what the work says.
 
-In latency mode one batch is waited for and nobody queues behind it: never a throughput. In throughput mode a
+In latency mode one batch is waited for and none is queued behind it: never a throughput. In throughput mode a
 step time is no latency, since steps are queued.
 """
 
@@ -17,7 +17,7 @@ from gpuproof.analysis.launch import Launch
 from gpuproof.records.case import InferencePhase, InferenceWork
 from gpuproof.records.result import LaunchValue, Measure
 from gpuproof.statistics.estimate import Interval, Unavailable
-from gpuproof.statistics.percentiles import Percentile
+from gpuproof.statistics.percentiles import Percentile, percentile
 from gpuproof.suites.measures import as_record, interval_text, seconds_measure, with_interval
 from gpuproof.suites.recipe.work import memory_measures, work_measures
 from gpuproof.verdict.summary import RunSummary
@@ -36,7 +36,7 @@ def what_latency_is_of(launch: Launch) -> str:
     return LATENCY_OF[work.inference.phase]
 
 
-def measures_of(
+def recipe_measures(
     summary: RunSummary, rates: tuple[LaunchValue, ...], *, energy_j: float | None, energy_text: str
 ) -> tuple[Measure, ...]:
     """Return every figure, the first the one that the run is about; none where nothing was measured.
@@ -46,13 +46,13 @@ def measures_of(
     if not summary.launches:
         return ()
     if summary.launches[0].case.measures_latency:
-        found = [*_latencies(summary), *memory_measures(summary)]
+        found = [*_latencies(summary, rates), *memory_measures(summary)]
     else:
         found = [
             *_throughput(summary, rates),
             _mean_step(summary),
             *_waits(summary),
-            *_step_percentiles(summary),
+            *_step_percentiles(summary, rates),
             *work_measures(summary),
         ]
     found += _energy(summary, energy_j, energy_text)
@@ -109,7 +109,14 @@ def _waits(summary: RunSummary) -> Iterator[Measure]:
         )
 
 
-def _step_percentiles(summary: RunSummary) -> Iterator[Measure]:
+def _medians(summary: RunSummary, rates: tuple[LaunchValue, ...]) -> tuple[LaunchValue, ...]:
+    """Return the median step time of each launch that has one."""
+    medians = (percentile(launch.step_times_s, 50).value for launch in summary.launches)
+    told = zip(rates, medians, strict=True)
+    return tuple(replace(launch, value=median) for launch, median in told if median is not None)
+
+
+def _step_percentiles(summary: RunSummary, rates: tuple[LaunchValue, ...]) -> Iterator[Measure]:
     interval = summary.step_s_interval
     for found in summary.step_percentiles:
         detail = f"of {units.count(found.num_samples)} steps"
@@ -117,14 +124,15 @@ def _step_percentiles(summary: RunSummary) -> Iterator[Measure]:
             detail = f"{_needs(found)}{_bound(found)}"
         if not found.num_samples:
             detail = "step times were not kept (benchmark.log_step_times is false)"
-        measure = _percentile_of(f"p{found.q:g} step", found, detail)
+        measure = _percentile_measure(f"p{found.q:g} step", found, detail)
         if found.q == 50 and isinstance(interval, Interval) and found.value is not None:
             detail = interval_text(interval, "s")
-            measure = replace(measure, detail=detail, interval=as_record(interval))
+            launches = _medians(summary, rates)
+            measure = replace(measure, detail=detail, interval=as_record(interval), launches=launches)
         yield measure
 
 
-def _percentile_of(name: str, found: Percentile, detail: str) -> Measure:
+def _percentile_measure(name: str, found: Percentile, detail: str) -> Measure:
     measure = seconds_measure(name, found.value, detail, missing=detail if found.value is None else None)
     return replace(measure, statistic=f"p{found.q:g}", num_samples=found.num_samples)
 
@@ -139,7 +147,7 @@ def _needs(found: Percentile) -> str:
     return f"needs {units.count(found.num_needed)} steps, have {units.count(found.num_samples)}"
 
 
-def _latencies(summary: RunSummary) -> Iterator[Measure]:
+def _latencies(summary: RunSummary, rates: tuple[LaunchValue, ...]) -> Iterator[Measure]:
     """Yield the figures of latency mode: the median first, with its interval."""
     what = what_latency_is_of(summary.launches[0])
     median, *tail = summary.step_percentiles
@@ -153,6 +161,7 @@ def _latencies(summary: RunSummary) -> Iterator[Measure]:
             units.seconds(median.value),
             summary.step_s_interval if median.value is not None else missing,
             better="lower",
+            launches=_medians(summary, rates),
         ),
         statistic="p50",
         num_samples=median.num_samples,
@@ -161,7 +170,7 @@ def _latencies(summary: RunSummary) -> Iterator[Measure]:
     for found in tail:
         detail = f"{counted}; at most {units.seconds(found.bound)} at {found.confidence:.0%}"
         detail = _needs(found) if found.value is None else detail
-        yield _percentile_of(f"p{found.q:g} {what}", found, detail)
+        yield _percentile_measure(f"p{found.q:g} {what}", found, detail)
     mean_s = fsum(times_s) / len(times_s)
     for name, value_s in (("mean", mean_s), ("shortest", min(times_s)), ("longest", max(times_s))):
         yield replace(seconds_measure(f"{name} {what}", value_s, counted), statistic=name)

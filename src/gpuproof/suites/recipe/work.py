@@ -132,7 +132,7 @@ def _ceilings(summary: RunSummary) -> Iterator[Measure]:
     ):
         if ceiling is None:
             continue
-        kind = f"{precision} {_work_of(ceiling)}" if name == "GEMM" else _work_of(ceiling)
+        kind = f"{precision} {_describe_ceiling(ceiling)}" if name == "GEMM" else _describe_ceiling(ceiling)
         slowest = f", slowest of {roofline.num_devices} devices" if roofline.num_devices > 1 else ""
         yield Measure(
             name=f"{name} ceiling",
@@ -148,7 +148,7 @@ def _ceilings(summary: RunSummary) -> Iterator[Measure]:
             )
 
 
-def _work_of(ceiling: MeasuredCeiling) -> str:
+def _describe_ceiling(ceiling: MeasuredCeiling) -> str:
     if ceiling.what == "gemm":
         return f"product of {' × '.join(map(units.count, ceiling.size))}"
     return f"{ceiling.what} over buffers of {units.memory(ceiling.size[0])}"

@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import floor
 
 from gpuproof import units
 from gpuproof.analysis.explanations import LaunchExplanation, explain_launch
 from gpuproof.analysis.loadgen import find_knee
-from gpuproof.analysis.serving import STREAM_PERCENTILES, Served, served_of
+from gpuproof.analysis.serving import STREAM_PERCENTILES, Served, summarize_requests
 from gpuproof.config.models import RunConfig
 from gpuproof.readings.evidence import Evidence
 from gpuproof.records.codec import to_json
-from gpuproof.records.result import Doubt, Measure
+from gpuproof.records.result import Doubt, LaunchValue, Measure
 from gpuproof.records.run import Failure
 from gpuproof.statistics.launches import interval_of_launches
 from gpuproof.statistics.percentiles import Percentile, percentile
-from gpuproof.suites.base import Conclusion
-from gpuproof.suites.measures import with_interval
+from gpuproof.suites.base import Conclusion, LaunchKey, launch_key
+from gpuproof.suites.measures import positions_in_time, with_interval
 from gpuproof.suites.results import benchmark_result
 from gpuproof.suites.sections import ON_CPU, Common, read_during, torn_notes, without_effect
-from gpuproof.suites.serving.exports import exports_of
+from gpuproof.suites.serving.exports import serving_exports
 from gpuproof.suites.serving.plan import RateSearch, ServingPlan, Trial, is_search, search_so_far
 from gpuproof.verdict.doubts.base import Measured
 from gpuproof.verdict.doubts.rules import doubts_about, doubts_about_readings
@@ -33,7 +33,7 @@ OUTCOMES = {
 }
 INDEPENDENCE = (
     "percentiles and bounds take requests as independent; those of one busy spell are not, "
-    "so a single short window may flatter or blame"
+    "so a single short window may look better or worse than it is"
 )
 
 WITHOUT_FIELD = {
@@ -117,22 +117,15 @@ def conclude(evidence: Evidence) -> Conclusion:
     launches = run.launches
     setup = launches[0].setup if launches else None
     detail = ServingDetail(
-        common=Common(
-            title=_title(run),
-            work=_work(run),
-            names_cases=True,
-            not_applied=without_effect(
-                [x.setup for x in launches if x.setup], evidence.description["origins"]
-            ),
-            notes=(*_notes(run), *torn_notes(evidence.launches)),
-            **read_during(explanations),
-        ),
-        requests=tuple(map(requests_row, launches)),
+        common=_common(evidence, run, explanations), requests=tuple(map(requests_row, launches))
     )
     result = benchmark_result(
         "serving",
         evidence,
-        measures=[replace(m, labels={**m.labels, "target": config.serving.target}) for m in _measures(run)],
+        measures=[
+            replace(measure, labels={**measure.labels, "target": config.serving.target})
+            for measure in _measures(run, positions_in_time(evidence.launches))
+        ],
         doubts=run.doubts,
         failures=run.failures,
         num_launches=len(launches),
@@ -147,11 +140,23 @@ def conclude(evidence: Evidence) -> Conclusion:
         },
         detail=to_json(detail),
     )
-    return Conclusion(result=result, exports=tuple(exports_of(evidence, run, result)))
+    return Conclusion(result=result, exports=tuple(serving_exports(evidence, run, result)))
+
+
+def _common(evidence: Evidence, run: ServingRun, explanations: Sequence[LaunchExplanation]) -> Common:
+    setups = [launch.setup for launch in run.launches if launch.setup]
+    return Common(
+        title=_title(run),
+        work=_work(run),
+        names_cases=True,
+        not_applied=without_effect(setups, evidence.description["origins"]),
+        notes=(*_notes(run), *torn_notes(evidence.launches)),
+        **read_during(explanations),
+    )
 
 
 def _explain(evidence: Evidence) -> list[LaunchExplanation]:
-    found = (served for launch in evidence.launches if (served := served_of(launch)) is not None)
+    found = (served for launch in evidence.launches if (served := summarize_requests(launch)) is not None)
     return [
         explain_launch(served.as_launch(), evidence)
         for served in found
@@ -162,7 +167,7 @@ def _explain(evidence: Evidence) -> list[LaunchExplanation]:
 def _serving_run(evidence: Evidence, observed: Sequence[Doubt]) -> ServingRun:
     """Put the launches together; `observed` are doubts from readings beside them."""
     config, cases = evidence.config, evidence.launches
-    launches = [served for launch in cases if (served := served_of(launch)) is not None]
+    launches = [served for launch in cases if (served := summarize_requests(launch)) is not None]
     settled = [launch for launch in cases if launch.status != "unfinished"]
     trials = [Trial.of(served) for served in launches]
     searches = is_search(config.serving)
@@ -204,7 +209,7 @@ def _title(run: ServingRun) -> str:
     return ", ".join([*parts, how])
 
 
-def _measures(run: ServingRun) -> list[Measure]:
+def _measures(run: ServingRun, positions: Mapping[LaunchKey, int]) -> list[Measure]:
     main = run.main
     found = _search_measures(run)
     if not main:
@@ -213,7 +218,17 @@ def _measures(run: ServingRun) -> list[Measure]:
     rates = interval_of_launches([served.requests_per_s for served in main])
     rate = sum(served.requests_per_s for served in main) / len(main)
     text = units.rate(rate, "requests")
-    throughput = with_interval("answered", rate, "requests/s", text, rates, better="higher")
+    launches = tuple(
+        LaunchValue(
+            replicate=served.case.replicate,
+            order=positions[launch_key(served.case)],
+            value=served.requests_per_s,
+        )
+        for served in main
+    )
+    throughput = with_interval(
+        "answered", rate, "requests/s", text, rates, better="higher", launches=launches
+    )
     latencies = _latency_measures(first)
     if run.search is None and first.window.scenario not in ("offline", "closed_loop"):
         found += [*latencies, throughput]

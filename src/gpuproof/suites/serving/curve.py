@@ -35,7 +35,7 @@ def draw_serving_curve(run: ServingRun, path: Path) -> bool:
     Raises:
         EnvironmentUnfitError: matplotlib is not installed, or the file cannot be written.
     """
-    curves = {q: points_of(run.launches, q) for q in _quantiles(run)}
+    curves = {q: curve_points(run.launches, q) for q in _quantiles(run)}
     if run.search is None or not run.config.serving.curve or len(curves[50.0]) < MIN_RATES:
         return False
     figure = new_figure(8.2, 5.2)
@@ -55,7 +55,7 @@ def _quantiles(run: ServingRun) -> tuple[float, ...]:
     return tuple(sorted({*DRAWN, run.config.serving.latency_percentile}))
 
 
-def points_of(launches: Sequence[Served], q: float) -> Points:
+def curve_points(launches: Sequence[Served], q: float) -> Points:
     """Return rate and percentile of every schedule with enough requests for it, repeats side by side."""
     found = ((served.window.offered_per_s, percentile(served.latencies_s, q).value) for served in launches)
     return sorted((rate, value) for rate, value in found if rate is not None and value is not None)

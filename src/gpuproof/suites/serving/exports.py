@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from gpuproof.suites.serving.conclude import ServingRun
 
 
-def exports_of(evidence: Evidence, run: ServingRun, result: Result) -> Iterator[Export]:
+def serving_exports(evidence: Evidence, run: ServingRun, result: Result) -> Iterator[Export]:
     """Yield the summary, a row for each window, and the curve of a search."""
     from gpuproof.suites.serving.curve import draw_serving_curve
 

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from gpuproof.analysis.loadgen import BoundOutcome
-from gpuproof.analysis.serving import Served, served_of
+from gpuproof.analysis.serving import Served, summarize_requests
 from gpuproof.config.models import RunConfig
 from gpuproof.config.sections.serving import ServingConfig
 from gpuproof.records.case import Case
@@ -18,7 +18,7 @@ from gpuproof.records.collected import CaseRecords
 from gpuproof.records.serving_spec import EndpointSpec, Scenario, ServingSpec
 from gpuproof.suites.base import LaunchKey, launch_key
 from gpuproof.suites.cases import build_case
-from gpuproof.suites.serving.text import TextSizes, text_of
+from gpuproof.suites.serving.text import TextSizes, text_sizes
 
 CASE_ID = "main"
 OFFLINE = "offline"
@@ -108,7 +108,7 @@ class ServingPlan:
 
     def settle(self, launch: CaseRecords) -> ServingPlan:
         """Return the plan after a launch ended."""
-        served = served_of(launch)
+        served = summarize_requests(launch)
         return replace(
             self,
             trials=self.trials if served is None else (*self.trials, Trial.of(served)),
@@ -149,7 +149,7 @@ class ServingPlan:
             replicate,
             case_id=load.case_id,
             is_sweep=is_search(serving),
-            serving=serving_spec(serving, load, text=text_of(self.config)),
+            serving=serving_spec(serving, load, text=text_sizes(self.config)),
         )
 
 

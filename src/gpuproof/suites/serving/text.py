@@ -21,7 +21,7 @@ class TextSizes:
     new_tokens: int
 
 
-def text_of(config: RunConfig) -> TextSizes | None:
+def text_sizes(config: RunConfig) -> TextSizes | None:
     """Return the sizes of prompts and answers; None where none are made."""
     serving = config.serving
     sizes = TextSizes(

@@ -82,15 +82,15 @@ def other_than_asked(measured: Measured) -> Iterator[Doubt]:
     yield from _switches(launch)
 
 
-def _in_type(name: str) -> Callable[[ObservedWork], bool]:
+def in_type(name: str) -> Callable[[ObservedWork], bool]:
     """Return the test whether both operands are of the type whose name begins so."""
     return lambda work: all(operand.startswith(name) for operand in work.dtype.split(" × "))
 
 
 def _arithmetic(launch: Launch, effective: Effective) -> Iterator[Doubt]:
     asked = launch.case.work.compute.precision
-    as_asked = share_of_flops(effective, _in_type(TYPES[asked]))
-    beside = share_of_flops(effective, _in_type(BESIDE[asked])) if asked in BESIDE else 0.0
+    as_asked = share_of_flops(effective, in_type(TYPES[asked]))
+    beside = share_of_flops(effective, in_type(BESIDE[asked])) if asked in BESIDE else 0.0
     elsewhere = 1 - as_asked - beside
     if as_asked >= MOSTLY and elsewhere <= ELSEWHERE:
         return

@@ -72,5 +72,5 @@ def _failed_requests(served: Served) -> Iterator[Doubt]:
     yield suspect(
         code="requests-failed",
         reason=f"{count(failed)} of {count(total)} requests failed ({share(failed / total)}): {causes}",
-        remedy="Look at the server's log; a request that fails is quick, and flatters the others",
+        remedy="Look at the server's log; requests that fail end early and make the others look faster",
     )

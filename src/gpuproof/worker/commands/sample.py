@@ -16,7 +16,7 @@ from gpuproof.errors import ExitCode, GpuproofError, UsageError
 from gpuproof.monitor.host import HostReader
 from gpuproof.monitor.listener import SystemListener
 from gpuproof.monitor.recorder import STANDARD_OUTPUT, RecordSink, open_recorder
-from gpuproof.monitor.sampler import Clock, Plan, Sampler
+from gpuproof.monitor.sampler import Clock, Sampler, SamplingPlan
 
 SHORTEST_INTERVAL_S = 0.01
 
@@ -114,10 +114,10 @@ def _run(sampler: Sampler, recorder: RecordSink, *, out: str) -> int:
     return int(ExitCode.DONE)
 
 
-def _plan(options: argparse.Namespace) -> Plan:
-    default = Plan()
+def _plan(options: argparse.Namespace) -> SamplingPlan:
+    default = SamplingPlan()
     interval_s = options.interval or default.interval_s
-    return Plan(
+    return SamplingPlan(
         interval_s=interval_s,
         slow_interval_s=max(interval_s, options.slow_interval or default.slow_interval_s),
         duration_s=options.duration,

@@ -19,7 +19,7 @@ from torch.distributed.distributed_c10d import Store
 
 from gpuproof.devices.neighbours import other_users
 from gpuproof.records.case import Case
-from gpuproof.records.run import Ceilings, Environment, HostLoad, ProfileTrace, Result, Window
+from gpuproof.records.run import Ceilings, Environment, HostLoad, ProfileTrace, RankResult, Window
 from gpuproof.records.what_ran import Effective
 from gpuproof.worker.engine.ceilings import plan_for, try_ceilings, why_no_product
 from gpuproof.worker.engine.loop import (
@@ -91,7 +91,7 @@ def run_case(
     loss = prepared.step.last_loss
     last_loss = math.nan if loss is None else float(loss.detach())
     finite_loss = last_loss if math.isfinite(last_loss) else None
-    recorder.write(Result(rank=identity.rank, monotonic_s=monotonic(), last_loss=finite_loss))
+    recorder.write(RankResult(rank=identity.rank, monotonic_s=monotonic(), last_loss=finite_loss))
     return prepared
 
 

@@ -1,4 +1,4 @@
-"""The watchdog: a thread that gives the last words when the main thread cannot.
+"""The watchdog: a thread that writes the last words when the main thread cannot.
 
 It sees three ends that Python code in the main thread would not survive or not notice: a signal while
 the main thread is inside a collective, no progress for too long, and the death of the launcher. Each

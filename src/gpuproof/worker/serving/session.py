@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from gpuproof.devices.neighbours import other_users
 from gpuproof.errors import EnvironmentUnfitError
 from gpuproof.records.case import Case, ServingWork
-from gpuproof.records.run import DeviceNeighbours, Environment, HostLoad, Progress, Result
+from gpuproof.records.run import DeviceNeighbours, Environment, HostLoad, Progress, RankResult
 from gpuproof.records.serving import Requests, ServingWindow
 from gpuproof.records.serving_spec import ServingSpec
 from gpuproof.worker.engine.loop import paused_collector
@@ -67,7 +67,7 @@ def run_serving_case(
     else:
         _measure(case, spec, run_batch, recorder, device_uuid=device_uuid)
     recorder.begin("finish")
-    recorder.write(Result(rank=identity.rank, monotonic_s=monotonic(), last_loss=None))
+    recorder.write(RankResult(rank=identity.rank, monotonic_s=monotonic(), last_loss=None))
     return prepared
 
 

@@ -164,10 +164,10 @@ def _rank_keys(case: Case, world_size: int) -> Iterator[tuple[str, str]]:
     parallel = case.work.parallel
     if world_size == 1:
         for key in ("backend", "timeout_s"):
-            yield f"distributed.{key}", "one rank talks to nobody"
+            yield f"distributed.{key}", "one rank communicates with no other"
         if parallel.strategy != "ddp":
             yield "distributed.strategy", "one rank has nobody to share a model with"
-        if parallel.gradient_compression != "none" and case.kind == "training":
+        if parallel.gradient_compression != "none" and isinstance(case.work, TrainingWork):
             yield "distributed.gradient_compression", "one rank sends no gradients"
     elif case.start == "fork":
         yield "run.start", "several ranks are started by torch's agent, each by exec"

@@ -125,15 +125,7 @@ def prepare(case: Case, *, identity: RankIdentity, run_folder: Path, store: Stor
     arrangement = arranged(work, world_size=identity.world_size)
     ranks = Ranks(identity, device=device, parallel=work.parallel, store=store)
     workload = _load(work, device, precision=precision, split=arrangement.tensor > 1)
-    pool = open_source(
-        work,
-        workload.shape,
-        shard=arrangement.data_rank(identity.rank),
-        num_shards=arrangement.data_parallel_size,
-        run_folder=run_folder,
-        device=device,
-        channels_last=uses_channels_last(work, device, workload.shape),
-    )
+    pool = _open_pool(work, workload, arrangement, rank=identity.rank, device=device, run_folder=run_folder)
     static = StaticBatches(pool, count=work.micro_batches) if work.compute.cuda_graphs else None
     parallel = parallelize(
         work, workload, arrangement=arrangement, backend=ranks.backend, device=device, precision=precision
@@ -153,6 +145,26 @@ def prepare(case: Case, *, identity: RankIdentity, run_folder: Path, store: Stor
         arrangement=arrangement,
         parallelism=parallel.parallelism,
         num_gathered_parameters=parallel.num_gathered_parameters,
+    )
+
+
+def _open_pool(
+    work: ModelWork,
+    workload: WorkloadOnTorch,
+    arrangement: Arrangement,
+    *,
+    rank: int,
+    device: torch.device,
+    run_folder: Path,
+) -> BatchSource:
+    return open_source(
+        work,
+        workload.shape,
+        shard=arrangement.data_rank(rank),
+        num_shards=arrangement.data_parallel_size,
+        run_folder=run_folder,
+        device=device,
+        channels_last=uses_channels_last(work, device, workload.shape),
     )
 
 
