@@ -76,7 +76,7 @@ class MemoryWatch:
 def _why_unseen(step: object, work: ModelWork) -> str | None:
     """Say why the tensors kept for the backward pass cannot be counted; None where they can."""
     if not isinstance(work, TrainingWork):
-        return "inference keeps nothing for a backward pass"
+        return f"{work.kind} keeps nothing for a backward pass"
     if isinstance(step, CapturedStep):
         return "a replayed graph hides what it keeps for the backward pass"
     if work.compute.compile_enabled:

@@ -15,7 +15,7 @@ import torch
 from torch import nn
 from torch.distributed.distributed_c10d import Store
 
-from gpuproof.records.case import Case, InferenceWork, ModelWork, TrainingWork
+from gpuproof.records.case import Case, ModelWork, TrainingWork
 from gpuproof.records.parallel import Arrangement, Parallelism
 from gpuproof.records.run import Device, Setup
 from gpuproof.records.what_ran import StepOptions
@@ -280,7 +280,7 @@ def _notes(prepared: Prepared) -> tuple[str, ...]:
         )
     if prepared.work.generates:
         notes += generation_notes(prepared.work)
-    elif isinstance(prepared.work, InferenceWork) and prepared.workload.shape.kind == "tokens":
+    elif not isinstance(prepared.work, TrainingWork) and prepared.workload.shape.kind == "tokens":
         notes.append(
             "inference on whole sequences, scores at every position: no key-value cache, no decoding"
         )
