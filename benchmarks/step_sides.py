@@ -17,7 +17,7 @@ from time import perf_counter
 import torch
 from torch import nn
 
-from gpuproof.records.case import Case
+from gpuproof.records.case import Case, TrainingWork
 from gpuproof.worker.data.sample_pool import SamplePool
 from gpuproof.worker.engine.loop import FixedSteps, run_window
 from gpuproof.worker.rank.identity import identity_from
@@ -48,11 +48,12 @@ class HandWritten:
     """What a person writes: a model, an optimizer, batches, and a step over the next one."""
 
     def __init__(self, module: nn.Module, prepared: Prepared) -> None:
-        training, pool = prepared.case.training, prepared.pool
+        work, pool = prepared.work, prepared.pool
+        assert isinstance(work, TrainingWork)
         assert isinstance(pool, SamplePool), "these sides take all batches from the device"
         self.module = module
         self.optimizer = torch.optim.SGD(
-            module.parameters(), lr=training.learning_rate, momentum=training.momentum
+            module.parameters(), lr=work.training.learning_rate, momentum=work.training.momentum
         )
         inputs, targets = pool.inputs.split(pool.batch_size), pool.targets.split(pool.batch_size)
         self.batches = list(zip(inputs, targets, strict=True))

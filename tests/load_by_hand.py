@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import recordings as r
-from gpuproof.records.case import Case
+from gpuproof.records.case import Case, MonitorSpec
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import Environment, FailureCause
 from gpuproof.store.run import RunDirectory
@@ -50,7 +50,7 @@ def case_of_test(test: LoadTest, *, monitored: bool) -> Case:
         model={"name": test.model},
         data={"name": "synthetic", "batch_size": test.batch_size, "file": None, "image_size": None},
     )
-    return replace(made, case_id=test.name, monitor_interval_s=0.1 if monitored else None)
+    return replace(made, case_id=test.name, monitor=MonitorSpec(interval_s=0.1) if monitored else None)
 
 
 def done(
@@ -118,7 +118,7 @@ def write_load_run(save_dir: Path, launches: Sequence[CaseRecords], **sections: 
     launches = [_described(launches[0]), *launches[1:]] if launches else []
     run = write_run(save_dir, launches, **{**SECTIONS, **sections})
     for records in launches:
-        if records.status == "done" and records.case.monitor_interval_s is not None:
+        if records.status == "done" and records.case.monitor is not None:
             r.write(run.case_folder(records.case) / f"monitor-{HOST}.jsonl", readings())
     return run
 
@@ -150,7 +150,7 @@ def on_fleet(
         save_dir, [records for launches in told.values() for records in launches], **{**SECTIONS, **sections}
     )
     for records in (records for launches in told.values() for records in launches):
-        if records.status == "done" and records.case.monitor_interval_s is not None:
+        if records.status == "done" and records.case.monitor is not None:
             path = run.case_folder(records.case) / f"monitor-{HOST}.jsonl"
             r.write(path, readings(power_w=power_w))
     listed = [{"name": host, "gpus": None, **(facts or {})} for host in hosts]

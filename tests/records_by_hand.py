@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +17,17 @@ from gpuproof.config.models import RunConfig
 from gpuproof.records.case import (
     CASE_SCHEMA_VERSION,
     Case,
+    ComputeSpec,
     DataSpec,
+    InferenceSpec,
+    InferenceWork,
     ModelSpec,
     ParallelSpec,
+    Placement,
     TrainingSpec,
+    TrainingWork,
     WindowSpec,
+    Work,
 )
 from gpuproof.records.codec import to_json
 from gpuproof.records.collected import CaseRecords
@@ -82,13 +88,14 @@ DATA = DataSpec(
     loader={},
 )
 TRAINING = TrainingSpec(
-    epochs=1,
-    precision="fp32",
     optimizer="SGD",
     learning_rate=0.05,
     weight_decay=0.0,
     momentum=0.9,
     grad_clip_norm=None,
+)
+COMPUTE = ComputeSpec(
+    precision="fp32",
     compile_enabled=False,
     compile_mode="default",
     seed=0,
@@ -96,6 +103,7 @@ TRAINING = TrainingSpec(
 )
 WINDOW = WindowSpec(
     enabled=True,
+    epochs=1,
     warmup_steps=3,
     measure_by="steps",
     measure_steps=NUM_STEPS,
@@ -112,18 +120,10 @@ PARALLEL = ParallelSpec(
     timeout_s=60,
     hang_timeout_s=60,
 )
-CASE = Case(
-    schema_version=CASE_SCHEMA_VERSION,
-    kind="training",
-    case_id="main",
-    replicate=0,
-    capture_env=True,
-    model=MODEL,
-    data=DATA,
-    training=TRAINING,
-    window=WINDOW,
-    parallel=PARALLEL,
+WORK = TrainingWork(
+    model=MODEL, data=DATA, compute=COMPUTE, window=WINDOW, parallel=PARALLEL, training=TRAINING
 )
+CASE = Case(schema_version=CASE_SCHEMA_VERSION, case_id="main", replicate=0, capture_env=True, work=WORK)
 """ResNet-18 on digits, 100 steps."""
 
 
@@ -147,22 +147,56 @@ def case(
     data: Mapping[str, Any] | None = None,
     inference: Mapping[str, Any] | None = None,
 ) -> Case:
-    """A case of ResNet-18 on digits; each section takes replacements of its fields."""
-    changes: dict[str, Mapping[str, Any]] = {
-        "model": model or {},
-        "data": {"loader": dict(loader or {}), **(data or {})},
-        "training": {"precision": precision, **(training or {})},
-        "window": window or {},
-        "parallel": parallel or {},
-        "placement": {"ranks_per_host": nproc, **(placement or {})},
-        "inference": inference or {},
+    """A case of ResNet-18 on digits; each section takes replacements of its fields.
+
+    `training` takes those of the recipe's section, for whichever part of the work has them.
+    """
+    asked = {"precision": precision, **(training or {})}
+    sections: dict[str, Any] = {
+        "model": replace(MODEL, **(model or {})),
+        "data": replace(DATA, **{"loader": dict(loader or {}), **(data or {})}),
+        "compute": _with(COMPUTE, asked),
+        "window": replace(_with(WINDOW, asked), **(window or {})),
+        "parallel": replace(PARALLEL, **(parallel or {})),
     }
+    work: Work = TrainingWork(**sections, training=_with(TRAINING, asked))
+    if kind == "inference":
+        no_place = ("grad_clip_norm", "activation_checkpointing")
+        ignored = tuple(f"training.{key}" for key in no_place if key in asked)
+        work = InferenceWork(**sections, ignored=ignored, inference=InferenceSpec(**(inference or {})))
     return replace(
         CASE,
-        kind=kind,  # type: ignore[arg-type]  # spelled out by the test
         replicate=replicate,
-        **{name: replace(getattr(CASE, name), **changed) for name, changed in changes.items()},
+        placement=Placement(ranks_per_host=nproc, **(placement or {})),
+        work=work,
     )
+
+
+def with_work(case: Case, **changes: Any) -> Case:
+    """The same case with parts of its work replaced."""
+    return replace(case, work=replace(case.work, **changes))
+
+
+def _with(spec: Any, changes: Mapping[str, Any]) -> Any:
+    return replace(spec, **{f.name: changes[f.name] for f in fields(spec) if f.name in changes})
+
+
+def of_schema_2(case: Case) -> dict[str, Any]:
+    """Write a case that trains or infers as schema 2 was, which had no work."""
+    told = to_json(case)
+    work, monitor = told.pop("work"), told.pop("monitor") or {}
+    epochs = work["window"].pop("epochs")
+    training = {"epochs": epochs, **work.pop("compute"), **(work.get("training") or to_json(TRAINING))}
+    return {
+        **told,
+        "schema_version": 2,
+        "inference": to_json(InferenceSpec()),
+        "serving": None,
+        **{name: value for name, value in work.items() if name != "ignored"},
+        "training": training,
+        "monitor_interval_s": monitor.get("interval_s"),
+        "monitor_host_interval_s": monitor.get("host_interval_s"),
+    }
 
 
 def window(rank: int = 0, **changes: Any) -> Window:

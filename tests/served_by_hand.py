@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from gpuproof.records.case import CASE_SCHEMA_VERSION, Case
+from gpuproof.records.case import CASE_SCHEMA_VERSION, Case, ServingWork
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import RankResult, Start
 from gpuproof.records.serving import Requests, ServingWindow
 from gpuproof.records.serving_spec import ServingSpec
-from records_by_hand import ALONE, DATA, MODEL, PARALLEL, QUIET, TRAINING, WINDOW
+from records_by_hand import ALONE, COMPUTE, DATA, MODEL, PARALLEL, QUIET, WINDOW, with_work
 
 SPEC = ServingSpec(
     target="model",
@@ -53,16 +53,12 @@ def records(
     done_s = [None if wait is None else due + wait for due, wait in zip(due_s, latencies_s, strict=True)]
     case = Case(
         schema_version=CASE_SCHEMA_VERSION,
-        kind="serving",
         case_id=case_id,
         replicate=0,
         capture_env=False,
-        model=MODEL,
-        data=DATA,
-        training=TRAINING,
-        window=WINDOW,
-        parallel=PARALLEL,
-        serving=spec,
+        work=ServingWork(
+            model=MODEL, data=DATA, compute=COMPUTE, window=WINDOW, parallel=PARALLEL, serving=spec
+        ),
     )
     requests = Requests(
         first_request=0,
@@ -94,16 +90,20 @@ OFFLINE = replace(SPEC, scenario="offline", rate_per_s=None, latency_bound_s=Non
 NUM_REQUESTS = 1000
 
 
+def spec_in(case: Case) -> ServingSpec:
+    """What a case of kind `serving` is asked."""
+    assert isinstance(case.work, ServingWork)
+    return case.work.serving
+
+
 def answered(case: Case, *, offline_per_s: float, highest_per_s: float) -> CaseRecords:
     """A server that does `offline_per_s`, and meets the bound of 50 ms up to `highest_per_s`."""
-    assert case.serving is not None
-    rate_per_s = case.serving.rate_per_s
+    rate_per_s = spec_in(case).rate_per_s
     if rate_per_s is None:
         latencies = [(k + 1) / offline_per_s for k in range(NUM_REQUESTS)]
         ended = records(latencies, spec=OFFLINE)
     else:
         latency_s = 0.01 if rate_per_s <= highest_per_s else 0.2
         ended = records([latency_s] * NUM_REQUESTS, spec=replace(SPEC, rate_per_s=rate_per_s))
-    assert ended.case.serving is not None
-    assert ended.case.serving.scenario == case.serving.scenario
-    return replace(ended, case=replace(case, serving=ended.case.serving))
+    assert spec_in(ended.case).scenario == spec_in(case).scenario
+    return replace(ended, case=with_work(case, serving=spec_in(ended.case)))

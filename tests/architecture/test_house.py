@@ -33,9 +33,6 @@ KINDS = {"training", "inference", "serving", "load"}
 MAY_ASK_FOR_THE_KIND = {
     "suites/": "a suite is what is special to a kind of run",
     "config/rules/": "a rule refuses keys that a kind of run cannot have, before any suite is chosen",
-    "records/case.py": "a case answers for its kind in words: `trains`, `generates`, `measures_latency`",
-    "worker/rank/assignment.py": "the worker's one dispatch: steps, or requests",
-    "worker/step/applicability.py": "it says which keys have no effect on which kind of run",
 }
 """Where `kind ==` may stand, and why there."""
 

@@ -198,13 +198,13 @@ Ending = Callable[[Case], CaseRecords]
 
 def done(case: Case) -> CaseRecords:
     """A launch that ended well; a server does 1,000 requests a second, and meets its bound up to 700."""
-    if case.serving is not None:
+    if case.kind == "serving":
         return answered(case, offline_per_s=1000.0, highest_per_s=700.0)
-    batch = case.data.batch_size
+    data = case.work.data
     ranks = range(case.placement.num_ranks)
-    windows = [replace(window(rank), items=NUM_STEPS * batch) for rank in ranks]
-    setups = [setup(rank, items_per_step=batch, data=case.data.name) for rank in ranks]
-    assert batch != ITEMS_PER_STEP
+    windows = [replace(window(rank), items=NUM_STEPS * data.batch_size) for rank in ranks]
+    setups = [setup(rank, items_per_step=data.batch_size, data=data.name) for rank in ranks]
+    assert data.batch_size != ITEMS_PER_STEP
     return Story(case=case, windows=windows, setups=setups).records()
 
 

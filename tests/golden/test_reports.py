@@ -173,8 +173,7 @@ def ladder_launches() -> list[CaseRecords]:
 
 
 def at_batch(batch: int) -> Case:
-    asked = case()
-    return replace(asked, case_id=f"batch_size={batch}", data=replace(asked.data, batch_size=batch))
+    return replace(case(data={"batch_size": batch}), case_id=f"batch_size={batch}")
 
 
 @pytest.mark.usefixtures("in_empty_folder")

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +26,7 @@ from gpuproof.worker.step.preparation import Prepared, prepare, release
 from gpuproof.worker.step.training import TrainingStep
 from gpuproof.workloads.info.base import resolve
 from gpuproof.workloads.torch.encoder import SelfAttention
-from records_by_hand import CASE
+from records_by_hand import case
 
 GLOBAL_BATCH, STEPS, SEED = 8, 3, 7
 
@@ -36,19 +35,17 @@ def case_of(scenario: dict[str, Any], *, data_parallel_size: int) -> Case:
     """Make the case; the batch of a rank is its share of the global batch."""
     changes = {name: dict(scenario.get(name, {})) for name in ("training", "parallel")}
     base = {"learning_rate": 0.1, "cudnn_benchmark": False}
-    return replace(
-        CASE,
-        model=replace(CASE.model, name=scenario["model"], options=scenario["options"], num_classes=None),
-        data=replace(
-            CASE.data,
-            name="synthetic",
-            file=None,
-            batch_size=GLOBAL_BATCH // data_parallel_size,
-            image_size=scenario.get("image_size"),
-        ),
-        training=replace(CASE.training, **{**base, **changes["training"]}),
-        placement=replace(CASE.placement, device="cpu"),
-        parallel=replace(CASE.parallel, threads_per_rank=1, **changes["parallel"]),
+    return case(
+        model={"name": scenario["model"], "options": scenario["options"], "num_classes": None},
+        data={
+            "name": "synthetic",
+            "file": None,
+            "batch_size": GLOBAL_BATCH // data_parallel_size,
+            "image_size": scenario.get("image_size"),
+        },
+        training={**base, **changes["training"]},
+        placement={"device": "cpu"},
+        parallel={"threads_per_rank": 1, **changes["parallel"]},
     )
 
 
@@ -71,8 +68,8 @@ def share_out(prepared: Prepared) -> None:
 def learn(scenario: dict[str, Any], identity: RankIdentity, store: Store | None) -> dict[str, Any]:
     """Train for a few steps; return losses, whole weights and what is held."""
     size = scenario.get("data_parallel_size", identity.world_size)
-    case = case_of(scenario, data_parallel_size=size)
-    prepared = prepare(case, identity=identity, run_folder=Path(), store=store)
+    asked = case_of(scenario, data_parallel_size=size)
+    prepared = prepare(asked, identity=identity, run_folder=Path(), store=store)
     assert prepared.arrangement.data_parallel_size == size
     assert isinstance(prepared.step, TrainingStep)
     for part in prepared.workload.module.modules():

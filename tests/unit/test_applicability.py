@@ -10,7 +10,7 @@ import pytest
 from gpuproof.records.case import Case
 from gpuproof.worker.step.applicability import not_applied
 from gpuproof.workloads.info.base import InputShape
-from records_by_hand import case
+from records_by_hand import case, with_work
 
 IMAGES = InputShape(kind="image", shape=(1, 64, 64), num_targets=10)
 FEATURES = InputShape(kind="features", shape=(50,), num_targets=3)
@@ -212,5 +212,5 @@ def test_a_workload_names_the_keys_that_change_nothing_for_it() -> None:
     asked = case(kind="inference", model={"name": "memory"}, training={"precision": "bf16"})
     assert "4-byte numbers" in keys(asked, shape=FEATURES)["training.precision"]
     assert "training.precision" not in keys(
-        replace(asked, model=replace(asked.model, name="gemm")), shape=FEATURES
+        with_work(asked, model=replace(asked.work.model, name="gemm")), shape=FEATURES
     )

@@ -10,6 +10,7 @@ import pytest
 import recordings as r
 from concluding import detail_of, doubt_of, lines_of, measure_of, table_of
 from gpuproof.conclude import Concluded, conclude
+from gpuproof.records.case import MonitorSpec
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import Device, HostLoad
 from gpuproof.suites.recipe.conclude import RecipeDetail
@@ -37,7 +38,7 @@ def four_ranks() -> CaseRecords:
         replace(w, wall_s=12.2 if w.rank == 3 else 10.0, steps_s=10.0, clock="device_event") for w in windows
     ]
     windows[3] = replace(windows[3], steps_s=12.2)
-    launched = replace(case(nproc=4, kind="inference"), monitor_interval_s=0.1)
+    launched = replace(case(nproc=4, kind="inference"), monitor=MonitorSpec(interval_s=0.1))
     setups = [setup(rank, device=gpu(rank)) for rank in range(4)]
     return Story(windows=windows, setups=setups, times_s=[0.122] * 100, case=launched).records()
 
@@ -118,7 +119,7 @@ def test_missing_readings_are_said_and_take_nothing_with_them(
 def test_a_busy_processor_is_no_bottleneck_where_it_is_the_device(tmp_path: Path) -> None:
     story = one_rank(host="node7", begin_monotonic_s=r.MONOTONIC_S, end_monotonic_s=r.MONOTONIC_S + 10)
     assert setup().device is CPU
-    launch = replace(story, case=replace(case(), monitor_interval_s=0.1)).records()
+    launch = replace(story, case=replace(case(), monitor=MonitorSpec(interval_s=0.1))).records()
     samples = [r.sample(tick / 10, {}, host={"cpu_percent": 99.9}) for tick in range(NUM_SAMPLES)]
     report = concluded(tmp_path, launch, [r.header([]), *samples, r.end(10.0, samples=NUM_SAMPLES)])
     assert common_of(report).remarks == ()
@@ -145,7 +146,7 @@ def test_where_a_doubt_names_a_neighbour_nothing_else_stood_out(
         times_s=steady_times(100, 0.1),
         load=load,
     )
-    launch = replace(story, case=replace(case(), monitor_interval_s=0.1)).records()
+    launch = replace(story, case=replace(case(), monitor=MonitorSpec(interval_s=0.1))).records()
     samples = [r.sample(tick / 10, {}, host={"cpu_percent": 20.0}) for tick in range(NUM_SAMPLES)]
     report = concluded(tmp_path, launch, [r.header([]), *samples, r.end(10.0, samples=NUM_SAMPLES)])
     assert [doubt.code for doubt in report.result.doubts] == [code]
@@ -163,7 +164,8 @@ def test_where_a_doubt_names_a_process_on_the_gpu_nothing_else_stood_out(tmp_pat
         neighbours=crowded,
         clock="device_event",
     )
-    launched = replace(story, setups=[setup(device=gpu(9))], case=replace(case(), monitor_interval_s=0.1))
+    monitored = replace(case(), monitor=MonitorSpec(interval_s=0.1))
+    launched = replace(story, setups=[setup(device=gpu(9))], case=monitored)
     samples = [r.sample(tick / 10, {}, host={"cpu_percent": 20.0}) for tick in range(NUM_SAMPLES)]
     recording = [r.header([]), *samples, r.end(10.0, samples=NUM_SAMPLES)]
     report = concluded(tmp_path, launched.records(), recording)

@@ -13,13 +13,13 @@ from gpuproof.launchers.commands import (
     commands_for,
     rank_environment,
 )
-from gpuproof.records.case import Case
+from gpuproof.records.case import Case, MonitorSpec
 from records_by_hand import case
 
 HERE = NodeSide(python="/usr/bin/python3", worker=INSTALLED_WORKER, run="/runs/a b", host="box", pid=7)
 THERE = NodeSide(python="/opt/my py", worker=("/t/g.pyz",), run="/t/run", host="box", pid=7)
-MONITORED = replace(case(), monitor_interval_s=0.5, monitor_host_interval_s=2.0)
-FORKED = replace(MONITORED, start="fork", parallel=replace(case().parallel, threads_per_rank=3))
+MONITORED = replace(case(), monitor=MonitorSpec(interval_s=0.5, host_interval_s=2.0))
+FORKED = replace(MONITORED, start="fork", work=case(parallel={"threads_per_rank": 3}).work)
 TORCHRUN = "-m torch.distributed.run --nnodes={} --node-rank={} --nproc-per-node={} --rdzv-backend=static"
 HERE_RANK = "run '/runs/a b/cases/main/0/spec.json' '/runs/a b/cases/main/0' --parent-pid=7"
 THERE_RANK = "run /t/run/cases/main/0/spec.json /t/run/cases/main/0 --parent-pid=7"

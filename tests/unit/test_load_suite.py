@@ -6,6 +6,7 @@ import pytest
 
 from gpuproof.config.errors import ConfigError
 from gpuproof.config.load import load_config
+from gpuproof.records.case import InferenceWork, MonitorSpec, TrainingWork
 from gpuproof.records.collected import CaseRecords
 from gpuproof.suites.load.plan import TESTS, points_of_tests, reading_interval_s
 from planning import next_cases, settled, suite_of
@@ -42,19 +43,21 @@ def test_each_test_is_a_recipe_of_its_own() -> None:
     assert suite_of(config).name == "load"
     cases = next_cases(config)
     assert [case.case_id for case in cases] == list(TEXTS)
-    assert [(c.kind, c.model.name, c.data.batch_size, c.window.measure_steps) for c in cases] == [
+    works = [case.work for case in cases]
+    assert [(w.kind, w.model.name, w.data.batch_size, w.window.measure_steps) for w in works] == [
         *(("training", "simple_cnn", batch, 600) for batch in (16, 32, 64)),
         *(("training", "resnet", batch, 600) for batch in (8, 16, 32)),
         *(("inference", "simple_cnn", batch, 200) for batch in (16, 32, 64)),
         *(("inference", "resnet", batch, 200) for batch in (8, 16, 32)),
     ]
-    assert {(c.training.optimizer, c.training.learning_rate, c.training.precision) for c in cases} == {
-        ("Adam", 1e-3, "fp32")
-    }
+    trained = [work.training for work in works if isinstance(work, TrainingWork)]
+    assert [(each.optimizer, each.learning_rate) for each in trained] == [("Adam", 1e-3)] * 6
     assert {c.start for c in cases} == {"fork"}
-    assert {(c.data.name, c.data.loading, c.training.seed) for c in cases} == {("synthetic", "device", 1337)}
-    assert all(c.window.warmup_steps > 0 and c.inference.mode == "throughput" for c in cases)
-    assert [c.data.samples_per_epoch for c in cases[:2]] == [3200, 6400]
+    assert {(w.data.name, w.data.loading) for w in works} == {("synthetic", "device")}
+    assert {(w.compute.seed, w.compute.precision) for w in works} == {(1337, "fp32")}
+    assert all(w.window.warmup_steps > 0 for w in works)
+    assert [w.inference.mode for w in works if isinstance(w, InferenceWork)] == ["throughput"] * 6
+    assert [w.data.samples_per_epoch for w in works[:2]] == [3200, 6400]
     assert [case.capture_env for case in cases] == [True, *[False] * 11]
     assert len(points_of_tests(config)) == 12
 
@@ -87,9 +90,9 @@ def test_readings_are_planned_for_the_shortest_steps(
 
 def test_readings_of_the_host_come_with_those_of_the_devices() -> None:
     (first, *_) = next_cases(load_config("load", ["--load.metrics_sample_rate_s=0.02"]).config)
-    assert (first.monitor_interval_s, first.monitor_host_interval_s) == (0.02, 0.02)
+    assert first.monitor == MonitorSpec(interval_s=0.02, host_interval_s=0.02)
     (first, *_) = next_cases(load_config("load", ["--monitoring.enabled=false"]).config)
-    assert (first.monitor_interval_s, first.monitor_host_interval_s) == (None, None)
+    assert first.monitor is None
 
 
 @pytest.mark.parametrize(

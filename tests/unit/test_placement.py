@@ -8,7 +8,7 @@ import pytest
 
 from gpuproof.records.case import CASE_SCHEMA_VERSION, Case, Placement, upgraded
 from gpuproof.records.codec import from_json, to_json
-from records_by_hand import CASE, case
+from records_by_hand import CASE, case, of_schema_2
 
 OF_SCHEMA_1 = {"nproc": 2, "device": "cpu", "devices": [1, 3]}
 
@@ -30,13 +30,13 @@ def test_a_placement_and_an_order_are_read_back() -> None:
     ],
 )
 def test_a_spec_of_schema_1_is_read(changes: dict[str, object], expected: Placement) -> None:
-    old = {**to_json(CASE), "schema_version": 1, "host": changes.get("host")}
+    old = {**of_schema_2(CASE), "schema_version": 1, "host": changes.get("host")}
     del old["placement"], old["after"]
     nodes = {"nodes": changes["nodes"]} if "nodes" in changes else {}
     old["parallel"] = {**old["parallel"], **OF_SCHEMA_1, **nodes}
     read = from_json(Case, upgraded(old))
     assert (read.placement, read.schema_version) == (expected, CASE_SCHEMA_VERSION)
-    assert (read.parallel, read.after) == (CASE.parallel, ())
+    assert (read.work, read.after) == (CASE.work, ())
 
 
 def test_what_is_of_this_schema_stays() -> None:

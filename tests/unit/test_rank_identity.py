@@ -49,7 +49,7 @@ def test_an_identity_that_cannot_be_is_refused(environment: dict[str, str], expe
 def test_threads_are_those_asked_for_or_an_equal_share() -> None:
     def threads(local_world_size: int, asked: int | None = None) -> int:
         identity = RankIdentity(rank=0, world_size=8, local_rank=0, local_world_size=local_world_size)
-        return effective_threads(case(parallel={"threads_per_rank": asked}).parallel, identity)
+        return effective_threads(case(parallel={"threads_per_rank": asked}).work.parallel, identity)
 
     usable = len(os.sched_getaffinity(0))
     assert threads(1) == usable

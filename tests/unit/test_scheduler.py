@@ -19,7 +19,7 @@ from gpuproof.records.run import Failure
 from gpuproof.scheduler import CUT_SHORT_S, GRACE_S, MAX_ATTEMPTS
 from gpuproof.store.run import RunDirectory
 from gpuproof.suites.base import AfterFailure, HostPlace, LaunchKey, Remaining
-from records_by_hand import CASE, write_run
+from records_by_hand import CASE, with_work, write_run
 
 
 def asked(name: str, *, after: Sequence[str] = (), **placement: Any) -> Case:
@@ -78,7 +78,7 @@ def messages(run: RunDirectory) -> dict[str, str]:
 
 
 def without_data(*cases: Case) -> list[Case]:
-    return [replace(case, data=replace(case.data, file=None)) for case in cases]
+    return [with_work(case, data=replace(case.work.data, file=None)) for case in cases]
 
 
 def test_one_place_runs_one_after_the_other_and_builds_no_more_than_it_starts(tmp_path: Path) -> None:
@@ -195,7 +195,8 @@ def test_failed_launches_are_settled_unless_they_are_to_be_retried(tmp_path: Pat
 
 def test_data_that_is_not_there_is_refused_before_the_first_launch(tmp_path: Path) -> None:
     lacking = asked("lacking")
-    lacking = replace(lacking, data=replace(lacking.data, name="ImageFolder", file="data/x", path="/none"))
+    data = replace(lacking.work.data, name="ImageFolder", file="data/x", path="/none")
+    lacking = with_work(lacking, data=data)
     with pytest.raises(UsageError):
         launch(a_run(tmp_path), ListedSuite([lacking]), FakeLauncher())
     run = a_run(tmp_path / "second")

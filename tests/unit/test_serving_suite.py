@@ -7,7 +7,7 @@ import pytest
 from gpuproof.config.models import RunConfig
 from gpuproof.records.collected import CaseRecords
 from planning import next_cases
-from served_by_hand import answered
+from served_by_hand import answered, spec_in
 
 
 def config(**serving: object) -> RunConfig:
@@ -24,8 +24,8 @@ def run(asked: RunConfig, *, offline_per_s: float, highest_per_s: float) -> list
 
 
 def rates(launched: list[CaseRecords]) -> list[float]:
-    specs = [found.case.serving for found in launched]
-    return [spec.rate_per_s for spec in specs if spec is not None and spec.rate_per_s is not None]
+    specs = [spec_in(found.case) for found in launched]
+    return [spec.rate_per_s for spec in specs if spec.rate_per_s is not None]
 
 
 @pytest.mark.parametrize("highest", [37.0, 420.0, 730.0, 999.0])
@@ -65,16 +65,14 @@ def test_a_rate_that_is_named_is_not_searched() -> None:
     assert [(case.case_id, case.replicate) for case in cases] == [("main", k) for k in range(len(cases))]
     assert len(cases) == asked.run.repeats
     for case in cases:
-        assert case.serving is not None
-        assert (case.serving.scenario, case.serving.rate_per_s) == ("server", 80.0)
-        assert case.serving.latency_bound_s == 0.05
+        assert (spec_in(case).scenario, spec_in(case).rate_per_s) == ("server", 80.0)
+        assert spec_in(case).latency_bound_s == 0.05
 
 
 @pytest.mark.parametrize("scenario", ["closed_loop", "single_stream", "multi_stream", "offline"])
 def test_other_scenarios_are_one_case(scenario: str) -> None:
     (case,) = next_cases(config(scenario=scenario))
-    assert case.serving is not None
-    assert (case.case_id, case.serving.scenario) == ("main", scenario)
+    assert (case.case_id, spec_in(case).scenario) == ("main", scenario)
 
 
 def test_a_failed_offline_launch_asks_for_nothing_else() -> None:

@@ -20,16 +20,16 @@ from gpuproof.records.result import Measure
 from gpuproof.records.run import FailureCause
 from gpuproof.store.run import RunDirectory
 from gpuproof.suites.points.results import PointsDetail
-from records_by_hand import case, failure, one_rank, start, steady_times, write_run
+from records_by_hand import case, failure, one_rank, start, steady_times, with_work, write_run
 
 PRECISIONS = {"training.precision": ["fp32", "bf16", "amp"]}
 
 
 def at(point: str, records: CaseRecords, *, forked: bool = False, batch: int | None = None) -> CaseRecords:
-    data = records.case.data if batch is None else replace(records.case.data, batch_size=batch)
+    data = records.case.work.data if batch is None else replace(records.case.work.data, batch_size=batch)
     first = replace(start(), start="fork" if forked else "exec")
     told = tuple(first if record == start() else record for record in records.records)
-    return replace(records, case=replace(records.case, case_id=point, data=data), records=told)
+    return replace(records, case=with_work(replace(records.case, case_id=point), data=data), records=told)
 
 
 def three(point: str, *steps_s: float) -> list[CaseRecords]:

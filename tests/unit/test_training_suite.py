@@ -9,7 +9,7 @@ import pytest
 
 from gpuproof.config.models import RunConfig
 from gpuproof.errors import UsageError
-from gpuproof.records.case import Case
+from gpuproof.records.case import Case, InferenceWork, TrainingWork
 from gpuproof.records.codec import from_json, to_json
 from gpuproof.records.collected import CaseRecords
 from gpuproof.suites.cases import build_case
@@ -52,30 +52,51 @@ def test_a_case_holds_all_that_the_config_says_and_survives_as_json() -> None:
         inference={"mode": "latency", "prompt_tokens": 9},
     )
     (case,) = next_cases(asked)
-    assert (case.kind, case.case_id, case.data.batch_size, case.data.file) == ("inference", "main", 7, None)
-    assert case.data.loader["num_workers"] == 3
-    assert case.model.options["input_dim"] == 9
-    assert (case.training.precision, case.training.compile_mode) == ("bf16", "max-autotune")
-    assert (case.training.compile_fullgraph, case.training.compile_dynamic) == (True, False)
-    assert (case.training.deterministic, case.training.cuda_graphs) == (True, False)
-    assert (case.training.optimizer, case.training.optimizer_implementation) == ("AdamW", "fused")
-    assert case.training.activation_checkpointing == "selective"
-    assert (case.window.measure_by, case.window.measure_seconds, case.window.profile) == ("time", 2.5, True)
+    work = case.work
+    assert isinstance(work, InferenceWork)
+    assert (case.kind, case.case_id, work.data.batch_size, work.data.file) == ("inference", "main", 7, None)
+    assert work.data.loader["num_workers"] == 3
+    assert work.model.options["input_dim"] == 9
+    assert (work.compute.precision, work.compute.compile_mode) == ("bf16", "max-autotune")
+    assert (work.compute.compile_fullgraph, work.compute.compile_dynamic) == (True, False)
+    assert (work.compute.deterministic, work.compute.cuda_graphs) == (True, False)
+    assert work.ignored == ("training.activation_checkpointing",)
+    assert (work.window.measure_by, work.window.measure_seconds, work.window.profile) == ("time", 2.5, True)
     assert (case.placement.ranks_per_host, case.placement.devices) == (2, (1, 3))
-    assert case.parallel.timeout_s == 30.0
-    assert (case.inference.mode, case.inference.phase, case.inference.prompt_tokens) == (
+    assert work.parallel.timeout_s == 30.0
+    assert (work.inference.mode, work.inference.phase, work.inference.prompt_tokens) == (
         "latency",
         "forward",
         9,
     )
     assert case.measures_latency
-    assert not case.generates
+    assert not work.generates
+    assert from_json(Case, to_json(case)) == case
+
+
+def test_a_case_that_trains_says_how_weights_are_updated() -> None:
+    asked = config(
+        data={"name": "synthetic"},
+        training={
+            "epochs": 3,
+            "optimizer": "AdamW",
+            "optimizer_implementation": "fused",
+            "activation_checkpointing": "selective",
+            "grad_clip_norm": 2.0,
+        },
+    )
+    case = next_cases(asked)[0]
+    work = case.work
+    assert isinstance(work, TrainingWork)
+    assert (work.training.optimizer, work.training.optimizer_implementation) == ("AdamW", "fused")
+    assert (work.training.activation_checkpointing, work.training.grad_clip_norm) == ("selective", 2.0)
+    assert (work.window.epochs, work.ignored) == (3, ())
     assert from_json(Case, to_json(case)) == case
 
 
 def test_real_data_names_its_file() -> None:
     asked = config(data={"name": "digits"}, model={"name": "resnet18", "num_classes": 10})
-    assert next_cases(asked)[0].data.file == "data/digits.tensors"
+    assert next_cases(asked)[0].work.data.file == "data/digits.tensors"
 
 
 @pytest.mark.parametrize(
@@ -94,16 +115,16 @@ def test_every_data_set_has_a_place_in_the_run(
 ) -> None:
     asked = config(data=data, model={"name": "resnet18", **model})
     (case,) = next_cases(asked)[:1]
-    assert (case.data.file, case.data.path) == (file, data.get("path"))
+    assert (case.work.data.file, case.work.data.path) == (file, data.get("path"))
 
 
 def test_a_download_is_part_of_the_case_only_where_it_is_asked_for() -> None:
     data = {"name": "CIFAR100", "path": "d", "download": True, "download_url": "http://m/c.tgz"}
-    asked = next_cases(config(data=data, model={"name": "resnet18"}))[0].data.download
+    asked = next_cases(config(data=data, model={"name": "resnet18"}))[0].work.data.download
     assert asked is not None
     assert (asked.url, asked.checksum) == ("http://m/c.tgz", None)
     plain = config(data={"name": "CIFAR100", "path": "d"}, model={"name": "resnet18"})
-    assert next_cases(plain)[0].data.download is None
+    assert next_cases(plain)[0].work.data.download is None
 
 
 @pytest.mark.parametrize(

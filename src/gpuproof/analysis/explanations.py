@@ -54,9 +54,7 @@ class LaunchExplanation:
 def explain_launches(evidence: Evidence) -> tuple[LaunchExplanation, ...]:
     """Explain every launch that was read beside, from the recordings."""
     launches = (launch for records in evidence.launches if (launch := summarize_launch(records)) is not None)
-    return tuple(
-        explain_launch(launch, evidence) for launch in launches if launch.case.monitor_interval_s is not None
-    )
+    return tuple(explain_launch(launch, evidence) for launch in launches if launch.case.monitor is not None)
 
 
 def explain_launch(launch: Launch, evidence: Evidence) -> LaunchExplanation:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from gpuproof.analysis.launch import Launch
 from gpuproof.analysis.loadgen import BoundVerdict, early_stopping_estimate_s, judge_bound
 from gpuproof.analysis.rates import throughput
-from gpuproof.records.case import Case
+from gpuproof.records.case import Case, ServingWork
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import Setup, Window
 from gpuproof.records.serving import Requests, ServingWindow
@@ -127,8 +127,8 @@ class Served:
 
 def summarize_requests(records: CaseRecords) -> Served | None:
     """Return a launch's figures; None where it did not end well or no request was answered."""
-    windows, spec = records.of(ServingWindow), records.case.serving
-    if records.status != "done" or len(windows) != 1 or spec is None:
+    windows, work = records.of(ServingWindow), records.case.work
+    if records.status != "done" or len(windows) != 1 or not isinstance(work, ServingWork):
         return None
     sequences = windows[0].samples_per_request
     rows = [row for chunk in records.of(Requests) for row in _rows(chunk)]
@@ -137,7 +137,7 @@ def summarize_requests(records: CaseRecords) -> Served | None:
         return None
     return Served(
         case=records.case,
-        spec=spec,
+        spec=work.serving,
         window=windows[0],
         latencies_s=tuple(row.done_s - row.scheduled_s for row in answered if row.done_s is not None),
         lateness_s=tuple(row.issued_s - row.scheduled_s for row in rows),

@@ -27,13 +27,13 @@ from gpuproof.config.sections.search import SearchConfig
 from gpuproof.config.sections.serving import ServingConfig
 from gpuproof.config.sections.training import TrainingConfig
 from gpuproof.config.suite_options import is_suite, resolve_block
-from gpuproof.records.case import CaseKind
+from gpuproof.records.case import WorkKind
 
 
 class RunConfig(ConfigSection):
     """Everything that one run is asked to do."""
 
-    kind: CaseKind | Literal["load"] = "training"
+    kind: WorkKind | Literal["load"] = "training"
     """Train the model, run it forward only, serve requests with it, or run the twelve tests of the load
     suite."""
     data: DataConfig = Field(default_factory=DataConfig)

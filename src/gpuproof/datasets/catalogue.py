@@ -1,7 +1,7 @@
 """Which data sets there are, where a run keeps what is prepared of them, and who prepares it.
 
-Comes in: a case and the run directory. Goes out: the file that `case.data.file` names, a raw tensor file
-where samples are small or go to the device before the window, else a listing of files that stay in place.
+Comes in: a case and the run directory. Goes out: the file that `data.file` of its work names, a raw tensor
+file where samples are small or go to the device before the window, else a listing of files that stay.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from gpuproof.records.case import Case, DataLoading, DataSplit
+from gpuproof.records.case import Case, DataLoading, DataSplit, ModelWork
 from gpuproof.records.tensor_file import TensorFileHeader, write_tensor_file
 from gpuproof.workloads.info.base import InputShape
 from gpuproof.workloads.info.lookup import find_workload
@@ -40,24 +40,25 @@ def prepare(case: Case, run_folder: Path, *, world_size: int, say: Say) -> None:
         UsageError: the data set is not where it was said to be, or not what the model takes.
         EnvironmentUnfitError: a package is missing, or the data cannot be fetched.
     """
-    if case.data.file is None or (path := run_folder / case.data.file).exists():
+    work = case.work
+    if work.data.file is None or (path := run_folder / work.data.file).exists():
         return
     path.parent.mkdir(parents=True, exist_ok=True)
-    name = case.data.name
+    name = work.data.name
     if name == "digits":
         prepare_digits(path)
     elif name in ("CIFAR10", "CIFAR100"):
         from gpuproof.datasets.cifar import prepare_cifar
 
-        prepare_cifar(path, case.data, say=say)
+        prepare_cifar(path, work.data, say=say)
     elif name == "ImageFolder":
         from gpuproof.datasets.image_folder import prepare_image_folder
 
-        prepare_image_folder(path, case, _shape(case), world_size=world_size, say=say)
+        prepare_image_folder(path, work, _shape(work), world_size=world_size, say=say)
     else:
         from gpuproof.datasets.tokens import prepare_tokens
 
-        prepare_tokens(path, case.data, vocab_size=_shape(case).num_targets)
+        prepare_tokens(path, work.data, vocab_size=_shape(work).num_targets)
 
 
 def prepare_digits(path: Path) -> TensorFileHeader:
@@ -81,7 +82,7 @@ def prepare_digits(path: Path) -> TensorFileHeader:
     )
 
 
-def _shape(case: Case) -> InputShape:
-    info = find_workload(case.model.name)
-    options = info.options_type(**case.model.options)
-    return info.input_shape(options, case.data.image_size, case.model.num_classes)
+def _shape(work: ModelWork) -> InputShape:
+    info = find_workload(work.model.name)
+    options = info.options_type(**work.model.options)
+    return info.input_shape(options, work.data.image_size, work.model.num_classes)

@@ -17,7 +17,7 @@ import numpy as np
 
 from gpuproof.datasets.catalogue import Say
 from gpuproof.errors import UsageError
-from gpuproof.records.case import Case
+from gpuproof.records.case import ModelWork
 from gpuproof.records.dataset_files import ImageListing, write_listing
 from gpuproof.records.picture import ENDINGS, decode, require_pillow
 from gpuproof.records.tensor_file import label_bytes_for, write_tensor_file
@@ -31,26 +31,28 @@ DEVICE_BYTES = 2**30
 and the disk of the run, and every figure comes from a pool that is smaller."""
 
 
-def prepare_image_folder(path: Path, case: Case, shape: InputShape, *, world_size: int, say: Say) -> None:
+def prepare_image_folder(
+    path: Path, work: ModelWork, shape: InputShape, *, world_size: int, say: Say
+) -> None:
     """Write the listing (loader) or the decoded images (device) to `path`.
 
     Raises:
         UsageError: there is no such folder, no image in it, or the model has too few classes.
         EnvironmentUnfitError: images are to be decoded here, and Pillow is not installed.
     """
-    listing = list_images(Path(case.data.path or ""), split=case.data.split)
+    listing = list_images(Path(work.data.path or ""), split=work.data.split)
     if len(listing.classes) > shape.num_targets:
         raise UsageError(
-            f"{listing.root} has {len(listing.classes)} classes, {case.model.name} {shape.num_targets}",
+            f"{listing.root} has {len(listing.classes)} classes, {work.model.name} {shape.num_targets}",
             place="model.num_classes",
             next_step=f"Set model.num_classes to {len(listing.classes)}",
         )
-    if case.data.loading == "loader":
+    if work.data.loading == "loader":
         write_listing(path, listing)
         return
     require_pillow(sys.executable)
     size = shape.shape[-1]
-    chosen = _choose(listing, _wanted(case.data.batch_size, size, world_size=world_size))
+    chosen = _choose(listing, _wanted(work.data.batch_size, size, world_size=world_size))
     say(f"decoding {len(chosen):,} of {len(listing.files):,} images from {listing.root} to {size} pixels")
     _write_decoded(path, listing, chosen, size=size)
 

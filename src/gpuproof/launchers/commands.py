@@ -9,7 +9,7 @@ from __future__ import annotations
 import shlex
 from dataclasses import dataclass
 
-from gpuproof.records.case import Case
+from gpuproof.records.case import Case, MonitorSpec
 from gpuproof.store import layout
 
 INSTALLED_WORKER = ("-m", "gpuproof.worker")
@@ -72,7 +72,7 @@ def commands_for(
     rank = ["run", f"{folder}/{layout.SPEC}", folder, f"--parent-pid={node.pid}"]
     attached = ["--attached"] if is_attached else []
     ranks = [node.python, *_torchrun_words(case, rendezvous), *node.worker, *rank, *attached]
-    samplers = [] if case.monitor_interval_s is None else [_sampler_words(case, node, folder)]
+    samplers = [] if case.monitor is None else [_sampler_words(case.monitor, node, folder)]
     is_forked = wants_fork(case) and not is_attached
     return LaunchCommands(
         started=[ranks, *([*start, *words, f"--parent-pid={node.pid}"] for words in samplers)],
@@ -93,16 +93,16 @@ def _torchrun_words(case: Case, rendezvous: Rendezvous) -> list[str]:
     ]
 
 
-def _sampler_words(case: Case, node: NodeSide, folder: str) -> list[str]:
+def _sampler_words(monitor: MonitorSpec, node: NodeSide, folder: str) -> list[str]:
     words = ["sample", f"--out={folder}/{layout.recording_name(node.host)}"]
-    words.append(f"--interval={case.monitor_interval_s:g}")
-    host_s = case.monitor_host_interval_s
+    words.append(f"--interval={monitor.interval_s:g}")
+    host_s = monitor.host_interval_s
     return words if host_s is None else [*words, f"--host-interval={host_s:g}"]
 
 
 def _server_words(case: Case, run: str) -> list[str]:
     """Return the words of the server that the launches of a run, with as many threads, are forked from."""
-    threads = case.parallel.threads_per_rank
+    threads = case.work.parallel.threads_per_rank
     return ["serve-cases", run, *([] if threads is None else [f"--threads={threads}"])]
 
 

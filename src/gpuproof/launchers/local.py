@@ -123,7 +123,7 @@ class LocalLauncher:
             )
         return self._fork_servers.start(
             commands.server,
-            key=case.parallel.threads_per_rank,
+            key=case.work.parallel.threads_per_rank,
             environment=environment,
             commands=commands.forked,
             output=output,

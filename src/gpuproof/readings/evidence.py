@@ -76,7 +76,7 @@ class Evidence:
 
     def recording(self, case: Case, host: str) -> RecordingData | MissingReadings:
         """Load what was recorded of a host beside a launch."""
-        path = None if case.monitor_interval_s is None else self.recording_at(case, host)
+        path = None if case.monitor is None else self.recording_at(case, host)
         if path is None:
             return MissingReadings(reason=NOT_MONITORED)
         found = self.kept.pop(path, None)

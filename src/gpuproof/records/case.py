@@ -12,10 +12,11 @@ from typing import Any, Literal
 
 from gpuproof.records.serving_spec import ServingSpec
 
-CASE_SCHEMA_VERSION = 2
-"""2 (2026-11): `placement` for `host` and for `nproc`, `nodes`, `device` and `devices` of `parallel`."""
+CASE_SCHEMA_VERSION = 3
+"""2 (2026-11): `placement` for `host` and for `nproc`, `nodes`, `device` and `devices` of `parallel`.
+3 (2026-11): `work` for `kind` and all that says what is run; `monitor` for its two intervals."""
 
-CaseKind = Literal["training", "inference", "serving"]
+WorkKind = Literal["training", "inference", "serving"]
 Precision = Literal["fp32", "tf32", "amp", "bf16", "fp8"]
 OptimizerName = Literal["SGD", "Adam", "AdamW"]
 OptimizerImplementation = Literal["for_loop", "foreach", "fused"]
@@ -80,23 +81,15 @@ class DataSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TrainingSpec:
-    """Optimisation and precision."""
+class ComputeSpec:
+    """How a model computes, whether it is trained or only run forward."""
 
-    epochs: int
     precision: Precision
-    optimizer: OptimizerName
-    learning_rate: float
-    weight_decay: float
-    momentum: float
-    grad_clip_norm: float | None
     compile_enabled: bool
     compile_mode: CompileMode
     seed: int
     cudnn_benchmark: bool
     deterministic: bool = False
-    optimizer_implementation: OptimizerChoice = "auto"
-    activation_checkpointing: Checkpointing = "none"
     cuda_graphs: bool = False
     compile_fullgraph: bool = False
     compile_dynamic: bool | None = None
@@ -104,10 +97,25 @@ class TrainingSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingSpec:
+    """How weights are updated, and what is kept for it."""
+
+    optimizer: OptimizerName
+    learning_rate: float
+    weight_decay: float
+    momentum: float
+    grad_clip_norm: float | None
+    optimizer_implementation: OptimizerChoice = "auto"
+    activation_checkpointing: Checkpointing = "none"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WindowSpec:
     """What is warmed up, measured and written down."""
 
     enabled: bool
+    epochs: int
+    """Passes over the data, where the window is not enabled."""
     warmup_steps: int
     measure_by: Literal["steps", "time", "precision"]
     measure_steps: int | None
@@ -196,64 +204,153 @@ class InferenceSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Case:
-    """One launch: a replicate of one point of a suite."""
+class MonitorSpec:
+    """How often devices and host are read beside the launch."""
 
-    schema_version: int
-    kind: CaseKind
-    case_id: str
-    replicate: int
-    capture_env: bool
-    model: ModelSpec
-    data: DataSpec
-    training: TrainingSpec
-    window: WindowSpec
-    parallel: ParallelSpec
-    placement: Placement = field(default_factory=Placement)
-    after: tuple[tuple[str, int], ...] = ()
-    """Launches (case and replicate) that must have ended before this one begins."""
-    monitor_interval_s: float | None = None
-    """Seconds between readings of devices and host beside the launch; None reads none."""
-    inference: InferenceSpec = field(default_factory=InferenceSpec)
-    start: StartMode = "exec"
-    """How its process is asked to come to be: afresh, or forked from one that has torch imported."""
-    serving: ServingSpec | None = None
-    """How requests come and are batched, for the kind `serving`."""
-    monitor_host_interval_s: float | None = None
+    interval_s: float
+    host_interval_s: float | None = None
     """Seconds between readings of the host; None reads it about once a second."""
 
-    @property
-    def trains(self) -> bool:
-        """Whether a step runs backwards and updates weights."""
-        return self.kind == "training"
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelWork:
+    """What every kind of work that runs a model is asked."""
+
+    kind: WorkKind
+    model: ModelSpec
+    data: DataSpec
+    compute: ComputeSpec
+    window: WindowSpec
+    parallel: ParallelSpec
+    ignored: tuple[str, ...] = ()
+    """Keys that the user set and that this kind has no place for; they are reported as not applied."""
 
     @property
     def measures_latency(self) -> bool:
         """Whether each step is waited for, so that its time is a latency and its rate no throughput."""
-        return self.kind == "inference" and self.inference.mode == "latency"
-
-    @property
-    def serves_text(self) -> bool:
-        """Whether requests are prompts, and this case's own model makes new tokens for each."""
-        return self.kind == "serving" and self.serving is not None and self.serving.makes_text
-
-    @property
-    def micro_batches(self) -> int:
-        """Batches of one step: those between two updates of the weights, or one."""
-        return self.parallel.gradient_accumulation_steps if self.trains else 1
+        return False
 
     @property
     def generates(self) -> bool:
         """Whether text is made with a key-value cache: prefill, decode, or both to answer requests."""
-        return self.serves_text or (self.kind == "inference" and self.inference.phase != "forward")
+        return False
+
+    @property
+    def micro_batches(self) -> int:
+        """Batches of one step: those between two updates of the weights, or one."""
+        return 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingWork(ModelWork):
+    """Train a model, and measure its steps."""
+
+    kind: Literal["training"] = "training"
+    training: TrainingSpec
+
+    @property
+    def micro_batches(self) -> int:
+        """Batches between two updates of the weights."""
+        return self.parallel.gradient_accumulation_steps
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InferenceWork(ModelWork):
+    """Run a model forward, and measure its steps."""
+
+    kind: Literal["inference"] = "inference"
+    inference: InferenceSpec
+
+    @property
+    def measures_latency(self) -> bool:
+        """Whether each step is waited for, so that its time is a latency and its rate no throughput."""
+        return self.inference.mode == "latency"
+
+    @property
+    def generates(self) -> bool:
+        """Whether a step is prefill or decode."""
+        return self.inference.phase != "forward"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServingWork(ModelWork):
+    """Send requests, and measure how they are answered: by a model of the worker's, or by an endpoint."""
+
+    kind: Literal["serving"] = "serving"
+    serving: ServingSpec
+
+    @property
+    def generates(self) -> bool:
+        """Whether requests are prompts, and this case's own model makes new tokens for each."""
+        return self.serving.makes_text
+
+
+Work = TrainingWork | InferenceWork | ServingWork
+"""What a launch does; JSON tells the kinds apart by `kind`.
+
+More kinds may join: `probe` (one property of a device or a link: matrix products, memory, copies),
+`collective` (one collective operation over all ranks, at given sizes), and `command` (the user's own
+command line with its directory, environment and the files to collect). None of them is a `ModelWork`.
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """One launch: a replicate of one point of a suite."""
+
+    schema_version: int
+    case_id: str
+    replicate: int
+    capture_env: bool
+    placement: Placement = field(default_factory=Placement)
+    monitor: MonitorSpec | None = None
+    """None reads neither devices nor host beside the launch."""
+    start: StartMode = "exec"
+    """How its process is asked to come to be: afresh, or forked from one that has torch imported."""
+    after: tuple[tuple[str, int], ...] = ()
+    """Launches (case and replicate) that must have ended before this one begins."""
+    work: Work
+
+    @property
+    def kind(self) -> WorkKind:
+        """What kind of work it is."""
+        return self.work.kind
+
+    @property
+    def measures_latency(self) -> bool:
+        """Whether each step is waited for, so that its time is a latency and its rate no throughput."""
+        return self.work.measures_latency
 
 
 def upgraded(data: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a case of schema 1, as JSON, in the present schema; others as they are."""
-    if data.get("schema_version") != 1 or not isinstance(data.get("parallel"), dict):
-        return data
-    parallel, host = data["parallel"], data.get("host")
+    """Return a case of an older schema, as JSON, in the present one; others as they are."""
+    if data.get("schema_version") == 1:
+        data = _with_placement(data)
+    return _with_work(data) if data.get("schema_version") == 2 else data  # a schema
+
+
+def _with_placement(data: Mapping[str, Any]) -> Mapping[str, Any]:
+    parallel, host = data.get("parallel"), data.get("host")
     names = {"nodes": "num_hosts", "nproc": "ranks_per_host", "device": "device", "devices": "devices"}
-    placement = {new: parallel[old] for old, new in names.items() if old in parallel}
-    placement["hosts"] = [] if host is None else [host]
-    return {**data, "schema_version": CASE_SCHEMA_VERSION, "placement": placement}
+    placement: dict[str, Any] = {"hosts": [] if host is None else [host]}
+    if isinstance(parallel, Mapping):
+        placement |= {new: parallel[old] for old, new in names.items() if old in parallel}
+    return {**data, "schema_version": 2, "placement": placement}
+
+
+def _with_work(data: Mapping[str, Any]) -> Mapping[str, Any]:
+    names = ("kind", "model", "data", "training", "window", "parallel", "inference", "serving")
+    work = {name: data[name] for name in names if name in data}
+    training, window = data.get("training"), data.get("window")
+    if isinstance(training, Mapping):  # one section was what is now three; a reader ignores other keys
+        work["compute"] = training
+        if isinstance(window, Mapping) and "epochs" in training:
+            work["window"] = {**window, "epochs": training["epochs"]}
+    interval_s, host_interval_s = data.get("monitor_interval_s"), data.get("monitor_host_interval_s")
+    monitor = {"interval_s": interval_s, "host_interval_s": host_interval_s}
+    return {
+        **{name: value for name, value in data.items() if name not in work},
+        "schema_version": CASE_SCHEMA_VERSION,
+        "monitor": None if interval_s is None else monitor,
+        "work": work,
+    }

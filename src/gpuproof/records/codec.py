@@ -1,8 +1,8 @@
 """Frozen dataclasses to JSON and back, checked against their own annotations.
 
 Keys that this version does not know are ignored, so that an older reader opens a newer minor version;
-a missing or ill-typed key is a `RecordError` that names it. NaN and infinity are refused: a missing
-number is None with a reason beside it.
+a missing or ill-typed key is a `RecordError` that names it. A union of dataclasses is told apart by `kind`, a
+literal of each. NaN and infinity are refused: a missing number is None with a reason beside it.
 
 >>> from dataclasses import dataclass
 >>> @dataclass(frozen=True)
@@ -118,8 +118,9 @@ def _reader(expected: Any) -> _Reader:
     if expected is Any:
         return lambda value: value
     if origin in (typing.Union, types.UnionType):
-        (only,) = (_reader(option) for option in arguments if option is not type(None))
-        return lambda value: None if value is None else only(value)
+        options = [option for option in arguments if option is not type(None)]
+        read = _reader(options[0]) if len(options) == 1 else _tagged_reader(options)
+        return (lambda value: None if value is None else read(value)) if type(None) in arguments else read
     if origin is typing.Literal:
         return functools.partial(_checked_choice, arguments)
     if origin is tuple:
@@ -127,6 +128,28 @@ def _reader(expected: Any) -> _Reader:
     if origin in (dict, Mapping):
         return functools.partial(_mapping, _reader(arguments[1]))
     return _plain_reader(expected)
+
+
+def _tagged_reader(options: Sequence[Any]) -> _Reader:
+    """Give what reads a union of dataclasses, told apart by the literal that is the type of their `kind`."""
+    kinds = {
+        kind: functools.partial(_build, option)
+        for option in options
+        for kind in typing.get_args(typing.get_type_hints(option)["kind"])
+    }
+    return functools.partial(_tagged, kinds)
+
+
+def _tagged(readers: Mapping[str, _Reader], value: Any) -> Any:
+    _required(isinstance(value, Mapping), "an object", value)
+    if "kind" not in value:
+        raise _MisfitError(f"lacks the key 'kind', which is one of {', '.join(readers)}")
+    kind = value["kind"]
+    if not isinstance(kind, str) or kind not in readers:
+        misfit = _MisfitError(f"{kind!r} is none of the kinds known here: {', '.join(readers)}")
+        misfit.where = ": kind"
+        raise misfit
+    return readers[kind](value)
 
 
 def _tuple_reader(arguments: tuple[Any, ...]) -> _Reader:

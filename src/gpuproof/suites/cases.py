@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 from urllib.parse import quote
 
 from gpuproof.config.models import RunConfig
@@ -13,17 +15,24 @@ from gpuproof.datasets.catalogue import prepared_file
 from gpuproof.records.case import (
     CASE_SCHEMA_VERSION,
     Case,
+    ComputeSpec,
     DataSpec,
     DownloadSpec,
     InferenceSpec,
+    InferenceWork,
     ModelSpec,
+    MonitorSpec,
     ParallelSpec,
     Placement,
+    ServingWork,
     StartMode,
     TrainingSpec,
+    TrainingWork,
     WindowSpec,
+    Work,
 )
 from gpuproof.records.codec import to_json
+from gpuproof.records.serving_spec import ServingSpec
 from gpuproof.suites.base import HostPlace
 from gpuproof.workloads.info.base import InputShape
 
@@ -45,35 +54,88 @@ def _start_mode(config: RunConfig, *, is_sweep: bool) -> StartMode:
     return "fork" if is_sweep and once else "exec"
 
 
-def build_case(config: RunConfig, replicate: int, *, case_id: str = CASE_ID, is_sweep: bool = False) -> Case:
-    """Make one launch of a recipe.
+def build_case(
+    config: RunConfig,
+    replicate: int,
+    *,
+    case_id: str = CASE_ID,
+    is_sweep: bool = False,
+    serving: ServingSpec | None = None,
+) -> Case:
+    """Make one launch of a recipe; one of kind `serving` is told in `serving` what is asked of it.
 
     Raises:
         UsageError: the workload is unknown, its options are wrong, or it cannot take the data.
     """
-    chosen = require_workload(config)
-    assert config.kind != "load"  # no workload's kind: refused with it
+    monitoring = config.monitoring
     return Case(
         schema_version=CASE_SCHEMA_VERSION,
-        kind=config.kind,
         case_id=case_id,
         replicate=replicate,
         capture_env=config.run.capture_env,
-        monitor_interval_s=config.monitoring.interval_s if config.monitoring.enabled else None,
+        placement=_placement(config),
+        monitor=MonitorSpec(interval_s=monitoring.interval_s, host_interval_s=monitoring.host_interval_s)
+        if monitoring.enabled
+        else None,
         start=_start_mode(config, is_sweep=is_sweep),
-        model=ModelSpec(
+        work=_work(config, serving),
+    )
+
+
+def _work(config: RunConfig, serving: ServingSpec | None) -> Work:
+    chosen = require_workload(config)
+    asked: dict[str, Any] = {
+        "model": ModelSpec(
             name=config.model.name,
             num_classes=config.model.num_classes,
             channels_last=config.model.channels_last,
             options=to_json(chosen.options),
         ),
-        data=_data(config.data, chosen.shape),
-        training=_training(config.training),
-        window=_window(config),
-        parallel=_parallel(config),
-        placement=_placement(config),
-        inference=InferenceSpec(**config.inference.model_dump()),
-        monitor_host_interval_s=config.monitoring.host_interval_s if config.monitoring.enabled else None,
+        "data": _data(config.data, chosen.shape),
+        "compute": _compute(config.training),
+        "window": _window(config),
+        "parallel": _parallel(config),
+    }
+    if config.kind == "training":
+        return TrainingWork(training=_training(config.training), **asked)
+    asked["ignored"] = tuple(_only_for_training(config.training))
+    if config.kind == "inference":
+        return InferenceWork(inference=InferenceSpec(**config.inference.model_dump()), **asked)
+    assert config.kind == "serving"  # a load test's recipes are of the two kinds above
+    assert serving is not None
+    return ServingWork(serving=serving, **asked)
+
+
+def _only_for_training(training: TrainingConfig) -> Iterator[str]:
+    if training.grad_clip_norm is not None:
+        yield "training.grad_clip_norm"
+    if training.activation_checkpointing != "none":
+        yield "training.activation_checkpointing"
+
+
+def _compute(training: TrainingConfig) -> ComputeSpec:
+    return ComputeSpec(
+        precision=training.precision,
+        compile_enabled=training.compile.enabled,
+        compile_mode=training.compile.mode,
+        seed=training.seed,
+        cudnn_benchmark=training.cudnn_benchmark,
+        deterministic=training.deterministic,
+        cuda_graphs=training.cuda_graphs,
+        compile_fullgraph=training.compile.fullgraph,
+        compile_dynamic=training.compile.dynamic,
+    )
+
+
+def _training(training: TrainingConfig) -> TrainingSpec:
+    return TrainingSpec(
+        optimizer=training.optimizer,
+        learning_rate=training.learning_rate,
+        weight_decay=training.weight_decay,
+        momentum=training.momentum,
+        grad_clip_norm=training.grad_clip_norm,
+        optimizer_implementation=training.optimizer_implementation,
+        activation_checkpointing=training.activation_checkpointing,
     )
 
 
@@ -94,33 +156,12 @@ def _data(data: DataConfig, shape: InputShape) -> DataSpec:
     )
 
 
-def _training(training: TrainingConfig) -> TrainingSpec:
-    return TrainingSpec(
-        epochs=training.epochs,
-        precision=training.precision,
-        optimizer=training.optimizer,
-        learning_rate=training.learning_rate,
-        weight_decay=training.weight_decay,
-        momentum=training.momentum,
-        grad_clip_norm=training.grad_clip_norm,
-        compile_enabled=training.compile.enabled,
-        compile_mode=training.compile.mode,
-        seed=training.seed,
-        cudnn_benchmark=training.cudnn_benchmark,
-        deterministic=training.deterministic,
-        optimizer_implementation=training.optimizer_implementation,
-        activation_checkpointing=training.activation_checkpointing,
-        cuda_graphs=training.cuda_graphs,
-        compile_fullgraph=training.compile.fullgraph,
-        compile_dynamic=training.compile.dynamic,
-    )
-
-
 def _window(config: RunConfig) -> WindowSpec:
     benchmark = config.benchmark
     by_precision = benchmark.measure_by == "precision"
     return WindowSpec(
         enabled=benchmark.enabled,
+        epochs=config.training.epochs,
         warmup_steps=benchmark.warmup_steps,
         measure_by=benchmark.measure_by,
         measure_steps=benchmark.measure_steps,

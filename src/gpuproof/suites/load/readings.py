@@ -89,7 +89,7 @@ def read_beside(launches: Sequence[Launch], evidence: Evidence) -> LoadReadings:
     cuts: list[_Cut] = []
     lost: list[str] = []
     for launch in launches:
-        if launch.case.monitor_interval_s is None:
+        if launch.case.monitor is None:
             lost.append(NOT_READ)
             continue
         for host, windows in windows_by_host(launch.windows).items():

@@ -12,6 +12,7 @@ from gpuproof.analysis.launch import Launch
 from gpuproof.analysis.points import PointFigures
 from gpuproof.hardware import find_peak
 from gpuproof.readings.evidence import Evidence
+from gpuproof.records.case import InferenceWork
 from gpuproof.records.codec import to_json
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.parallel import plain_copies
@@ -190,9 +191,10 @@ def _title(summary: RunSummary, config: Any) -> str:
 def _kind(summary: RunSummary, config: Any) -> str:
     """Say what ran: training, inference, and of inference what part and in which mode, if told."""
     kind = str(config.kind)
-    if kind == "training" or not summary.launches:
+    work = summary.launches[0].case.work if summary.launches else None
+    if not isinstance(work, InferenceWork):
         return kind
-    inference = summary.launches[0].case.inference
+    inference = work.inference
     phase = "" if inference.phase == "forward" else f" ({inference.phase})"
     return f"{kind}{phase}{' in latency mode' if inference.mode == 'latency' else ''}"
 

@@ -15,12 +15,13 @@ from gpuproof.analysis.data_wait import data_wait_share
 from gpuproof.analysis.launch import Launch
 from gpuproof.analysis.rates import throughput
 from gpuproof.readings.evidence import Evidence
+from gpuproof.records.case import InferenceWork
 from gpuproof.records.codec import to_json
 from gpuproof.statistics.estimate import Interval
 from gpuproof.statistics.percentiles import percentile
 from gpuproof.suites.base import Export
 from gpuproof.suites.exports import csv_text, environment_facts, json_export, wall_clock_s
-from gpuproof.suites.recipe.measures import LATENCY_OF
+from gpuproof.suites.recipe.measures import what_latency_is_of
 from gpuproof.suites.recipe.profile import Profiled
 from gpuproof.suites.recipe.roofline import draw_roofline
 from gpuproof.verdict.summary import RunSummary
@@ -183,12 +184,12 @@ def _csv_row(launch: Launch, description: Mapping[str, Any]) -> dict[str, Any]:
         "case": case.case_id,
         "replicate": case.replicate,
         "kind": case.kind,
-        "model": case.model.name,
+        "model": case.work.model.name,
         "device": setup.device.name,
         "world_size": launch.world_size,
         "precision": setup.precision,
         "compiled": setup.compiled,
-        "batch_size": case.data.batch_size,
+        "batch_size": case.work.data.batch_size,
         "effective_batch_size": launch.samples_per_step_total,
         "measured_steps": window.num_steps,
         "measured_samples": launch.samples_total,
@@ -208,19 +209,19 @@ def _csv_row(launch: Launch, description: Mapping[str, Any]) -> dict[str, Any]:
 
 def _inference_json(summary: RunSummary) -> dict[str, Any] | None:
     """Return the `inference` field of run_summary.json; None for a run that trains or measured nothing."""
-    if not summary.launches or summary.launches[0].case.kind != "inference":
+    first = summary.launches[0] if summary.launches else None
+    if first is None or not isinstance(first.case.work, InferenceWork):
         return None
-    case, setup = summary.launches[0].case, summary.launches[0].setup
-    generates = case.generates
+    work, inference, setup = first.case.work, first.case.work.inference, first.setup
     return {
-        "mode": case.inference.mode,
-        "phase": case.inference.phase,
-        "prompt_tokens": case.inference.prompt_tokens if generates else None,
-        "new_tokens": case.inference.new_tokens if case.inference.phase == "decode" else None,
+        "mode": inference.mode,
+        "phase": inference.phase,
+        "prompt_tokens": inference.prompt_tokens if work.generates else None,
+        "new_tokens": inference.new_tokens if inference.phase == "decode" else None,
         "kv_cache_bytes": setup.kv_cache_bytes,
         "bytes_per_step": setup.bytes_per_step,
-        "latency": _latency_json(summary) if case.measures_latency else None,
-        "latency_missing": None if case.measures_latency else QUEUED,
+        "latency": _latency_json(summary) if work.measures_latency else None,
+        "latency_missing": None if work.measures_latency else QUEUED,
     }
 
 
@@ -229,7 +230,7 @@ def _latency_json(summary: RunSummary) -> dict[str, Any]:
     found = summary.step_percentiles
     interval = summary.step_s_interval
     return {
-        "of": LATENCY_OF[summary.launches[0].case.inference.phase],
+        "of": what_latency_is_of(summary.launches[0]),
         "num_steps": len(times_s),
         **{f"p{each.q:g}_s": each.value for each in found},
         "mean_s": fsum(times_s) / len(times_s),
@@ -243,8 +244,8 @@ def _latency_json(summary: RunSummary) -> dict[str, Any]:
 
 def _latency_columns(launch: Launch) -> dict[str, Any]:
     """Return what a row of summary.csv says of inference; empty where it does not apply."""
-    case = launch.case
-    inference = case.inference if case.kind == "inference" else None
+    work = launch.case.work
+    inference = work.inference if isinstance(work, InferenceWork) else None
     return {
         "inference_mode": inference.mode if inference else None,
         "inference_phase": inference.phase if inference else None,

@@ -13,7 +13,8 @@ from math import floor, fsum
 
 from gpuproof import units
 from gpuproof.analysis.data_wait import data_wait_share
-from gpuproof.records.case import InferencePhase
+from gpuproof.analysis.launch import Launch
+from gpuproof.records.case import InferencePhase, InferenceWork
 from gpuproof.records.result import LaunchValue, Measure
 from gpuproof.statistics.estimate import Interval, Unavailable
 from gpuproof.statistics.percentiles import Percentile, percentile
@@ -26,6 +27,13 @@ LATENCY_OF: Mapping[InferencePhase, str] = {
     "prefill": "time to first token",
     "decode": "time per output token",
 }
+
+
+def what_latency_is_of(launch: Launch) -> str:
+    """Return what a step's time is the latency of, in a launch that measures latency."""
+    work = launch.case.work
+    assert isinstance(work, InferenceWork)
+    return LATENCY_OF[work.inference.phase]
 
 
 def recipe_measures(
@@ -79,7 +87,7 @@ def _mean_step(summary: RunSummary) -> Measure:
 
 def _why_stopped(summary: RunSummary) -> str:
     """Say why windows ended that were measured by precision; the others ended as they were told to."""
-    if summary.launches[0].case.window.target_precision is None:
+    if summary.launches[0].case.work.window.target_precision is None:
         return ""
     reasons = Counter(launch.slowest.stop_reason for launch in summary.launches)
     if len(reasons) == 1:
@@ -141,7 +149,7 @@ def _needs(found: Percentile) -> str:
 
 def _latencies(summary: RunSummary, rates: tuple[LaunchValue, ...]) -> Iterator[Measure]:
     """Yield the figures of latency mode: the median first, with its interval."""
-    what = LATENCY_OF[summary.launches[0].case.inference.phase]
+    what = what_latency_is_of(summary.launches[0])
     median, *tail = summary.step_percentiles
     times_s = [time_s for launch in summary.launches for time_s in launch.step_times_s]
     missing = Unavailable(reason=_needs(median))

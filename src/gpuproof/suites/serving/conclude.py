@@ -160,7 +160,7 @@ def _explain(evidence: Evidence) -> list[LaunchExplanation]:
     return [
         explain_launch(served.as_launch(), evidence)
         for served in found
-        if served.setup is not None and served.case.monitor_interval_s is not None
+        if served.setup is not None and served.case.monitor is not None
     ]
 
 

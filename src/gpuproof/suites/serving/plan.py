@@ -144,8 +144,13 @@ class ServingPlan:
         whole = self.config.model_copy(
             update={"data": data.model_copy(update={"batch_size": serving.max_batch})}
         )
-        case = build_case(whole, replicate, case_id=load.case_id, is_sweep=is_search(serving))
-        return replace(case, serving=serving_spec(serving, load, text=text_sizes(self.config)))
+        return build_case(
+            whole,
+            replicate,
+            case_id=load.case_id,
+            is_sweep=is_search(serving),
+            serving=serving_spec(serving, load, text=text_sizes(self.config)),
+        )
 
 
 def next_loads(serving: ServingConfig, trials: Sequence[Trial]) -> list[Load]:

@@ -100,7 +100,7 @@ def _await_others(store: Any, ranks: Sequence[int], *, patience_s: float) -> lis
 
 def _patience_s(case: Case) -> float:
     """Return how long other hosts may take to be fit: those without the shared disk may have to download."""
-    return JOIN_TIMEOUT_S if case.data.download is None else DOWNLOAD_TIMEOUT_S
+    return JOIN_TIMEOUT_S if case.work.data.download is None else DOWNLOAD_TIMEOUT_S
 
 
 def _store_journal(content: str, rank: int, folder: Path) -> None:

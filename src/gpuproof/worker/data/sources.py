@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 
 from gpuproof.errors import EnvironmentUnfitError
-from gpuproof.records.case import Case
+from gpuproof.records.case import ModelWork
 from gpuproof.records.dataset_files import ImageListing, TokenFile, read_listing
 from gpuproof.records.picture import require_pillow
 from gpuproof.records.run import DataUsed
@@ -46,7 +46,7 @@ _Content = TensorFile | ImageListing | TokenFile | None
 
 
 def open_source(
-    case: Case,
+    work: ModelWork,
     shape: InputShape,
     *,
     shard: int,
@@ -61,16 +61,16 @@ def open_source(
         EnvironmentUnfitError: what was prepared is not on this host, or is too small for one batch a rank.
         RecordError: it is not whole.
     """
-    share = Share(batch_size=case.data.batch_size, seed=case.training.seed, rank=shard, world_size=num_shards)
-    content = _read(case, run_folder)
-    opening = _Opening(case, shape, content, share=share, device=device, channels_last=channels_last)
-    return opening.loader() if case.data.loading == "loader" else opening.pool()
+    share = Share(batch_size=work.data.batch_size, seed=work.compute.seed, rank=shard, world_size=num_shards)
+    content = _read(work, run_folder)
+    opening = _Opening(work, shape, content, share=share, device=device, channels_last=channels_last)
+    return opening.loader() if work.data.loading == "loader" else opening.pool()
 
 
-def _read(case: Case, run_folder: Path) -> _Content:
-    if case.data.name == "synthetic" or case.data.file is None:
+def _read(work: ModelWork, run_folder: Path) -> _Content:
+    if work.data.name == "synthetic" or work.data.file is None:
         return None
-    path = run_folder / case.data.file
+    path = run_folder / work.data.file
     if not path.is_file():
         raise EnvironmentUnfitError(
             f"the data that rank 0 prepared is not on this host: expected {path}",
@@ -78,23 +78,23 @@ def _read(case: Case, run_folder: Path) -> _Content:
             next_step="Use a disk that all hosts share, or give each host a copy at data.path, or use "
             "data.name=synthetic",
         )
-    if case.data.name == "tokens":
+    if work.data.name == "tokens":
         tokens = read_listing(TokenFile, path)
-        _require_here(Path(tokens.path), case)
+        _require_here(Path(tokens.path), work)
         return tokens
     if path.suffix == ".json":
         images = read_listing(ImageListing, path)
-        _require_here(Path(images.root) / images.files[0], case)
+        _require_here(Path(images.root) / images.files[0], work)
         return images
     header, offset = read_header(path)
     return TensorFile(path=path, header=header, offset=offset)
 
 
-def _require_here(path: Path, case: Case) -> None:
+def _require_here(path: Path, work: ModelWork) -> None:
     """Refuse samples that lie where the run was begun, and not on this host: a listing alone is carried."""
     if not path.is_file():
         raise EnvironmentUnfitError(
-            f"{case.data.name} is read from where it lay when the run began, which this host has not: {path}",
+            f"{work.data.name} is read from where it lay when the run began, which this host has not: {path}",
             place="data.path",
             next_step="Use a disk that all hosts have at the same path, or data.name=synthetic",
         )
@@ -104,7 +104,7 @@ def _require_here(path: Path, case: Case) -> None:
 class _Opening:
     """A source that is being opened."""
 
-    case: Case
+    work: ModelWork
     shape: InputShape
     content: _Content
     _: KW_ONLY
@@ -121,7 +121,7 @@ class _Opening:
             inputs, targets = load_images(content, shape, share=share, device=device)
         else:
             assert content is None, "a listing of images is made for the loader only"
-            num_batches = num_pool_batches(shape, share.batch_size, max_batches=_batches_read(self.case))
+            num_batches = num_pool_batches(shape, share.batch_size, max_batches=_batches_read(self.work))
             num_samples, seed = share.batch_size * num_batches, share.seed + share.rank
             inputs, targets = draw_samples(shape, num_samples, seed=seed, device=device)
         inputs = laid_out(inputs, channels_last=self.channels_last)
@@ -129,7 +129,7 @@ class _Opening:
 
     def loader(self) -> LoaderSource:
         """Start a DataLoader."""
-        settings = effective_settings(self.case.data.loader, on_cuda=self.device.type == "cuda")
+        settings = effective_settings(self.work.data.loader, on_cuda=self.device.type == "cuda")
         samples = self._samples()
         batches = ShardedBatches(len(samples), self.share)
         # Processes that live for an epoch only make no batch of the next one.
@@ -145,7 +145,7 @@ class _Opening:
         )
 
     def _samples(self) -> SampleSet:
-        case, shape, content = self.case, self.shape, self.content
+        work, shape, content = self.work, self.shape, self.content
         if isinstance(content, TokenFile):
             return TokenFileSamples(content, seq_len=shape.shape[0])
         if isinstance(content, ImageListing):
@@ -153,7 +153,7 @@ class _Opening:
             return ImageFileSamples(content, size=shape.shape[-1])
         if isinstance(content, TensorFile):
             return TensorFileSamples(content, size=shape.shape[-1])
-        return SyntheticSamples(shape, num_samples=case.data.samples_per_epoch, seed=case.training.seed)
+        return SyntheticSamples(shape, num_samples=work.data.samples_per_epoch, seed=work.compute.seed)
 
     def _finish_batch(self, inputs: torch.Tensor) -> torch.Tensor:
         """Finish a batch on the device: bytes to floats, one channel repeated, the layout of the model."""
@@ -164,7 +164,7 @@ class _Opening:
         return laid_out(inputs, channels_last=self.channels_last)
 
     def _used(self, *, batches_ahead: int) -> DataUsed:
-        data, content = self.case.data, self.content
+        data, content = self.work.data, self.content
         num_samples, sha256, of = None, None, None
         if isinstance(content, TokenFile):
             num_samples, of = content.num_tokens // (self.shape.shape[0] + 1), "the file"
@@ -186,16 +186,16 @@ class _Opening:
         )
 
 
-def _batches_read(case: Case) -> int | None:
+def _batches_read(work: ModelWork) -> int | None:
     """Count the batches that warm-up and window read; None where time ends the window, or epochs do."""
-    window = case.window
+    window = work.window
     if not window.enabled or window.measure_by != "steps" or window.measure_steps is None:
         return None
-    return (window.warmup_steps + window.measure_steps) * case.micro_batches
+    return (window.warmup_steps + window.measure_steps) * work.micro_batches
 
 
-def data_notes(case: Case) -> tuple[str, ...]:
+def data_notes(work: ModelWork) -> tuple[str, ...]:
     """Say what a reader of the figures must know of where the samples came from."""
-    if case.data.loading == "loader" and case.data.name == "synthetic":
+    if work.data.loading == "loader" and work.data.name == "synthetic":
         return ("the loader's processes draw the samples: no disk and no decoding, but processor time",)
     return ()

@@ -19,7 +19,7 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.nn.parallel import DistributedDataParallel
 
 from gpuproof.errors import EnvironmentUnfitError, UsageError
-from gpuproof.records.case import Case, GradientCompression
+from gpuproof.records.case import GradientCompression, ModelWork, TrainingWork
 from gpuproof.records.parallel import AXES, Arrangement, ArrangementError, Parallelism, arrange
 from gpuproof.worker.parallel.blocks import repeated_blocks
 from gpuproof.worker.step.checkpointing import checkpointed, has_batch_norm
@@ -43,20 +43,20 @@ class ParallelModel:
     """Parameters that a sharded model holds in full at its fullest: the root's, and two blocks' of them."""
 
 
-def arranged(case: Case, *, world_size: int) -> Arrangement:
+def arranged(work: ModelWork, *, world_size: int) -> Arrangement:
     """Lay out the ranks of this launch.
 
     Raises:
         EnvironmentUnfitError: the sizes do not fit the ranks that were started.
     """
-    if not case.trains and case.parallel.strategy != "tensor":
+    if not isinstance(work, TrainingWork) and work.parallel.strategy != "tensor":
         return Arrangement(replicate=world_size)
     try:
         return arrange(
-            case.parallel.strategy,
+            work.parallel.strategy,
             world_size=world_size,
-            shard_size=case.parallel.shard_size,
-            tensor_parallel_size=case.parallel.tensor_parallel_size,
+            shard_size=work.parallel.shard_size,
+            tensor_parallel_size=work.parallel.tensor_parallel_size,
         )
     except ArrangementError as error:
         raise EnvironmentUnfitError(
@@ -65,7 +65,7 @@ def arranged(case: Case, *, world_size: int) -> Arrangement:
 
 
 def parallelize(
-    case: Case,
+    work: ModelWork,
     workload: WorkloadOnTorch,
     *,
     arrangement: Arrangement,
@@ -79,33 +79,35 @@ def parallelize(
         EnvironmentUnfitError: torch or the backend cannot do what the case asks for.
         UsageError: the workload cannot be split as the strategy does.
     """
-    strategy = case.parallel.strategy
-    if backend is None or (not case.trains and strategy != "tensor"):
-        module = compiled(_recomputed(case, workload.module), case)
+    strategy = work.parallel.strategy
+    if backend is None or (not isinstance(work, TrainingWork) and strategy != "tensor"):
+        module = compiled(_recomputed(work, workload.module), work.compute)
         return ParallelModel(module=module, precision=precision, parallelism=None)
     if strategy == "ddp":
         module = DistributedDataParallel(
-            compiled(_recomputed(case, workload.module), case),
+            compiled(_recomputed(work, workload.module), work.compute),
             device_ids=[device.index] if device.type == "cuda" else None,
         )
-        hook = compress_gradients(module, case.parallel.gradient_compression, backend=backend)
+        hook = compress_gradients(module, work.parallel.gradient_compression, backend=backend)
         found = Parallelism(strategy=strategy, arrangement=arrangement, gradient_hook=hook)
         return ParallelModel(module=module, precision=precision, parallelism=found)
     mesh = _mesh(arrangement, device)
     if arrangement.tensor > 1:
-        split_layers(case, workload, mesh=mesh["tensor"])
-    recomputed = _recomputed(case, workload.module)
+        split_layers(work, workload, mesh=mesh["tensor"])
+    recomputed = _recomputed(work, workload.module)
     if arrangement.shard == 1:
         found = Parallelism(strategy=strategy, arrangement=arrangement)
-        return ParallelModel(module=compiled(recomputed, case), precision=precision, parallelism=found)
-    return _sharded(case, recomputed, arrangement=arrangement, mesh=mesh, precision=precision)
+        return ParallelModel(
+            module=compiled(recomputed, work.compute), precision=precision, parallelism=found
+        )
+    return _sharded(work, recomputed, arrangement=arrangement, mesh=mesh, precision=precision)
 
 
-def _recomputed(case: Case, module: nn.Module) -> nn.Module:
+def _recomputed(work: ModelWork, module: nn.Module) -> nn.Module:
     """Checkpoint as asked: after layers are split, since plans name them, and before they are sharded."""
-    if not case.trains:
+    if not isinstance(work, TrainingWork):
         return module
-    return checkpointed(module, case.training.activation_checkpointing, name=case.model.name)
+    return checkpointed(module, work.training.activation_checkpointing, name=work.model.name)
 
 
 def _mesh(arrangement: Arrangement, device: torch.device) -> DeviceMesh:
@@ -116,7 +118,7 @@ def _mesh(arrangement: Arrangement, device: torch.device) -> DeviceMesh:
     return init_device_mesh(device.type, tuple(sides.values()), mesh_dim_names=tuple(sides))
 
 
-def split_layers(case: Case, workload: WorkloadOnTorch, *, mesh: DeviceMesh) -> None:
+def split_layers(work: ModelWork, workload: WorkloadOnTorch, *, mesh: DeviceMesh) -> None:
     """Split the workload's layers over the ranks of a tensor group, in place.
 
     Raises:
@@ -126,11 +128,11 @@ def split_layers(case: Case, workload: WorkloadOnTorch, *, mesh: DeviceMesh) -> 
 
     plan, module = workload.info.tensor_parallel, workload.module
     if plan is None:
-        raise UsageError(f"{case.model.name} has no tensor-parallel plan", place="distributed.strategy")
-    undivided = plan.undivided(workload.info.options_type(**case.model.options), size=mesh.size())
+        raise UsageError(f"{work.model.name} has no tensor-parallel plan", place="distributed.strategy")
+    undivided = plan.undivided(workload.info.options_type(**work.model.options), size=mesh.size())
     if undivided is not None:
         raise UsageError(
-            f"{case.model.name} does not divide over {mesh.size()} ranks: {undivided}",
+            f"{work.model.name} does not divide over {mesh.size()} ranks: {undivided}",
             place="distributed.tensor_parallel_size",
         )
     tied = list(_tied_parameters(module))
@@ -150,7 +152,7 @@ def _tied_parameters(module: nn.Module) -> Iterator[list[str]]:
 
 
 def _sharded(
-    case: Case,
+    work: ModelWork,
     module: nn.Module,
     *,
     arrangement: Arrangement,
@@ -179,10 +181,10 @@ def _sharded(
     warnings.filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view tensor")
     kind = str(dtype).removeprefix("torch.")
     return ParallelModel(
-        module=compiled(module, case),
+        module=compiled(module, work.compute),
         precision=replace(precision, cast_by="shards") if dtype else precision,
         parallelism=Parallelism(
-            strategy=case.parallel.strategy,
+            strategy=work.parallel.strategy,
             arrangement=arrangement,
             sharded_blocks=len(blocks),
             casts=f"parameters gathered in {kind}, gradients summed in float32" if dtype else None,

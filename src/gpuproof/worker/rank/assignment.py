@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from gpuproof import __version__
 from gpuproof.errors import EnvironmentUnfitError, ExitCode
-from gpuproof.records.case import Case, StartMode
+from gpuproof.records.case import Case, ServingWork, StartMode
 from gpuproof.records.run import Failure, Start
 from gpuproof.worker.rank.failure import failure_from, failure_from_words
 from gpuproof.worker.rank.identity import RankIdentity, effective_threads
@@ -69,7 +69,7 @@ def run_assignment(assignment: Assignment) -> NoReturn:
 
     watchdog = Watchdog(
         heartbeat,
-        hang_timeout_s=assignment.case.parallel.hang_timeout_s,
+        hang_timeout_s=assignment.case.work.parallel.hang_timeout_s,
         parent_pid=assignment.parent_pid,
         on_end=give_last_words,
     )
@@ -106,10 +106,15 @@ def _attributed(failure: Failure, watchdog: Watchdog) -> Failure:
 
 def _run(assignment: Assignment, recorder: Recorder, watchdog: Watchdog) -> None:
     # Before torch is imported, since its OpenMP reads it once; torchrun would leave 1.
-    os.environ["OMP_NUM_THREADS"] = str(effective_threads(assignment.case.parallel, assignment.identity))
-    if assignment.case.training.deterministic:
+    work = assignment.case.work
+    os.environ["OMP_NUM_THREADS"] = str(effective_threads(work.parallel, assignment.identity))
+    if work.compute.deterministic:
         set_deterministic_environment(os.environ)
-    prepared = (_run_serving if assignment.case.kind == "serving" else _run_steps)(assignment, recorder)
+    prepared = (
+        _run_serving(work, assignment, recorder)
+        if isinstance(work, ServingWork)
+        else _run_steps(assignment, recorder)
+    )
     watchdog.rest()
     if prepared is not None:
         from gpuproof.worker.step.preparation import release
@@ -131,15 +136,18 @@ def _run_steps(assignment: Assignment, recorder: Recorder) -> Prepared:
     )
 
 
-def _run_serving(assignment: Assignment, recorder: Recorder) -> Prepared | None:
-    """Run a serving case: torch is imported where a model is served, and not to load an endpoint."""
-    case = assignment.case
-    if case.serving is not None and case.serving.target == "model":
+def _run_serving(work: ServingWork, assignment: Assignment, recorder: Recorder) -> Prepared | None:
+    """Serve requests: torch is imported where a model is served, and not to load an endpoint."""
+    if work.serving.target == "model":
         import_torch()
     from gpuproof.worker.serving.session import run_serving_case
 
     return run_serving_case(
-        case, identity=assignment.identity, recorder=recorder, run_folder=assignment.run_folder
+        assignment.case,
+        work,
+        identity=assignment.identity,
+        recorder=recorder,
+        run_folder=assignment.run_folder,
     )
 
 

@@ -68,7 +68,7 @@ def run_case(
         prepared = prepare(case, identity=identity, run_folder=run_folder, store=store)
 
     counted = count_work(prepared, recorder)
-    if case.training.compile_enabled:
+    if case.work.compute.compile_enabled:
         compile_model(prepared, recorder)
     if prepared.static is not None:
         capture_graph(prepared, recorder, prepared.static)
@@ -83,7 +83,7 @@ def run_case(
     observed = ObservedStep(memory, rank=identity.rank)
     warm = warm_up(prepared, recorder, memory if _why_hidden(prepared) else observed)
     write_effective(prepared, recorder, observed.seen)
-    (measure_compiled if case.training.compile_enabled else measure)(prepared, recorder, warm)
+    (measure_compiled if case.work.compute.compile_enabled else measure)(prepared, recorder, warm)
     recorder.write(memory.record(device_used_bytes=_device_used_bytes(prepared.device)))
     run_after_window(prepared, recorder)
 
@@ -97,7 +97,7 @@ def run_case(
 
 def run_after_window(prepared: Prepared, recorder: Recorder) -> None:
     """Do what was asked for beyond the window, after it: learning, ceilings, and last the trace."""
-    window = prepared.case.window
+    window = prepared.work.window
     if window.evaluate_after:
         evaluate_model(prepared, recorder)
     if window.ceilings:
@@ -108,7 +108,7 @@ def run_after_window(prepared: Prepared, recorder: Recorder) -> None:
 
 def count_work(prepared: Prepared, recorder: Recorder) -> CountedFlops:
     """Let torch count the FLOPs of a step, if it is asked to."""
-    if not prepared.case.window.count_flops:
+    if not prepared.work.window.count_flops:
         return CountedFlops(flops_per_step=None, missing="benchmark.count_flops is false")
     with recorder.phase("count"):
         return count_step_flops(prepared)
@@ -135,7 +135,7 @@ def capture_graph(prepared: Prepared, recorder: Recorder, static: StaticBatches)
 
 def _why_hidden(prepared: Prepared) -> str | None:
     """Say why no step of the warm-up shows what its kernels are given; None where the first one does."""
-    if prepared.case.training.compile_enabled:
+    if prepared.work.compute.compile_enabled:
         return HIDDEN_BY_COMPILER
     return "seen when the graph was captured" if isinstance(prepared.step, CapturedStep) else None
 
@@ -164,7 +164,7 @@ class WarmUp:
 
 def warm_up(prepared: Prepared, recorder: Recorder, step: StepFunction) -> WarmUp:
     """Run the warm-up, once a case; then forget its peak of memory, but for the record."""
-    window = prepared.case.window
+    window = prepared.work.window
     num_steps = window.warmup_steps if window.enabled else 0
     with recorder.phase("warmup", expected_steps=num_steps):
         writer = StepTimesWriter(recorder, "warmup", keep_times=True)
@@ -180,9 +180,9 @@ def warm_up(prepared: Prepared, recorder: Recorder, step: StepFunction) -> WarmU
 def measure(prepared: Prepared, recorder: Recorder, warm: WarmUp) -> None:
     """Run the measured window and write down what it took, and what else the host did meanwhile."""
     plan, steps, seconds = _plan_window(prepared, step_s=warm.step_s)
-    limit_s = prepared.case.window.measure_seconds if isinstance(plan, PrecisionLimit) else None
+    limit_s = prepared.work.window.measure_seconds if isinstance(plan, PrecisionLimit) else None
     with recorder.phase("measure", expected_steps=steps, expected_s=seconds or limit_s):
-        pool, log = prepared.pool, prepared.case.window.log_step_times
+        pool, log = prepared.pool, prepared.work.window.log_step_times
         writer = StepTimesWriter(recorder, "measure", keep_times=log, take_wait_s=pool.take_wait_s)
         prepared.ranks.barrier()
         pool.take_wait_s()  # what the warm-up waited is not of the window
@@ -230,12 +230,12 @@ def measure_compiled(prepared: Prepared, recorder: Recorder, warm: WarmUp) -> No
     before = read_counts()
     measure(prepared, recorder, warm)
     rank = prepared.identity.rank
-    recorder.write(compilation_record(prepared.case.training, rank=rank, before=before, after=read_counts()))
+    recorder.write(compilation_record(prepared.work.compute, rank=rank, before=before, after=read_counts()))
 
 
 def _plan_window(prepared: Prepared, *, step_s: float | None) -> tuple[StepPlan, int | None, float | None]:
     """Return the plan of the window, and the steps or seconds that it is asked for."""
-    case, window, agree = prepared.case, prepared.case.window, prepared.ranks.agree
+    work, window, agree = prepared.work, prepared.work.window, prepared.ranks.agree
     if window.enabled and window.measure_by != "steps":
         limit_s = window.measure_seconds
         assert limit_s is not None
@@ -248,8 +248,8 @@ def _plan_window(prepared: Prepared, *, step_s: float | None) -> tuple[StepPlan,
     steps = window.measure_steps
     if not window.enabled:
         global_batch = prepared.samples_per_step * prepared.arrangement.data_parallel_size
-        epoch = prepared.pool.used.num_samples or case.data.samples_per_epoch
-        steps = case.training.epochs * math.ceil(epoch / global_batch)
+        epoch = prepared.pool.used.num_samples or work.data.samples_per_epoch
+        steps = window.epochs * math.ceil(epoch / global_batch)
     assert steps is not None
     return FixedSteps(steps, step_s=step_s), steps, None
 
@@ -266,7 +266,7 @@ def evaluate_model(prepared: Prepared, recorder: Recorder) -> None:
 
 def measure_ceilings(prepared: Prepared, recorder: Recorder) -> None:
     """Measure what the device can do at most, on all ranks at once, after the window."""
-    precision, device, clock = prepared.case.training.precision, prepared.device, prepared.clock
+    precision, device, clock = prepared.work.compute.precision, prepared.device, prepared.clock
     clock.drain(wait=True)
     prepared.ranks.barrier()
     with recorder.phase("ceilings"):

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpuproof.devices.neighbours import other_users
 from gpuproof.errors import EnvironmentUnfitError
-from gpuproof.records.case import Case
+from gpuproof.records.case import Case, ServingWork
 from gpuproof.records.run import DeviceNeighbours, Environment, HostLoad, Progress, RankResult
 from gpuproof.records.serving import Requests, ServingWindow
 from gpuproof.records.serving_spec import ServingSpec
@@ -45,11 +45,10 @@ BEAT_S = 0.5
 
 
 def run_serving_case(
-    case: Case, *, identity: RankIdentity, recorder: Recorder, run_folder: Path
+    case: Case, work: ServingWork, *, identity: RankIdentity, recorder: Recorder, run_folder: Path
 ) -> Prepared | None:
-    """Run a case of kind `serving`; return what must be released, None where there is no model."""
-    spec = case.serving
-    assert spec is not None
+    """Run a case whose work is serving; return what must be released, None where there is no model."""
+    spec = work.serving
     prepared: Prepared | None = None
     run_batch: RunBatch = run_nothing
     device_uuid = None
@@ -147,7 +146,7 @@ def _measure_endpoint(case: Case, spec: ServingSpec, recorder: Recorder) -> None
         spec.endpoint,
         new_tokens=spec.new_tokens or 1,
         prompt_tokens=spec.prompt_tokens or 1,
-        seed=case.training.seed,
+        seed=case.work.compute.seed,
     )
     with recorder.phase("warmup", expected_steps=1):
         asyncio.run(load.try_out())
@@ -172,7 +171,7 @@ def _measure_endpoint(case: Case, spec: ServingSpec, recorder: Recorder) -> None
 def _plan(case: Case, spec: ServingSpec) -> TrafficPlan:
     lead_s = LEAD_S + LEAD_PER_REQUEST_S * (spec.rate_per_s or 0) * spec.window_s
     return traffic_plan(
-        spec, begin_monotonic_s=monotonic() + lead_s, seed=case.training.seed + case.replicate
+        spec, begin_monotonic_s=monotonic() + lead_s, seed=case.work.compute.seed + case.replicate
     )
 
 

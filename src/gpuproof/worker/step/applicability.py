@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal
 
-from gpuproof.records.case import Case, TrainingSpec
+from gpuproof.records.case import (
+    Case,
+    ComputeSpec,
+    DataSpec,
+    InferenceWork,
+    ModelWork,
+    ServingWork,
+    TrainingWork,
+)
 from gpuproof.records.run import NotApplied
 from gpuproof.workloads.info.base import InputShape
 from gpuproof.workloads.info.lookup import find_workload
@@ -18,108 +26,107 @@ def not_applied(
     case: Case, *, device_type: Literal["cuda", "cpu"], shape: InputShape, world_size: int
 ) -> tuple[NotApplied, ...]:
     """List the keys of the case that change nothing on this device, in this kind of run."""
+    work = case.work
     found = [
-        *_device_keys(case, shape, on_cpu=device_type == "cpu"),
-        *_kind_keys(case),
-        *_inference_keys(case),
-        *_window_keys(case),
-        *_input_keys(case, shape),
-        *_data_keys(case),
-        *_loader_keys(case, on_cpu=device_type == "cpu"),
+        *_device_keys(work, shape, on_cpu=device_type == "cpu"),
+        *_kind_keys(work),
+        *_inference_keys(work),
+        *_window_keys(work),
+        *_input_keys(work, shape),
+        *_data_keys(work.data),
+        *_loader_keys(work.data, on_cpu=device_type == "cpu"),
         *_rank_keys(case, world_size),
-        *find_workload(case.model.name).without_effect,
+        *find_workload(work.model.name).without_effect,
     ]
     return tuple(NotApplied(key=key, reason=reason) for key, reason in found)
 
 
-def _device_keys(case: Case, shape: InputShape, *, on_cpu: bool) -> Iterator[tuple[str, str]]:
-    if case.model.channels_last and on_cpu:
+def _device_keys(work: ModelWork, shape: InputShape, *, on_cpu: bool) -> Iterator[tuple[str, str]]:
+    if work.model.channels_last and on_cpu:
         yield "model.channels_last", "the layout is for CUDA; this run is on the CPU"
-    elif case.model.channels_last and shape.kind != "image":
-        yield "model.channels_last", f"{case.model.name} takes no images"
-    if case.training.cudnn_benchmark and on_cpu:
+    elif work.model.channels_last and shape.kind != "image":
+        yield "model.channels_last", f"{work.model.name} takes no images"
+    if work.compute.cudnn_benchmark and on_cpu:
         yield "training.cudnn_benchmark", "cuDNN runs on CUDA devices only"
-    if case.training.cudnn_benchmark and case.training.deterministic and not on_cpu:
+    if work.compute.cudnn_benchmark and work.compute.deterministic and not on_cpu:
         yield "training.cudnn_benchmark", "deterministic mode lets cuDNN time nothing"
-    if case.training.compile_enabled and case.training.compile_mode == "reduce-overhead" and on_cpu:
+    if work.compute.compile_enabled and work.compute.compile_mode == "reduce-overhead" and on_cpu:
         yield "training.compile.mode", "it adds CUDA graphs; on a processor it is the default mode"
-    if case.window.sync_cuda and on_cpu:
+    if work.window.sync_cuda and on_cpu:
         yield "benchmark.sync_cuda", "a CPU step is done when it returns"
 
 
-def _kind_keys(case: Case) -> Iterator[tuple[str, str]]:
-    training = case.training
-    if not case.trains:
-        yield from _update_keys(case)
-    elif training.optimizer != "SGD" and training.momentum:
-        yield "training.momentum", f"{training.optimizer} has none; it is for SGD"
-    if not training.compile_enabled:
-        yield from _compiler_keys(training)
+def _kind_keys(work: ModelWork) -> Iterator[tuple[str, str]]:
+    if not isinstance(work, TrainingWork):
+        yield from _update_keys(work)
+    elif work.training.optimizer != "SGD" and work.training.momentum:
+        yield "training.momentum", f"{work.training.optimizer} has none; it is for SGD"
+    if not work.compute.compile_enabled:
+        yield from _compiler_keys(work.compute)
 
 
-def _window_keys(case: Case) -> Iterator[tuple[str, str]]:
-    if case.kind == "serving":
+def _window_keys(work: ModelWork) -> Iterator[tuple[str, str]]:
+    if isinstance(work, ServingWork):
         for key in (*WINDOW_KEYS, "sync_cuda"):
             yield f"benchmark.{key}", "serving.* decides what is measured"
         yield "data.batch_size", "serving.max_batch decides"
-    elif not case.window.enabled:
+    elif not work.window.enabled:
         for key in WINDOW_KEYS:
             yield f"benchmark.{key}", "training.epochs decides the length (benchmark.enabled is false)"
     else:
         yield "training.epochs", "the measured window decides the length (benchmark.enabled)"
-        if case.window.measure_by != "precision":
+        if work.window.measure_by != "precision":
             for key in PRECISION_KEYS:
-                yield f"benchmark.{key}", f"the window is measured by {case.window.measure_by}"
+                yield f"benchmark.{key}", f"the window is measured by {work.window.measure_by}"
 
 
-def _inference_keys(case: Case) -> Iterator[tuple[str, str]]:
-    if case.kind != "inference":
+def _inference_keys(work: ModelWork) -> Iterator[tuple[str, str]]:
+    if not isinstance(work, InferenceWork):
         for key in ("mode", "phase", "prompt_tokens", "new_tokens"):
-            yield f"inference.{key}", f"the kind of this run is {case.kind}"
-        if case.serves_text:
+            yield f"inference.{key}", f"the kind of this run is {work.kind}"
+        if work.generates:
             yield "model.options.seq_len", "serving.prompt_tokens is the length of what is read"
         return
-    phase = case.inference.phase
+    phase = work.inference.phase
     if phase != "decode":
         yield "inference.new_tokens", f"{phase} makes no tokens"
     if phase == "forward":
         yield "inference.prompt_tokens", "forward runs whole samples"
     else:
         yield "model.options.seq_len", f"inference.prompt_tokens is the length that {phase} reads"
-    if case.measures_latency and case.window.sync_cuda:
+    if work.measures_latency and work.window.sync_cuda:
         yield "benchmark.sync_cuda", "latency mode waits for every step in any case"
 
 
-def _update_keys(case: Case) -> Iterator[tuple[str, str]]:
-    reason = f"{case.kind} updates no weights"
+def _update_keys(work: ModelWork) -> Iterator[tuple[str, str]]:
+    reason = f"{work.kind} updates no weights"
     for key in ("optimizer", "optimizer_implementation", "learning_rate", "weight_decay", "momentum"):
         yield f"training.{key}", reason
-    if case.training.grad_clip_norm is not None:
-        yield "training.grad_clip_norm", reason
-    if case.training.activation_checkpointing != "none":
-        yield "training.activation_checkpointing", f"{case.kind} keeps no activations"
-    if case.parallel.gradient_accumulation_steps > 1:
+    for key in work.ignored:
+        keeps_none = key == "training.activation_checkpointing"
+        yield key, f"{work.kind} keeps no activations" if keeps_none else reason
+    if work.parallel.gradient_accumulation_steps > 1:
         yield "distributed.gradient_accumulation_steps", reason
-    if case.parallel.gradient_compression != "none":
+    if work.parallel.gradient_compression != "none":
         yield "distributed.gradient_compression", reason
 
 
-def _compiler_keys(training: TrainingSpec) -> Iterator[tuple[str, str]]:
+def _compiler_keys(compute: ComputeSpec) -> Iterator[tuple[str, str]]:
     reason = "training.compile.enabled is false"
-    if training.compile_mode != "default":
+    if compute.compile_mode != "default":
         yield "training.compile.mode", reason
-    if training.compile_fullgraph:
+    if compute.compile_fullgraph:
         yield "training.compile.fullgraph", reason
-    if training.compile_dynamic is not None:
+    if compute.compile_dynamic is not None:
         yield "training.compile.dynamic", reason
 
 
-def _input_keys(case: Case, shape: InputShape) -> Iterator[tuple[str, str]]:
+def _input_keys(work: ModelWork, shape: InputShape) -> Iterator[tuple[str, str]]:
     if shape.kind == "image":
         return
-    if case.data.image_size is not None:
-        yield "data.image_size", f"{case.model.name} takes no images"
-    if case.model.num_classes is not None:
+    if work.data.image_size is not None:
+        yield "data.image_size", f"{work.model.name} takes no images"
+    if work.model.num_classes is not None:
         instead = {
             "features": "a regression has no classes; see model.options.output_dim",
             "tokens": "the vocabulary takes their place; see model.options.vocab_size",
@@ -127,8 +134,7 @@ def _input_keys(case: Case, shape: InputShape) -> Iterator[tuple[str, str]]:
         yield "model.num_classes", instead[shape.kind]
 
 
-def _data_keys(case: Case) -> Iterator[tuple[str, str]]:
-    data = case.data
+def _data_keys(data: DataSpec) -> Iterator[tuple[str, str]]:
     if data.name != "synthetic":
         yield "data.samples_per_epoch", f"an epoch of {data.name} is the whole set"
     if data.path is not None and data.name in ("synthetic", "digits"):
@@ -139,9 +145,9 @@ def _data_keys(case: Case) -> Iterator[tuple[str, str]]:
         yield "data.token_type", f"{data.name} is no file of tokens"
 
 
-def _loader_keys(case: Case, *, on_cpu: bool) -> Iterator[tuple[str, str]]:
-    asked = case.data.loader
-    if case.data.loading == "device":
+def _loader_keys(data: DataSpec, *, on_cpu: bool) -> Iterator[tuple[str, str]]:
+    asked = data.loader
+    if data.loading == "device":
         reason = "all samples are on the device before the window begins; no loader runs"
         for key in asked:
             yield f"data.{key}", reason
@@ -155,13 +161,13 @@ def _loader_keys(case: Case, *, on_cpu: bool) -> Iterator[tuple[str, str]]:
 
 
 def _rank_keys(case: Case, world_size: int) -> Iterator[tuple[str, str]]:
-    parallel = case.parallel
+    parallel = case.work.parallel
     if world_size == 1:
         for key in ("backend", "timeout_s"):
             yield f"distributed.{key}", "one rank communicates with no other"
         if parallel.strategy != "ddp":
             yield "distributed.strategy", "one rank has nobody to share a model with"
-        if parallel.gradient_compression != "none" and case.trains:
+        if parallel.gradient_compression != "none" and isinstance(case.work, TrainingWork):
             yield "distributed.gradient_compression", "one rank sends no gradients"
     elif case.start == "fork":
         yield "run.start", "several ranks are started by torch's agent, each by exec"

@@ -21,6 +21,7 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode, flop_registry
 
+from gpuproof.records.case import TrainingWork
 from gpuproof.worker.step.flop_formulas import own_formulas
 from gpuproof.worker.step.preparation import Prepared
 
@@ -158,13 +159,17 @@ def count_step_flops(prepared: Prepared) -> CountedFlops:
     Raises:
         torch.OutOfMemoryError: the device has no room for one forward and backward pass.
     """
-    case = prepared.case
-    if prepared.identity.world_size > 1 and case.trains and case.parallel.strategy != "ddp":
+    work = prepared.work
+    if (
+        prepared.identity.world_size > 1
+        and isinstance(work, TrainingWork)
+        and work.parallel.strategy != "ddp"
+    ):
         return CountedFlops(
             flops_per_step=None,
-            missing=f"a model shared over ranks ({case.parallel.strategy}) hides its products",
+            missing=f"a model shared over ranks ({work.parallel.strategy}) hides its products",
         )
-    if case.generates:
+    if work.generates:
         return CountedFlops(flops_per_step=None, missing="a phase of generation is known by closed form only")
     try:
         return CountedFlops(flops_per_step=float(_count(prepared)))
@@ -183,8 +188,8 @@ def _count(prepared: Prepared) -> int:
     module, workload = prepared.workload.module, prepared.workload
     inputs, targets = prepared.pool.next_batch()
     autocast = prepared.precision.autocast
-    if not prepared.case.trains:
+    if not isinstance(prepared.work, TrainingWork):
         return count_forward_flops(module, inputs, autocast=autocast)
-    return prepared.case.parallel.gradient_accumulation_steps * count_training_flops(
+    return prepared.work.parallel.gradient_accumulation_steps * count_training_flops(
         module, inputs, targets, loss=workload.loss, autocast=autocast
     )

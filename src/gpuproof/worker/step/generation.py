@@ -7,10 +7,12 @@ step is, counts and moves is said here too, in one place.
 
 from __future__ import annotations
 
+from typing import Literal, NamedTuple
+
 import torch
 from torch import nn
 
-from gpuproof.records.case import Case
+from gpuproof.records.case import InferenceWork, ModelWork, ServingWork
 from gpuproof.worker.data.batch_source import Batches
 from gpuproof.worker.step.precision import PrecisionPolicy
 from gpuproof.workloads.info.base import GenerationWork, InputShape, WorkloadInfo
@@ -88,67 +90,75 @@ class AnswerStep(GenerationStep):
                 self._tokens = self.generation.decode(self._tokens).argmax(dim=-1)
 
 
-def _served_tokens(case: Case) -> tuple[int, int]:
-    assert case.serving is not None
-    assert case.serving.prompt_tokens is not None
-    assert case.serving.new_tokens is not None
-    return case.serving.prompt_tokens, case.serving.new_tokens
+class _Sizes(NamedTuple):
+    """What a step does, with the tokens of a prompt and those that are made after it."""
+
+    phase: Literal["prefill", "decode", "answer"]
+    prompt_tokens: int
+    new_tokens: int
 
 
-def prompt_length(case: Case) -> int:
-    """Return the length of the prompts of a case that makes text."""
-    return _served_tokens(case)[0] if case.serves_text else case.inference.prompt_tokens
+def _sizes(work: ModelWork) -> _Sizes:
+    if isinstance(work, InferenceWork):
+        asked = work.inference
+        phase: Literal["prefill", "decode"] = "decode" if asked.phase == "decode" else "prefill"
+        return _Sizes(phase, asked.prompt_tokens, asked.new_tokens)
+    assert isinstance(work, ServingWork)
+    assert work.serving.prompt_tokens is not None
+    assert work.serving.new_tokens is not None
+    return _Sizes("answer", work.serving.prompt_tokens, work.serving.new_tokens)
+
+
+def prompt_length(work: ModelWork) -> int:
+    """Return the length of the prompts of work that makes text."""
+    return _sizes(work).prompt_tokens
 
 
 def generation_step(
-    case: Case, module: nn.Module, *, pool: Batches, precision: PrecisionPolicy
+    work: ModelWork, module: nn.Module, *, pool: Batches, precision: PrecisionPolicy
 ) -> GenerationStep:
-    """Build the step of the case's phase, its cache allocated."""
-    sizes = case.inference
-    kind = DecodeStep if sizes.phase == "decode" else GenerationStep
-    max_tokens = sizes.prompt_tokens + (sizes.new_tokens if sizes.phase == "decode" else 0)
-    if case.serves_text:
-        prompt_tokens, new_tokens = _served_tokens(case)
-        kind, max_tokens = AnswerStep, prompt_tokens + new_tokens - 1
+    """Build the step of what is asked, its cache allocated."""
+    phase, prompt_tokens, new_tokens = _sizes(work)
+    step, added = {
+        "prefill": (GenerationStep, 0),
+        "decode": (DecodeStep, new_tokens),
+        "answer": (AnswerStep, new_tokens - 1),
+    }[phase]
     generation = Generation(
         module.eval(),  # type: ignore[arg-type]  # the workload says that it is a CachedModel
-        num_slots=case.data.batch_size,
-        max_tokens=max_tokens,
+        num_slots=work.data.batch_size,
+        max_tokens=prompt_tokens + added,
     )
-    return kind(generation, pool=pool, precision=precision)
+    return step(generation, pool=pool, precision=precision)
 
 
-def counted_item(case: Case, info: WorkloadInfo, shape: InputShape) -> tuple[str, int]:
-    """Return what a rate of the case counts, and how many of them a sample is in one step."""
-    if not case.generates:
+def counted_item(work: ModelWork, info: WorkloadInfo, shape: InputShape) -> tuple[str, int]:
+    """Return what a rate counts, and how many of them a sample is in one step."""
+    if not work.generates:
         return info.item, info.items_per_sample(shape)
-    if case.serves_text:
-        return "generated tokens", _served_tokens(case)[1]
-    decodes = case.inference.phase == "decode"
-    return ("generated tokens", 1) if decodes else ("prompt tokens", case.inference.prompt_tokens)
+    phase, prompt_tokens, new_tokens = _sizes(work)
+    if phase == "prefill":
+        return "prompt tokens", prompt_tokens
+    return "generated tokens", 1 if phase == "decode" else new_tokens
 
 
-def generation_work(case: Case, info: WorkloadInfo) -> GenerationWork:
-    """Return the closed forms of the case's prompts and new tokens."""
+def _generation_work(work: ModelWork, info: WorkloadInfo) -> GenerationWork:
+    """Return the closed forms of the prompts and of the tokens that decoding makes."""
     assert info.generation is not None  # the control side has refused other workloads
-    sizes = case.inference
-    options = info.options_type(**case.model.options)
-    return info.generation(options, sizes.prompt_tokens, sizes.new_tokens)
+    phase, prompt_tokens, new_tokens = _sizes(work)
+    decoded = max(1, new_tokens - 1) if phase == "answer" else new_tokens  # prefill makes an answer's first
+    return info.generation(info.options_type(**work.model.options), prompt_tokens, decoded)
 
 
-def generation_flops(case: Case, info: WorkloadInfo) -> float:
-    """Return the FLOPs of one sequence in one step of the case, from the closed forms."""
-    if not case.serves_text:
-        work = generation_work(case, info)
-        return work.decode_flops if case.inference.phase == "decode" else work.prefill_flops
-    assert info.generation is not None  # the control side has refused other workloads
-    prompt_tokens, new_tokens = _served_tokens(case)
-    decoded = new_tokens - 1  # prefill makes the first
-    work = info.generation(info.options_type(**case.model.options), prompt_tokens, max(1, decoded))
-    return work.prefill_flops + decoded * work.decode_flops
+def generation_flops(work: ModelWork, info: WorkloadInfo) -> float:
+    """Return the FLOPs of one sequence in one step, from the closed forms."""
+    sizes, costs = _sizes(work), _generation_work(work, info)
+    if sizes.phase == "answer":
+        return costs.prefill_flops + (sizes.new_tokens - 1) * costs.decode_flops
+    return costs.decode_flops if sizes.phase == "decode" else costs.prefill_flops
 
 
-def bytes_per_step(case: Case, info: WorkloadInfo, module: nn.Module, step: object) -> float | None:
+def bytes_per_step(work: ModelWork, info: WorkloadInfo, module: nn.Module, step: object) -> float | None:
     """Return the bytes that a decode step cannot but move, the mean over the new tokens.
 
     All weights once, as they are stored; keys and values of every sequence once, and those of the new tokens
@@ -157,11 +167,11 @@ def bytes_per_step(case: Case, info: WorkloadInfo, module: nn.Module, step: obje
     """
     if not isinstance(step, DecodeStep):
         return None
-    work = generation_work(case, info)
-    if work.decode_weights is None:
+    costs = _generation_work(work, info)
+    if costs.decode_weights is None:
         return None
-    weight_bytes = work.decode_weights * next(module.parameters()).element_size()
-    elements = case.data.batch_size * work.decode_cache_elements
+    weight_bytes = costs.decode_weights * next(module.parameters()).element_size()
+    elements = work.data.batch_size * costs.decode_cache_elements
     return weight_bytes + elements * step.generation.cache.element_bytes
 
 
@@ -170,19 +180,18 @@ def kv_cache_bytes(step: object) -> int | None:
     return step.generation.cache.num_bytes if isinstance(step, GenerationStep) else None
 
 
-def generation_notes(case: Case) -> tuple[str, ...]:
+def generation_notes(work: ModelWork) -> tuple[str, ...]:
     """Say what a step is, where that is not plain."""
-    if case.serves_text:
-        prompt_tokens, new_tokens = _served_tokens(case)
+    phase, prompt_tokens, new_tokens = _sizes(work)
+    if phase == "answer":
         return (
             f"a request is a prompt of {prompt_tokens} tokens, answered with {new_tokens}; batches are "
             "static: the next begins when all tokens of the one before are made (no continuous batching)",
         )
-    sizes = case.inference
-    if sizes.phase == "prefill":
-        return (f"a step reads {sizes.prompt_tokens} tokens of each sequence into an empty cache",)
+    if phase == "prefill":
+        return (f"a step reads {prompt_tokens} tokens of each sequence into an empty cache",)
     return (
         f"a step adds one token to each sequence, the most likely one; behind a prompt of "
-        f"{sizes.prompt_tokens} come {sizes.new_tokens}, then the cache goes back to the prompt: "
+        f"{prompt_tokens} come {new_tokens}, then the cache goes back to the prompt: "
         "work and bytes of a step are the mean over these",
     )

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 import torch
 from torch import nn
 
-from gpuproof.records.case import Case
+from gpuproof.records.case import ModelWork, TrainingWork
 from gpuproof.records.memory import Memory, MemoryParts
 from gpuproof.records.parallel import Arrangement
 from gpuproof.worker.parallel.model import local_part
@@ -48,7 +48,7 @@ class MemoryWatch:
         step = prepared.step
         eager = step.eager if isinstance(step, CapturedStep) else step
         optimizer = eager.optimizer if isinstance(eager, TrainingStep) else None
-        self._missing = _why_unseen(step, prepared.case)
+        self._missing = _why_unseen(step, prepared.work)
         if self._missing is not None:
             step()
         else:
@@ -73,15 +73,15 @@ class MemoryWatch:
         )
 
 
-def _why_unseen(step: object, case: Case) -> str | None:
+def _why_unseen(step: object, work: ModelWork) -> str | None:
     """Say why the tensors kept for the backward pass cannot be counted; None where they can."""
-    if not case.trains:
-        return f"{case.kind} keeps nothing for a backward pass"
+    if not isinstance(work, TrainingWork):
+        return f"{work.kind} keeps nothing for a backward pass"
     if isinstance(step, CapturedStep):
         return "a replayed graph hides what it keeps for the backward pass"
-    if case.training.compile_enabled:
+    if work.compute.compile_enabled:
         return "torch.compile chooses what it keeps for the backward pass"
-    if case.training.activation_checkpointing != "none":
+    if work.training.activation_checkpointing != "none":
         return "checkpointed modules keep what they need by themselves"
     return None
 
@@ -138,9 +138,10 @@ def _num_bytes(tensors: Iterable[torch.Tensor]) -> int:
 
 def estimate_case_memory(prepared: Prepared) -> MemoryParts:
     """Work the closed form out for this case."""
-    case, workload = prepared.case, prepared.workload
+    work, workload = prepared.work, prepared.workload
+    training = work.training if isinstance(work, TrainingWork) else None
     plan = workload.info.tensor_parallel
-    options = workload.info.options_type(**case.model.options)
+    options = workload.info.options_type(**work.model.options)
     gathered_type = (
         AUTOCAST_TYPES.get(prepared.precision.name) if prepared.precision.cast_by == "shards" else None
     )
@@ -148,8 +149,8 @@ def estimate_case_memory(prepared: Prepared) -> MemoryParts:
         workload.num_parameters,
         num_whole_parameters=plan.num_whole_parameters(options, workload.shape) if plan else 0,
         arrangement=prepared.arrangement,
-        optimizer=case.training.optimizer if case.trains else None,
-        momentum=case.training.momentum,
+        optimizer=training.optimizer if training else None,
+        momentum=training.momentum if training else 0.0,
         num_gathered_parameters=prepared.num_gathered_parameters,
         gathered_value_bytes=gathered_type.itemsize if gathered_type else FLOAT32_BYTES,
     )

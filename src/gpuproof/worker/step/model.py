@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import nn
 
-from gpuproof.records.case import Case
+from gpuproof.records.case import ComputeSpec, ModelWork, TrainingWork
 from gpuproof.worker.step.generation import counted_item, generation_flops, prompt_length
 from gpuproof.workloads.info.base import InputShape, Work, WorkloadInfo
 from gpuproof.workloads.info.lookup import find_workload
@@ -47,62 +47,62 @@ class WorkloadOnTorch:
     """From the closed form; None where there is none."""
 
 
-def load_workload(case: Case, device: torch.device) -> WorkloadOnTorch:
+def load_workload(work: ModelWork, device: torch.device) -> WorkloadOnTorch:
     """Build the case's model on `device`, from its seed alone.
 
     Raises:
         UsageError: no such workload, or its package cannot be imported.
         TypeError: the options do not fit; the control side has checked them, so this is a bug.
     """
-    info = find_workload(case.model.name)
-    options = info.options_type(**case.model.options)
-    shape = info.resolve_shape(options, case.data.image_size, case.model.num_classes)
-    if case.generates:
-        shape = replace(shape, shape=(prompt_length(case),))
-    torch.manual_seed(case.training.seed)
+    info = find_workload(work.model.name)
+    options = info.options_type(**work.model.options)
+    shape = info.resolve_shape(options, work.data.image_size, work.model.num_classes)
+    if work.generates:
+        shape = replace(shape, shape=(prompt_length(work),))
+    torch.manual_seed(work.compute.seed)
     with torch.device(device):
         module = info.resolve_implementation()(options, shape)
     module = module.to(device)
-    if uses_channels_last(case, device, shape):
+    if uses_channels_last(work, device, shape):
         module = module.to(memory_format=torch.channels_last)
-    work = info.work(options, shape)
-    item, items_per_sample = counted_item(case, info, shape)
+    costs = info.work(options, shape)
+    item, items_per_sample = counted_item(work, info, shape)
     return WorkloadOnTorch(
         info=info,
         shape=shape,
         num_parameters=sum(parameter.numel() for parameter in module.parameters()),
-        num_active_parameters=None if work is None else work.num_active_parameters,
+        num_active_parameters=None if costs is None else costs.num_active_parameters,
         module=module,
         loss=LOSSES[info.loss],
         item=item,
         items_per_sample=items_per_sample,
-        flops_per_sample=_flops(case, info, work),
-        bytes_per_step=info.bytes_per_step(options, shape, case.data.batch_size)
+        flops_per_sample=_flops(work, info, costs),
+        bytes_per_step=info.bytes_per_step(options, shape, work.data.batch_size)
         if info.bytes_per_step
         else None,
     )
 
 
-def _flops(case: Case, info: WorkloadInfo, work: Work | None) -> float | None:
+def _flops(work: ModelWork, info: WorkloadInfo, costs: Work | None) -> float | None:
     """Return the work of one sample in one step of the case, from the closed form."""
-    if case.generates:
-        return generation_flops(case, info)
-    if work is None:
+    if work.generates:
+        return generation_flops(work, info)
+    if costs is None:
         return None
-    return work.training_flops if case.trains else work.forward_flops
+    return costs.training_flops if isinstance(work, TrainingWork) else costs.forward_flops
 
 
-def uses_channels_last(case: Case, device: torch.device, shape: InputShape) -> bool:
+def uses_channels_last(work: ModelWork, device: torch.device, shape: InputShape) -> bool:
     """Say whether tensors are laid out NHWC: asked for, on CUDA, for images."""
-    return case.model.channels_last and device.type == "cuda" and shape.kind == "image"
+    return work.model.channels_last and device.type == "cuda" and shape.kind == "image"
 
 
-def compiled(module: nn.Module, case: Case) -> nn.Module:
-    """Return the module compiled as the case asks; an error of the compiler is an error of the case."""
-    if not case.training.compile_enabled:
+def compiled(module: nn.Module, compute: ComputeSpec) -> nn.Module:
+    """Return the module compiled as asked; an error of the compiler is an error of the case."""
+    if not compute.compile_enabled:
         return module
-    mode, fullgraph = case.training.compile_mode, case.training.compile_fullgraph
-    dynamic = case.training.compile_dynamic
+    mode, fullgraph = compute.compile_mode, compute.compile_fullgraph
+    dynamic = compute.compile_dynamic
     result: nn.Module = torch.compile(  # type: ignore[assignment]  # torch wraps a module in a module
         module, mode=mode, fullgraph=fullgraph, dynamic=dynamic
     )

@@ -15,7 +15,7 @@ import torch
 from torch import nn
 from torch.distributed.distributed_c10d import Store
 
-from gpuproof.records.case import Case
+from gpuproof.records.case import Case, ModelWork, TrainingWork
 from gpuproof.records.parallel import Arrangement, Parallelism
 from gpuproof.records.run import Device, Setup
 from gpuproof.records.what_ran import StepOptions
@@ -71,9 +71,14 @@ class Prepared:
     num_gathered_parameters: int
 
     @property
+    def work(self) -> ModelWork:
+        """What is asked of the model."""
+        return self.case.work
+
+    @property
     def samples_per_step(self) -> int:
         """Samples of this rank in one step, all micro-batches together."""
-        return self.case.data.batch_size * self.case.micro_batches
+        return self.work.data.batch_size * self.work.micro_batches
 
     @property
     def flops_per_step(self) -> float | None:
@@ -115,22 +120,15 @@ def prepare(case: Case, *, identity: RankIdentity, run_folder: Path, store: Stor
         EnvironmentUnfitError: the machine lacks a device, a backend or a precision that the case asks for.
         UsageError: the workload is unknown or cannot be imported.
     """
+    work = case.work
     device, threads, precision = _set_process_up(case, identity)
-    arrangement = arranged(case, world_size=identity.world_size)
-    ranks = Ranks(identity, device=device, parallel=case.parallel, store=store)
-    workload = _load(case, device, precision=precision, split=arrangement.tensor > 1)
-    pool = open_source(
-        case,
-        workload.shape,
-        shard=arrangement.data_rank(identity.rank),
-        num_shards=arrangement.data_parallel_size,
-        run_folder=run_folder,
-        device=device,
-        channels_last=uses_channels_last(case, device, workload.shape),
-    )
-    static = StaticBatches(pool, count=case.micro_batches) if case.training.cuda_graphs else None
+    arrangement = arranged(work, world_size=identity.world_size)
+    ranks = Ranks(identity, device=device, parallel=work.parallel, store=store)
+    workload = _load(work, device, precision=precision, split=arrangement.tensor > 1)
+    pool = _open_pool(work, workload, arrangement, rank=identity.rank, device=device, run_folder=run_folder)
+    static = StaticBatches(pool, count=work.micro_batches) if work.compute.cuda_graphs else None
     parallel = parallelize(
-        case, workload, arrangement=arrangement, backend=ranks.backend, device=device, precision=precision
+        work, workload, arrangement=arrangement, backend=ranks.backend, device=device, precision=precision
     )
     return Prepared(
         case=case,
@@ -141,52 +139,73 @@ def prepare(case: Case, *, identity: RankIdentity, run_folder: Path, store: Stor
         precision=parallel.precision,
         workload=workload,
         pool=pool,
-        step=_step(case, parallel, workload=workload, pool=static or pool),
+        step=_step(work, parallel, workload=workload, pool=static or pool),
         static=static,
-        clock=clock_for(device, synchronised=case.window.sync_cuda or case.measures_latency),
+        clock=clock_for(device, synchronised=work.window.sync_cuda or work.measures_latency),
         arrangement=arrangement,
         parallelism=parallel.parallelism,
         num_gathered_parameters=parallel.num_gathered_parameters,
     )
 
 
+def _open_pool(
+    work: ModelWork,
+    workload: WorkloadOnTorch,
+    arrangement: Arrangement,
+    *,
+    rank: int,
+    device: torch.device,
+    run_folder: Path,
+) -> BatchSource:
+    return open_source(
+        work,
+        workload.shape,
+        shard=arrangement.data_rank(rank),
+        num_shards=arrangement.data_parallel_size,
+        run_folder=run_folder,
+        device=device,
+        channels_last=uses_channels_last(work, device, workload.shape),
+    )
+
+
 def _set_process_up(case: Case, identity: RankIdentity) -> tuple[torch.device, int, PrecisionPolicy]:
     """Choose device, threads, algorithms and precision of this process, for good."""
-    threads = effective_threads(case.parallel, identity)
+    compute = case.work.compute
+    threads = effective_threads(case.work.parallel, identity)
     torch.set_num_threads(threads)
     device = choose_device(case.placement, identity)
     if device.type == "cuda":
         torch.cuda.set_device(device)
-    choose_algorithms(
-        deterministic=case.training.deterministic, cudnn_benchmark=case.training.cudnn_benchmark
-    )
-    precision = apply_precision(case.training.precision, device)
-    if case.training.cuda_graphs:
+    choose_algorithms(deterministic=compute.deterministic, cudnn_benchmark=compute.cudnn_benchmark)
+    precision = apply_precision(compute.precision, device)
+    if compute.cuda_graphs:
         check_capturable(device_type=device.type, world_size=identity.world_size)
     return device, threads, precision
 
 
-def _load(case: Case, device: torch.device, *, precision: PrecisionPolicy, split: bool) -> WorkloadOnTorch:
-    workload = load_workload(case, device)
+def _load(
+    work: ModelWork, device: torch.device, *, precision: PrecisionPolicy, split: bool
+) -> WorkloadOnTorch:
+    workload = load_workload(work, device)
     if precision.name == "fp8":
-        convert_linear_layers(workload.module, name=case.model.name, split=split)
+        convert_linear_layers(workload.module, name=work.model.name, split=split)
     return workload
 
 
 def _step(
-    case: Case, parallel: ParallelModel, *, workload: WorkloadOnTorch, pool: Batches
+    work: ModelWork, parallel: ParallelModel, *, workload: WorkloadOnTorch, pool: Batches
 ) -> TrainingStep | InferenceStep | GenerationStep:
     module, precision = parallel.module, parallel.precision
-    if case.generates:
-        return generation_step(case, workload.module, pool=pool, precision=precision)
-    if not case.trains:
+    if work.generates:
+        return generation_step(work, workload.module, pool=pool, precision=precision)
+    if not isinstance(work, TrainingWork):
         return InferenceStep(module=module, pool=pool, precision=precision)
-    return TrainingStep(case, module=module, loss=workload.loss, pool=pool, precision=precision)
+    return TrainingStep(work, module=module, loss=workload.loss, pool=pool, precision=precision)
 
 
 def setup_record(prepared: Prepared) -> Setup:
     """Say what was really built."""
-    case, workload = prepared.case, prepared.workload
+    work, workload = prepared.work, prepared.workload
     device = _device_record(prepared.device)
     return Setup(
         rank=prepared.identity.rank,
@@ -199,28 +218,29 @@ def setup_record(prepared: Prepared) -> Setup:
         items_per_sample=workload.items_per_sample,
         item=workload.item,
         flops_per_step=prepared.flops_per_step,
-        precision=case.training.precision,
-        compiled=case.training.compile_mode
-        if case.training.compile_enabled and read_counts().graphs
-        else None,
-        data=case.data.name,
+        precision=work.compute.precision,
+        compiled=work.compute.compile_mode if work.compute.compile_enabled and read_counts().graphs else None,
+        data=work.data.name,
         pool_samples=prepared.pool.num_samples,
         not_applied=not_applied(
-            case, device_type=device.kind, shape=workload.shape, world_size=prepared.identity.world_size
+            prepared.case,
+            device_type=device.kind,
+            shape=workload.shape,
+            world_size=prepared.identity.world_size,
         ),
-        notes=(*_notes(prepared), *data_notes(case)),
+        notes=(*_notes(prepared), *data_notes(work)),
         monotonic_s=monotonic(),
         parallelism=prepared.parallelism,
         input_shape=workload.shape.shape,
         kv_cache_bytes=kv_cache_bytes(prepared.step),
         bytes_per_step=workload.bytes_per_step
-        or bytes_per_step(case, workload.info, workload.module, prepared.step),
+        or bytes_per_step(work, workload.info, workload.module, prepared.step),
         data_used=prepared.pool.used,
-        options=step_options(prepared.step, case=case, device=prepared.device),
+        options=step_options(prepared.step, work=work, device=prepared.device),
     )
 
 
-def step_options(step: ModelStep | CapturedStep, *, case: Case, device: torch.device) -> StepOptions:
+def step_options(step: ModelStep | CapturedStep, *, work: ModelWork, device: torch.device) -> StepOptions:
     """Describe the step."""
     eager = step.eager if isinstance(step, CapturedStep) else step
     optimizer = eager.optimizer if isinstance(eager, TrainingStep) else None
@@ -228,7 +248,9 @@ def step_options(step: ModelStep | CapturedStep, *, case: Case, device: torch.de
     return StepOptions(
         optimizer=None if optimizer is None else type(optimizer).__name__,
         optimizer_implementation=None if optimizer is None else read_implementation(optimizer),
-        activation_checkpointing=None if optimizer is None else case.training.activation_checkpointing,
+        activation_checkpointing=work.training.activation_checkpointing
+        if isinstance(work, TrainingWork)
+        else None,
         checkpointed_modules=num_checkpointed(eager.module),
         cuda_graphs=isinstance(step, CapturedStep),
         deterministic=deterministic_now(),
@@ -238,11 +260,11 @@ def step_options(step: ModelStep | CapturedStep, *, case: Case, device: torch.de
     )
 
 
-def option_notes(case: Case, module: nn.Module, *, device_type: str) -> Iterator[str]:
+def option_notes(work: ModelWork, module: nn.Module, *, device_type: str) -> Iterator[str]:
     """Say what a reader of the figures must know about the options."""
-    if case.training.precision == "fp8" and device_type == "cpu":
+    if work.compute.precision == "fp8" and device_type == "cpu":
         yield "fp8 on a processor is worked out in software: its speed says nothing of a GPU's"
-    recomputes = case.trains and case.training.activation_checkpointing != "none"
+    recomputes = isinstance(work, TrainingWork) and work.training.activation_checkpointing != "none"
     if recomputes and has_batch_norm(module):
         yield "what is computed again updates the running statistics of batch norms twice in each step"
 
@@ -252,17 +274,17 @@ def _notes(prepared: Prepared) -> tuple[str, ...]:
     if prepared.ranks.backend == "gloo":
         notes.append("ranks talk over gloo: not representative of GPUs with NCCL")
     workload = prepared.workload
-    if isinstance(workload.info, LibraryModel) and prepared.case.data.image_size is None:
+    if isinstance(workload.info, LibraryModel) and prepared.work.data.image_size is None:
         notes.append(
             f"a sample is {workload.shape.kind} {workload.shape.shape}, sizes of {workload.info.name}"
         )
-    if prepared.case.generates:
-        notes += generation_notes(prepared.case)
-    elif not prepared.case.trains and prepared.workload.shape.kind == "tokens":
+    if prepared.work.generates:
+        notes += generation_notes(prepared.work)
+    elif not isinstance(prepared.work, TrainingWork) and prepared.workload.shape.kind == "tokens":
         notes.append(
             "inference on whole sequences, scores at every position: no key-value cache, no decoding"
         )
-    notes += option_notes(prepared.case, prepared.workload.module, device_type=prepared.device.type)
+    notes += option_notes(prepared.work, prepared.workload.module, device_type=prepared.device.type)
     return tuple(notes)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from gpuproof.records.case import Case
+from gpuproof.records.case import TrainingWork
 from gpuproof.worker.data.batch_source import Batches
 from gpuproof.worker.parallel.gradients import clip_gradients, groups_alike, without_gradient_sync
 from gpuproof.worker.step.model import LossFunction
@@ -22,7 +22,7 @@ class TrainingStep:
 
     def __init__(
         self,
-        case: Case,
+        work: TrainingWork,
         *,
         module: nn.Module,
         loss: LossFunction,
@@ -34,12 +34,12 @@ class TrainingStep:
         self._loss = loss
         self._pool = pool
         self._autocast = precision.autocast()
-        self._num_micro_batches = case.parallel.gradient_accumulation_steps
+        self._num_micro_batches = work.parallel.gradient_accumulation_steps
         self._groups = groups_alike(module)
-        self.optimizer = make_optimizer(self._groups, case.training, capturable=case.training.cuda_graphs)
+        self.optimizer = make_optimizer(self._groups, work.training, capturable=work.compute.cuda_graphs)
         self._scaler = precision.gradient_scaler()
         self._without_sync = without_gradient_sync(module)
-        self._max_norm = case.training.grad_clip_norm
+        self._max_norm = work.training.grad_clip_norm
 
     def __call__(self) -> None:
         """Run one step."""

@@ -1,0 +1,90 @@
+"""The work of a case: each kind as JSON and back, kinds that are not known, and specs of older schemas."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from gpuproof.errors import RecordError
+from gpuproof.records.case import (
+    CASE_SCHEMA_VERSION,
+    Case,
+    InferenceWork,
+    MonitorSpec,
+    ServingWork,
+    TrainingWork,
+    upgraded,
+)
+from gpuproof.records.codec import from_json, to_json
+from records_by_hand import case, of_schema_2
+from served_by_hand import SPEC, records
+
+MONITOR = MonitorSpec(interval_s=0.5, host_interval_s=2.0)
+TRAINS = replace(case(training={"epochs": 3, "optimizer": "Adam", "seed": 5}), monitor=MONITOR)
+INFERS = case(kind="inference", inference={"mode": "latency", "prompt_tokens": 7})
+SERVES = records([0.01]).case
+
+
+@pytest.mark.parametrize(
+    ("asked", "work"), [(TRAINS, TrainingWork), (INFERS, InferenceWork), (SERVES, ServingWork)]
+)
+def test_every_kind_is_read_back_as_what_it_was(asked: Case, work: type) -> None:
+    read = from_json(Case, json.loads(json.dumps(to_json(asked))))
+    assert read == asked
+    assert isinstance(read.work, work)
+    assert read.kind == to_json(asked)["work"]["kind"]
+
+
+def test_readers_of_any_work_are_told_what_its_steps_are() -> None:
+    assert [asked.measures_latency for asked in (TRAINS, INFERS, SERVES)] == [False, True, False]
+    decodes = case(kind="inference", inference={"phase": "decode"})
+    assert [asked.work.generates for asked in (TRAINS, INFERS, SERVES, decodes)] == [
+        False,
+        False,
+        False,
+        True,
+    ]
+    accumulated = {"gradient_accumulation_steps": 4}
+    assert case(parallel=accumulated).work.micro_batches == 4
+    assert case(kind="inference", parallel=accumulated).work.micro_batches == 1
+
+
+@pytest.mark.parametrize(
+    ("work", "message"),
+    [
+        ({"kind": "probe"}, "'probe' is none of the kinds known here: training, inference, serving"),
+        ({"kind": ["training"]}, "none of the kinds known here: training, inference, serving"),
+        ({}, "lacks the key 'kind', which is one of training, inference, serving"),
+        ([], "expected an object, found list"),
+        ({"kind": "training"}, "TrainingWork lacks the key 'model'"),
+    ],
+)
+def test_work_that_is_not_known_is_refused_with_the_kinds_that_are(work: Any, message: str) -> None:
+    with pytest.raises(RecordError, match="work") as caught:
+        from_json(Case, {**to_json(TRAINS), "work": work})
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("asked", [TRAINS, INFERS])
+def test_a_spec_of_schema_2_is_read(asked: Case) -> None:
+    old = of_schema_2(asked)
+    assert "work" not in old
+    read = from_json(Case, upgraded(json.loads(json.dumps(old))))
+    assert read == replace(asked, schema_version=CASE_SCHEMA_VERSION)
+
+
+def test_a_serving_spec_of_schema_2_is_read() -> None:
+    old = {**of_schema_2(INFERS), "kind": "serving", "serving": to_json(SPEC)}
+    read = from_json(Case, upgraded(old))
+    assert isinstance(read.work, ServingWork)
+    assert (read.work.serving, read.work.compute) == (SPEC, INFERS.work.compute)
+
+
+def test_an_old_spec_that_lacks_a_part_is_refused_by_its_name() -> None:
+    old = of_schema_2(TRAINS)
+    del old["model"]
+    with pytest.raises(RecordError, match="lacks the key 'model'"):
+        from_json(Case, upgraded(old))
