@@ -30,11 +30,19 @@ ONE_FILE_EACH = re.compile(r"(suites|launchers|devices)/[^/]+/|config/sections/"
 """Folders of one suite, launcher or driver, where a small file needs no second importer."""
 
 KINDS = {"training", "inference", "serving", "load"}
+WORKS = {"TrainingWork", "InferenceWork", "ServingWork"}
 MAY_ASK_FOR_THE_KIND = {
     "suites/": "a suite is what is special to a kind of run",
     "config/rules/": "a rule refuses keys that a kind of run cannot have, before any suite is chosen",
+    "analysis/serving.py": "the figures of requests are of serving alone",
+    "worker/rank/assignment.py": "the worker's one dispatch: steps, or requests",
+    "worker/step/preparation.py": "it builds the step that trains from what is asked of training alone",
+    "worker/step/generation.py": "prompts are asked for by inference and by serving, each in its own words",
+    "worker/step/memory.py": "an optimizer is asked for by training alone",
+    "worker/step/applicability.py": "it says which keys have no effect on which kind of run",
 }
-"""Where `kind ==` may stand, and why there."""
+"""Where `kind ==` and `isinstance(work, …Work)` may stand, and why there; others ask what the work is like:
+`trains`, `generates`, `measures_latency`."""
 
 Sources = Mapping[str, str]
 """The text of each file of the package, by its path within."""
@@ -98,6 +106,8 @@ def questions_of_kind(files: Sources) -> set[str]:
 
 
 def asks_for_the_kind(node: ast.AST) -> bool:
+    if isinstance(node, ast.Call) and getattr(node.func, "id", None) == "isinstance":
+        return any(getattr(part, "id", None) in WORKS for part in ast.walk(node.args[1]))
     if not isinstance(node, ast.Compare):
         return False
     sides = [node.left, *node.comparators]

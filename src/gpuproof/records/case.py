@@ -226,6 +226,11 @@ class ModelWork:
     """Keys that the user set and that this kind has no place for; they are reported as not applied."""
 
     @property
+    def trains(self) -> bool:
+        """Whether a step runs backwards and updates weights."""
+        return False
+
+    @property
     def measures_latency(self) -> bool:
         """Whether each step is waited for, so that its time is a latency and its rate no throughput."""
         return False
@@ -240,6 +245,11 @@ class ModelWork:
         """Batches of one step: those between two updates of the weights, or one."""
         return 1
 
+    @property
+    def activation_checkpointing(self) -> Checkpointing:
+        """Which activations are computed again for the backward pass."""
+        return "none"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingWork(ModelWork):
@@ -249,9 +259,19 @@ class TrainingWork(ModelWork):
     training: TrainingSpec
 
     @property
+    def trains(self) -> bool:
+        """Whether a step runs backwards and updates weights: always."""
+        return True
+
+    @property
     def micro_batches(self) -> int:
         """Batches between two updates of the weights."""
         return self.parallel.gradient_accumulation_steps
+
+    @property
+    def activation_checkpointing(self) -> Checkpointing:
+        """Which activations are computed again for the backward pass."""
+        return self.training.activation_checkpointing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

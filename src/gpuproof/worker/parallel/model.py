@@ -19,7 +19,7 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.nn.parallel import DistributedDataParallel
 
 from gpuproof.errors import EnvironmentUnfitError, UsageError
-from gpuproof.records.case import GradientCompression, ModelWork, TrainingWork
+from gpuproof.records.case import GradientCompression, ModelWork
 from gpuproof.records.parallel import AXES, Arrangement, ArrangementError, Parallelism, arrange
 from gpuproof.worker.parallel.blocks import repeated_blocks
 from gpuproof.worker.step.checkpointing import checkpointed, has_batch_norm
@@ -49,7 +49,7 @@ def arranged(work: ModelWork, *, world_size: int) -> Arrangement:
     Raises:
         EnvironmentUnfitError: the sizes do not fit the ranks that were started.
     """
-    if not isinstance(work, TrainingWork) and work.parallel.strategy != "tensor":
+    if not work.trains and work.parallel.strategy != "tensor":
         return Arrangement(replicate=world_size)
     try:
         return arrange(
@@ -80,7 +80,7 @@ def parallelize(
         UsageError: the workload cannot be split as the strategy does.
     """
     strategy = work.parallel.strategy
-    if backend is None or (not isinstance(work, TrainingWork) and strategy != "tensor"):
+    if backend is None or (not work.trains and strategy != "tensor"):
         module = compiled(_recomputed(work, workload.module), work.compute)
         return ParallelModel(module=module, precision=precision, parallelism=None)
     if strategy == "ddp":
@@ -105,9 +105,9 @@ def parallelize(
 
 def _recomputed(work: ModelWork, module: nn.Module) -> nn.Module:
     """Checkpoint as asked: after layers are split, since plans name them, and before they are sharded."""
-    if not isinstance(work, TrainingWork):
+    if not work.trains:
         return module
-    return checkpointed(module, work.training.activation_checkpointing, name=work.model.name)
+    return checkpointed(module, work.activation_checkpointing, name=work.model.name)
 
 
 def _mesh(arrangement: Arrangement, device: torch.device) -> DeviceMesh:

@@ -167,7 +167,7 @@ def _rank_keys(case: Case, world_size: int) -> Iterator[tuple[str, str]]:
             yield f"distributed.{key}", "one rank communicates with no other"
         if parallel.strategy != "ddp":
             yield "distributed.strategy", "one rank has nobody to share a model with"
-        if parallel.gradient_compression != "none" and isinstance(case.work, TrainingWork):
+        if parallel.gradient_compression != "none" and case.work.trains:
             yield "distributed.gradient_compression", "one rank sends no gradients"
     elif case.start == "fork":
         yield "run.start", "several ranks are started by torch's agent, each by exec"

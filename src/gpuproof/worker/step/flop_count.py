@@ -21,7 +21,6 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode, flop_registry
 
-from gpuproof.records.case import TrainingWork
 from gpuproof.worker.step.flop_formulas import own_formulas
 from gpuproof.worker.step.preparation import Prepared
 
@@ -160,11 +159,7 @@ def count_step_flops(prepared: Prepared) -> CountedFlops:
         torch.OutOfMemoryError: the device has no room for one forward and backward pass.
     """
     work = prepared.work
-    if (
-        prepared.identity.world_size > 1
-        and isinstance(work, TrainingWork)
-        and work.parallel.strategy != "ddp"
-    ):
+    if prepared.identity.world_size > 1 and work.trains and work.parallel.strategy != "ddp":
         return CountedFlops(
             flops_per_step=None,
             missing=f"a model shared over ranks ({work.parallel.strategy}) hides its products",
@@ -188,7 +183,7 @@ def _count(prepared: Prepared) -> int:
     module, workload = prepared.workload.module, prepared.workload
     inputs, targets = prepared.pool.next_batch()
     autocast = prepared.precision.autocast
-    if not isinstance(prepared.work, TrainingWork):
+    if not prepared.work.trains:
         return count_forward_flops(module, inputs, autocast=autocast)
     return prepared.work.parallel.gradient_accumulation_steps * count_training_flops(
         module, inputs, targets, loss=workload.loss, autocast=autocast

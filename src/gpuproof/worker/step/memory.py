@@ -75,13 +75,13 @@ class MemoryWatch:
 
 def _why_unseen(step: object, work: ModelWork) -> str | None:
     """Say why the tensors kept for the backward pass cannot be counted; None where they can."""
-    if not isinstance(work, TrainingWork):
+    if not work.trains:
         return f"{work.kind} keeps nothing for a backward pass"
     if isinstance(step, CapturedStep):
         return "a replayed graph hides what it keeps for the backward pass"
     if work.compute.compile_enabled:
         return "torch.compile chooses what it keeps for the backward pass"
-    if work.training.activation_checkpointing != "none":
+    if work.activation_checkpointing != "none":
         return "checkpointed modules keep what they need by themselves"
     return None
 

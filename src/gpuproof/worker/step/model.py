@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import nn
 
-from gpuproof.records.case import ComputeSpec, ModelWork, TrainingWork
+from gpuproof.records.case import ComputeSpec, ModelWork
 from gpuproof.worker.step.generation import counted_item, generation_flops, prompt_length
 from gpuproof.workloads.info.base import InputShape, Work, WorkloadInfo
 from gpuproof.workloads.info.lookup import find_workload
@@ -89,7 +89,7 @@ def _flops(work: ModelWork, info: WorkloadInfo, costs: Work | None) -> float | N
         return generation_flops(work, info)
     if costs is None:
         return None
-    return costs.training_flops if isinstance(work, TrainingWork) else costs.forward_flops
+    return costs.training_flops if work.trains else costs.forward_flops
 
 
 def uses_channels_last(work: ModelWork, device: torch.device, shape: InputShape) -> bool:

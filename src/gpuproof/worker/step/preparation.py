@@ -120,8 +120,7 @@ def prepare(case: Case, *, identity: RankIdentity, run_folder: Path, store: Stor
         EnvironmentUnfitError: the machine lacks a device, a backend or a precision that the case asks for.
         UsageError: the workload is unknown or cannot be imported.
     """
-    work = case.work
-    device, threads, precision = _set_process_up(case, identity)
+    work, (device, threads, precision) = case.work, _set_process_up(case, identity)
     arrangement = arranged(work, world_size=identity.world_size)
     ranks = Ranks(identity, device=device, parallel=work.parallel, store=store)
     workload = _load(work, device, precision=precision, split=arrangement.tensor > 1)
@@ -248,9 +247,7 @@ def step_options(step: ModelStep | CapturedStep, *, work: ModelWork, device: tor
     return StepOptions(
         optimizer=None if optimizer is None else type(optimizer).__name__,
         optimizer_implementation=None if optimizer is None else read_implementation(optimizer),
-        activation_checkpointing=work.training.activation_checkpointing
-        if isinstance(work, TrainingWork)
-        else None,
+        activation_checkpointing=None if optimizer is None else work.activation_checkpointing,
         checkpointed_modules=num_checkpointed(eager.module),
         cuda_graphs=isinstance(step, CapturedStep),
         deterministic=deterministic_now(),
@@ -264,7 +261,7 @@ def option_notes(work: ModelWork, module: nn.Module, *, device_type: str) -> Ite
     """Say what a reader of the figures must know about the options."""
     if work.compute.precision == "fp8" and device_type == "cpu":
         yield "fp8 on a processor is worked out in software: its speed says nothing of a GPU's"
-    recomputes = isinstance(work, TrainingWork) and work.training.activation_checkpointing != "none"
+    recomputes = work.activation_checkpointing != "none"
     if recomputes and has_batch_norm(module):
         yield "what is computed again updates the running statistics of batch norms twice in each step"
 
@@ -280,7 +277,7 @@ def _notes(prepared: Prepared) -> tuple[str, ...]:
         )
     if prepared.work.generates:
         notes += generation_notes(prepared.work)
-    elif not isinstance(prepared.work, TrainingWork) and prepared.workload.shape.kind == "tokens":
+    elif not prepared.work.trains and prepared.workload.shape.kind == "tokens":
         notes.append(
             "inference on whole sequences, scores at every position: no key-value cache, no decoding"
         )
