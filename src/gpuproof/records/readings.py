@@ -8,6 +8,7 @@ samples do not repeat it and nothing missing ever becomes 0.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, NewType
 
@@ -41,6 +42,21 @@ ThrottleReason = Literal[
     "other",
 ]
 """One vocabulary over the vendors. `idle`, `application_clocks` and `display_clocks` are no faults."""
+
+NVIDIA_REASON_BITS: Mapping[int, ThrottleReason] = {
+    0x1: "idle",
+    0x2: "application_clocks",
+    0x4: "power_cap",
+    0x8: "hardware_slowdown",
+    0x10: "sync_boost",
+    0x20: "thermal_software",
+    0x40: "thermal_hardware",
+    0x80: "power_brake",
+    0x100: "display_clocks",
+    0x200: "board_limit",
+    0x400: "reliability",
+}
+"""`nvmlClocksEventReasons` of nvml.h, which NVML and nvidia-smi both give."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,7 @@ from typing import Any
 from gpuproof.devices.base import DeviceError
 from gpuproof.devices.nvidia import nvml as nvml_border
 from gpuproof.devices.sources import WHOLE_DEVICE_ERRORS, Answer, Source
-from gpuproof.records.readings import ThrottleReason
+from gpuproof.records.readings import NVIDIA_REASON_BITS
 
 FIELD_NVLINK_COUNT = 91
 ALL_LINKS = 0xFFFFFFFF
@@ -31,20 +31,6 @@ _NO_VERSION_2 = {
     nvml_border.FUNCTION_NOT_FOUND,
     nvml_border.INVALID_ARGUMENT,
     nvml_border.ARGUMENT_VERSION_MISMATCH,
-}
-
-EVENT_REASON_BITS: dict[int, ThrottleReason] = {
-    0x1: "idle",
-    0x2: "application_clocks",
-    0x4: "power_cap",
-    0x8: "hardware_slowdown",
-    0x10: "sync_boost",
-    0x20: "thermal_software",
-    0x40: "thermal_hardware",
-    0x80: "power_brake",
-    0x100: "display_clocks",
-    0x200: "board_limit",
-    0x400: "reliability",
 }
 
 _VIOLATION_POLICIES = {
@@ -73,8 +59,8 @@ def throttle_reasons(bits: int) -> tuple[str, ...]:
     >>> throttle_reasons(0x24), throttle_reasons(0), throttle_reasons(0x8000)
     (('power_cap', 'thermal_software'), (), ('other',))
     """
-    known = tuple(reason for bit, reason in EVENT_REASON_BITS.items() if bits & bit)
-    unknown = bits & ~sum(EVENT_REASON_BITS)
+    known = tuple(reason for bit, reason in NVIDIA_REASON_BITS.items() if bits & bit)
+    unknown = bits & ~sum(NVIDIA_REASON_BITS)
     return (*known, "other") if unknown else known
 
 

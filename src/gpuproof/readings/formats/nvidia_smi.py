@@ -16,6 +16,7 @@ from typing import Any
 from gpuproof.errors import RecordError
 from gpuproof.readings.formats.rows import MIB_BYTES, Row, build, known
 from gpuproof.readings.recording import NAN, RecordingData
+from gpuproof.records.readings import NVIDIA_REASON_BITS
 
 _METRICS = {
     "utilization.gpu": "util_gpu_percent",
@@ -50,17 +51,6 @@ _STATIC = {
     "pcie.link.width.max": "pcie_width_max",
 }
 _TEXT = {"uuid": "uuid", "gpu_uuid": "uuid", "pci.bus_id": "pci_bus_id", "gpu_bus_id": "pci_bus_id"}
-_REASONS = {
-    0x1: "idle",
-    0x2: "application_clocks",
-    0x4: "power_cap",
-    0x8: "hardware_slowdown",
-    0x10: "sync_boost",
-    0x20: "thermal_software",
-    0x40: "thermal_hardware",
-    0x80: "power_brake",
-    0x100: "display_clocks",
-}
 _REASON_COLUMNS = ("clocks_throttle_reasons.active", "clocks_event_reasons.active")
 _NUMBER = re.compile(r"P?(-?\d+(?:\.\d+)?)\s*(%|MiB|W|MHz|C)?")
 _BITS = re.compile(r"0x[0-9a-fA-F]+")
@@ -154,4 +144,4 @@ def _reasons(line: dict[str, str]) -> tuple[str, ...] | None:
     if not _BITS.fullmatch(given):
         return None
     bits = int(given, 16)
-    return tuple(reason for bit, reason in _REASONS.items() if bits & bit)
+    return tuple(reason for bit, reason in NVIDIA_REASON_BITS.items() if bits & bit)
