@@ -27,7 +27,7 @@ from gpuproof.records.journal import JournalTail
 from gpuproof.records.run import Failure
 from gpuproof.store import layout
 from gpuproof.store.run import RunDirectory, read_case, set_damaged_aside
-from gpuproof.suites.base import LaunchKey, Suite
+from gpuproof.suites.base import LaunchKey, Suite, launch_key
 
 log = logging.getLogger(__name__)
 
@@ -172,7 +172,7 @@ class CaseScheduler:
                 raise
             self._fail(case, launch_failure("environment", str(error)))
             return False
-        key = _key(case)
+        key = launch_key(case)
         self._attempts[key] += 1
         total = self._num_ended + self._suite.remaining(self._state).num_launches
         named = [name for name in hosts if name]
@@ -278,7 +278,7 @@ class CaseScheduler:
 
     def settle(self, records: CaseRecords) -> None:
         """Tell the suite of a launch that has ended, now or before this campaign."""
-        key = _key(records.case)
+        key = launch_key(records.case)
         verdict = "skip" if records.status == "done" else self._suite.on_failure(records)
         if verdict == "retry" and self._attempts[key] < MAX_ATTEMPTS:
             return
@@ -301,7 +301,3 @@ class CaseScheduler:
                 launched.end(grace_s)
         while not all(launched.is_over for launched in launches):
             self._launcher.wait(FOLLOW_S)
-
-
-def _key(case: Case) -> LaunchKey:
-    return case.case_id, case.replicate
