@@ -16,7 +16,7 @@ from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import Phase, Setup, Steps
 from gpuproof.records.run import Progress as StepsDone
 from gpuproof.scheduler import CampaignProgress
-from gpuproof.suites.base import LaunchKey
+from gpuproof.suites.base import LaunchKey, launch_key
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -107,11 +107,11 @@ class BarProgress:
         """Add a bar."""
         shown = CaseProgress(case, hosts=hosts, position=position, total=total)
         task = self._bars.add_task(shown.title, total=None, phase="starting", speed="")
-        self._cases[case.case_id, case.replicate] = shown, task
+        self._cases[launch_key(case)] = shown, task
 
     def case_advances(self, case: Case, records: Sequence[Any]) -> None:
         """Move the bar."""
-        shown, task = self._cases[case.case_id, case.replicate]
+        shown, task = self._cases[launch_key(case)]
         phase = shown.phase
         shown.advance(records)
         total = 1.0 if shown.fraction is not None else None
@@ -123,7 +123,7 @@ class BarProgress:
 
     def case_ends(self, records: CaseRecords) -> None:
         """Leave the bar as it ended."""
-        _, task = self._cases.pop((records.case.case_id, records.case.replicate))
+        _, task = self._cases.pop(launch_key(records.case))
         done = records.status == "done"
         self._bars.update(
             task, total=1.0, completed=1.0 if done else 0.0, phase="done" if done else records.status
@@ -148,13 +148,13 @@ class LineProgress:
 
     def case_begins(self, case: Case, *, hosts: Sequence[str], position: int, total: int) -> None:
         """Say that a launch begins."""
-        key = case.case_id, case.replicate
+        key = launch_key(case)
         self._cases[key] = CaseProgress(case, hosts=hosts, position=position, total=total)
         self._say(key, "starting")
 
     def case_advances(self, case: Case, records: Sequence[Any]) -> None:
         """Say a new phase at once, and how far it is every ten seconds."""
-        key = case.case_id, case.replicate
+        key = launch_key(case)
         shown = self._cases[key]
         phase = shown.phase
         shown.advance(records)
@@ -167,7 +167,7 @@ class LineProgress:
 
     def case_ends(self, records: CaseRecords) -> None:
         """Say how a launch ended."""
-        key = records.case.case_id, records.case.replicate
+        key = launch_key(records.case)
         self._say(key, records.status)
         del self._cases[key], self._said_s[key]
 
