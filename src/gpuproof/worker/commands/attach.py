@@ -210,7 +210,8 @@ def _prepare_local_data(spec: Any, folder: Path, *, world_size: int, command: Se
     The node side reads no data set's own files; the control side does, so `command` starts that one. What
     goes wrong is said on standard error; the rank then ends for want of the file, as a record.
     """
-    if spec["data"]["file"] is None or command is None:
+    work = from_json(Case, spec, place="rank 0's case").work
+    if work.data.file is None or command is None:
         return
     written = folder / "spec.json"
     written.write_text(json.dumps(spec), encoding="utf-8")
