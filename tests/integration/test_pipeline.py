@@ -29,9 +29,9 @@ def finished(odd_place: Path) -> Path:
         cwd=odd_place,
     )
     assert result.returncode == 0, result.stderr
-    report = json.loads(result.stdout)
-    assert report["validity"] in ("VALID", "SUSPECT")
-    assert [row["num_steps"] for row in report["launches"]] == [20, 20]
+    found = json.loads(result.stdout)
+    assert found["validity"] in ("VALID", "SUSPECT")
+    assert [row["num_steps"] for row in found["detail"]["launches"]] == [20, 20]
     return odd_place
 
 
