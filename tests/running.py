@@ -60,3 +60,17 @@ def only_case(run: RunDirectory) -> CaseRecords:
     """Return the records of a run's single launch."""
     (records,) = run.cases()
     return records
+
+
+def run_tests(*tests: Path, environment: Mapping[str, str], cwd: Path) -> str:
+    """Run the tests of an example in a pytest of its own, without our settings; they must pass."""
+    alone = ("-q", "-p", "no:cacheprovider", "--rootdir=/", "-c", os.devnull)
+    result = subprocess.run(
+        [sys.executable, "-m", "pytest", *alone, *map(str, tests)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+    )
+    assert result.returncode == 0, result.stdout
+    return result.stdout

@@ -195,3 +195,8 @@ def test_a_planted_violation_is_found(rule: str) -> None:
 
 def test_most_functions_are_short() -> None:
     assert median(lines for _, lines in functions(sources())) <= MEDIAN_FUNCTION_LINES
+
+
+def test_nothing_but_code_and_its_data_lies_in_the_package() -> None:
+    known = {".py", ".toml", ".yaml", ".html", ".json", ".npz", ".typed", ".txt", ".pyc"}
+    assert {path.suffix for path in PACKAGE.rglob("*") if path.is_file()} <= known

@@ -12,7 +12,7 @@ from shutil import copytree, ignore_patterns
 
 import pytest
 
-from running import TINY, clean_environment, gpuproof
+from running import TINY, clean_environment, gpuproof, run_tests
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
@@ -99,23 +99,8 @@ def test_the_examples_are_listed_and_run(installed: Path, tmp_path: Path) -> Non
 
 
 def test_the_examples_own_tests_pass(installed: Path) -> None:
-    tests = [str(EXAMPLES / name / "tests") for name in ("workload_plugin", "check_plugin")]
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "-p",
-        "no:cacheprovider",
-        "--rootdir=/",
-        "-c",
-        os.devnull,
-    ]
-    result = subprocess.run(
-        [*command, *tests], env=with_path(installed), capture_output=True, text=True, cwd=installed
-    )
-    assert result.returncode == 0, result.stdout
-    assert "3 passed" in result.stdout
+    tests = [EXAMPLES / name / "tests" for name in ("workload_plugin", "check_plugin")]
+    assert "3 passed" in run_tests(*tests, environment=with_path(installed), cwd=installed)
 
 
 @pytest.fixture

@@ -18,8 +18,8 @@ from gpuproof.records.case import Case
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import RankResult, Setup
 from gpuproof.store.run import RunDirectory
-from gpuproof.suites.base import AfterFailure, Conclusion, HostPlace, LaunchKey, Remaining
-from gpuproof.suites.cases import build_case
+from gpuproof.suites.base import AfterFailure, Conclusion, HostPlace, LaunchKey, Remaining, launch_key
+from gpuproof.suites.cases import build_case, place_case, placed_name
 from ssh_hosts import Hosts, hosts_in
 from sshd import can_serve, ssh_world
 
@@ -46,21 +46,21 @@ class PairsSuite:
         return False
 
     def begin(self, config: RunConfig, places: Sequence[HostPlace]) -> PairState:
-        names = [place.name for place in places]
-        base = build_case(config, 0)
-        there = [_on_pair(base, pair) for pair in zip(names[::2], names[1::2], strict=True)]
-        done_first = tuple((case.case_id, 0) for case in there)
-        back = [_on_pair(base, case.placement.hosts[::-1], after=done_first) for case in there]
+        base = build_case(config, 0, case_id="pair")
+        pairs = list(zip(places[::2], places[1::2], strict=True))
+        there = [place_case(base, first, second) for first, second in pairs]
+        swapped = replace(base, after=tuple(map(launch_key, there)))
+        back = [place_case(swapped, second, first) for first, second in pairs]
         return (*there, *back), frozenset()
 
     def settle(self, state: PairState, launch: CaseRecords) -> PairState:
-        return state[0], state[1] | {(launch.case.case_id, launch.case.replicate)}
+        return state[0], state[1] | {launch_key(launch.case)}
 
     def next(
         self, state: PairState, running: Mapping[LaunchKey, Case], time_left_s: float | None
     ) -> Iterator[Case]:
         for case in state[0]:
-            if (case.case_id, 0) not in state[1] and (case.case_id, 0) not in running:
+            if launch_key(case) not in {*state[1], *running}:
                 yield case
 
     def remaining(self, state: PairState) -> Remaining:
@@ -70,20 +70,10 @@ class PairsSuite:
         return "skip"
 
     def conclude(self, evidence: Any) -> Conclusion:
-        raise NotImplementedError
+        raise AssertionError("this test launches, and concludes nothing")
 
     def page(self, result: Any) -> Any:
-        raise NotImplementedError
-
-
-def _on_pair(case: Case, hosts: tuple[str, ...], *, after: tuple[LaunchKey, ...] = ()) -> Case:
-    name = "pair@" + "+".join(host[-2] for host in hosts)
-    return replace(
-        case,
-        case_id=name,
-        after=after,
-        placement=replace(case.placement, hosts=hosts, num_hosts=2),
-    )
+        raise AssertionError("this test launches, and concludes nothing")
 
 
 class Events:
@@ -123,16 +113,18 @@ def test_two_pairs_at_once_then_the_swapped_ones(hosts: Hosts, tmp_path: Path) -
             loaded.config, origins=loaded.origins, source=loaded.source, places=launcher.places()
         )
         launch_all(run, suite=PairsSuite(), launcher=launcher, progress=events)
-    assert set(events.order[:2]) == {"begin pair@2+3", "begin pair@4+5"}
-    assert set(events.order[2:4]) == {"end pair@2+3", "end pair@4+5"}
-    assert set(events.order[4:6]) == {"begin pair@3+2", "begin pair@5+4"}
+    a, b, c, d = launcher.places()
+    there, back = [(a, b), (c, d)], [(b, a), (d, c)]
+    assert set(events.order[:2]) == {f"begin {placed_name('pair', *pair)}" for pair in there}
+    assert set(events.order[2:4]) == {f"end {placed_name('pair', *pair)}" for pair in there}
+    assert set(events.order[4:6]) == {f"begin {placed_name('pair', *pair)}" for pair in back}
     launches = {records.case.case_id: records for records in run.cases()}
     assert {records.status for records in launches.values()} == {"done"}
     for records in launches.values():
         assert sorted(result.rank for result in records.of(RankResult)) == [0, 1]
         assert {setup.backend for setup in records.of(Setup)} == {"gloo"}
-    check_where(run, "pair@2+3", first=servers[0].address, second=servers[1].address)
-    check_where(run, "pair@5+4", first=servers[3].address, second=servers[2].address)
+    check_where(run, placed_name("pair", a, b), first=servers[0].address, second=servers[1].address)
+    check_where(run, placed_name("pair", d, c), first=servers[3].address, second=servers[2].address)
     assert [hosts.left_behind(server) for server in servers] == [[]] * 4
 
 

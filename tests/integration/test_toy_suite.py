@@ -18,7 +18,7 @@ import pytest
 
 from gpuproof.store.run import RunDirectory
 from integration.test_readme_commands import commands_of
-from running import clean_environment, gpuproof
+from running import clean_environment, gpuproof, run_tests
 from ssh_hosts import Hosts, hosts_in
 from sshd import can_serve, ssh_world
 
@@ -237,23 +237,5 @@ def test_the_readmes_commands_run_as_shown(installed: Installed, tmp_path: Path)
 
 
 def test_its_own_tests_pass(installed: Installed) -> None:
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "-p",
-        "no:cacheprovider",
-        "--rootdir=/",
-        "-c",
-        os.devnull,
-    ]
-    result = subprocess.run(
-        [*command, str(TOY / "tests")],
-        env=installed.environment("toy_suite"),
-        capture_output=True,
-        text=True,
-        cwd=installed.folder,
-    )
-    assert result.returncode == 0, result.stdout
-    assert "4 passed" in result.stdout
+    environment = installed.environment("toy_suite")
+    assert "4 passed" in run_tests(TOY / "tests", environment=environment, cwd=installed.folder)

@@ -21,7 +21,7 @@ from gpuproof.statistics.estimate import Interval
 from gpuproof.statistics.percentiles import percentile
 from gpuproof.suites.base import Export
 from gpuproof.suites.exports import csv_text, environment_facts, json_export, wall_clock_s
-from gpuproof.suites.recipe.measures import what_latency_is_of
+from gpuproof.suites.recipe.measures import latency_title
 from gpuproof.suites.recipe.profile import Profiled
 from gpuproof.suites.recipe.roofline import draw_roofline
 from gpuproof.verdict.summary import RunSummary
@@ -230,7 +230,7 @@ def _latency_json(summary: RunSummary) -> dict[str, Any]:
     found = summary.step_percentiles
     interval = summary.step_s_interval
     return {
-        "of": what_latency_is_of(summary.launches[0]),
+        "of": latency_title(summary.launches[0]),
         "num_steps": len(times_s),
         **{f"p{each.q:g}_s": each.value for each in found},
         "mean_s": fsum(times_s) / len(times_s),

@@ -29,7 +29,7 @@ LATENCY_OF: Mapping[InferencePhase, str] = {
 }
 
 
-def what_latency_is_of(launch: Launch) -> str:
+def latency_title(launch: Launch) -> str:
     """Return what a step's time is the latency of, in a launch that measures latency."""
     work = launch.case.work
     assert isinstance(work, InferenceWork)
@@ -149,7 +149,7 @@ def _needs(found: Percentile) -> str:
 
 def _latencies(summary: RunSummary, rates: tuple[LaunchValue, ...]) -> Iterator[Measure]:
     """Yield the figures of latency mode: the median first, with its interval."""
-    what = what_latency_is_of(summary.launches[0])
+    what = latency_title(summary.launches[0])
     median, *tail = summary.step_percentiles
     times_s = [time_s for launch in summary.launches for time_s in launch.step_times_s]
     missing = Unavailable(reason=_needs(median))
