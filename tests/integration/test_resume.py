@@ -99,9 +99,14 @@ def unchanged_and_newly_done(run: Run, done: dict[Path, Fingerprint]) -> dict[Pa
         for records in RunDirectory.open(run.root).cases()
         if records.status == "done"
     ]
-    now = {folder: fingerprint(folder) for folder in folders}
+    now = {folder: of_ranks(folder) for folder in folders}
     assert {folder: now.get(folder) for folder in done} == done
     return now
+
+
+def of_ranks(folder: Path) -> Fingerprint:
+    """Return what the ranks of a launch left; its sampler may outlive them, and a command that was killed."""
+    return {name: at for name, at in fingerprint(folder).items() if not name.startswith("monitor-")}
 
 
 def check_finished(run: Run) -> None:
