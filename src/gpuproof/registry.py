@@ -18,7 +18,8 @@ from gpuproof.errors import UsageError
 WORKLOADS = "gpuproof.workloads"
 CHECKS = "gpuproof.checks"
 SUITES = "gpuproof.suites"
-GROUPS = (WORKLOADS, CHECKS, SUITES)
+ACCELERATORS = "gpuproof.accelerators"
+GROUPS = (WORKLOADS, CHECKS, SUITES, ACCELERATORS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,6 +9,8 @@ import pytest
 import torch
 from torch import nn
 
+from gpuproof.accelerators.base import OutOfMemory
+from gpuproof.accelerators.choose import find_accelerator
 from gpuproof.errors import EnvironmentUnfitError, UsageError
 from gpuproof.records.run import DataUsed
 from gpuproof.records.what_ran import Effective
@@ -65,12 +67,12 @@ class StandIn:
         self.events: list[str] = []
         self._error = error
 
-    def aside(self, run: Step) -> None:
+    def run_aside(self, run: Step) -> None:
         self.events.append("side stream")
         run()
         self.events.append("back")
 
-    def record(self, run: Step) -> Step:
+    def capture_graph(self, run: Step) -> Step:
         self.events.append("record")
         if self._error is not None:
             raise self._error
@@ -125,18 +127,22 @@ def test_a_step_that_cannot_be_captured_is_an_error_in_words() -> None:
 
 
 def test_a_lack_of_memory_in_a_capture_stays_one() -> None:
-    with pytest.raises(torch.cuda.OutOfMemoryError):
-        capture(StandIn(error=torch.cuda.OutOfMemoryError("out of memory")))
+    with pytest.raises(OutOfMemory):
+        capture(StandIn(error=OutOfMemory("out of memory")))
 
 
 @pytest.mark.parametrize(
     ("device_type", "world_size", "reason"),
-    [("cpu", 1, "this run is on the CPU"), ("cuda", 2, "the gradient average of 2 ranks")],
+    [
+        ("cpu", 1, "this run is on the CPU"),
+        ("mps", 1, "captures no graphs on Apple MPS devices"),
+        ("cuda", 2, "the gradient average of 2 ranks"),
+    ],
 )
 def test_where_nothing_can_be_captured(device_type: str, world_size: int, reason: str) -> None:
     with pytest.raises(EnvironmentUnfitError, match=reason):
-        check_capturable(device_type=device_type, world_size=world_size)
+        check_capturable(find_accelerator(device_type), world_size=world_size)
 
 
 def test_one_rank_on_cuda_can_be_captured() -> None:
-    check_capturable(device_type="cuda", world_size=1)
+    check_capturable(find_accelerator("cuda"), world_size=1)

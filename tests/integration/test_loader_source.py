@@ -222,7 +222,7 @@ def slow_source(clock: HostClock | EventClock, samples: object = None) -> Loader
     return LoaderSource(
         samples or Slow(),  # type: ignore[arg-type]
         ShardedBatches(8, Share(batch_size=2, seed=0, rank=0, world_size=1)),
-        settings=effective_settings(INSIDE, on_cuda=False),
+        settings=effective_settings(INSIDE, can_pin=False),
         device=CPU,
         clock=clock,
         finish=lambda inputs: inputs,
@@ -281,12 +281,12 @@ def test_more_batches_between_two_looks_than_the_ring_of_events_holds() -> None:
 
 
 def test_settings_that_torch_refuses_or_that_do_nothing_are_left_out() -> None:
-    inside = effective_settings({**TWO, "num_workers": 0}, on_cuda=True)
+    inside = effective_settings({**TWO, "num_workers": 0}, can_pin=True)
     assert (inside.prefetch_factor, inside.persistent_workers, inside.batches_ahead) == (None, False, 0)
     assert inside.pin_memory
-    two = effective_settings(TWO, on_cuda=False)
+    two = effective_settings(TWO, can_pin=False)
     assert (two.pin_memory, two.persistent_workers, two.batches_ahead) == (False, True, 4)
-    assert effective_settings({**TWO, "prefetch_factor": None}, on_cuda=False).batches_ahead == 4
+    assert effective_settings({**TWO, "prefetch_factor": None}, can_pin=False).batches_ahead == 4
 
 
 def test_what_was_prepared_and_is_not_there_is_named_and_nothing_takes_its_place(tmp_path: Path) -> None:

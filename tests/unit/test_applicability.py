@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any
 
 import pytest
 
+from gpuproof.accelerators.choose import find_accelerator
 from gpuproof.records.case import Case
 from gpuproof.worker.step.applicability import not_applied
 from gpuproof.workloads.info.base import InputShape
@@ -23,11 +24,11 @@ PRECISION = {"benchmark.target_precision", "benchmark.min_steps"}
 def keys(
     asked: Case,
     *,
-    device_type: Literal["cuda", "cpu"] = "cuda",
+    device_type: str = "cuda",
     shape: InputShape = IMAGES,
     world_size: int = 2,
 ) -> dict[str, str]:
-    found = not_applied(asked, device_type=device_type, shape=shape, world_size=world_size)
+    found = not_applied(asked, accelerator=find_accelerator(device_type), shape=shape, world_size=world_size)
     assert len({item.key for item in found}) == len(found)
     return {item.key: item.reason for item in found}
 

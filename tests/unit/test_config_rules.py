@@ -100,6 +100,11 @@ CASES = [
         "x.yaml:1: model.num_classes: digits has 10 classes, the model 9. Set model.num_classes to 10.",
     ),
     (
+        "distributed: {device: simgpux}",
+        "distributed: {device: xpu}",
+        "x.yaml:1: distributed.device: no package here knows a type of device 'simgpux'. Use one of auto, ",
+    ),
+    (
         "distributed: {device: cpu, devices: [0]}",
         "distributed: {device: cuda, devices: [0]}",
         "x.yaml:1: distributed.devices: device indices are given, but the device is cpu, which has none. ",

@@ -8,12 +8,14 @@ from dataclasses import replace
 import pytest
 import torch
 
+from gpuproof.accelerators.base import Arithmetic
+from gpuproof.accelerators.choose import accelerator_of, find_accelerator
 from gpuproof.errors import EnvironmentUnfitError
-from gpuproof.worker.step.precision import Arithmetic, apply_precision, refusal, tf32_switch
+from gpuproof.worker.step.precision import apply_precision, refusal
 
 H100 = Arithmetic(
-    kind="cuda",
     name="an H100",
+    in_software=False,
     capability=(9, 0),
     has_bf16=True,
     has_scaled_products=True,
@@ -23,7 +25,7 @@ A100 = replace(H100, name="an A100", capability=(8, 0))
 L4 = replace(H100, name="an L4", capability=(8, 9))
 T4 = replace(H100, name="a T4", capability=(7, 5), has_bf16=False)
 MI300X = replace(H100, name="an MI300X", capability=None)
-CPU = replace(H100, kind="cpu", name="the processor", capability=None)
+CPU = replace(H100, in_software=True, name="the processor", capability=None)
 
 
 @pytest.mark.parametrize(
@@ -73,7 +75,7 @@ def test_the_processor_of_this_machine_refuses_tf32_and_reads_back_none() -> Non
     with pytest.raises(EnvironmentUnfitError, match=r"training\.precision: TF32 is arithmetic of NVIDIA"):
         apply_precision("tf32", device)
     assert apply_precision("fp32", device).name == "fp32"
-    assert tf32_switch(device) is None
+    assert accelerator_of(device).tf32_switch() is None
 
 
 @pytest.fixture
@@ -91,4 +93,4 @@ def _switches_restored() -> Iterator[None]:
 def test_both_switches_of_tf32_are_read_back(products: bool, convolutions: bool, expected: str) -> None:
     torch.backends.cuda.matmul.allow_tf32 = products
     torch.backends.cudnn.allow_tf32 = convolutions
-    assert tf32_switch(torch.device("cuda")) == expected
+    assert find_accelerator("cuda").tf32_switch() == expected

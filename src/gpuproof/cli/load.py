@@ -44,7 +44,7 @@ OF_THE_TESTS = (*KEYS, "quick", "loader")
     help="Where the results go as JSON, of a fleet those of all hosts; default: "
     "gpu_loadtest_results_<unix>.json in this folder.",
 )
-@click.option("--device", type=click.Choice(["cuda", "cpu"]), help="Default: cuda where there is one.")
+@click.option("--device", metavar="TYPE", help="cuda, xpu, mps or cpu; default: the first that is there.")
 @click.option(
     "--num-epochs",
     type=click.IntRange(1),

@@ -26,7 +26,7 @@ class PluginState:
     """One registered plug-in."""
 
     kind: str
-    """workload, check or suite: its group's name."""
+    """workload, check, suite or accelerator: its group's name."""
     name: str
     distribution: str
     version: str | None
@@ -85,7 +85,24 @@ def _load_workload(name: str) -> str:
             f"{name!r} from {owner} is a {type(info).__name__}, not a WorkloadInfo",
             next_step="See gpuproof.workloads.info.base, or uninstall it",
         )
-    module = info.implementation.partition(":")[0]
+    _look_for(info.implementation, owner=owner, name=name)
+    return info.summary
+
+
+def _find_accelerator(name: str) -> str:
+    """Look for an accelerator without importing it, since it needs torch."""
+    (entry,) = (found for found in registry.registered(registry.ACCELERATORS) if found.name == name)
+    _look_for(entry.value, owner=entry.distribution, name=name)
+    return f"devices of type {name}, for distributed.device={name}"
+
+
+def _look_for(value: str, *, owner: str, name: str) -> None:
+    """Look for the module of a half that needs torch, without importing it.
+
+    Raises:
+        UsageError: it is not there.
+    """
+    module = value.partition(":")[0]
     try:
         is_there, reason = find_spec(module) is not None, ""
     except ImportError as error:
@@ -95,7 +112,6 @@ def _load_workload(name: str) -> str:
             f"{name!r} from {owner}: its torch half {module} is not there{reason}",
             next_step=f"Install {owner} again",
         )
-    return info.summary
 
 
 def _load_suite(name: str) -> str:
@@ -106,4 +122,5 @@ _LOADERS: dict[str, Callable[[str], str]] = {
     registry.WORKLOADS: _load_workload,
     registry.CHECKS: lambda name: load_check(name).summary,
     registry.SUITES: _load_suite,
+    registry.ACCELERATORS: _find_accelerator,
 }

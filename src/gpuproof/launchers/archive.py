@@ -23,7 +23,7 @@ NODE_SIDE = (
     "units.py",
     "registry.py",
 )
-NODE_PACKAGES = ("processes", "records", "devices", "monitor", "workloads", "worker")
+NODE_PACKAGES = ("processes", "records", "accelerators", "devices", "monitor", "workloads", "worker")
 METADATA = "Metadata-Version: 2.1\nName: gpuproof\nVersion: {}\n"
 EPOCH = (1980, 1, 1, 0, 0, 0)
 """The date of every member: an archive says what it holds, not when it was made."""

@@ -27,7 +27,8 @@ Backend = Literal["auto", "nccl", "gloo"]
 InferenceMode = Literal["throughput", "latency"]
 InferencePhase = Literal["forward", "prefill", "decode"]
 StartMode = Literal["exec", "fork"]
-DeviceChoice = Literal["auto", "cuda", "cpu"]
+OWN_DEVICE_TYPES = ("cuda", "xpu", "mps", "cpu")
+"""Types of device that the worker knows by itself; packages may bring others, named as torch names them."""
 Exclusive = Literal["hosts", "devices"]
 ParallelStrategy = Literal["ddp", "fsdp", "hsdp", "tensor", "fsdp_tensor"]
 GradientCompression = Literal["none", "fp16", "bf16", "powersgd"]
@@ -160,7 +161,8 @@ class Placement:
     num_hosts: int = 1
     """Hosts over which this is one job, with `ranks_per_host` ranks on each."""
     ranks_per_host: int = 1
-    device: DeviceChoice = "auto"
+    device: str = "auto"
+    """A type of device, or auto: the first of CUDA, XPU and MPS that is there, else the processor."""
     devices: tuple[int, ...] | None = None
     """Devices of each host as its ranks count them; None is the first ones."""
     exclusive: Exclusive = "hosts"

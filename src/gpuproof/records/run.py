@@ -77,11 +77,14 @@ class Environment:
 class Device:
     """The device that a rank computes on, named by the framework and by its permanent identity."""
 
-    kind: Literal["cuda", "cpu"]
+    kind: str
+    """As torch names the type: cuda, cpu."""
     index: int | None
     name: str
     uuid: str | None
     memory_total_bytes: int | None
+    simulated: bool = False
+    """No such hardware exists: what was measured on it says nothing of any."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

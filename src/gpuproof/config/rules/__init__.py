@@ -27,6 +27,7 @@ OF_RECIPE: tuple[Callable[[RunConfig], Refusals], ...] = (
     data.download_keys_need_a_download,
     data.every_label_has_an_output,
     ranks.cpu_has_no_indices,
+    ranks.device_is_known,
     ranks.nccl_needs_gpus,
     ranks.each_device_is_named_once,
     ranks.each_rank_has_a_device,

@@ -6,12 +6,26 @@ from typing import TYPE_CHECKING
 
 from gpuproof.config.rules.base import Refusal, Refusals
 from gpuproof.config.rules.workload import ChosenWorkload
+from gpuproof.records.case import OWN_DEVICE_TYPES
+from gpuproof.registry import ACCELERATORS, names
 
 if TYPE_CHECKING:
     from gpuproof.config.models import RunConfig
 
 USES = {"shard_size": ("hsdp",), "tensor_parallel_size": ("tensor", "fsdp_tensor")}
 NEEDS = {"hsdp": "shard_size", "fsdp_tensor": "tensor_parallel_size"}
+
+
+def device_is_known(config: RunConfig) -> Refusals:
+    """Refuse a type of device that neither we nor an installed package know."""
+    known = ("auto", *OWN_DEVICE_TYPES, *names(ACCELERATORS))
+    if config.distributed.device not in known:
+        yield Refusal(
+            keys=("distributed.device",),
+            cause=f"no package here knows a type of device {config.distributed.device!r}",
+            next_step=f"Use one of {', '.join(known)}, or install the package that registers it "
+            f"({ACCELERATORS})",
+        )
 
 
 def cpu_has_no_indices(config: RunConfig) -> Refusals:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from gpuproof.config.sections.base import ConfigSection, DeviceIndices, Seconds
-from gpuproof.records.case import Backend, DeviceChoice, GradientCompression, ParallelStrategy
+from gpuproof.records.case import Backend, GradientCompression, ParallelStrategy
 
 
 class DistributedConfig(ConfigSection):
@@ -19,8 +19,9 @@ class DistributedConfig(ConfigSection):
     """Ranks to start on a host."""
     nodes: int = Field(default=1, ge=1, le=4096)
     """Hosts of the inventory over which the run is one job; 1 runs it on each by itself."""
-    device: DeviceChoice = "auto"
-    """The kind of device; auto is CUDA where there is one."""
+    device: str = "auto"
+    """The type of device: cuda (ROCm too), xpu, mps, cpu, or one that an installed package registers; auto is
+    the first of them that is there, and never a simulated one."""
     devices: DeviceIndices | None = None
     """Indices of the devices to use, as the driver counts them; null is all in order."""
     threads_per_rank: int | None = Field(default=None, ge=1, le=1024)

@@ -51,12 +51,12 @@ class LoaderSettings:
         return self.num_workers * (self.prefetch_factor or 2) if self.num_workers else 0
 
 
-def effective_settings(asked: dict[str, Any], *, on_cuda: bool) -> LoaderSettings:
+def effective_settings(asked: dict[str, Any], *, can_pin: bool) -> LoaderSettings:
     """Return the settings less those that torch refuses, or that do nothing, without processes or a GPU."""
     num_workers = int(asked["num_workers"])
     return LoaderSettings(
         num_workers=num_workers,
-        pin_memory=bool(asked["pin_memory"]) and on_cuda,
+        pin_memory=bool(asked["pin_memory"]) and can_pin,
         prefetch_factor=asked["prefetch_factor"] if num_workers else None,
         persistent_workers=bool(asked["persistent_workers"]) and num_workers > 0,
     )

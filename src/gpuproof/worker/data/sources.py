@@ -12,6 +12,7 @@ from pathlib import Path
 
 import torch
 
+from gpuproof.accelerators.choose import accelerator_of
 from gpuproof.errors import EnvironmentUnfitError
 from gpuproof.records.case import ModelWork
 from gpuproof.records.dataset_files import ImageListing, TokenFile, read_listing
@@ -129,7 +130,7 @@ class _Opening:
 
     def loader(self) -> LoaderSource:
         """Start a DataLoader."""
-        settings = effective_settings(self.work.data.loader, on_cuda=self.device.type == "cuda")
+        settings = effective_settings(self.work.data.loader, can_pin=accelerator_of(self.device).pins_memory)
         samples = self._samples()
         batches = ShardedBatches(len(samples), self.share)
         # Processes that live for an epoch only make no batch of the next one.

@@ -18,6 +18,7 @@ from typing import Literal
 
 import torch
 
+from gpuproof.accelerators.choose import accelerator_of
 from gpuproof.records.run import CeilingTrial
 from gpuproof.worker.engine.loop import StepClock
 from gpuproof.workloads.info.catalogue.gemm import gemm_bytes, gemm_flops
@@ -62,8 +63,8 @@ CPU_PLAN = CeilingPlan(
 
 
 def plan_for(device: torch.device) -> CeilingPlan:
-    """Choose the plan of a kind of device."""
-    return GPU_PLAN if device.type == "cuda" else CPU_PLAN
+    """Choose the plan of a type of device: the large one where no processor works it out."""
+    return CPU_PLAN if accelerator_of(device).in_software else GPU_PLAN
 
 
 def try_ceilings(
@@ -88,10 +89,11 @@ def why_no_product(precision: str) -> str | None:
 
 
 def _room_bytes(device: torch.device, plan: CeilingPlan) -> int:
-    """Return what operands may take; a processor's plan is small enough as it is."""
-    if device.type != "cuda":
+    """Return what operands may take; where no one knows what is free, the plan is small enough as it is."""
+    memory = accelerator_of(device).free_and_total_bytes(device)
+    if memory is None:
         return BUFFERS["triad"] * plan.buffer_bytes
-    free_bytes, _ = torch.cuda.mem_get_info(device)
+    free_bytes, _ = memory
     return max(2**24, int(free_bytes * plan.memory_share) - plan.flush_bytes)
 
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from time import perf_counter
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import Literal
 
 import torch
 
-if TYPE_CHECKING:
-    from typing_extensions import Self
+from gpuproof.accelerators.base import TimingEvent
+from gpuproof.accelerators.choose import accelerator_of
 
 RING_PAIRS = 1024
 
@@ -69,22 +70,6 @@ class SynchronisedClock(HostClock):
         super().end()
 
 
-class TimingEvent(Protocol):
-    """A moment in the device's queue; `torch.cuda.Event` is one."""
-
-    def record(self) -> None:
-        """Put the event behind all that is queued."""
-
-    def query(self) -> bool:
-        """Say whether the device has come to it."""
-
-    def synchronize(self) -> None:
-        """Wait until the device has come to it."""
-
-    def elapsed_time(self, end: Self) -> float:
-        """Return the milliseconds from this event to `end`."""
-
-
 class EventClock:
     """Times steps on the device by pairs of events from a ring."""
 
@@ -133,8 +118,10 @@ class EventClock:
 
 def clock_for(device: torch.device, *, synchronised: bool) -> HostClock | EventClock:
     """Choose the clock of a device."""
-    if device.type != "cuda":
+    accelerator = accelerator_of(device)
+    if not accelerator.asynchronous:
         return HostClock()
-    if synchronised:
-        return SynchronisedClock(lambda: torch.cuda.synchronize(device))
-    return EventClock(lambda: torch.cuda.Event(enable_timing=True), lambda: torch.cuda.synchronize(device))
+    synchronize = partial(accelerator.synchronize, device)
+    if synchronised or not accelerator.has_events():
+        return SynchronisedClock(synchronize)
+    return EventClock(accelerator.make_event, synchronize)

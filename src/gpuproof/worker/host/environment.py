@@ -16,6 +16,9 @@ from typing import Any
 
 import torch
 
+from gpuproof.accelerators.base import Accelerator
+from gpuproof.accelerators.choose import accelerators_here
+from gpuproof.accelerators.cuda import CudaAccelerator
 from gpuproof.devices.describe import describe_devices
 from gpuproof.monitor.host import cpu_model, cpus_allowed
 
@@ -37,8 +40,12 @@ ENVIRONMENT_PREFIXES = (
 SECRET_WORDS = ("KEY", "TOKEN", "SECRET", "PASSWORD")
 
 
-def describe_host(environment: Mapping[str, str] = os.environ) -> dict[str, Any]:
-    """Return the facts of this host as JSON: system, processor, memory, devices, framework, variables."""
+def describe_host(environment: Mapping[str, str] = os.environ, *, device: str = "auto") -> dict[str, Any]:
+    """Return the facts of this host as JSON: system, processor, memory, devices, framework, variables.
+
+    A type of device that another package brings is looked for where it is the one that is asked for.
+    """
+    present = accelerators_here(device)
     return {
         "host": socket.gethostname(),
         "os": platform.platform(),
@@ -48,10 +55,9 @@ def describe_host(environment: Mapping[str, str] = os.environ) -> dict[str, Any]
         "torch": str(torch.__version__),
         "torch_cuda": torch.version.cuda,
         "torch_hip": torch.version.hip,
-        "cudnn": torch.backends.cudnn.version() if torch.cuda.is_available() else None,
-        "nccl": _nccl_version(),
+        **CudaAccelerator().library_versions(),
         "driver": _first_line("/proc/driver/nvidia/version"),
-        "devices": [_cuda_device(index) for index in range(torch.cuda.device_count())],
+        "devices": [_device(kind, index) for kind in present for index in range(kind.count())],
         "accelerators": describe_devices(dict(environment)),
         "environment": {
             name: "redacted" if any(word in name for word in SECRET_WORDS) else value
@@ -78,22 +84,18 @@ def _memory_total_bytes() -> int | None:
         return None
 
 
-def _nccl_version() -> str | None:
-    if not torch.cuda.is_available() or not torch.distributed.is_nccl_available():
-        return None
-    return ".".join(map(str, torch.cuda.nccl.version()))
-
-
-def _cuda_device(index: int) -> dict[str, Any]:
-    properties = torch.cuda.get_device_properties(index)
-    return {
+def _device(accelerator: Accelerator, index: int) -> dict[str, Any]:
+    found = accelerator.properties(torch.device(accelerator.type, index))
+    capability = found.compute_capability
+    facts = {
         "index": index,
-        "name": properties.name,
-        "uuid": str(getattr(properties, "uuid", "")) or None,
-        "compute_capability": f"{properties.major}.{properties.minor}",
-        "multiprocessors": properties.multi_processor_count,
-        "memory_total_bytes": properties.total_memory,
+        "name": found.name,
+        "uuid": found.uuid,
+        "compute_capability": None if capability is None else ".".join(map(str, capability)),
+        "multiprocessors": found.multiprocessors,
+        "memory_total_bytes": found.memory_total_bytes,
     }
+    return {**facts, "simulated": True} if accelerator.simulated else facts
 
 
 def _first_line(path: str) -> str | None:

@@ -14,8 +14,9 @@ import torch.distributed as dist
 from torch.distributed.distributed_c10d import PrefixStore, Store
 from torch.distributed.rendezvous import rendezvous
 
+from gpuproof.accelerators.choose import PROCESSOR, accelerator_of, choose_accelerator
 from gpuproof.errors import EnvironmentUnfitError
-from gpuproof.records.case import Backend, DeviceChoice, ParallelSpec, Placement
+from gpuproof.records.case import Backend, ParallelSpec, Placement
 from gpuproof.worker.rank.identity import RankIdentity
 
 
@@ -23,17 +24,19 @@ def choose_device(placement: Placement, identity: RankIdentity) -> torch.device:
     """Choose this rank's device: by the user's list, else by local rank among the visible ones.
 
     Raises:
-        EnvironmentUnfitError: CUDA was asked for and is not there, or there are too few devices.
+        EnvironmentUnfitError: the type that was asked for is not there, or there are too few devices.
     """
-    if not _wants_cuda(placement.device):
+    accelerator = choose_accelerator(placement.device)
+    if accelerator is PROCESSOR:
         return torch.device("cpu")
-    num_visible = torch.cuda.device_count()
+    num_visible = accelerator.count()
     indices = placement.devices if placement.devices is not None else tuple(range(num_visible))
     missing = [index for index in indices if index >= num_visible]
     if missing:
+        variable = accelerator.visibility_variable
+        shown = f" ({variable}={os.environ.get(variable, 'not set')})" if variable else ""
         raise EnvironmentUnfitError(
-            f"device {missing[0]} was asked for, torch sees {num_visible} (CUDA_VISIBLE_DEVICES="
-            f"{os.environ.get('CUDA_VISIBLE_DEVICES', 'not set')})",
+            f"device {missing[0]} was asked for, torch sees {num_visible}{shown}",
             next_step="Name devices from 0 to the number that torch sees, less one",
         )
     # srun --gpus-per-task=1 shows each rank one device only, whatever its local rank.
@@ -44,20 +47,7 @@ def choose_device(placement: Placement, identity: RankIdentity) -> torch.device:
             f"{identity.local_world_size} ranks on this host",
             next_step="Start at most one rank per device, or set distributed.device=cpu",
         )
-    return torch.device("cuda", indices[local_rank])
-
-
-def _wants_cuda(choice: DeviceChoice) -> bool:
-    if choice == "cpu":
-        return False
-    if torch.cuda.is_available():
-        return True
-    if choice == "cuda":
-        raise EnvironmentUnfitError(
-            f"no CUDA device: torch {torch.__version__} sees none",
-            next_step="Run `gpuproof doctor`, or set distributed.device=cpu",
-        )
-    return False
+    return torch.device(accelerator.type, indices[local_rank])
 
 
 class Ranks:
@@ -74,7 +64,7 @@ class Ranks:
         self.backend = _backend(parallel.backend, device) if identity.world_size > 1 else None
         if self.backend is not None:
             dist.init_process_group(
-                f"cpu:gloo,cuda:{self.backend}" if device.type == "cuda" else self.backend,
+                accelerator_of(device).process_group(self.backend),
                 store=PrefixStore("gpuproof", store or open_store(parallel.timeout_s)),
                 rank=identity.rank,
                 world_size=identity.world_size,
@@ -107,12 +97,23 @@ def open_store(timeout_s: float) -> Store:
 
 
 def _backend(asked: Backend, device: torch.device) -> str:
-    if asked == "auto":
-        return "nccl" if device.type == "cuda" else "gloo"
-    if asked == "nccl" and device.type != "cuda":
+    known = accelerator_of(device).collectives
+    if not known:
         raise EnvironmentUnfitError(
-            "the nccl backend needs CUDA devices and this run is on the CPU",
+            f"torch has no collectives between {accelerator_of(device).title} devices",
+            place="distributed.nproc",
+            next_step="Run one rank, or set distributed.device=cpu",
+        )
+    if asked == "auto":
+        return known[0]
+    if asked not in known:
+        raise EnvironmentUnfitError(
+            "the nccl backend needs CUDA devices and this run is on the CPU"
+            if (asked, device.type) == ("nccl", "cpu")
+            else f"the {asked} backend does not move tensors of {accelerator_of(device).title} devices",
             place="distributed.backend",
-            next_step="Use auto, which takes nccl with CUDA and gloo without",
+            next_step="Use auto, which takes nccl with CUDA and gloo without"
+            if device.type == "cpu"
+            else f"Use auto, which takes {known[0]} here",
         )
     return asked

@@ -86,7 +86,7 @@ def parallelize(
     if strategy == "ddp":
         module = DistributedDataParallel(
             compiled(_recomputed(work, workload.module), work.compute),
-            device_ids=[device.index] if device.type == "cuda" else None,
+            device_ids=None if device.index is None else [device.index],
         )
         hook = compress_gradients(module, work.parallel.gradient_compression, backend=backend)
         found = Parallelism(strategy=strategy, arrangement=arrangement, gradient_hook=hook)

@@ -17,6 +17,7 @@ from time import monotonic, perf_counter
 import torch
 from torch.distributed.distributed_c10d import Store
 
+from gpuproof.accelerators.choose import accelerator_of
 from gpuproof.devices.neighbours import other_users
 from gpuproof.records.case import Case
 from gpuproof.records.run import Ceilings, Environment, HostLoad, ProfileTrace, RankResult, Window
@@ -39,7 +40,6 @@ from gpuproof.worker.step.compilation import compilation_record, read_counts
 from gpuproof.worker.step.cuda_graph import (
     STEPS_BEFORE_CAPTURE,
     CapturedStep,
-    CudaCapture,
     StaticBatches,
     capture_step,
 )
@@ -47,7 +47,7 @@ from gpuproof.worker.step.effective import HIDDEN_BY_COMPILER, ObservedStep, hid
 from gpuproof.worker.step.flop_count import CountedFlops, count_step_flops
 from gpuproof.worker.step.inference import evaluate
 from gpuproof.worker.step.memory import MemoryWatch
-from gpuproof.worker.step.preparation import Prepared, device_uuid, prepare, setup_record
+from gpuproof.worker.step.preparation import Prepared, prepare, setup_record
 
 COMPILE_STEPS = 2
 PROFILED_STEPS = 5
@@ -64,7 +64,8 @@ def run_case(
     """Run the whole case on this rank; its last record is the result. Returns what must be released."""
     with recorder.phase("prepare"):
         if case.capture_env and identity.local_rank == 0:
-            recorder.write(Environment(host=socket.gethostname(), facts=describe_host()))
+            facts = describe_host(device=case.placement.device)
+            recorder.write(Environment(host=socket.gethostname(), facts=facts))
         prepared = prepare(case, identity=identity, run_folder=run_folder, store=store)
 
     counted = count_work(prepared, recorder)
@@ -88,11 +89,14 @@ def run_case(
     run_after_window(prepared, recorder)
 
     recorder.begin("finish")
-    loss = prepared.step.last_loss
-    last_loss = math.nan if loss is None else float(loss.detach())
-    finite_loss = last_loss if math.isfinite(last_loss) else None
-    recorder.write(RankResult(rank=identity.rank, monotonic_s=monotonic(), last_loss=finite_loss))
+    loss = _finite_loss(prepared.step.last_loss)
+    recorder.write(RankResult(rank=identity.rank, monotonic_s=monotonic(), last_loss=loss))
     return prepared
+
+
+def _finite_loss(loss: torch.Tensor | None) -> float | None:
+    value = math.nan if loss is None else float(loss.detach())
+    return value if math.isfinite(value) else None
 
 
 def run_after_window(prepared: Prepared, recorder: Recorder) -> None:
@@ -128,7 +132,10 @@ def capture_graph(prepared: Prepared, recorder: Recorder, static: StaticBatches)
     rank = prepared.identity.rank
     with recorder.phase("capture", expected_steps=STEPS_BEFORE_CAPTURE):
         prepared.step = capture_step(
-            prepared.step, static, capture=CudaCapture(), observe=lambda step: observe(step, rank=rank)
+            prepared.step,
+            static,
+            capture=accelerator_of(prepared.device),
+            observe=lambda step: observe(step, rank=rank),
         )
         prepared.clock.synchronize()
 
@@ -170,9 +177,9 @@ def warm_up(prepared: Prepared, recorder: Recorder, step: StepFunction) -> WarmU
         writer = StepTimesWriter(recorder, "warmup", keep_times=True)
         timing = run_window(step, prepared.clock, FixedSteps(num_steps), writer)
         writer.flush()
-    peak_bytes, _ = _peak_bytes(prepared.device)
-    if prepared.device.type == "cuda":
-        torch.cuda.reset_peak_memory_stats(prepared.device)
+    accelerator = accelerator_of(prepared.device)
+    peak_bytes, _ = accelerator.peak_memory_bytes(prepared.device)
+    accelerator.forget_peak_memory(prepared.device)
     step_s = timing.wall_s / timing.num_steps if timing.num_steps else None
     return WarmUp(step_s=step_s, peak_bytes=peak_bytes)
 
@@ -203,7 +210,8 @@ def measure(prepared: Prepared, recorder: Recorder, warm: WarmUp) -> None:
 
 def _window_record(prepared: Prepared, timing: WindowTiming, *, warm: WarmUp, load: HostLoad) -> Window:
     clock_offset_s = monotonic() - perf_counter()
-    peak_allocated_bytes, peak_reserved_bytes = _peak_bytes(prepared.device)
+    accelerator = accelerator_of(prepared.device)
+    peak_allocated_bytes, peak_reserved_bytes = accelerator.peak_memory_bytes(prepared.device)
     return Window(
         rank=prepared.identity.rank,
         host=socket.gethostname(),
@@ -218,7 +226,7 @@ def _window_record(prepared: Prepared, timing: WindowTiming, *, warm: WarmUp, lo
         begin_monotonic_s=timing.begin_s + clock_offset_s,
         end_monotonic_s=timing.end_s + clock_offset_s,
         load=load,
-        neighbours=other_users(device_uuid(prepared.device), own_pids=(os.getpid(),)),
+        neighbours=other_users(accelerator.driver_uuid(prepared.device), own_pids=(os.getpid(),)),
         peak_allocated_bytes=peak_allocated_bytes,
         peak_reserved_bytes=peak_reserved_bytes,
         peak_with_warmup_bytes=warm.peak_bytes,
@@ -291,15 +299,9 @@ def profile(prepared: Prepared, recorder: Recorder) -> None:
             recorder.write(ProfileTrace(rank=0, steps=PROFILED_STEPS, file=trace.name))
 
 
-def _peak_bytes(device: torch.device) -> tuple[int | None, int | None]:
-    """Return the peaks of allocated and of reserved memory; None where the device is no CUDA device."""
-    if device.type != "cuda":
-        return None, None
-    return torch.cuda.max_memory_allocated(device), torch.cuda.max_memory_reserved(device)
-
-
 def _device_used_bytes(device: torch.device) -> int | None:
-    if device.type != "cuda":
+    memory = accelerator_of(device).free_and_total_bytes(device)
+    if memory is None:
         return None
-    free, total = torch.cuda.mem_get_info(device)
-    return int(total - free)
+    free, total = memory
+    return total - free

@@ -54,7 +54,9 @@ def run_serving_case(
     device_uuid = None
     with recorder.phase("prepare"):
         if case.capture_env:
-            recorder.write(Environment(host=socket.gethostname(), facts=describe_host()))
+            recorder.write(
+                Environment(host=socket.gethostname(), facts=describe_host(device=case.placement.device))
+            )
         if spec.target == "model":
             prepared, run_batch, device_uuid = _prepare_model(case, identity, run_folder)
             from gpuproof.worker.step.preparation import setup_record
@@ -74,11 +76,12 @@ def run_serving_case(
 def _prepare_model(
     case: Case, identity: RankIdentity, run_folder: Path
 ) -> tuple[Prepared, RunBatch, str | None]:
+    from gpuproof.accelerators.choose import accelerator_of
     from gpuproof.worker.serving.targets import model_target
-    from gpuproof.worker.step.preparation import device_uuid, prepare
+    from gpuproof.worker.step.preparation import prepare
 
     prepared = prepare(case, identity=identity, run_folder=run_folder)
-    return prepared, model_target(prepared), device_uuid(prepared.device)
+    return prepared, model_target(prepared), accelerator_of(prepared.device).driver_uuid(prepared.device)
 
 
 def _rule(spec: ServingSpec) -> BatchingRule:

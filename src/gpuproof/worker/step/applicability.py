@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Literal
 
+from gpuproof.accelerators.base import Accelerator
 from gpuproof.records.case import (
     Case,
     ComputeSpec,
@@ -23,36 +23,39 @@ WINDOW_KEYS = ("warmup_steps", "measure_by", "measure_steps", "measure_seconds",
 
 
 def not_applied(
-    case: Case, *, device_type: Literal["cuda", "cpu"], shape: InputShape, world_size: int
+    case: Case, *, accelerator: Accelerator, shape: InputShape, world_size: int
 ) -> tuple[NotApplied, ...]:
     """List the keys of the case that change nothing on this device, in this kind of run."""
     work = case.work
     found = [
-        *_device_keys(work, shape, on_cpu=device_type == "cpu"),
+        *_device_keys(work, shape, accelerator=accelerator),
         *_kind_keys(work),
         *_inference_keys(work),
         *_window_keys(work),
         *_input_keys(work, shape),
         *_data_keys(work.data),
-        *_loader_keys(work.data, on_cpu=device_type == "cpu"),
+        *_loader_keys(work.data, can_pin=accelerator.pins_memory),
         *_rank_keys(case, world_size),
         *find_workload(work.model.name).without_effect,
     ]
     return tuple(NotApplied(key=key, reason=reason) for key, reason in found)
 
 
-def _device_keys(work: ModelWork, shape: InputShape, *, on_cpu: bool) -> Iterator[tuple[str, str]]:
-    if work.model.channels_last and on_cpu:
+def _device_keys(
+    work: ModelWork, shape: InputShape, *, accelerator: Accelerator
+) -> Iterator[tuple[str, str]]:
+    compute, queues = work.compute, accelerator.asynchronous
+    if work.model.channels_last and not accelerator.has_channels_last:
         yield "model.channels_last", "the layout is for CUDA; this run is on the CPU"
     elif work.model.channels_last and shape.kind != "image":
         yield "model.channels_last", f"{work.model.name} takes no images"
-    if work.compute.cudnn_benchmark and on_cpu:
+    if compute.cudnn_benchmark and not accelerator.has_cudnn:
         yield "training.cudnn_benchmark", "cuDNN runs on CUDA devices only"
-    if work.compute.cudnn_benchmark and work.compute.deterministic and not on_cpu:
+    elif compute.cudnn_benchmark and compute.deterministic:
         yield "training.cudnn_benchmark", "deterministic mode lets cuDNN time nothing"
-    if work.compute.compile_enabled and work.compute.compile_mode == "reduce-overhead" and on_cpu:
+    if compute.compile_enabled and compute.compile_mode == "reduce-overhead" and not queues:
         yield "training.compile.mode", "it adds CUDA graphs; on a processor it is the default mode"
-    if work.window.sync_cuda and on_cpu:
+    if work.window.sync_cuda and not queues:
         yield "benchmark.sync_cuda", "a CPU step is done when it returns"
 
 
@@ -145,14 +148,14 @@ def _data_keys(data: DataSpec) -> Iterator[tuple[str, str]]:
         yield "data.token_type", f"{data.name} is no file of tokens"
 
 
-def _loader_keys(data: DataSpec, *, on_cpu: bool) -> Iterator[tuple[str, str]]:
+def _loader_keys(data: DataSpec, *, can_pin: bool) -> Iterator[tuple[str, str]]:
     asked = data.loader
     if data.loading == "device":
         reason = "all samples are on the device before the window begins; no loader runs"
         for key in asked:
             yield f"data.{key}", reason
         return
-    if on_cpu and asked["pin_memory"]:
+    if asked["pin_memory"] and not can_pin:
         yield "data.pin_memory", "there is no GPU to copy to"
     if not asked["num_workers"]:
         for key in ("prefetch_factor", "persistent_workers"):

@@ -16,6 +16,7 @@ from typing import Protocol
 import torch
 from torch import nn
 
+from gpuproof.accelerators.base import Accelerator, OutOfMemory
 from gpuproof.errors import EnvironmentUnfitError, UsageError
 from gpuproof.records.what_ran import Effective
 from gpuproof.worker.data.batch_source import Batches
@@ -26,33 +27,13 @@ STEPS_BEFORE_CAPTURE = 3
 
 
 class Capture(Protocol):
-    """The device's half of a capture; `CudaCapture` is the real one."""
+    """What a capture asks of a device; an `Accelerator` has it."""
 
-    def aside(self, run: Step) -> None:
+    def run_aside(self, run: Step) -> None:
         """Run on a side stream, between two waits."""
 
-    def record(self, run: Step) -> Step:
+    def capture_graph(self, run: Step) -> Step:
         """Record what `run` gives to the device, without running it; return what replays it."""
-
-
-class CudaCapture:
-    """Capture by torch on the current CUDA device."""
-
-    def aside(self, run: Step) -> None:
-        """Run on a side stream, between two waits."""
-        here, side = torch.cuda.current_stream(), torch.cuda.Stream()
-        side.wait_stream(here)
-        with torch.cuda.stream(side):
-            run()
-        here.wait_stream(side)
-
-    def record(self, run: Step) -> Step:
-        """Record what `run` gives to the device, without running it; return what replays it."""
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            run()
-        replay: Step = graph.replay
-        return replay
 
 
 class StaticBatches:
@@ -117,19 +98,18 @@ class CapturedStep:
         return self.eager.last_loss
 
 
-def check_capturable(*, device_type: str, world_size: int) -> None:
+def check_capturable(accelerator: Accelerator, *, world_size: int) -> None:
     """Check that a step can be captured here; what a recipe alone can tell is refused with the recipe.
 
     Raises:
         EnvironmentUnfitError: it cannot.
     """
-    if device_type != "cuda":
-        reason = "CUDA graphs are for CUDA devices, and this run is on the CPU"
-    elif world_size > 1:
+    reason = accelerator.why_no_graphs()
+    if reason is None and world_size > 1:
         reason = (
             f"capturing the gradient average of {world_size} ranks is not supported; one rank can be captured"
         )
-    else:
+    if reason is None:
         return
     raise EnvironmentUnfitError(
         reason, place="training.cuda_graphs", next_step="Set training.cuda_graphs to false"
@@ -153,10 +133,10 @@ def capture_step(
         batches.refill()
         seen.append(observe(step))
 
-    capture.aside(warm_up)
+    capture.run_aside(warm_up)
     try:
-        replay = capture.record(step)
-    except torch.cuda.OutOfMemoryError:
+        replay = capture.capture_graph(step)
+    except OutOfMemory:
         raise
     except RuntimeError as error:
         raise UsageError(

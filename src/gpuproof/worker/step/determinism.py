@@ -7,6 +7,10 @@ torch is imported, the switches after.
 from __future__ import annotations
 
 from collections.abc import MutableMapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from gpuproof.accelerators.base import Accelerator
 
 CUBLAS_WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"
 DETERMINISTIC_WORKSPACES = (":4096:8", ":16:8")
@@ -19,15 +23,14 @@ def set_deterministic_environment(environment: MutableMapping[str, str]) -> None
         environment[CUBLAS_WORKSPACE] = DETERMINISTIC_WORKSPACES[0]
 
 
-def choose_algorithms(*, deterministic: bool, cudnn_benchmark: bool) -> None:
+def choose_algorithms(accelerator: Accelerator, *, deterministic: bool, cudnn_benchmark: bool) -> None:
     """Switch torch to deterministic algorithms only, or let cuDNN time its algorithms as asked.
 
     Timing algorithms may choose another one in each process, so that deterministic mode does without it.
     """
     import torch
 
-    torch.backends.cudnn.benchmark = cudnn_benchmark and not deterministic
-    torch.backends.cudnn.deterministic = deterministic
+    accelerator.choose_convolutions(deterministic=deterministic, timed=cudnn_benchmark and not deterministic)
     torch.use_deterministic_algorithms(deterministic)
 
 

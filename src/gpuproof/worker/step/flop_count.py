@@ -21,6 +21,8 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode, flop_registry
 
+from gpuproof.accelerators.base import OutOfMemory
+from gpuproof.accelerators.choose import accelerator_of
 from gpuproof.worker.step.flop_formulas import own_formulas
 from gpuproof.worker.step.preparation import Prepared
 
@@ -131,8 +133,7 @@ def _restored(module: nn.Module, device: torch.device) -> Iterator[None]:
     """Put back what a model keeps in buffers (running means of norms), and the state of random numbers."""
     kept = module.state_dict(keep_vars=True)
     saved = [(buffer, buffer.detach().clone()) for name, buffer in module.named_buffers() if name in kept]
-    devices = [device] if device.type == "cuda" else []
-    with torch.random.fork_rng(devices=devices):
+    with accelerator_of(device).kept_random_state(device):
         try:
             yield
         finally:
@@ -168,7 +169,7 @@ def count_step_flops(prepared: Prepared) -> CountedFlops:
         return CountedFlops(flops_per_step=None, missing="a phase of generation is known by closed form only")
     try:
         return CountedFlops(flops_per_step=float(_count(prepared)))
-    except torch.OutOfMemoryError:
+    except OutOfMemory:
         raise
     except UncountableError as error:
         return CountedFlops(flops_per_step=None, missing=str(error))

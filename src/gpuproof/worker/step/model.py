@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import nn
 
+from gpuproof.accelerators.choose import accelerator_of
 from gpuproof.records.case import ComputeSpec, ModelWork
 from gpuproof.worker.step.generation import counted_item, generation_flops, prompt_length
 from gpuproof.workloads.info.base import InputShape, Work, WorkloadInfo
@@ -93,8 +94,9 @@ def _flops(work: ModelWork, info: WorkloadInfo, costs: Work | None) -> float | N
 
 
 def uses_channels_last(work: ModelWork, device: torch.device, shape: InputShape) -> bool:
-    """Say whether tensors are laid out NHWC: asked for, on CUDA, for images."""
-    return work.model.channels_last and device.type == "cuda" and shape.kind == "image"
+    """Say whether tensors are laid out NHWC: asked for, on a GPU, for images."""
+    has_layout = accelerator_of(device).has_channels_last
+    return work.model.channels_last and has_layout and shape.kind == "image"
 
 
 def compiled(module: nn.Module, compute: ComputeSpec) -> nn.Module:

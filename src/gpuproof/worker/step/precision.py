@@ -7,22 +7,21 @@ none. fp8 is bf16 whose linear layers multiply in fp8 (`worker.step.fp8`).
 
 from __future__ import annotations
 
-import os
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Literal
 
 import torch
 
+from gpuproof.accelerators.base import Arithmetic
+from gpuproof.accelerators.choose import accelerator_of
+from gpuproof.accelerators.cuda import TF32_OVERRIDE
 from gpuproof.errors import EnvironmentUnfitError
 from gpuproof.records.case import Precision
-from gpuproof.records.what_ran import Tf32Switch
 
 AUTOCAST_TYPES = {"amp": torch.float16, "bf16": torch.bfloat16, "fp8": torch.bfloat16}
 TF32_CAPABILITY = (8, 0)
 FP8_CAPABILITY = (8, 9)
-TF32_OVERRIDE = "NVIDIA_TF32_OVERRIDE"
-"""NVIDIA's libraries obey this variable whatever torch asks of them: 0 forbids TF32, 1 uses it always."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,35 +41,6 @@ class PrecisionPolicy:
     def gradient_scaler(self) -> torch.amp.GradScaler:
         """Return the scaler of amp; for other precisions one that passes everything through."""
         return torch.amp.GradScaler(self.device_type, enabled=self.name == "amp")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Arithmetic:
-    """What decides which precisions a device can compute in."""
-
-    kind: Literal["cuda", "cpu"]
-    name: str
-    capability: tuple[int, int] | None
-    """NVIDIA's compute capability; None where it has no such meaning (a processor, AMD)."""
-    has_bf16: bool
-    has_scaled_products: bool
-    """torch has the product of fp8 matrices, and takes a scale for each."""
-    tf32_override: str | None
-    """The value of NVIDIA_TF32_OVERRIDE."""
-
-
-def read_arithmetic(device: torch.device) -> Arithmetic:
-    """Ask torch what the device computes with."""
-    on_cuda = device.type == "cuda"
-    is_nvidia = on_cuda and torch.version.hip is None
-    return Arithmetic(
-        kind="cuda" if on_cuda else "cpu",
-        name=torch.cuda.get_device_name(device) if on_cuda else "the processor",
-        capability=torch.cuda.get_device_capability(device) if is_nvidia else None,
-        has_bf16=not on_cuda or torch.cuda.is_bf16_supported(including_emulation=False),
-        has_scaled_products=hasattr(torch, "_scaled_mm") and hasattr(torch, "float8_e5m2"),
-        tf32_override=os.environ.get(TF32_OVERRIDE) if is_nvidia else None,
-    )
 
 
 def refusal(name: Precision, arithmetic: Arithmetic) -> str | None:
@@ -99,7 +69,7 @@ def _refuse_tf32(arithmetic: Arithmetic) -> str | None:
 def _refuse_fp8(arithmetic: Arithmetic) -> str | None:
     if not arithmetic.has_scaled_products:
         return f"torch {torch.__version__} has no products of fp8 matrices (torch._scaled_mm)"
-    if arithmetic.kind == "cpu":
+    if arithmetic.in_software:
         return None  # torch works it out in software: good for a test, and the setup record says so
     if arithmetic.capability is None:
         return f"fp8 is written for NVIDIA's formats (e4m3fn, e5m2), and {arithmetic.name} is no NVIDIA GPU"
@@ -119,7 +89,8 @@ def apply_precision(name: Precision, device: torch.device) -> PrecisionPolicy:
     Raises:
         EnvironmentUnfitError: the device or this torch cannot compute in this precision.
     """
-    reason = refusal(name, read_arithmetic(device))
+    accelerator = accelerator_of(device)
+    reason = refusal(name, accelerator.arithmetic(device))
     if reason is not None:
         variable = TF32_OVERRIDE in reason
         raise EnvironmentUnfitError(
@@ -129,15 +100,5 @@ def apply_precision(name: Precision, device: torch.device) -> PrecisionPolicy:
             if variable
             else "Use bf16, amp or fp32, as the device has them",
         )
-    if device.type == "cuda":
-        torch.backends.cuda.matmul.allow_tf32 = name == "tf32"
-        torch.backends.cudnn.allow_tf32 = name == "tf32"
+    accelerator.use_tf32(on=name == "tf32")
     return PrecisionPolicy(name=name, device_type=device.type)
-
-
-def tf32_switch(device: torch.device) -> Tf32Switch | None:
-    """Read back whether products and convolutions may use TF32; None on a processor, which has none."""
-    if device.type != "cuda":
-        return None
-    switches = {bool(torch.backends.cuda.matmul.allow_tf32), bool(torch.backends.cudnn.allow_tf32)}
-    return "mixed" if len(switches) == 2 else "on" if True in switches else "off"

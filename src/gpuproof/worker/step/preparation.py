@@ -15,6 +15,7 @@ import torch
 from torch import nn
 from torch.distributed.distributed_c10d import Store
 
+from gpuproof.accelerators.choose import accelerator_of
 from gpuproof.records.case import Case, ModelWork, TrainingWork
 from gpuproof.records.parallel import Arrangement, Parallelism
 from gpuproof.records.run import Device, Setup
@@ -45,7 +46,7 @@ from gpuproof.worker.step.model import (
     uses_channels_last,
 )
 from gpuproof.worker.step.optimizers import read_implementation
-from gpuproof.worker.step.precision import PrecisionPolicy, apply_precision, tf32_switch
+from gpuproof.worker.step.precision import PrecisionPolicy, apply_precision
 from gpuproof.worker.step.training import TrainingStep
 from gpuproof.workloads.info.library_models import LibraryModel
 
@@ -173,12 +174,14 @@ def _set_process_up(case: Case, identity: RankIdentity) -> tuple[torch.device, i
     threads = effective_threads(case.work.parallel, identity)
     torch.set_num_threads(threads)
     device = choose_device(case.placement, identity)
-    if device.type == "cuda":
-        torch.cuda.set_device(device)
-    choose_algorithms(deterministic=compute.deterministic, cudnn_benchmark=compute.cudnn_benchmark)
+    accelerator = accelerator_of(device)
+    accelerator.set_device(device)
+    choose_algorithms(
+        accelerator, deterministic=compute.deterministic, cudnn_benchmark=compute.cudnn_benchmark
+    )
     precision = apply_precision(compute.precision, device)
     if compute.cuda_graphs:
-        check_capturable(device_type=device.type, world_size=identity.world_size)
+        check_capturable(accelerator, world_size=identity.world_size)
     return device, threads, precision
 
 
@@ -223,7 +226,7 @@ def setup_record(prepared: Prepared) -> Setup:
         pool_samples=prepared.pool.num_samples,
         not_applied=not_applied(
             prepared.case,
-            device_type=device.kind,
+            accelerator=accelerator_of(prepared.device),
             shape=workload.shape,
             world_size=prepared.identity.world_size,
         ),
@@ -251,15 +254,15 @@ def step_options(step: ModelStep | CapturedStep, *, work: ModelWork, device: tor
         checkpointed_modules=num_checkpointed(eager.module),
         cuda_graphs=isinstance(step, CapturedStep),
         deterministic=deterministic_now(),
-        tf32=tf32_switch(device),
+        tf32=accelerator_of(device).tf32_switch(),
         linear_layers=linear.total,
         fp8_linear_layers=linear.in_fp8,
     )
 
 
-def option_notes(work: ModelWork, module: nn.Module, *, device_type: str) -> Iterator[str]:
+def option_notes(work: ModelWork, module: nn.Module, *, in_software: bool) -> Iterator[str]:
     """Say what a reader of the figures must know about the options."""
-    if work.compute.precision == "fp8" and device_type == "cpu":
+    if work.compute.precision == "fp8" and in_software:
         yield "fp8 on a processor is worked out in software: its speed says nothing of a GPU's"
     recomputes = work.activation_checkpointing != "none"
     if recomputes and has_batch_norm(module):
@@ -281,26 +284,20 @@ def _notes(prepared: Prepared) -> tuple[str, ...]:
         notes.append(
             "inference on whole sequences, scores at every position: no key-value cache, no decoding"
         )
-    notes += option_notes(prepared.work, prepared.workload.module, device_type=prepared.device.type)
+    notes += option_notes(
+        prepared.work, prepared.workload.module, in_software=accelerator_of(prepared.device).in_software
+    )
     return tuple(notes)
 
 
 def _device_record(device: torch.device) -> Device:
-    if device.type != "cuda":
-        return Device(kind="cpu", index=None, name="CPU", uuid=None, memory_total_bytes=None)
-    properties = torch.cuda.get_device_properties(device)
+    accelerator = accelerator_of(device)
+    found = accelerator.properties(device)
     return Device(
-        kind="cuda",
+        kind=device.type,
         index=device.index,
-        name=properties.name,
-        uuid=device_uuid(device),
-        memory_total_bytes=properties.total_memory,
+        name=found.name,
+        uuid=accelerator.driver_uuid(device),
+        memory_total_bytes=found.memory_total_bytes,
+        simulated=accelerator.simulated,
     )
-
-
-def device_uuid(device: torch.device) -> str | None:
-    """Return the permanent identity of a CUDA device as the driver writes it; None where torch has none."""
-    if device.type != "cuda":
-        return None
-    uuid = getattr(torch.cuda.get_device_properties(device), "uuid", None)
-    return f"GPU-{uuid}" if uuid is not None else None

@@ -12,6 +12,7 @@ from importlib.util import find_spec
 import torch
 from torch import nn
 
+from gpuproof.accelerators.base import OutOfMemory
 from gpuproof.errors import EnvironmentUnfitError, UsageError
 from gpuproof.workloads.info.base import InputShape
 
@@ -63,7 +64,7 @@ def try_from_library(module: nn.Module, name: str, shape: InputShape) -> None:
         try_once(
             module, name, shape, next_step="Choose another model: this one is no classifier of its input"
         )
-    except torch.cuda.OutOfMemoryError:
+    except OutOfMemory:
         raise
     except (AssertionError, IndexError, RuntimeError, TypeError, ValueError) as error:
         raise UsageError(

@@ -1,0 +1,236 @@
+"""What the worker asks of a type of device, and how torch answers it for most of them.
+
+One object stands for a type (`cuda`, `xpu`, …). What a device lacks is answered with None, or with the reason
+in words, which becomes the user's message. A package of anyone's may register a class of this protocol, made
+without arguments, in the entry-point group `gpuproof.accelerators` under torch's name of the type. A class
+that inherits from `Accelerator` has all that torch's conventions for a device's module (`torch.TYPE`) give.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+import torch
+
+from gpuproof.records.what_ran import Tf32Switch
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+Work = Callable[[], None]
+OutOfMemory = torch.OutOfMemoryError
+"""What torch raises when a device has no room, whatever its type."""
+
+
+class TimingEvent(Protocol):
+    """A moment in the device's queue."""
+
+    def record(self) -> None:
+        """Put the event behind all that is queued."""
+
+    def query(self) -> bool:
+        """Say whether the device has come to it."""
+
+    def synchronize(self) -> None:
+        """Wait until the device has come to it."""
+
+    def elapsed_time(self, end: Self) -> float:
+        """Return the milliseconds from this event to `end`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceProperties:
+    """What torch knows of one device; None where it does not."""
+
+    name: str
+    uuid: str | None = None
+    memory_total_bytes: int | None = None
+    compute_capability: tuple[int, int] | None = None
+    """Major and minor, as NVIDIA counts; AMD's have another meaning."""
+    multiprocessors: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arithmetic:
+    """What decides which precisions a device can compute in."""
+
+    name: str
+    in_software: bool
+    """The processor works out what it has no instructions for: right, and slow."""
+    capability: tuple[int, int] | None
+    """NVIDIA's compute capability; None where it has no such meaning (a processor, AMD)."""
+    has_bf16: bool
+    has_scaled_products: bool
+    """torch has the product of fp8 matrices, and takes a scale for each."""
+    tf32_override: str | None
+    """The value of NVIDIA_TF32_OVERRIDE."""
+
+
+class Accelerator(Protocol):
+    """A type of device."""
+
+    type: str
+    """As torch names it in `torch.device`."""
+    title: str
+    """As a user knows it, in messages."""
+    simulated: bool = False
+    """No such hardware exists; what is measured on it says nothing of any, and `auto` never takes it."""
+    asynchronous: bool = True
+    """Work is queued, and the host goes on before it is done."""
+    in_software: bool = False
+    """Values are computed by the processor."""
+    collectives: tuple[str, ...] = ()
+    """Backends of torch.distributed that move its tensors, the usual one first; none is one rank only."""
+    pins_memory: bool = True
+    """Copies from memory that is pinned on the host are faster."""
+    has_channels_last: bool = True
+    """Convolutions may be faster on images laid out NHWC."""
+    has_cudnn: bool = False
+    visibility_variable: str | None = None
+    """The variable that says which devices torch sees."""
+
+    @property
+    def module(self) -> Any:
+        """Torch's module of this type."""
+        return getattr(torch, self.type, None)
+
+    def _ask(self, name: str, *given: Any) -> Any:
+        """Call a function of the device's module, else of `torch.accelerator`; None without either."""
+        asked = getattr(self.module, name, None)
+        if asked is None and self._is_current():
+            asked = getattr(torch.accelerator, name, None)
+        return None if asked is None else asked(*given)
+
+    def _is_current(self) -> bool:
+        """Say whether `torch.accelerator`, which knows one type in a process, speaks of this one."""
+        generic = getattr(torch, "accelerator", None)
+        current = None if generic is None else generic.current_accelerator()
+        return current is not None and bool(current.type == self.type)
+
+    def count(self) -> int:
+        """Count the devices that torch sees."""
+        return int(self._ask("device_count") or 0) if self._ask("is_available") else 0
+
+    def set_device(self, device: torch.device) -> None:
+        """Make this the device of the process where code names none."""
+        self._ask("set_device", device)
+
+    def synchronize(self, device: torch.device) -> None:
+        """Wait until the device has done all that it was given."""
+        self._ask("synchronize", device)
+
+    def has_events(self) -> bool:
+        """Say whether moments of its queue can be timed."""
+        return hasattr(self.module, "Event")
+
+    def make_event(self) -> TimingEvent:
+        """Make a timed event of the current device."""
+        event: TimingEvent = self.module.Event(enable_timing=True)
+        return event
+
+    def why_no_graphs(self) -> str | None:
+        """Say why a step cannot be captured and replayed; None where it can."""
+        if hasattr(getattr(torch, "accelerator", None), "Graph") and self._is_current():
+            return None
+        return f"torch {torch.__version__} captures no graphs on {self.title} devices"
+
+    def run_aside(self, run: Work) -> None:
+        """Run on a side stream, between two waits."""
+        here, side = self.module.current_stream(), self.module.Stream()
+        side.wait_stream(here)
+        with self.module.stream(side):
+            run()
+        here.wait_stream(side)
+
+    def capture_graph(self, run: Work) -> Work:
+        """Record what `run` gives to the device, without running it; return what replays it."""
+        graph = torch.accelerator.Graph()
+        with self.module.stream(self.module.Stream()), graph:
+            run()
+        replay: Work = graph.replay
+        return replay
+
+    def peak_memory_bytes(self, device: torch.device) -> tuple[int | None, int | None]:
+        """Return the peaks of allocated and of reserved memory; None where torch keeps none, or says 0."""
+        allocated, reserved = (
+            self._ask(name, device) for name in ("max_memory_allocated", "max_memory_reserved")
+        )
+        return allocated or None, reserved or None
+
+    def forget_peak_memory(self, device: torch.device) -> None:
+        """Begin the peaks anew."""
+        self._ask("reset_peak_memory_stats", device)
+
+    def free_and_total_bytes(self, device: torch.device) -> tuple[int, int] | None:
+        """Return the device's memory that nobody holds, and all of it; None where torch does not know."""
+        found = self._ask("mem_get_info", device) or self._ask("get_memory_info", device)
+        return None if found is None else (int(found[0]), int(found[1]))
+
+    def properties(self, device: torch.device) -> DeviceProperties:
+        """Describe one device."""
+        found = self._ask("get_device_properties", device)
+        return DeviceProperties(
+            name=str(getattr(found, "name", self.title)),
+            uuid=str(getattr(found, "uuid", "")) or None,
+            memory_total_bytes=getattr(found, "total_memory", None),
+            multiprocessors=getattr(found, "multi_processor_count", None),
+        )
+
+    def driver_uuid(self, device: torch.device) -> str | None:
+        """Return the permanent identity of a device as its driver writes it; None where torch has none."""
+        return self.properties(device).uuid
+
+    def arithmetic(self, device: torch.device) -> Arithmetic:
+        """Ask torch what the device computes with."""
+        answer = self._ask("is_bf16_supported")
+        return Arithmetic(
+            name=self.properties(device).name,
+            in_software=self.in_software,
+            capability=None,
+            has_bf16=_multiplies(torch.bfloat16, device) if answer is None else bool(answer),
+            has_scaled_products=has_scaled_products(),
+            tf32_override=None,
+        )
+
+    def use_tf32(self, *, on: bool) -> None:
+        """Let products and convolutions of fp32 use TF32, or forbid it; nothing where there is no TF32."""
+        return
+
+    def tf32_switch(self) -> Tf32Switch | None:
+        """Read back whether products and convolutions may use TF32; None where there is none."""
+        return None
+
+    def choose_convolutions(self, *, deterministic: bool, timed: bool) -> None:
+        """Have the library of convolutions choose by timing, or the same always; nothing without such."""
+        return
+
+    def process_group(self, backend: str) -> str:
+        """Name the backends of a process group: small decisions go over gloo on the CPU."""
+        return f"cpu:gloo,{self.type}:{backend}"
+
+    @contextmanager
+    def kept_random_state(self, device: torch.device) -> Iterator[None]:
+        """Put the state of random numbers back at the end, the processor's too."""
+        with torch.random.fork_rng(devices=[device], device_type=self.type):
+            yield
+
+    def library_versions(self) -> dict[str, str | int | None]:
+        """Return the versions of its libraries."""
+        return {}
+
+
+def has_scaled_products() -> bool:
+    """Say whether this torch multiplies fp8 matrices."""
+    return hasattr(torch, "_scaled_mm") and hasattr(torch, "float8_e5m2")
+
+
+def _multiplies(dtype: torch.dtype, device: torch.device) -> bool:
+    """Try it: torch does not tell of every type of device."""
+    try:
+        ones = torch.ones(2, 2, dtype=dtype, device=device)
+        return float((ones @ ones).sum()) == 8
+    except (RuntimeError, TypeError):
+        return False

@@ -1,0 +1,71 @@
+"""Which type of device a case runs on, by its name; other packages' are imported on use."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import torch
+
+from gpuproof.accelerators.base import Accelerator
+from gpuproof.accelerators.cuda import CudaAccelerator
+from gpuproof.accelerators.other_devices import MpsAccelerator, Processor, XpuAccelerator
+from gpuproof.errors import EnvironmentUnfitError, UsageError
+from gpuproof.registry import ACCELERATORS, find_owner, load, names
+
+PROCESSOR = Processor()
+IN_ORDER: tuple[Accelerator, ...] = (CudaAccelerator(), XpuAccelerator(), MpsAccelerator())
+"""What `auto` looks for. Others are named by the user: none of them is imported to find out."""
+OWN = {known.type: known for known in (*IN_ORDER, PROCESSOR)}
+
+
+@cache
+def find_accelerator(name: str) -> Accelerator:
+    """Return the type of device of this name.
+
+    Raises:
+        EnvironmentUnfitError: no package here has it.
+        UsageError: it cannot be loaded.
+    """
+    if name in OWN:
+        return OWN[name]
+    if name not in names(ACCELERATORS):
+        raise EnvironmentUnfitError(
+            f"no package here knows a type of device {name!r}",
+            place="distributed.device",
+            next_step=f"Install the package that registers it ({ACCELERATORS}) where the worker runs",
+        )
+    found: Accelerator = load(ACCELERATORS, name)()
+    if found.type != name:
+        raise UsageError(
+            f"{find_owner(ACCELERATORS, name)} registers {name!r}, but torch calls it {found.type!r}",
+            next_step="Register it under the name of the device",
+        )
+    return found
+
+
+def accelerator_of(device: torch.device) -> Accelerator:
+    """Return the type of a device."""
+    return find_accelerator(device.type)
+
+
+def choose_accelerator(choice: str) -> Accelerator:
+    """Return the type that was asked for; `auto` is the first that is there, else the processor.
+
+    Raises:
+        EnvironmentUnfitError: it was asked for by name, and torch sees none, or no package here has it.
+    """
+    if choice == "auto":
+        return next((known for known in IN_ORDER if known.count()), PROCESSOR)
+    found = find_accelerator(choice)
+    if found is not PROCESSOR and not found.count():
+        raise EnvironmentUnfitError(
+            f"no {found.title} device: torch {torch.__version__} sees none",
+            next_step="Run `gpuproof doctor`, or set distributed.device=cpu",
+        )
+    return found
+
+
+def accelerators_here(choice: str = "auto") -> tuple[Accelerator, ...]:
+    """Return the types of which torch sees devices; another package's only where it is the choice."""
+    chosen = () if choice == "auto" or choice in OWN else (find_accelerator(choice),)
+    return tuple(known for known in (*IN_ORDER, *chosen) if known.count())
