@@ -60,8 +60,8 @@ def test_a_precision_without_plain_products_says_so_and_memory_is_tried_all_the_
 class SlowClock(HostClock):
     """Says that every piece of work took ten seconds."""
 
-    def drain(self, *, wait: bool) -> Sequence[float]:
-        return [10.0 for _ in super().drain(wait=wait)]
+    def drain(self, *, in_flight: int) -> Sequence[float]:
+        return [10.0 for _ in super().drain(in_flight=in_flight)]
 
 
 def test_the_ladder_ends_where_the_next_size_would_take_too_long() -> None:

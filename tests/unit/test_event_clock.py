@@ -54,19 +54,28 @@ def test_only_finished_steps_are_read_and_none_is_lost() -> None:
     clock = EventClock(lambda: Event(queue), queue.finish_all)
     run_steps(clock, 5)
     queue.reached = 6  # the end of the third step: two events a step
-    assert list(clock.drain(wait=False)) == [0.002] * 3
+    assert list(clock.drain(in_flight=5)) == [0.002] * 3
     assert queue.waits == 0
-    assert list(clock.drain(wait=True)) == [0.002] * 2
+    assert list(clock.drain(in_flight=0)) == [0.002] * 2
     assert clock.capacity == RING_PAIRS
+
+
+def test_the_host_waits_until_no_more_than_so_many_are_under_way() -> None:
+    queue = Queue()
+    clock = EventClock(lambda: Event(queue), queue.finish_all)
+    run_steps(clock, 5)
+    assert list(clock.drain(in_flight=2)) == [0.002] * 3
+    assert (queue.waits, queue.reached) == (1, 6)  # for the end of the third step, once
+    assert list(clock.drain(in_flight=2)) == []
 
 
 def test_the_host_waits_only_when_over_half_the_ring_is_under_way() -> None:
     queue = Queue()
     clock = EventClock(lambda: Event(queue), queue.finish_all)
     run_steps(clock, RING_PAIRS // 2)
-    assert list(clock.drain(wait=False)) == []
+    assert list(clock.drain(in_flight=RING_PAIRS)) == []
     assert queue.waits == 0
     run_steps(clock, 10)
-    assert list(clock.drain(wait=False)) == [0.002] * 10
-    assert queue.waits == 10
+    assert list(clock.drain(in_flight=RING_PAIRS)) == [0.002] * 10
+    assert queue.waits == 1
     assert clock.capacity == RING_PAIRS // 2

@@ -8,7 +8,8 @@ import pytest
 
 from gpuproof.records.journal import read_journal
 from gpuproof.records.run import Failure, FailureCause
-from gpuproof.worker.rank.recorder import Recorder
+from gpuproof.worker.rank import watchdog
+from gpuproof.worker.rank.recorder import Recorder, StepTimesWriter
 from gpuproof.worker.rank.watchdog import Heartbeat
 
 
@@ -33,3 +34,16 @@ def test_last_words_that_could_not_be_written_are_not_the_last(tmp_path: Path) -
     recorder.write_last_words(failure("exception"))
     recorder.close()
     assert [record.cause for record in read_journal(recorder.path).records] == ["exception"]
+
+
+def test_only_steps_that_are_done_are_progress(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s = iter(range(1, 100))
+    monkeypatch.setattr(watchdog, "monotonic", lambda: next(now_s))
+    recorder = Recorder(tmp_path / "rank-0.jsonl", rank=0, heartbeat=Heartbeat())
+    writer = StepTimesWriter(recorder, "measure", keep_times=True)
+    writer([0.05, 0.05])
+    assert (recorder.heartbeat.steps_done, recorder.heartbeat.at_s) == (2, 1)
+    writer([])
+    assert (recorder.heartbeat.steps_done, recorder.heartbeat.at_s) == (2, 1)
+    writer([0.05])
+    assert (recorder.heartbeat.steps_done, recorder.heartbeat.at_s) == (3, 2)

@@ -30,7 +30,7 @@ from gpuproof.worker.data.batch_source import Batch
 from gpuproof.worker.data.datasets import SampleSet
 from gpuproof.worker.data.loader_failure import lost_process
 from gpuproof.worker.data.sharding import ShardedBatches
-from gpuproof.worker.engine.clocks import EventClock, HostClock
+from gpuproof.worker.engine.clocks import RING_PAIRS, EventClock, HostClock
 
 PR_SET_PDEATHSIG = 1
 """Linux: the signal that the kernel sends when the parent is gone. https://man7.org/linux/man-pages/man2/prctl.2.html"""
@@ -135,7 +135,7 @@ class LoaderSource:
         return waited_s
 
     def _count_waits(self) -> None:
-        self._waits_s += sum(self._clock.drain(wait=False))
+        self._waits_s += sum(self._clock.drain(in_flight=RING_PAIRS))
 
     def close(self) -> None:
         """End the loader's processes: their end comes with that of the iterator."""

@@ -152,4 +152,4 @@ class _Bench:
             work()
             self._clock.end()
             self._beat()
-        return tuple(self._clock.drain(wait=True))
+        return tuple(self._clock.drain(in_flight=0))

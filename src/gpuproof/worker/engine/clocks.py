@@ -41,8 +41,8 @@ class HostClock:
         """Mark the end of a step."""
         self._times_s.append(perf_counter() - self._begin_s)
 
-    def drain(self, *, wait: bool) -> Sequence[float]:
-        """Return the step times since the last call."""
+    def drain(self, *, in_flight: int) -> Sequence[float]:
+        """Return the step times since the last call; none is ever under way."""
         times, self._times_s = self._times_s, []
         return times
 
@@ -95,22 +95,17 @@ class EventClock:
         pair[1].record()
         self._recorded.append(pair)
 
-    def drain(self, *, wait: bool) -> Sequence[float]:
-        """Return the times of completed steps; with `wait`, of all.
+    def drain(self, *, in_flight: int) -> Sequence[float]:
+        """Wait until at most `in_flight` steps are under way, or half the ring; return the times of the rest.
 
-        Where more than half the ring is under way it waits for the oldest, which also bounds how far
-        the host runs ahead of the device.
+        Of those under way, the ones that are done meanwhile are returned too.
         """
-        if wait:
-            self.synchronize()
+        too_many = len(self._recorded) - min(in_flight, RING_PAIRS // 2)
+        if too_many > 0:
+            self._recorded[too_many - 1][1].synchronize()
         times = []
-        while self._recorded:
-            pair = self._recorded[0]
-            if len(self._recorded) > RING_PAIRS // 2:
-                pair[1].synchronize()
-            elif not pair[1].query():
-                break
-            self._recorded.popleft()
+        while self._recorded and self._recorded[0][1].query():
+            pair = self._recorded.popleft()
             times.append(pair[0].elapsed_time(pair[1]) / 1e3)
             self._free.append(pair)
         return times

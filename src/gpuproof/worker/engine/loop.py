@@ -1,8 +1,11 @@
 """The engine: run steps, time each of them, stop, and say why it stopped.
 
 It knows a step (a function of nothing), a clock and a plan, and no feature of training, inference,
-ranks or devices. Steps run in chunks; between chunks, about four times a second, finished step times
+ranks or devices. Steps run in chunks; between chunks, several times a second, finished step times
 are handed on. Inside a chunk nothing but the step and the clock runs.
+
+A device that runs ahead takes steps far faster than it does them. So what paces the loop is the time of
+steps that are done (`Pace`): it waits while more than a quarter of a second of them is under way.
 """
 
 from __future__ import annotations
@@ -19,6 +22,10 @@ StepTimesSink = Callable[[Sequence[float]], None]
 
 CHUNK_S = 0.25
 """Planned length of a chunk: long against the cost between chunks, short enough to stop on time."""
+IN_FLIGHT_S = 0.25
+"""Work that a device may have before it: long against what the host does between chunks."""
+LEAST_IN_FLIGHT = 2
+"""Steps: one that runs, and one that waits for its end."""
 
 
 class StepClock(Protocol):
@@ -34,10 +41,10 @@ class StepClock(Protocol):
     def end(self) -> None:
         """Mark the end of a step."""
 
-    def drain(self, *, wait: bool) -> Sequence[float]:
-        """Return the times in seconds of the steps finished since the last call, in order.
+    def drain(self, *, in_flight: int) -> Sequence[float]:
+        """Wait until at most `in_flight` steps are under way; return the times of those that are done.
 
-        With `wait`, all steps begun are finished first.
+        In seconds, in order, of all that were finished since the last call.
         """
 
     def synchronize(self) -> None:
@@ -78,25 +85,68 @@ def run_chunk(step: StepFunction, clock: StepClock, num_steps: int) -> None:
         end()
 
 
+class Pace:
+    """How many steps may be under way, by the time that steps take which are done."""
+
+    def __init__(self) -> None:
+        self.in_flight = 0
+        self._step_s: float | None = None
+        self._host_s = 0.0
+
+    @property
+    def most(self) -> int:
+        """Steps that may be under way at once; two until the first is done."""
+        return max(LEAST_IN_FLIGHT, steps_within(IN_FLIGHT_S, step_s=self._step_s))
+
+    @property
+    def room(self) -> int:
+        """Steps that may be launched now; at least 1 when room was made."""
+        return self.most - self.in_flight
+
+    def launched(self, num_steps: int, *, host_s: float) -> None:
+        """Take note of a chunk, and of what launching it took: a host may be the slower one."""
+        self.in_flight += num_steps
+        self._host_s = host_s / num_steps
+
+    def make_room(self, clock: StepClock) -> Iterator[Sequence[float]]:
+        """Yield the times of steps that are done, until no more than half of `most` is under way.
+
+        Once, as a rule; where steps have become slower, in pieces of the new pace. The latest steps alone say
+        what that is.
+        """
+        while True:
+            times_s = clock.drain(in_flight=max(self.most // 2, self.in_flight - self.most))
+            self.in_flight -= len(times_s)
+            if times_s:
+                self._step_s = max(sum(times_s) / len(times_s), self._host_s)
+            yield times_s
+            if self.room > 0:
+                return
+
+
 def run_window(step: StepFunction, clock: StepClock, plan: StepPlan, sink: StepTimesSink) -> WindowTiming:
     """Run steps until `plan` says stop, between two synchronisations; give all step times to `sink`."""
     num_steps = 0
     steps_s = 0.0
+    pace = Pace()
     with paused_collector():
         clock.synchronize()
-        begin_s = perf_counter()
-        elapsed_s = 0.0
-        while chunk := plan.next_steps(done=num_steps, elapsed_s=elapsed_s, capacity=clock.capacity):
+        begin_s = now_s = perf_counter()
+        while chunk := plan.next_steps(
+            done=num_steps, elapsed_s=now_s - begin_s, capacity=min(clock.capacity, pace.room)
+        ):
+            launch_s = perf_counter()
             run_chunk(step, clock, chunk)
             num_steps += chunk
-            times = clock.drain(wait=False)
-            steps_s += sum(times)
-            sink(times)
+            pace.launched(chunk, host_s=perf_counter() - launch_s)
+            for times in pace.make_room(clock):
+                steps_s += sum(times)
+                sink(times)
             gc.collect(0)
-            elapsed_s = perf_counter() - begin_s
+            now_s = perf_counter()
         clock.synchronize()
         end_s = perf_counter()
-    times = clock.drain(wait=True)
+    times = clock.drain(in_flight=0)
     sink(times)
     return WindowTiming(
         num_steps=num_steps,

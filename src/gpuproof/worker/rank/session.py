@@ -275,7 +275,7 @@ def evaluate_model(prepared: Prepared, recorder: Recorder) -> None:
 def measure_ceilings(prepared: Prepared, recorder: Recorder) -> None:
     """Measure what the device can do at most, on all ranks at once, after the window."""
     precision, device, clock = prepared.work.compute.precision, prepared.device, prepared.clock
-    clock.drain(wait=True)
+    clock.drain(in_flight=0)
     prepared.ranks.barrier()
     with recorder.phase("ceilings"):
         beat = recorder.heartbeat.beat
