@@ -200,7 +200,7 @@ def done(case: Case) -> CaseRecords:
     """A launch that ended well; a server does 1,000 requests a second, and meets its bound up to 700."""
     if case.kind == "serving":
         return answered(case, offline_per_s=1000.0, highest_per_s=700.0)
-    data = case.work.data
+    data = case.model_work.data
     ranks = range(case.placement.num_ranks)
     windows = [replace(window(rank), items=NUM_STEPS * data.batch_size) for rank in ranks]
     setups = [setup(rank, items_per_step=data.batch_size, data=data.name) for rank in ranks]

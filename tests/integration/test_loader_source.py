@@ -67,7 +67,7 @@ def opened(
     asked: Case, shape: InputShape, run_folder: Path, *, rank: int = 0, world_size: int = 1
 ) -> BatchSource:
     return open_source(
-        asked.work,
+        asked.model_work,
         shape,
         shard=rank,
         num_shards=world_size,
@@ -78,7 +78,7 @@ def opened(
 
 
 def with_loader(asked: Case, settings: dict[str, object]) -> Case:
-    return with_work(asked, data=replace(asked.work.data, loading="loader", loader=settings))
+    return with_work(asked, data=replace(asked.model_work.data, loading="loader", loader=settings))
 
 
 def images(edge: int = 4, channels: int = 1) -> InputShape:
@@ -120,7 +120,7 @@ def test_what_is_left_of_an_epoch_is_dropped_for_all_ranks_alike() -> None:
 @pytest.mark.parametrize("loading", ["device", "loader"])
 def test_a_set_smaller_than_one_batch_a_rank_is_refused(loading: str, tmp_path: Path) -> None:
     asked = numbered_images(tmp_path)
-    data = replace(asked.work.data, loading=loading, loader=INSIDE, batch_size=13)  # type: ignore[arg-type]
+    data = replace(asked.model_work.data, loading=loading, loader=INSIDE, batch_size=13)  # type: ignore[arg-type]
     with pytest.raises(EnvironmentUnfitError, match="24 samples make no batch of 13 for each of 2 ranks"):
         opened(with_work(asked, data=data), images(), tmp_path, world_size=2)
 

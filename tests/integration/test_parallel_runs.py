@@ -93,6 +93,6 @@ def test_blocks_are_found_where_they_repeat_and_nowhere_else() -> None:
 
 def test_ranks_that_do_not_fit_the_case_are_an_unfit_environment() -> None:
     asked = case(parallel={"strategy": "hsdp", "shard_size": 2})
-    assert arranged(asked.work, world_size=4).sizes == (2, 2, 1)
+    assert arranged(asked.model_work, world_size=4).sizes == (2, 2, 1)
     with pytest.raises(EnvironmentUnfitError, match="shard_size is 2, which does not divide 3 ranks"):
-        arranged(asked.work, world_size=3)
+        arranged(asked.model_work, world_size=3)

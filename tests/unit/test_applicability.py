@@ -213,5 +213,5 @@ def test_a_workload_names_the_keys_that_change_nothing_for_it() -> None:
     asked = case(kind="inference", model={"name": "memory"}, training={"precision": "bf16"})
     assert "4-byte numbers" in keys(asked, shape=FEATURES)["training.precision"]
     assert "training.precision" not in keys(
-        with_work(asked, model=replace(asked.work.model, name="gemm")), shape=FEATURES
+        with_work(asked, model=replace(asked.model_work.model, name="gemm")), shape=FEATURES
     )

@@ -35,11 +35,11 @@ def search(asked: RunConfig, memory: Memory) -> tuple[list[int], list[CaseRecord
     """Run the search to its end; return the batch sizes in the order in which they were launched."""
     results: list[CaseRecords] = []
     while cases := next_cases(asked, results):
-        cause = memory(cases[0].work.data.batch_size)
+        cause = memory(cases[0].model_work.data.batch_size)
         ended: list[Start | RankResult | Failure] = [start(), result() if cause is None else failure(cause)]
         results.append(CaseRecords(case=cases[0], records=tuple(ended)))
         assert len(results) < 200
-    return [records.case.work.data.batch_size for records in results], results
+    return [records.case.model_work.data.batch_size for records in results], results
 
 
 def outcomes(results: list[CaseRecords]) -> Mapping[int, BatchOutcome]:
@@ -60,8 +60,10 @@ def test_it_doubles_until_memory_is_out_and_then_halves_the_distance() -> None:
     batches, results = search(config(start=16), holds(300))
     assert batches == [16, 32, 64, 128, 256, 512, 384, 320, 288, 304]
     assert max(batch for batch, outcome in outcomes(results).items() if outcome == "fits") == 288
-    assert [r.case.work.data.batch_size for r in results if is_expected(r)] == [512, 384, 320, 304]
-    assert all(means_what_was_looked_for(config(), r) == (r.case.work.data.batch_size > 300) for r in results)
+    assert [r.case.model_work.data.batch_size for r in results if is_expected(r)] == [512, 384, 320, 304]
+    assert all(
+        means_what_was_looked_for(config(), r) == (r.case.model_work.data.batch_size > 300) for r in results
+    )
     assert not means_what_was_looked_for(RunConfig(), results[5])
 
 
@@ -120,5 +122,5 @@ def test_each_batch_is_repeated_unless_memory_is_out() -> None:
 
 def test_an_epoch_holds_a_batch_however_large() -> None:
     (case,) = next_cases(config(start=65_536))
-    data = case.work.data
+    data = case.model_work.data
     assert (data.batch_size, data.samples_per_epoch, case.start) == (65_536, 65_536, "fork")

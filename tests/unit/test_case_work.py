@@ -41,15 +41,15 @@ def test_every_kind_is_read_back_as_what_it_was(asked: Case, work: type) -> None
 def test_readers_of_any_work_are_told_what_its_steps_are() -> None:
     assert [asked.measures_latency for asked in (TRAINS, INFERS, SERVES)] == [False, True, False]
     decodes = case(kind="inference", inference={"phase": "decode"})
-    assert [asked.work.generates for asked in (TRAINS, INFERS, SERVES, decodes)] == [
+    assert [asked.model_work.generates for asked in (TRAINS, INFERS, SERVES, decodes)] == [
         False,
         False,
         False,
         True,
     ]
     accumulated = {"gradient_accumulation_steps": 4}
-    assert case(parallel=accumulated).work.micro_batches == 4
-    assert case(kind="inference", parallel=accumulated).work.micro_batches == 1
+    assert case(parallel=accumulated).model_work.micro_batches == 4
+    assert case(kind="inference", parallel=accumulated).model_work.micro_batches == 1
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_a_serving_spec_of_schema_2_is_read() -> None:
     old = {**of_schema_2(INFERS), "kind": "serving", "serving": to_json(SPEC)}
     read = from_json(Case, upgraded(old))
     assert isinstance(read.work, ServingWork)
-    assert (read.work.serving, read.work.compute) == (SPEC, INFERS.work.compute)
+    assert (read.work.serving, read.work.compute) == (SPEC, INFERS.model_work.compute)
 
 
 def test_an_old_spec_that_lacks_a_part_is_refused_by_its_name() -> None:

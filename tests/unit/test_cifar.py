@@ -24,7 +24,7 @@ def asked(source: Path, *, name: str = "CIFAR100", split: str = "train") -> Case
 
 
 def prepare_cifar100(path: Path, *, source: Path) -> None:
-    prepare_cifar(path, asked(source).work.data, say=print)
+    prepare_cifar(path, asked(source).model_work.data, say=print)
 
 
 def cifar_folder(tmp_path: Path, content: object, *, protocol: int = 2) -> Path:

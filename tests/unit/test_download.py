@@ -128,7 +128,7 @@ def test_what_is_fetched_lies_in_place_and_nothing_beside_it(server: Server, tmp
 def test_a_case_that_asks_for_it_gets_it_and_asks_only_once(server: Server, tmp_path: Path) -> None:
     checksum = f"md5:{hashlib.md5(GOOD).hexdigest().upper()}"
     wanted = DownloadSpec(url=server.archive().url, checksum=checksum)
-    data = case(data={"name": "CIFAR100", "path": str(tmp_path), "download": wanted}).work.data
+    data = case(data={"name": "CIFAR100", "path": str(tmp_path), "download": wanted}).model_work.data
     for name in ("a.tensors", "b.tensors"):
         prepare_cifar(tmp_path / name, data, say=quiet)
         assert read_header(tmp_path / name)[0].shape == (2, 3, 32, 32)

@@ -43,7 +43,7 @@ def test_each_test_is_a_recipe_of_its_own() -> None:
     assert suite_of(config).name == "load"
     cases = next_cases(config)
     assert [case.case_id for case in cases] == list(TEXTS)
-    works = [case.work for case in cases]
+    works = [case.model_work for case in cases]
     assert [(w.kind, w.model.name, w.data.batch_size, w.window.measure_steps) for w in works] == [
         *(("training", "simple_cnn", batch, 600) for batch in (16, 32, 64)),
         *(("training", "resnet", batch, 600) for batch in (8, 16, 32)),

@@ -38,7 +38,7 @@ def test_each_point_is_a_recipe_of_its_own() -> None:
     ]
     cases = {case.case_id: case for case in next_cases(asked)}
     chosen = cases["precision=bf16,batch_size=64"]
-    work = chosen.work
+    work = chosen.model_work
     assert (work.compute.precision, work.data.batch_size, chosen.replicate) == ("bf16", 64, 0)
     assert {point.config.matrix == {} for point in points_of_matrix(asked).values()} == {True}
 
@@ -89,7 +89,7 @@ def test_a_single_recipe_is_not_forked_unless_asked() -> None:
 
 def test_options_of_a_workload_are_swept_and_checked_at_each_point() -> None:
     asked = config(matrix={"model.options.input_dim": [9, 10]})
-    assert {case.work.model.options["input_dim"] for case in next_cases(asked)} == {9, 10}
+    assert {case.model_work.model.options["input_dim"] for case in next_cases(asked)} == {9, 10}
     with pytest.raises(UsageError, match=r"unknown option \(at the point colour=red\)"):
         next_cases(config(matrix={"model.options.colour": ["red"]}))
 

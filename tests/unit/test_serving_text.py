@@ -48,9 +48,9 @@ def test_other_models_and_no_model_answer_none() -> None:
 def test_the_case_says_that_text_is_made() -> None:
     (case,) = next_cases(config(new_tokens=3))
     assert case.kind == "serving"
-    assert case.work.generates
+    assert case.model_work.generates
     (whole,) = next_cases(config(new_tokens=0))
-    assert not whole.work.generates
+    assert not whole.model_work.generates
 
 
 def test_tokens_of_a_model_without_a_cache_are_refused() -> None:

@@ -26,7 +26,11 @@ PRECISIONS = {"training.precision": ["fp32", "bf16", "amp"]}
 
 
 def at(point: str, records: CaseRecords, *, forked: bool = False, batch: int | None = None) -> CaseRecords:
-    data = records.case.work.data if batch is None else replace(records.case.work.data, batch_size=batch)
+    data = (
+        records.case.model_work.data
+        if batch is None
+        else replace(records.case.model_work.data, batch_size=batch)
+    )
     first = replace(start(), start="fork" if forked else "exec")
     told = tuple(first if record == start() else record for record in records.records)
     return replace(records, case=with_work(replace(records.case, case_id=point), data=data), records=told)

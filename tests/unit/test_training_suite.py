@@ -96,7 +96,7 @@ def test_a_case_that_trains_says_how_weights_are_updated() -> None:
 
 def test_real_data_names_its_file() -> None:
     asked = config(data={"name": "digits"}, model={"name": "resnet18", "num_classes": 10})
-    assert next_cases(asked)[0].work.data.file == "data/digits.tensors"
+    assert next_cases(asked)[0].model_work.data.file == "data/digits.tensors"
 
 
 @pytest.mark.parametrize(
@@ -115,16 +115,16 @@ def test_every_data_set_has_a_place_in_the_run(
 ) -> None:
     asked = config(data=data, model={"name": "resnet18", **model})
     (case,) = next_cases(asked)[:1]
-    assert (case.work.data.file, case.work.data.path) == (file, data.get("path"))
+    assert (case.model_work.data.file, case.model_work.data.path) == (file, data.get("path"))
 
 
 def test_a_download_is_part_of_the_case_only_where_it_is_asked_for() -> None:
     data = {"name": "CIFAR100", "path": "d", "download": True, "download_url": "http://m/c.tgz"}
-    asked = next_cases(config(data=data, model={"name": "resnet18"}))[0].work.data.download
+    asked = next_cases(config(data=data, model={"name": "resnet18"}))[0].model_work.data.download
     assert asked is not None
     assert (asked.url, asked.checksum) == ("http://m/c.tgz", None)
     plain = config(data={"name": "CIFAR100", "path": "d"}, model={"name": "resnet18"})
-    assert next_cases(plain)[0].work.data.download is None
+    assert next_cases(plain)[0].model_work.data.download is None
 
 
 @pytest.mark.parametrize(

@@ -55,8 +55,7 @@ class CaseProgress:
         self._expected_s: float | None = None
         self._began_s = 0.0
         self._in_steps_s = 0.0
-        self._items_per_step = case.work.data.batch_size
-        self._item = "samples"
+        self._items_per_step, self._item = 1, "operations"  # until its set-up says what it counts
         self._waits_for_steps = case.measures_latency
 
     def advance(self, records: Sequence[Any]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,26 @@ import click
 from gpuproof.cli.host_options import HostChoice, host_options
 from gpuproof.cli.options import json_option, log_options
 from gpuproof.errors import ExitCode
+
+COLLECTIVE_LETTERS = {
+    "b": ("min_bytes", "SIZE", "smallest size"),
+    "e": ("max_bytes", "SIZE", "largest size"),
+    "f": ("factor", "N", "from one size to the next"),
+    "n": ("iterations", "N", "timed iterations of a size"),
+    "w": ("warmup_iterations", "N", "iterations before them"),
+    "c": ("check_iterations", "N", "iterations whose results are compared"),
+    "z": ("blocking", "0|1", "wait for all ranks after each iteration"),
+}
+"""Letters of nccl-tests → the key of `collective` that each sets, and what it is."""
+BLOCKING = {"0": "false", "1": "true"}
+
+
+def collective_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the letters of nccl-tests to a command."""
+    for letter, (key, metavar, what) in reversed(COLLECTIVE_LETTERS.items()):
+        help_text = f"Of collectives, as in nccl-tests: {what} (collective.{key})."
+        command = click.option(f"-{letter}", f"letter_{letter}", metavar=metavar, help=help_text)(command)
+    return command
 
 
 @click.command(context_settings={"ignore_unknown_options": True})
@@ -22,6 +43,7 @@ from gpuproof.errors import ExitCode
 @click.option("--resume", type=click.Path(path_type=Path), metavar="RUN", help="Finish an interrupted run.")
 @click.option("--retry-failed", is_flag=True, help="With --resume: launch again what failed, too.")
 @click.option("--dry-run", is_flag=True, help="Print the command of each launch, and start nothing.")
+@collective_options
 @host_options
 @json_option
 @log_options
@@ -29,8 +51,8 @@ from gpuproof.errors import ExitCode
 def run(ctx: click.Context, /, **options: Any) -> None:
     """Measure what a recipe describes.
 
-    CONFIG is a YAML file, or the name of a recipe that comes with gpuproof: quick, load or serving. Any key
-    of it can be set from here as --KEY.SUBKEY=VALUE; VALUE is read as YAML.
+    CONFIG is a YAML file, or the name of a recipe that comes with gpuproof: quick, load, serving or
+    collectives. Any key of it can be set from here as --KEY.SUBKEY=VALUE; VALUE is read as YAML.
 
     \b
     gpuproof run quick
@@ -39,6 +61,7 @@ def run(ctx: click.Context, /, **options: Any) -> None:
     gpuproof run quick --matrix.data.batch_size='[16, 32]' --matrix.training.precision='[fp32, bf16]'
     gpuproof run quick --data.name=synthetic --search.kind=batch_size
     gpuproof run serving --serving.latency_bound_s=0.1
+    gpuproof run collectives --nproc 8 -b 8 -e 8G -f 2
     gpuproof run --resume results/quick/run_20261120T133012_4711
     gpuproof run quick --deployment-file cluster.json --ssh-key ~/.ssh/key.pem
 
@@ -61,10 +84,11 @@ def _run(
     dry_run: bool,
     as_json: bool,
     hosts: HostChoice,
+    **letters: str | None,
 ) -> ExitCode:
     from gpuproof.cli.measuring import begin_run, finish_run, resumed, show_commands
 
-    words = [*overrides, *_as_overrides(nproc=nproc, devices=devices, timeout=timeout)]
+    words = [*overrides, *_as_overrides(nproc=nproc, devices=devices, timeout=timeout, letters=letters)]
     if resume is not None:
         directory = resumed(resume, config, words)
         return finish_run(directory, hosts=hosts, python=python, retry_failed=retry_failed, as_json=as_json)
@@ -77,11 +101,16 @@ def _run(
     return code
 
 
-def _as_overrides(*, nproc: str | None, devices: str | None, timeout: str | None) -> list[str]:
+def _as_overrides(
+    *, nproc: str | None, devices: str | None, timeout: str | None, letters: Mapping[str, str | None]
+) -> list[str]:
     """Turn the options that stand for a key of the config into the words that set it."""
     given = {
         "distributed.nproc": nproc,
         "distributed.devices": None if devices is None else f"[{devices}]",
         "run.time_limit_s": timeout,
     }
+    for letter, (key, _, _) in COLLECTIVE_LETTERS.items():
+        value = letters[f"letter_{letter}"]
+        given[f"collective.{key}"] = BLOCKING.get(value, value) if letter == "z" and value else value
     return [f"--{key}={value}" for key, value in given.items() if value is not None]

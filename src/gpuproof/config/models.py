@@ -17,6 +17,7 @@ from gpuproof.config.rules import check_recipe
 from gpuproof.config.rules.base import Refusal
 from gpuproof.config.sections.base import ConfigSection
 from gpuproof.config.sections.benchmark import BenchmarkConfig, MonitoringConfig, ProfilingConfig
+from gpuproof.config.sections.collective import CollectiveConfig
 from gpuproof.config.sections.data import DataConfig
 from gpuproof.config.sections.distributed import DistributedConfig
 from gpuproof.config.sections.inference import InferenceConfig
@@ -34,8 +35,8 @@ class RunConfig(ConfigSection):
     """Everything that one run is asked to do."""
 
     kind: WorkKind | Literal["load"] = "training"
-    """Train the model, run it forward only, serve requests with it, or run the twelve tests of the load
-    suite."""
+    """Train the model, run it forward only, serve requests with it, measure collective operations over all
+    ranks, or run the twelve tests of the load suite."""
     data: DataConfig = Field(default_factory=DataConfig)
     """Where the samples come from."""
     model: ModelConfig = Field(default_factory=ModelConfig)
@@ -63,6 +64,8 @@ class RunConfig(ConfigSection):
     """Requests under load, for the kind serving."""
     load: LoadConfig = Field(default_factory=LoadConfig)
     """The load suite, for the kind load."""
+    collective: CollectiveConfig = Field(default_factory=CollectiveConfig)
+    """Operations and sizes, for the kind collective."""
 
     suite: Annotated[str, Field(max_length=100)] | None = None
     """The suite that plans and concludes the run; null is chosen by kind, matrix and search. A suite of

@@ -40,9 +40,9 @@ def prepare(case: Case, run_folder: Path, *, world_size: int, say: Say) -> None:
         UsageError: the data set is not where it was said to be, or not what the model takes.
         EnvironmentUnfitError: a package is missing, or the data cannot be fetched.
     """
-    work = case.work
-    if work.data.file is None or (path := run_folder / work.data.file).exists():
+    if case.data_file is None or (path := run_folder / case.data_file).exists():
         return
+    work = case.model_work
     path.parent.mkdir(parents=True, exist_ok=True)
     name = work.data.name
     if name == "digits":

@@ -10,13 +10,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from gpuproof.records.collective import CollectiveSpec
 from gpuproof.records.serving_spec import ServingSpec
 
 CASE_SCHEMA_VERSION = 3
 """2 (2026-11): `placement` for `host` and for `nproc`, `nodes`, `device` and `devices` of `parallel`.
 3 (2026-11): `work` for `kind` and all that says what is run; `monitor` for its two intervals."""
 
-WorkKind = Literal["training", "inference", "serving"]
+WorkKind = Literal["training", "inference", "serving", "collective"]
 Precision = Literal["fp32", "tf32", "amp", "bf16", "fp8"]
 OptimizerName = Literal["SGD", "Adam", "AdamW"]
 OptimizerImplementation = Literal["for_loop", "foreach", "fused"]
@@ -307,12 +308,21 @@ class ServingWork(ModelWork):
         return self.serving.makes_text
 
 
-Work = TrainingWork | InferenceWork | ServingWork
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CollectiveWork:
+    """Measure collective operations over all ranks, with no model."""
+
+    kind: Literal["collective"] = "collective"
+    collective: CollectiveSpec
+    parallel: ParallelSpec
+
+
+Work = TrainingWork | InferenceWork | ServingWork | CollectiveWork
 """What a launch does; JSON tells the kinds apart by `kind`.
 
-More kinds may join: `probe` (one property of a device or a link: matrix products, memory, copies),
-`collective` (one collective operation over all ranks, at given sizes), and `command` (the user's own
-command line with its directory, environment and the files to collect). None of them is a `ModelWork`.
+More kinds may join: `probe` (one property of a device or a link: matrix products, memory, copies) and
+`command` (the user's own command line with its directory, environment and the files to collect). Neither of
+them is a `ModelWork`.
 """
 
 
@@ -339,9 +349,25 @@ class Case:
         return self.work.kind
 
     @property
+    def model_work(self) -> ModelWork:
+        """The work of a case that runs a model.
+
+        Raises:
+            TypeError: it runs none.
+        """
+        if not isinstance(self.work, ModelWork):
+            raise TypeError(f"{self.case_id} is {self.kind}, which runs no model")
+        return self.work
+
+    @property
     def measures_latency(self) -> bool:
         """Whether each step is waited for, so that its time is a latency and its rate no throughput."""
-        return self.work.measures_latency
+        return isinstance(self.work, ModelWork) and self.work.measures_latency
+
+    @property
+    def data_file(self) -> str | None:
+        """What the control side prepares for it in the run directory; None where it needs nothing."""
+        return self.work.data.file if isinstance(self.work, ModelWork) else None
 
 
 def upgraded(data: Mapping[str, Any]) -> Mapping[str, Any]:

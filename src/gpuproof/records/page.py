@@ -102,6 +102,8 @@ class Chart:
     y: Axis
     series: tuple[Series, ...]
     references: tuple[Reference, ...] = ()
+    is_in_a_table: bool = False
+    """Whether a table of the page has the points already, so that nobody needs to write them as another."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,6 +17,7 @@ from gpuproof.records import page as pages
 from gpuproof.report.page_parts import (
     NOTHING,
     chart_as_table,
+    in_words,
     is_empty,
     measures_as_table,
     one_line,
@@ -41,7 +42,7 @@ def markdown(page: pages.Page) -> str:
     blocks: list[Lines] = [[f"# {_begun(page.title)}"]] if page.title else []
     if page.verdict is not None:
         blocks.append([_verdict(page.verdict)])
-    for section in page.sections:
+    for section in in_words(page):
         if section.title:
             blocks.append([f"## {_begun(section.title)}"])
         blocks += [[NOTHING]] if section.title and is_empty(section) else _blocks(section)

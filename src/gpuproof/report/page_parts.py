@@ -8,7 +8,7 @@ r"""What every renderer of a page needs: texts without control characters, and a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sized
+from collections.abc import Callable, Iterator, Mapping, Sized
 from math import isfinite
 from operator import itemgetter
 
@@ -22,6 +22,7 @@ from gpuproof.records.page import (
     Files,
     Measures,
     Notices,
+    Page,
     Reference,
     Section,
     Table,
@@ -51,6 +52,13 @@ def several_lines(text: str) -> str:
 def one_line(text: str) -> str:
     """Return a text as one line without control characters."""
     return several_lines(text).replace("\n", " ")
+
+
+def in_words(page: Page) -> Iterator[Section]:
+    """Yield the sections for a renderer without pictures: all but charts of what a table has already."""
+    for section in page.sections:
+        if not (isinstance(section, Chart) and section.is_in_a_table):
+            yield section
 
 
 def is_empty(section: Section) -> bool:

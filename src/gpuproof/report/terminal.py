@@ -20,6 +20,7 @@ from gpuproof.records import page as pages
 from gpuproof.report.page_parts import (
     NOTHING,
     chart_as_table,
+    in_words,
     is_empty,
     measures_as_table,
     one_line,
@@ -57,7 +58,7 @@ def print_page(page: pages.Page, console: Console) -> None:
         write(console, Text(one_line(page.title), style="bold"))
     if page.verdict is not None:
         write(console, _verdict(page.verdict))
-    for section in page.sections:
+    for section in in_words(page):
         if section.title:
             write(console, Text(f"\n{one_line(section.title)}", style="bold"))
         said = pages.Text(title="", lines=(NOTHING,)) if section.title and is_empty(section) else section

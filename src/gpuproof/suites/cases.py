@@ -15,6 +15,7 @@ from gpuproof.datasets.catalogue import prepared_file
 from gpuproof.records.case import (
     CASE_SCHEMA_VERSION,
     Case,
+    CollectiveWork,
     ComputeSpec,
     DataSpec,
     DownloadSpec,
@@ -32,6 +33,7 @@ from gpuproof.records.case import (
     Work,
 )
 from gpuproof.records.codec import to_json
+from gpuproof.records.collective import CollectiveSpec
 from gpuproof.records.serving_spec import ServingSpec
 from gpuproof.suites.base import HostPlace
 from gpuproof.workloads.info.base import InputShape
@@ -83,6 +85,8 @@ def build_case(
 
 
 def _work(config: RunConfig, serving: ServingSpec | None) -> Work:
+    if config.kind == "collective":
+        return CollectiveWork(collective=_collective(config), parallel=_parallel(config))
     chosen = require_workload(config)
     asked: dict[str, Any] = {
         "model": ModelSpec(
@@ -104,6 +108,12 @@ def _work(config: RunConfig, serving: ServingSpec | None) -> Work:
     assert config.kind == "serving"  # a load test's recipes are of the two kinds above
     assert serving is not None
     return ServingWork(serving=serving, **asked)
+
+
+def _collective(config: RunConfig) -> CollectiveSpec:
+    asked = config.collective
+    own = asked.model_dump(exclude={"min_bytes", "max_bytes", "factor"})
+    return CollectiveSpec(**own, sizes_bytes=asked.sizes_bytes())
 
 
 def _only_for_training(training: TrainingConfig) -> Iterator[str]:

@@ -10,7 +10,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from gpuproof.config.rules import data, launch, measuring, ranks, serving, sweeps, text, workload
+from gpuproof.config.rules import (
+    collective,
+    data,
+    launch,
+    measuring,
+    ranks,
+    serving,
+    sweeps,
+    text,
+    workload,
+)
 from gpuproof.config.rules.base import Facts, Refusal, Refusals
 from gpuproof.config.rules.workload import ChosenWorkload, choose_workload
 from gpuproof.errors import UsageError
@@ -56,6 +66,8 @@ OF_RECIPE: tuple[Callable[[RunConfig], Refusals], ...] = (
     sweeps.load_suite_brings_its_own,
     sweeps.load_section_is_of_the_suite,
     sweeps.block_is_of_the_suite,
+    collective.sizes_go_up,
+    collective.collective_has_no_model,
 )
 OF_WORKLOAD: tuple[Callable[[RunConfig, ChosenWorkload], Refusals], ...] = (
     workload.workload_is_of_the_kind,
@@ -74,6 +86,7 @@ OF_PLACE: tuple[Callable[[RunConfig, Facts], Refusals], ...] = (
     launch.one_job_has_equal_hosts,
     launch.hosts_are_not_swept,
     launch.each_host_has_a_report,
+    collective.collective_has_ranks,
 )
 
 
@@ -89,8 +102,8 @@ def check_place(config: RunConfig, facts: Facts) -> list[Refusal]:
 
 def check_workload(config: RunConfig) -> list[Refusal]:
     """Return what a recipe is refused for with its workload; of one that names none by itself, nothing."""
-    if config.kind == "load" or config.matrix:
-        return []  # each test, and each point, has a workload of its own
+    if config.kind in ("load", "collective") or config.matrix:
+        return []  # each test, and each point, has a workload of its own; a collective has none
     try:
         chosen = choose_workload(config)
     except UsageError as error:

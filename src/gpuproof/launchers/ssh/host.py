@@ -97,7 +97,7 @@ class RemoteHost:
         Raises:
             HostError: they cannot be started.
         """
-        await self._carry(case.work.data.file, layout.run_folder(folder))
+        await self._carry(case.data_file, layout.run_folder(folder))
         await self.start(
             launch,
             part,

@@ -18,7 +18,7 @@ def conclude(evidence: Evidence) -> Conclusion:
     config = evidence.config
     settled = [launch for launch in evidence.launches if launch.status != "unfinished"]
     refused = [launch.case.case_id for launch in evidence.launches if is_expected(launch)]
-    tried = sorted({launch.case.work.data.batch_size for launch in evidence.launches})
+    tried = sorted({launch.case.model_work.data.batch_size for launch in evidence.launches})
     points = conclude_points(evidence, [point_at(config, batch) for batch in tried], refused=refused)
     figures = [point.figures for point in points]
     limits = batch_limits(figures, rank(figures), key=KEY)

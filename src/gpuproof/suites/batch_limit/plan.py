@@ -35,7 +35,7 @@ class BatchSearch:
 
     def settle(self, launch: CaseRecords) -> BatchSearch:
         """Return the search after a launch ended."""
-        batch = launch.case.work.data.batch_size
+        batch = launch.case.model_work.data.batch_size
         outcome: BatchOutcome = "out of memory" if is_expected(launch) else "unknown"
         if launch.status == "done":
             outcome = "fits"

@@ -147,6 +147,6 @@ def with_own_remedy(doubt: Doubt) -> Doubt:
 def _how_run(launch: Launch) -> str:
     """Say in which precision a test ran, and where its data came from."""
     data = {"device": "data drawn on the device", "loader": "data from a loader"}[
-        launch.case.work.data.loading
+        launch.case.model_work.data.loading
     ]
     return f"{launch.setup.precision}, {data}"

@@ -17,7 +17,7 @@ from gpuproof.errors import UsageError
 from gpuproof.records.case import Case
 from gpuproof.records.collected import CaseRecords
 from gpuproof.suites.base import AfterFailure, LaunchKey, Remaining, launch_key
-from gpuproof.suites.cases import build_case
+from gpuproof.suites.cases import CASE_ID, build_case
 
 MAX_NAME = 100
 """Characters of a point's name, which is a folder's."""
@@ -84,6 +84,21 @@ class Plan:
             ) from error
         # What the host has is the same for every launch of a sweep, and takes time to find out.
         return replace(case, capture_env=case.capture_env and (key == self.order[0] or not self.is_sweep))
+
+
+def repeated(config: RunConfig) -> Plan:
+    """Plan `run.repeats` launches of one recipe, all alike.
+
+    Raises:
+        UsageError: it cannot be run.
+    """
+    return checked(
+        Plan(
+            points={CASE_ID: Point(case_id=CASE_ID, assignment={}, config=config)},
+            order=tuple((CASE_ID, replicate) for replicate in range(config.run.repeats)),
+            is_sweep=False,
+        )
+    )
 
 
 def checked(plan: Plan) -> Plan:

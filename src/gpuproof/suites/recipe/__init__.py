@@ -10,8 +10,7 @@ from gpuproof.records.collected import CaseRecords
 from gpuproof.records.page import Page
 from gpuproof.records.result import Result
 from gpuproof.suites.base import AfterFailure, Conclusion, HostPlace
-from gpuproof.suites.points.plan import Plan, PlannedSuite, after_failure, checked
-from gpuproof.suites.recipe.plan import plan
+from gpuproof.suites.points.plan import Plan, PlannedSuite, after_failure, repeated
 
 
 class Recipe(PlannedSuite):
@@ -26,7 +25,7 @@ class Recipe(PlannedSuite):
 
     def begin(self, config: RunConfig, places: Sequence[HostPlace]) -> Plan:
         """Plan the launches."""
-        return checked(plan(config))
+        return repeated(config)
 
     def on_failure(self, launch: CaseRecords) -> AfterFailure:
         """Stop where the machine lacks what every launch needs."""

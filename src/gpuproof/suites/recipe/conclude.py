@@ -18,11 +18,11 @@ from gpuproof.records.collected import CaseRecords
 from gpuproof.records.parallel import plain_copies
 from gpuproof.statistics.estimate import Interval
 from gpuproof.suites.base import Conclusion
+from gpuproof.suites.cases import CASE_ID
 from gpuproof.suites.measures import rates_of_launches
 from gpuproof.suites.recipe.exports import recipe_exports
 from gpuproof.suites.recipe.measures import recipe_measures
 from gpuproof.suites.recipe.options import OptionsInEffect, options_in_effect
-from gpuproof.suites.recipe.plan import CASE_ID
 from gpuproof.suites.recipe.profile import Profiled, profiled
 from gpuproof.suites.results import benchmark_result
 from gpuproof.suites.sections import Common, notes_of_setup, read_during, torn_notes, without_effect

@@ -87,7 +87,7 @@ def _mean_step(summary: RunSummary) -> Measure:
 
 def _why_stopped(summary: RunSummary) -> str:
     """Say why windows ended that were measured by precision; the others ended as they were told to."""
-    if summary.launches[0].case.work.window.target_precision is None:
+    if summary.launches[0].case.model_work.window.target_precision is None:
         return ""
     reasons = Counter(launch.slowest.stop_reason for launch in summary.launches)
     if len(reasons) == 1:

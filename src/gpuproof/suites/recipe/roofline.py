@@ -51,7 +51,7 @@ def draw_roofline(summary: RunSummary, path: Path) -> bool:
 
 def _subtitle(summary: RunSummary) -> str:
     case = summary.launches[0].case
-    return f"{case.work.model.name} {case.kind}, per device; ceilings measured after the window"
+    return f"{case.model_work.model.name} {case.kind}, per device; ceilings measured after the window"
 
 
 def _intensities(summary: RunSummary, ridge: float) -> tuple[float, float]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from gpuproof.analysis.collectives import CollectiveLaunch
 from gpuproof.analysis.launch import Launch
 from gpuproof.analysis.serving import Served
 from gpuproof.hardware import MemoryPeak, Peak
@@ -26,6 +27,8 @@ class Measured:
     memory_peak: MemoryPeak | None = None
     served: Served | None = None
     """The requests of its window; None where it served none."""
+    collectives: CollectiveLaunch | None = None
+    """The operations over all ranks; None where it measured none."""
 
 
 Rule = Callable[[Measured], Iterator[Doubt]]

@@ -88,7 +88,7 @@ def in_type(name: str) -> Callable[[ObservedWork], bool]:
 
 
 def _arithmetic(launch: Launch, effective: Effective) -> Iterator[Doubt]:
-    asked = launch.case.work.compute.precision
+    asked = launch.case.model_work.compute.precision
     as_asked = share_of_flops(effective, in_type(TYPES[asked]))
     beside = share_of_flops(effective, in_type(BESIDE[asked])) if asked in BESIDE else 0.0
     elsewhere = 1 - as_asked - beside
@@ -111,7 +111,7 @@ def _types(effective: Effective) -> str:
 
 def _layout(launch: Launch, effective: Effective) -> Iterator[Doubt]:
     ignored = {item.key for item in launch.setup.not_applied}
-    if not launch.case.work.model.channels_last or "model.channels_last" in ignored:
+    if not launch.case.model_work.model.channels_last or "model.channels_last" in ignored:
         return
     if not any(work.operation == "convolution" for work in effective.work):
         return
@@ -128,7 +128,7 @@ def _layout(launch: Launch, effective: Effective) -> Iterator[Doubt]:
 
 def _switches(launch: Launch) -> Iterator[Doubt]:
     options = launch.setup.options
-    asked = launch.case.work.compute.precision
+    asked = launch.case.model_work.compute.precision
     if options is None or options.tf32 is None or asked not in ("fp32", "tf32"):
         return
     if options.tf32 != ("on" if asked == "tf32" else "off"):

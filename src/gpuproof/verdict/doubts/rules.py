@@ -14,6 +14,13 @@ from gpuproof.records.result import Doubt
 from gpuproof.statistics.estimate import Interval, Unavailable
 from gpuproof.units import share
 from gpuproof.verdict.doubts.base import Measured, Rule, suspect
+from gpuproof.verdict.doubts.collectives import (
+    devices_passed_over,
+    ranks_apart,
+    results_not_checked,
+    scattered,
+    wrong_results,
+)
 from gpuproof.verdict.doubts.figures import contradictions, other_than_asked, over_ceiling, work_disagrees
 from gpuproof.verdict.doubts.neighbours import device_faults, device_neighbours, processor_neighbours
 from gpuproof.verdict.doubts.serving import unfair_requests
@@ -36,12 +43,24 @@ OF_STEPS: tuple[Rule, ...] = (
 """For launches that run steps."""
 OF_REQUESTS: tuple[Rule, ...] = (unfair_requests, processor_neighbours, device_neighbours)
 """For launches that answer requests: a batch is no step of equal work."""
+OF_COLLECTIVES: tuple[Rule, ...] = (
+    wrong_results,
+    results_not_checked,
+    devices_passed_over,
+    ranks_apart,
+    scattered,
+    processor_neighbours,
+    device_neighbours,
+)
+"""For launches that measure operations over all ranks, whose times differ from size to size by intent."""
 OF_READINGS = (device_faults,)
 
 
 def doubts_about(measured: Measured) -> tuple[Doubt, ...]:
     """Return every doubt about one launch."""
     rules = OF_STEPS if measured.served is None else OF_REQUESTS
+    if measured.collectives is not None:
+        rules = OF_COLLECTIVES
     return tuple(doubt for rule in rules for doubt in rule(measured))
 
 

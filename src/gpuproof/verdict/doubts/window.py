@@ -47,7 +47,7 @@ def too_short(measured: Measured) -> Iterator[Doubt]:
             f"{seconds(window.wall_s)} of {seconds(window.requested_s)} were measured",
             "Run it again",
         )
-    asked = launch.case.work.window.target_precision
+    asked = launch.case.model_work.window.target_precision
     if asked is not None and window.stop_reason != PRECISION_REACHED:
         reach = window.relative_half_width
         known = "is not known" if reach is None else f"is known to ±{share(reach)} only"
@@ -148,4 +148,4 @@ def batches_ready_share(launch: Launch) -> float | None:
     if used is None or used.loading != "loader":
         return None
     samples = window.items / launch.setup.items_per_sample
-    return used.batches_ahead * launch.case.work.data.batch_size / samples
+    return used.batches_ahead * launch.case.model_work.data.batch_size / samples

@@ -100,7 +100,8 @@ def _await_others(store: Any, ranks: Sequence[int], *, patience_s: float) -> lis
 
 def _patience_s(case: Case) -> float:
     """Return how long other hosts may take to be fit: those without the shared disk may have to download."""
-    return JOIN_TIMEOUT_S if case.work.data.download is None else DOWNLOAD_TIMEOUT_S
+    is_here = case.data_file is None or case.model_work.data.download is None
+    return JOIN_TIMEOUT_S if is_here else DOWNLOAD_TIMEOUT_S
 
 
 def _store_journal(content: str, rank: int, folder: Path) -> None:
@@ -210,8 +211,8 @@ def _prepare_local_data(spec: Any, folder: Path, *, world_size: int, command: Se
     The node side reads no data set's own files; the control side does, so `command` starts that one. What
     goes wrong is said on standard error; the rank then ends for want of the file, as a record.
     """
-    work = from_json(Case, spec, place="rank 0's case").work
-    if work.data.file is None or command is None:
+    case = from_json(Case, spec, place="rank 0's case")
+    if case.data_file is None or command is None:
         return
     written = folder / "spec.json"
     written.write_text(json.dumps(spec), encoding="utf-8")

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from gpuproof import __version__
 from gpuproof.errors import EnvironmentUnfitError, ExitCode
-from gpuproof.records.case import Case, ServingWork, StartMode
+from gpuproof.records.case import Case, CollectiveWork, ModelWork, ServingWork, StartMode
 from gpuproof.records.run import Failure, Start
 from gpuproof.worker.rank.failure import failure_from, failure_from_words
 from gpuproof.worker.rank.identity import RankIdentity, effective_threads
@@ -108,13 +108,16 @@ def _run(assignment: Assignment, recorder: Recorder, watchdog: Watchdog) -> None
     # Before torch is imported, since its OpenMP reads it once; torchrun would leave 1.
     work = assignment.case.work
     os.environ["OMP_NUM_THREADS"] = str(effective_threads(work.parallel, assignment.identity))
-    if work.compute.deterministic:
+    if isinstance(work, ModelWork) and work.compute.deterministic:
         set_deterministic_environment(os.environ)
-    prepared = (
-        _run_serving(work, assignment, recorder)
-        if isinstance(work, ServingWork)
-        else _run_steps(assignment, recorder)
-    )
+    prepared = None
+    match work:
+        case ServingWork():
+            prepared = _run_serving(work, assignment, recorder)
+        case CollectiveWork():
+            _run_collectives(work, assignment, recorder)
+        case _:
+            prepared = _run_steps(assignment, recorder)
     watchdog.rest()
     if prepared is not None:
         from gpuproof.worker.step.preparation import release
@@ -148,6 +151,15 @@ def _run_serving(work: ServingWork, assignment: Assignment, recorder: Recorder) 
         identity=assignment.identity,
         recorder=recorder,
         run_folder=assignment.run_folder,
+    )
+
+
+def _run_collectives(work: CollectiveWork, assignment: Assignment, recorder: Recorder) -> None:
+    import_torch()
+    from gpuproof.worker.collectives.session import run_collective_case
+
+    run_collective_case(
+        assignment.case, work, identity=assignment.identity, recorder=recorder, store=assignment.store
     )
 
 

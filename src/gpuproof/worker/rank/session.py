@@ -69,7 +69,7 @@ def run_case(
         prepared = prepare(case, identity=identity, run_folder=run_folder, store=store)
 
     counted = count_work(prepared, recorder)
-    if case.work.compute.compile_enabled:
+    if case.model_work.compute.compile_enabled:
         compile_model(prepared, recorder)
     if prepared.static is not None:
         capture_graph(prepared, recorder, prepared.static)
@@ -84,7 +84,7 @@ def run_case(
     observed = ObservedStep(memory, rank=identity.rank)
     warm = warm_up(prepared, recorder, memory if _why_hidden(prepared) else observed)
     write_effective(prepared, recorder, observed.seen)
-    (measure_compiled if case.work.compute.compile_enabled else measure)(prepared, recorder, warm)
+    (measure_compiled if case.model_work.compute.compile_enabled else measure)(prepared, recorder, warm)
     recorder.write(memory.record(device_used_bytes=_device_used_bytes(prepared.device)))
     run_after_window(prepared, recorder)
 

@@ -149,7 +149,7 @@ def _measure_endpoint(case: Case, spec: ServingSpec, recorder: Recorder) -> None
         spec.endpoint,
         new_tokens=spec.new_tokens or 1,
         prompt_tokens=spec.prompt_tokens or 1,
-        seed=case.work.compute.seed,
+        seed=case.model_work.compute.seed,
     )
     with recorder.phase("warmup", expected_steps=1):
         asyncio.run(load.try_out())
@@ -174,7 +174,7 @@ def _measure_endpoint(case: Case, spec: ServingSpec, recorder: Recorder) -> None
 def _plan(case: Case, spec: ServingSpec) -> TrafficPlan:
     lead_s = LEAD_S + LEAD_PER_REQUEST_S * (spec.rate_per_s or 0) * spec.window_s
     return traffic_plan(
-        spec, begin_monotonic_s=monotonic() + lead_s, seed=case.work.compute.seed + case.replicate
+        spec, begin_monotonic_s=monotonic() + lead_s, seed=case.model_work.compute.seed + case.replicate
     )
 
 

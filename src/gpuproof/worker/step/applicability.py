@@ -26,7 +26,7 @@ def not_applied(
     case: Case, *, accelerator: Accelerator, shape: InputShape, world_size: int
 ) -> tuple[NotApplied, ...]:
     """List the keys of the case that change nothing on this device, in this kind of run."""
-    work = case.work
+    work = case.model_work
     found = [
         *_device_keys(work, shape, accelerator=accelerator),
         *_kind_keys(work),
@@ -170,7 +170,7 @@ def _rank_keys(case: Case, world_size: int) -> Iterator[tuple[str, str]]:
             yield f"distributed.{key}", "one rank communicates with no other"
         if parallel.strategy != "ddp":
             yield "distributed.strategy", "one rank has nobody to share a model with"
-        if parallel.gradient_compression != "none" and case.work.trains:
+        if parallel.gradient_compression != "none" and case.model_work.trains:
             yield "distributed.gradient_compression", "one rank sends no gradients"
     elif case.start == "fork":
         yield "run.start", "several ranks are started by torch's agent, each by exec"

@@ -74,7 +74,7 @@ class Prepared:
     @property
     def work(self) -> ModelWork:
         """What is asked of the model."""
-        return self.case.work
+        return self.case.model_work
 
     @property
     def samples_per_step(self) -> int:
@@ -121,7 +121,7 @@ def prepare(case: Case, *, identity: RankIdentity, run_folder: Path, store: Stor
         EnvironmentUnfitError: the machine lacks a device, a backend or a precision that the case asks for.
         UsageError: the workload is unknown or cannot be imported.
     """
-    work, (device, threads, precision) = case.work, _set_process_up(case, identity)
+    work, (device, threads, precision) = case.model_work, _set_process_up(case, identity)
     arrangement = arranged(work, world_size=identity.world_size)
     ranks = Ranks(identity, device=device, parallel=work.parallel, store=store)
     workload = _load(work, device, precision=precision, split=arrangement.tensor > 1)
@@ -170,7 +170,7 @@ def _open_pool(
 
 def _set_process_up(case: Case, identity: RankIdentity) -> tuple[torch.device, int, PrecisionPolicy]:
     """Choose device, threads, algorithms and precision of this process, for good."""
-    compute = case.work.compute
+    compute = case.model_work.compute
     threads = effective_threads(case.work.parallel, identity)
     torch.set_num_threads(threads)
     device = choose_device(case.placement, identity)
@@ -208,7 +208,7 @@ def _step(
 def setup_record(prepared: Prepared) -> Setup:
     """Say what was really built."""
     work, workload = prepared.work, prepared.workload
-    device = _device_record(prepared.device)
+    device = device_record(prepared.device)
     return Setup(
         rank=prepared.identity.rank,
         device=device,
@@ -290,7 +290,8 @@ def _notes(prepared: Prepared) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _device_record(device: torch.device) -> Device:
+def device_record(device: torch.device) -> Device:
+    """Name a device."""
     accelerator = accelerator_of(device)
     found = accelerator.properties(device)
     return Device(

@@ -1,0 +1,102 @@
+"""Can the figures of collectives be believed? Right results, ranks alike, steady times, over the devices."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gpuproof.analysis.collectives import CollectiveFigures
+from gpuproof.records.result import Doubt
+from gpuproof.statistics.dispersion import noise
+from gpuproof.units import count, memory, seconds, share
+from gpuproof.verdict.doubts.base import Measured, invalid, suspect
+
+WRONG = "wrong-results"
+"""The code of a doubt that wrong results raise."""
+RANKS_APART = 0.2
+"""Of the fastest rank's mean time: ranks of a symmetric operation wait for each other, and end together."""
+SCATTER = 0.25
+"""Interquartile range over median of the iterations; a single operation is short beside a step."""
+FEW_ITERATIONS = 10
+
+
+def wrong_results(measured: Measured) -> Iterator[Doubt]:
+    """Find results that are not what was sent makes them."""
+    wrong = [found for found in _figures(measured) if found.num_wrong]
+    if wrong:
+        worst = max(wrong, key=lambda found: found.num_wrong)
+        ranks = ", ".join(map(str, sorted({rank for found in wrong for rank in found.wrong_ranks})))
+        yield invalid(
+            WRONG,
+            f"{count(worst.num_wrong)} of {count(worst.num_checked)} elements of {_name(worst)} are wrong; "
+            f"{len(wrong)} of {len(_figures(measured))} sizes have wrong results, seen on rank {ranks}",
+            "Do not use this machine: data is corrupted on the way. Run it again on fewer ranks to find where",
+        )
+
+
+def results_not_checked(measured: Measured) -> Iterator[Doubt]:
+    """Find results that nobody compared."""
+    reasons = [found.not_checked for found in _figures(measured) if found.not_checked]
+    if reasons:
+        yield suspect(
+            "not-checked",
+            f"results of {len(reasons)} of {len(_figures(measured))} sizes were not compared: {reasons[0]}",
+            "Set collective.check_iterations to 1 (-c 1), and a type that can hold the sums",
+        )
+
+
+def ranks_apart(measured: Measured) -> Iterator[Doubt]:
+    """Find symmetric operations of which some ranks took much longer than others."""
+    symmetric = [found for found in _figures(measured) if found.is_symmetric]
+    apart = [found for found in symmetric if found.rank_spread > RANKS_APART]
+    if apart:
+        worst = max(apart, key=lambda found: found.rank_spread)
+        slowest = worst.rank_times_s.index(max(worst.rank_times_s))
+        yield suspect(
+            "ranks-differ",
+            f"at {len(apart)} of {len(symmetric)} sizes ranks took different times; most at {_name(worst)}, "
+            f"where rank {slowest} took {share(worst.rank_spread)} longer than the fastest",
+            "Raise collective.warmup_iterations (-w) and iterations (-n); look at that rank's host and links",
+        )
+
+
+def scattered(measured: Measured) -> Iterator[Doubt]:
+    """Find sizes whose iterations scatter, or are too few to tell."""
+    figures = _figures(measured)
+    if few := [found for found in figures if len(found.iterations_s) < FEW_ITERATIONS]:
+        yield suspect(
+            "few-steps",
+            f"too few iterations were timed: {len(few[0].iterations_s)}, and it takes at least "
+            f"{FEW_ITERATIONS}",
+            "Raise collective.iterations (-n)",
+        )
+    spreads = [(noise(found.iterations_s) or 0.0, found) for found in figures]
+    wide = [(spread, found) for spread, found in spreads if spread > SCATTER]
+    if wide:
+        spread, worst = max(wide, key=lambda pair: pair[0])
+        yield suspect(
+            "noisy",
+            f"at {len(wide)} of {len(figures)} sizes the middle half of the times spans over "
+            f"{share(SCATTER)} of their median; most at {_name(worst)}: {share(spread)} of "
+            f"{seconds(worst.latency(50).value)}",
+            "Raise collective.iterations (-n), look for what else used the links or the processors",
+        )
+
+
+def devices_passed_over(measured: Measured) -> Iterator[Doubt]:
+    """Find ranks that talked over the processor's memory where there are GPUs."""
+    collectives, launch = measured.collectives, measured.launch
+    if collectives is not None and collectives.num_gpus_seen and launch.setup.device.kind == "cpu":
+        yield suspect(
+            "gpus-not-used",
+            f"the ranks talked over {launch.setup.backend} from the processor's memory, and the host has "
+            f"{collectives.num_gpus_seen} GPUs: nothing of their links was measured",
+            "Set distributed.device to cuda and distributed.backend to auto",
+        )
+
+
+def _figures(measured: Measured) -> tuple[CollectiveFigures, ...]:
+    return () if measured.collectives is None else measured.collectives.figures
+
+
+def _name(found: CollectiveFigures) -> str:
+    return f"{found.operation} of {memory(found.size_bytes)}"

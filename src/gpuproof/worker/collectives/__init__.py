@@ -1,0 +1,1 @@
+"""Collective operations: make buffers, run and time one operation after another, check what came out."""

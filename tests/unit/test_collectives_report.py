@@ -1,0 +1,181 @@
+"""Collectives from records written by hand: bandwidths worked out on paper, every doubt, and its healthy twin."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from concluding import table_of, text_of
+from gpuproof.analysis.collectives import bus_factor, summarize_collectives
+from gpuproof.conclude import Concluded, conclude
+from gpuproof.config.models import RunConfig
+from gpuproof.records.case import Case, Placement
+from gpuproof.records.collected import CaseRecords
+from gpuproof.records.collective import CollectiveTrial, Operation
+from gpuproof.records.run import Environment
+from gpuproof.suites.cases import build_case
+from records_by_hand import CPU, H200, failure, result, setup, start, window, write_run
+
+RANKS, MIB = 4, 2**20
+ITERATION_S = 0.002
+FIGURES = [
+    # 4 MiB in 2 ms: 2.097152 GB/s by size; the factors of 4 ranks by hand
+    ("all_reduce", 4 * MIB, 2.097152e9, 3.145728e9),
+    ("all_gather", 4 * MIB, 2.097152e9, 1.572864e9),
+    ("broadcast", 4 * MIB, 2.097152e9, 2.097152e9),
+]
+CONFIG = RunConfig.model_validate(
+    {
+        "kind": "collective",
+        "collective": {
+            "operations": [name for name, *_ in FIGURES],
+            "min_bytes": "4M",
+            "max_bytes": "4M",
+            "iterations": 20,
+        },
+        "distributed": {"nproc": RANKS},
+        "monitoring": {"enabled": False},
+        "run": {"repeats": 1},
+    }
+)
+
+
+def trial(rank: int, operation: Operation, **changes: object) -> CollectiveTrial:
+    times = tuple(ITERATION_S * (1 + (0.001 if i % 2 else -0.001)) for i in range(20))
+    whole = CollectiveTrial(
+        rank=rank,
+        operation=operation,
+        asked_bytes=4 * MIB,
+        size_bytes=4 * MIB,
+        num_elements=MIB,
+        durations_s=times,
+        num_checked=MIB,
+        num_wrong=0,
+    )
+    return replace(whole, **changes)
+
+
+def records(*trials: CollectiveTrial, replicate: int = 0, device: object = H200) -> CaseRecords:
+    case: Case = replace(build_case(CONFIG, replicate), placement=Placement(ranks_per_host=RANKS))
+    told = trials or tuple(trial(rank, name) for name, *_ in FIGURES for rank in range(RANKS))
+    ranks = range(RANKS)
+    return CaseRecords(
+        case=case,
+        records=(
+            *(start(rank, world_size=RANKS) for rank in ranks),
+            Environment(host="node1", facts={"devices": [{}] * RANKS}),
+            *(setup(rank, device=device, item="operations", precision="float32") for rank in ranks),
+            *told,
+            *(window(rank, num_steps=60, items=60) for rank in ranks),
+            *(result(rank) for rank in ranks),
+        ),
+    )
+
+
+def concluded(tmp_path: Path, *launches: CaseRecords) -> Concluded:
+    config = CONFIG.model_copy(update={"run": CONFIG.run.model_copy(update={"repeats": len(launches)})})
+    return conclude(write_run(tmp_path, config, launches))
+
+
+def changed(operation: Operation, rank: int, **changes: object) -> CaseRecords:
+    """Return the healthy launch but for one trial."""
+    return records(
+        *(
+            trial(r, name, **(changes if (r, name) == (rank, operation) else {}))
+            for name, *_ in FIGURES
+            for r in range(RANKS)
+        )
+    )
+
+
+def test_bandwidths_are_those_worked_out_by_hand() -> None:
+    found = summarize_collectives(records())
+    assert found is not None
+    told = [(f.operation, f.size_bytes, f.algorithm_bytes_per_s, f.bus_bytes_per_s) for f in found.figures]
+    assert told == [(name, size, pytest.approx(alg), pytest.approx(bus)) for name, size, alg, bus in FIGURES]
+
+
+def test_the_factors_of_two_and_of_eight_ranks_and_none_of_one() -> None:
+    expected = {
+        "all_reduce": (1.0, 1.75),
+        "reduce_scatter": (0.5, 0.875),
+        "all_gather": (0.5, 0.875),
+        "all_to_all": (0.5, 0.875),
+        "all_to_all_v": (0.5, 0.875),
+        "gather": (0.5, 0.875),
+        "scatter": (0.5, 0.875),
+        "broadcast": (1.0, 1.0),
+        "reduce": (1.0, 1.0),
+        "send_recv": (1.0, 1.0),
+    }
+    for operation, factors in expected.items():
+        assert tuple(bus_factor(operation, ranks) for ranks in (2, 8)) == factors
+        assert bus_factor(operation, 1) is None
+
+
+def test_the_mean_is_over_ranks_and_an_iteration_is_that_of_its_slowest_rank() -> None:
+    ranks = [trial(rank, "all_reduce", durations_s=(rank + 1.0, 5.0 - rank)) for rank in range(RANKS)]
+    found = summarize_collectives(records(*ranks))
+    assert found is not None
+    (figures,) = found.figures
+    assert figures.iterations_s == (4.0, 5.0)
+    assert figures.time_s == pytest.approx(3.0)
+
+
+def test_a_healthy_run_is_valid_and_says_its_best(tmp_path: Path) -> None:
+    done = concluded(tmp_path, records(), replace(records(replicate=1)), records(replicate=2))
+    assert (done.result.validity, done.result.exit_code) == ("VALID", 0)
+    assert done.result.headline == "3.15 GB/s busbw, all_reduce of 4.00 MiB"
+    rows = table_of(done, "Sizes")
+    assert [row["busbw"].text for row in rows] == ["3.15 GB/s", "1.57 GB/s", "2.10 GB/s"]
+    assert [row["#wrong"].text for row in rows] == ["0", "0", "0"]
+    labelled = [m for m in done.result.measures if m.name == "all_reduce of 4.00 MiB"]
+    assert labelled[0].labels["size_bytes"] == 4 * MIB
+    assert len(labelled[0].launches) == 3
+
+
+def test_wrong_results_are_a_failed_test_and_name_the_rank(tmp_path: Path) -> None:
+    done = concluded(tmp_path, changed("all_gather", 2, num_wrong=3))
+    assert (done.result.validity, done.result.exit_code) == ("INVALID", 3)
+    text = text_of(done)
+    assert "3 of 4,194,304 elements of all_gather of 4.00 MiB are wrong" in text
+    assert "seen on rank 2" in text
+    assert table_of(done, "Sizes")[1]["#wrong"].text == "3"
+
+
+@pytest.mark.parametrize(
+    ("records_at_fault", "code"),
+    [
+        (
+            changed("all_reduce", 0, num_checked=0, not_checked="collective.check_iterations is 0"),
+            "not-checked",
+        ),
+        (changed("all_reduce", 3, durations_s=(ITERATION_S * 1.5,) * 20), "ranks-differ"),
+        (changed("all_reduce", 3, durations_s=(0.001, 0.002, 0.004, 0.003) * 5), "noisy"),
+        (records(*(trial(r, "broadcast", durations_s=(0.002,) * 4) for r in range(RANKS))), "few-steps"),
+        (records(device=CPU), "gpus-not-used"),
+    ],
+)
+def test_what_weakens_the_figures_is_said(records_at_fault: CaseRecords, code: str, tmp_path: Path) -> None:
+    done = concluded(tmp_path, records_at_fault)
+    assert code in {doubt.code for doubt in done.result.doubts}
+    assert done.result.validity == "SUSPECT"
+
+
+def test_a_launch_that_failed_and_nothing_measured_are_no_success(tmp_path: Path) -> None:
+    whole = records()
+    broken = replace(whole, records=(whole.records[0], failure("exception")))
+    done = concluded(tmp_path, broken)
+    assert done.result.exit_code == 3
+    assert done.result.verdict == "NOTHING MEASURED"
+
+
+def test_sizes_too_small_for_all_ranks_are_told_and_not_counted(tmp_path: Path) -> None:
+    empty = {"size_bytes": 0, "num_elements": 0, "durations_s": (), "num_checked": 0, "asked_bytes": 8}
+    small = [trial(r, "all_gather", **empty, not_checked="8 bytes hold no element") for r in range(RANKS)]
+    done = concluded(tmp_path, records(*small, *(trial(r, "all_reduce") for r in range(RANKS))))
+    assert len(table_of(done, "Sizes")) == 1
+    assert "all_gather: 8 bytes hold no element" in text_of(done)
+    assert "not-checked" not in {doubt.code for doubt in done.result.doubts}
