@@ -108,6 +108,8 @@ def questions_of_kind(files: Sources) -> set[str]:
 def asks_for_the_kind(node: ast.AST) -> bool:
     if isinstance(node, ast.Call) and getattr(node.func, "id", None) == "isinstance":
         return any(getattr(part, "id", None) in WORKS for part in ast.walk(node.args[1]))
+    if isinstance(node, ast.MatchClass):
+        return getattr(node.cls, "id", None) in WORKS
     if not isinstance(node, ast.Compare):
         return False
     sides = [node.left, *node.comparators]

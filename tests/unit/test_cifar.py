@@ -13,7 +13,7 @@ from gpuproof.datasets.catalogue import prepare
 from gpuproof.datasets.cifar import prepare_cifar
 from gpuproof.errors import UsageError
 from gpuproof.records.case import Case
-from gpuproof.records.tensor_file import read_header
+from gpuproof.records.dataset_files import read_header
 from records_by_hand import case
 
 FILE = "data/cifar.tensors"

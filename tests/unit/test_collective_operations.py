@@ -7,7 +7,7 @@ from typing import get_args
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuproof.records.collective import CollectiveSpec, ElementType, Operation, Reduction
@@ -134,10 +134,11 @@ def test_an_output_that_is_not_written_is_wrong() -> None:
         assert found.count_wrong() == (found.got.numel(), found.got.numel())
 
 
+@settings(deadline=None)
 @given(
     dtype=st.sampled_from(get_args(ElementType)),
     reduction=st.sampled_from(get_args(Reduction)),
-    num_ranks=st.integers(2, 4096),
+    num_ranks=st.integers(2, 600),
 )
 def test_what_must_come_out_is_held_exactly_or_nothing_is_compared(
     dtype: ElementType, reduction: Reduction, num_ranks: int

@@ -22,7 +22,7 @@ from gpuproof.datasets.cifar import SETS, prepare_cifar
 from gpuproof.datasets.download import Archive, fetch
 from gpuproof.errors import EnvironmentUnfitError
 from gpuproof.records.case import DownloadSpec
-from gpuproof.records.tensor_file import read_header
+from gpuproof.records.dataset_files import read_header
 from records_by_hand import case
 
 FOLDER = "cifar-100-python"

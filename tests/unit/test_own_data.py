@@ -16,8 +16,7 @@ from gpuproof.datasets.catalogue import prepare, prepared_file
 from gpuproof.errors import UsageError
 from gpuproof.records.case import Case
 from gpuproof.records.codec import to_json
-from gpuproof.records.dataset_files import ImageListing, TokenFile, read_listing
-from gpuproof.records.tensor_file import read_header
+from gpuproof.records.dataset_files import ImageListing, TokenFile, read_header, read_listing
 from records_by_hand import case
 
 COLOURS = {"cat": (255, 0, 0), "dog": (0, 0, 255)}

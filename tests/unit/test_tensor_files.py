@@ -11,7 +11,7 @@ import pytest
 
 from gpuproof.datasets.catalogue import prepare
 from gpuproof.errors import RecordError
-from gpuproof.records.tensor_file import read_header, write_tensor_file
+from gpuproof.records.dataset_files import read_header, write_tensor_file
 from records_by_hand import case
 
 IMAGES = bytes(range(24))  # two images of 3 × 2 × 2

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from gpuproof.records.case import Case, DataLoading, DataSplit, ModelWork
-from gpuproof.records.tensor_file import TensorFileHeader, write_tensor_file
+from gpuproof.records.dataset_files import TensorFileHeader, write_tensor_file
 from gpuproof.workloads.info.base import InputShape
 from gpuproof.workloads.info.lookup import find_workload
 

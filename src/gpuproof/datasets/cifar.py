@@ -18,7 +18,7 @@ from gpuproof.datasets.catalogue import Say
 from gpuproof.datasets.download import Archive, fetch
 from gpuproof.errors import UsageError
 from gpuproof.records.case import DataSpec
-from gpuproof.records.tensor_file import TensorFileHeader, write_tensor_file
+from gpuproof.records.dataset_files import TensorFileHeader, write_tensor_file
 
 HOME = "https://www.cs.toronto.edu/~kriz/"
 ALLOWED = {

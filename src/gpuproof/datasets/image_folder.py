@@ -18,9 +18,8 @@ import numpy as np
 from gpuproof.datasets.catalogue import Say
 from gpuproof.errors import UsageError
 from gpuproof.records.case import ModelWork
-from gpuproof.records.dataset_files import ImageListing, write_listing
+from gpuproof.records.dataset_files import ImageListing, label_bytes_for, write_listing, write_tensor_file
 from gpuproof.records.picture import ENDINGS, decode, require_pillow
-from gpuproof.records.tensor_file import label_bytes_for, write_tensor_file
 from gpuproof.workloads.info.base import InputShape
 
 FOLDERS = {"train": ("train",), "test": ("test", "val")}

@@ -6,7 +6,6 @@ of a worker's input: no other flag, environment variable or file changes what is
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -320,9 +319,7 @@ class CollectiveWork:
 Work = TrainingWork | InferenceWork | ServingWork | CollectiveWork
 """What a launch does; JSON tells the kinds apart by `kind`.
 
-More kinds may join: `probe` (one property of a device or a link: matrix products, memory, copies) and
-`command` (the user's own command line with its directory, environment and the files to collect). Neither of
-them is a `ModelWork`.
+More kinds may join: `probe` (one property of a device or a link) and `command` (the user's own command line).
 """
 
 
@@ -368,37 +365,3 @@ class Case:
     def data_file(self) -> str | None:
         """What the control side prepares for it in the run directory; None where it needs nothing."""
         return self.work.data.file if isinstance(self.work, ModelWork) else None
-
-
-def upgraded(data: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a case of an older schema, as JSON, in the present one; others as they are."""
-    if data.get("schema_version") == 1:
-        data = _with_placement(data)
-    return _with_work(data) if data.get("schema_version") == 2 else data  # a schema
-
-
-def _with_placement(data: Mapping[str, Any]) -> Mapping[str, Any]:
-    parallel, host = data.get("parallel"), data.get("host")
-    names = {"nodes": "num_hosts", "nproc": "ranks_per_host", "device": "device", "devices": "devices"}
-    placement: dict[str, Any] = {"hosts": [] if host is None else [host]}
-    if isinstance(parallel, Mapping):
-        placement |= {new: parallel[old] for old, new in names.items() if old in parallel}
-    return {**data, "schema_version": 2, "placement": placement}
-
-
-def _with_work(data: Mapping[str, Any]) -> Mapping[str, Any]:
-    names = ("kind", "model", "data", "training", "window", "parallel", "inference", "serving")
-    work = {name: data[name] for name in names if name in data}
-    training, window = data.get("training"), data.get("window")
-    if isinstance(training, Mapping):  # one section was what is now three; a reader ignores other keys
-        work["compute"] = training
-        if isinstance(window, Mapping) and "epochs" in training:
-            work["window"] = {**window, "epochs": training["epochs"]}
-    interval_s, host_interval_s = data.get("monitor_interval_s"), data.get("monitor_host_interval_s")
-    monitor = {"interval_s": interval_s, "host_interval_s": host_interval_s}
-    return {
-        **{name: value for name, value in data.items() if name not in work},
-        "schema_version": CASE_SCHEMA_VERSION,
-        "monitor": None if interval_s is None else monitor,
-        "work": work,
-    }

@@ -1,12 +1,16 @@
-"""Listings of data sets that stay where they are: what a run read, and whether it is still the same.
+"""Files of a run that hold samples or say where they lie: the control side writes, the node side reads them.
 
-Images of a folder and files of tokens are too large to be copied into a run. The control side looks through
-them once and writes a listing into the run; the node side reads the listing and then the files themselves.
+A *tensor file* hands real samples to a node that has no library but torch: a line of JSON (shape, SHA-256 of
+what follows), then uint8 images in C order, then the labels, one byte a sample, or four, little endian, where
+there are more than 256 classes. A *listing* stands for a data set that is too large to be copied into a
+run: the control side looks through it once, and the node side reads the listing, then the files themselves.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -15,8 +19,88 @@ from gpuproof.errors import RecordError
 from gpuproof.records.case import TokenType
 from gpuproof.records.codec import from_json, to_json
 
+Bytes = bytes | bytearray | memoryview
 T = TypeVar("T")
 TOKEN_BYTES: dict[TokenType, int] = {"uint16": 2, "uint32": 4}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TensorFileHeader:
+    """What a file holds: images of `shape` (count, channels, height, width), uint8, and their labels."""
+
+    name: str
+    shape: tuple[int, ...]
+    num_classes: int
+    sha256: str
+    label_bytes: int = 1
+
+    @property
+    def num_elements(self) -> int:
+        """Bytes of image data."""
+        return math.prod(self.shape)
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes after the header: images, then labels."""
+        return self.num_elements + self.shape[0] * self.label_bytes
+
+
+def label_bytes_for(num_classes: int) -> int:
+    """Return how many bytes a label takes.
+
+    >>> label_bytes_for(256), label_bytes_for(257)
+    (1, 4)
+    """
+    return 1 if num_classes <= 256 else 4
+
+
+def write_tensor_file(
+    path: Path, *, name: str, shape: tuple[int, ...], num_classes: int, images: Bytes, labels: Bytes
+) -> TensorFileHeader:
+    """Write images (uint8, C order) and labels, aside and then renamed, so that it is whole or absent."""
+    digest = hashlib.sha256(images)
+    digest.update(labels)
+    header = TensorFileHeader(
+        name=name,
+        shape=shape,
+        num_classes=num_classes,
+        sha256=digest.hexdigest(),
+        label_bytes=label_bytes_for(num_classes),
+    )
+    assert memoryview(images).nbytes + memoryview(labels).nbytes == header.num_bytes
+    aside = path.with_name(f".{path.name}.part")
+    with aside.open("wb") as file:
+        file.write(json.dumps(to_json(header)).encode() + b"\n")
+        file.write(images)
+        file.write(labels)
+    aside.replace(path)
+    return header
+
+
+def read_header(path: Path) -> tuple[TensorFileHeader, int]:
+    """Return the header and the offset of the data.
+
+    Raises:
+        RecordError: the file is cut short, changed, or no tensor file.
+    """
+    with path.open("rb") as file:
+        line = file.readline()
+        try:
+            header = from_json(TensorFileHeader, json.loads(line), place=str(path))
+        except ValueError as error:
+            raise RecordError("not a tensor file", place=str(path)) from error
+        offset = file.tell()
+        digest, num_bytes = hashlib.sha256(), 0
+        while block := file.read(2**20):  # hashlib.file_digest came with Python 3.11
+            digest.update(block)
+            num_bytes += len(block)
+    if digest.hexdigest() != header.sha256 or not header.shape or num_bytes != header.num_bytes:
+        raise RecordError(
+            "the data is not what its first line says",
+            place=str(path),
+            next_step="Delete the file; it is made again",
+        )
+    return header, offset
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

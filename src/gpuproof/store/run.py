@@ -19,12 +19,13 @@ from pathlib import Path
 from typing import Any
 
 from gpuproof.errors import EnvironmentUnfitError, RecordError, UsageError
-from gpuproof.records.case import CASE_SCHEMA_VERSION, Case, Placed, upgraded
+from gpuproof.records.case import CASE_SCHEMA_VERSION, Case, Placed
 from gpuproof.records.codec import from_json, to_json
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.journal import SCHEMA_VERSION, Journal, has_writer, read_journal
 from gpuproof.records.result import RESULT_SCHEMA_VERSION, Result
 from gpuproof.store import layout
+from gpuproof.store.older_cases import upgraded
 
 FULL_DISK = (errno.ENOSPC, errno.EDQUOT)
 ORPHAN_POLL_S = 0.1

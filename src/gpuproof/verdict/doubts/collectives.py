@@ -29,7 +29,7 @@ def wrong_results(measured: Measured) -> Iterator[Doubt]:
             WRONG,
             f"{count(worst.num_wrong)} of {count(worst.num_checked)} elements of {_name(worst)} are wrong; "
             f"{len(wrong)} of {len(_figures(measured))} sizes have wrong results, seen on rank {ranks}",
-            "Do not use this machine: data is corrupted on the way. Run it again on fewer ranks to find where",
+            "Do not use this machine: data is corrupted on the way. Run it on fewer ranks to find where",
         )
 
 

@@ -15,6 +15,7 @@ from time import monotonic
 import torch
 from torch.distributed.distributed_c10d import Store
 
+from gpuproof.accelerators.choose import accelerator_of
 from gpuproof.devices.neighbours import other_users
 from gpuproof.errors import EnvironmentUnfitError
 from gpuproof.records.case import Case, CollectiveWork
@@ -29,7 +30,7 @@ from gpuproof.worker.host.host_load import load_between, read_load
 from gpuproof.worker.parallel.distributed import Ranks, choose_device
 from gpuproof.worker.rank.identity import RankIdentity, effective_threads
 from gpuproof.worker.rank.recorder import NANOSECOND_DIGITS, Recorder
-from gpuproof.worker.step.preparation import device_record, device_uuid
+from gpuproof.worker.step.preparation import device_record
 
 ITEM = "operations"
 
@@ -86,8 +87,7 @@ def _prepare(
 ) -> Bench:
     torch.set_num_threads(effective_threads(work.parallel, identity))
     device = choose_device(case.placement, identity)
-    if device.type == "cuda":
-        torch.cuda.set_device(device)
+    accelerator_of(device).set_device(device)
     ranks = Ranks(identity, device=device, parallel=work.parallel, store=store)
     return Bench(
         work=work,
@@ -123,6 +123,7 @@ def _setup(bench: Bench) -> Setup:
 def _measure(bench: Bench) -> None:
     """Time every operation at every size in turn, and write down the window over all of them."""
     spec, recorder = bench.work.collective, bench.recorder
+    uuid = accelerator_of(bench.device).driver_uuid(bench.device)
     expected = len(spec.operations) * len(spec.sizes_bytes) * spec.iterations
     with recorder.phase("measure", expected_steps=expected):
         bench.ranks.barrier()
@@ -149,7 +150,7 @@ def _measure(bench: Bench) -> None:
                 begin_monotonic_s=begin_s,
                 end_monotonic_s=end_s,
                 load=load_between(before, after),
-                neighbours=other_users(device_uuid(bench.device), own_pids=(os.getpid(),)),
+                neighbours=other_users(uuid, own_pids=(os.getpid(),)),
                 peak_allocated_bytes=None,
                 peak_reserved_bytes=None,
                 peak_with_warmup_bytes=None,

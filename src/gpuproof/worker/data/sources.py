@@ -15,10 +15,9 @@ import torch
 from gpuproof.accelerators.choose import accelerator_of
 from gpuproof.errors import EnvironmentUnfitError
 from gpuproof.records.case import ModelWork
-from gpuproof.records.dataset_files import ImageListing, TokenFile, read_listing
+from gpuproof.records.dataset_files import ImageListing, TokenFile, read_header, read_listing
 from gpuproof.records.picture import require_pillow
 from gpuproof.records.run import DataUsed
-from gpuproof.records.tensor_file import read_header
 from gpuproof.worker.data.batch_source import BatchSource
 from gpuproof.worker.data.datasets import (
     ImageFileSamples,
