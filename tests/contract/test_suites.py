@@ -12,6 +12,7 @@ from typing import Any, get_args
 
 import pytest
 
+from collectives_by_hand import collective_records
 from gpuproof import registry
 from gpuproof.config.load import load_config
 from gpuproof.config.models import RunConfig
@@ -72,6 +73,10 @@ SWEEP = recipe(matrix={"data.batch_size": [2, 4, 8]}, run={"repeats": 2})
 RECIPE = recipe(run={"repeats": 3})
 SEARCH = recipe(search={"kind": "batch_size", "start": 16, "up_to": 128}, run={"repeats": 2})
 LOAD = load_config("load").config
+COLLECTIVE = RunConfig.model_validate(
+    {"kind": "collective", "distributed": {"nproc": 2}, "run": {"repeats": 2}}
+)
+"""Whatever it asks for is refused when it is read: it names no workload."""
 MEMBERS = {
     "recipe": Member(
         suite="recipe",
@@ -110,6 +115,7 @@ MEMBERS = {
     "serving search": Member(
         suite="serving", config=serving(), bad=[of_another_model(serving())], has_host_form=False
     ),
+    "collective": Member(suite="collective", config=COLLECTIVE, bad=[], num_launches=2, has_host_form=False),
 }
 
 
@@ -200,6 +206,8 @@ def done(case: Case) -> CaseRecords:
     """A launch that ended well; a server does 1,000 requests a second, and meets its bound up to 700."""
     if case.kind == "serving":
         return answered(case, offline_per_s=1000.0, highest_per_s=700.0)
+    if case.kind == "collective":
+        return collective_records(case)
     data = case.model_work.data
     ranks = range(case.placement.num_ranks)
     windows = [replace(window(rank), items=NUM_STEPS * data.batch_size) for rank in ranks]

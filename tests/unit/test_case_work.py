@@ -18,7 +18,7 @@ from gpuproof.records.case import (
     TrainingWork,
 )
 from gpuproof.records.codec import from_json, to_json
-from gpuproof.store.older_cases import upgraded
+from gpuproof.store.versions import upgraded
 from records_by_hand import case, of_schema_2
 from served_by_hand import SPEC, records
 

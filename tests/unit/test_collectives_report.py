@@ -8,19 +8,18 @@ from typing import Any
 
 import pytest
 
+from collectives_by_hand import ITERATION_S, MIB, collective_records, trial
 from concluding import table_of, text_of
 from gpuproof.analysis.collectives import bus_factor, summarize_collectives
 from gpuproof.conclude import Concluded, conclude
 from gpuproof.config.models import RunConfig
-from gpuproof.records.case import Case, Placement
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.collective import CollectiveTrial, Operation
-from gpuproof.records.run import Environment
+from gpuproof.records.run import Device
 from gpuproof.suites.cases import build_case
-from records_by_hand import CPU, H200, failure, result, setup, start, window, write_run
+from records_by_hand import CPU, H200, failure, write_run
 
-RANKS, MIB = 4, 2**20
-ITERATION_S = 0.002
+RANKS = 4
 FIGURES: list[tuple[Operation, int, float, float]] = [
     # 4 MiB in 2 ms: 2.097152 GB/s by size; the factors of 4 ranks by hand
     ("all_reduce", 4 * MIB, 2.097152e9, 3.145728e9),
@@ -38,36 +37,8 @@ NO_MODEL: dict[str, Any] = {"data": {}, "model": {}}
 CONFIG = RunConfig.model_validate(SECTIONS)
 
 
-def trial(rank: int, operation: Operation, **changes: Any) -> CollectiveTrial:
-    times = tuple(ITERATION_S * (1 + (0.001 if i % 2 else -0.001)) for i in range(20))
-    whole = CollectiveTrial(
-        rank=rank,
-        operation=operation,
-        asked_bytes=4 * MIB,
-        size_bytes=4 * MIB,
-        num_elements=MIB,
-        durations_s=times,
-        num_checked=MIB,
-        num_wrong=0,
-    )
-    return replace(whole, **changes)
-
-
-def records(*trials: CollectiveTrial, replicate: int = 0, device: object = H200) -> CaseRecords:
-    case: Case = replace(build_case(CONFIG, replicate), placement=Placement(ranks_per_host=RANKS))
-    told = trials or tuple(trial(rank, name) for name, *_ in FIGURES for rank in range(RANKS))
-    ranks = range(RANKS)
-    return CaseRecords(
-        case=case,
-        records=(
-            *(start(rank, world_size=RANKS) for rank in ranks),
-            Environment(host="node1", facts={"devices": [{}] * RANKS}),
-            *(setup(rank, device=device, item="operations", precision="float32") for rank in ranks),
-            *told,
-            *(window(rank, num_steps=60, items=60) for rank in ranks),
-            *(result(rank) for rank in ranks),
-        ),
-    )
+def records(*trials: CollectiveTrial, replicate: int = 0, device: Device = H200) -> CaseRecords:
+    return collective_records(build_case(CONFIG, replicate), trials, device=device)
 
 
 def concluded(tmp_path: Path, *launches: CaseRecords) -> Concluded:

@@ -8,7 +8,7 @@ import pytest
 
 from gpuproof.records.case import CASE_SCHEMA_VERSION, Case, Placement
 from gpuproof.records.codec import from_json, to_json
-from gpuproof.store.older_cases import upgraded
+from gpuproof.store.versions import upgraded
 from records_by_hand import CASE, case, of_schema_2
 
 OF_SCHEMA_1 = {"nproc": 2, "device": "cpu", "devices": [1, 3]}

@@ -25,7 +25,7 @@ from gpuproof.records.collected import CaseRecords
 from gpuproof.records.journal import SCHEMA_VERSION, Journal, has_writer, read_journal
 from gpuproof.records.result import RESULT_SCHEMA_VERSION, Result
 from gpuproof.store import layout
-from gpuproof.store.older_cases import upgraded
+from gpuproof.store.versions import read_versioned, upgraded
 
 FULL_DISK = (errno.ENOSPC, errno.EDQUOT)
 ORPHAN_POLL_S = 0.1
@@ -218,28 +218,6 @@ def append_record(folder: Path, record: Any) -> None:
     journal = Journal(folder / layout.LAUNCHER_JOURNAL)
     journal.append_last_words(record)
     journal.close()
-
-
-def read_versioned(path: Path, what: str, *, newest: int) -> dict[str, Any]:
-    """Read a JSON object that says its schema version.
-
-    Raises:
-        RecordError: it is damaged or of a newer schema than `newest`.
-    """
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise RecordError(f"cannot be read ({error})", place=str(path)) from error
-    version = data.get("schema_version") if isinstance(data, dict) else None
-    if not isinstance(data, dict) or not isinstance(version, int):
-        raise RecordError(f"not {what}: it has no schema_version", place=str(path))
-    if version > newest:
-        raise RecordError(
-            f"schema version {version}, this gpuproof reads up to {newest}",
-            place=str(path),
-            next_step="Read it with the gpuproof that wrote it, or a newer one",
-        )
-    return data
 
 
 def write_whole(path: Path, content: str) -> None:

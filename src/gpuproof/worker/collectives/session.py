@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from time import monotonic
 
@@ -19,12 +19,12 @@ from gpuproof.accelerators.choose import accelerator_of
 from gpuproof.devices.neighbours import other_users
 from gpuproof.errors import EnvironmentUnfitError
 from gpuproof.records.case import Case, CollectiveWork
-from gpuproof.records.collective import CollectiveTrial
+from gpuproof.records.collective import CollectiveSpec, CollectiveTrial
 from gpuproof.records.run import Environment, Progress, RankResult, Setup, Window
 from gpuproof.worker.collectives.operations import OPERATIONS, Asked, Collective, whole_elements
 from gpuproof.worker.collectives.patterns import pattern_for
 from gpuproof.worker.engine.clocks import EventClock, HostClock, clock_for
-from gpuproof.worker.engine.loop import paused_collector
+from gpuproof.worker.engine.loop import StepClock, paused_collector
 from gpuproof.worker.host.environment import describe_host
 from gpuproof.worker.host.host_load import load_between, read_load
 from gpuproof.worker.parallel.distributed import Ranks, choose_device
@@ -183,7 +183,11 @@ def _trial(bench: Bench, asked: Asked, *, asked_bytes: int) -> CollectiveTrial:
         why = f"{asked_bytes} bytes hold no whole element of each of {asked.num_ranks} ranks"
         return _record(asked, asked_bytes=asked_bytes, num_elements=0, not_checked=why)
     collective = OPERATIONS[asked.operation](asked)
-    times_s = _time(bench, collective)
+    spec = bench.work.collective
+    times_s = time_iterations(spec, collective, clock=bench.clock, meet=bench.ranks.barrier)
+    bench.done += len(times_s)
+    bench.steps_s.append(sum(times_s))
+    bench.recorder.heartbeat.beat(steps_done=bench.done)
     checked, wrong, not_checked = _check(bench, collective)
     return _record(
         asked,
@@ -219,14 +223,15 @@ def _record(
     )
 
 
-def _time(bench: Bench, collective: Collective) -> list[float]:
+def time_iterations(
+    spec: CollectiveSpec, collective: Collective, *, clock: StepClock, meet: Callable[[], None]
+) -> list[float]:
     """Return the seconds of each iteration, after the warm-up; all ranks begin together."""
-    spec, clock = bench.work.collective, bench.clock
     for _ in range(spec.warmup_iterations):
         collective.refill()
         collective.run()
     clock.synchronize()
-    bench.ranks.barrier()
+    meet()
     times_s: list[float] = []
     with paused_collector():
         for _ in range(spec.iterations):
@@ -237,11 +242,8 @@ def _time(bench: Bench, collective: Collective) -> list[float]:
             times_s += clock.drain(wait=False)
             if spec.blocking:
                 clock.synchronize()
-                bench.ranks.barrier()
+                meet()
         times_s += clock.drain(wait=True)
-    bench.done += len(times_s)
-    bench.steps_s.append(sum(times_s))
-    bench.recorder.heartbeat.beat(steps_done=bench.done)
     return times_s
 
 

@@ -1,7 +1,7 @@
-"""Cases that older versions wrote: `spec.json` of schema 1 and 2, brought to the present one as JSON.
+"""Files of JSON with a schema version: read in the present one, whichever version of gpuproof wrote them.
 
-Schema 1 had no `placement`: what it says lay in `parallel` and in `host`. Schema 2 had no `work` and no `monitor`:
-the parts of both lay beside each other, and one section, `training`, was what is now three.
+Of cases (`spec.json`), schema 1 had no `placement`: it lay in `parallel` and in `host`. Schema 2 had no
+`work` and no `monitor`: their parts lay beside each other, and `training` was what is now three sections.
 
 >>> upgraded({"schema_version": 1, "host": "a", "parallel": {"nodes": 2, "nproc": 4}})["placement"]
 {'hosts': ['a'], 'num_hosts': 2, 'ranks_per_host': 4}
@@ -9,10 +9,35 @@ the parts of both lay beside each other, and one section, `training`, was what i
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
+from gpuproof.errors import RecordError
 from gpuproof.records.case import CASE_SCHEMA_VERSION
+
+
+def read_versioned(path: Path, what: str, *, newest: int) -> dict[str, Any]:
+    """Read a JSON object that says its schema version.
+
+    Raises:
+        RecordError: it is damaged or of a newer schema than `newest`.
+    """
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise RecordError(f"cannot be read ({error})", place=str(path)) from error
+    version = data.get("schema_version") if isinstance(data, dict) else None
+    if not isinstance(data, dict) or not isinstance(version, int):
+        raise RecordError(f"not {what}: it has no schema_version", place=str(path))
+    if version > newest:
+        raise RecordError(
+            f"schema version {version}, this gpuproof reads up to {newest}",
+            place=str(path),
+            next_step="Read it with the gpuproof that wrote it, or a newer one",
+        )
+    return data
 
 
 def upgraded(data: Mapping[str, Any]) -> Mapping[str, Any]:
