@@ -239,11 +239,11 @@ def time_iterations(
             clock.begin()
             collective.run()
             clock.end()
-            times_s += clock.drain(wait=False)
+            times_s += clock.drain(in_flight=spec.iterations)
             if spec.blocking:
                 clock.synchronize()
                 meet()
-        times_s += clock.drain(wait=True)
+        times_s += clock.drain(in_flight=0)
     return times_s
 
 
