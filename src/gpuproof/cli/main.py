@@ -19,6 +19,7 @@ from gpuproof.errors import ExitCode, GpuproofError
 COMMANDS: dict[str, str] = {
     "run": "gpuproof.cli.run:run",
     "load": "gpuproof.cli.load:load",
+    "scale": "gpuproof.cli.scale:scale",
     "report": "gpuproof.cli.report:report",
     "runs": "gpuproof.cli.report:runs",
     "doctor": "gpuproof.cli.doctor:doctor",

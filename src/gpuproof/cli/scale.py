@@ -1,0 +1,230 @@
+"""`gpuproof scale`: one device against several, with the flags that people know from scaling scripts."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from gpuproof.cli.host_options import HostChoice, host_options
+from gpuproof.cli.options import json_option, log_options
+from gpuproof.errors import EnvironmentUnfitError, ExitCode
+
+if TYPE_CHECKING:
+    from gpuproof.store.run import RunDirectory
+
+RECIPE = "scale"
+SIZES_FLAG = "--batch-sizes"
+S2_FILES = ("benchmark_*_gpu.json", "comparison_report_*.md")
+
+
+class ScaleCommand(click.Command):
+    """Takes several numbers after `--batch-sizes`, as scaling scripts do: `--batch-sizes 32 64 128`."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Join the numbers into one word before click reads them."""
+        return super().parse_args(ctx, _joined(args))
+
+
+def _joined(words: list[str]) -> list[str]:
+    """Join whole numbers that follow `--batch-sizes`.
+
+    >>> _joined(["--runs", "3", "--batch-sizes", "32", "64", "--model", "large"])
+    ['--runs', '3', '--batch-sizes', '32,64', '--model', 'large']
+    """
+    joined: list[str] = []
+    for place, word in enumerate(words):
+        follows = joined and place > 0 and word.isdecimal() and words[place - 1].isdecimal()
+        if follows and len(joined) > 1 and joined[-2] == SIZES_FLAG:
+            joined[-1] += f",{word}"
+        else:
+            joined.append(word)
+    return joined
+
+
+@click.command(cls=ScaleCommand, context_settings={"ignore_unknown_options": True})
+@click.argument("overrides", nargs=-1, type=click.UNPROCESSED, metavar="[--KEY.SUBKEY=VALUE]...")
+@click.option("--model", default="medium", show_default=True, metavar="NAME", help="Any training workload.")
+@click.option(
+    "--gpu-mode",
+    type=click.Choice(["single", "multi", "auto"]),
+    default="auto",
+    show_default=True,
+    help="One device; one and several; or what the rule of thumb says of the model and the batch.",
+)
+@click.option(
+    SIZES_FLAG, default="16,32,64,128", show_default=True, metavar="N...", help="Samples of a step."
+)
+@click.option(
+    "--runs", type=click.IntRange(1), default=50, show_default=True, help="Fresh launches of each point."
+)
+@click.option(
+    "--scaling",
+    type=click.Choice(["strong", "weak", "both"]),
+    default="both",
+    show_default=True,
+    help="Keep the batch of all devices (strong), or of each (weak).",
+)
+@click.option(
+    "--max-devices", type=click.IntRange(1), metavar="N", help="Largest number of devices; default: all."
+)
+@click.option(
+    "--device", default="auto", show_default=True, help="Kind of device; cpu counts ranks on the processor."
+)
+@click.option(
+    "--output-dir",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path("results"),
+    show_default=True,
+    help="Where runs go, and copies of the JSON files and the report.",
+)
+@click.option("--timeout", metavar="SECONDS", help="Time that one launch may take (run.time_limit_s).")
+@click.option("--python", metavar="PATH", help="Run the ranks with this Python, which needs torch only.")
+@click.option("--resume", type=click.Path(path_type=Path), metavar="RUN", help="Finish an interrupted run.")
+@click.option("--retry-failed", is_flag=True, help="With --resume: launch again what failed, too.")
+@click.option("--dry-run", is_flag=True, help="Print the command of each launch, and start nothing.")
+@host_options
+@json_option
+@log_options
+@click.pass_context
+def scale(ctx: click.Context, /, *, resume: Path | None, output_dir: Path, **options: Any) -> None:
+    """Measure whether several devices are worth it: speed-up with its interval, efficiency, advice.
+
+    Each batch size is measured on one device and on 2, 4, 8 … up to all, every launch a fresh process, all of
+    them interleaved in random order. A recommendation is given only where the interval excludes 1.
+
+    \b
+    gpuproof scale --model medium --gpu-mode auto
+    gpuproof scale --model large --gpu-mode auto --runs 25
+    gpuproof scale --model medium --batch-sizes 32 64 128 --runs 20
+    gpuproof scale --model medium --gpu-mode multi --runs 50
+    gpuproof scale --model large --runs 10 --output-dir ./quick_test
+    gpuproof scale --model medium --batch-sizes 64 128 256 --runs 30
+    gpuproof scale --device cpu --max-devices 2 --gpu-mode multi --runs 5
+
+    Exit code 5 where several devices are asked for and there are fewer than two.
+    """  # noqa: D301  # click reads the backspace character
+    ctx.exit(_scale(resume=resume, output_dir=output_dir, **options))
+
+
+def _scale(
+    *,
+    resume: Path | None,
+    output_dir: Path,
+    overrides: tuple[str, ...],
+    python: str | None,
+    retry_failed: bool,
+    dry_run: bool,
+    as_json: bool,
+    hosts: HostChoice,
+    **asked: Any,
+) -> ExitCode:
+    from gpuproof.cli.measuring import begin_run, finish_run, resumed, show_commands
+
+    if resume is not None:
+        directory = resumed(resume, None, overrides)
+        code = finish_run(
+            directory, hosts=hosts, python=python, retry_failed=retry_failed, as_json=as_json, command=RECIPE
+        )
+        return _copy_files(directory, output_dir, code)
+    words = [*_words(output_dir=output_dir, python=python, **asked), *overrides]
+    if dry_run:
+        show_commands(RECIPE, words, hosts=hosts, python=python)
+        return ExitCode.DONE
+    directory, code = begin_run(RECIPE, words, hosts=hosts, python=python, as_json=as_json, command=RECIPE)
+    return _copy_files(directory, output_dir, code)
+
+
+def _words(
+    *,
+    output_dir: Path,
+    python: str | None,
+    model: str,
+    gpu_mode: str,
+    batch_sizes: str,
+    runs: int,
+    scaling: str,
+    max_devices: int | None,
+    device: str,
+    timeout: str | None,
+) -> list[str]:
+    """Turn the options into the words that set keys of the recipe."""
+    available = _count_devices(python, device, max_devices)
+    ladder = _ladder(available) if _wants_several(gpu_mode, available, model, batch_sizes) else [1]
+    laws = {"both": "[strong, weak]"}.get(scaling, f"[{scaling}]")
+    words = {
+        "model.name": model,
+        "scale.batch_sizes": f"[{batch_sizes}]",
+        "scale.num_devices": f"[{', '.join(map(str, ladder))}]",
+        "scale.laws": laws,
+        "run.repeats": str(runs),
+        "run.save_dir": str(output_dir),
+        "distributed.device": device,
+        # The same along the ladder: one rank with all processors is another program than two with half.
+        "distributed.threads_per_rank": str(max(1, len(os.sched_getaffinity(0)) // ladder[-1])),
+        **({} if timeout is None else {"run.time_limit_s": timeout}),
+    }
+    return [f"--{key}={value}" for key, value in words.items()]
+
+
+def _count_devices(python: str | None, device: str, at_most: int | None) -> int:
+    """Count the devices by asking this machine; ranks on the processor are as many as are asked for."""
+    if device == "cpu":
+        return at_most or 2
+    from gpuproof.launchers.probe import probe
+
+    found = len(probe(python)["devices"])
+    click.echo(f"Found {found} GPU(s)", err=True)
+    return found if at_most is None else min(found, at_most)
+
+
+def _wants_several(gpu_mode: str, available: int, model: str, batch_sizes: str) -> bool:
+    """Say whether several devices are measured, and print why.
+
+    Raises:
+        EnvironmentUnfitError: they are asked for, and there are fewer than two.
+    """
+    if gpu_mode == "single":
+        return False
+    if gpu_mode == "multi":
+        if available < 2:
+            raise EnvironmentUnfitError(
+                f"Multi-GPU mode requires at least 2 GPUs; found {available}",
+                place="--gpu-mode multi",
+                next_step="Use --gpu-mode single, or --device cpu --max-devices 2 to try it on the processor",
+            )
+        return True
+    from gpuproof.suites.scale.advice import advise_before
+
+    found = advise_before(model, batch_sizes)
+    click.echo(
+        f"Intelligent Strategy Decision: {found.advice} - {found.reason} (heuristic, not measured here)",
+        err=True,
+    )
+    if found.advice != "no" and available < 2:
+        click.echo(
+            f"One device is measured: there are {available}, and several were to be compared", err=True
+        )
+    return found.advice != "no" and available >= 2
+
+
+def _ladder(available: int) -> list[int]:
+    """Return 1, 2, 4 … and all.
+
+    >>> _ladder(6)
+    [1, 2, 4, 6]
+    """
+    doubled = [2**power for power in range(available.bit_length()) if 2**power < available]
+    return [*doubled, available]
+
+
+def _copy_files(directory: RunDirectory, output_dir: Path, code: ExitCode) -> ExitCode:
+    """Copy the files of S2's form beside the runs; an interrupted run has none yet."""
+    for pattern in S2_FILES:
+        for path in sorted(directory.root.glob(pattern)):
+            shutil.copyfile(path, output_dir / path.name)
+            click.echo(f"Benchmark complete! Results saved to: {output_dir / path.name}", err=True)
+    return code

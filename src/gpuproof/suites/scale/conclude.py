@@ -1,0 +1,259 @@
+"""What a scaling study comes to: speed-up and efficiency of each point, and what to use."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from gpuproof import units
+from gpuproof.analysis.points import PointFigures
+from gpuproof.analysis.scaling import (
+    RuleOfThumb,
+    SpeedUp,
+    Thresholds,
+    advise,
+    conclusion_in_words,
+    geometric_mean,
+    speed_up,
+)
+from gpuproof.config.models import RunConfig
+from gpuproof.readings.evidence import Evidence
+from gpuproof.records.codec import to_json
+from gpuproof.records.result import Doubt, Measure, MeasureInterval, Result, worst
+from gpuproof.statistics.dispersion import outliers
+from gpuproof.statistics.launches import required_launches
+from gpuproof.suites.base import Conclusion
+from gpuproof.suites.points.results import PointResult, conclude_points, conclusion_of_points
+from gpuproof.suites.scale.exports import scale_exports
+from gpuproof.suites.scale.plan import (
+    NAME,
+    Law,
+    ScaleOptions,
+    ScalePoint,
+    plan,
+    points_left_out,
+    read_options,
+    scale_points,
+)
+from gpuproof.verdict.doubts.rules import invalid_first
+
+CONFIDENCE = 0.95
+"""Of all speed-ups of a run together (Bonferroni's correction)."""
+PRECISION = 0.01
+"""For which the number of launches is told."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScaleRow:
+    """One point, against one device at the same batch size."""
+
+    batch_size: int
+    num_devices: int
+    law: Law | None
+    figures: PointFigures
+    speed_up: SpeedUp | None
+    """None on one device, or where one of the two sides measured nothing."""
+    outlier_launches: tuple[int, ...]
+    """Replicates whose throughput stands apart (modified Z over 3.5); none is left out of any figure."""
+    rate_without_outliers: float | None
+    launches_for_one_percent: int | None
+    """Launches of this spread that would give the throughput to ±1 %."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Average:
+    """All batch sizes together on one number of devices, by one law."""
+
+    num_devices: int
+    law: Law
+    speed_up: SpeedUp
+    conclusion: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScaleDetail:
+    """What the page of a scaling study needs beyond the points."""
+
+    rows: tuple[ScaleRow, ...]
+    averages: tuple[Average, ...]
+    rule_of_thumb: RuleOfThumb | None
+    """None where nothing was measured, so that the parameters are not counted."""
+    num_parameters: int | None
+
+
+def conclude(evidence: Evidence) -> Conclusion:
+    """Return the result of a scaling study and its files."""
+    config: RunConfig = evidence.config
+    options = read_options(config)
+    points = scale_points(options)
+    concluded = conclude_points(evidence, plan(config).points.values())
+    detail = _detail(points, concluded, options)
+    conclusion = conclusion_of_points(
+        NAME,
+        evidence,
+        concluded,
+        title=[f"{config.model.name} {config.kind} on {config.data.name}", _what(options)],
+        num_planned=len(points) * config.run.repeats,
+        notes=_notes(options, config),
+        measures=list(_measures(detail)),
+        is_ranked=False,
+    )
+    result = _doubted(conclusion.result, detail)
+    result = replace(
+        result,
+        detail={**result.detail, NAME: to_json(detail)},
+        headline=_headline(detail) or result.headline,
+    )
+    exports = (*conclusion.exports, *scale_exports(evidence, detail, concluded))
+    return Conclusion(result=result, exports=exports)
+
+
+def _doubted(result: Result, detail: ScaleDetail) -> Result:
+    """Return the result with a doubt of speed-ups that are more than the devices can give."""
+    found = [row for row in detail.rows if row.speed_up is not None and row.speed_up.is_implausible]
+    if not found or result.validity is None:
+        return result
+    most = max(found, key=lambda row: row.speed_up.efficiency or 0.0 if row.speed_up else 0.0)
+    assert most.speed_up is not None
+    doubt = Doubt(
+        validity="SUSPECT",
+        code="super-linear",
+        reason=f"{most.num_devices} devices were {most.speed_up.ratio:.2f} times as fast as one at batch "
+        f"{most.batch_size}: more than they can be, so that the two sides did not do the same work alike",
+        remedy="Look at caches that hold a smaller batch, at threads of a rank and at what else ran",
+    )
+    doubts = invalid_first([*result.doubts, doubt])
+    validity = worst(doubts)
+    return replace(result, doubts=doubts, validity=validity, verdict=validity)
+
+
+def _what(options: ScaleOptions) -> str:
+    devices = ", ".join(map(str, sorted(options.num_devices)))
+    return f"{len(options.batch_sizes)} batch sizes on {devices} devices"
+
+
+def _detail(
+    points: Sequence[ScalePoint], concluded: Sequence[PointResult], options: ScaleOptions
+) -> ScaleDetail:
+    figures = {found.point.case_id: found.figures for found in concluded}
+    num_compared = sum(point.num_devices > 1 for point in points)
+    confidence = 1 - (1 - CONFIDENCE) / max(1, num_compared)
+    rows = tuple(_row(point, figures, confidence=confidence) for point in points)
+    setups = [launch.setup for found in concluded for launch in found.launches]
+    parameters = setups[0].num_parameters if setups else None
+    thumb = None
+    if parameters is not None:
+        thresholds = Thresholds(**{name: getattr(options, name) for name in Thresholds.__slots__})
+        thumb = advise(parameters, max(options.batch_sizes), thresholds)
+    return ScaleDetail(
+        rows=rows, averages=tuple(_averages(rows)), rule_of_thumb=thumb, num_parameters=parameters
+    )
+
+
+def _row(point: ScalePoint, figures: Mapping[str, PointFigures], *, confidence: float) -> ScaleRow:
+    own = figures[point.case_id]
+    alone = figures.get(replace(point, num_devices=1, law=None).case_id)
+    rates = [launch.value for launch in own.launches]
+    found = outliers(rates)
+    needed = required_launches(rates, relative_half_width=PRECISION) if rates else None
+    compared = None
+    if point.num_devices > 1 and alone is not None and alone.launches and rates:
+        single = [launch.value for launch in alone.launches]
+        compared = speed_up(single, rates, num_devices=point.num_devices, confidence=confidence)
+    return ScaleRow(
+        batch_size=point.batch_size,
+        num_devices=point.num_devices,
+        law=point.law,
+        figures=own,
+        speed_up=compared,
+        outlier_launches=tuple(own.launches[place].replicate for place in found.indices),
+        rate_without_outliers=found.mean_without if found.indices else None,
+        launches_for_one_percent=needed if isinstance(needed, int) else None,
+    )
+
+
+def _averages(rows: Sequence[ScaleRow]) -> Iterator[Average]:
+    """Yield the average over batch sizes: by replicate the geometric mean, over those of all batch sizes."""
+    several = dict.fromkeys((row.num_devices, row.law) for row in rows if row.law is not None)
+    for num_devices, law in several:
+        assert law is not None
+        chosen = [row for row in rows if (row.num_devices, row.law) == (num_devices, law)]
+        alone = [row for row in rows if row.num_devices == 1 and _has_pair(row, chosen)]
+        sides = [_by_replicate(side) for side in (alone, chosen)]
+        if not all(sides) or len(alone) != len(chosen):
+            continue
+        found = speed_up(*sides, num_devices=num_devices, confidence=CONFIDENCE)
+        yield Average(num_devices=num_devices, law=law, speed_up=found, conclusion=conclusion_in_words(found))
+
+
+def _has_pair(row: ScaleRow, others: Sequence[ScaleRow]) -> bool:
+    return any(other.batch_size == row.batch_size for other in others)
+
+
+def _by_replicate(rows: Sequence[ScaleRow]) -> list[float]:
+    """Return a geometric mean over batch sizes for each replicate that all of them have."""
+    rates = [{launch.replicate: launch.value for launch in row.figures.launches} for row in rows]
+    common = sorted(set.intersection(*map(set, rates))) if rates else []
+    return [geometric_mean([of_row[replicate] for of_row in rates]) for replicate in common]
+
+
+def _measures(detail: ScaleDetail) -> Iterator[Measure]:
+    for row in detail.rows:
+        ratio = None if row.speed_up is None else row.speed_up.comparison.ratio
+        if row.speed_up is None or row.law is None:
+            continue
+        labels: dict[str, Any] = {
+            "batch_size": row.batch_size,
+            "num_devices": row.num_devices,
+            "scaling": row.law,
+        }
+        yield Measure(
+            name=f"{row.law} speed-up, batch {row.batch_size} on {row.num_devices}",
+            case=row.figures.case_id,
+            value=None if ratio is None else ratio.centre,
+            unit="1",
+            text=units.MISSING if ratio is None else f"{ratio.centre:.2f} ×",
+            detail=row.speed_up.recommendation,
+            statistic="ratio of geometric means",
+            labels=labels,
+            better="higher",
+            interval=None
+            if ratio is None
+            else MeasureInterval(
+                low=ratio.low,
+                high=ratio.high,
+                level=ratio.confidence,
+                kind="between_launches",
+                method=ratio.method,
+            ),
+            missing=row.speed_up.comparison.reason,
+        )
+
+
+def _headline(detail: ScaleDetail) -> str:
+    """Say the average on the most devices, or the advice that there is nothing to compare."""
+    if not detail.averages:
+        return ""
+    best = max(detail.averages, key=lambda found: (found.num_devices, found.law == "strong"))
+    ratio = best.speed_up.comparison.ratio
+    if ratio is None:
+        return f"{best.num_devices} devices: {best.speed_up.recommendation}"
+    return (
+        f"{ratio.centre:.2f} × on {best.num_devices} devices ({best.law}, {ratio.low:.2f} – {ratio.high:.2f})"
+    )
+
+
+def _notes(options: ScaleOptions, config: RunConfig) -> Iterator[str]:
+    yield (
+        "strong: the batch is that of all devices together; weak: of each one; efficiency is speed-up over "
+        "devices"
+    )
+    yield (
+        f"launches are fresh processes, all points interleaved in an order shuffled by "
+        f"run.order_seed={config.run.order_seed}"
+    )
+    yield "a speed-up is the ratio of the geometric means of launches"
+    yield f"intervals of speed-ups hold at {CONFIDENCE:.0%} for all of them together"
+    for point in points_left_out(options):
+        yield (f"left out: batch {point.batch_size} does not divide by {point.num_devices} devices (strong)")

@@ -1,0 +1,118 @@
+"""The page of a scaling study: throughput, speed-up and efficiency of each point, and what to use."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from gpuproof import units
+from gpuproof.records.codec import from_json
+from gpuproof.records.page import Axis, Cell, Chart, Column, Page, Reference, Series, Text, table
+from gpuproof.records.result import Result
+from gpuproof.suites.points.page import uncertainty, validity_cell
+from gpuproof.suites.points.results import PointsDetail
+from gpuproof.suites.scale.conclude import ScaleDetail, ScaleRow
+from gpuproof.suites.scale.plan import NAME
+from gpuproof.suites.sections import benchmark_page
+
+HEURISTIC = "Heuristic, not measured here"
+
+
+def page(result: Result) -> Page:
+    """Lay out the points, the averages and the advice."""
+    points = from_json(PointsDetail, result.detail, place="result.json: detail")
+    detail = from_json(ScaleDetail, result.detail[NAME], place="result.json: detail.scale")
+    rows = table(
+        "Scaling",
+        detail.rows,
+        Column.of("batch", lambda row: units.count(row.batch_size)),
+        Column.of("devices", lambda row: units.count(row.num_devices)),
+        Column.of("scaling", lambda row: row.law or "", align="left", is_optional=True),
+        Column.of("launches", _launched, is_optional=True),
+        Column.of("throughput", lambda row: units.rate(row.figures.items_per_s_total, row.figures.item)),
+        Column.of("", lambda row: uncertainty(row.figures)),
+        Column.of("speed-up", _ratio),
+        Column.of("efficiency", lambda row: units.share(row.speed_up.efficiency if row.speed_up else None)),
+        Column.of("validity", lambda row: validity_cell(row.figures), align="left"),
+        Column.of("recommendation", _recommendation, align="left", folds=True),
+    )
+    return benchmark_page(
+        result,
+        points.common,
+        rows,
+        Text(title="Over all batch sizes", lines=tuple(_averages(detail))),
+        _efficiencies(detail.rows),
+        Text(title="Launches", lines=tuple(_launches(detail.rows))),
+        Text(title=HEURISTIC, lines=tuple(_thumb(detail))),
+        num_measures=0,
+    )
+
+
+def _launched(row: ScaleRow) -> str:
+    """Count the launches where some are missing."""
+    done, planned = len(row.figures.launches), row.figures.num_planned
+    return "" if done == planned else f"{done}/{planned}"
+
+
+def _ratio(row: ScaleRow) -> str:
+    ratio = None if row.speed_up is None else row.speed_up.comparison.ratio
+    if ratio is None:
+        return units.MISSING
+    return f"{ratio.centre:.2f} × ({ratio.low:.2f} – {ratio.high:.2f})"
+
+
+def _recommendation(row: ScaleRow) -> Cell:
+    if row.speed_up is None:
+        return Cell("" if row.num_devices == 1 else "nothing to compare with")
+    return Cell(row.speed_up.recommendation, "strong" if row.speed_up.excludes_one else "plain")
+
+
+def _averages(detail: ScaleDetail) -> Iterator[str]:
+    for found in detail.averages:
+        ratio = found.speed_up.comparison.ratio
+        average = "" if ratio is None else f" {ratio.centre:.2f} × ({ratio.low:.2f} – {ratio.high:.2f})"
+        yield f"{found.num_devices} devices, {found.law} scaling:{average}: {found.conclusion}"
+
+
+def _launches(rows: Sequence[ScaleRow]) -> Iterator[str]:
+    for row in rows:
+        if row.outlier_launches and row.rate_without_outliers is not None:
+            named = ", ".join(str(replicate + 1) for replicate in row.outlier_launches)
+            rate = units.rate(row.rate_without_outliers, row.figures.item)
+            yield (
+                f"{row.figures.case_id}: launch {named} stands apart (modified Z over 3.5) and is kept; "
+                f"without it {rate}"
+            )
+    needed = [row.launches_for_one_percent for row in rows if row.launches_for_one_percent]
+    if needed:
+        yield f"for ±1 % of every throughput {max(needed)} launches would be needed at this spread"
+
+
+def _thumb(detail: ScaleDetail) -> Iterator[str]:
+    found = detail.rule_of_thumb
+    if found is not None and detail.num_parameters is not None:
+        yield f"{found.reason}: {found.advice}"
+        if detail.averages:
+            yield "what was measured above goes before it"
+
+
+def _efficiencies(rows: Sequence[ScaleRow]) -> Chart:
+    """Draw the throughput against the devices: one line a batch size and law."""
+    several = dict.fromkeys((row.batch_size, row.law) for row in rows if row.law is not None)
+    series = []
+    for batch, law in several:
+        chosen = [row for row in rows if row.batch_size == batch and row.law in (law, None)]
+        points = [
+            (float(row.num_devices), row.figures.items_per_s_total)
+            for row in chosen
+            if row.figures.items_per_s_total is not None
+        ]
+        series.append(Series(name=f"batch {batch}, {law}", points=tuple(points)))
+    return Chart(
+        title="Throughput by devices",
+        kind="line",
+        x=Axis(label="devices"),
+        y=Axis(label="throughput", unit=f"{rows[0].figures.item}/s" if rows else ""),
+        series=tuple(series),
+        references=(Reference(label="one device", x=1.0),),
+        is_in_a_table=True,
+    )

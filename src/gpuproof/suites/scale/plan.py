@@ -1,0 +1,124 @@
+"""The launches of a scaling study: every batch size on every number of devices, interleaved in random order.
+
+*Strong* scaling keeps the batch of all devices together; *weak* scaling keeps that of each device. On one
+device both are the same, so that it is measured once.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from gpuproof.config.models import RunConfig
+from gpuproof.errors import UsageError
+from gpuproof.records.codec import from_json
+from gpuproof.suites.points.plan import Plan, Point, config_at
+
+Law = Literal["strong", "weak"]
+NAME = "scale"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScaleOptions:
+    """The block `scale` of a recipe."""
+
+    batch_sizes: tuple[int, ...] = (16, 32, 64, 128)
+    """Samples of a step: of all devices together (strong) and of each device (weak)."""
+    num_devices: tuple[int, ...] = (1,)
+    """Numbers of devices, one rank on each."""
+    laws: tuple[Law, ...] = ("strong", "weak")
+    """How the batch grows with the devices."""
+    small_model_max_params: int = 1_000_000
+    medium_model_max_params: int = 5_000_000
+    large_model_min_params: int = 10_000_000
+    min_batch_size_multi_gpu: int = 64
+    medium_min_batch_size: int = 128
+
+    def __post_init__(self) -> None:
+        for name in ("batch_sizes", "num_devices", "laws"):
+            values = getattr(self, name)
+            if not values or len(set(values)) < len(values):
+                raise ValueError(f"{name} needs values, each of them once")
+        if min(*self.batch_sizes, *self.num_devices, 1) < 1:
+            raise ValueError("batch sizes and numbers of devices are at least 1")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScalePoint:
+    """One batch size on one number of devices."""
+
+    batch_size: int
+    num_devices: int
+    law: Law | None
+    """None on one device, where both laws are the same."""
+
+    @property
+    def case_id(self) -> str:
+        """The point's name."""
+        law = "" if self.law is None else f"-{self.law}"
+        return f"bs{self.batch_size}-n{self.num_devices}{law}"
+
+    @property
+    def samples_per_rank(self) -> int:
+        """Samples of one device in a step."""
+        return self.batch_size // self.num_devices if self.law == "strong" else self.batch_size
+
+    @property
+    def is_divisible(self) -> bool:
+        """Whether every device gets as many samples."""
+        return self.law != "strong" or self.batch_size % self.num_devices == 0
+
+
+def read_options(config: RunConfig) -> ScaleOptions:
+    """Return the block of a recipe."""
+    return from_json(ScaleOptions, config.suite_options[NAME], place=NAME)
+
+
+def scale_points(options: ScaleOptions) -> list[ScalePoint]:
+    """Return the points, those left out that give devices unequal batches."""
+    return [point for point in _all_points(options) if point.is_divisible]
+
+
+def points_left_out(options: ScaleOptions) -> list[ScalePoint]:
+    """Return the points whose batch does not divide by the devices."""
+    return [point for point in _all_points(options) if not point.is_divisible]
+
+
+def _all_points(options: ScaleOptions) -> list[ScalePoint]:
+    return [
+        ScalePoint(batch_size=batch, num_devices=number, law=law)
+        for batch in options.batch_sizes
+        for number in sorted(options.num_devices)
+        for law in ((None,) if number == 1 else options.laws)
+    ]
+
+
+def plan(config: RunConfig) -> Plan:
+    """Plan every launch: replicate by replicate, the points of each in an order of its own.
+
+    Raises:
+        UsageError: a point is no recipe that can be run.
+    """
+    options = read_options(config)
+    points = {point.case_id: point_at(config, point) for point in scale_points(options)}
+    if not points:
+        raise UsageError(
+            "no batch size divides by a number of devices",
+            place="scale.batch_sizes",
+            next_step="Name multiples of scale.num_devices, or scale.laws=[weak]",
+        )
+    order = []
+    for replicate in range(config.run.repeats):
+        names = list(points)
+        random.Random(f"{config.run.order_seed}:{replicate}").shuffle(names)  # noqa: S311  # no secret
+        order += [(name, replicate) for name in names]
+    return Plan(points=points, order=tuple(order), is_sweep=False)
+
+
+def point_at(config: RunConfig, point: ScalePoint) -> Point:
+    """Return the recipe of one point."""
+    assignment = {"data.batch_size": point.samples_per_rank, "distributed.nproc": point.num_devices}
+    held = max(config.data.samples_per_epoch, point.samples_per_rank)
+    own: dict[str, Any] = {"suite": None, "suite_options": {}, "data.samples_per_epoch": held, **assignment}
+    return Point(case_id=point.case_id, assignment=assignment, config=config_at(config, own))

@@ -1,0 +1,208 @@
+"""One device against several: the rule of thumb, speed-ups of launches by hand, what is not recommended."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from concluding import doubt_of, table_of, text_of
+from gpuproof.analysis.scaling import Thresholds, advise, speed_up
+from gpuproof.conclude import Concluded, conclude
+from gpuproof.config.models import RunConfig
+from gpuproof.errors import UsageError
+from gpuproof.records.collected import CaseRecords
+from gpuproof.suites.base import HostPlace
+from gpuproof.suites.scale import SUITE
+from gpuproof.suites.scale.plan import read_options, scale_points
+from planning import next_cases
+from records_by_hand import NUM_STEPS, Story, setup, steady_times, window, write_run
+
+REPEATS = 3
+NO_DATA: dict[str, Any] = {"data": {}}
+
+
+def sections(**block: Any) -> dict[str, Any]:
+    return {
+        "suite": "scale",
+        "scale": {"batch_sizes": [32], "num_devices": [1, 2], **block},
+        "model": {"name": "large"},
+        "monitoring": {"enabled": False},
+        "run": {"repeats": REPEATS},
+    }
+
+
+def config(**block: Any) -> RunConfig:
+    return RunConfig.model_validate(sections(**block))
+
+
+@pytest.mark.parametrize(
+    ("parameters", "batch", "advice", "reason"),
+    [
+        (999_999, 128, "no", "Model too small (999,999 params)"),
+        (1_000_000, 127, "no", "Batch size 127 too small for medium model"),
+        (1_000_000, 128, "evaluate", "Medium model may benefit with large batch"),
+        (4_999_999, 128, "evaluate", "Medium model may benefit with large batch"),
+        (5_000_000, 16, "benchmark", "Model in 5M-10M param range - test required"),
+        (9_999_999, 999, "benchmark", "Model in 5M-10M param range - test required"),
+        (10_000_000, 63, "no", "Increase batch size for large model efficiency"),
+        (10_000_000, 64, "yes", "Large model (10,000,000 params) benefits"),
+    ],
+)
+def test_the_rule_of_thumb_is_the_published_table(
+    parameters: int, batch: int, advice: str, reason: str
+) -> None:
+    found = advise(parameters, batch, Thresholds())
+    assert (found.advice, found.reason) == (advice, reason)
+
+
+def test_each_batch_is_measured_on_one_device_once_and_by_both_laws_on_more() -> None:
+    options = read_options(config(batch_sizes=[10, 32], num_devices=[4, 1, 2]))
+    points = {point.case_id: point.samples_per_rank for point in scale_points(options)}
+    assert points == {
+        "bs10-n1": 10,
+        "bs10-n2-strong": 5,
+        "bs10-n2-weak": 10,
+        "bs10-n4-weak": 10,  # 10 samples do not divide by 4
+        "bs32-n1": 32,
+        "bs32-n2-strong": 16,
+        "bs32-n2-weak": 32,
+        "bs32-n4-strong": 8,
+        "bs32-n4-weak": 32,
+    }
+
+
+def test_launches_are_fresh_and_interleaved_replicate_by_replicate() -> None:
+    cases = next_cases(config(laws=["strong"], batch_sizes=[16, 32, 64, 128]))
+    replicates = [case.replicate for case in cases]
+    assert replicates == sorted(replicates)
+    assert {case.start for case in cases} == {"exec"}
+    orders = [[case.case_id for case in cases if case.replicate == r] for r in range(REPEATS)]
+    assert all(sorted(order) == sorted(orders[0]) for order in orders)
+    assert len({tuple(order) for order in orders}) == REPEATS, "each replicate has an order of its own"
+    ranks = {case.case_id: case.placement.ranks_per_host for case in cases}
+    assert (ranks["bs16-n1"], ranks["bs16-n2-strong"]) == (1, 2)
+
+
+@pytest.mark.parametrize(
+    ("block", "more"),
+    [
+        ({"batch_sizes": [3], "num_devices": [2], "laws": ["strong"]}, {}),
+        ({}, {"kind": "inference"}),
+        ({}, {"matrix": {"data.batch_size": [1, 2]}}),
+    ],
+)
+def test_what_is_no_scaling_study_is_refused(block: Mapping[str, Any], more: Mapping[str, Any]) -> None:
+    wrong = RunConfig.model_validate({**sections(**block), **more})
+    with pytest.raises(UsageError):
+        SUITE.begin(wrong, (HostPlace(name=""),))
+    with pytest.raises(UsageError):
+        SUITE.begin(config(), (HostPlace(name="node1"),))
+
+
+def launches(of: RunConfig, step_s: Mapping[str, tuple[float, ...]]) -> list[CaseRecords]:
+    """Write every launch down; `step_s` has the step time of each replicate, by point."""
+    found = []
+    for case in next_cases(of):
+        ranks = range(case.placement.num_ranks)
+        own_s = step_s[case.case_id][case.replicate]
+        batch = case.model_work.data.batch_size
+        windows = [
+            window(rank, items=NUM_STEPS * batch, wall_s=NUM_STEPS * own_s, steps_s=NUM_STEPS * own_s)
+            for rank in ranks
+        ]
+        setups = [setup(rank, items_per_step=batch, num_parameters=2_021_379) for rank in ranks]
+        times = steady_times(NUM_STEPS, own_s)
+        found.append(Story(case=case, windows=windows, setups=setups, times_s=times).records())
+    return found
+
+
+def concluded(tmp_path: Path, step_s: Mapping[str, tuple[float, ...]], **block: Any) -> Concluded:
+    of = config(laws=["strong"], **block)
+    run = write_run(tmp_path, launches(of, step_s), **{**NO_DATA, **sections(laws=["strong"], **block)})
+    return conclude(run)
+
+
+def test_a_speed_up_is_that_of_the_step_times_by_hand(tmp_path: Path) -> None:
+    # 32 samples in 10 ms on one device, 2 × 16 in 6 ms on two: 3,200 and 5,333 samples/s, 1.667 times
+    done = concluded(
+        tmp_path, {"bs32-n1": (0.010, 0.0101, 0.0099), "bs32-n2-strong": (0.006, 0.00606, 0.00594)}
+    )
+    (alone, two) = table_of(done, "Scaling")
+    assert alone["throughput"].text == "3,200 samples/s"
+    assert two["speed-up"].text.startswith("1.67 × (1.6")
+    assert two["efficiency"].text == "83 %"
+    assert two["recommendation"].text == "Multi-GPU beneficial"
+    assert "Multi-GPU provides significant performance benefits" in text_of(done)
+    assert done.result.headline.startswith("1.67 × on 2 devices (strong, 1.6")
+    root = tmp_path / "examples" / "by-hand"
+    (single,) = json.loads((root / "benchmark_large_single_gpu.json").read_text())
+    (multi,) = json.loads((root / "benchmark_large_multi_gpu.json").read_text())
+    assert single["mean_samples_per_sec"] == pytest.approx(3200, rel=1e-3)
+    assert multi["mean_samples_per_sec"] == pytest.approx(16_000 / 3, rel=1e-3)
+    low, high = multi["confidence_interval_95"]
+    assert low < multi["mean_samples_per_sec"] < high
+    assert (single["mean_communication_ms"], single["communication_missing"]) == (
+        None,
+        "one device talks to no other",
+    )
+    assert (multi["model_parameters"], len(multi["detailed_runs"])) == (2_021_379, REPEATS)
+    report = (root / "comparison_report_large.md").read_text()
+    assert "| 32 | 3,200." in report
+    assert "| Multi-GPU beneficial |" in report
+    assert "Heuristic, not measured here" in report
+
+
+@pytest.mark.parametrize(
+    ("several", "says"),
+    [
+        ((0.0105, 0.0106, 0.0104), "Marginal difference"),
+        ((0.013, 0.0131, 0.0129), "Single GPU preferred"),
+        ((0.008, 0.0125, 0.0101), "no difference shown (one of "),
+        ((0.002, 0.00201, 0.00199), "cannot tell: 2 devices cannot be 5.00 times as fast as one"),
+    ],
+)
+def test_a_recommendation_is_given_only_where_the_interval_excludes_one(
+    several: tuple[float, ...], says: str, tmp_path: Path
+) -> None:
+    done = concluded(tmp_path, {"bs32-n1": (0.010, 0.0101, 0.0099), "bs32-n2-strong": several})
+    assert table_of(done, "Scaling")[1]["recommendation"].text.startswith(says)
+    if says.startswith("cannot tell"):
+        assert doubt_of(done, "super-linear").validity == "SUSPECT"
+        assert done.result.validity == "SUSPECT"
+
+
+def test_a_launch_that_stands_apart_is_named_and_kept(tmp_path: Path) -> None:
+    steady = (0.010, 0.0101, 0.0099, 0.01005, 0.00995, 0.020)
+    two = (*(step_s * 0.6 for step_s in steady[:5]), 0.00601)
+    of = {**sections(laws=["strong"]), "run": {"repeats": 6}}
+    records = launches(RunConfig.model_validate(of), {"bs32-n1": steady, "bs32-n2-strong": two})
+    text = text_of(conclude(write_run(tmp_path, records, **{**NO_DATA, **of})))
+    assert "bs32-n1: launch 6 stands apart" in text
+
+
+def test_equal_sides_are_called_different_no_more_often_than_said() -> None:
+    rng = np.random.default_rng(5)
+    num_studies, num_rows, num_launches = 2000, 4, 5
+    wrong = 0
+    for _ in range(num_studies):
+        rates = 1000 * np.exp(rng.normal(0, 0.02, (num_rows, 2, num_launches)))
+        found = [
+            speed_up(list(single), list(several), num_devices=2, confidence=1 - 0.05 / num_rows)
+            for single, several in rates
+        ]
+        wrong += any(row.excludes_one for row in found)
+    assert wrong / num_studies <= 0.06
+
+
+def test_without_several_devices_there_is_no_comparison(tmp_path: Path) -> None:
+    done = concluded(tmp_path, {"bs32-n1": (0.010, 0.0101, 0.0099)}, num_devices=[1])
+    assert done.result.exit_code == 0
+    root = tmp_path / "examples" / "by-hand"
+    assert (root / "benchmark_large_single_gpu.json").exists()
+    assert not list(root.glob("*multi*"))
+    assert not list(root.glob("comparison*"))
