@@ -67,6 +67,8 @@ class Member:
     """Where it is known from the beginning."""
     has_host_form: bool = True
     """Whether several hosts of it are concluded; where they are not, the command refuses them."""
+    takes_hosts: bool = True
+    """Whether it plans for named hosts at all."""
 
 
 SWEEP = recipe(matrix={"data.batch_size": [2, 4, 8]}, run={"repeats": 2})
@@ -180,7 +182,12 @@ def here_or_by_host(param: tuple[str, str]) -> UnderTest:
     return UnderTest(member=member, suite=suite, places=places)
 
 
-EVERYWHERE = [(name, where) for name in MEMBERS for where in ("here", "by host")]
+EVERYWHERE = [
+    (name, where)
+    for name, member in MEMBERS.items()
+    for where in ("here", "by host")
+    if where == "here" or member.takes_hosts
+]
 
 
 @pytest.fixture(params=EVERYWHERE, ids=", ".join)
@@ -425,6 +432,8 @@ def test_every_failure_has_a_meaning(under_test: UnderTest) -> None:
 
 def test_on_hosts_each_has_its_own_cases_and_one_that_is_lost_is_asked_nothing_more() -> None:
     for name, member in MEMBERS.items():
+        if not member.takes_hosts:
+            continue
         by_host = UnderTest(member=member, suite=suite_on(member.config, HOSTS), places=HOSTS)
         asked = by_host.asked(by_host.begin())
         assert [case.placement.hosts for case in asked] == [(place.name,) for place in HOSTS], name
