@@ -33,6 +33,7 @@ PHASES = {
     "measure": "measuring",
     "evaluate": "evaluating",
     "ceilings": "measuring ceilings",
+    "busy": "looking at how busy the device is",
     "profile": "profiling",
     "finish": "finishing",
 }

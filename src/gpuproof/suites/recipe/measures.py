@@ -13,6 +13,7 @@ from math import floor, fsum
 
 from gpuproof import units
 from gpuproof.analysis.data_wait import data_wait_share
+from gpuproof.analysis.idleness import idle_share
 from gpuproof.analysis.launch import Launch
 from gpuproof.records.case import InferencePhase, InferenceWork
 from gpuproof.records.result import LaunchValue, Measure
@@ -52,6 +53,7 @@ def recipe_measures(
             *_throughput(summary, rates),
             _mean_step(summary),
             *_waits(summary),
+            *_idle(summary),
             *_step_percentiles(summary, rates),
             *work_measures(summary),
         ]
@@ -106,6 +108,23 @@ def _waits(summary: RunSummary) -> Iterator[Measure]:
             text=units.share(waited),
             detail="of the window, by the rank that waited longest; within the steps",
             better="lower",
+        )
+
+
+def _idle(summary: RunSummary) -> Iterator[Measure]:
+    """Say for which share the device had nothing to do, in the launch of which the most is known."""
+    shares = [share for share in map(idle_share, summary.launches) if isinstance(share, Interval)]
+    if shares:
+        most = max(shares, key=lambda share: share.low)
+        yield Measure(
+            name="device idle",
+            value=most.centre,
+            unit="share",
+            text=units.share(most.centre),
+            detail=f"{units.share(most.low)} to {units.share(most.high)} of the window, by what it did in "
+            f"{most.num_samples} blocks of steps after it",
+            better="lower",
+            interval=as_record(most),
         )
 
 

@@ -35,6 +35,7 @@ from gpuproof.worker.engine.stopping import PrecisionLimit, feed_plan
 from gpuproof.worker.host.environment import describe_host
 from gpuproof.worker.host.host_load import load_between, read_load
 from gpuproof.worker.rank.identity import RankIdentity
+from gpuproof.worker.rank.idleness import may_wait, measure_busy
 from gpuproof.worker.rank.recorder import Recorder, StepTimesWriter
 from gpuproof.worker.step.compilation import compilation_record, read_counts
 from gpuproof.worker.step.cuda_graph import (
@@ -84,12 +85,12 @@ def run_case(
     observed = ObservedStep(memory, rank=identity.rank)
     warm = warm_up(prepared, recorder, memory if _why_hidden(prepared) else observed)
     write_effective(prepared, recorder, observed.seen)
-    (measure_compiled if case.work.compute.compile_enabled else measure)(prepared, recorder, warm)
+    window = (measure_compiled if case.work.compute.compile_enabled else measure)(prepared, recorder, warm)
     recorder.write(memory.record(device_used_bytes=_device_used_bytes(prepared.device)))
-    run_after_window(prepared, recorder)
+    loss = _finite_loss(prepared.step.last_loss)
+    run_after_window(prepared, recorder, window)
 
     recorder.begin("finish")
-    loss = _finite_loss(prepared.step.last_loss)
     recorder.write(RankResult(rank=identity.rank, monotonic_s=monotonic(), last_loss=loss))
     return prepared
 
@@ -99,13 +100,16 @@ def _finite_loss(loss: torch.Tensor | None) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def run_after_window(prepared: Prepared, recorder: Recorder) -> None:
-    """Do what was asked for beyond the window, after it: learning, ceilings, and last the trace."""
+def run_after_window(prepared: Prepared, recorder: Recorder, measured: Window) -> None:
+    """Do what was asked for beyond the window, after it; last what runs more steps, which go on learning."""
     window = prepared.work.window
     if window.evaluate_after:
         evaluate_model(prepared, recorder)
     if window.ceilings:
         measure_ceilings(prepared, recorder)
+    may_have_waited = may_wait(measured.caught_up_steps, num_steps=measured.num_steps)
+    if prepared.ranks.agree(-int(may_have_waited)):  # steps of one rank are steps of all
+        measure_busy(prepared, recorder, step_s=measured.wall_s / measured.num_steps)
     if window.profile:
         profile(prepared, recorder)
 
@@ -184,7 +188,7 @@ def warm_up(prepared: Prepared, recorder: Recorder, step: StepFunction) -> WarmU
     return WarmUp(step_s=step_s, peak_bytes=peak_bytes)
 
 
-def measure(prepared: Prepared, recorder: Recorder, warm: WarmUp) -> None:
+def measure(prepared: Prepared, recorder: Recorder, warm: WarmUp) -> Window:
     """Run the measured window and write down what it took, and what else the host did meanwhile."""
     plan, steps, seconds = _plan_window(prepared, step_s=warm.step_s)
     limit_s = prepared.work.window.measure_seconds if isinstance(plan, PrecisionLimit) else None
@@ -193,19 +197,21 @@ def measure(prepared: Prepared, recorder: Recorder, warm: WarmUp) -> None:
         writer = StepTimesWriter(recorder, "measure", keep_times=log, take_wait_s=pool.take_wait_s)
         prepared.ranks.barrier()
         pool.take_wait_s()  # what the warm-up waited is not of the window
-        load_before = read_load()
+        load_before, caught_up_before = read_load(), prepared.clock.caught_up
         timing = run_window(prepared.step, prepared.clock, plan, feed_plan(plan, writer))
         load = load_between(load_before, read_load())
         writer.flush()
-        recorder.write(
-            replace(
-                _window_record(prepared, timing, warm=warm, load=load),
-                requested_steps=steps,
-                requested_s=seconds,
-                data_wait_s=writer.data_wait_s,
-                relative_half_width=plan.half_width if isinstance(plan, PrecisionLimit) else None,
-            )
+        caught_up = prepared.clock.caught_up
+        window = replace(
+            _window_record(prepared, timing, warm=warm, load=load),
+            requested_steps=steps,
+            requested_s=seconds,
+            data_wait_s=writer.data_wait_s,
+            caught_up_steps=None if caught_up is None else caught_up - (caught_up_before or 0),
+            relative_half_width=plan.half_width if isinstance(plan, PrecisionLimit) else None,
         )
+        recorder.write(window)
+    return window
 
 
 def _window_record(prepared: Prepared, timing: WindowTiming, *, warm: WarmUp, load: HostLoad) -> Window:
@@ -233,12 +239,13 @@ def _window_record(prepared: Prepared, timing: WindowTiming, *, warm: WarmUp, lo
     )
 
 
-def measure_compiled(prepared: Prepared, recorder: Recorder, warm: WarmUp) -> None:
+def measure_compiled(prepared: Prepared, recorder: Recorder, warm: WarmUp) -> Window:
     """Measure, and write down what was compiled before the window and what inside of it."""
     before = read_counts()
-    measure(prepared, recorder, warm)
+    window = measure(prepared, recorder, warm)
     rank = prepared.identity.rank
     recorder.write(compilation_record(prepared.work.compute, rank=rank, before=before, after=read_counts()))
+    return window
 
 
 def _plan_window(prepared: Prepared, *, step_s: float | None) -> tuple[StepPlan, int | None, float | None]:
