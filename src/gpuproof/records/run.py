@@ -221,7 +221,7 @@ class HostLoad:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceNeighbours:
-    """Other users of the rank's device, read just after the window."""
+    """Other users of the rank's device: read just before and just after the window, and the more of them."""
 
     other_processes: int | None
     other_memory_bytes: int | None

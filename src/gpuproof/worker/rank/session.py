@@ -18,9 +18,17 @@ import torch
 from torch.distributed.distributed_c10d import Store
 
 from gpuproof.accelerators.choose import accelerator_of
-from gpuproof.devices.neighbours import other_users
+from gpuproof.devices.neighbours import most_users, other_users
 from gpuproof.records.case import Case
-from gpuproof.records.run import Ceilings, Environment, HostLoad, ProfileTrace, RankResult, Window
+from gpuproof.records.run import (
+    Ceilings,
+    DeviceNeighbours,
+    Environment,
+    HostLoad,
+    ProfileTrace,
+    RankResult,
+    Window,
+)
 from gpuproof.records.what_ran import Effective
 from gpuproof.worker.engine.ceilings import plan_for, try_ceilings, why_no_product
 from gpuproof.worker.engine.loop import (
@@ -123,10 +131,20 @@ def count_work(prepared: Prepared, recorder: Recorder) -> CountedFlops:
 
 
 def compile_model(prepared: Prepared, recorder: Recorder) -> None:
-    """Run the first steps of a compiled model apart: they take minutes, and are no step times."""
-    with recorder.phase("compile", expected_steps=COMPILE_STEPS):
+    """Run the first steps of a compiled model apart: they take minutes, and are no step times.
+
+    Where the step is to be captured they run on a side stream, as all of its steps before the capture do.
+    """
+
+    def first_steps() -> None:
         for _ in range(COMPILE_STEPS):
             prepared.step()
+
+    with recorder.phase("compile", expected_steps=COMPILE_STEPS):
+        if prepared.static is None:
+            first_steps()
+        else:
+            accelerator_of(prepared.device).run_aside(first_steps)
         prepared.clock.synchronize()
         gc.collect()  # the compiler leaves much, in cycles, some of it old
 
@@ -195,6 +213,7 @@ def measure(prepared: Prepared, recorder: Recorder, warm: WarmUp) -> Window:
     with recorder.phase("measure", expected_steps=steps, expected_s=seconds or limit_s):
         pool, log = prepared.pool, prepared.work.window.log_step_times
         writer = StepTimesWriter(recorder, "measure", keep_times=log, take_wait_s=pool.take_wait_s)
+        neighbours = _neighbours(prepared)
         prepared.ranks.barrier()
         pool.take_wait_s()  # what the warm-up waited is not of the window
         load_before, caught_up_before = read_load(), prepared.clock.caught_up
@@ -203,7 +222,7 @@ def measure(prepared: Prepared, recorder: Recorder, warm: WarmUp) -> Window:
         writer.flush()
         caught_up = prepared.clock.caught_up
         window = replace(
-            _window_record(prepared, timing, warm=warm, load=load),
+            _window_record(prepared, timing, warm=warm, load=load, neighbours=neighbours),
             requested_steps=steps,
             requested_s=seconds,
             data_wait_s=writer.data_wait_s,
@@ -214,7 +233,15 @@ def measure(prepared: Prepared, recorder: Recorder, warm: WarmUp) -> Window:
     return window
 
 
-def _window_record(prepared: Prepared, timing: WindowTiming, *, warm: WarmUp, load: HostLoad) -> Window:
+def _neighbours(prepared: Prepared) -> DeviceNeighbours:
+    uuid = accelerator_of(prepared.device).driver_uuid(prepared.device)
+    return other_users(uuid, own_pids=(os.getpid(),))
+
+
+def _window_record(
+    prepared: Prepared, timing: WindowTiming, *, warm: WarmUp, load: HostLoad, neighbours: DeviceNeighbours
+) -> Window:
+    """Return the record of a window; `neighbours` are those before it."""
     clock_offset_s = monotonic() - perf_counter()
     accelerator = accelerator_of(prepared.device)
     peak_allocated_bytes, peak_reserved_bytes = accelerator.peak_memory_bytes(prepared.device)
@@ -232,7 +259,7 @@ def _window_record(prepared: Prepared, timing: WindowTiming, *, warm: WarmUp, lo
         begin_monotonic_s=timing.begin_s + clock_offset_s,
         end_monotonic_s=timing.end_s + clock_offset_s,
         load=load,
-        neighbours=other_users(accelerator.driver_uuid(prepared.device), own_pids=(os.getpid(),)),
+        neighbours=most_users(neighbours, _neighbours(prepared)),
         peak_allocated_bytes=peak_allocated_bytes,
         peak_reserved_bytes=peak_reserved_bytes,
         peak_with_warmup_bytes=warm.peak_bytes,
