@@ -25,6 +25,7 @@ PhaseName = Literal[
     "measure",
     "evaluate",
     "ceilings",
+    "casts",
     "busy",
     "profile",
     "finish",
@@ -299,6 +300,17 @@ class Ceilings:
     trials: tuple[CeilingTrial, ...]
     missing: str | None
     """Why a kind of work was not tried."""
+
+
+@record_kind("fp8_casts")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fp8Casts:
+    """What rounding to fp8 costs the rank's step where no compiler joins it, timed alone after the window."""
+
+    rank: int
+    passes_per_step: int
+    """Through linear layers in fp8, forward and backward."""
+    s_per_step: float
 
 
 @record_kind("busy")

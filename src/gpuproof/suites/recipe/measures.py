@@ -54,6 +54,7 @@ def recipe_measures(
             _mean_step(summary),
             *_waits(summary),
             *_idle(summary),
+            *_casts(summary),
             *_step_percentiles(summary, rates),
             *work_measures(summary),
         ]
@@ -125,6 +126,22 @@ def _idle(summary: RunSummary) -> Iterator[Measure]:
             f"{most.num_samples} blocks of steps after it",
             better="lower",
             interval=as_record(most),
+        )
+
+
+def _casts(summary: RunSummary) -> Iterator[Measure]:
+    """Say which share of a step is rounding to fp8; nothing where a compiler joins it with other work."""
+    shares = [
+        casts.s_per_step / launch.mean_step_s for launch in summary.launches for casts in launch.fp8_casts
+    ]
+    if shares:
+        yield Measure(
+            name="casts to fp8",
+            value=max(shares),
+            unit="share",
+            text=units.share(max(shares)),
+            detail="of a step, timed alone after the window; training.compile.enabled=true joins them",
+            better="lower",
         )
 
 

@@ -24,6 +24,7 @@ from gpuproof.records.run import (
     Ceilings,
     DeviceNeighbours,
     Environment,
+    Fp8Casts,
     HostLoad,
     ProfileTrace,
     RankResult,
@@ -54,6 +55,7 @@ from gpuproof.worker.step.cuda_graph import (
 )
 from gpuproof.worker.step.effective import HIDDEN_BY_COMPILER, ObservedStep, hidden, observe
 from gpuproof.worker.step.flop_count import CountedFlops, count_step_flops
+from gpuproof.worker.step.fp8_casts import casts_of_step, time_casts
 from gpuproof.worker.step.inference import evaluate
 from gpuproof.worker.step.memory import MemoryWatch
 from gpuproof.worker.step.preparation import Prepared, prepare, setup_record
@@ -115,6 +117,8 @@ def run_after_window(prepared: Prepared, recorder: Recorder, measured: Window) -
         evaluate_model(prepared, recorder)
     if window.ceilings:
         measure_ceilings(prepared, recorder)
+    if prepared.work.compute.precision == "fp8" and not prepared.work.compute.compile_enabled:
+        measure_casts(prepared, recorder)
     may_have_waited = may_wait(measured.caught_up_steps, num_steps=measured.num_steps)
     if prepared.ranks.agree(-int(may_have_waited)):  # steps of one rank are steps of all
         measure_busy(prepared, recorder, step_s=measured.wall_s / measured.num_steps)
@@ -318,6 +322,18 @@ def measure_ceilings(prepared: Prepared, recorder: Recorder) -> None:
         recorder.write(
             Ceilings(rank=prepared.identity.rank, clock=clock.name, trials=trials, missing=missing)
         )
+
+
+def measure_casts(prepared: Prepared, recorder: Recorder) -> None:
+    """See in one more step what is rounded to fp8, and time that alone."""
+    step = prepared.step
+    eager = step.eager if isinstance(step, CapturedStep) else step
+    with recorder.phase("casts"):
+        seen = casts_of_step(eager.module, eager)
+        beat = recorder.heartbeat.beat
+        spent_s = time_casts(seen, device=prepared.device, clock=prepared.clock, beat=beat)
+        rank = prepared.identity.rank
+        recorder.write(Fp8Casts(rank=rank, passes_per_step=sum(seen.values()), s_per_step=spent_s))
 
 
 def profile(prepared: Prepared, recorder: Recorder) -> None:
