@@ -22,7 +22,7 @@ from gpuproof.devices.base import (
 )
 from gpuproof.devices.discovery import open_devices
 from gpuproof.devices.guard import GuardedDevices
-from gpuproof.devices.neighbours import other_users
+from gpuproof.devices.neighbours import most_users, other_users
 from gpuproof.devices.nvidia import adapter as nvidia
 from gpuproof.records.metrics import names
 from gpuproof.records.readings import PhysicalIndex, VendorIndex
@@ -535,3 +535,18 @@ def test_neighbours_on_a_mig_instance_and_on_a_device_that_is_not_there(nvml: nv
     for uuid in ("MIG-00000018-aaaa", "00000018-aaaa"):
         assert other_users(uuid, own_pids=[]).other_memory_bytes == 7
     assert other_users("unheard-of", own_pids=[]).missing == "the driver knows no such device"
+
+
+@pytest.mark.parametrize(
+    ("begin", "end", "expected"),
+    [(0, 2, 2), (2, 0, 2), (1, 1, 1), (None, 0, 0), (1, None, 1), (None, None, None)],
+)
+def test_users_at_either_end_of_a_window_are_its_neighbours(
+    begin: int | None, end: int | None, expected: int | None
+) -> None:
+    def seen(others: int | None) -> DeviceNeighbours:
+        return DeviceNeighbours(
+            other_processes=others, other_memory_bytes=others, missing="why" if others is None else None
+        )
+
+    assert most_users(seen(begin), seen(end)) == seen(expected)

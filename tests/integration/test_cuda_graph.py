@@ -5,16 +5,24 @@ What a graph really does on a device was never run here; a stand-in runs the ste
 
 from __future__ import annotations
 
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 import torch
 from torch import nn
 
 from gpuproof.accelerators.base import OutOfMemory
-from gpuproof.accelerators.choose import find_accelerator
+from gpuproof.accelerators.choose import PROCESSOR, find_accelerator
 from gpuproof.errors import EnvironmentUnfitError, UsageError
 from gpuproof.records.run import DataUsed
 from gpuproof.records.what_ran import Effective
 from gpuproof.worker.data.sample_pool import SamplePool
+from gpuproof.worker.engine.clocks import HostClock
+from gpuproof.worker.rank.recorder import Recorder
+from gpuproof.worker.rank.session import compile_model
+from gpuproof.worker.rank.watchdog import Heartbeat
 from gpuproof.worker.step.cuda_graph import (
     STEPS_BEFORE_CAPTURE,
     StaticBatches,
@@ -22,6 +30,9 @@ from gpuproof.worker.step.cuda_graph import (
     capture_step,
     check_capturable,
 )
+from gpuproof.worker.step.precision import PrecisionPolicy
+from gpuproof.worker.step.training import TrainingStep
+from records_by_hand import case
 
 DRAWN = DataUsed(
     loading="device",
@@ -146,3 +157,39 @@ def test_where_nothing_can_be_captured(device_type: str, world_size: int, reason
 
 def test_one_rank_on_cuda_can_be_captured() -> None:
     check_capturable(find_accelerator("cuda"), world_size=1)
+
+
+def test_a_kept_loss_holds_no_graph_of_its_step() -> None:
+    """It would keep alive the nodes of the gradients, which belong to the stream of the first step."""
+    torch.manual_seed(0)
+    step = TrainingStep(
+        case().work,  # type: ignore[arg-type]  # a training case unless it is told otherwise
+        module=nn.Linear(1, 1),
+        loss=nn.functional.mse_loss,
+        pool=pool(),
+        precision=PrecisionPolicy(name="fp32", device_type="cpu"),
+    )
+    step()
+    assert step.last_loss is not None
+    assert step.last_loss.grad_fn is None
+    assert float(step.last_loss) > 0
+
+
+@pytest.mark.parametrize(
+    ("captured", "events"), [(True, ["side stream", "step", "step", "back"]), (False, ["step"] * 2)]
+)
+def test_a_model_that_is_to_be_captured_is_compiled_on_the_side_stream(
+    captured: bool, events: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stand_in = StandIn()
+    monkeypatch.setattr(type(PROCESSOR), "run_aside", lambda _self, run: stand_in.run_aside(run))
+    prepared: Any = SimpleNamespace(
+        static=StaticBatches(pool(), count=1) if captured else None,
+        step=lambda: stand_in.events.append("step"),
+        clock=HostClock(),
+        device=torch.device("cpu"),
+    )
+    recorder = Recorder(tmp_path / "rank-0.jsonl", rank=0, heartbeat=Heartbeat())
+    compile_model(prepared, recorder)
+    recorder.close()
+    assert stand_in.events == events

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 
 import pytest
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 from gpuproof.errors import UsageError
+from gpuproof.worker.engine.clocks import HostClock
 from gpuproof.worker.step.fp8 import (
     FORWARD_TYPE,
     GRADIENT_TYPE,
@@ -18,6 +21,7 @@ from gpuproof.worker.step.fp8 import (
     count_linear_layers,
     quantize,
 )
+from gpuproof.worker.step.fp8_casts import casts_of_step, time_casts
 
 E4M3_ROUNDING = 2**-4
 """Three bits of fraction: a value is at most half of 2⁻³ of itself off."""
@@ -124,3 +128,51 @@ def test_only_plain_layers_of_fitting_sizes_are_converted_and_weights_stay() -> 
 def test_a_model_without_such_a_layer_is_refused() -> None:
     with pytest.raises(UsageError, match="tiny has no linear layer whose sizes are multiples of 16"):
         convert_linear_layers(nn.Linear(8, 8), name="tiny")
+
+
+def two_layers() -> nn.Sequential:
+    """Layers of 32 × 48 and 48 × 16, the first after a layer whose sizes do not fit."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(7, 32), nn.Linear(32, 48), nn.Linear(48, 16))
+    convert_linear_layers(model, name="two layers")
+    return model
+
+
+@pytest.mark.parametrize(("trains", "passes"), [(False, 2), (True, 4)])
+def test_a_step_s_casts_are_counted_by_what_they_round(trains: bool, passes: int) -> None:
+    model, inputs = two_layers(), torch.randn(2, 10, 7)
+
+    def step() -> None:
+        with torch.set_grad_enabled(trains):
+            result = model(inputs).sum()
+        if trains:
+            result.backward()
+
+    seen = casts_of_step(model, step)
+    assert sum(seen.values()) == passes
+    assert {(c.rows, c.fan_in, c.fan_out) for c in seen} == {(32, 32, 48), (32, 48, 16)}  # 20 rows, padded
+    assert {c.backward for c in seen} == {False, trains}
+    assert all(c.to_inputs == trains for c in seen)
+    assert not any(layer._forward_pre_hooks or layer._backward_pre_hooks for layer in model)
+
+
+def test_a_pass_that_is_computed_again_is_cast_again() -> None:
+    model, inputs = two_layers(), torch.randn(4, 7)
+    again = casts_of_step(model, lambda: checkpoint(model, inputs, use_reentrant=False).sum().backward())
+    assert [sum(n for c, n in again.items() if c.backward == way) for way in (False, True)] == [4, 2]
+
+
+class CountedClock(HostClock):
+    """A clock on which every pass takes 3 s, forward or backward."""
+
+    def drain(self, *, in_flight: int) -> Sequence[float]:
+        return [3.0 for _ in super().drain(in_flight=in_flight)]
+
+
+def test_the_time_of_all_casts_of_a_step_is_their_sum() -> None:
+    model, inputs = two_layers(), torch.randn(4, 7)
+    seen = casts_of_step(model, lambda: model(inputs).sum().backward())
+    beats: list[int] = []
+    found = time_casts(seen, device=torch.device("cpu"), clock=CountedClock(), beat=lambda: beats.append(1))
+    assert found == 4 * 3.0
+    assert len(beats) == 4

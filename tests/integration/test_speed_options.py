@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gpuproof.errors import ExitCode
-from gpuproof.records.run import Failure, RankResult, Setup
+from gpuproof.records.run import Failure, Fp8Casts, RankResult, Setup
 from gpuproof.records.what_ran import Effective, StepOptions
 from running import TINY, clean_environment, gpuproof, only_case, run_directory
 
@@ -130,8 +130,15 @@ def test_fp8_runs_on_a_processor_and_says_that_it_is_software(tmp_path: Path) ->
     # The gradients of each layer's input and weight; blocks are computed again forward only.
     calls = {work.dtype: work.calls for work in effective.work if work.operation == "matrix product"}
     assert calls["float8_e5m2 × float8_e4m3fn"] == 2 * 13
+    (casts,) = records.of(Fp8Casts)
+    assert casts.passes_per_step == 13 + 2 * 6 + 13  # forward, again in the two blocks, backward
+    assert casts.s_per_step > 0
     report = gpuproof("report", "--json", str(tmp_path / "results" / "quick" / "s"), cwd=tmp_path)
-    assert "fp8 in 13 of 13 linear layers" in json.loads(report.stdout)["detail"]["options"]["summary"]
+    shown = json.loads(report.stdout)
+    assert "fp8 in 13 of 13 linear layers" in shown["detail"]["options"]["summary"]
+    (share,) = (measure for measure in shown["measures"] if measure["name"] == "casts to fp8")
+    assert share["unit"] == "share"
+    assert "of a step, timed alone after the window" in share["detail"]
 
 
 @pytest.mark.parametrize(

@@ -131,6 +131,10 @@ class Accelerator(Protocol):
         event: TimingEvent = self.module.Event(enable_timing=True)
         return event
 
+    def busy_s(self, device: torch.device) -> float | None:
+        """Return for how long the device has worked, in seconds; None where it keeps no count."""
+        return None
+
     def why_no_graphs(self) -> str | None:
         """Say why a step cannot be captured and replayed; None where it can."""
         if hasattr(getattr(torch, "accelerator", None), "Graph") and self._is_current():

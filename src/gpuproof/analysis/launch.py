@@ -13,7 +13,7 @@ from gpuproof.analysis.roofline import Roofline, build_roofline
 from gpuproof.records.case import Case, StartMode
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.memory import Memory
-from gpuproof.records.run import Ceilings, Evaluation, Setup, Start, Window
+from gpuproof.records.run import Ceilings, DeviceBusy, Evaluation, Fp8Casts, Setup, Start, Window
 from gpuproof.records.what_ran import Compilation, Effective
 
 
@@ -32,6 +32,10 @@ class Launch:
     """What each device could do at most after the window; empty where that was not measured."""
     evaluations: tuple[Evaluation, ...] = ()
     """What each rank's model had learnt after the window; empty where nobody looked."""
+    busy: tuple[DeviceBusy, ...] = ()
+    """How busy each device was in steps after the window; empty where none was seen to wait in it."""
+    fp8_casts: tuple[Fp8Casts, ...] = ()
+    """What rounding to fp8 took on each rank; empty where nothing is rounded, or a compiler joins it."""
     start: StartMode = "exec"
     """Launches that were forked from one process share its choices, and are no replicates."""
     effective: tuple[Effective, ...] = ()
@@ -131,6 +135,8 @@ def summarize_launch(records: CaseRecords) -> Launch | None:
         memory=tuple(sorted(records.of(Memory), key=lambda found: found.rank)),
         ceilings=records.of(Ceilings),
         evaluations=records.of(Evaluation),
+        busy=records.of(DeviceBusy),
+        fp8_casts=records.of(Fp8Casts),
         start=next((start.start for start in records.of(Start)), "exec"),
         effective=records.of(Effective),
         compilations=records.of(Compilation),

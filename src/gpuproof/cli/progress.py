@@ -33,6 +33,8 @@ PHASES = {
     "measure": "measuring",
     "evaluate": "evaluating",
     "ceilings": "measuring ceilings",
+    "casts": "timing casts to fp8",
+    "busy": "looking at how busy the device is",
     "profile": "profiling",
     "finish": "finishing",
 }

@@ -41,6 +41,16 @@ def other_users(
     return _judged(processes, own_pids)
 
 
+def most_users(begin: DeviceNeighbours, end: DeviceNeighbours) -> DeviceNeighbours:
+    """Join what was seen at the two ends of a window: more users count, and a known number over an unknown.
+
+    >>> most_users(_unknown("no context yet"), _unknown("the driver hangs")).missing
+    'the driver hangs'
+    """
+    known = [seen for seen in (end, begin) if seen.other_processes is not None]
+    return max(known, key=lambda seen: seen.other_processes or 0, default=end)
+
+
 def _judged(processes: Sequence[DeviceProcess], own_pids: Collection[int]) -> DeviceNeighbours:
     others = [process for process in processes if process.pid not in own_pids]
     if own_pids and len(others) == len(processes):

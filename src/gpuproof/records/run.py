@@ -25,6 +25,8 @@ PhaseName = Literal[
     "measure",
     "evaluate",
     "ceilings",
+    "casts",
+    "busy",
     "profile",
     "finish",
 ]
@@ -220,7 +222,7 @@ class HostLoad:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceNeighbours:
-    """Other users of the rank's device, read just after the window."""
+    """Other users of the rank's device: read just before and just after the window, and the more of them."""
 
     other_processes: int | None
     other_memory_bytes: int | None
@@ -257,6 +259,9 @@ class Window:
     relative_half_width: float | None = None
     """Half the 95 % interval of the mean step time within this launch, over the mean, at the end of a window
     that was measured by precision."""
+    caught_up_steps: int | None = None
+    """Steps that the device had begun with when the host was done launching them: of a device that is behind
+    its host next to none, the first one apart. None where the clock does not see it."""
 
 
 @record_kind("evaluation")
@@ -295,6 +300,30 @@ class Ceilings:
     trials: tuple[CeilingTrial, ...]
     missing: str | None
     """Why a kind of work was not tried."""
+
+
+@record_kind("fp8_casts")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fp8Casts:
+    """What rounding to fp8 costs the rank's step where no compiler joins it, timed alone after the window."""
+
+    rank: int
+    passes_per_step: int
+    """Through linear layers in fp8, forward and backward."""
+    s_per_step: float
+
+
+@record_kind("busy")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceBusy:
+    """For how long the rank's device worked in a step, after a window in which it may have waited."""
+
+    rank: int
+    steps_per_block: int
+    busy_s_per_step: tuple[float, ...]
+    """Of each block of steps, the mean."""
+    missing: str | None
+    """Why nobody could tell."""
 
 
 @record_kind("profile")

@@ -13,6 +13,7 @@ from math import floor, fsum
 
 from gpuproof import units
 from gpuproof.analysis.data_wait import data_wait_share
+from gpuproof.analysis.idleness import idle_share
 from gpuproof.analysis.launch import Launch
 from gpuproof.records.case import InferencePhase, InferenceWork
 from gpuproof.records.result import LaunchValue, Measure
@@ -52,6 +53,8 @@ def recipe_measures(
             *_throughput(summary, rates),
             _mean_step(summary),
             *_waits(summary),
+            *_idle(summary),
+            *_casts(summary),
             *_step_percentiles(summary, rates),
             *work_measures(summary),
         ]
@@ -105,6 +108,39 @@ def _waits(summary: RunSummary) -> Iterator[Measure]:
             unit="share",
             text=units.share(waited),
             detail="of the window, by the rank that waited longest; within the steps",
+            better="lower",
+        )
+
+
+def _idle(summary: RunSummary) -> Iterator[Measure]:
+    """Say for which share the device had nothing to do, in the launch of which the most is known."""
+    shares = [share for share in map(idle_share, summary.launches) if isinstance(share, Interval)]
+    if shares:
+        most = max(shares, key=lambda share: share.low)
+        yield Measure(
+            name="device idle",
+            value=most.centre,
+            unit="share",
+            text=units.share(most.centre),
+            detail=f"{units.share(most.low)} to {units.share(most.high)} of the window, by what it did in "
+            f"{most.num_samples} blocks of steps after it",
+            better="lower",
+            interval=as_record(most),
+        )
+
+
+def _casts(summary: RunSummary) -> Iterator[Measure]:
+    """Say which share of a step is rounding to fp8; nothing where a compiler joins it with other work."""
+    shares = [
+        casts.s_per_step / launch.mean_step_s for launch in summary.launches for casts in launch.fp8_casts
+    ]
+    if shares:
+        yield Measure(
+            name="casts to fp8",
+            value=max(shares),
+            unit="share",
+            text=units.share(max(shares)),
+            detail="of a step, timed alone after the window; training.compile.enabled=true joins them",
             better="lower",
         )
 

@@ -5,14 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gpuproof.analysis.data_wait import waiting_window
+from gpuproof.analysis.idleness import idle_share
 from gpuproof.analysis.launch import Launch
 from gpuproof.records.result import Doubt
 from gpuproof.statistics.dispersion import noise
 from gpuproof.statistics.drift import Drift, drift
+from gpuproof.statistics.estimate import Interval, Unavailable
 from gpuproof.units import count, seconds, share
 from gpuproof.verdict.doubts.base import Measured, invalid, suspect
 from gpuproof.verdict.doubts.figures import AGREEMENT
 
+HOST_BOUND = 0.10
+"""Share of the window in which a device has nothing to do: the lower end of its interval, or the gaps between
+steps that were timed on it."""
+OFTEN = 0.10
+"""Share of the launches that found the device at rest, from which a wait that nobody measured may matter."""
 HOST_GAP = 0.05
 """On a processor next to nothing runs between steps: a gap of this share is a contradiction …"""
 HOST_GAP_S = 0.05
@@ -84,13 +91,37 @@ def gaps(measured: Measured) -> Iterator[Doubt]:
             reason=f"{share(gap)} of the window lies outside all steps, where next to nothing of ours runs",
             remedy="Something stopped the process: look at the neighbours, and run it again",
         )
-    elif gap > AGREEMENT and not launch.case.measures_latency:  # there the device waits by design
+    elif window.clock != "host" and not launch.case.measures_latency:  # there the device waits by design
+        yield from _host_bound(launch, gap=gap)
+
+
+def _host_bound(launch: Launch, *, gap: float) -> Iterator[Doubt]:
+    """Find a device that waits for its host: between steps, or between the kernels of a step."""
+    idle = idle_share(launch)
+    remedy = "Raise data.batch_size, or use training.compile.enabled=true"
+    if isinstance(idle, Interval) and idle.low > HOST_BOUND:
+        yield suspect(
+            "host-bound",
+            f"the device had nothing to do for {share(idle.centre)} of the window ({share(idle.low)} to "
+            f"{share(idle.high)}): steps are launched more slowly than they run",
+            remedy,
+        )
+    elif gap > HOST_BOUND:
         yield suspect(
             "host-bound",
             f"the device waited between steps for {share(gap)} of the window: "
             "steps are launched more slowly than they run",
-            "Raise data.batch_size, or use training.compile.enabled=true",
+            remedy,
         )
+    elif isinstance(idle, Unavailable):
+        caught_up = max((window.caught_up_steps or 0) / window.num_steps for window in launch.windows)
+        if caught_up > OFTEN:
+            yield suspect(
+                "idle-unknown",
+                f"the device had caught up with its host in {share(caught_up)} of the launches, and for how "
+                f"long it waited is not known: {idle.reason}",
+                f"{remedy}; a step with more work leaves no room for doubt",
+            )
 
 
 def unsteady(measured: Measured) -> Iterator[Doubt]:

@@ -28,6 +28,8 @@ class HostClock:
 
     name: ClockName = "host"
     capacity: int = 65_536
+    caught_up: int | None = None
+    """Not seen by this clock."""
 
     def __init__(self) -> None:
         self._begin_s = 0.0
@@ -76,6 +78,8 @@ class EventClock:
     name: ClockName = "device_event"
 
     def __init__(self, make_event: Callable[[], TimingEvent], synchronize: Callable[[], None]) -> None:
+        self.caught_up = 0
+        """Steps that the device had begun with when the host came to their end."""
         self._free = deque((make_event(), make_event()) for _ in range(RING_PAIRS))
         self._recorded: deque[tuple[TimingEvent, TimingEvent]] = deque()
         self.synchronize = synchronize
@@ -92,6 +96,7 @@ class EventClock:
     def end(self) -> None:
         """Record the end of a step."""
         pair = self._free.popleft()
+        self.caught_up += pair[0].query()
         pair[1].record()
         self._recorded.append(pair)
 

@@ -18,9 +18,18 @@ import torch
 from torch.distributed.distributed_c10d import Store
 
 from gpuproof.accelerators.choose import accelerator_of
-from gpuproof.devices.neighbours import other_users
+from gpuproof.devices.neighbours import most_users, other_users
 from gpuproof.records.case import Case
-from gpuproof.records.run import Ceilings, Environment, HostLoad, ProfileTrace, RankResult, Window
+from gpuproof.records.run import (
+    Ceilings,
+    DeviceNeighbours,
+    Environment,
+    Fp8Casts,
+    HostLoad,
+    ProfileTrace,
+    RankResult,
+    Window,
+)
 from gpuproof.records.what_ran import Effective
 from gpuproof.worker.engine.ceilings import plan_for, try_ceilings, why_no_product
 from gpuproof.worker.engine.loop import (
@@ -35,6 +44,7 @@ from gpuproof.worker.engine.stopping import PrecisionLimit, feed_plan
 from gpuproof.worker.host.environment import describe_host
 from gpuproof.worker.host.host_load import load_between, read_load
 from gpuproof.worker.rank.identity import RankIdentity
+from gpuproof.worker.rank.idleness import may_wait, measure_busy
 from gpuproof.worker.rank.recorder import Recorder, StepTimesWriter
 from gpuproof.worker.step.compilation import compilation_record, read_counts
 from gpuproof.worker.step.cuda_graph import (
@@ -45,6 +55,7 @@ from gpuproof.worker.step.cuda_graph import (
 )
 from gpuproof.worker.step.effective import HIDDEN_BY_COMPILER, ObservedStep, hidden, observe
 from gpuproof.worker.step.flop_count import CountedFlops, count_step_flops
+from gpuproof.worker.step.fp8_casts import casts_of_step, time_casts
 from gpuproof.worker.step.inference import evaluate
 from gpuproof.worker.step.memory import MemoryWatch
 from gpuproof.worker.step.preparation import Prepared, prepare, setup_record
@@ -84,12 +95,12 @@ def run_case(
     observed = ObservedStep(memory, rank=identity.rank)
     warm = warm_up(prepared, recorder, memory if _why_hidden(prepared) else observed)
     write_effective(prepared, recorder, observed.seen)
-    (measure_compiled if case.model_work.compute.compile_enabled else measure)(prepared, recorder, warm)
+    window = (measure_compiled if case.model_work.compute.compile_enabled else measure)(prepared, recorder, warm)
     recorder.write(memory.record(device_used_bytes=_device_used_bytes(prepared.device)))
-    run_after_window(prepared, recorder)
+    loss = _finite_loss(prepared.step.last_loss)
+    run_after_window(prepared, recorder, window)
 
     recorder.begin("finish")
-    loss = _finite_loss(prepared.step.last_loss)
     recorder.write(RankResult(rank=identity.rank, monotonic_s=monotonic(), last_loss=loss))
     return prepared
 
@@ -99,13 +110,18 @@ def _finite_loss(loss: torch.Tensor | None) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def run_after_window(prepared: Prepared, recorder: Recorder) -> None:
-    """Do what was asked for beyond the window, after it: learning, ceilings, and last the trace."""
+def run_after_window(prepared: Prepared, recorder: Recorder, measured: Window) -> None:
+    """Do what was asked for beyond the window, after it; last what runs more steps, which go on learning."""
     window = prepared.work.window
     if window.evaluate_after:
         evaluate_model(prepared, recorder)
     if window.ceilings:
         measure_ceilings(prepared, recorder)
+    if prepared.work.compute.precision == "fp8" and not prepared.work.compute.compile_enabled:
+        measure_casts(prepared, recorder)
+    may_have_waited = may_wait(measured.caught_up_steps, num_steps=measured.num_steps)
+    if prepared.ranks.agree(-int(may_have_waited)):  # steps of one rank are steps of all
+        measure_busy(prepared, recorder, step_s=measured.wall_s / measured.num_steps)
     if window.profile:
         profile(prepared, recorder)
 
@@ -119,10 +135,20 @@ def count_work(prepared: Prepared, recorder: Recorder) -> CountedFlops:
 
 
 def compile_model(prepared: Prepared, recorder: Recorder) -> None:
-    """Run the first steps of a compiled model apart: they take minutes, and are no step times."""
-    with recorder.phase("compile", expected_steps=COMPILE_STEPS):
+    """Run the first steps of a compiled model apart: they take minutes, and are no step times.
+
+    Where the step is to be captured they run on a side stream, as all of its steps before the capture do.
+    """
+
+    def first_steps() -> None:
         for _ in range(COMPILE_STEPS):
             prepared.step()
+
+    with recorder.phase("compile", expected_steps=COMPILE_STEPS):
+        if prepared.static is None:
+            first_steps()
+        else:
+            accelerator_of(prepared.device).run_aside(first_steps)
         prepared.clock.synchronize()
         gc.collect()  # the compiler leaves much, in cycles, some of it old
 
@@ -184,31 +210,42 @@ def warm_up(prepared: Prepared, recorder: Recorder, step: StepFunction) -> WarmU
     return WarmUp(step_s=step_s, peak_bytes=peak_bytes)
 
 
-def measure(prepared: Prepared, recorder: Recorder, warm: WarmUp) -> None:
+def measure(prepared: Prepared, recorder: Recorder, warm: WarmUp) -> Window:
     """Run the measured window and write down what it took, and what else the host did meanwhile."""
     plan, steps, seconds = _plan_window(prepared, step_s=warm.step_s)
     limit_s = prepared.work.window.measure_seconds if isinstance(plan, PrecisionLimit) else None
     with recorder.phase("measure", expected_steps=steps, expected_s=seconds or limit_s):
         pool, log = prepared.pool, prepared.work.window.log_step_times
         writer = StepTimesWriter(recorder, "measure", keep_times=log, take_wait_s=pool.take_wait_s)
+        neighbours = _neighbours(prepared)
         prepared.ranks.barrier()
         pool.take_wait_s()  # what the warm-up waited is not of the window
-        load_before = read_load()
+        load_before, caught_up_before = read_load(), prepared.clock.caught_up
         timing = run_window(prepared.step, prepared.clock, plan, feed_plan(plan, writer))
         load = load_between(load_before, read_load())
         writer.flush()
-        recorder.write(
-            replace(
-                _window_record(prepared, timing, warm=warm, load=load),
-                requested_steps=steps,
-                requested_s=seconds,
-                data_wait_s=writer.data_wait_s,
-                relative_half_width=plan.half_width if isinstance(plan, PrecisionLimit) else None,
-            )
+        caught_up = prepared.clock.caught_up
+        window = replace(
+            _window_record(prepared, timing, warm=warm, load=load, neighbours=neighbours),
+            requested_steps=steps,
+            requested_s=seconds,
+            data_wait_s=writer.data_wait_s,
+            caught_up_steps=None if caught_up is None else caught_up - (caught_up_before or 0),
+            relative_half_width=plan.half_width if isinstance(plan, PrecisionLimit) else None,
         )
+        recorder.write(window)
+    return window
 
 
-def _window_record(prepared: Prepared, timing: WindowTiming, *, warm: WarmUp, load: HostLoad) -> Window:
+def _neighbours(prepared: Prepared) -> DeviceNeighbours:
+    uuid = accelerator_of(prepared.device).driver_uuid(prepared.device)
+    return other_users(uuid, own_pids=(os.getpid(),))
+
+
+def _window_record(
+    prepared: Prepared, timing: WindowTiming, *, warm: WarmUp, load: HostLoad, neighbours: DeviceNeighbours
+) -> Window:
+    """Return the record of a window; `neighbours` are those before it."""
     clock_offset_s = monotonic() - perf_counter()
     accelerator = accelerator_of(prepared.device)
     peak_allocated_bytes, peak_reserved_bytes = accelerator.peak_memory_bytes(prepared.device)
@@ -226,19 +263,20 @@ def _window_record(prepared: Prepared, timing: WindowTiming, *, warm: WarmUp, lo
         begin_monotonic_s=timing.begin_s + clock_offset_s,
         end_monotonic_s=timing.end_s + clock_offset_s,
         load=load,
-        neighbours=other_users(accelerator.driver_uuid(prepared.device), own_pids=(os.getpid(),)),
+        neighbours=most_users(neighbours, _neighbours(prepared)),
         peak_allocated_bytes=peak_allocated_bytes,
         peak_reserved_bytes=peak_reserved_bytes,
         peak_with_warmup_bytes=warm.peak_bytes,
     )
 
 
-def measure_compiled(prepared: Prepared, recorder: Recorder, warm: WarmUp) -> None:
+def measure_compiled(prepared: Prepared, recorder: Recorder, warm: WarmUp) -> Window:
     """Measure, and write down what was compiled before the window and what inside of it."""
     before = read_counts()
-    measure(prepared, recorder, warm)
+    window = measure(prepared, recorder, warm)
     rank = prepared.identity.rank
     recorder.write(compilation_record(prepared.work.compute, rank=rank, before=before, after=read_counts()))
+    return window
 
 
 def _plan_window(prepared: Prepared, *, step_s: float | None) -> tuple[StepPlan, int | None, float | None]:
@@ -284,6 +322,18 @@ def measure_ceilings(prepared: Prepared, recorder: Recorder) -> None:
         recorder.write(
             Ceilings(rank=prepared.identity.rank, clock=clock.name, trials=trials, missing=missing)
         )
+
+
+def measure_casts(prepared: Prepared, recorder: Recorder) -> None:
+    """See in one more step what is rounded to fp8, and time that alone."""
+    step = prepared.step
+    eager = step.eager if isinstance(step, CapturedStep) else step
+    with recorder.phase("casts"):
+        seen = casts_of_step(eager.module, eager)
+        beat = recorder.heartbeat.beat
+        spent_s = time_casts(seen, device=prepared.device, clock=prepared.clock, beat=beat)
+        rank = prepared.identity.rank
+        recorder.write(Fp8Casts(rank=rank, passes_per_step=sum(seen.values()), s_per_step=spent_s))
 
 
 def profile(prepared: Prepared, recorder: Recorder) -> None:

@@ -57,7 +57,8 @@ def scaled_product(left: Scaled, right_transposed: Scaled, *, fast: bool) -> tor
     return product
 
 
-def _transposed(matrix: Scaled) -> Scaled:
+def transposed(matrix: Scaled) -> Scaled:
+    """Lay a matrix out the other way round, as the product takes its operands."""
     return Scaled(values=matrix.values.t().contiguous(), scale=matrix.scale)
 
 
@@ -79,11 +80,20 @@ class _LinearInFp8(torch.autograd.Function):
         of_inputs = of_weight = None
         if ctx.needs_input_grad[0]:
             weight = Scaled(values=weight_values, scale=weight_scale)
-            of_inputs = scaled_product(gradient, _transposed(weight), fast=False).to(inputs_type)
+            of_inputs = scaled_product(gradient, transposed(weight), fast=False).to(inputs_type)
         if ctx.needs_input_grad[1]:
-            inputs = _transposed(Scaled(values=values, scale=scale))
-            of_weight = scaled_product(_transposed(gradient), inputs, fast=False).to(weight_type)
+            inputs = transposed(Scaled(values=values, scale=scale))
+            of_weight = scaled_product(transposed(gradient), inputs, fast=False).to(weight_type)
         return of_inputs, of_weight
+
+
+def padded_rows(rows: int) -> int:
+    """Return how many rows are multiplied where so many are given.
+
+    >>> padded_rows(0), padded_rows(16), padded_rows(17)
+    (16, 16, 32)
+    """
+    return max(MULTIPLE, -(-rows // MULTIPLE) * MULTIPLE)
 
 
 class Fp8Linear(nn.Linear):
@@ -92,7 +102,7 @@ class Fp8Linear(nn.Linear):
     def forward(self, input: torch.Tensor) -> torch.Tensor:  # noqa: A002  # the name in nn.Linear
         """Map (…, in_features) to (…, out_features) in bfloat16."""
         rows = input.flatten(0, -2)
-        missing = -rows.shape[0] % MULTIPLE or (MULTIPLE if rows.shape[0] == 0 else 0)
+        missing = padded_rows(rows.shape[0]) - rows.shape[0]
         padded = functional.pad(rows, (0, 0, 0, missing)) if missing else rows
         product = _LinearInFp8.apply(padded, self.weight)  # type: ignore[no-untyped-call]  # torch has no types here
         result: torch.Tensor = product[: rows.shape[0]].unflatten(0, input.shape[:-1])

@@ -60,4 +60,4 @@ class TrainingStep:
             loss = self._loss(self.module(inputs), targets)
         share = loss / self._num_micro_batches if self._num_micro_batches > 1 else loss
         self._scaler.scale(share).backward()
-        self.last_loss = loss
+        self.last_loss = loss.detach()  # its graph would keep the gradients to this stream

@@ -1,0 +1,71 @@
+"""For how long did a device do anything while some work ran? What pairs of events cannot show.
+
+On a device that is idle an event is reached as soon as it is recorded, so that the time between two of them
+holds the kernels and every pause between them. So kernels themselves are looked at: by the device's own count
+where it keeps one, else by torch's profiler (https://docs.pytorch.org/docs/stable/profiler.html), which slows
+the host but not the kernels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+from torch._C._autograd import DeviceType
+from torch.profiler import ProfilerActivity
+
+from gpuproof.accelerators.base import Accelerator, Work
+
+US_PER_S = 1e6
+
+
+class UnseenWorkError(Exception):
+    """Nobody could say what the device did, and why."""
+
+
+def busy_during(run: Work, accelerator: Accelerator, device: torch.device) -> float:
+    """Run, and return the seconds in which the device did anything; what overlaps counts once.
+
+    Raises:
+        UnseenWorkError: neither the device nor the profiler tells.
+    """
+    accelerator.synchronize(device)
+    before_s = accelerator.busy_s(device)
+    if before_s is None:
+        return covered(_traced(run, accelerator, device)) / US_PER_S
+    run()
+    accelerator.synchronize(device)
+    after_s = accelerator.busy_s(device)
+    assert after_s is not None, "a device that counts goes on counting"
+    return after_s - before_s
+
+
+def _traced(run: Work, accelerator: Accelerator, device: torch.device) -> list[tuple[float, float]]:
+    """Return begin and end of each kernel and copy, in microseconds."""
+    activity = getattr(ProfilerActivity, accelerator.type.upper(), None)
+    if activity is None or activity not in torch.profiler.supported_activities():
+        raise UnseenWorkError(f"torch's profiler sees no work of {accelerator.title} devices")
+    with torch.profiler.profile(activities=[activity]) as profiler:
+        run()
+        accelerator.synchronize(device)
+    spans = [
+        (float(event.time_range.start), float(event.time_range.end))
+        for event in profiler.events() or ()
+        if event.device_type != DeviceType.CPU and not getattr(event, "is_user_annotation", False)
+    ]
+    if not spans:
+        raise UnseenWorkError("torch's profiler saw no work of the device")
+    return spans
+
+
+def covered(spans: Iterable[tuple[float, float]]) -> float:
+    """Return the length that spans cover together, in their unit.
+
+    >>> covered([(0.0, 2.0), (5.0, 6.0), (1.0, 3.0), (1.5, 2.5)])
+    4.0
+    """
+    total, reached = 0.0, float("-inf")
+    for begin, end in sorted(spans):
+        total += max(0.0, end - max(begin, reached))
+        reached = max(reached, end)
+    return total

@@ -1,0 +1,49 @@
+"""For what share of the window did the device have nothing to do?
+
+In come a window, how often its device had come to the end of its queue, and the busy time of a step in blocks
+after it. Out comes the share with its interval over the blocks; time in which a loader was waited for is left
+out, since it is a figure of its own. It is the share of this window; how busy the device is in a step is
+taken to be the same in it and after it.
+"""
+
+from __future__ import annotations
+
+from gpuproof.analysis.launch import Launch
+from gpuproof.records.run import DeviceBusy, Window
+from gpuproof.statistics.estimate import Interval, Unavailable
+from gpuproof.statistics.launches import interval_of_launches
+
+
+def idle_share(launch: Launch) -> Interval | Unavailable | None:
+    """Return the share of the rank whose device was idle the most, by the interval's lower end.
+
+    None where no device was seen to wait, and so nobody looked; the reason where looking told nothing.
+    """
+    by_rank = {window.rank: window for window in launch.windows}
+    found = [_of_rank(by_rank[busy.rank], busy) for busy in launch.busy if busy.rank in by_rank]
+    known = [share for share in found if isinstance(share, Interval)]
+    return max(known, key=lambda share: share.low) if known else next(iter(found), None)
+
+
+def _of_rank(window: Window, busy: DeviceBusy) -> Interval | Unavailable:
+    if busy.missing is not None:
+        return Unavailable(reason=busy.missing)
+    per_step = interval_of_launches(busy.busy_s_per_step)  # blocks, like launches, are taken as independent
+    if isinstance(per_step, Unavailable):
+        return Unavailable(reason="the device was looked at once only")
+    step_s = window.wall_s / window.num_steps
+    waited = (window.data_wait_s or 0.0) / window.wall_s
+
+    def idle(busy_s: float) -> float:
+        return min(1.0, max(0.0, 1 - busy_s / step_s - waited))
+
+    return Interval(
+        low=idle(per_step.high),
+        high=idle(per_step.low),
+        centre=idle(per_step.centre),
+        confidence=per_step.confidence,
+        method="Student's t on blocks of steps after the window",
+        num_launches=1,
+        num_samples=len(busy.busy_s_per_step),
+        between_launches=False,
+    )
