@@ -7,21 +7,22 @@ than three say nothing of a peak.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+
+import numpy as np
 
 from gpuproof.analysis.explanations import used_devices, windows_by_host
 from gpuproof.analysis.launch import Launch
 from gpuproof.readings.evidence import Evidence, MissingReadings
-from gpuproof.readings.recording import RecordingData
-from gpuproof.readings.summary import NO_REASON, DeviceSummary, MetricSummary, WindowSummary, summarise_window
+from gpuproof.readings.recording import Flags, Floats, RecordingData
+from gpuproof.readings.series import mean_over_time
 from gpuproof.readings.window import between
+from gpuproof.records.readings import DeviceIdentity
 from gpuproof.records.run import Window
 from gpuproof.units import seconds
 
 MIN_READINGS = 3
-METRICS = ("cpu_percent", "util_gpu_percent", "mem_used_bytes")
-"""What is summarised, of the host and of each GPU."""
 MIB_BYTES = 2**20
 NO_GPU = "the test ran on the CPU"
 NOT_READ = "nothing was read beside the test (monitoring.enabled is false)"
@@ -75,13 +76,28 @@ class LoadReadings:
     num_readings: int
 
 
+_Found = tuple[Stats | None, str | None]
+"""One metric in one launch's window, or why the device does not give it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _OfGpu:
+    """What was read of one GPU in a launch's window; a metric that nothing is known of is not there."""
+
+    identity: DeviceIdentity
+    found: Mapping[str, _Found]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Cut:
     """The part of one recording that lies in a launch's window."""
 
-    recording: RecordingData
-    summary: WindowSummary
-    """Of the devices that the launch used."""
+    interval_s: float
+    duration_s: float
+    num_readings: int
+    host: Mapping[str, _Found]
+    gpus: tuple[_OfGpu, ...]
+    """Those that the launch used."""
 
 
 def read_beside(launches: Sequence[Launch], evidence: Evidence) -> LoadReadings:
@@ -111,30 +127,76 @@ def _cut(launch: Launch, recording: RecordingData, windows: Sequence[Window]) ->
         begin_monotonic_s=min(window.begin_monotonic_s for window in windows),
         end_monotonic_s=max(window.end_monotonic_s for window in windows),
     )
-    used = used_devices(launch, recording)
+    inside, used = window.holds(recording.time_s), used_devices(launch, recording)
     return _Cut(
-        recording=recording, summary=summarise_window(recording, window=window, devices=used, metrics=METRICS)
+        interval_s=recording.recording.fast_interval_s,
+        duration_s=window.duration_s,
+        num_readings=int(inside.sum()),
+        host=_found(recording, inside, recording.host, {}, ("cpu_percent", "mem_used_bytes")),
+        gpus=tuple(
+            _OfGpu(
+                identity=track.identity,
+                found=_found(
+                    recording,
+                    inside,
+                    track.metrics,
+                    recording.reasons_missing(track),
+                    ("util_gpu_percent", "mem_used_bytes"),
+                ),
+            )
+            for track in recording.devices
+            if track.identity.physical_index in used
+        ),
+    )
+
+
+def _found(
+    recording: RecordingData,
+    inside: Flags,
+    columns: Mapping[str, Floats],
+    reasons: Mapping[str, str],
+    metrics: Iterable[str],
+) -> dict[str, _Found]:
+    return {
+        metric: (_stats(recording.time_s, columns.get(metric), inside), reasons.get(metric))
+        for metric in metrics
+        if metric in columns or metric in reasons
+    }
+
+
+def _stats(time_s: Floats, column: Floats | None, inside: Flags) -> Stats | None:
+    if column is None:
+        return None
+    given = inside & ~np.isnan(column)
+    values = column[given]
+    if not len(values):
+        return None
+    return Stats(
+        min_value=float(values.min()),
+        max_value=float(values.max()),
+        avg_value=mean_over_time(time_s[given], values),
+        sample_count=len(values),
     )
 
 
 def _joined(cuts: Sequence[_Cut], *, missing: str, on_cpu: bool) -> LoadReadings:
-    window_s = sum(cut.summary.duration_s for cut in cuts)
-    devices = [device for cut in cuts for device in cut.summary.devices]
+    window_s = sum(cut.duration_s for cut in cuts)
+    gpus = [gpu for cut in cuts for gpu in cut.gpus]
     no_gpu = NO_GPU if on_cpu else (missing if not cuts else "none of the GPUs that were read is the test's")
 
     def host(metric: str) -> Quantity:
-        found = [m for cut in cuts for m in cut.summary.host if m.metric == metric]
+        found = [cut.host[metric] for cut in cuts if metric in cut.host]
         return _quantity(found, window_s=window_s, missing=missing)
 
-    def gpu(metric: str, of: Iterable[DeviceSummary]) -> Quantity:
-        found = [m for device in of if (m := device.metric(metric)) is not None]
+    def gpu(metric: str, of: Iterable[_OfGpu]) -> Quantity:
+        found = [gpu.found[metric] for gpu in of if metric in gpu.found]
         return _quantity(found, window_s=window_s, missing=no_gpu)
 
     return LoadReadings(
         cpu_percent=host("cpu_percent"),
         memory_mib=_in_mib(host("mem_used_bytes")),
-        gpu_utilization_percent=gpu("util_gpu_percent", devices),
-        gpu_memory_mib=_in_mib(gpu("mem_used_bytes", devices)),
+        gpu_utilization_percent=gpu("util_gpu_percent", gpus),
+        gpu_memory_mib=_in_mib(gpu("mem_used_bytes", gpus)),
         gpus=tuple(
             GpuReadings(
                 physical_index=same[0].identity.physical_index,
@@ -143,26 +205,26 @@ def _joined(cuts: Sequence[_Cut], *, missing: str, on_cpu: bool) -> LoadReadings
                 utilization_percent=gpu("util_gpu_percent", same),
                 memory_mib=_in_mib(gpu("mem_used_bytes", same)),
             )
-            for same in _by_identity(devices)
+            for same in _by_identity(gpus)
         ),
-        interval_s=max((cut.recording.recording.fast_interval_s for cut in cuts), default=None),
-        num_readings=sum(cut.summary.samples for cut in cuts),
+        interval_s=max((cut.interval_s for cut in cuts), default=None),
+        num_readings=sum(cut.num_readings for cut in cuts),
     )
 
 
-def _by_identity(devices: Iterable[DeviceSummary]) -> Iterator[list[DeviceSummary]]:
+def _by_identity(gpus: Iterable[_OfGpu]) -> Iterator[list[_OfGpu]]:
     """Bring the windows of one GPU together, launch after launch."""
-    found: dict[str | None, list[DeviceSummary]] = {}
-    for device in devices:
-        found.setdefault(device.identity.uuid, []).append(device)
+    found: dict[str | None, list[_OfGpu]] = {}
+    for gpu in gpus:
+        found.setdefault(gpu.identity.uuid, []).append(gpu)
     yield from found.values()
 
 
-def _quantity(found: Sequence[MetricSummary], *, window_s: float, missing: str) -> Quantity:
-    series = [each.series for each in found if each.series is not None]
-    count = sum(each.samples for each in series)
+def _quantity(found: Sequence[_Found], *, window_s: float, missing: str) -> Quantity:
+    known = [stats for stats, _ in found if stats is not None]
+    count = sum(stats.sample_count for stats in known)
     if count < MIN_READINGS:
-        told = {each.reason for each in found if each.series is None} - {None, NO_REASON}
+        told = [reason for stats, reason in found if stats is None and reason is not None]
         reason = missing if not found else next(iter(told), None)
         few = (
             f"{count} readings in {seconds(window_s)}, and a peak needs {MIN_READINGS}: run more batches, or "
@@ -171,9 +233,9 @@ def _quantity(found: Sequence[MetricSummary], *, window_s: float, missing: str) 
         return Quantity(stats=None, missing=reason or few)
     return Quantity(
         stats=Stats(
-            min_value=min(each.minimum for each in series),
-            max_value=max(each.maximum for each in series),
-            avg_value=sum(each.mean * each.samples for each in series) / count,
+            min_value=min(stats.min_value for stats in known),
+            max_value=max(stats.max_value for stats in known),
+            avg_value=sum(stats.avg_value * stats.sample_count for stats in known) / count,
             sample_count=count,
         ),
         missing=None,
