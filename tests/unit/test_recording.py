@@ -9,6 +9,7 @@ import pytest
 
 from gpuproof.errors import RecordError
 from gpuproof.readings.recording import load_recording
+from gpuproof.readings.window import phase
 from gpuproof.records.journal import encode
 from gpuproof.records.readings import (
     Counters,
@@ -114,8 +115,8 @@ def test_phases_run_from_mark_to_mark(tmp_path: Path) -> None:
         ("warmup", 0.0, 1.0),
         ("train", 1.0, 3.0),
     ]
-    np.testing.assert_array_equal(data.in_phase("train"), [False, True, True])
-    np.testing.assert_array_equal(data.in_phase("warmup"), [True, False, False])
+    np.testing.assert_array_equal(phase(data, name="train").holds(data.time_s), [False, True, True])
+    np.testing.assert_array_equal(phase(data, name="warmup").holds(data.time_s), [True, False, False])
 
 
 def test_a_phase_ends_with_a_null_and_is_not_cut_by_marks_that_repeat_it(tmp_path: Path) -> None:
@@ -128,9 +129,9 @@ def test_a_phase_ends_with_a_null_and_is_not_cut_by_marks_that_repeat_it(tmp_pat
     ]
     data = load_recording(write(tmp_path / "m.jsonl", records))
     assert [(p.name, p.start_s, p.end_s) for p in data.phases()] == [("train", 0.5, 1.5), ("eval", 2.5, 4.0)]
-    np.testing.assert_array_equal(data.in_phase("train"), [False, True, False, False, False])
-    np.testing.assert_array_equal(data.in_phase("eval"), [False, False, False, True, True])
-    np.testing.assert_array_equal(data.in_phase("none"), [False] * 5)
+    train, evaluation = (phase(data, name=name).holds(data.time_s) for name in ("train", "eval"))
+    np.testing.assert_array_equal(train, [False, True, False, False, False])
+    np.testing.assert_array_equal(evaluation, [False, False, False, True, True])
 
 
 def test_a_recording_cut_at_any_byte_gives_its_whole_samples_and_says_so(tmp_path: Path) -> None:

@@ -122,14 +122,6 @@ class RecordingData:
             if name is not None
         )
 
-    def in_phase(self, name: str) -> Flags:
-        """Tell for each sample whether it lies in a phase of that name."""
-        changes = self._phase_changes()
-        named = np.array([phase == name for _, phase in changes] + [False])
-        latest = np.searchsorted([start for start, _ in changes], self.time_s, side="right") - 1
-        inside: Flags = named[latest]  # before the first mark `latest` is -1: the False at the end
-        return inside
-
     def _phase_changes(self) -> list[tuple[float, str | None]]:
         """Say when the phase became another; marks that repeat it, one a batch, change nothing."""
         changes: list[tuple[float, str | None]] = []

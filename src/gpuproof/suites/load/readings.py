@@ -7,22 +7,22 @@ than three say nothing of a peak.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-
-import numpy as np
 
 from gpuproof.analysis.explanations import used_devices, windows_by_host
 from gpuproof.analysis.launch import Launch
 from gpuproof.readings.evidence import Evidence, MissingReadings
-from gpuproof.readings.recording import Flags, Floats, RecordingData
-from gpuproof.readings.series import mean_over_time
+from gpuproof.readings.recording import DeviceTrack, Flags, RecordingData
+from gpuproof.readings.series import SeriesSummary, summarise_series
 from gpuproof.readings.window import between
 from gpuproof.records.readings import DeviceIdentity
 from gpuproof.records.run import Window
 from gpuproof.units import seconds
 
 MIN_READINGS = 3
+METRICS = ("cpu_percent", "util_gpu_percent", "mem_used_bytes")
+"""What is read off, of the host and of each GPU."""
 MIB_BYTES = 2**20
 NO_GPU = "the test ran on the CPU"
 NOT_READ = "nothing was read beside the test (monitoring.enabled is false)"
@@ -76,16 +76,16 @@ class LoadReadings:
     num_readings: int
 
 
-_Found = tuple[Stats | None, str | None]
-"""One metric in one launch's window, or why the device does not give it."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _OfGpu:
-    """What was read of one GPU in a launch's window; a metric that nothing is known of is not there."""
+class _Read:
+    """One metric of a GPU, or of the host, in one launch's window."""
 
-    identity: DeviceIdentity
-    found: Mapping[str, _Found]
+    metric: str
+    uuid: str | None
+    """None for the host: a launch knows its GPUs by theirs."""
+    series: SeriesSummary | None
+    reason: str | None
+    """Why there is no reading, where the device says so."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,9 +95,10 @@ class _Cut:
     interval_s: float
     duration_s: float
     num_readings: int
-    host: Mapping[str, _Found]
-    gpus: tuple[_OfGpu, ...]
+    gpus: tuple[DeviceIdentity, ...]
     """Those that the launch used."""
+    read: tuple[_Read, ...]
+    """Of metrics that anything is known of."""
 
 
 def read_beside(launches: Sequence[Launch], evidence: Evidence) -> LoadReadings:
@@ -128,103 +129,69 @@ def _cut(launch: Launch, recording: RecordingData, windows: Sequence[Window]) ->
         end_monotonic_s=max(window.end_monotonic_s for window in windows),
     )
     inside, used = window.holds(recording.time_s), used_devices(launch, recording)
+    tracks = [track for track in recording.devices if track.identity.physical_index in used]
     return _Cut(
         interval_s=recording.recording.fast_interval_s,
         duration_s=window.duration_s,
         num_readings=int(inside.sum()),
-        host=_found(recording, inside, recording.host, {}, ("cpu_percent", "mem_used_bytes")),
-        gpus=tuple(
-            _OfGpu(
-                identity=track.identity,
-                found=_found(
-                    recording,
-                    inside,
-                    track.metrics,
-                    recording.reasons_missing(track),
-                    ("util_gpu_percent", "mem_used_bytes"),
-                ),
-            )
-            for track in recording.devices
-            if track.identity.physical_index in used
-        ),
+        gpus=tuple(track.identity for track in tracks),
+        read=(*_read(recording, inside), *(x for track in tracks for x in _read(recording, inside, track))),
     )
 
 
-def _found(
-    recording: RecordingData,
-    inside: Flags,
-    columns: Mapping[str, Floats],
-    reasons: Mapping[str, str],
-    metrics: Iterable[str],
-) -> dict[str, _Found]:
-    return {
-        metric: (_stats(recording.time_s, columns.get(metric), inside), reasons.get(metric))
-        for metric in metrics
-        if metric in columns or metric in reasons
-    }
-
-
-def _stats(time_s: Floats, column: Floats | None, inside: Flags) -> Stats | None:
-    if column is None:
-        return None
-    given = inside & ~np.isnan(column)
-    values = column[given]
-    if not len(values):
-        return None
-    return Stats(
-        min_value=float(values.min()),
-        max_value=float(values.max()),
-        avg_value=mean_over_time(time_s[given], values),
-        sample_count=len(values),
-    )
+def _read(recording: RecordingData, inside: Flags, track: DeviceTrack | None = None) -> Iterator[_Read]:
+    """Yield what is known of a GPU, or of the host where none is named."""
+    columns = recording.host if track is None else track.metrics
+    reasons = {} if track is None else recording.reasons_missing(track)
+    uuid = None if track is None else track.identity.uuid
+    for metric in METRICS:
+        if metric in columns or metric in reasons:
+            column = columns.get(metric)
+            series = None if column is None else summarise_series(recording.time_s[inside], column[inside])
+            yield _Read(metric=metric, uuid=uuid, series=series, reason=reasons.get(metric))
 
 
 def _joined(cuts: Sequence[_Cut], *, missing: str, on_cpu: bool) -> LoadReadings:
     window_s = sum(cut.duration_s for cut in cuts)
-    gpus = [gpu for cut in cuts for gpu in cut.gpus]
+    read = [each for cut in cuts for each in cut.read]
+    gpus: dict[str | None, DeviceIdentity] = {}
+    for identity in (identity for cut in cuts for identity in cut.gpus):
+        gpus.setdefault(identity.uuid, identity)
     no_gpu = NO_GPU if on_cpu else (missing if not cuts else "none of the GPUs that were read is the test's")
 
     def host(metric: str) -> Quantity:
-        found = [cut.host[metric] for cut in cuts if metric in cut.host]
+        found = [each for each in read if each.metric == metric and each.uuid is None]
         return _quantity(found, window_s=window_s, missing=missing)
 
-    def gpu(metric: str, of: Iterable[_OfGpu]) -> Quantity:
-        found = [gpu.found[metric] for gpu in of if metric in gpu.found]
+    def gpu(metric: str, *uuids: str | None) -> Quantity:
+        found = [each for each in read if each.metric == metric and each.uuid in uuids]
         return _quantity(found, window_s=window_s, missing=no_gpu)
 
     return LoadReadings(
         cpu_percent=host("cpu_percent"),
         memory_mib=_in_mib(host("mem_used_bytes")),
-        gpu_utilization_percent=gpu("util_gpu_percent", gpus),
-        gpu_memory_mib=_in_mib(gpu("mem_used_bytes", gpus)),
+        gpu_utilization_percent=gpu("util_gpu_percent", *gpus),
+        gpu_memory_mib=_in_mib(gpu("mem_used_bytes", *gpus)),
         gpus=tuple(
             GpuReadings(
-                physical_index=same[0].identity.physical_index,
-                name=same[0].identity.name,
-                uuid=same[0].identity.uuid,
-                utilization_percent=gpu("util_gpu_percent", same),
-                memory_mib=_in_mib(gpu("mem_used_bytes", same)),
+                physical_index=identity.physical_index,
+                name=identity.name,
+                uuid=uuid,
+                utilization_percent=gpu("util_gpu_percent", uuid),
+                memory_mib=_in_mib(gpu("mem_used_bytes", uuid)),
             )
-            for same in _by_identity(gpus)
+            for uuid, identity in gpus.items()
         ),
         interval_s=max((cut.interval_s for cut in cuts), default=None),
         num_readings=sum(cut.num_readings for cut in cuts),
     )
 
 
-def _by_identity(gpus: Iterable[_OfGpu]) -> Iterator[list[_OfGpu]]:
-    """Bring the windows of one GPU together, launch after launch."""
-    found: dict[str | None, list[_OfGpu]] = {}
-    for gpu in gpus:
-        found.setdefault(gpu.identity.uuid, []).append(gpu)
-    yield from found.values()
-
-
-def _quantity(found: Sequence[_Found], *, window_s: float, missing: str) -> Quantity:
-    known = [stats for stats, _ in found if stats is not None]
-    count = sum(stats.sample_count for stats in known)
+def _quantity(found: Sequence[_Read], *, window_s: float, missing: str) -> Quantity:
+    known = [read.series for read in found if read.series is not None]
+    count = sum(series.samples for series in known)
     if count < MIN_READINGS:
-        told = [reason for stats, reason in found if stats is None and reason is not None]
+        told = [read.reason for read in found if read.series is None and read.reason is not None]
         reason = missing if not found else next(iter(told), None)
         few = (
             f"{count} readings in {seconds(window_s)}, and a peak needs {MIN_READINGS}: run more batches, or "
@@ -233,9 +200,9 @@ def _quantity(found: Sequence[_Found], *, window_s: float, missing: str) -> Quan
         return Quantity(stats=None, missing=reason or few)
     return Quantity(
         stats=Stats(
-            min_value=min(stats.min_value for stats in known),
-            max_value=max(stats.max_value for stats in known),
-            avg_value=sum(stats.avg_value * stats.sample_count for stats in known) / count,
+            min_value=min(series.minimum for series in known),
+            max_value=max(series.maximum for series in known),
+            avg_value=sum(series.mean * series.samples for series in known) / count,
             sample_count=count,
         ),
         missing=None,
