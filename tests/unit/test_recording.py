@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from gpuproof.errors import RecordError
-from gpuproof.readings.recording import load_recording
+from gpuproof.readings.recording import HOST, Columns, load_recording
 from gpuproof.readings.window import phase
 from gpuproof.records.journal import encode
 from gpuproof.records.readings import (
@@ -169,3 +169,25 @@ def test_a_recording_of_a_newer_schema_is_refused(tmp_path: Path) -> None:
     path.write_text(encode(HEAD).replace('"v":1', '"v":2') + "\n")
     with pytest.raises(RecordError, match="schema version 2"):
         load_recording(path)
+
+
+def test_columns_of_several_owners_hold_what_each_gave() -> None:
+    columns = Columns()
+    columns.put(0, "0", {})
+    columns.put(0, HOST, {"load": 1.0})
+    columns.put(1, "0", {"power_w": 300, "temp_gpu_c": 60.0})
+    columns.put(2, "1", {"temp_gpu_c": 61.0})
+    columns.put(2, "0", {"temp_gpu_c": 62.0, "power_w": 310.0})
+    with pytest.raises(TypeError):
+        columns.put(1, "1", {"clock_sm_mhz": 1980.0, "power_w": "n/a"})  # type: ignore[dict-item]
+    found = columns.arrays(3)
+    assert {owner: list(own) for owner, own in found.items()} == {
+        "0": ["power_w", "temp_gpu_c"],
+        HOST: ["load"],
+        "1": ["temp_gpu_c"],
+    }
+    np.testing.assert_array_equal(found["0"]["power_w"], [np.nan, 300.0, 310.0])
+    np.testing.assert_array_equal(found["0"]["temp_gpu_c"], [np.nan, 60.0, 62.0])
+    np.testing.assert_array_equal(found["1"]["temp_gpu_c"], [np.nan, np.nan, 61.0])
+    np.testing.assert_array_equal(found[HOST]["load"], [1.0, np.nan, np.nan])
+    assert Columns().arrays(3) == {}
