@@ -12,7 +12,8 @@ from gpuproof.records.case import Case, MonitorSpec
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import Environment, FailureCause
 from gpuproof.store.run import RunDirectory
-from gpuproof.suites.by_host.plan import on_host
+from gpuproof.suites.base import HostPlace
+from gpuproof.suites.cases import place_case
 from gpuproof.suites.load.plan import TESTS, LoadTest
 from records_by_hand import CPU, H200, Story, case, failure, setup, start, steady_times, window, write_run
 
@@ -139,7 +140,7 @@ def on_fleet(
     """Write a run of the suite on hosts as a campaign would have left it; `facts` are of every host."""
     told = {
         host: [
-            replace(records, case=on_host(records.case, host, nproc=None))
+            replace(records, case=place_case(records.case, HostPlace(name=host)))
             for records in (_described(launches[0]), *launches[1:])
         ]
         if launches

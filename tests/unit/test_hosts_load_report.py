@@ -15,9 +15,10 @@ from gpuproof.errors import ExitCode
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import FailureCause, NotApplied, Setup
 from gpuproof.store.run import RunDirectory
+from gpuproof.suites.base import HostPlace
 from gpuproof.suites.by_host.conclude import HostsDetail
-from gpuproof.suites.by_host.plan import on_host
 from gpuproof.suites.by_host.rows import FleetSuite
+from gpuproof.suites.cases import place_case
 from gpuproof.suites.load.plan import TESTS
 from load_by_hand import HOST, STEP_S, case_of_test, done, failed, on_fleet
 from records_by_hand import Story, case, failure, setup, start, steady_times, window, write_run
@@ -222,7 +223,7 @@ def points(step_s: float) -> list[CaseRecords]:
 def test_the_points_of_a_sweep_stand_where_tests_do(tmp_path: Path) -> None:
     hosts = {"n0": points(0.01), "n1": points(0.02)[:1]}
     launches = [
-        replace(records, case=on_host(records.case, host, nproc=None))
+        replace(records, case=place_case(records.case, HostPlace(name=host)))
         for host, own in hosts.items()
         for records in own
     ]

@@ -12,9 +12,11 @@ from gpuproof.errors import ExitCode
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import FailureCause
 from gpuproof.store.run import RunDirectory
+from gpuproof.suites.base import HostPlace
 from gpuproof.suites.by_host.conclude import HostsDetail
-from gpuproof.suites.by_host.plan import as_on_one_machine, on_host
+from gpuproof.suites.by_host.plan import as_on_one_machine
 from gpuproof.suites.by_host.rows import FleetReport
+from gpuproof.suites.cases import place_case
 from records_by_hand import CASE, H200, Story, case, failure, one_rank, setup, window, write_run
 
 
@@ -24,12 +26,12 @@ def on(host: str, *, step_s: float = 0.010, gpu: str = "NVIDIA H200") -> CaseRec
         setups=[setup(device=replace(H200, name=gpu))],
         times_s=one_rank(times_s=[step_s * (1.01 if i % 2 else 0.99) for i in range(100)]).times_s,
     ).records()
-    return replace(records, case=on_host(records.case, host, nproc=None))
+    return replace(records, case=place_case(records.case, HostPlace(name=host)))
 
 
 def failed(host: str, stage: str, cause: FailureCause = "environment") -> CaseRecords:
     gone = failure(cause, rank=None, host=host, phase=stage, message=f"{stage}: told of it")
-    return CaseRecords(case=on_host(case(), host, nproc=None), records=(gone,))
+    return CaseRecords(case=place_case(case(), HostPlace(name=host)), records=(gone,))
 
 
 def fleet_of(folder: Path, launches: list[CaseRecords], **prices: float) -> tuple[RunDirectory, Concluded]:
@@ -80,7 +82,7 @@ def test_a_host_that_failed_is_named_with_its_stage_and_the_others_count(tmp_pat
 
 
 def test_a_ranks_own_failure_is_of_the_stage_execute(tmp_path: Path) -> None:
-    broken = CaseRecords(case=on_host(case(), "n1", nproc=None), records=(failure("out_of_memory"),))
+    broken = CaseRecords(case=place_case(case(), HostPlace(name="n1")), records=(failure("out_of_memory"),))
     _, conclusion = fleet_of(tmp_path, [on("n0"), broken])
     assert report_of(conclusion).hosts[1].stage == "execute"
 
@@ -104,10 +106,10 @@ def test_two_types_are_set_against_each_other(tmp_path: Path) -> None:
 
 
 def test_a_case_of_a_host_has_a_folder_of_its_own_whatever_the_host_is_called() -> None:
-    hostile = on_host(CASE, "../../etc 'x'; $(rm)", nproc=4)
+    hostile = place_case(CASE, HostPlace(name="../../etc 'x'; $(rm)", num_devices=4))
     assert "/" not in hostile.case_id
     assert hostile.case_id.startswith("main@")
     assert (hostile.placement.host, hostile.placement.ranks_per_host) == ("../../etc 'x'; $(rm)", 4)
-    assert on_host(CASE, "n", nproc=None).placement.ranks_per_host == 1
+    assert place_case(CASE, HostPlace(name="n")).placement.ranks_per_host == 1
     launched = [failed("../../etc 'x'; $(rm)", "setup"), failed("other", "setup")]
     assert [as_on_one_machine(found).case.case_id for found in launched] == ["main", "main"]

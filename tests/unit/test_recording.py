@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from gpuproof.errors import RecordError
-from gpuproof.readings.recording import load_recording
+from gpuproof.readings.recording import HOST, Columns, load_recording
+from gpuproof.readings.window import phase
 from gpuproof.records.journal import encode
 from gpuproof.records.readings import (
     Counters,
@@ -114,8 +115,8 @@ def test_phases_run_from_mark_to_mark(tmp_path: Path) -> None:
         ("warmup", 0.0, 1.0),
         ("train", 1.0, 3.0),
     ]
-    np.testing.assert_array_equal(data.in_phase("train"), [False, True, True])
-    np.testing.assert_array_equal(data.in_phase("warmup"), [True, False, False])
+    np.testing.assert_array_equal(phase(data, name="train").holds(data.time_s), [False, True, True])
+    np.testing.assert_array_equal(phase(data, name="warmup").holds(data.time_s), [True, False, False])
 
 
 def test_a_phase_ends_with_a_null_and_is_not_cut_by_marks_that_repeat_it(tmp_path: Path) -> None:
@@ -128,9 +129,9 @@ def test_a_phase_ends_with_a_null_and_is_not_cut_by_marks_that_repeat_it(tmp_pat
     ]
     data = load_recording(write(tmp_path / "m.jsonl", records))
     assert [(p.name, p.start_s, p.end_s) for p in data.phases()] == [("train", 0.5, 1.5), ("eval", 2.5, 4.0)]
-    np.testing.assert_array_equal(data.in_phase("train"), [False, True, False, False, False])
-    np.testing.assert_array_equal(data.in_phase("eval"), [False, False, False, True, True])
-    np.testing.assert_array_equal(data.in_phase("none"), [False] * 5)
+    train, evaluation = (phase(data, name=name).holds(data.time_s) for name in ("train", "eval"))
+    np.testing.assert_array_equal(train, [False, True, False, False, False])
+    np.testing.assert_array_equal(evaluation, [False, False, False, True, True])
 
 
 def test_a_recording_cut_at_any_byte_gives_its_whole_samples_and_says_so(tmp_path: Path) -> None:
@@ -168,3 +169,25 @@ def test_a_recording_of_a_newer_schema_is_refused(tmp_path: Path) -> None:
     path.write_text(encode(HEAD).replace('"v":1', '"v":2') + "\n")
     with pytest.raises(RecordError, match="schema version 2"):
         load_recording(path)
+
+
+def test_columns_of_several_owners_hold_what_each_gave() -> None:
+    columns = Columns()
+    columns.put(0, "0", {})
+    columns.put(0, HOST, {"load": 1.0})
+    columns.put(1, "0", {"power_w": 300, "temp_gpu_c": 60.0})
+    columns.put(2, "1", {"temp_gpu_c": 61.0})
+    columns.put(2, "0", {"temp_gpu_c": 62.0, "power_w": 310.0})
+    with pytest.raises(TypeError):
+        columns.put(1, "1", {"clock_sm_mhz": 1980.0, "power_w": "n/a"})  # type: ignore[dict-item]
+    found = columns.arrays(3)
+    assert {owner: list(own) for owner, own in found.items()} == {
+        "0": ["power_w", "temp_gpu_c"],
+        HOST: ["load"],
+        "1": ["temp_gpu_c"],
+    }
+    np.testing.assert_array_equal(found["0"]["power_w"], [np.nan, 300.0, 310.0])
+    np.testing.assert_array_equal(found["0"]["temp_gpu_c"], [np.nan, 60.0, 62.0])
+    np.testing.assert_array_equal(found["1"]["temp_gpu_c"], [np.nan, np.nan, 61.0])
+    np.testing.assert_array_equal(found[HOST]["load"], [1.0, np.nan, np.nan])
+    assert Columns().arrays(3) == {}

@@ -115,14 +115,18 @@ def test_runs_lists_every_run_even_beside_a_damaged_one(tmp_path: Path) -> None:
         "headline": "1,000 samples/s",
         "verdict": "VALID",
         "validity": "VALID",
+        "next_step": None,
     }
     assert rows["begun"]["what"] == "training, recipe quick"
     assert {rows["begun"][key] for key in ("launches", "headline", "verdict", "validity")} == {None}
+    assert rows["begun"]["next_step"] == f"gpuproof report {good.root.with_name('begun')}"
     assert "cannot be read" in rows["damaged"]["what"]
+    assert rows["damaged"]["next_step"] is None
     shown = call("runs", "--save-dir", str(tmp_path))
     assert shown.exit_code == 0
     assert "1,000 samples/s" in shown.output
-    assert "not concluded" in shown.output
+    assert "not concluded: gpuproof report" in " ".join(shown.output.split())
+    assert shown.output.count("not concluded") == 1
 
 
 LOAD = "load suite, 12 tests, fp32, data drawn on the device"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -146,7 +147,7 @@ def _row(directory: RunDirectory) -> dict[str, object]:
     from gpuproof.errors import GpuproofError
 
     row: dict[str, object] = {"run": str(directory.root), "created": None, "suite": None, "what": None}
-    row |= {"launches": None, "headline": None, "verdict": None, "validity": None}
+    row |= {"launches": None, "headline": None, "verdict": None, "validity": None, "next_step": None}
     try:
         description = directory.description()
         what = f"{description['config']['kind']}, {description['source']}"
@@ -155,7 +156,7 @@ def _row(directory: RunDirectory) -> dict[str, object]:
     except (GpuproofError, KeyError) as error:
         return {**row, "what": row["what"] or f"damaged: {error}"}
     if result is None:
-        return row
+        return {**row, "next_step": shlex.join(["gpuproof", "report", str(directory.root)])}
     return {
         **row,
         "suite": result.suite,
@@ -184,10 +185,14 @@ def _page_of_runs(rows: Sequence[dict[str, object]]) -> Page:
 
 
 def _verdict(row: Mapping[str, Any]) -> str:
-    """Say how a run ended, and where launches are missing, how many were measured."""
+    """Say how a run ended and, where launches are missing, how many were measured; or what concludes it."""
+    from gpuproof.units import MISSING
+
+    if row["next_step"]:
+        return f"not concluded: {row['next_step']}"
     measured, _, planned = str(row["launches"] or "").partition("/")
     missing = "" if measured == planned else f", {measured} of {planned} launches"
-    return f"{row['verdict'] or 'not concluded'}{missing}"
+    return f"{row['verdict'] or MISSING}{missing}"
 
 
 def show_report(concluded: Concluded, *, as_json: bool) -> None:

@@ -28,7 +28,6 @@ from gpuproof.records.journal import read_journal
 from gpuproof.records.readings import (
     Counters,
     DeviceIdentity,
-    DeviceReading,
     DriverEvent,
     Recording,
     Sample,
@@ -133,26 +132,6 @@ class ReplayAdapter(DeviceAdapter):
     def _place(self, physical_index: int) -> int:
         (place,) = [i for i, d in enumerate(self._recording.devices) if d.physical_index == physical_index]
         return place
-
-    def _latest(self, vendor_index: VendorIndex) -> DeviceReading:
-        key = str(self._recording.devices[vendor_index].physical_index)
-        values: dict[str, float] = {}
-        reasons = None
-        for record in self._past():
-            if isinstance(record, Sample) and key in record.devices:
-                values |= record.devices[key].values
-                reasons = record.devices[key].throttle_reasons
-            elif isinstance(record, Counters):
-                values |= record.devices.get(key, {})
-        return DeviceReading(values=values, throttle_reasons=reasons)
-
-    def _reasons(self, vendor_index: VendorIndex) -> dict[str, str]:
-        device = self._recording.devices[vendor_index]
-        reasons = dict(device.unavailable)
-        for record in self._past():
-            if isinstance(record, UnavailableMetrics) and record.physical_index == device.physical_index:
-                reasons |= record.reasons
-        return reasons
 
 
 def _vendor_device(place: int, device: DeviceIdentity) -> VendorDevice:

@@ -32,7 +32,6 @@ from gpuproof.observe.stream import Records, batches
 from gpuproof.records.metrics import THROTTLE_COUNTERS
 from gpuproof.records.readings import Sample
 
-DEFAULT_PORT: Final = 9837
 LABELS: Final = ("index", "uuid", "name", "host")
 _DCGM_LABELS: Final = ("gpu", "UUID", "name", "Hostname")
 """DCGM's labels, but for its `modelName`, whose spelling `promtool check metrics` refuses."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import signal
 import subprocess
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from gpuproof.processes.start import starting
 
@@ -29,11 +29,10 @@ def run_in_foreground(
     *,
     env: Mapping[str, str] | None = None,
     pass_fds: Sequence[int] = (),
-    on_start: Callable[[int], None] | None = None,
 ) -> int:
     """Run a command to its end, handing on signals; return its exit code, negative for a signal.
 
-    Called in the main thread. `on_start` gets the command's process id.
+    Called in the main thread.
 
     Raises:
         CommandNotStartedError: there is no such program, or it may not be executed.
@@ -42,8 +41,6 @@ def run_in_foreground(
     before = signal.pthread_sigmask(signal.SIG_BLOCK, watched)
     try:
         process = _start(command, env=env, pass_fds=pass_fds, mask=before)
-        if on_start is not None:
-            on_start(process.pid)
         return _wait(process, watched)
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -47,8 +47,11 @@ class Evidence:
     """Where the recording of a host beside a launch lies; None where there can be none."""
     folder_of: Callable[[Case], Path]
     """Where a launch keeps its other files, such as a trace."""
-    kept: dict[Path, RecordingData | MissingReadings] = field(default_factory=dict, repr=False, compare=False)
-    """The last recordings that were asked for; shared with what `only` returns."""
+    kept: dict[Path, tuple[RecordingData | MissingReadings, int]] = field(
+        default_factory=dict, repr=False, compare=False
+    )
+    """The last recordings that were asked for, with how many readings each holds; shared with what `only`
+    returns."""
 
     def readings(
         self,
@@ -79,12 +82,10 @@ class Evidence:
         path = None if case.monitor is None else self.recording_at(case, host)
         if path is None:
             return MissingReadings(reason=NOT_MONITORED)
-        found = self.kept.pop(path, None)
-        if found is None:
-            found = _loaded(path)
+        found = self.kept.pop(path, None) or _loaded(path)
         self.kept[path] = found
         self._forget()
-        return found
+        return found[0]
 
     def only(self, *, case_id: str | None = None, host: str | None = None) -> Evidence:
         """Return what there is of one case, of one host's launches, or of both."""
@@ -100,22 +101,18 @@ class Evidence:
 
     def _forget(self) -> None:
         """Drop the recordings that were not asked for longest, until the rest is small."""
-        total = sum(map(_num_values, self.kept.values()))
+        total = sum(size for _, size in self.kept.values())
         for path in list(self.kept)[:-1]:
             if total <= KEPT_VALUES and len(self.kept) <= KEPT_RECORDINGS:
                 break
-            total -= _num_values(self.kept.pop(path))
+            total -= self.kept.pop(path)[1]
 
 
-def _loaded(path: Path) -> RecordingData | MissingReadings:
+def _loaded(path: Path) -> tuple[RecordingData | MissingReadings, int]:
+    """Load a recording, and count its readings."""
     try:
-        return load_recording(path)
+        found = load_recording(path)
     except RecordError as error:
-        return MissingReadings(reason=error.cause)
-
-
-def _num_values(found: RecordingData | MissingReadings) -> int:
-    if isinstance(found, MissingReadings):
-        return 0
+        return MissingReadings(reason=error.cause), 0
     columns = len(found.host) + sum(len(track.metrics) + 1 for track in found.devices)
-    return len(found.time_s) * columns
+    return found, len(found.time_s) * columns

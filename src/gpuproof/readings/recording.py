@@ -14,6 +14,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +24,13 @@ from numpy.typing import NDArray
 
 from gpuproof.errors import RecordError
 from gpuproof.records import readings as r
-from gpuproof.records.journal import decode
+from gpuproof.records.journal import record_of
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 NAN = float("nan")
+HOST = "host"
+"""Whose columns those of the host are, beside a device's physical index."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,14 +122,6 @@ class RecordingData:
             if name is not None
         )
 
-    def in_phase(self, name: str) -> Flags:
-        """Tell for each sample whether it lies in a phase of that name."""
-        changes = self._phase_changes()
-        named = np.array([phase == name for _, phase in changes] + [False])
-        latest = np.searchsorted([start for start, _ in changes], self.time_s, side="right") - 1
-        inside: Flags = named[latest]  # before the first mark `latest` is -1: the False at the end
-        return inside
-
     def _phase_changes(self) -> list[tuple[float, str | None]]:
         """Say when the phase became another; marks that repeat it, one a batch, change nothing."""
         changes: list[tuple[float, str | None]] = []
@@ -169,36 +164,44 @@ def _no_collection() -> Iterator[None]:
 
 
 class Columns:
-    """Columns made of rows; a column that a row does not name gets NaN there.
+    """The columns of several owners, made of rows; one that a row does not name gets NaN there.
 
-    Rows with the same names are kept together as they come, a day of them in a few arrays.
+    Rows with the same names are kept together as they come, whoever's they are: a day in a few arrays.
     """
 
     def __init__(self) -> None:
-        self._tables: dict[tuple[str, ...], tuple[array[int], array[float]]] = {}
+        self._owners: dict[str, int] = {}
+        self._tables: defaultdict[tuple[str, ...], tuple[array[int], array[int], array[float]]]
+        self._tables = defaultdict(lambda: (array("q"), array("q"), array("d")))
 
-    def put(self, index: int, values: Mapping[str, float]) -> None:
-        """Set the values of sample `index`.
+    def put(self, index: int, owner: str, values: Mapping[str, float]) -> None:
+        """Set an owner's values of sample `index`.
 
         Raises:
-            TypeError: a value is no number.
+            TypeError: a value is no number; then none of the row's is set.
         """
-        row = array("d", values.values())
-        names = tuple(values)
-        table = self._tables.get(names)
-        if table is None:
-            table = self._tables[names] = (array("q"), array("d"))
-        table[0].append(index)
-        table[1].extend(row)
+        owners, places, numbers = self._tables[tuple(values)]
+        numbers.fromlist(list(values.values()))
+        places.append(index)
+        owners.append(self._owners.setdefault(owner, len(self._owners)))
 
-    def arrays(self, length: int) -> dict[str, Floats]:
-        """Return the columns, one entry for each of `length` samples."""
-        columns: dict[str, Floats] = {}
-        for names, (places, numbers) in self._tables.items():
-            table = np.frombuffer(numbers, dtype=np.float64).reshape(len(places), len(names))
-            for name, values in zip(names, table.T, strict=True):
-                columns.setdefault(name, np.full(length, NAN))[places] = values
-        return columns
+    def arrays(self, length: int) -> dict[str, dict[str, Floats]]:
+        """Return each owner's columns, one entry for each of `length` samples."""
+        rows: dict[tuple[int, str], int] = {}
+        for names, (owners, _, _) in self._tables.items():
+            for pair in product(set(owners), names):
+                rows.setdefault(pair, len(rows))
+        columns = np.full((len(rows), length), NAN)
+        for names, (owners, places, numbers) in self._tables.items():
+            own = [[rows.get((owner, name), 0) for name in names] for owner in range(len(self._owners))]
+            row = np.array(own, dtype=np.int64)[np.frombuffer(owners, dtype=np.int64)]
+            column = np.frombuffer(places, dtype=np.int64)[:, None]
+            columns[row, column] = np.frombuffer(numbers, dtype=np.float64).reshape(row.shape)
+        found: dict[str, dict[str, Floats]] = {owner: {} for owner in self._owners}
+        names_of = list(self._owners)
+        for (owner, name), place in rows.items():
+            found[names_of[owner]][name] = columns[place]
+        return found
 
 
 class Reasons:
@@ -231,8 +234,7 @@ class _Builder:
     end: r.RecordingEnd | None = None
     time_s: array[float] = field(default_factory=lambda: array("d"))
     unix_s: array[float] = field(default_factory=lambda: array("d"))
-    host: Columns = field(default_factory=Columns)
-    metrics: defaultdict[str, Columns] = field(default_factory=lambda: defaultdict(Columns))
+    columns: Columns = field(default_factory=Columns)
     throttle: defaultdict[str, Reasons] = field(default_factory=lambda: defaultdict(Reasons))
     others: dict[type, list[Any]] = field(default_factory=dict)
     damaged: list[int] = field(default_factory=list)
@@ -247,13 +249,13 @@ class _Builder:
             self.damaged.append(number)
             return
         if kind == "recording":
-            self.head = self.head or decode(line, place=f"{self.source}:{number}")
+            self.head = self.head or record_of(data, place=f"{self.source}:{number}")
             return
         try:
             if kind == "sample":
                 self._add_sample(data)
             else:
-                self._add_record(decode(line))
+                self._add_record(record_of(data))
         except (RecordError, ValueError, TypeError, KeyError, AttributeError):
             self.damaged.append(number)
 
@@ -263,9 +265,9 @@ class _Builder:
         index = len(self.time_s)
         self.time_s.append(monotonic_s)
         self.unix_s.append(unix_s)
-        self.host.put(index, data["host"])
+        self.columns.put(index, HOST, data["host"])
         for key, reading in data["devices"].items():
-            self.metrics[key].put(index, reading["values"])
+            self.columns.put(index, key, reading["values"])
             reasons = reading.get("throttle_reasons")
             if reasons is not None:
                 self.throttle[key].put(index, reasons)
@@ -283,14 +285,15 @@ class _Builder:
                 place=self.source,
                 next_step="Name a file that `gpuproof monitor record` or `exec` wrote",
             )
+        columns = self.columns.arrays(len(self.time_s))
         return RecordingData(
             source=self.source,
             format="gpuproof",
             recording=self.head,
             time_s=np.frombuffer(self.time_s, dtype=np.float64) - self.head.monotonic_s,
             unix_s=np.frombuffer(self.unix_s, dtype=np.float64),
-            devices=tuple(self._track(identity) for identity in self.head.devices),
-            host=self.host.arrays(len(self.time_s)),
+            devices=tuple(self._track(identity, columns) for identity in self.head.devices),
+            host=columns.get(HOST, {}),
             counters=tuple(self.others.get(r.Counters, ())),
             marks=tuple(self.others.get(r.Mark, ())),
             events=tuple(self.others.get(r.DriverEvent, ())),
@@ -300,11 +303,12 @@ class _Builder:
             notes=tuple(self._notes()),
         )
 
-    def _track(self, identity: r.DeviceIdentity) -> DeviceTrack:
-        key, length = str(identity.physical_index), len(self.time_s)
-        given, known = self.throttle[key].flags(length)
-        metrics = self.metrics[key].arrays(length)
-        return DeviceTrack(identity=identity, metrics=metrics, throttle=given, throttle_known=known)
+    def _track(self, identity: r.DeviceIdentity, columns: Mapping[str, dict[str, Floats]]) -> DeviceTrack:
+        key = str(identity.physical_index)
+        given, known = self.throttle[key].flags(len(self.time_s))
+        return DeviceTrack(
+            identity=identity, metrics=columns.get(key, {}), throttle=given, throttle_known=known
+        )
 
     def _notes(self) -> Iterator[str]:
         if self.damaged:

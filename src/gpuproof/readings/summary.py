@@ -7,7 +7,7 @@ becomes 0.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
@@ -128,29 +128,18 @@ def summarise(recording: RecordingData) -> RecordingSummary:
     )
 
 
-def summarise_window(
-    recording: RecordingData,
-    *,
-    window: RecordingWindow,
-    devices: Container[int] | None = None,
-    metrics: Container[str] | None = None,
-) -> WindowSummary:
-    """Summarise one window of a recording: a phase, or the measured time of a case.
-
-    `devices` are the physical indices of those that are asked for, `metrics` the gauges of them and of the
-    host; None asks for all.
-    """
-    at = _At(window=window, inside=window.holds(recording.time_s), metrics=metrics)
-    tracks = [t for t in recording.devices if devices is None or t.identity.physical_index in devices]
+def summarise_window(recording: RecordingData, *, window: RecordingWindow) -> WindowSummary:
+    """Summarise one window of a recording: a phase, or the measured time of a case."""
+    at = _At(window=window, inside=window.holds(recording.time_s))
     return WindowSummary(
         name=window.name,
         duration_s=window.duration_s,
         samples=at.samples,
-        devices=tuple(_device(recording, track, at) for track in tracks),
+        devices=tuple(_device(recording, track, at) for track in recording.devices),
         host=tuple(
             _metric(recording, metric, column, at, {})
             for metric, column in recording.host.items()
-            if metric not in HOST_TOTALS and at.asks_for(metric)
+            if metric not in HOST_TOTALS
         ),
         host_totals=tuple(_host_totals(recording, window)),
     )
@@ -162,10 +151,6 @@ class _At:
 
     window: RecordingWindow
     inside: Flags
-    metrics: Container[str] | None
-
-    def asks_for(self, metric: str) -> bool:
-        return self.metrics is None or metric in self.metrics
 
     @cached_property
     def samples(self) -> int:
@@ -179,7 +164,6 @@ def _device(recording: RecordingData, track: DeviceTrack, at: _At) -> DeviceSumm
         metrics=tuple(
             _metric(recording, metric, track.values(metric), at, explained)
             for metric in _gauges(track, explained)
-            if at.asks_for(metric)
         ),
         energy=energy_used(recording, track=track, window=at.window),
         throttling=throttling(recording, track=track, window=at.window),

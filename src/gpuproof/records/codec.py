@@ -29,25 +29,14 @@ from gpuproof.errors import RecordError
 
 T = TypeVar("T")
 _Reader = Callable[[Any], Any]
+_Writer = Callable[[Any], Any]
 _PLAIN = frozenset({str, int, bool, type(None)})
 
 
 def to_json(value: Any) -> Any:
     """Turn dataclasses, mappings, sequences and scalars into what `json.dumps` takes as it stands."""
-    kind = type(value)
-    if (kind is float and math.isfinite(value)) or kind in _PLAIN:  # nearly all there is, so first
-        return value
-    if dataclasses.is_dataclass(kind):
-        return {name: to_json(getattr(value, name)) for name in _names(kind)}
-    if isinstance(value, Mapping):
-        return {str(key): to_json(item) for key, item in value.items()}
-    if isinstance(value, str):
-        return value
-    if isinstance(value, Sequence):
-        return [to_json(item) for item in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        raise RecordError(f"{value} cannot be recorded", next_step="Record None and the reason")
-    return value
+    kind: Any = type(value)
+    return value if kind in _PLAIN else _writer(kind)(value)
 
 
 def from_json(cls: type[T], data: Any, *, place: str = "record") -> T:
@@ -73,33 +62,49 @@ class _MisfitError(Exception):
 
 
 def _build(cls: Any, data: Any) -> Any:
-    if not isinstance(data, Mapping):
-        raise _MisfitError(f"expected an object for {cls.__name__}, found {type(data).__name__}")
+    if not isinstance(data, dict):
+        raise _unlike(f"an object for {cls.__name__}", data)
     values: dict[str, Any] = {}
+    fields = _fields(cls)
     name = ""
     try:
-        for name, read in _fields(cls):  # the name that was come to tells the place
+        for name, read in fields:  # the name that was come to tells the place
             if name in data:
                 values[name] = read(data[name])
     except _MisfitError as misfit:
         misfit.where = f": {name}{misfit.where}"
         raise
-    lacking = next((name for name in _required_names(cls) if name not in values), None)
-    if lacking is not None:
-        raise _MisfitError(f"{cls.__name__} lacks the key {lacking!r}")
+    if len(values) < len(fields):
+        lacking = next((name for name in _required_names(cls) if name not in values), None)
+        if lacking is not None:
+            raise _MisfitError(f"{cls.__name__} lacks the key {lacking!r}")
     return cls(**values)
 
 
 @functools.cache
-def _names(cls: Any) -> tuple[str, ...]:
-    return tuple(field.name for field in dataclasses.fields(cls))
+def _writer(kind: Any) -> _Writer:
+    """Give what turns values of this type into JSON, made once for all of them."""
+    if dataclasses.is_dataclass(kind):
+        names = tuple(field.name for field in dataclasses.fields(kind))
+        return lambda value: {name: to_json(getattr(value, name)) for name in names}
+    if issubclass(kind, Mapping):
+        return lambda value: {str(key): to_json(item) for key, item in value.items()}
+    if issubclass(kind, Sequence) and not issubclass(kind, str):
+        return lambda value: [to_json(item) for item in value]
+    return _finite if issubclass(kind, float) else lambda value: value
+
+
+def _finite(value: float) -> float:
+    if not math.isfinite(value):
+        raise RecordError(f"{value} cannot be recorded", next_step="Record None and the reason")
+    return value
 
 
 @functools.cache
 def _fields(cls: Any) -> tuple[tuple[str, _Reader], ...]:
     """List a dataclass's fields with what reads their values."""
     hints = typing.get_type_hints(cls)
-    return tuple((name, _reader(hints[name])) for name in _names(cls))
+    return tuple((field.name, _reader(hints[field.name])) for field in dataclasses.fields(cls))
 
 
 @functools.cache
@@ -141,7 +146,8 @@ def _tagged_reader(options: Sequence[Any]) -> _Reader:
 
 
 def _tagged(readers: Mapping[str, _Reader], value: Any) -> Any:
-    _required(isinstance(value, Mapping), "an object", value)
+    if not isinstance(value, dict):
+        raise _unlike("an object", value)
     if "kind" not in value:
         raise _MisfitError(f"lacks the key 'kind', which is one of {', '.join(readers)}")
     kind = value["kind"]
@@ -173,24 +179,29 @@ def _checked_choice(choices: tuple[Any, ...], value: Any) -> Any:
 
 
 def _tuple(read: _Reader, value: Any) -> tuple[Any, ...]:
-    _required(isinstance(value, list), "a list", value)
+    if not isinstance(value, list):
+        raise _unlike("a list", value)
     return tuple([read(item) for item in value])
 
 
 def _row(readers: tuple[_Reader, ...], value: Any) -> tuple[Any, ...]:
-    _required(isinstance(value, list) and len(value) == len(readers), f"{len(readers)} items", value)
+    if not isinstance(value, list) or len(value) != len(readers):
+        raise _unlike(f"{len(readers)} items", value)
     return tuple([read(item) for read, item in zip(readers, value, strict=True)])
 
 
 def _numbers(value: Any) -> tuple[float, ...]:
     """Read step times, by far the longest lists, at once."""
-    _required(isinstance(value, list), "a list", value)
-    _required({*map(type, value)} <= {float, int}, "numbers", value)
+    if not isinstance(value, list):
+        raise _unlike("a list", value)
+    if not {*map(type, value)} <= {float, int}:
+        raise _unlike("numbers", value)
     return tuple(map(float, value))
 
 
 def _mapping(read: _Reader, value: Any) -> dict[str, Any]:
-    _required(isinstance(value, Mapping), "an object", value)
+    if not isinstance(value, dict):
+        raise _unlike("an object", value)
     found: dict[str, Any] = {}
     key = ""
     try:
@@ -203,22 +214,22 @@ def _mapping(read: _Reader, value: Any) -> dict[str, Any]:
 
 
 def _float(value: Any) -> float:
-    if type(value) is not float:
-        _required(isinstance(value, (int, float)) and not isinstance(value, bool), "a number", value)
+    if type(value) is not float and (isinstance(value, bool) or not isinstance(value, (int, float))):
+        raise _unlike("a number", value)
     return float(value)
 
 
 def _int(value: Any) -> int:
-    if type(value) is not int:
-        _required(isinstance(value, int) and not isinstance(value, bool), "a whole number", value)
+    if type(value) is not int and (isinstance(value, bool) or not isinstance(value, int)):
+        raise _unlike("a whole number", value)
     return int(value)
 
 
 def _instance(expected: type, value: Any) -> Any:
-    _required(isinstance(value, expected), expected.__name__, value)
+    if not isinstance(value, expected):
+        raise _unlike(expected.__name__, value)
     return value
 
 
-def _required(holds: bool, expected: str, value: Any) -> None:
-    if not holds:
-        raise _MisfitError(f"expected {expected}, found {type(value).__name__}")
+def _unlike(expected: str, value: Any) -> _MisfitError:
+    return _MisfitError(f"expected {expected}, found {type(value).__name__}")

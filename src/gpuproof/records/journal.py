@@ -57,6 +57,11 @@ def decode(line: str | bytes, *, place: str = "record") -> Any:
         data = json.loads(line)
     except ValueError as error:
         raise RecordError(f"not a JSON record ({error})", place=place) from error
+    return record_of(data, place=place)
+
+
+def record_of(data: Any, *, place: str = "record") -> Any:
+    """Turn the JSON of one line into its record, as `decode` does."""
     if not isinstance(data, Mapping) or "kind" not in data:
         raise RecordError("a record without a kind", place=place)
     version = data.get("v")

@@ -7,7 +7,6 @@ import io
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gpuproof.records.codec import to_json
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import Environment, RankResult, Start
 from gpuproof.suites.base import Export, JsonContent
@@ -15,7 +14,7 @@ from gpuproof.suites.base import Export, JsonContent
 
 def json_export(name: str, content: Any) -> Export:
     """Return a file of JSON."""
-    return Export(name=name, content=JsonContent(to_json(content)))
+    return Export(name=name, content=JsonContent(content))
 
 
 def csv_text(rows: Sequence[Mapping[str, Any]]) -> str:

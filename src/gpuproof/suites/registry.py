@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
+from typing import Any, cast
 
 from gpuproof import registry
 from gpuproof.config.models import RunConfig
@@ -20,13 +22,19 @@ def load_suite(name: str) -> Suite:
         UsageError: there is none of that name, it cannot be loaded, or is not what a suite must be.
     """
     suite = registry.load(registry.SUITES, name)
-    if not isinstance(suite, Suite):
+    if not _is_suite(suite):
         raise UsageError(
             f"{name!r} from {registry.find_owner(registry.SUITES, name)} is registered as a suite and is a "
             f"{type(suite).__name__} that lacks a part of it",
             next_step="See gpuproof.suites.base.Suite, or uninstall it",
         )
-    return suite
+    return cast(Suite, suite)
+
+
+@functools.cache
+def _is_suite(found: Any) -> bool:
+    """Say whether an object has all parts of a suite: looked at once, and asked for at every point."""
+    return isinstance(found, Suite)
 
 
 def find_suite(config: RunConfig) -> Suite:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from gpuproof.errors import RecordError
-from gpuproof.readings.recording import NAN, Columns, DeviceTrack, Floats, Reasons, RecordingData
+from gpuproof.readings.recording import HOST, NAN, Columns, DeviceTrack, Floats, Reasons, RecordingData
 from gpuproof.records.readings import DeviceIdentity, Mark, Recording, Vendor
 
 MIB_BYTES = 2**20
@@ -59,6 +59,7 @@ def build(
     ticks = list(_ticks(ordered, same_moment_s))
     start_s = ordered[0].elapsed_s
     time_s = np.array([tick[0].elapsed_s - start_s for tick in ticks])
+    columns = _columns(ticks)
     return RecordingData(
         source=source,
         format=format_name,
@@ -66,9 +67,10 @@ def build(
         time_s=time_s,
         unix_s=np.array([tick[0].unix_s for tick in ticks]),
         devices=tuple(
-            _track(index, ticks) for index in sorted({r.index for r in given if r.index is not None})
+            _track(index, ticks, columns[str(index)])
+            for index in sorted({r.index for r in given if r.index is not None})
         ),
-        host=_host(ticks),
+        host=columns[HOST],
         marks=tuple(_marks(ticks, start_s)),
         notes=(*notes, *(["timestamps go back in places; sorted"] if ordered != given else [])),
     )
@@ -119,19 +121,32 @@ def _identity(row: Row) -> DeviceIdentity:
     )
 
 
-def _track(index: int, ticks: list[list[Row]]) -> DeviceTrack:
-    metrics, reasons, last = Columns(), Reasons(), None
+def _columns(ticks: list[list[Row]]) -> dict[str, dict[str, Floats]]:
+    columns = Columns()
+    for number, tick in enumerate(ticks):
+        columns.put(number, HOST, tick[0].host)
+        for row in tick:
+            if row.index is not None:
+                columns.put(number, str(row.index), row.values)
+    return columns.arrays(len(ticks))
+
+
+def _track(index: int, ticks: list[list[Row]], columns: dict[str, Floats]) -> DeviceTrack:
+    reasons, last = Reasons(), None
     for number, tick in enumerate(ticks):
         for row in tick:
             if row.index == index:
                 last = row
-                metrics.put(number, row.values)
                 if row.throttle_reasons is not None:
                     reasons.put(number, row.throttle_reasons)
     assert last is not None
     given, answered = reasons.flags(len(ticks))
-    columns = _without_idle_fan(metrics.arrays(len(ticks)))
-    return DeviceTrack(identity=_identity(last), metrics=columns, throttle=given, throttle_known=answered)
+    return DeviceTrack(
+        identity=_identity(last),
+        metrics=_without_idle_fan(columns),
+        throttle=given,
+        throttle_known=answered,
+    )
 
 
 def _without_idle_fan(columns: dict[str, Floats]) -> dict[str, Floats]:
@@ -140,13 +155,6 @@ def _without_idle_fan(columns: dict[str, Floats]) -> dict[str, Floats]:
     if fan is not None and not np.nan_to_num(fan).any():
         return {name: column for name, column in columns.items() if name != "fan_percent"}
     return columns
-
-
-def _host(ticks: list[list[Row]]) -> dict[str, Floats]:
-    columns = Columns()
-    for number, tick in enumerate(ticks):
-        columns.put(number, tick[0].host)
-    return columns.arrays(len(ticks))
 
 
 def _marks(ticks: list[list[Row]], start_s: float) -> Iterator[Mark]:

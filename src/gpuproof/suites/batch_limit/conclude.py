@@ -19,7 +19,8 @@ def conclude(evidence: Evidence) -> Conclusion:
     settled = [launch for launch in evidence.launches if launch.status != "unfinished"]
     refused = [launch.case.case_id for launch in evidence.launches if is_expected(launch)]
     tried = sorted({launch.case.model_work.data.batch_size for launch in evidence.launches})
-    points = conclude_points(evidence, [point_at(config, batch) for batch in tried], refused=refused)
+    sizes = [point_at(config, batch) for batch in tried]
+    points = list(conclude_points(evidence, sizes, refused=refused))
     figures = [point.figures for point in points]
     limits = batch_limits(figures, rank(figures), key=KEY)
     search = BatchSearch(config=config)

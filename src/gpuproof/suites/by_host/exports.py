@@ -8,7 +8,6 @@ from typing import Any
 
 from gpuproof.analysis.points import PointFigures
 from gpuproof.readings.evidence import Evidence
-from gpuproof.records.codec import to_json
 from gpuproof.records.result import Result
 from gpuproof.suites.base import Export, JsonContent
 from gpuproof.suites.by_host.host import HostConclusion
@@ -27,7 +26,7 @@ def exports_of_hosts(
     documents = [_document(host) for host in hosts]
     tests = [_host_tests(host, document) for host, document in zip(hosts, documents, strict=True)]
     timestamp = evidence.description["created"]
-    yield json_export(FLEET_FILE, {**aggregate(tests, timestamp=timestamp), "fleet": to_json(report)})
+    yield json_export(FLEET_FILE, {**aggregate(tests, timestamp=timestamp), "fleet": report})
     kind = {} if isinstance(report, FleetReport) else {"kind": evidence.config.kind}
     yield json_export(
         "run_summary.json",

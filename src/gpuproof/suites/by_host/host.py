@@ -15,8 +15,8 @@ from gpuproof.readings.evidence import Evidence
 from gpuproof.records.codec import from_json
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import Failure, Start, is_host_failure
-from gpuproof.suites.base import Conclusion, Suite
-from gpuproof.suites.by_host.plan import as_on_one_machine, on_host
+from gpuproof.suites.base import Conclusion, Suite, launch_key
+from gpuproof.suites.by_host.plan import as_on_one_machine
 from gpuproof.suites.sections import Common
 
 NOT_BEGUN = "nothing was launched there"
@@ -151,15 +151,15 @@ def conclude_host(
     evidence: Evidence, host: Mapping[str, Any], launches: Sequence[CaseRecords], inner: Suite
 ) -> HostConclusion:
     """Conclude what one host left, as on one machine."""
-    name = str(host["name"])
     own = [as_on_one_machine(launch) for launch in launches]
+    placed = {launch_key(of.case): launch.case for of, launch in zip(own, launches, strict=True)}
     conclusion = inner.conclude(
         replace(
             evidence,
             launches=tuple(launch for launch in own if _never_begun(launch) is None),
             hosts=(host,),
-            recording_at=lambda case, of: evidence.recording_at(on_host(case, name, nproc=None), of),
-            folder_of=lambda case: evidence.folder_of(on_host(case, name, nproc=None)),
+            recording_at=lambda case, of: evidence.recording_at(placed[launch_key(case)], of),
+            folder_of=lambda case: evidence.folder_of(placed[launch_key(case)]),
         )
     )
     detail = conclusion.result.detail

@@ -18,11 +18,6 @@ from gpuproof.suites.base import HostPlace, LaunchKey, Suite
 from gpuproof.suites.cases import AT, place_case
 
 
-def on_host(case: Case, host: str, *, nproc: int | None) -> Case:
-    """Return the case as one host runs it, with `nproc` ranks where that is given."""
-    return place_case(case, HostPlace(name=host, num_devices=nproc))
-
-
 def as_on_one_machine(launch: CaseRecords) -> CaseRecords:
     """Return a launch with its case called as it was before it was given to a host."""
     case_id = launch.case.case_id.rpartition(AT)[0]
@@ -61,7 +56,7 @@ class HostStates:
         for name, state in self.states.items():
             if name not in busy and name not in self.dropped:
                 for case in islice(inner.next(state, {}, time_left_s), 1):
-                    yield on_host(case, name, nproc=self.places[name].num_devices)
+                    yield place_case(case, self.places[name])
 
 
 def _is_unusable(launch: CaseRecords) -> bool:

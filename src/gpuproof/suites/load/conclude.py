@@ -16,8 +16,7 @@ from gpuproof.suites.exports import environment_facts, json_export
 from gpuproof.suites.load.exports import RESULTS_FILE, loadtest_json
 from gpuproof.suites.load.plan import TESTS, LoadTest, points_of_tests
 from gpuproof.suites.load.readings import LoadReadings, Quantity, read_beside
-from gpuproof.suites.points.plan import Point
-from gpuproof.suites.points.results import PointResult, conclude_point, conclusion_of_points
+from gpuproof.suites.points.results import PointResult, conclude_points, conclusion_of_points
 from gpuproof.suites.sections import PointLabel
 
 TOO_SHORT = ("few-steps",)
@@ -77,9 +76,10 @@ class TestReadings:
 def conclude(evidence: Evidence) -> Conclusion:
     """Return the result of the suite and its files."""
     config = evidence.config
-    tests = [
-        _test(evidence, test, point)
-        for test, point in zip(TESTS, points_of_tests(config).values(), strict=True)
+    points = conclude_points(evidence, points_of_tests(config).values())
+    tests = [  # one test at a time, so that its recordings are still at hand
+        LoadResult(test=test, point=point, readings=read_beside(point.launches, evidence))
+        for test, point in zip(TESTS, points, strict=True)
     ]
     launches = [launch for test in tests for launch in test.point.launches]
     conclusion = conclusion_of_points(
@@ -101,11 +101,6 @@ def conclude(evidence: Evidence) -> Conclusion:
         headline=f"{ended.count(True)} of {len(tests)} tests",
     )
     return Conclusion(result=result, exports=(*conclusion.exports, _results_file(evidence, tests)))
-
-
-def _test(evidence: Evidence, test: LoadTest, point: Point) -> LoadResult:
-    found = conclude_point(evidence, point)
-    return LoadResult(test=test, point=found, readings=read_beside(found.launches, evidence))
 
 
 def _results_file(evidence: Evidence, tests: Sequence[LoadResult]) -> Export:

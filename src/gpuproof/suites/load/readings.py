@@ -7,21 +7,22 @@ than three say nothing of a peak.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from gpuproof.analysis.explanations import used_devices, windows_by_host
 from gpuproof.analysis.launch import Launch
 from gpuproof.readings.evidence import Evidence, MissingReadings
-from gpuproof.readings.recording import RecordingData
-from gpuproof.readings.summary import NO_REASON, DeviceSummary, MetricSummary, WindowSummary, summarise_window
+from gpuproof.readings.recording import DeviceTrack, Flags, RecordingData
+from gpuproof.readings.series import SeriesSummary, summarise_series
 from gpuproof.readings.window import between
+from gpuproof.records.readings import DeviceIdentity
 from gpuproof.records.run import Window
 from gpuproof.units import seconds
 
 MIN_READINGS = 3
 METRICS = ("cpu_percent", "util_gpu_percent", "mem_used_bytes")
-"""What is summarised, of the host and of each GPU."""
+"""What is read off, of the host and of each GPU."""
 MIB_BYTES = 2**20
 NO_GPU = "the test ran on the CPU"
 NOT_READ = "nothing was read beside the test (monitoring.enabled is false)"
@@ -76,12 +77,28 @@ class LoadReadings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class _Read:
+    """One metric of a GPU, or of the host, in one launch's window."""
+
+    metric: str
+    uuid: str | None
+    """None for the host: a launch knows its GPUs by theirs."""
+    series: SeriesSummary | None
+    reason: str | None
+    """Why there is no reading, where the device says so."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Cut:
     """The part of one recording that lies in a launch's window."""
 
-    recording: RecordingData
-    summary: WindowSummary
-    """Of the devices that the launch used."""
+    interval_s: float
+    duration_s: float
+    num_readings: int
+    gpus: tuple[DeviceIdentity, ...]
+    """Those that the launch used."""
+    read: tuple[_Read, ...]
+    """Of metrics that anything is known of."""
 
 
 def read_beside(launches: Sequence[Launch], evidence: Evidence) -> LoadReadings:
@@ -111,58 +128,70 @@ def _cut(launch: Launch, recording: RecordingData, windows: Sequence[Window]) ->
         begin_monotonic_s=min(window.begin_monotonic_s for window in windows),
         end_monotonic_s=max(window.end_monotonic_s for window in windows),
     )
-    used = used_devices(launch, recording)
+    inside, used = window.holds(recording.time_s), used_devices(launch, recording)
+    tracks = [track for track in recording.devices if track.identity.physical_index in used]
     return _Cut(
-        recording=recording, summary=summarise_window(recording, window=window, devices=used, metrics=METRICS)
+        interval_s=recording.recording.fast_interval_s,
+        duration_s=window.duration_s,
+        num_readings=int(inside.sum()),
+        gpus=tuple(track.identity for track in tracks),
+        read=(*_read(recording, inside), *(x for track in tracks for x in _read(recording, inside, track))),
     )
 
 
+def _read(recording: RecordingData, inside: Flags, track: DeviceTrack | None = None) -> Iterator[_Read]:
+    """Yield what is known of a GPU, or of the host where none is named."""
+    columns = recording.host if track is None else track.metrics
+    reasons = {} if track is None else recording.reasons_missing(track)
+    uuid = None if track is None else track.identity.uuid
+    for metric in METRICS:
+        if metric in columns or metric in reasons:
+            column = columns.get(metric)
+            series = None if column is None else summarise_series(recording.time_s[inside], column[inside])
+            yield _Read(metric=metric, uuid=uuid, series=series, reason=reasons.get(metric))
+
+
 def _joined(cuts: Sequence[_Cut], *, missing: str, on_cpu: bool) -> LoadReadings:
-    window_s = sum(cut.summary.duration_s for cut in cuts)
-    devices = [device for cut in cuts for device in cut.summary.devices]
+    window_s = sum(cut.duration_s for cut in cuts)
+    read = [each for cut in cuts for each in cut.read]
+    gpus: dict[str | None, DeviceIdentity] = {}
+    for identity in (identity for cut in cuts for identity in cut.gpus):
+        gpus.setdefault(identity.uuid, identity)
     no_gpu = NO_GPU if on_cpu else (missing if not cuts else "none of the GPUs that were read is the test's")
 
     def host(metric: str) -> Quantity:
-        found = [m for cut in cuts for m in cut.summary.host if m.metric == metric]
+        found = [each for each in read if each.metric == metric and each.uuid is None]
         return _quantity(found, window_s=window_s, missing=missing)
 
-    def gpu(metric: str, of: Iterable[DeviceSummary]) -> Quantity:
-        found = [m for device in of if (m := device.metric(metric)) is not None]
+    def gpu(metric: str, *uuids: str | None) -> Quantity:
+        found = [each for each in read if each.metric == metric and each.uuid in uuids]
         return _quantity(found, window_s=window_s, missing=no_gpu)
 
     return LoadReadings(
         cpu_percent=host("cpu_percent"),
         memory_mib=_in_mib(host("mem_used_bytes")),
-        gpu_utilization_percent=gpu("util_gpu_percent", devices),
-        gpu_memory_mib=_in_mib(gpu("mem_used_bytes", devices)),
+        gpu_utilization_percent=gpu("util_gpu_percent", *gpus),
+        gpu_memory_mib=_in_mib(gpu("mem_used_bytes", *gpus)),
         gpus=tuple(
             GpuReadings(
-                physical_index=same[0].identity.physical_index,
-                name=same[0].identity.name,
-                uuid=same[0].identity.uuid,
-                utilization_percent=gpu("util_gpu_percent", same),
-                memory_mib=_in_mib(gpu("mem_used_bytes", same)),
+                physical_index=identity.physical_index,
+                name=identity.name,
+                uuid=uuid,
+                utilization_percent=gpu("util_gpu_percent", uuid),
+                memory_mib=_in_mib(gpu("mem_used_bytes", uuid)),
             )
-            for same in _by_identity(devices)
+            for uuid, identity in gpus.items()
         ),
-        interval_s=max((cut.recording.recording.fast_interval_s for cut in cuts), default=None),
-        num_readings=sum(cut.summary.samples for cut in cuts),
+        interval_s=max((cut.interval_s for cut in cuts), default=None),
+        num_readings=sum(cut.num_readings for cut in cuts),
     )
 
 
-def _by_identity(devices: Iterable[DeviceSummary]) -> Iterator[list[DeviceSummary]]:
-    """Bring the windows of one GPU together, launch after launch."""
-    found: dict[str | None, list[DeviceSummary]] = {}
-    for device in devices:
-        found.setdefault(device.identity.uuid, []).append(device)
-    yield from found.values()
-
-
-def _quantity(found: Sequence[MetricSummary], *, window_s: float, missing: str) -> Quantity:
-    series = [each.series for each in found if each.series is not None]
-    count = sum(each.samples for each in series)
+def _quantity(found: Sequence[_Read], *, window_s: float, missing: str) -> Quantity:
+    known = [read.series for read in found if read.series is not None]
+    count = sum(series.samples for series in known)
     if count < MIN_READINGS:
-        told = {each.reason for each in found if each.series is None} - {None, NO_REASON}
+        told = [read.reason for read in found if read.series is None and read.reason is not None]
         reason = missing if not found else next(iter(told), None)
         few = (
             f"{count} readings in {seconds(window_s)}, and a peak needs {MIN_READINGS}: run more batches, or "
@@ -171,9 +200,9 @@ def _quantity(found: Sequence[MetricSummary], *, window_s: float, missing: str) 
         return Quantity(stats=None, missing=reason or few)
     return Quantity(
         stats=Stats(
-            min_value=min(each.minimum for each in series),
-            max_value=max(each.maximum for each in series),
-            avg_value=sum(each.mean * each.samples for each in series) / count,
+            min_value=min(series.minimum for series in known),
+            max_value=max(series.maximum for series in known),
+            avg_value=sum(series.mean * series.samples for series in known) / count,
             sample_count=count,
         ),
         missing=None,

@@ -41,6 +41,7 @@ class PointResult:
     point: Point
     figures: PointFigures
     result: Result
+    """Its measures bear the point's name and labels, and the place of each launch in the whole run."""
     summary: Mapping[str, Any]
     """Its run_summary.json."""
     epochs: str
@@ -60,17 +61,21 @@ class PointsDetail:
 
 def conclude_points(
     evidence: Evidence, points: Iterable[Point], *, refused: Collection[str] = ()
-) -> tuple[PointResult, ...]:
-    """Conclude each point by the suite of its recipe; those `refused` failed as they were meant to."""
-    return tuple(conclude_point(evidence, point, is_refused=point.case_id in refused) for point in points)
+) -> Iterator[PointResult]:
+    """Conclude each point by the suite of its recipe when it is asked for.
+
+    Those `refused` failed as they were meant to.
+    """
+    positions = positions_in_time(evidence.launches)
+    for point in points:
+        yield _conclude_point(evidence, point, positions, is_refused=point.case_id in refused)
 
 
-def conclude_point(evidence: Evidence, point: Point, *, is_refused: bool = False) -> PointResult:
-    """Conclude one point by the suite of its recipe."""
+def _conclude_point(
+    evidence: Evidence, point: Point, positions: Mapping[LaunchKey, int], *, is_refused: bool
+) -> PointResult:
     own = replace(evidence.only(case_id=point.case_id), config=point.config)
     conclusion = find_suite(point.config).conclude(own)
-    positions = positions_in_time(evidence.launches)
-    conclusion = replace(conclusion, result=_placed(conclusion.result, point.case_id, positions))
     figures = _figures(conclusion.result, point, positions)
     summary = dict(_content(conclusion, "run_summary.json").value)
     if is_refused:
@@ -80,7 +85,7 @@ def conclude_point(evidence: Evidence, point: Point, *, is_refused: bool = False
     return PointResult(
         point=point,
         figures=figures,
-        result=conclusion.result,
+        result=replace(conclusion.result, measures=_of_point(conclusion.result, point, positions)),
         summary=summary,
         epochs=_content(conclusion, "metrics_epoch.jsonl"),
         launches=tuple(
@@ -100,10 +105,18 @@ def _figures(result: Result, point: Point, positions: Mapping[LaunchKey, int]) -
     return replace(found, case_id=point.case_id, assignment=point.assignment, launches=launches)
 
 
-def _placed(result: Result, case_id: str, positions: Mapping[LaunchKey, int]) -> Result:
-    """Return a point's result whose launches say their place in the whole run."""
-    measures = (replace(m, launches=_in_run(m.launches, case_id, positions)) for m in result.measures)
-    return replace(result, measures=tuple(measures))
+def _of_point(result: Result, point: Point, positions: Mapping[LaunchKey, int]) -> tuple[Measure, ...]:
+    names = short_names(list(point.assignment))
+    labels = {names[key]: value for key, value in point.assignment.items()}
+    return tuple(
+        replace(
+            measure,
+            case=point.case_id,
+            labels={**measure.labels, **labels},
+            launches=_in_run(measure.launches, point.case_id, positions),
+        )
+        for measure in result.measures
+    )
 
 
 def _in_run(
@@ -144,7 +157,7 @@ def conclusion_of_points(
     result = benchmark_result(
         suite,
         evidence,
-        measures=[*headlines, *(m for point in points for m in _labelled(point))],
+        measures=[*headlines, *(m for point in points for m in point.result.measures)],
         doubts=_doubts(points),
         failures=[at_point(f, x.point.case_id) for x in points for f in x.figures.failures],
         num_launches=len(launches),
@@ -195,16 +208,8 @@ def _ranking_notes(ranking: Ranking, launches: Sequence[Launch]) -> Iterator[str
 
 def _best(point: PointResult) -> list[Measure]:
     """Return the throughput of the best point under a name of its own."""
-    found = [m for m in _labelled(point) if m.name == "throughput"]
+    found = [m for m in point.result.measures if m.name == "throughput"]
     return [replace(m, name="best throughput", detail=f"at {m.case}; {m.detail}") for m in found]
-
-
-def _labelled(point: PointResult) -> Iterator[Measure]:
-    """Yield the measures of a point with its labels."""
-    names = short_names(list(point.point.assignment))
-    labels = {names[key]: value for key, value in point.point.assignment.items()}
-    for measure in point.result.measures:
-        yield replace(measure, case=point.point.case_id, labels={**measure.labels, **labels})
 
 
 def _read_during(points: Iterable[PointResult]) -> dict[str, Any]:

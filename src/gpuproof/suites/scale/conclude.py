@@ -87,7 +87,7 @@ def conclude(evidence: Evidence) -> Conclusion:
     config: RunConfig = evidence.config
     options = read_options(config)
     points = scale_points(options)
-    concluded = conclude_points(evidence, plan(config).points.values())
+    concluded = list(conclude_points(evidence, plan(config).points.values()))
     detail = _detail(points, concluded, options)
     conclusion = conclusion_of_points(
         NAME,

@@ -14,7 +14,7 @@ def conclude(evidence: Evidence) -> Conclusion:
     """Return the result of a sweep and its files."""
     config: RunConfig = evidence.config
     planned = plan(config)
-    points = conclude_points(evidence, planned.points.values())
+    points = list(conclude_points(evidence, planned.points.values()))
     what = f"{len(points)} points of {' × '.join(matrix_axes(config.matrix))}"
     return conclusion_of_points(
         "sweep",
