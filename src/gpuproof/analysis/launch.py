@@ -13,7 +13,7 @@ from gpuproof.analysis.roofline import Roofline, build_roofline
 from gpuproof.records.case import Case, StartMode
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.memory import Memory
-from gpuproof.records.run import Ceilings, Evaluation, Setup, Start, Window
+from gpuproof.records.run import Ceilings, Evaluation, OwnCompute, Setup, Start, Window
 from gpuproof.records.what_ran import Compilation, Effective
 
 
@@ -38,6 +38,8 @@ class Launch:
     """What the kernels of each rank were given; empty in runs of versions that did not look."""
     compilations: tuple[Compilation, ...] = ()
     """What torch.compile made on each rank; empty where it was not asked to."""
+    own_compute: tuple[OwnCompute, ...] = ()
+    """How fast each rank is by itself, in the order of ranks; empty where nobody looked."""
 
     @property
     def slowest(self) -> Window:
@@ -134,4 +136,5 @@ def summarize_launch(records: CaseRecords) -> Launch | None:
         start=next((start.start for start in records.of(Start)), "exec"),
         effective=records.of(Effective),
         compilations=records.of(Compilation),
+        own_compute=tuple(sorted(records.of(OwnCompute), key=lambda found: found.rank)),
     )

@@ -32,6 +32,7 @@ PHASES = {
     "observe": "observing a step",
     "measure": "measuring",
     "evaluate": "evaluating",
+    "own_compute": "timing each rank by itself",
     "ceilings": "measuring ceilings",
     "profile": "profiling",
     "finish": "finishing",

@@ -24,6 +24,7 @@ from gpuproof.suites.recipe.measures import recipe_measures
 from gpuproof.suites.recipe.options import OptionsInEffect, options_in_effect
 from gpuproof.suites.recipe.plan import CASE_ID
 from gpuproof.suites.recipe.profile import Profiled, profiled
+from gpuproof.suites.recipe.ranks import RanksShown, ranks_shown
 from gpuproof.suites.results import benchmark_result
 from gpuproof.suites.sections import Common, notes_of_setup, read_during, torn_notes, without_effect
 from gpuproof.verdict.doubts.rules import doubts_about_readings
@@ -55,6 +56,8 @@ class RecipeDetail:
     """None where nothing was measured."""
     profile: Profiled | None
     """What the traced steps say, outside every figure."""
+    ranks: RanksShown | None = None
+    """None where launches have one rank."""
 
 
 def conclude(evidence: Evidence) -> Conclusion:
@@ -83,6 +86,7 @@ def conclude(evidence: Evidence) -> Conclusion:
         launches=tuple(_launch_row(launch) for launch in summary.launches),
         options=options,
         profile=profile,
+        ranks=ranks_shown(summary.launches),
     )
     result = benchmark_result(
         "recipe",

@@ -16,6 +16,7 @@ from gpuproof.units import share
 from gpuproof.verdict.doubts.base import Measured, Rule, suspect
 from gpuproof.verdict.doubts.figures import contradictions, other_than_asked, over_ceiling, work_disagrees
 from gpuproof.verdict.doubts.neighbours import device_faults, device_neighbours, processor_neighbours
+from gpuproof.verdict.doubts.ranks import unequal_ranks
 from gpuproof.verdict.doubts.serving import unfair_requests
 from gpuproof.verdict.doubts.window import data_bound, gaps, too_short, unsteady
 
@@ -29,6 +30,7 @@ OF_STEPS: tuple[Rule, ...] = (
     unsteady,
     processor_neighbours,
     device_neighbours,
+    unequal_ranks,
     other_than_asked,
     work_disagrees,
     data_bound,

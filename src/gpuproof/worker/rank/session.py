@@ -34,6 +34,7 @@ from gpuproof.worker.engine.stopping import PrecisionLimit, feed_plan
 from gpuproof.worker.host.environment import describe_host
 from gpuproof.worker.host.host_load import load_between, read_load
 from gpuproof.worker.rank.identity import RankIdentity
+from gpuproof.worker.rank.own_compute import measure_own_compute, waits_for_others
 from gpuproof.worker.rank.recorder import Recorder, StepTimesWriter
 from gpuproof.worker.step.compilation import compilation_record, read_counts
 from gpuproof.worker.step.cuda_graph import (
@@ -96,10 +97,12 @@ def run_case(
 
 
 def run_after_window(prepared: Prepared, recorder: Recorder) -> None:
-    """Do what was asked for beyond the window, after it: learning, ceilings, and last the trace."""
+    """Do what was asked for beyond the window, after it: learning, ranks apart, ceilings, last the trace."""
     window = prepared.work.window
     if window.evaluate_after:
         evaluate_model(prepared, recorder)
+    if window.own_compute and waits_for_others(prepared):
+        measure_own_compute(prepared, recorder)
     if window.ceilings:
         measure_ceilings(prepared, recorder)
     if window.profile:
