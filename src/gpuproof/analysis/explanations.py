@@ -88,6 +88,15 @@ def explain_launch(launch: Launch, evidence: Evidence) -> LaunchExplanation:
     )
 
 
+def highest_clock_mhz(explanations: Iterable[LaunchExplanation]) -> float | None:
+    """Return the highest clock that any device of the launches may run at; None where it was not read."""
+    devices = (
+        device for found in explanations for host in found.readings for device in host.readings.devices
+    )
+    clocks = (device.clock_sm_max_mhz for device in devices)
+    return max((clock for clock in clocks if clock is not None), default=None)
+
+
 def windows_by_host(windows: Iterable[Window]) -> dict[str, list[Window]]:
     """Sort the windows of a launch by the host that they were measured on."""
     hosts: dict[str, list[Window]] = {}

@@ -104,6 +104,22 @@ class Launch:
         return setup.flops_per_step_counted if setup.flops_per_step is None else setup.flops_per_step
 
     @property
+    def least_flops_per_step(self) -> float | None:
+        """Those of `flops_per_step` that no kernel can leave out; None where that is not known.
+
+        Model FLOPs count attention over the full square, of which a causal kernel skips what is masked.
+        """
+        setup, flops = self.setup, self.flops_per_step
+        if flops is None or (setup.flops_skippable_per_step is None and "tokens" in setup.item):
+            return None
+        return flops - (setup.flops_skippable_per_step or 0.0)
+
+    @property
+    def least_flops_per_s_per_device(self) -> float | None:
+        """FLOP/s that one device cannot but have done, where that is known."""
+        return self._per_second(self.least_flops_per_step)
+
+    @property
     def flops_per_s_per_device(self) -> float | None:
         """Model FLOP/s of one device, where the work of a step is known."""
         return self._per_second(self.flops_per_step)

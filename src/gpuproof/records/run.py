@@ -150,6 +150,9 @@ class Setup:
     """As torch's own counter sees them: a check on the closed form, or in its place."""
     flops_not_counted: str | None = None
     """Why they were not counted."""
+    flops_skippable_per_step: float | None = None
+    """Of the FLOPs of a step, those that a kernel may leave out: attention's, where a causal mask hides them.
+    None where nobody counted."""
     bytes_per_step: float | None = None
     """Bytes that one step of this rank moves to and from the device's memory, from a closed form; None where
     there is none, which is the rule: what caches keep is not known."""

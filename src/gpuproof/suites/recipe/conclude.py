@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpuproof import units
-from gpuproof.analysis.explanations import LaunchExplanation, explain_launches
+from gpuproof.analysis.explanations import LaunchExplanation, explain_launches, highest_clock_mhz
 from gpuproof.analysis.launch import Launch
 from gpuproof.analysis.points import PointFigures
 from gpuproof.hardware import find_peak
@@ -69,6 +69,7 @@ def conclude(evidence: Evidence) -> Conclusion:
         num_planned=config.run.repeats,
         find_peak=find_peak,
         observed=doubts_about_readings(explanations),
+        clock_max_mhz=highest_clock_mhz(explanations),
     )
     profile = profiled(evidence)
     first = summary.launches[0] if summary.launches else None

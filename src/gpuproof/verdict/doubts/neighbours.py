@@ -16,7 +16,7 @@ FAULT = "device-fault"
 NEIGHBOUR_CPUS = 0.25
 """Processors' worth of work by others that may matter …"""
 RUN_QUEUE_SHARE = 0.02
-"""… if this case's threads also waited for a processor for this share of their time …"""
+"""… if this case's threads also waited for a processor, for this share of the window on each they use …"""
 FULL_HOST = 0.95
 """… or, where waiting is not known, if the host was this busy."""
 STEAL_SHARE = 0.02
@@ -63,11 +63,16 @@ def _others_cpus(windows: Sequence[Window]) -> float | None:
 
 
 def _starved(windows: Sequence[Window]) -> bool:
-    own = sum(window.load.own_cpu_s for window in windows)
+    """Say whether threads waited for processors for a share of the window's time on those they work on.
+
+    A rank works on at least one: a thread that feeds a GPU is busy for little of the window, and what it
+    waits is held against the window all the same, not against its own processor time.
+    """
     waits = [window.load.run_queue_wait_s for window in windows]
     if None not in waits:
         waited = sum(wait for wait in waits if wait is not None)
-        return waited > RUN_QUEUE_SHARE * (own + waited)
+        at_work_s = sum(max(window.wall_s, window.load.own_cpu_s) for window in windows)
+        return waited > RUN_QUEUE_SHARE * (at_work_s + waited)
     load = windows[0].load
     return load.busy_cpu_s is not None and load.busy_cpu_s > FULL_HOST * load.num_cpus * windows[0].wall_s
 

@@ -14,7 +14,13 @@ from gpuproof.records.result import Doubt
 from gpuproof.statistics.estimate import Interval, Unavailable
 from gpuproof.units import share
 from gpuproof.verdict.doubts.base import Measured, Rule, suspect
-from gpuproof.verdict.doubts.figures import contradictions, other_than_asked, over_ceiling, work_disagrees
+from gpuproof.verdict.doubts.figures import (
+    contradictions,
+    other_than_asked,
+    over_ceiling,
+    uncounted_work,
+    work_disagrees,
+)
 from gpuproof.verdict.doubts.neighbours import device_faults, device_neighbours, processor_neighbours
 from gpuproof.verdict.doubts.ranks import unequal_ranks
 from gpuproof.verdict.doubts.serving import unfair_requests
@@ -33,6 +39,7 @@ OF_STEPS: tuple[Rule, ...] = (
     unequal_ranks,
     other_than_asked,
     work_disagrees,
+    uncounted_work,
     data_bound,
 )
 """For launches that run steps."""

@@ -78,6 +78,7 @@ def run_case(
             setup_record(prepared),
             flops_per_step_counted=counted.flops_per_step,
             flops_not_counted=counted.missing,
+            flops_skippable_per_step=counted.skippable_per_step,
         )
     )
     memory = MemoryWatch(prepared)
