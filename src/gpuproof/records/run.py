@@ -258,6 +258,9 @@ class Window:
     relative_half_width: float | None = None
     """Half the 95 % interval of the mean step time within this launch, over the mean, at the end of a window
     that was measured by precision."""
+    tokens_before: int | None = None
+    """Where steps decode: tokens that the first step found behind the prompt. Each step attends to one more,
+    until the cache goes back to the prompt."""
 
 
 @record_kind("evaluation")

@@ -24,7 +24,7 @@ from gpuproof.verdict.doubts.figures import (
 from gpuproof.verdict.doubts.neighbours import device_faults, device_neighbours, processor_neighbours
 from gpuproof.verdict.doubts.ranks import unequal_ranks
 from gpuproof.verdict.doubts.serving import unfair_requests
-from gpuproof.verdict.doubts.window import data_bound, gaps, too_short, unsteady
+from gpuproof.verdict.doubts.window import data_bound, gaps, growing, too_short, unsteady
 
 WIDE_INTERVAL = 0.05
 """From the centre to the interval's farther end, over the centre; wider, and the run says little."""
@@ -34,6 +34,7 @@ OF_STEPS: tuple[Rule, ...] = (
     too_short,
     gaps,
     unsteady,
+    growing,
     processor_neighbours,
     device_neighbours,
     unequal_ranks,

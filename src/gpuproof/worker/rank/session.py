@@ -46,6 +46,7 @@ from gpuproof.worker.step.cuda_graph import (
 )
 from gpuproof.worker.step.effective import HIDDEN_BY_COMPILER, ObservedStep, hidden, observe
 from gpuproof.worker.step.flop_count import CountedFlops, count_step_flops
+from gpuproof.worker.step.generation import tokens_before
 from gpuproof.worker.step.inference import evaluate
 from gpuproof.worker.step.memory import MemoryWatch
 from gpuproof.worker.step.preparation import Prepared, device_uuid, prepare, setup_record
@@ -190,6 +191,7 @@ def measure(prepared: Prepared, recorder: Recorder, warm: WarmUp) -> None:
         writer = StepTimesWriter(recorder, "measure", keep_times=log, take_wait_s=pool.take_wait_s)
         prepared.ranks.barrier()
         pool.take_wait_s()  # what the warm-up waited is not of the window
+        before = tokens_before(prepared.step)
         load_before = read_load()
         timing = run_window(prepared.step, prepared.clock, plan, feed_plan(plan, writer))
         load = load_between(load_before, read_load())
@@ -200,6 +202,7 @@ def measure(prepared: Prepared, recorder: Recorder, warm: WarmUp) -> None:
                 requested_steps=steps,
                 requested_s=seconds,
                 data_wait_s=writer.data_wait_s,
+                tokens_before=before,
                 relative_half_width=plan.half_width if isinstance(plan, PrecisionLimit) else None,
             )
         )
