@@ -224,8 +224,11 @@ class DeviceNeighbours:
     """Other users of the rank's device, read just after the window."""
 
     other_processes: int | None
+    """Without display servers."""
     other_memory_bytes: int | None
     missing: str | None
+    display_servers: tuple[str, ...] = ()
+    """By name; none where it is not known who the others are."""
 
 
 @record_kind("window")

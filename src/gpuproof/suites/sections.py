@@ -125,6 +125,19 @@ def notes_of_setup(launches: Sequence[Launch]) -> Iterator[str]:
         yield from launches[0].setup.notes
         if launches[0].setup.device.kind == "cpu":
             yield ON_CPU
+        yield from _displays(launches)
+
+
+def _displays(launches: Sequence[Launch]) -> Iterator[str]:
+    """Name the desktops that draw on a device that was measured: they take little, and are no doubt."""
+    found = {
+        (window.host, setup.device.name, setup.device.uuid or ""): window.neighbours.display_servers
+        for launch in launches
+        for window, setup in zip(launch.windows, launch.setups, strict=False)
+        if window.neighbours.display_servers
+    }
+    for (host, name, uuid), servers in found.items():
+        yield f"a display is drawn on {name} {uuid} of {host} too: {', '.join(servers)}"
 
 
 def torn_notes(launches: Iterable[CaseRecords]) -> Iterator[str]:
