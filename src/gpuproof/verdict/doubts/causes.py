@@ -21,6 +21,7 @@ LIKELY: Mapping[str, str] = {
     "data-bound": "waiting for data",
     "made-before": "batches that were ready before the window",
     "host-bound": "a host that feeds its device too slowly",
+    "idle-unknown": "a device that may have waited for its host",
     "generator-late": "a load generator that is late",
     "requests-failed": "requests that failed",
     "queue-grows": "more requests than can be served",
