@@ -18,8 +18,8 @@ from gpuproof.worker.rank.own_compute import NUM_BURSTS
 
 Shape = Callable[[np.random.Generator, tuple[int, int]], FloatArray]
 RANKS = (2, 8, 64)
-STEPS = (2, 10, 20, 50)
-"""Of a burst: steps of 50 ms, 10, 5 and 2 or less."""
+STEPS = (4, 10, 20, 50)
+"""Of a burst: steps of 25 ms or more, 10, 5, and 2 or less."""
 SLOWER = (1.1, 1.3)
 
 

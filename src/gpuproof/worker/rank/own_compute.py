@@ -20,8 +20,9 @@ from gpuproof.worker.step.training import TrainingStep
 
 NUM_BURSTS = 5
 BURST_S = 0.1
-MIN_STEPS, MAX_STEPS = 2, 50
-"""Of a burst. All bursts and what lies between them take about a second, for steps of up to 50 ms."""
+MIN_STEPS, MAX_STEPS = 4, 50
+"""Of a burst. All bursts and what lies between them take about a second, for steps of up to 25 ms; with fewer
+steps of longer ones, noise that lasts for tens of steps passes for a slow rank."""
 SHARED = (
     "a step of {strategy} gathers what other ranks hold, and none can be taken alone; "
     "profiling.ceilings=true measures each device by itself"
