@@ -1,8 +1,8 @@
 """Do collectives take as long by gpuproof's clock as in a bare loop over torch.distributed?
 
-Two ranks over gloo, one pair of processes a launch. Three sides in palindromes: the loop of `kind: collective`
-itself, a loop written by hand with two readings of the clock an iteration, and the same once more for the noise
-floor. A figure is the ratio of the median times of an iteration, the slower rank's. Prints; asserts nothing.
+Two ranks over gloo, one pair of processes a launch. Three sides in palindromes: the loop of the kind
+`collective`, a loop written by hand with two readings of the clock an iteration, and the same once more for the
+noise floor. A figure is the ratio of the median times of an iteration, the slower rank's. Prints; asserts nothing.
 Usage: python benchmarks/collective_times.py [--quick]
 """
 

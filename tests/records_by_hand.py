@@ -40,6 +40,7 @@ from gpuproof.records.run import (
     FailureCause,
     HostLoad,
     NotApplied,
+    OwnCompute,
     RankResult,
     Setup,
     Start,
@@ -233,7 +234,7 @@ def setup(rank: int = 0, **changes: Any) -> Setup:
         num_parameters=11_181_642,
         items_per_step=ITEMS_PER_STEP,
         item="samples",
-        flops_per_step=None,
+        flops_per_step=1e9,
         precision="fp32",
         compiled=None,
         data="digits",
@@ -274,6 +275,12 @@ def steps(rank: int = 0, *durations_s: float, phase: str = "measure", first_step
 def effective(*work: ObservedWork, rank: int = 0, missing: str | None = None) -> Effective:
     """What the kernels of one step were given."""
     return Effective(rank=rank, work=work, uncounted=(), missing=missing)
+
+
+def own_compute(rank: int, step_s: float) -> OwnCompute:
+    """Five bursts of ten steps that a rank took by itself, as long on average as said."""
+    bursts_s = (steady_times(10, step_s),) * 5
+    return OwnCompute(rank=rank, clock="device_event", bursts_s=bursts_s, missing=None)
 
 
 def result(rank: int = 0) -> RankResult:

@@ -381,6 +381,21 @@ def test_neighbours_are_those_that_are_not_ours(nvml: nvml_library.FakeNvml, uui
     assert neighbours == DeviceNeighbours(other_processes=1, other_memory_bytes=2_147_483_648, missing=None)
 
 
+def test_a_display_server_is_named_apart_and_is_no_neighbour(
+    nvml: nvml_library.FakeNvml, tmp_path: Path
+) -> None:
+    for pid, name in ((4242, "Xorg"), (4343, "python")):
+        (tmp_path / str(pid)).mkdir()
+        (tmp_path / str(pid) / "comm").write_text(f"{name}\n")
+
+    neighbours = other_users(UUID_0, own_pids=[4343], proc=tmp_path)
+
+    assert neighbours == DeviceNeighbours(
+        other_processes=0, other_memory_bytes=0, missing=None, display_servers=("Xorg",)
+    )
+    assert other_users(UUID_0, own_pids=[4343], proc=tmp_path / "gone").other_processes == 1
+
+
 def test_neighbours_are_unknown_where_the_driver_does_not_list_ourselves(
     nvml: nvml_library.FakeNvml,
 ) -> None:
@@ -532,7 +547,7 @@ def test_neighbours_are_unknown_while_the_driver_hangs(nvml: nvml_library.FakeNv
 def test_neighbours_on_a_mig_instance_and_on_a_device_that_is_not_there(nvml: nvml_library.FakeNvml) -> None:
     nvml.update(g18_compute=1, g18_compute_pid0=55, g18_compute_mem0=7, g18_graphics=0)
 
-    for uuid in ("MIG-00000018-aaaa", "00000018-aaaa"):
+    for uuid in ("MIG-00000018-aaaa", "00000018-aaaa", "GPU-00000018-aaaa"):
         assert other_users(uuid, own_pids=[]).other_memory_bytes == 7
     assert other_users("unheard-of", own_pids=[]).missing == "the driver knows no such device"
 

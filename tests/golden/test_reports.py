@@ -33,6 +33,7 @@ from records_by_hand import (
     environment,
     failure,
     one_rank,
+    own_compute,
     setup,
     start,
     steady_times,
@@ -73,7 +74,10 @@ def valid_launches() -> list[CaseRecords]:
             setups=[setup(rank, **built) for rank in (0, 1)],
             times_s=steady_times(800, step_s),
             case=case(replicate=replicate, nproc=2, precision="bf16"),
-            extra=[effective(*WORK, rank=rank) for rank in (0, 1)],
+            extra=[
+                *(effective(*WORK, rank=rank) for rank in (0, 1)),
+                *(own_compute(rank, 0.97 * step_s) for rank in (0, 1)),
+            ],
         )
         launches.append(story.records())
     return launches

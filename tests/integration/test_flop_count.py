@@ -11,6 +11,7 @@ from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from gpuproof.worker.step.flop_count import (
+    MaskedFlops,
     count_flops,
     count_forward_flops,
     count_training_flops,
@@ -88,3 +89,15 @@ def test_the_type_of_the_arithmetic_does_not_change_its_amount(
 ) -> None:
     module, inputs = _classifier(), torch.randn(10, 6)
     assert count_forward_flops(module, inputs, autocast=autocast) == count_forward_flops(module, inputs)
+
+
+@pytest.mark.parametrize(("is_causal", "share"), [(True, 7 / 16), (False, 0)])
+def test_what_a_causal_mask_hides_is_counted_apart(is_causal: bool, share: float) -> None:
+    heads = torch.randn(2, 4, 8, 16, requires_grad=True)  # of 8 × 8 scores 28 lie above the diagonal
+
+    def attend() -> torch.Tensor:
+        return functional.scaled_dot_product_attention(heads, heads, heads, is_causal=is_causal)
+
+    with MaskedFlops() as masked:
+        counted = count_flops(lambda: attend().sum().backward())
+    assert masked.flops == pytest.approx(share * counted)

@@ -200,6 +200,7 @@ def test_the_shipped_config_runs(
     run = run_directory(tmp_path, "g", "decoder_decode")
     (setup,), (window,) = only_case(run).of(Setup), only_case(run).of(Window)
     assert (setup.item, setup.items_per_step, window.items) == (item, items_per_step, 8 * items_per_step)
+    assert window.tokens_before in (range(4) if phase == "decode" else (None,))
     # Two sequences, keys and values of one layer, one head of 16, four bytes each.
     assert setup.kv_cache_bytes == 2 * cache_tokens * 2 * 16 * 4
     assert setup.flops_per_step is not None

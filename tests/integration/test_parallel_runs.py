@@ -12,7 +12,7 @@ from torch.nn.parallel import DistributedDataParallel
 from gpuproof import registry
 from gpuproof.errors import EnvironmentUnfitError
 from gpuproof.records.memory import Memory
-from gpuproof.records.run import Evaluation, Setup, Window
+from gpuproof.records.run import Evaluation, OwnCompute, Setup, Window
 from gpuproof.worker.parallel.blocks import repeated_blocks
 from gpuproof.worker.parallel.model import arranged, compress_gradients
 from gpuproof.workloads.info.catalogue.decoder import DecoderOptions, decoder_work
@@ -69,6 +69,9 @@ def test_the_rate_is_that_of_samples_done_once(
     flops = sum(setup.flops_per_step or 0 for setup in setups)
     assert flops == pytest.approx(groups * 2 * BATCH * decoder_work(PLAN, seq_len=TOKENS).training_flops)
     assert {m.rank for m in records.of(Memory)} == set(range(ranks))
+    alone = records.of(OwnCompute)
+    assert [(each.rank, each.bursts_s) for each in alone] == [(rank, ()) for rank in range(ranks)]
+    assert f"a step of {strategy} gathers what other ranks hold" in str(alone[0].missing)
     assert f"{strategy} (" in result.stdout
     for rank in range(ranks):
         assert (run.root / "cases" / "main" / "0" / f"stderr-{rank}.txt").read_text() == ""

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from gpuproof.records.collected import CaseRecords
-from gpuproof.records.run import Setup, Start, Window
+from gpuproof.records.run import OwnCompute, Setup, Start, Window
 from running import TIMEOUT_S, TINY, clean_environment, gpuproof, gpuproof_command, only_case, run_directory
 
 
@@ -138,3 +138,37 @@ def test_a_launch_that_contradicts_the_config_is_refused(
     assert message in result.stderr
     assert "Traceback" not in result.stderr
     assert not (tmp_path / "results").exists()
+
+
+LAGGING = """
+import os, time
+from torch import nn
+
+class Lagging(nn.Module):
+    def __init__(self, *, num_classes):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Flatten(), nn.BatchNorm1d(192), nn.Linear(192, num_classes))
+        self.pause_s = 0.05 if os.environ["RANK"] == "1" else 0.01
+
+    def forward(self, images):
+        time.sleep(self.pause_s)
+        return self.layers(images)
+"""
+
+
+def test_the_rank_that_the_other_waits_for_is_named(tmp_path: Path) -> None:
+    (tmp_path / "lagging.py").write_text(LAGGING)
+    asked = ["--model.name=python:lagging:Lagging", "--model.num_classes=10", "--data.image_size=8"]
+    result = gpuproof(
+        *("run", "quick", *TINY, *asked, "--nproc", "2", "--benchmark.measure_steps=10", "--run.run_id=l"),
+        cwd=tmp_path,
+        environment=clean_environment(PYTHONPATH=str(tmp_path)),
+    )
+    run = run_directory(tmp_path, "l")
+    assert [len(each.bursts_s) for each in only_case(run).of(OwnCompute)] == [5, 5], result.stderr
+    concluded = run.read_result()
+    assert concluded is not None
+    (reason,) = [doubt.reason for doubt in concluded.doubts if doubt.code == "unequal-ranks"]
+    assert reason.startswith("rank 1 on ")
+    assert "slower than the other rank" in reason
+    assert reason in " ".join(result.stdout.split())

@@ -102,6 +102,33 @@ def test_energy_is_that_of_the_devices_of_the_launch(tmp_path: Path) -> None:
     assert "power integrated" in measure.detail
 
 
+def two_launches(folder: Path, *, power_w: float, second_is_read: bool) -> Concluded:
+    """Two launches of four ranks; in the second the devices take `power_w`."""
+    launches = [four_ranks(), four_ranks()]
+    launches[1] = replace(launches[1], case=replace(launches[1].case, replicate=1))
+    run = write_run(folder, launches, run={"repeats": 2})
+    for launch, watts in zip(launches[: 1 + second_is_read], (300.0, power_w), strict=False):
+        header = r.header([r.identity(i) for i in range(4)], fast_interval_s=0.1)
+        ticks = range(NUM_SAMPLES)
+        samples = [r.sample(tick / 10, {i: {"power_w": watts} for i in range(4)}) for tick in ticks]
+        records = [header, *samples, r.end(10.0, samples=NUM_SAMPLES)]
+        r.write(run.case_folder(launch.case) / "monitor-node7.jsonl", records)
+    return conclude(run)
+
+
+def test_energy_is_that_of_all_launches(tmp_path: Path) -> None:
+    # 12,000 J and 20,000 J over twice 4,000 samples; the first launch alone would be 3 J a sample.
+    measure = measure_of(two_launches(tmp_path, power_w=500.0, second_is_read=True), "energy")
+    assert measure.value == pytest.approx(4.0)
+    assert measure.detail.startswith("all 2 launches, 3.00 to 5.00 J/samples each, over 4 GPU(s), from power")
+
+
+def test_energy_of_one_launch_is_not_that_of_the_run(tmp_path: Path) -> None:
+    measure = measure_of(two_launches(tmp_path, power_w=300.0, second_is_read=False), "energy")
+    assert measure.value is None
+    assert str(measure.missing).startswith("known of 1 of 2 launches: launch 2: no energy: not every device")
+
+
 @pytest.mark.parametrize("recording", [None, ["garbage"]])
 def test_missing_readings_are_said_and_take_nothing_with_them(
     recording: list[object] | None, tmp_path: Path

@@ -223,7 +223,7 @@ def test_the_share_is_a_figure_of_the_result_where_it_was_looked_at() -> None:
         records = [story.records()]
         summary = summarize(records, num_planned=1, find_peak=find_peak)
         rates = rates_of_launches(records, summary.launches)
-        found = recipe_measures(summary, rates, energy_j=None, energy_text="")
+        found = recipe_measures(summary, rates, None)
         return [(measure.text, measure.detail or "") for measure in found if measure.name == "device idle"]
 
     seen = window(clock="device_event", caught_up_steps=100)

@@ -15,7 +15,7 @@ def test_one_rank_is_its_items_over_its_window() -> None:
     assert launch.items_per_s_total == 1000  # 1,000 samples in 1 s
     assert launch.mean_step_s == 0.010
     assert launch.items_per_step_total == 10
-    assert launch.flops_per_s_per_device is None
+    assert launch.flops_per_s_per_device == 1e11  # 100 steps of 1 GFLOP in 1 s
 
 
 def test_two_ranks_are_both_ranks_items_over_the_longer_window() -> None:

@@ -83,6 +83,22 @@ def test_the_peaks_are_what_the_units_can_do_at_their_clock(
     peak = find_peak(name, "amp")
     assert peak is not None
     assert peak.flops_per_s == pytest.approx(num_units * boost_ghz * 1e9 * flops_per_clock, rel=0.05)
+    assert peak.clock_mhz == pytest.approx(boost_ghz * 1e3, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("precision", "clock_mhz", "times"),
+    [
+        ("bf16", 1980, 1980 / 1830),
+        ("fp32", 1980, 1.0),  # the vector pipeline's peak holds at 1,980 MHz
+        ("bf16", 1500, 1.0),
+        ("bf16", None, 1.5),
+    ],
+)
+def test_a_peak_grows_with_the_clock(precision: str, clock_mhz: float | None, times: float) -> None:
+    peak = find_peak("NVIDIA H100 80GB HBM3", precision)
+    assert peak is not None
+    assert peak.at_clock(clock_mhz) / peak.flops_per_s == pytest.approx(times)
 
 
 @pytest.mark.parametrize(
@@ -139,7 +155,8 @@ def test_every_figure_has_a_source_and_a_date_and_no_name_stands_twice() -> None
     assert set(names) == set(TABLE)
     for device in devices:
         known = {"names", "name_source", "dense_tflops", "memory_gb_per_s", "printed", "source", "date"}
-        assert set(device) == known
+        assert set(device) - {"clock_mhz"} == known
+        assert set(device.get("clock_mhz", ("matrix", "vector"))) == {"matrix", "vector"}
         assert "https://" in device["source"]
         assert device["printed"] in ("dense", "sparse")
         assert re.fullmatch(r"20\d\d-\d\d-\d\d", device["date"])

@@ -85,23 +85,68 @@ def test_step_times_must_sum_to_what_the_window_says(step_s: float, expected: li
 # --- the physical ceiling -------------------------------------------------------------------------------
 
 
-def _on_h200(flops_per_step: float) -> Story:
-    built = setup(device=H200, flops_per_step=flops_per_step, precision="bf16")
-    return Story(windows=[window(clock="device_event")], setups=[built], case=case(precision="bf16"))
+def _on_h200(flops_per_step: float, **built: Any) -> Story:
+    described = setup(device=H200, flops_per_step=flops_per_step, precision="bf16", **built)
+    return Story(windows=[window(clock="device_event")], setups=[described], case=case(precision="bf16"))
 
 
-def test_a_fake_fast_gpu_is_over_its_ceiling() -> None:
-    # 100 steps of 9.896 TFLOP in 1 s: 989.6 TFLOP/s, where the data sheet allows 989.5.
-    (found,) = doubts(_on_h200(9.896e12).launch(), H200_BF16)
-    assert (found.validity, found.code) == ("INVALID", "over-ceiling")
-    assert "989.6 TFLOP/s is over the 989.5 TFLOP/s dense bf16 peak of NVIDIA H200" in found.reason
-    assert "data sheet" in found.reason
+def _over(story: Story, *, clock_mhz: float | None) -> list[Doubt]:
+    return list(doubts_about(Measured(launch=story.launch(), peak=H200_BF16, clock_max_mhz=clock_mhz)))
 
 
-def test_at_the_ceiling_or_without_one_there_is_no_doubt() -> None:
-    assert doubts(_on_h200(9.895e12).launch(), H200_BF16) == ()
+@pytest.mark.parametrize(
+    ("flops_per_step", "clock_mhz", "validity"),
+    [
+        # 100 steps in 1 s. The data sheet's 989.5 TFLOP/s hold at 1,830 MHz: 1,070.6 at 1,980 MHz.
+        (9.895e12, None, None),
+        (9.896e12, 1980.0, "SUSPECT"),
+        (1.0706e13, 1980.0, "SUSPECT"),
+        (1.0707e13, 1980.0, "INVALID"),
+        (9.896e12, 1500.0, "INVALID"),  # a device that is held below that clock for good
+        (1.48e13, None, "SUSPECT"),  # where its clock was not read, half as much again is too much
+        (1.485e13, None, "INVALID"),
+    ],
+)
+def test_only_what_the_highest_clock_does_not_allow_is_impossible(
+    flops_per_step: float, clock_mhz: float | None, validity: str | None
+) -> None:
+    found = _over(_on_h200(flops_per_step), clock_mhz=clock_mhz)
+    assert [doubt.validity for doubt in found] == ([] if validity is None else [validity])
+    for doubt in found:
+        assert doubt.code == {"SUSPECT": "over-peak", "INVALID": "over-ceiling"}[doubt.validity]
+        assert "TFLOP/s is over the 989.5 TFLOP/s dense bf16 peak of NVIDIA H200" in doubt.reason
+        assert "data sheet" in doubt.reason
+
+
+def test_what_a_causal_kernel_leaves_out_is_not_held_against_a_device() -> None:
+    causal = _on_h200(1.2e13, item="tokens", flops_skippable_per_step=2e12)
+    assert [doubt.code for doubt in _over(causal, clock_mhz=1980.0)] == ["over-peak"]
+    causal = _on_h200(1.3e13, item="tokens", flops_skippable_per_step=2e12)
+    (found,) = _over(causal, clock_mhz=1980.0)
+    assert found.code == "over-ceiling"
+    assert (
+        "1,100.0 TFLOP/s of it at the least, and over the 1,070.6 TFLOP/s of its highest clock"
+        in found.reason
+    )
+    uncounted = _on_h200(1.3e13, item="tokens")
+    assert [doubt.code for doubt in _over(uncounted, clock_mhz=1980.0)] == ["over-peak"]
+
+
+def test_without_a_ceiling_there_is_no_doubt() -> None:
     assert doubts(_on_h200(9.895e20).launch()) == ()
-    assert doubts(one_rank().launch(), H200_BF16) == ()  # no closed form of the work
+
+
+@pytest.mark.parametrize(
+    ("built", "expected"),
+    [
+        ({"flops_per_step": None}, [("SUSPECT", "work-not-counted")]),
+        ({"flops_per_step": None, "flops_per_step_counted": 1e9}, []),
+        ({"flops_per_step": None, "flops_per_step_counted": 0.0}, [("SUSPECT", "work-not-counted")]),
+        ({"flops_per_step": 0.0, "bytes_per_step": 1e9}, []),
+    ],
+)
+def test_a_step_whose_work_nobody_counted_is_suspect(built: dict[str, Any], expected: list[Any]) -> None:
+    assert codes(Story(setups=[setup(**built, flops_not_counted="switched off")])) == expected
 
 
 # --- less than was asked --------------------------------------------------------------------------------
@@ -194,6 +239,12 @@ def test_the_last_third_may_differ_from_the_first_by_a_twentieth(growth: float, 
         ({"busy_cpu_s": 5.0, "run_queue_wait_s": 0.021}, [("SUSPECT", "cpu-neighbours")]),
         ({"busy_cpu_s": 7.5, "run_queue_wait_s": None}, []),
         ({"busy_cpu_s": 7.7, "run_queue_wait_s": None}, [("SUSPECT", "cpu-neighbours")]),  # of 7.6 s
+        # A thread that feeds a GPU works for 0.1 s: what it waits is held against the window's 1 s …
+        ({"busy_cpu_s": 5.0, "own_cpu_s": 0.1, "run_queue_wait_s": 0.020}, []),
+        ({"busy_cpu_s": 5.0, "own_cpu_s": 0.1, "run_queue_wait_s": 0.021}, [("SUSPECT", "cpu-neighbours")]),
+        # … and four threads' waits against four processors' seconds.
+        ({"busy_cpu_s": 7.0, "own_cpu_s": 4.0, "run_queue_wait_s": 0.080}, []),
+        ({"busy_cpu_s": 7.0, "own_cpu_s": 4.0, "run_queue_wait_s": 0.082}, [("SUSPECT", "cpu-neighbours")]),
         ({"busy_cpu_s": None, "run_queue_wait_s": 0.5}, []),
         ({"busy_cpu_s": None, "run_queue_wait_s": None}, []),
         ({"steal_cpu_s": 0.16}, []),

@@ -58,6 +58,10 @@ class EnergyPerItem:
     energy_j_per_item: float | None
     sentence: str
     """The figure with its method and coverage, or why there is none."""
+    num_devices: int = 0
+    basis: str = ""
+    coverage: float | None = None
+    """The share of the window for which it is known, of the device of which least is."""
 
 
 def explain(
@@ -120,11 +124,16 @@ def energy_per_item(readings: WindowReadings, *, items: int, item: str) -> Energ
         energy_j_per_item=per_item,
         sentence=f"{significant(per_item)} J/{item} over {len(readings.devices)} GPU(s), "
         f"from {basis}, which cover {share_text(lowest)} of the window",
+        num_devices=len(readings.devices),
+        basis=basis,
+        coverage=lowest,
     )
 
 
 def _whole_energy(device: DeviceWindow) -> float | str:
     """Give the energy of the whole window in joules, or why there is none."""
+    if device.is_divided:
+        return "in MIG mode, its energy is that of all its instances"
     if device.energy_j is None or not device.energy_coverage:
         return device.energy_missing or "neither an energy counter nor power readings"
     if device.energy_coverage < 0.9:

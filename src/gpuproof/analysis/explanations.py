@@ -11,13 +11,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
-from gpuproof.analysis.explain import SlowdownCause, energy_per_item, explain
+from gpuproof.analysis.explain import EnergyPerItem, SlowdownCause, energy_per_item, explain
 from gpuproof.analysis.launch import Launch, summarize_launch
 from gpuproof.analysis.rates import throughput
 from gpuproof.readings.evidence import Evidence, MissingReadings
 from gpuproof.readings.recording import RecordingData
 from gpuproof.readings.window_readings import WindowReadings
+from gpuproof.records.device_uuid import bare_uuid, named_among
 from gpuproof.records.run import Window
+from gpuproof.units import share, significant
 
 SLOWER = 0.02
 """A rank this share below its peers' median is said to be slower."""
@@ -46,8 +48,8 @@ class LaunchExplanation:
     """Those of the sentences that tell of a fault: a device that slowed itself down, an error."""
     energy_j: float | None
     """Of all devices of the launch, over the window."""
-    energy_text: str
-    """The energy of one item with its method and coverage, or why it is not known."""
+    energy: EnergyPerItem
+    """That of one item with its method and coverage, or why it is not known."""
     case_id: str = "main"
 
 
@@ -76,16 +78,26 @@ def explain_launch(launch: Launch, evidence: Evidence) -> LaunchExplanation:
         read = _readings(launch, host, found)
         readings.append(read)
         causes += explain(read.readings, slower_by=_slower_by(launch, found))
-    energy_j, energy_text = _energy(launch, readings)
+    energy = _energy(launch, readings)
+    per_item = energy.energy_j_per_item
     return LaunchExplanation(
         replicate=launch.case.replicate,
         readings=tuple(readings),
         sentences=(*(cause.sentence for cause in causes), *unread),
         faults=tuple(cause.sentence for cause in causes if cause.gravity == "fault"),
-        energy_j=energy_j,
-        energy_text=energy_text,
+        energy_j=None if per_item is None else per_item * launch.items_total,
+        energy=energy,
         case_id=launch.case.case_id,
     )
+
+
+def highest_clock_mhz(explanations: Iterable[LaunchExplanation]) -> float | None:
+    """Return the highest clock that any device of the launches may run at; None where it was not read."""
+    devices = (
+        device for found in explanations for host in found.readings for device in host.readings.devices
+    )
+    clocks = (device.clock_sm_max_mhz for device in devices)
+    return max((clock for clock in clocks if clock is not None), default=None)
 
 
 def windows_by_host(windows: Iterable[Window]) -> dict[str, list[Window]]:
@@ -108,29 +120,67 @@ def _readings(launch: Launch, host: str, found: WindowReadings) -> LaunchReading
 
 
 def _ranks(launch: Launch) -> dict[str, int]:
-    """Map the permanent identity of each device that the launch used to its rank."""
-    return {setup.device.uuid: setup.rank for setup in launch.setups if setup.device.uuid is not None}
+    """Map the permanent identity of each device that the launch used to its rank, however it is spelt."""
+    used = ((setup.device.uuid, setup.rank) for setup in launch.setups)
+    return {bare_uuid(uuid): rank for uuid, rank in used if uuid is not None}
 
 
 def used_devices(launch: Launch, recording: RecordingData) -> frozenset[int]:
     """Name the devices that the launch used by their physical index."""
-    uuids, identities = _ranks(launch), [track.identity for track in recording.devices]
-    return frozenset(known.physical_index for known in identities if known.uuid in uuids)
+    identities = [track.identity for track in recording.devices]
+    places = named_among(_ranks(launch).keys(), [known.uuid for known in identities])
+    return frozenset(identities[place].physical_index for place in places)
 
 
 def _slower_by(launch: Launch, found: WindowReadings) -> dict[int, float]:
     """Name the devices that were slower than the median of all, and by what share."""
     rates = {window.rank: throughput(window.items, window.wall_s) for window in launch.windows}
     middle, ranks = median(rates.values()), _ranks(launch)
-    lags = {d.physical_index: 1 - rates[ranks[d.uuid]] / middle for d in found.devices if d.uuid in ranks}
+    known = {d.physical_index: ranks.get(bare_uuid(d.uuid or "")) for d in found.devices}
+    lags = {index: 1 - rates[rank] / middle for index, rank in known.items() if rank is not None}
     return {index: lag for index, lag in lags.items() if lag > SLOWER}
 
 
-def _energy(launch: Launch, readings: Sequence[LaunchReadings]) -> tuple[float | None, str]:
+def _energy(launch: Launch, readings: Sequence[LaunchReadings]) -> EnergyPerItem:
     devices = tuple(device for host in readings for device in host.readings.devices)
     if len(devices) < launch.world_size:
-        return None, "no energy: not every device of the launch was read"
+        unread = "no energy: not every device of the launch was read"
+        return EnergyPerItem(energy_j_per_item=None, sentence=unread)
     joined = replace(readings[0].readings, devices=devices)
-    energy = energy_per_item(joined, items=launch.items_total, item=launch.setup.item)
-    per_item = energy.energy_j_per_item
-    return (None if per_item is None else per_item * launch.items_total), energy.sentence
+    return energy_per_item(joined, items=launch.items_total, item=launch.setup.item)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunEnergy:
+    """The energy of all launches of a run together."""
+
+    energy_j: float | None
+    """None where that of a launch is not known."""
+    text: str
+    """How far launches differ, by which method, how well covered; or of which launch it is not known."""
+
+
+def energy_of_run(
+    explanations: Sequence[LaunchExplanation], *, num_launches: int, item: str
+) -> RunEnergy | None:
+    """Add the launches' energies up; None where that of none is known."""
+    known = [found for found in explanations if found.energy_j is not None]
+    if not known:
+        return None
+    if len(known) < num_launches:
+        untold = [found for found in explanations if found.energy_j is None]
+        why = f": launch {untold[0].replicate + 1}: {untold[0].energy.sentence}" if untold else ""
+        return RunEnergy(energy_j=None, text=f"known of {len(known)} of {num_launches} launches{why}")
+    text = known[0].energy.sentence if num_launches == 1 else _over_launches(known, item)
+    return RunEnergy(energy_j=sum(found.energy_j or 0.0 for found in known), text=text)
+
+
+def _over_launches(known: Sequence[LaunchExplanation], item: str) -> str:
+    per_item = [found.energy.energy_j_per_item or 0.0 for found in known]
+    bases = " or ".join(dict.fromkeys(found.energy.basis for found in known))
+    lowest = min(found.energy.coverage or 0.0 for found in known)
+    each = f"{significant(min(per_item))} to {significant(max(per_item))} J/{item} each"
+    return (
+        f"all {len(known)} launches, {each}, over {known[0].energy.num_devices} GPU(s), from {bases}, which "
+        f"cover {share(lowest)} of a window or more"
+    )

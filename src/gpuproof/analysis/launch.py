@@ -13,7 +13,7 @@ from gpuproof.analysis.roofline import Roofline, build_roofline
 from gpuproof.records.case import Case, StartMode
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.memory import Memory
-from gpuproof.records.run import Ceilings, DeviceBusy, Evaluation, Fp8Casts, Setup, Start, Window
+from gpuproof.records.run import Ceilings, DeviceBusy, Evaluation, Fp8Casts, OwnCompute, Setup, Start, Window
 from gpuproof.records.what_ran import Compilation, Effective
 
 
@@ -42,6 +42,8 @@ class Launch:
     """What the kernels of each rank were given; empty in runs of versions that did not look."""
     compilations: tuple[Compilation, ...] = ()
     """What torch.compile made on each rank; empty where it was not asked to."""
+    own_compute: tuple[OwnCompute, ...] = ()
+    """How fast each rank is by itself, in the order of ranks; empty where nobody looked."""
 
     @property
     def slowest(self) -> Window:
@@ -106,6 +108,22 @@ class Launch:
         return setup.flops_per_step_counted if setup.flops_per_step is None else setup.flops_per_step
 
     @property
+    def least_flops_per_step(self) -> float | None:
+        """Those of `flops_per_step` that no kernel can leave out; None where that is not known.
+
+        Model FLOPs count attention over the full square, of which a causal kernel skips what is masked.
+        """
+        setup, flops = self.setup, self.flops_per_step
+        if flops is None or (setup.flops_skippable_per_step is None and "tokens" in setup.item):
+            return None
+        return flops - (setup.flops_skippable_per_step or 0.0)
+
+    @property
+    def least_flops_per_s_per_device(self) -> float | None:
+        """FLOP/s that one device cannot but have done, where that is known."""
+        return self._per_second(self.least_flops_per_step)
+
+    @property
     def flops_per_s_per_device(self) -> float | None:
         """Model FLOP/s of one device, where the work of a step is known."""
         return self._per_second(self.flops_per_step)
@@ -140,4 +158,5 @@ def summarize_launch(records: CaseRecords) -> Launch | None:
         start=next((start.start for start in records.of(Start)), "exec"),
         effective=records.of(Effective),
         compilations=records.of(Compilation),
+        own_compute=tuple(sorted(records.of(OwnCompute), key=lambda found: found.rank)),
     )

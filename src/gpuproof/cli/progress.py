@@ -32,6 +32,7 @@ PHASES = {
     "observe": "observing a step",
     "measure": "measuring",
     "evaluate": "evaluating",
+    "own_compute": "timing each rank by itself",
     "ceilings": "measuring ceilings",
     "casts": "timing casts to fp8",
     "busy": "looking at how busy the device is",

@@ -8,23 +8,70 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from gpuproof.devices.base import DeviceError, DeviceProcess
 from gpuproof.devices.deadline import CallGuard
 from gpuproof.devices.nvidia import nvml as nvml_border
 from gpuproof.devices.nvidia.handles import list_processes
+from gpuproof.records.device_uuid import spellings
 from gpuproof.records.run import DeviceNeighbours
 
 DEADLINE_S = 5.0
 """Starting NVML beside a running framework takes well under a second; a driver that hangs must not hold up
 the case."""
+DISPLAY_SERVERS = frozenset(
+    {
+        *(
+            "X",
+            "Xorg",
+            "Xorg.bin",
+            "Xwayland",
+            "Xvnc",
+            "gnome-shell",
+            "gnome-remote-de",
+            "mutter",
+            "mutter-x11-fram",
+        ),
+        *(
+            "kwin_x11",
+            "kwin_wayland",
+            "plasmashell",
+            "ksmserver",
+            "xfwm4",
+            "marco",
+            "cinnamon",
+            "compiz",
+            "sway",
+        ),
+        *(
+            "weston",
+            "Hyprland",
+            "wayfire",
+            "labwc",
+            "river",
+            "gamescope",
+            "cosmic-comp",
+            "gdm-x-session",
+            "sddm",
+        ),
+    }
+)
+"""X servers, Wayland compositors and the window managers that draw with a GPU, as /proc names them."""
 
 
 def other_users(
-    device_uuid: str | None, own_pids: Collection[int], *, deadline_s: float = DEADLINE_S
+    device_uuid: str | None,
+    own_pids: Collection[int],
+    *,
+    deadline_s: float = DEADLINE_S,
+    proc: Path = Path("/proc"),
 ) -> DeviceNeighbours:
     """Count the processes on a device that are not among `own_pids`, and their memory.
+
+    Display servers are named apart and not counted: a desktop that shows what is going on is on every
+    workstation's GPU.
 
     In a container, NVML's process ids may be those of the host: where none of `own_pids` is listed, the
     answer is unknown, not that all others are foreign.
@@ -38,7 +85,7 @@ def other_users(
         return _unknown(error.cause)
     finally:
         guard.close()
-    return _judged(processes, own_pids)
+    return _judged(processes, own_pids, proc)
 
 
 def most_users(begin: DeviceNeighbours, end: DeviceNeighbours) -> DeviceNeighbours:
@@ -51,13 +98,15 @@ def most_users(begin: DeviceNeighbours, end: DeviceNeighbours) -> DeviceNeighbou
     return max(known, key=lambda seen: seen.other_processes or 0, default=end)
 
 
-def _judged(processes: Sequence[DeviceProcess], own_pids: Collection[int]) -> DeviceNeighbours:
-    others = [process for process in processes if process.pid not in own_pids]
-    if own_pids and len(others) == len(processes):
+def _judged(processes: Sequence[DeviceProcess], own_pids: Collection[int], proc: Path) -> DeviceNeighbours:
+    foreign = [process for process in processes if process.pid not in own_pids]
+    if own_pids and len(foreign) == len(processes):
         return _unknown(
             "the driver lists none of this launch's processes: it sees another PID namespace, or they hold "
             "no context"
         )
+    names = {process.pid: _process_name(process.pid, proc) for process in foreign}
+    others = [process for process in foreign if names[process.pid] not in DISPLAY_SERVERS]
     sizes = [process.mem_used_bytes for process in others]
     known = [size for size in sizes if size is not None]
     complete = len(known) == len(sizes)
@@ -65,6 +114,7 @@ def _judged(processes: Sequence[DeviceProcess], own_pids: Collection[int]) -> De
         other_processes=len(others),
         other_memory_bytes=sum(known) if complete else None,
         missing=None if complete else "the driver does not tell every process's memory",
+        display_servers=tuple(sorted({name for name in names.values() if name in DISPLAY_SERVERS})),
     )
 
 
@@ -79,14 +129,28 @@ def _processes(device_uuid: str) -> tuple[DeviceProcess, ...]:
 
 def _handle(nvml: Any, device_uuid: str) -> Any:
     """Look up a UUID, which torch writes without saying whether it is a GPU's or a MIG instance's."""
-    if device_uuid.startswith(("GPU-", "MIG-")):
-        return nvml.nvmlDeviceGetHandleByUUID(device_uuid)
+    *others, last = spellings(device_uuid)
+    found = (_handle_or_none(nvml, spelling) for spelling in others)
+    return next((handle for handle in found if handle is not None), None) or nvml.nvmlDeviceGetHandleByUUID(
+        last
+    )
+
+
+def _handle_or_none(nvml: Any, device_uuid: str) -> Any:
     try:
-        return nvml.nvmlDeviceGetHandleByUUID(f"GPU-{device_uuid}")
+        return nvml.nvmlDeviceGetHandleByUUID(device_uuid)
     except nvml.NVMLError as error:
         if nvml_border.error_code(error) != nvml_border.NOT_FOUND:
             raise
-    return nvml.nvmlDeviceGetHandleByUUID(f"MIG-{device_uuid}")
+        return None
+
+
+def _process_name(pid: int, proc: Path) -> str | None:
+    """Return the name that the kernel has of a process, cut to 15 letters; None where it has ended."""
+    try:
+        return (proc / str(pid) / "comm").read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return None
 
 
 def _unknown(reason: str) -> DeviceNeighbours:

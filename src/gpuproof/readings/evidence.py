@@ -18,6 +18,7 @@ from gpuproof.readings.recording import RecordingData, load_recording
 from gpuproof.readings.window_readings import WindowReadings, read_window
 from gpuproof.records.case import Case
 from gpuproof.records.collected import CaseRecords
+from gpuproof.records.device_uuid import named_among
 
 KEPT_VALUES: Final = 2**21
 """Readings of all recordings that are kept, 16 MB; the last one is kept however large it is."""
@@ -60,7 +61,7 @@ class Evidence:
         *,
         begin_monotonic_s: float,
         end_monotonic_s: float,
-        uuids: Collection[str | None] | None = None,
+        uuids: Collection[str] | None = None,
     ) -> WindowReadings | MissingReadings:
         """Read what a host did in a window of a launch, given on the host's monotonic clock.
 
@@ -72,7 +73,8 @@ class Evidence:
         devices = None
         if uuids is not None:
             identities = [track.identity for track in recording.devices]
-            devices = {known.physical_index for known in identities if known.uuid in uuids}
+            places = named_among(uuids, [known.uuid for known in identities])
+            devices = {identities[place].physical_index for place in places}
         return read_window(
             recording, begin_monotonic_s=begin_monotonic_s, end_monotonic_s=end_monotonic_s, devices=devices
         )

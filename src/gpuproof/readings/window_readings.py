@@ -39,6 +39,8 @@ class DeviceWindow:
     energy_missing: str | None = None
     name: str = ""
     uuid: str | None = None
+    is_divided: bool = False
+    """In MIG mode, so that what is read of it is that of all its instances."""
     events: Sequence[str] = ()
     """What the driver announced, such as `xid 63: …`."""
 
@@ -123,6 +125,7 @@ def _device(
         energy_missing=energy.note if energy.energy_j is None else None,
         name=track.identity.name,
         uuid=track.identity.uuid,
+        is_divided=track.identity.static.get("mig_mode") == "enabled",
         events=tuple(f"{event.title}: {event.message}" for event in events),
     )
 

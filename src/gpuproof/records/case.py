@@ -133,6 +133,8 @@ class WindowSpec:
     """Relative half-width of the mean step time's interval that ends a window measured by precision."""
     min_steps: int = 0
     """Steps before precision is looked at; `measure_seconds` is the limit then."""
+    own_compute: bool = False
+    """Time each rank by itself after the window, where ranks average gradients in every step."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,6 +24,7 @@ PhaseName = Literal[
     "observe",
     "measure",
     "evaluate",
+    "own_compute",
     "ceilings",
     "casts",
     "busy",
@@ -154,6 +155,9 @@ class Setup:
     """As torch's own counter sees them: a check on the closed form, or in its place."""
     flops_not_counted: str | None = None
     """Why they were not counted."""
+    flops_skippable_per_step: float | None = None
+    """Of the FLOPs of a step, those that a kernel may leave out: attention's, where a causal mask hides them.
+    None where nobody counted."""
     bytes_per_step: float | None = None
     """Bytes that one step of this rank moves to and from the device's memory, from a closed form; None where
     there is none, which is the rule: what caches keep is not known."""
@@ -225,8 +229,11 @@ class DeviceNeighbours:
     """Other users of the rank's device: read just before and just after the window, and the more of them."""
 
     other_processes: int | None
+    """Without display servers."""
     other_memory_bytes: int | None
     missing: str | None
+    display_servers: tuple[str, ...] = ()
+    """By name; none where it is not known who the others are."""
 
 
 @record_kind("window")
@@ -262,6 +269,9 @@ class Window:
     caught_up_steps: int | None = None
     """Steps that the device had begun with when the host was done launching them: of a device that is behind
     its host next to none, the first one apart. None where the clock does not see it."""
+    tokens_before: int | None = None
+    """Where steps decode: tokens that the first step found behind the prompt. Each step attends to one more,
+    until the cache goes back to the prompt."""
 
 
 @record_kind("evaluation")
@@ -274,6 +284,19 @@ class Evaluation:
     mean_loss: float | None
     accuracy: float | None
     missing: str | None
+
+
+@record_kind("own_compute")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnCompute:
+    """Steps of one rank by itself, after the window: whole steps whose gradients stay on the rank."""
+
+    rank: int
+    clock: Literal["device_event", "host", "host_synchronised"]
+    bursts_s: tuple[tuple[float, ...], ...]
+    """Step times of each burst; between bursts all ranks step together, so that bursts are apart in time."""
+    missing: str | None
+    """Why there are none: a step of this arrangement cannot be taken without the other ranks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -184,6 +184,7 @@ def _window(config: RunConfig) -> WindowSpec:
         ceilings=config.profiling.ceilings,
         target_precision=benchmark.target_precision if by_precision else None,
         min_steps=benchmark.min_steps if by_precision else 0,
+        own_compute=benchmark.own_compute,
     )
 
 

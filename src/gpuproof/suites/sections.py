@@ -28,6 +28,7 @@ from gpuproof.records.page import (
 )
 from gpuproof.records.result import Doubt, Measure, Result
 from gpuproof.records.run import Failure, NotApplied, Setup
+from gpuproof.verdict.doubts.causes import in_one_line, likely_first
 
 TONES: Mapping[str, Tone] = {"VALID": "good", "SUSPECT": "warn", "INVALID": "bad"}
 MEANING = {
@@ -125,6 +126,19 @@ def notes_of_setup(launches: Sequence[Launch]) -> Iterator[str]:
         yield from launches[0].setup.notes
         if launches[0].setup.device.kind == "cpu":
             yield ON_CPU
+        yield from _displays(launches)
+
+
+def _displays(launches: Sequence[Launch]) -> Iterator[str]:
+    """Name the desktops that draw on a device that was measured: they take little, and are no doubt."""
+    found = {
+        (window.host, setup.device.name, setup.device.uuid or ""): window.neighbours.display_servers
+        for launch in launches
+        for window, setup in zip(launch.windows, launch.setups, strict=False)
+        if window.neighbours.display_servers
+    }
+    for (host, name, uuid), servers in found.items():
+        yield f"a display is drawn on {name} {uuid} of {host} too: {', '.join(servers)}"
 
 
 def torn_notes(launches: Iterable[CaseRecords]) -> Iterator[str]:
@@ -178,6 +192,8 @@ def _is_empty(section: Section) -> bool:
 def _verdict(result: Result) -> Verdict:
     """One line: the number, its uncertainty, and whether to trust it."""
     meanings = [MEANING[result.validity]] if result.validity is not None else []
+    if result.validity == "SUSPECT" and result.doubts:
+        meanings.append(in_one_line(result.doubts))
     if result.num_launches < result.num_planned:
         meanings.append(f"{result.num_launches} of {result.num_planned} launches were measured")
     is_measured = bool(result.headline) and result.headline == headline(result.measures)
@@ -202,7 +218,7 @@ def headline(measures: Sequence[Measure]) -> str:
 def _doubts(result: Result) -> Notices:
     notices = [
         Notice(word=doubt.validity, tone=TONES[doubt.validity], text=doubt.reason, advice=doubt.remedy)
-        for doubt in result.doubts
+        for doubt in likely_first(result.doubts)
     ]
     return Notices(title=f"Why {result.validity}", notices=tuple(notices))
 

@@ -67,15 +67,22 @@ def summarize(
     find_peak: PeakLookup,
     find_memory_peak: MemoryPeakLookup = find_memory_peak,
     observed: Sequence[Doubt] = (),
+    clock_max_mhz: float | None = None,
 ) -> RunSummary:
-    """Put the launches of one recipe together; `observed` are doubts that come from readings beside them."""
+    """Put the launches of one recipe together.
+
+    From readings beside them come `observed`, doubts, and `clock_max_mhz`, the devices' highest clock.
+    """
     launches = tuple(launch for records in cases if (launch := summarize_launch(records)) is not None)
     first = launches[0] if launches else None
     peak = find_peak(first.setup.device.name, first.case.model_work.compute.precision) if first else None
     memory_peak = find_memory_peak(first.setup.device.name) if first else None
     step_s_interval = _step_interval(launches)
     interval = _throughput_interval(launches, step_s_interval)
-    measured = [Measured(launch=launch, peak=peak, memory_peak=memory_peak) for launch in launches]
+    measured = [
+        Measured(launch=launch, peak=peak, memory_peak=memory_peak, clock_max_mhz=clock_max_mhz)
+        for launch in launches
+    ]
     latency = first is not None and first.case.measures_latency
     judged, what = (step_s_interval, "median latency") if latency else (interval, "throughput")
     differences = doubts_about_differences(judged, of=what)

@@ -35,6 +35,9 @@ class BenchmarkConfig(ConfigSection):
     """By precision: end when the 95% interval of the mean step is ± this share of it."""
     min_steps: int = Field(default=100, ge=20, le=10**8)
     """By precision: steps that are measured in any case."""
+    own_compute: bool = True
+    """Where ranks average gradients: time some steps of each rank by itself after the window, about a second,
+    since in the window all wait for the slowest."""
 
 
 class ProfilingConfig(ConfigSection):

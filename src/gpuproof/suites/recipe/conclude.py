@@ -7,7 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpuproof import units
-from gpuproof.analysis.explanations import LaunchExplanation, explain_launches
+from gpuproof.analysis.explanations import (
+    LaunchExplanation,
+    RunEnergy,
+    energy_of_run,
+    explain_launches,
+    highest_clock_mhz,
+)
 from gpuproof.analysis.launch import Launch
 from gpuproof.analysis.points import PointFigures
 from gpuproof.hardware import find_peak
@@ -24,6 +30,7 @@ from gpuproof.suites.recipe.exports import recipe_exports
 from gpuproof.suites.recipe.measures import recipe_measures
 from gpuproof.suites.recipe.options import OptionsInEffect, options_in_effect
 from gpuproof.suites.recipe.profile import Profiled, profiled
+from gpuproof.suites.recipe.ranks import RanksShown, ranks_shown
 from gpuproof.suites.results import benchmark_result
 from gpuproof.suites.sections import Common, notes_of_setup, read_during, torn_notes, without_effect
 from gpuproof.verdict.doubts.rules import doubts_about_readings
@@ -55,6 +62,8 @@ class RecipeDetail:
     """None where nothing was measured."""
     profile: Profiled | None
     """What the traced steps say, outside every figure."""
+    ranks: RanksShown | None = None
+    """None where launches have one rank."""
 
 
 def conclude(evidence: Evidence) -> Conclusion:
@@ -66,23 +75,23 @@ def conclude(evidence: Evidence) -> Conclusion:
         num_planned=config.run.repeats,
         find_peak=find_peak,
         observed=doubts_about_readings(explanations),
+        clock_max_mhz=highest_clock_mhz(explanations),
     )
     profile = profiled(evidence)
     first = summary.launches[0] if summary.launches else None
     options = options_in_effect(first) if first else None
-    figures = _figures(evidence, summary, explanations)
-    measures = recipe_measures(
-        summary,
-        figures.launches,
-        energy_j=figures.energy_j,
-        energy_text=explanations[0].energy_text if explanations else "",
+    energy = energy_of_run(
+        explanations, num_launches=len(summary.launches), item=first.setup.item if first else ""
     )
+    figures = _figures(evidence, summary, energy)
+    measures = recipe_measures(summary, figures.launches, energy)
     detail = RecipeDetail(
         common=_common(evidence, summary, options, explanations),
         points=(figures,),
         launches=tuple(_launch_row(launch) for launch in summary.launches),
         options=options,
         profile=profile,
+        ranks=ranks_shown(summary.launches),
     )
     result = benchmark_result(
         "recipe",
@@ -114,14 +123,10 @@ def _common(
     )
 
 
-def _figures(
-    evidence: Evidence, summary: RunSummary, explanations: Sequence[LaunchExplanation]
-) -> PointFigures:
+def _figures(evidence: Evidence, summary: RunSummary, energy: RunEnergy | None) -> PointFigures:
     config = evidence.config
     first = summary.launches[0] if summary.launches else None
     peaks = [w.peak_allocated_bytes for launch in summary.launches for w in launch.windows]
-    energies = [found.energy_j for found in explanations if found.energy_j is not None]
-    is_whole = bool(summary.launches) and len(energies) == len(summary.launches)
     interval = summary.items_per_s_total_interval
     return PointFigures(
         case_id=evidence.launches[0].case.case_id if evidence.launches else CASE_ID,
@@ -141,7 +146,7 @@ def _figures(
         items_per_s_total_interval=interval if isinstance(interval, Interval) else None,
         mean_step_s=summary.mean_step_s,
         peak_allocated_bytes=max((peak for peak in peaks if peak is not None), default=None),
-        energy_j=sum(energies) if is_whole else None,
+        energy_j=None if energy is None else energy.energy_j,
         validity=summary.validity,
         failures=summary.failures,
     )

@@ -13,6 +13,7 @@ from math import floor, fsum
 
 from gpuproof import units
 from gpuproof.analysis.data_wait import data_wait_share
+from gpuproof.analysis.explanations import RunEnergy
 from gpuproof.analysis.idleness import idle_share
 from gpuproof.analysis.launch import Launch
 from gpuproof.records.case import InferencePhase, InferenceWork
@@ -38,11 +39,11 @@ def latency_title(launch: Launch) -> str:
 
 
 def recipe_measures(
-    summary: RunSummary, rates: tuple[LaunchValue, ...], *, energy_j: float | None, energy_text: str
+    summary: RunSummary, rates: tuple[LaunchValue, ...], energy: RunEnergy | None
 ) -> tuple[Measure, ...]:
     """Return every figure, the first the one that the run is about; none where nothing was measured.
 
-    `rates` are those of the launches; `energy_j` is that of all of them, where it is known.
+    `rates` are those of the launches; `energy` is that of all of them, None where none was read.
     """
     if not summary.launches:
         return ()
@@ -58,7 +59,7 @@ def recipe_measures(
             *_step_percentiles(summary, rates),
             *work_measures(summary),
         ]
-    found += _energy(summary, energy_j, energy_text)
+    found += _energy(summary, energy)
     return tuple(replace(measure, validity=summary.validity) for measure in found)
 
 
@@ -212,16 +213,19 @@ def _latencies(summary: RunSummary, rates: tuple[LaunchValue, ...]) -> Iterator[
         yield replace(seconds_measure(f"{name} {what}", value_s, counted), statistic=name)
 
 
-def _energy(summary: RunSummary, energy_j: float | None, text: str) -> Iterator[Measure]:
-    if energy_j is None:
+def _energy(summary: RunSummary, energy: RunEnergy | None) -> Iterator[Measure]:
+    if energy is None:
         return
     item = summary.launches[0].setup.item
-    per_item = energy_j / summary.items_total
+    per_item = None if energy.energy_j is None else energy.energy_j / summary.items_total
     yield Measure(
         name="energy",
         value=per_item,
         unit=f"J/{item}",
-        text=f"{units.significant(per_item)} J/{item.removesuffix('s')}",
-        detail=text,
+        text=units.MISSING
+        if per_item is None
+        else f"{units.significant(per_item)} J/{item.removesuffix('s')}",
+        detail=energy.text,
         better="lower",
+        missing=energy.text if per_item is None else None,
     )

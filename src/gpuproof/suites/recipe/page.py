@@ -9,17 +9,20 @@ from gpuproof.records.result import Result
 from gpuproof.suites.recipe.conclude import LaunchRow, RecipeDetail
 from gpuproof.suites.recipe.options import OptionsInEffect
 from gpuproof.suites.recipe.profile import sections_of_profile
+from gpuproof.suites.recipe.ranks import sections_of_ranks
 from gpuproof.suites.sections import benchmark_page
 
 
 def page(result: Result) -> Page:
     """Lay out figures, options, launches, readings and the trace."""
     detail = from_json(RecipeDetail, result.detail, place="result.json: detail")
+    ranks = detail.ranks
     return benchmark_page(
         result,
         detail.common,
         *([] if detail.options is None else [_options(detail.options)]),
         *([_launches(detail.launches)] if len(detail.launches) > 1 else []),
+        *([] if ranks is None else sections_of_ranks(ranks, num_launches=len(detail.launches))),
         after=() if detail.profile is None else sections_of_profile(detail.profile),
     )
 

@@ -25,6 +25,8 @@ class Measured:
     launch: Launch
     peak: Peak | None = None
     memory_peak: MemoryPeak | None = None
+    clock_max_mhz: float | None = None
+    """The highest clock that its devices may run at; None where nobody read it."""
     served: Served | None = None
     """The requests of its window; None where it served none."""
     collectives: CollectiveLaunch | None = None

@@ -59,15 +59,47 @@ def contradictions(measured: Measured) -> Iterator[Doubt]:
 
 
 def over_ceiling(measured: Measured) -> Iterator[Doubt]:
-    """Find a rate that the device cannot reach."""
-    launch, peak = measured.launch, measured.peak
-    reached = launch.flops_per_s_per_device
-    if peak is not None and reached is not None and reached > peak.flops_per_s:
-        yield invalid(
-            "over-ceiling",
-            f"{reached / 1e12:,.1f} TFLOP/s is over the {peak.flops_per_s / 1e12:,.1f} TFLOP/s dense "
-            f"{peak.dtype} peak of {launch.setup.device.name} ({peak.source})",
+    """Find a rate over the data sheet's peak, and one that the device cannot reach even at its highest clock.
+
+    What cannot be reached is held against the FLOPs that no kernel leaves out.
+    """
+    launch, peak, clock_mhz = measured.launch, measured.peak, measured.clock_max_mhz
+    reached, least = launch.flops_per_s_per_device, launch.least_flops_per_s_per_device
+    if peak is None or reached is None or reached <= peak.flops_per_s:
+        return
+    highest = peak.at_clock(clock_mhz)
+    over = (
+        f"{_tflops(reached)} is over the {_tflops(peak.flops_per_s)} dense {peak.dtype} peak of "
+        f"{launch.setup.device.name} ({peak.source})"
+    )
+    if least is not None and least > highest:
+        needed = "" if least == reached else f", {_tflops(least)} of it at the least,"
+        at = "any clock" if clock_mhz is None else f"its highest clock of {clock_mhz:,.0f} MHz"
+        yield invalid("over-ceiling", f"{over},{needed} and over the {_tflops(highest)} of {at}")
+    else:
+        yield suspect(
+            "over-peak",
+            f"{over}; a clock above the data sheet's, or kernels that leave out what a causal mask hides, "
+            "may explain it",
+            "Do not quote it as a share of the peak: look at the clock that the device ran at",
         )
+
+
+def _tflops(flops_per_s: float) -> str:
+    return f"{flops_per_s / 1e12:,.1f} TFLOP/s"
+
+
+def uncounted_work(measured: Measured) -> Iterator[Doubt]:
+    """Find steps whose work nobody knows, so that a rate no device can reach would not be noticed."""
+    setup = measured.launch.setup
+    if measured.launch.flops_per_step or setup.bytes_per_step:
+        return
+    why = setup.flops_not_counted or "no product of matrices was seen in it"
+    yield suspect(
+        "work-not-counted",
+        f"the work of a step is not known ({why}): no ceiling can be held against its rate",
+        "Set benchmark.count_flops to true, or register the workload with a closed form of its work",
+    )
 
 
 def other_than_asked(measured: Measured) -> Iterator[Doubt]:

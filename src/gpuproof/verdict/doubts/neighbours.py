@@ -16,7 +16,7 @@ FAULT = "device-fault"
 NEIGHBOUR_CPUS = 0.25
 """Processors' worth of work by others that may matter …"""
 RUN_QUEUE_SHARE = 0.02
-"""… if this case's threads also waited for a processor for this share of their time …"""
+"""… if this case's threads also waited for a processor, for this share of the time that they had work …"""
 FULL_HOST = 0.95
 """… or, where waiting is not known, if the host was this busy."""
 STEAL_SHARE = 0.02
@@ -39,7 +39,8 @@ def processor_neighbours(measured: Measured) -> Iterator[Doubt]:
         by_host[window.host].append(window)
     for host, windows in by_host.items():
         others_cpus = _others_cpus(windows)
-        if others_cpus is not None and others_cpus > NEIGHBOUR_CPUS and _starved(windows):
+        starved = _starved(windows, is_at_work=measured.served is None)
+        if others_cpus is not None and others_cpus > NEIGHBOUR_CPUS and starved:
             yield suspect(
                 "cpu-neighbours",
                 f"other processes on {host} kept {others_cpus:.1f} of {windows[0].load.num_cpus} processors "
@@ -62,12 +63,19 @@ def _others_cpus(windows: Sequence[Window]) -> float | None:
     return (busy - sum(window.load.own_cpu_s for window in windows)) / windows[0].wall_s
 
 
-def _starved(windows: Sequence[Window]) -> bool:
-    own = sum(window.load.own_cpu_s for window in windows)
+def _starved(windows: Sequence[Window], *, is_at_work: bool) -> bool:
+    """Say whether threads waited for processors for a share of the time that they had work.
+
+    Steps are at work all the window long, each rank on one processor at least: a thread that feeds a GPU is
+    busy for little of it, and what it waits is held against the window all the same. Requests are at work for
+    the processor time that they take.
+    """
     waits = [window.load.run_queue_wait_s for window in windows]
     if None not in waits:
         waited = sum(wait for wait in waits if wait is not None)
-        return waited > RUN_QUEUE_SHARE * (own + waited)
+        least = [window.wall_s if is_at_work else 0.0 for window in windows]
+        own = [window.load.own_cpu_s for window in windows]
+        return waited > RUN_QUEUE_SHARE * (sum(map(max, least, own)) + waited)
     load = windows[0].load
     return load.busy_cpu_s is not None and load.busy_cpu_s > FULL_HOST * load.num_cpus * windows[0].wall_s
 

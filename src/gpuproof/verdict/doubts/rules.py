@@ -21,10 +21,17 @@ from gpuproof.verdict.doubts.collectives import (
     scattered,
     wrong_results,
 )
-from gpuproof.verdict.doubts.figures import contradictions, other_than_asked, over_ceiling, work_disagrees
+from gpuproof.verdict.doubts.figures import (
+    contradictions,
+    other_than_asked,
+    over_ceiling,
+    uncounted_work,
+    work_disagrees,
+)
 from gpuproof.verdict.doubts.neighbours import device_faults, device_neighbours, processor_neighbours
+from gpuproof.verdict.doubts.ranks import unequal_ranks
 from gpuproof.verdict.doubts.serving import unfair_requests
-from gpuproof.verdict.doubts.window import data_bound, gaps, too_short, unsteady
+from gpuproof.verdict.doubts.window import data_bound, gaps, growing, too_short, unsteady
 
 WIDE_INTERVAL = 0.05
 """From the centre to the interval's farther end, over the centre; wider, and the run says little."""
@@ -34,10 +41,13 @@ OF_STEPS: tuple[Rule, ...] = (
     too_short,
     gaps,
     unsteady,
+    growing,
     processor_neighbours,
     device_neighbours,
+    unequal_ranks,
     other_than_asked,
     work_disagrees,
+    uncounted_work,
     data_bound,
 )
 """For launches that run steps."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gpuproof.analysis.data_wait import waiting_window
+from gpuproof.analysis.generations import evened_steps
 from gpuproof.analysis.idleness import idle_share
 from gpuproof.analysis.launch import Launch
 from gpuproof.records.result import Doubt
@@ -127,14 +128,15 @@ def _host_bound(launch: Launch, *, gap: float) -> Iterator[Doubt]:
 def unsteady(measured: Measured) -> Iterator[Doubt]:
     """Find step times that scatter or drift."""
     launch = measured.launch
-    spread = noise(launch.step_times_s)
+    times_s = evened_steps(launch).times_s
+    spread = noise(times_s)
     if spread is not None and spread > NOISE:
         yield suspect(
             "noisy",
             f"the middle half of the step times spans {share(spread)} of their median",
             "Look for what else ran, for changing clocks, or for steps of unequal work",
         )
-    change = drift(launch.step_times_s, at_least=DRIFT)
+    change = drift(times_s, at_least=DRIFT)
     if isinstance(change, Drift) and change.drifting:
         direction = "slower" if change.relative_change > 0 else "faster"
         yield suspect(
@@ -142,6 +144,18 @@ def unsteady(measured: Measured) -> Iterator[Doubt]:
             f"steps became {share(abs(change.relative_change))} {direction} from the first third of the "
             "window to the last",
             "Warm up longer (benchmark.warmup_steps), or look at clocks and temperature",
+        )
+
+
+def growing(measured: Measured) -> Iterator[Doubt]:
+    """Find decode steps that became longer, where a growing cache and a slower device look the same."""
+    evened = evened_steps(measured.launch)
+    if evened.growth is not None and evened.growth > DRIFT and not evened.is_told_apart:
+        yield suspect(
+            "growth-or-drift",
+            f"steps became {share(evened.growth)} longer over a window of less than two generations: that "
+            "may be the growing cache, or a device that slows down",
+            "Measure two generations or more: benchmark.measure_steps of twice inference.new_tokens",
         )
 
 

@@ -45,6 +45,7 @@ from gpuproof.worker.host.environment import describe_host
 from gpuproof.worker.host.host_load import load_between, read_load
 from gpuproof.worker.rank.identity import RankIdentity
 from gpuproof.worker.rank.idleness import may_wait, measure_busy
+from gpuproof.worker.rank.own_compute import measure_own_compute, waits_for_others
 from gpuproof.worker.rank.recorder import Recorder, StepTimesWriter
 from gpuproof.worker.step.compilation import compilation_record, read_counts
 from gpuproof.worker.step.cuda_graph import (
@@ -56,6 +57,7 @@ from gpuproof.worker.step.cuda_graph import (
 from gpuproof.worker.step.effective import HIDDEN_BY_COMPILER, ObservedStep, hidden, observe
 from gpuproof.worker.step.flop_count import CountedFlops, count_step_flops
 from gpuproof.worker.step.fp8_casts import casts_of_step, time_casts
+from gpuproof.worker.step.generation import tokens_before
 from gpuproof.worker.step.inference import evaluate
 from gpuproof.worker.step.memory import MemoryWatch
 from gpuproof.worker.step.preparation import Prepared, prepare, setup_record
@@ -89,13 +91,16 @@ def run_case(
             setup_record(prepared),
             flops_per_step_counted=counted.flops_per_step,
             flops_not_counted=counted.missing,
+            flops_skippable_per_step=counted.skippable_per_step,
         )
     )
     memory = MemoryWatch(prepared)
     observed = ObservedStep(memory, rank=identity.rank)
     warm = warm_up(prepared, recorder, memory if _why_hidden(prepared) else observed)
     write_effective(prepared, recorder, observed.seen)
-    window = (measure_compiled if case.model_work.compute.compile_enabled else measure)(prepared, recorder, warm)
+    window = (measure_compiled if case.model_work.compute.compile_enabled else measure)(
+        prepared, recorder, warm
+    )
     recorder.write(memory.record(device_used_bytes=_device_used_bytes(prepared.device)))
     loss = _finite_loss(prepared.step.last_loss)
     run_after_window(prepared, recorder, window)
@@ -115,6 +120,8 @@ def run_after_window(prepared: Prepared, recorder: Recorder, measured: Window) -
     window = prepared.work.window
     if window.evaluate_after:
         evaluate_model(prepared, recorder)
+    if window.own_compute and waits_for_others(prepared):
+        measure_own_compute(prepared, recorder)
     if window.ceilings:
         measure_ceilings(prepared, recorder)
     if prepared.work.compute.precision == "fp8" and not prepared.work.compute.compile_enabled:
@@ -220,6 +227,7 @@ def measure(prepared: Prepared, recorder: Recorder, warm: WarmUp) -> Window:
         neighbours = _neighbours(prepared)
         prepared.ranks.barrier()
         pool.take_wait_s()  # what the warm-up waited is not of the window
+        tokens = tokens_before(prepared.step)
         load_before, caught_up_before = read_load(), prepared.clock.caught_up
         timing = run_window(prepared.step, prepared.clock, plan, feed_plan(plan, writer))
         load = load_between(load_before, read_load())
@@ -230,6 +238,7 @@ def measure(prepared: Prepared, recorder: Recorder, warm: WarmUp) -> Window:
             requested_steps=steps,
             requested_s=seconds,
             data_wait_s=writer.data_wait_s,
+            tokens_before=tokens,
             caught_up_steps=None if caught_up is None else caught_up - (caught_up_before or 0),
             relative_half_width=plan.half_width if isinstance(plan, PrecisionLimit) else None,
         )

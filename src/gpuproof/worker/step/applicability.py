@@ -168,6 +168,7 @@ def _rank_keys(case: Case, world_size: int) -> Iterator[tuple[str, str]]:
     if world_size == 1:
         for key in ("backend", "timeout_s"):
             yield f"distributed.{key}", "one rank communicates with no other"
+        yield "benchmark.own_compute", "one rank waits for no other"
         if parallel.strategy != "ddp":
             yield "distributed.strategy", "one rank has nobody to share a model with"
         if parallel.gradient_compression != "none" and case.model_work.trains:

@@ -23,7 +23,7 @@ from torch.utils.flop_counter import FlopCounterMode, flop_registry
 
 from gpuproof.accelerators.base import OutOfMemory
 from gpuproof.accelerators.choose import accelerator_of
-from gpuproof.worker.step.flop_formulas import own_formulas
+from gpuproof.worker.step.flop_formulas import hidden_share, own_formulas
 from gpuproof.worker.step.preparation import Prepared
 
 LossFunction = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
@@ -68,6 +68,27 @@ class _ProductsSeen(TorchDispatchMode):
         name = func._overloadpacket.__name__
         if func._overloadpacket not in self._counted and PRODUCT.search(name):
             self.uncounted.add(name)
+        return func(*args, **(kwargs or {}))
+
+
+class MaskedFlops(TorchDispatchMode):
+    """Adds up what kernels of attention may leave out, since a causal mask hides the results."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._formulas = own_formulas()
+        self.flops = 0.0
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Run the operator; where it is attention under a causal mask, count what is hidden."""
+        names = [argument.name for argument in func._schema.arguments]
+        given = {**dict(zip(names, args, strict=False)), **(kwargs or {})}
+        formula = self._formulas.get(func._overloadpacket) if given.get("is_causal") else None
+        if formula is not None:
+            whole = formula(*(getattr(one, "shape", one) for one in args))
+            self.flops += whole * hidden_share(given["query"].shape[2], given["key"].shape[2])
         return func(*args, **(kwargs or {}))
 
 
@@ -148,6 +169,8 @@ class CountedFlops:
 
     flops_per_step: float | None
     missing: str | None = None
+    skippable_per_step: float | None = None
+    """Of these, what a kernel may leave out under a causal mask."""
 
 
 def count_step_flops(prepared: Prepared) -> CountedFlops:
@@ -168,7 +191,10 @@ def count_step_flops(prepared: Prepared) -> CountedFlops:
     if work.generates:
         return CountedFlops(flops_per_step=None, missing="a phase of generation is known by closed form only")
     try:
-        return CountedFlops(flops_per_step=float(_count(prepared)))
+        with MaskedFlops() as masked:
+            flops = float(_count(prepared))
+        times = prepared.work.micro_batches
+        return CountedFlops(flops_per_step=flops * times, skippable_per_step=masked.flops * times)
     except OutOfMemory:
         raise
     except UncountableError as error:
@@ -181,11 +207,10 @@ def count_step_flops(prepared: Prepared) -> CountedFlops:
 
 
 def _count(prepared: Prepared) -> int:
+    """Count one micro-batch."""
     module, workload = prepared.workload.module, prepared.workload
     inputs, targets = prepared.pool.next_batch()
     autocast = prepared.precision.autocast
     if not prepared.work.trains:
         return count_forward_flops(module, inputs, autocast=autocast)
-    return prepared.work.parallel.gradient_accumulation_steps * count_training_flops(
-        module, inputs, targets, loss=workload.loss, autocast=autocast
-    )
+    return count_training_flops(module, inputs, targets, loss=workload.loss, autocast=autocast)

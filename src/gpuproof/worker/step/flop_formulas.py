@@ -58,6 +58,16 @@ def attention_backward_flops(
     return 2 * attention_flops(query, key, value)
 
 
+def hidden_share(queries: int, keys: int) -> float:
+    """Return which share of the scores a causal mask hides: query i sees the keys up to its own place.
+
+    >>> hidden_share(4, 4), hidden_share(1, 4)
+    (0.375, 0.75)
+    """
+    seen = sum(min(place, keys) for place in range(1, queries + 1))
+    return 1 - seen / (queries * keys)
+
+
 def grouped_product_flops(first: Shape, second: Shape, *_: object, **__: object) -> int:
     """Count products whose rows, columns or inner places are shared out among groups.
 

@@ -54,6 +54,12 @@ class DecodeStep(GenerationStep):
         self._tokens = self._first = self._first_tokens(prompts)
         self._prompt_tokens = self.generation.length
 
+    @property
+    def tokens_before(self) -> int:
+        """Tokens behind the prompt that the next step finds."""
+        added = self.generation.length - self._prompt_tokens
+        return added % (self.generation.cache.max_tokens - self._prompt_tokens)
+
     def __call__(self) -> None:
         """Run one step."""
         if self.generation.length == self.generation.cache.max_tokens:
@@ -173,6 +179,11 @@ def bytes_per_step(work: ModelWork, info: WorkloadInfo, module: nn.Module, step:
     weight_bytes = costs.decode_weights * next(module.parameters()).element_size()
     elements = work.data.batch_size * costs.decode_cache_elements
     return weight_bytes + elements * step.generation.cache.element_bytes
+
+
+def tokens_before(step: object) -> int | None:
+    """Return how many tokens behind the prompt the next step finds; None for steps that do not decode."""
+    return step.tokens_before if isinstance(step, DecodeStep) else None
 
 
 def kv_cache_bytes(step: object) -> int | None:

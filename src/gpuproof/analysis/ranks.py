@@ -1,0 +1,156 @@
+"""Are the ranks of a launch alike, and which of them is it that the others wait for?
+
+In: a launch of several ranks. Out: what each did, by how much it differs from the median of the others, and
+on what ground. Where ranks average gradients all windows are as long as the slowest rank's, and only steps
+that each took by itself tell them apart; where ranks work side by side their own steps in the window do.
+
+A difference of own steps counts where it is over 5 % and more than bursts of equal ranks differ by: Student's
+t on the bursts' log medians, with one spread for all ranks, at 5 % for a launch. `benchmarks/rank_errors.py`
+shows how often that is wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import exp, log
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import stdtrit
+
+from gpuproof.analysis.launch import Launch
+from gpuproof.records.run import Device, Setup, Window
+from gpuproof.statistics.estimate import FloatArray
+
+UNEQUAL = 0.05
+"""Ranks that differ by more are no equals: the slowest sets the rate of all."""
+FALSE_ALARM = 0.05
+"""Of a launch whose ranks are alike."""
+SHORTEST_S = 1e-9
+"""What a clock shows at least."""
+MEDIAN_SPREAD = 1.57
+"""Variance of the median of many, over that of their mean, for normal values: π / 2."""
+Basis = Literal["own steps", "steps in the window", "windows"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankFigures:
+    """One rank. Times are in seconds."""
+
+    rank: int
+    host: str
+    device: Device
+    window_s: float
+    step_s: float
+    """Mean in the window, waits for other ranks within steps included."""
+    own_step_s: float | None
+    """Median of the steps that it took by itself."""
+    slower_by: float = 0.0
+    """Than the median of the other ranks (0.3 is 30 %), by the figure that `RanksCompared.basis` names."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RanksCompared:
+    """All ranks of a launch, and those that stand apart."""
+
+    ranks: tuple[RankFigures, ...]
+    basis: Basis
+    apart: tuple[RankFigures, ...]
+    """Slower than the others, the slowest first; faster ones where most ranks are equally slow."""
+    own_missing: str | None
+    """Why no rank was timed by itself."""
+
+    def time_s(self, rank: RankFigures) -> float:
+        """Return the time by which a rank is compared with the others."""
+        return _by(rank, self.basis)
+
+
+def compare_ranks(launch: Launch) -> RanksCompared | None:
+    """Compare the ranks of a launch; None where it has one."""
+    if launch.world_size < 2:
+        return None
+    bursts = _bursts(launch)
+    waits = launch.case.model_work.trains or launch.setup.parallelism is not None
+    ranks = tuple(
+        _figures(window, setup, bursts.get(window.rank))
+        for window, setup in zip(launch.windows, launch.setups, strict=True)
+    )
+    missing = next((found.missing for found in launch.own_compute if found.missing), None)
+    if len(bursts) == len(ranks):
+        return _apart(ranks, "own steps", stands_apart(list(bursts.values())), missing)
+    basis: Basis = "windows" if waits else "steps in the window"
+    lags = _lags(_log([_by(rank, basis) for rank in ranks]))
+    return _apart(ranks, basis, _far_off(lags), missing)
+
+
+def _bursts(launch: Launch) -> Mapping[int, Sequence[Sequence[float]]]:
+    return {found.rank: found.bursts_s for found in launch.own_compute if found.bursts_s}
+
+
+def _figures(window: Window, setup: Setup, bursts: Sequence[Sequence[float]] | None) -> RankFigures:
+    return RankFigures(
+        rank=window.rank,
+        host=window.host,
+        device=setup.device,
+        window_s=window.wall_s,
+        step_s=window.steps_s / window.num_steps,
+        own_step_s=None if bursts is None else _median(bursts),
+    )
+
+
+def stands_apart(bursts: Sequence[Sequence[Sequence[float]]]) -> list[bool]:
+    """Say of each rank whether its own steps differ from the others' by more than chance and `UNEQUAL`.
+
+    `bursts` are step times in seconds by rank and by burst, as many bursts of each rank.
+    """
+    steps = _log([_median(rank) for rank in bursts])
+    medians = _log([[float(np.median(burst)) for burst in rank] for rank in bursts])
+    num_ranks, num_bursts = medians.shape
+    spread = float(medians.var(axis=1, ddof=1).mean())
+    others = 1.0 if num_ranks == 2 else MEDIAN_SPREAD / (num_ranks - 1)
+    error = (spread / num_bursts * (1 + others)) ** 0.5
+    beyond = stdtrit(num_ranks * (num_bursts - 1), 1 - FALSE_ALARM / (2 * num_ranks)) * error
+    by_chance = np.abs(_lags(medians.mean(axis=1))) <= beyond
+    return list(_far_off(_lags(steps)) & ~by_chance)
+
+
+def _median(bursts: Sequence[Sequence[float]]) -> float:
+    return float(np.median([time_s for burst in bursts for time_s in burst]))
+
+
+def _log(times_s: Sequence[float] | Sequence[Sequence[float]]) -> FloatArray:
+    logarithms: FloatArray = np.log(np.maximum(np.array(times_s, dtype=np.float64), SHORTEST_S))
+    return logarithms
+
+
+def _lags(log_times: FloatArray) -> FloatArray:
+    """Give each rank's logarithm less the median of the other ranks'."""
+    return np.array([value - np.median(np.delete(log_times, place)) for place, value in enumerate(log_times)])
+
+
+def _far_off(lags: FloatArray) -> NDArray[np.bool_]:
+    far: NDArray[np.bool_] = np.abs(lags) > log(1 + UNEQUAL)
+    return far
+
+
+def _apart(
+    ranks: Sequence[RankFigures],
+    basis: Basis,
+    is_apart: Sequence[bool] | NDArray[np.bool_],
+    missing: str | None,
+) -> RanksCompared:
+    lags = _lags(_log([_by(rank, basis) for rank in ranks]))
+    told = [replace(rank, slower_by=exp(lag) - 1) for rank, lag in zip(ranks, lags, strict=True)]
+    apart = [rank for rank, far in zip(told, is_apart, strict=True) if far]
+    slow = sorted((r for r in apart if r.slower_by > 0), key=lambda rank: -rank.slower_by)
+    return RanksCompared(ranks=tuple(told), basis=basis, apart=tuple(slow or apart), own_missing=missing)
+
+
+def _by(rank: RankFigures, basis: Basis) -> float:
+    """Return the time that ranks are compared by."""
+    if basis == "own steps":
+        assert rank.own_step_s is not None
+        return rank.own_step_s
+    return rank.step_s if basis == "steps in the window" else rank.window_s
