@@ -1,8 +1,9 @@
 """Do collectives take as long by gpuproof's clock as in a bare loop over torch.distributed?
 
 Two ranks over gloo, one pair of processes a launch. Three sides in palindromes: the loop of the kind
-`collective`, a loop written by hand with two readings of the clock an iteration, and the same once more for the
-noise floor. A figure is the ratio of the median times of an iteration, the slower rank's. Prints; asserts nothing.
+`collective`, a loop written by hand with two readings of the clock an iteration, and the same once more
+for the noise floor. A figure is the ratio of the median times of an iteration, the slower rank's. It prints
+and asserts nothing.
 Usage: python benchmarks/collective_times.py [--quick]
 """
 
