@@ -2,9 +2,11 @@
 
 In: times in seconds and a column with NaN where there was no reading, or a counter's name. Out: durations, a
 time-weighted mean, extremes and a percentile; a counter's increase and the time that it covers. A reading
-stands until the next one; before a hole (a lost device, a hanging driver) it stands for one usual interval
-only, so that a hole is not filled with its last value. A counter that went back (the driver was loaded again)
-is summed up around the step back. A column of a day is reduced to an envelope for a picture.
+stands for the time around it, half of that to either neighbour: were it the time to the next one alone, an
+early reading of a tick that is dithered (`monitor/sampler.py`) would weigh more than a late one, and a signal
+in step with the ticks would be read wrong. At a hole (a lost device, a hanging driver) it is half a usual
+interval, so that a hole is not filled with its last value. A counter that went back (the driver was loaded
+again) is summed up around the step back. A column of a day is reduced to an envelope for a picture.
 
 >>> durations(np.array([0.0, 1.0, 2.0, 3.0, 60.0]))
 array([1., 1., 1., 1., 1.])
@@ -24,8 +26,9 @@ from gpuproof.statistics.percentiles import percentile
 
 NO_VALUES: Final[Floats] = np.empty(0)
 
-HOLE_FACTOR: Final = 3.0
-"""Two readings further apart than this many usual intervals have a hole between them."""
+HOLE_FACTOR: Final = 4.0
+"""Two readings further apart than this many usual intervals have a hole between them. Dithered ticks lie up to
+two intervals apart, and of a few of them the usual interval is known to about half."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,13 +51,19 @@ def longest_step_s(times: Floats) -> float:
 
 
 def durations(times: Floats) -> Floats:
-    """Give the seconds for which each reading stood; the last, and one before a hole, a usual interval."""
+    """Give the seconds for which each reading stands: half of the time to either neighbour.
+
+    At the ends and at holes that is half a usual interval.
+    """
     if len(times) < 2:
         return np.ones(len(times))
-    gaps = times[1:] - times[:-1]
+    around = np.empty(len(times) + 1)
+    gaps = around[1:-1]
+    np.subtract(times[1:], times[:-1], out=gaps)
     usual_s = _usual_s(gaps)
     gaps[gaps > usual_s * HOLE_FACTOR] = usual_s
-    return np.append(gaps, usual_s)
+    around[0] = around[-1] = usual_s
+    return (around[1:] + around[:-1]) / 2
 
 
 def _usual_s(gaps: Floats) -> float:
