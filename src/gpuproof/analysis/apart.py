@@ -43,6 +43,7 @@ UNKNOWN_REACH = 0.1
 """How far the rate of launches without an interval is taken to be known, where launches decide."""
 ROUNDING = 0.01
 """The coarsest step of rates that were rounded, relative: two digits."""
+TWO_HOSTS = "of 2 hosts one can be slower, but which of them is at fault cannot be told"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +104,7 @@ class Judged:
     slower: Slower | None = None
     """Of two hosts."""
     missing: str | None = None
-    """Why nobody was judged."""
+    """Why nobody can stand apart."""
 
 
 def judge_hosts(rates: Sequence[HostRate], *, error_rate: float) -> Judged:
@@ -170,12 +171,12 @@ def _by_launches(rates: Sequence[HostRate], error_rate: float) -> Judged:
 def _pair(rates: Sequence[HostRate]) -> Judged:
     slow, fast = sorted(rates, key=lambda host: host.rate)
     difference = 1 - slow.rate / fast.rate
-    if difference > max(LEAST_DIFFERENCE, (_reach(slow) + _reach(fast)) / fast.rate):
-        return Judged(
-            slower=Slower(host=slow.host, than=fast.host, relative_difference=difference),
-            standard=_standard(rates, "launches", LEAST_DIFFERENCE, None),
-        )
-    return Judged(standard=_standard(rates, "launches", LEAST_DIFFERENCE, None))
+    is_shown = difference > max(LEAST_DIFFERENCE, (_reach(slow) + _reach(fast)) / fast.rate)
+    return Judged(
+        standard=_standard(rates, "launches", LEAST_DIFFERENCE, None),
+        slower=Slower(host=slow.host, than=fast.host, relative_difference=difference) if is_shown else None,
+        missing=TWO_HOSTS,
+    )
 
 
 def _reach(host: HostRate) -> float:

@@ -90,7 +90,7 @@ class TypeSummary:
     cost_per_million_items: float | None
     outliers: tuple[Outlier, ...]
     outliers_missing: str | None
-    """Why outliers were not looked for."""
+    """Why none can be named."""
     standard: Standard | None = None
     """By which rule hosts were judged; None where they were not."""
     slower: Slower | None = None

@@ -135,7 +135,8 @@ class _Used:
         given = ~np.isnan(mean)
         if columns and columns[0][1] is not None:
             return mean[given], columns[0][1][given]
-        return mean[given], durations(self.recording.time_s[given])
+        times, dithered = self.recording.time_s[given], self.recording.recording.is_dithered
+        return mean[given], durations(times, dithered=dithered)
 
     def _columns(self, track: DeviceTrack, metric: str) -> Iterator[tuple[Floats, Floats | None]]:
         """Yield the readings of a GPU that count, and the seconds of each where these are its own."""

@@ -85,10 +85,11 @@ def power_over_time(recording: RecordingData, *, track: DeviceTrack, inside: Fla
     column = track.values("power_w")
     if column is None:
         return None
+    given = inside & ~np.isnan(column)
+    lasting_s = np.zeros(len(column))
+    lasting_s[given] = durations(recording.time_s[given], dithered=recording.recording.is_dithered)
     return PowerOverTime(
-        power_w=np.where(inside, column, np.nan),
-        lasting_s=durations(recording.time_s),
-        method="integrated_power",
+        power_w=np.where(given, column, np.nan), lasting_s=lasting_s, method="integrated_power"
     )
 
 

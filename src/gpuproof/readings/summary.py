@@ -214,7 +214,10 @@ def _metric(
     recording: RecordingData, metric: str, column: Floats | None, at: _At, explained: Mapping[str, str]
 ) -> MetricSummary:
     inside = at.inside
-    series = None if column is None else summarise_series(recording.time_s[inside], column[inside])
+    series = None
+    if column is not None:
+        dithered = recording.recording.is_dithered
+        series = summarise_series(recording.time_s[inside], column[inside], dithered=dithered)
     due = _readings_due(recording, metric, at)
     given = series.samples if series is not None else 0
     missing_share = max(0.0, 1 - given / due) if due else 0.0
