@@ -68,6 +68,8 @@ def _type_lines(
         yield f"{gpu_type}: {_pair_of_points(in_mean, slower, what)}; the limits are {limits}"
     else:
         yield f"{gpu_type}: {num_apart or 'none'} of {num_hosts} hosts; the limits are {limits}"
+        if overall is not None and overall.judged.slower is not None:
+            yield f"{gpu_type}: {_pair(overall.judged.slower)} in the mean over {what}"
     if overall is not None and overall.incomplete:
         names = _some(overall.incomplete)
         yield f"{gpu_type}: {names} did not measure all {what} that most hosts did: not judged by the mean"
@@ -124,7 +126,7 @@ def _limits(standards: Sequence[Standard]) -> str:
         parts.append(f"modified Z {_range(limits)} and {units.share(by_spread[0].least_difference)}")
     by_launches = [s for s in standards if s.basis == "launches"]
     if by_launches:
-        least = sorted(units.share(s.least_difference) for s in by_launches)
+        least = [units.share(x) for x in sorted(s.least_difference for s in by_launches)]
         unknown = max(s.num_without_interval for s in by_launches)
         without = f", ±{units.share(UNKNOWN_REACH)} for {unknown} without one" if unknown else ""
         told = least[0] if least[0] == least[-1] else f"{least[0]} to {least[-1]}"
