@@ -31,21 +31,25 @@ def test_middle_and_spread_are_of_a_device_whatever_a_host_has_of_them() -> None
 
 
 def test_the_host_that_stands_apart_is_named() -> None:
-    rates = {"a": 100.0, "b": 101.0, "c": 99.0, "d": 102.0, "e": 98.0, "slow": 80.0}
+    rates = {"a": 100.0, "b": 101.0, "c": 99.0, "d": 102.0, "e": 98.0, "slow": 70.0}
     fleet = summarize_fleet([host(name, rate) for name, rate in rates.items()], num_hosts=6)
     (outlier,) = fleet.outliers
-    # median 99.5; deviations 0.5 1.5 0.5 2.5 1.5 19.5, so MAD 1.5 and 0.6745 · 19.5 / 1.5 = 8.77
+    # median 99.5; deviations 0.5 1.5 0.5 2.5 1.5 29.5, so MAD 1.5 and 0.6745 · 29.5 / 1.5 = 13.27
     assert outlier.host == "slow"
-    assert outlier.modified_z == pytest.approx(-8.768, abs=1e-3)
-    assert outlier.relative_difference == pytest.approx(80 / 99.5 - 1)
+    assert outlier.modified_z == pytest.approx(-13.265, abs=1e-3)
+    assert outlier.relative_difference == pytest.approx(70 / 99.5 - 1)
 
 
-def test_with_four_hosts_none_is_called_an_outlier() -> None:
+def test_of_four_hosts_the_one_far_from_three_that_agree_is_named() -> None:
     fleet = summarize_fleet(
         [host(name, rate) for name, rate in zip("abcd", (100, 100, 101, 10), strict=True)], num_hosts=4
     )
-    assert fleet.outliers == ()
-    assert fleet.types[0].outliers_missing == "too few to name outliers: 4 of this type, 5 are needed"
+    (outlier,) = fleet.outliers
+    assert (outlier.host, outlier.modified_z) == ("d", None)
+    assert outlier.relative_difference == pytest.approx(-0.9)
+    standard = fleet.types[0].standard
+    assert standard is not None
+    assert (standard.basis, standard.num_without_interval) == ("launches", 4)
 
 
 def test_types_are_compared_with_each_other_and_not_mixed() -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gpuproof.analysis.hosts import NO_COMMON_TEST, HostMeasured, summarize_suite
+from gpuproof.analysis.hosts import HostMeasured
+from gpuproof.analysis.hosts_suite import NO_COMMON_TEST, summarize_suite
 
 
 def host(name: str, rate: float, *, gpu: str = "H100", devices: int = 1) -> HostMeasured:
@@ -59,13 +60,46 @@ def test_a_host_that_stands_apart_is_named_once_with_its_tests() -> None:
     usual = {"a": 100.0, "b": 101.0, "c": 99.0, "d": 102.0, "e": 98.0}
     one = [host(name, rate) for name, rate in usual.items()]
     found = summarize_suite(
-        {"one": [*one, host("slow", 80)], "two": [*one, host("slow", 60)], "three": one}, num_hosts=6
+        {"one": [*one, host("slow", 30)], "two": [*one, host("slow", 20)], "three": [*one, host("slow", 80)]},
+        num_hosts=6,
     )
     (apart,) = found.apart
     assert (apart.host, apart.gpu_type) == ("slow", "H100")
     assert [name for name, _ in apart.tests] == ["two", "one"]  # the farthest first
-    # median 99.5, MAD 1.5, so 0.6745 · 39.5 / 1.5 and 0.6745 · 19.5 / 1.5
-    assert [outlier.modified_z for _, outlier in apart.tests] == pytest.approx([-17.762, -8.768], abs=1e-3)
+    # median 99.5, MAD 1.5, so 0.6745 · 79.5 / 1.5 and 0.6745 · 69.5 / 1.5
+    assert [outlier.modified_z for _, outlier in apart.tests] == pytest.approx([-35.748, -31.251], abs=1e-3)
+    assert apart.overall is not None
+    assert apart.overall.relative_difference == pytest.approx((0.3 * 0.2 * 0.8) ** (1 / 3) / 0.995 - 1)
+
+
+def test_a_host_that_is_slow_everywhere_is_named_by_its_mean() -> None:
+    rates = {"a": 100.0, "b": 100.5, "c": 99.5, "d": 100.2, "e": 99.9, "f": 100.1, "g": 99.7, "slow": 90.0}
+    measured = [host(name, rate) for name, rate in rates.items()]
+    found = summarize_suite({f"test {i}": measured for i in range(12)}, num_hosts=8)
+    (apart,) = found.apart
+    assert apart.host == "slow"
+    assert apart.overall is not None
+    # one test's limit for 8 hosts is 24, the mean's 7.7
+    assert apart.overall.modified_z == pytest.approx(-0.67449 * 9.95 / 0.25, rel=1e-3)
+
+
+def test_a_host_that_lacks_tests_is_not_judged_by_the_mean() -> None:
+    usual = [host(name, 100 + i / 10) for i, name in enumerate("abcdefg")]
+    tests = {f"test {i}": [*usual, *([host("short", 80)] if i < 3 else [])] for i in range(12)}
+    (overall,) = summarize_suite(tests, num_hosts=8).overall
+    assert (overall.num_tests, overall.incomplete) == (12, ("short",))
+    assert overall.judged.standard is not None
+    assert overall.judged.standard.num_hosts == 7
+
+
+def test_of_two_hosts_one_is_slower_and_none_stands_apart() -> None:
+    tests = {name: [host("a", 100), host("b", 50, devices=8)] for name in ("one", "two")}
+    found = summarize_suite(tests, num_hosts=2)
+    assert found.apart == ()
+    (overall,) = found.overall
+    assert overall.judged.slower is not None
+    assert (overall.judged.slower.host, overall.judged.slower.than) == ("b", "a")
+    assert overall.judged.slower.relative_difference == pytest.approx(0.5)
 
 
 def test_a_suite_of_which_nothing_was_measured_has_no_figures() -> None:

@@ -44,6 +44,33 @@ def test_unequal_steps_weigh_by_their_length(tmp_path: Path) -> None:
     )
 
 
+def test_readings_of_a_dithered_recording_weigh_by_the_time_around_them(tmp_path: Path) -> None:
+    """Around 0, 1 and 3 s lie (1.5 + 1)/2, (1 + 2)/2 and (2 + 1.5)/2 s, 1.5 being usual: 4.5 s in all."""
+    samples = [rec.sample(t, {0: {"power_w": p}}) for t, p in ((0.0, 100.0), (1.0, 200.0), (3.0, 400.0))]
+    head = rec.header([rec.identity()], dither_seed=1)
+    expected = (100 * 1.25 + 200 * 1.5 + 400 * 1.75) / 4.5
+    assert only_device(tmp_path, [head, *samples]).mean("power_w") == pytest.approx(expected)
+
+
+def test_mean_power_is_the_counters_where_it_moves(tmp_path: Path) -> None:
+    """The sensor says 100 W throughout, the counter 300 J in 2 s and 450 J in 1 s: 250 W."""
+    joules = {0.0: 0.0, 1.0: None, 2.0: 300.0, 3.0: 750.0}
+    samples = [
+        rec.sample(t, {0: {"power_w": 100.0, **({} if e is None else {"energy_j": e})}})
+        for t, e in joules.items()
+    ]
+    power = only_device(tmp_path, [rec.header([rec.identity()]), *samples]).metric("power_w")
+    assert power is not None
+    assert power.series is not None
+    assert power.series.mean == pytest.approx(250.0)
+    assert power.series.maximum == 100.0
+
+
+def test_a_counter_that_stands_still_does_not_say_what_power_was(tmp_path: Path) -> None:
+    samples = [rec.sample(t, {0: {"power_w": 100.0, "energy_j": 5.0}}) for t in range(4)]
+    assert only_device(tmp_path, [rec.header([rec.identity()]), *samples]).mean("power_w") == 100.0
+
+
 def test_what_was_not_read_is_none_with_its_reason_and_never_zero(tmp_path: Path) -> None:
     who = rec.identity(unavailable={"fan_percent": "not supported by this device"})
     samples = [rec.sample(t, {0: {"power_w": 50.0}} if t < 6 else {}) for t in range(10)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -266,3 +267,50 @@ def test_deadlines_do_not_drift_over_a_day() -> None:
         schedule.advance(schedule.deadline_s)
     assert schedule.missed_ticks == 0
     assert schedule.deadline_s == pytest.approx(12345.678 + 86400.0, abs=1e-6)
+
+
+def test_dithered_ticks_lie_one_in_each_interval_and_do_not_drift() -> None:
+    schedule = Schedule(start_s=0.0, interval_s=0.1, dither=random.Random(5))
+    ticks = []
+    for _ in range(50_000):
+        ticks.append(schedule.deadline_s)
+        schedule.advance(schedule.deadline_s)
+    assert schedule.missed_ticks == 0
+    assert ticks[0] == 0.0
+    places = [tick / 0.1 - place for place, tick in enumerate(ticks)]
+    assert min(places) >= -1e-6
+    assert max(places) < 1 + 1e-6
+    tenths = [sum(tenth / 10 <= place < (tenth + 1) / 10 for place in places[1:]) for tenth in range(10)]
+    assert all(abs(count - 5000) < 300 for count in tenths)  # sd 67
+
+
+def test_a_dithered_recording_says_its_seed_and_keeps_lanes_and_ends() -> None:
+    world = World()
+    end = world.run(interval_s=0.25, slow_interval_s=1.0, duration_s=30.0, dither_seed=9)
+    samples = world.of(Sample)
+    assert world.of(Recording)[0].dither_seed == 9
+    assert (end.samples, end.missed_ticks) == (121, 0)
+    assert "".join(sample.lane[0] for sample in samples) == "sfff" * 30 + "s"
+    times = [sample.monotonic_s - 1000.0 for sample in samples]
+    assert [int(time / 0.25 + 1e-6) for time in times] == list(range(121))
+    assert len({round(time % 0.25, 3) for time in times}) > 50
+    again = World()
+    again.run(interval_s=0.25, slow_interval_s=1.0, duration_s=30.0, dither_seed=9)
+    assert [sample.monotonic_s for sample in again.of(Sample)] == [sample.monotonic_s for sample in samples]
+
+
+def test_a_signal_in_step_with_the_ticks_is_met_at_all_points_of_its_course() -> None:
+    """A sawtooth of one second, read five times in it: its mean is a half wherever it begins."""
+    for begin in (0.0, 0.13, 0.5):
+        world = World(read_s=lambda _now: 0.0)
+        world.run(interval_s=0.2, slow_interval_s=1.0, duration_s=600.0, dither_seed=1)
+        course = [(sample.monotonic_s + begin) % 1.0 for sample in world.of(Sample)]
+        assert sum(course) / len(course) == pytest.approx(0.5, abs=0.015)
+
+
+def test_ticks_that_a_hanging_reading_swallowed_are_missed_with_dither_too() -> None:
+    schedule = Schedule(start_s=0.0, interval_s=1.0, dither=random.Random(1))
+    schedule.advance(0.0)
+    schedule.advance(3.2)  # the reading of the second interval ended in the fourth
+    assert schedule.missed_ticks == 1
+    assert 3.0 <= schedule.deadline_s < 4.0

@@ -3,13 +3,15 @@
 In: open devices, the host reader, a plan, and the clock, recorder and listener to work with. Out: the
 records of one recording, from `Recording` to `RecordingEnd`. Fast and slow lanes run on absolute
 deadlines of the monotonic clock; the loop sleeps in between, and records how late it was, what
-it missed and what CPU time it took.
+it missed and what CPU time it took. A tick may be dithered: it then comes at a random moment of its own
+interval, so that work in step with the ticks is not always met at the same point of its course.
 """
 
 from __future__ import annotations
 
 import os
 import platform
+import random
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -50,6 +52,8 @@ class SamplingPlan:
     """Stored in the recording's first line; None unless the user asked for it."""
     host_interval_s: float | None = None
     """Of the host; None reads it with the slow lane only."""
+    dither_seed: int | None = None
+    """Of the moments within their intervals at which ticks come; None: each at the interval's begin."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,9 +66,11 @@ class Clock:
 
 
 class Schedule:
-    """Ticks at start + n · interval; a tick is missed when the next one is due before it was taken.
+    """One tick in each interval from the start on; one is missed whose interval ended before it was taken.
 
-    Deadlines are absolute, so that late readings never shift the later ones.
+    It comes at the interval's begin, or with `dither` at a moment of it drawn anew for each but the first,
+    uniformly: then whatever is periodic is met at all points of its course alike. Intervals are absolute, so
+    that neither late readings nor the draws shift the later ones.
 
     >>> schedule = Schedule(start_s=100.0, interval_s=0.5)
     >>> schedule.advance(now_s=100.1), schedule.deadline_s, schedule.missed_ticks
@@ -73,16 +79,23 @@ class Schedule:
     (None, 101.5, 1)
     """
 
-    def __init__(self, *, start_s: float, interval_s: float) -> None:
+    def __init__(self, *, start_s: float, interval_s: float, dither: random.Random | None = None) -> None:
         self._start_s = start_s
         self._interval_s = interval_s
+        self._dither = dither
         self._tick = 0
+        self._delay_s = 0.0
         self.missed_ticks = 0
+
+    @property
+    def begin_s(self) -> float:
+        """When the interval of the next tick begins, on the clock of `start_s`."""
+        return self._start_s + self._tick * self._interval_s
 
     @property
     def deadline_s(self) -> float:
         """When the next tick is due, on the clock of `start_s`."""
-        return self._start_s + self._tick * self._interval_s
+        return self.begin_s + self._delay_s
 
     def is_due(self, now_s: float) -> bool:
         """Tell whether the next tick is due; rounding of the deadlines does not count."""
@@ -94,6 +107,8 @@ class Schedule:
         latest = int((now_s - self._start_s + TOLERANCE_S) / self._interval_s)
         self._tick = max(following, latest)
         self.missed_ticks += self._tick - following
+        if self._dither is not None:
+            self._delay_s = self._dither.random() * self._interval_s
 
 
 class Devices(Protocol):
@@ -185,6 +200,7 @@ class Sampler:
                 devices=self._devices.identities,
                 host_facts={**self._host.facts(), "vendors_absent": self._devices.absent},
                 command=self._plan.command,
+                dither_seed=self._plan.dither_seed,
             )
         )
         self._count("start")
@@ -192,7 +208,9 @@ class Sampler:
 
     def _loop(self) -> str:
         start_s = self._clock.monotonic()
-        fast = Schedule(start_s=start_s, interval_s=self._plan.interval_s)
+        seed = self._plan.dither_seed
+        dither = None if seed is None else random.Random(seed)  # noqa: S311  # keeps no secret
+        fast = Schedule(start_s=start_s, interval_s=self._plan.interval_s, dither=dither)
         slow = Schedule(start_s=start_s, interval_s=self._plan.slow_interval_s)
         host = Schedule(start_s=start_s, interval_s=self._plan.host_interval_s or self._plan.slow_interval_s)
         end_s = float("inf") if self._plan.duration_s is None else start_s + self._plan.duration_s
@@ -204,13 +222,12 @@ class Sampler:
             if now_s >= end_s:
                 return "duration"
             self._max_jitter_s = max(self._max_jitter_s, now_s - fast.deadline_s)
-            is_slow = slow.is_due(fast.deadline_s)
-            is_of_host = host.is_due(fast.deadline_s)
+            is_slow, is_of_host = slow.is_due(fast.begin_s), host.is_due(fast.begin_s)
             self._sample("slow" if is_slow else "fast", reads_host=is_slow or is_of_host)
             if is_slow:
-                slow.advance(fast.deadline_s)
+                slow.advance(fast.begin_s)
             if is_of_host:
-                host.advance(fast.deadline_s)
+                host.advance(fast.begin_s)
             fast.advance(self._clock.monotonic())
             self._missed_ticks = fast.missed_ticks
 

@@ -186,13 +186,18 @@ def render_comparison(comparison: RecordingComparison) -> str:
     """Write a comparison as text that ends with a line end."""
     lines = [_side("A", comparison.first), _side("B", comparison.second), ""]
     lines += [*_conditions(comparison), "", f"Compared over {comparison.basis}."]
-    rows: list[tuple[str, ...]] = [("", "A", "B", "B − A", "95 % interval", "verdict")]
+    rows: list[tuple[str, ...]] = [("", "A", "B", "B − A", "interval", "shown from", "verdict")]
     rows += [_compared_row(metric) for metric in comparison.metrics]
     lines += (
         list(_table(rows, label_width=0))
         if len(rows) > 1
         else ["Neither recording has a reading to compare there."]
     )
+    judged = [m.difference for m in comparison.metrics if m.difference is not None]
+    if len(judged) > 1:
+        lines.append(
+            f"Each interval at {judged[0].confidence:.2%}, so that all {len(judged)} together hold at 95 %."
+        )
     lines += [f"  {title(m.metric)}: cannot tell: {m.reason}" for m in comparison.metrics if m.reason]
     lines += ["", _COMPARISON_LIMITS]
     return "\n".join(lines) + "\n"
@@ -223,12 +228,13 @@ def _compared_row(metric: MetricComparison) -> tuple[str, ...]:
     name, interval = metric.metric, metric.difference
     means = (quantity(name, metric.first_mean), quantity(name, metric.second_mean))
     if interval is None:
-        return (title(name), *means, MISSING, MISSING, metric.verdict)
+        return (title(name), *means, MISSING, MISSING, MISSING, metric.verdict)
     return (
         title(name),
         *means,
         signed(name, interval.centre) + _relative(metric),
         f"{signed(name, interval.low)} … {signed(name, interval.high)}",
+        signed(name, metric.smallest_shown or 0.0).removeprefix("+"),
         metric.verdict,
     )
 

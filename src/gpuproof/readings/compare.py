@@ -2,10 +2,12 @@
 
 In: two recordings, and which part of them counts: one named phase, or the time in which the GPU was busy.
 Out: every condition in which they differ, or in which nobody can tell because one of them did not record it;
-and for each metric both means, the interval of the difference by moving-block bootstrap, and a verdict:
-higher, lower, no difference shown, or cannot tell. A difference means something only where the conditions
-are the same, or where the one that differs is under test. Readings of one recording resemble their
-neighbours, which the blocks allow for; what another launch would give is not in the interval.
+and for each metric both means, the interval of the difference by moving-block bootstrap, a verdict (higher,
+lower, no difference shown, or cannot tell), and the smallest difference that would have been shown. All
+metrics share one error rate: equal recordings get "higher" or "lower" anywhere in at most 5 % of
+comparisons. A difference means something only where the conditions are the same, or where the one that
+differs is under test. Power is that of the energy counter where it moves. Readings of one recording resemble
+their neighbours, which the blocks allow for; what another launch would give is not in the interval.
 """
 
 from __future__ import annotations
@@ -18,13 +20,14 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from gpuproof.errors import UsageError
+from gpuproof.readings.energy import power_over_time
 from gpuproof.readings.metric_text import quantity, title
 from gpuproof.readings.recording import DeviceTrack, Flags, Floats, RecordingData
 from gpuproof.readings.series import durations, mean_over_devices
 from gpuproof.readings.window import RecordingWindow, phase, whole
 from gpuproof.records.metrics import METRICS
 from gpuproof.statistics.estimate import Interval, Unavailable
-from gpuproof.statistics.series import TimeSeries, interval_between
+from gpuproof.statistics.series import TimeSeries, interval_between, smallest_shown
 
 Weight = Literal["differs", "unknown", "note"]
 Verdict = Literal["higher", "lower", "no difference shown", "cannot tell"]
@@ -52,6 +55,9 @@ _FREE_TO_DIFFER: Final = frozenset({"serial", "uuid", "pci_bus_id", "numa_node",
 _LIMIT_TOLERANCE_W: Final = 1.0
 
 
+CONFIDENCE: Final = 0.95
+"""Of all metrics of a comparison together (Bonferroni's correction: metrics of one GPU move together to a
+degree that nobody knows)."""
 MAX_PIECES: Final = 2000
 """Longer series are averaged over neighbours to this length: a day of readings needs no more resolution."""
 
@@ -68,6 +74,8 @@ class MetricComparison:
     verdict: Verdict
     reason: str | None
     """Why the verdict is `cannot tell`."""
+    smallest_shown: float | None = None
+    """The difference that these readings would show 4 times in 5, in the metric's unit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,19 +126,34 @@ class _Used:
     busy_percent: float | None
 
     def series(self, metric: str) -> tuple[Floats, Floats]:
-        """Average a metric over the GPUs that were busy at each sample; samples with none are left out."""
-        columns = []
-        for track in self.recording.devices:
-            column, util = track.values(metric), track.values("util_gpu_percent")
-            if column is None:
-                continue
-            counted = self.inside
-            if self.busy_percent is not None:
-                counted = counted & (util >= self.busy_percent) if util is not None else counted & False
-            columns.append(np.where(counted, column, np.nan))
-        mean = mean_over_devices(columns, length=len(self.inside))
+        """Average a metric over the GPUs that were busy at each sample; samples with none are left out.
+
+        Returns the values, and the seconds that each stands for.
+        """
+        columns = [column for track in self.recording.devices for column in self._columns(track, metric)]
+        mean = mean_over_devices([values for values, _ in columns], length=len(self.inside))
         given = ~np.isnan(mean)
-        return self.recording.time_s[given], mean[given]
+        if columns and columns[0][1] is not None:
+            return mean[given], columns[0][1][given]
+        times, dithered = self.recording.time_s[given], self.recording.recording.is_dithered
+        return mean[given], durations(times, dithered=dithered)
+
+    def _columns(self, track: DeviceTrack, metric: str) -> Iterator[tuple[Floats, Floats | None]]:
+        """Yield the readings of a GPU that count, and the seconds of each where these are its own."""
+        counted = self.counted(track)
+        if metric == "power_w":
+            power = power_over_time(self.recording, track=track, inside=counted)
+            if power is not None:
+                yield power.power_w, power.lasting_s if power.method == "counter" else None
+        elif (column := track.values(metric)) is not None:
+            yield np.where(counted, column, np.nan), None
+
+    def counted(self, track: DeviceTrack) -> Flags:
+        """Tell which samples count of a GPU."""
+        if self.busy_percent is None:
+            return self.inside
+        util = track.values("util_gpu_percent")
+        return self.inside & (util >= self.busy_percent) if util is not None else self.inside & False
 
 
 def compare(
@@ -154,13 +177,15 @@ def compare(
     else:
         busy, basis = None, "all readings, as not both tell the utilisation that would show busy time"
     used = [_used(recording, phase_name, busy) for recording in (first, second)]
-    metrics = (_compare_metric(metric, *used) for metric in COMPARED_METRICS)
+    sides = {metric: [_series(used_one, metric) for used_one in used] for metric in COMPARED_METRICS}
+    read = {metric: pair for metric, pair in sides.items() if any(len(side.values) for side in pair)}
+    shared = 1 - (1 - CONFIDENCE) / max(1, sum(all(len(s.values) for s in pair) for pair in read.values()))
     return RecordingComparison(
         first=_side(used[0]),
         second=_side(used[1]),
         basis=basis,
         conditions=unlike_conditions(first, second),
-        metrics=tuple(metric for metric in metrics if metric is not None),
+        metrics=tuple(_compare_metric(metric, *pair, confidence=shared) for metric, pair in read.items()),
     )
 
 
@@ -179,8 +204,7 @@ def _side(used: _Used) -> Side:
     recording = used.recording
     counted = used.inside
     if used.busy_percent is not None:
-        times, _ = used.series("util_gpu_percent")
-        counted = np.isin(recording.time_s, times)
+        counted = np.logical_or.reduce([used.counted(track) for track in recording.devices])
     return Side(
         source=recording.source,
         duration_s=recording.duration_s,
@@ -189,17 +213,16 @@ def _side(used: _Used) -> Side:
     )
 
 
-def _compare_metric(metric: str, first: _Used, second: _Used) -> MetricComparison | None:
-    """Compare one metric; None where neither recording has it."""
-    sides = [_pieces(*used.series(metric)) for used in (first, second)]
-    means = [_mean(side) for side in sides]
-    if means == [None, None]:
-        return None
+def _compare_metric(
+    metric: str, first: TimeSeries, second: TimeSeries, *, confidence: float
+) -> MetricComparison:
+    """Compare one metric that one of the recordings has at least."""
+    means = [_mean(side) for side in (first, second)]
     found: Interval | Unavailable
     if None in means:
         found = Unavailable(reason=f"not read in the {'second' if means[0] is not None else 'first'}")
     else:
-        found = interval_between(*sides, what="difference")
+        found = interval_between(first, second, what="difference", confidence=confidence)
     difference = found if isinstance(found, Interval) else None
     return MetricComparison(
         metric=metric,
@@ -208,6 +231,7 @@ def _compare_metric(metric: str, first: _Used, second: _Used) -> MetricCompariso
         difference=difference,
         verdict="cannot tell" if difference is None else _verdict(difference),
         reason=found.reason if isinstance(found, Unavailable) else None,
+        smallest_shown=None if difference is None else smallest_shown(difference),
     )
 
 
@@ -217,17 +241,17 @@ def _verdict(difference: Interval) -> Verdict:
     return "lower" if difference.high < 0 else "no difference shown"
 
 
-def _pieces(times: Floats, values: Floats) -> TimeSeries:
-    """Weigh readings by the time that they stood, and join neighbours where there are very many."""
-    stood = durations(times)
+def _series(used: _Used, metric: str) -> TimeSeries:
+    """Weigh readings by the time that they stand for, and join neighbours where there are very many."""
+    values, lasting_s = used.series(metric)
     step = max(1, ceil(len(values) / MAX_PIECES))
     if step > 1:
         starts = np.arange(0, len(values), step)
-        sums = np.add.reduceat(values * stood, starts)
-        stood = np.add.reduceat(stood, starts)
-        values = sums / stood
-    lasting = stood > 0
-    return TimeSeries(values=values[lasting], durations_s=stood[lasting])
+        sums = np.add.reduceat(values * lasting_s, starts)
+        lasting_s = np.add.reduceat(lasting_s, starts)
+        values = sums / np.where(lasting_s > 0, lasting_s, 1)
+    lasting = lasting_s > 0
+    return TimeSeries(values=values[lasting], durations_s=lasting_s[lasting])
 
 
 def _mean(series: TimeSeries) -> float | None:

@@ -3,7 +3,8 @@
 The device's own energy counter is the answer where it works: its difference is exact at any polling
 rate, while many power sensors look only part of the time. Where there is no counter, or it stood still
 while power was drawn, power is integrated over the samples. `coverage` is the share of the window that
-the figure covers; it is never extrapolated to the rest.
+the figure covers; it is never extrapolated to the rest. Mean power comes from the same counter: of a signal
+in step with the readings no number of samples shows what it came to in between.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ from typing import Final, Literal
 
 import numpy as np
 
-from gpuproof.readings.recording import DeviceTrack, RecordingData
-from gpuproof.readings.series import counter_change, longest_step_s
+from gpuproof.readings.recording import DeviceTrack, Flags, Floats, RecordingData
+from gpuproof.readings.series import counter_change, durations, longest_step_s
 from gpuproof.readings.window import RecordingWindow
 
 EnergyMethod = Literal["counter", "integrated_power"]
@@ -52,6 +53,66 @@ def energy_used(recording: RecordingData, *, track: DeviceTrack, window: Recordi
         covered_s=change.covered_s,
         note=_doubt(change.increase / change.covered_s, integrated, change.resets),
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PowerOverTime:
+    """Power of one device, a value a sample of the recording; NaN where there is none."""
+
+    power_w: Floats
+    lasting_s: Floats
+    """The seconds that each value stands for."""
+    method: EnergyMethod
+
+    @property
+    def mean_w(self) -> float | None:
+        """Power over time; None without a value."""
+        given = ~np.isnan(self.power_w)
+        lasting_s = self.lasting_s[given]
+        return float(np.average(self.power_w[given], weights=lasting_s)) if lasting_s.any() else None
+
+
+def power_over_time(recording: RecordingData, *, track: DeviceTrack, inside: Flags) -> PowerOverTime | None:
+    """Give the power at the samples `inside`, as the energy counter had it where it moves there.
+
+    That is the counter's increase from a sample to the next one that has it, over the time in between, for
+    each sample until that one; across a hole it is unknown. Else the power sensor's readings; None without
+    either.
+    """
+    counted = _power_by_counter(recording, track, inside)
+    if counted is not None:
+        return counted
+    column = track.values("power_w")
+    if column is None:
+        return None
+    given = inside & ~np.isnan(column)
+    lasting_s = np.zeros(len(column))
+    lasting_s[given] = durations(recording.time_s[given], dithered=recording.recording.is_dithered)
+    return PowerOverTime(
+        power_w=np.where(given, column, np.nan), lasting_s=lasting_s, method="integrated_power"
+    )
+
+
+def _power_by_counter(recording: RecordingData, track: DeviceTrack, inside: Flags) -> PowerOverTime | None:
+    totals = track.values("energy_j")
+    if totals is None:
+        return None
+    places = np.flatnonzero(~np.isnan(totals))
+    if len(places) < 2:
+        return None
+    times = recording.time_s[places]
+    gaps_s, steps_j = times[1:] - times[:-1], totals[places][1:] - totals[places][:-1]
+    known = (steps_j >= 0) & (gaps_s <= longest_step_s(times)) & (gaps_s > 0)
+    watts = np.full(len(totals), np.nan)
+    watts[places[:-1][known]] = steps_j[known] / gaps_s[known]
+    between = np.arange(places[0], places[-1])
+    last_read = np.searchsorted(places, between, side="right") - 1
+    watts[between] = watts[places[last_read]]
+    watts[~inside] = np.nan
+    if not np.nansum(watts):
+        return None
+    lasting_s = np.append(recording.time_s[1:] - recording.time_s[:-1], 0.0)
+    return PowerOverTime(power_w=watts, lasting_s=lasting_s, method="counter")
 
 
 def _from_power(integrated: tuple[float, float] | None, window: RecordingWindow, note: str) -> Energy:

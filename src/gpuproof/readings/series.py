@@ -3,8 +3,10 @@
 In: times in seconds and a column with NaN where there was no reading, or a counter's name. Out: durations, a
 time-weighted mean, extremes and a percentile; a counter's increase and the time that it covers. A reading
 stands until the next one; before a hole (a lost device, a hanging driver) it stands for one usual interval
-only, so that a hole is not filled with its last value. A counter that went back (the driver was loaded again)
-is summed up around the step back. A column of a day is reduced to an envelope for a picture.
+only, so that a hole is not filled with its last value. One of a dithered recording (`monitor/sampler.py`)
+stands for half of the time to either neighbour instead: an early reading of a tick would else weigh more than
+a late one, and a signal in step with the ticks be read wrong. A counter that went back (the driver was loaded
+again) is summed up around the step back. A column of a day is reduced to an envelope for a picture.
 
 >>> durations(np.array([0.0, 1.0, 2.0, 3.0, 60.0]))
 array([1., 1., 1., 1., 1.])
@@ -24,8 +26,9 @@ from gpuproof.statistics.percentiles import percentile
 
 NO_VALUES: Final[Floats] = np.empty(0)
 
-HOLE_FACTOR: Final = 3.0
-"""Two readings further apart than this many usual intervals have a hole between them."""
+HOLE_FACTOR: Final = 4.0
+"""Two readings further apart than this many usual intervals have a hole between them. Dithered ticks lie up
+to two intervals apart, and of a few of them the usual interval is known to about half."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,14 +50,18 @@ def longest_step_s(times: Floats) -> float:
     return _usual_s(times[1:] - times[:-1]) * HOLE_FACTOR if len(times) > 1 else 0.0
 
 
-def durations(times: Floats) -> Floats:
-    """Give the seconds for which each reading stood; the last, and one before a hole, a usual interval."""
+def durations(times: Floats, *, dithered: bool = False) -> Floats:
+    """Give the seconds for which each reading stood; the last, and one before a hole, a usual interval.
+
+    Dithered ones: half of what would be theirs, and half of what would be that of the one before.
+    """
     if len(times) < 2:
         return np.ones(len(times))
     gaps = times[1:] - times[:-1]
     usual_s = _usual_s(gaps)
     gaps[gaps > usual_s * HOLE_FACTOR] = usual_s
-    return np.append(gaps, usual_s)
+    until_next = np.append(gaps, usual_s)
+    return (until_next + np.append(usual_s, gaps)) / 2 if dithered else until_next
 
 
 def _usual_s(gaps: Floats) -> float:
@@ -63,9 +70,9 @@ def _usual_s(gaps: Floats) -> float:
     return float(ordered[(len(gaps) - 1) // 2] + ordered[len(gaps) // 2]) / 2
 
 
-def mean_over_time(times: Floats, values: Floats) -> float:
+def mean_over_time(times: Floats, values: Floats, *, dithered: bool) -> float:
     """Weigh each value by the time for which it stood. There must be at least one value."""
-    weights = durations(times)
+    weights = durations(times, dithered=dithered)
     total = float(weights.sum())
     return float((values * weights).sum() / total) if total > 0 else float(values.mean())
 
@@ -79,7 +86,7 @@ def mean_over_devices(columns: Sequence[Floats], *, length: int) -> Floats:
     return np.where(given > 0, np.nansum(table, axis=0) / np.maximum(given, 1), np.nan)
 
 
-def summarise_series(times: Floats, column: Floats) -> SeriesSummary | None:
+def summarise_series(times: Floats, column: Floats, *, dithered: bool) -> SeriesSummary | None:
     """Summarise the readings of a column; None where it holds none."""
     given = ~np.isnan(column)
     values = column[given]
@@ -87,7 +94,7 @@ def summarise_series(times: Floats, column: Floats) -> SeriesSummary | None:
         return None
     high = percentile(values, 95)
     return SeriesSummary(
-        mean=mean_over_time(times[given], values),
+        mean=mean_over_time(times[given], values, dithered=dithered),
         minimum=float(values.min()),
         maximum=float(values.max()),
         p95=high.value,

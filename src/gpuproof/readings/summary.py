@@ -8,14 +8,14 @@ becomes 0.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final
 
 import numpy as np
 
 from gpuproof.readings import window as windows
-from gpuproof.readings.energy import Energy, energy_used
+from gpuproof.readings.energy import Energy, energy_used, power_over_time
 from gpuproof.readings.recording import DeviceTrack, Flags, Floats, RecordingData
 from gpuproof.readings.series import SeriesSummary, counter_change, summarise_series, total_change
 from gpuproof.readings.throttling import Throttling, throttling
@@ -159,17 +159,31 @@ class _At:
 
 def _device(recording: RecordingData, track: DeviceTrack, at: _At) -> DeviceSummary:
     explained = recording.reasons_missing(track)
+    metrics = (
+        _metric(recording, metric, track.values(metric), at, explained)
+        for metric in _gauges(track, explained)
+    )
     return DeviceSummary(
         identity=track.identity,
         metrics=tuple(
-            _metric(recording, metric, track.values(metric), at, explained)
-            for metric in _gauges(track, explained)
+            _with_mean_power(found, recording, track, at) if found.metric == "power_w" else found
+            for found in metrics
         ),
         energy=energy_used(recording, track=track, window=at.window),
         throttling=throttling(recording, track=track, window=at.window),
         totals=tuple(_totals(recording, track, at.window)),
         events=tuple(events_within(recording, track=track, window=at.window)),
     )
+
+
+def _with_mean_power(
+    found: MetricSummary, recording: RecordingData, track: DeviceTrack, at: _At
+) -> MetricSummary:
+    """Put the mean power over time in, which is the energy counter's where that moves."""
+    power = power_over_time(recording, track=track, inside=at.inside)
+    if found.series is None or power is None or power.mean_w is None:
+        return found
+    return replace(found, series=replace(found.series, mean=power.mean_w))
 
 
 def _gauges(track: DeviceTrack, explained: Mapping[str, str]) -> Iterator[str]:
@@ -184,7 +198,10 @@ def _metric(
     recording: RecordingData, metric: str, column: Floats | None, at: _At, explained: Mapping[str, str]
 ) -> MetricSummary:
     inside = at.inside
-    series = None if column is None else summarise_series(recording.time_s[inside], column[inside])
+    series = None
+    if column is not None:
+        dithered = recording.recording.is_dithered
+        series = summarise_series(recording.time_s[inside], column[inside], dithered=dithered)
     due = _readings_due(recording, metric, at)
     given = series.samples if series is not None else 0
     missing_share = max(0.0, 1 - given / due) if due else 0.0

@@ -63,14 +63,15 @@ def _from_counters(
 
 
 def _from_samples(recording: RecordingData, track: DeviceTrack, answered: Flags) -> dict[str, ThrottleShare]:
-    """Weigh each sample that gave its reasons by the time until the next one."""
+    """Weigh each sample that gave its reasons by the time for which it stood."""
     if not track.throttle or not answered.any():
         return {}
     times: Floats = recording.time_s[answered]
+    dithered = recording.recording.is_dithered
     return {
         reason: ThrottleShare(
             reason=reason,
-            share=mean_over_time(times, flags[answered].astype(np.float64)),
+            share=mean_over_time(times, flags[answered].astype(np.float64), dithered=dithered),
             method="samples",
         )
         for reason, flags in track.throttle.items()

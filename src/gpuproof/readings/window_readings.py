@@ -104,7 +104,7 @@ def _device(
     recording: RecordingData, track: DeviceTrack, window: RecordingWindow, inside: Flags
 ) -> DeviceWindow:
     def mean(metric: str) -> float | None:
-        return _mean(recording.time_s, track.values(metric), inside)
+        return _mean(recording, track.values(metric), inside)
 
     temperatures = _given(track.values("temp_gpu_c"), inside)
     held = throttling(recording, track=track, window=window)
@@ -132,7 +132,7 @@ def _device(
 
 def _host(recording: RecordingData, inside: Flags) -> HostWindow:
     def mean(metric: str) -> float | None:
-        return _mean(recording.time_s, recording.host.get(metric), inside)
+        return _mean(recording, recording.host.get(metric), inside)
 
     swap = _given(recording.host.get("swap_used_bytes"), inside)
     return HostWindow(
@@ -155,11 +155,14 @@ def _coverage(time_s: Floats, window: RecordingWindow, inside: Flags) -> Coverag
     return Coverage(num_samples=int(inside.sum()), share=share)
 
 
-def _mean(time_s: Floats, column: Floats | None, inside: Flags) -> float | None:
+def _mean(recording: RecordingData, column: Floats | None, inside: Flags) -> float | None:
     if column is None:
         return None
     given = inside & ~np.isnan(column)
-    return mean_over_time(time_s[given], column[given]) if given.any() else None
+    if not given.any():
+        return None
+    dithered = recording.recording.is_dithered
+    return mean_over_time(recording.time_s[given], column[given], dithered=dithered)
 
 
 def _given(column: Floats | None, inside: Flags) -> Floats:

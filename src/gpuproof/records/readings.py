@@ -99,6 +99,13 @@ class Recording:
     host_facts: dict[str, Any]
     command: tuple[str, ...] | None = None
     """The command being watched; kept only when the user asked for command lines."""
+    dither_seed: int | None = None
+    """Of the moments at which fast readings were due, one in each interval; None: at its begin."""
+
+    @property
+    def is_dithered(self) -> bool:
+        """Whether readings came at random moments of their intervals."""
+        return self.dither_seed is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,25 +8,23 @@ statistic's values over resamples, and the interval that they give at a stated c
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from math import ceil, log10, sqrt
+from math import ceil, sqrt
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from scipy.special import ndtr, stdtrit
 
+from gpuproof.statistics.blocks import Blocks, choose_blocks
 from gpuproof.statistics.estimate import FloatArray, interpolated
 
 RowStatistic: TypeAlias = Callable[[FloatArray], FloatArray]
 """Gives one number for each row of a matrix, such as `lambda rows: rows.max(axis=1)`."""
 Centre: TypeAlias = Literal["mean", "median"] | RowStatistic
 
-LONGER_BLOCKS = 1.5
-"""Over the published length. That one is best for the variance; intervals of strongly autocorrelated series
-cover too seldom with it, and longer blocks win back most of that at little cost to others."""
 CHUNK_VALUES = 2**20
 """Values resampled at a time: 8 MB, whatever the length of the series and the number of resamples."""
 MOST_RESAMPLED_VALUES = 10**8
@@ -52,30 +50,6 @@ class Resampled:
     """How many blocks make up the series: the number of nearly independent pieces in it."""
 
 
-def block_length(series: FloatArray) -> int:
-    """Choose the length of blocks, in values, from the autocorrelation of `series`.
-
-    Politis and White (2004) as corrected by Patton, Politis and White (2009), for blocks of fixed length:
-    (2·G²/D)^⅓·n^⅓ with G = Σ λ(k/M)·|k|·R(k), D = 4/3·(Σ λ(k/M)·R(k))², R the autocovariance and λ the
-    flat-top window; M is twice the lag from which √log₁₀n or at least 5 autocorrelations in a row are under
-    2·√(log₁₀n/n). Times `LONGER_BLOCKS`, limited to 3·√n and n/3, rounded up.
-    1 for a constant series, for under 8 values, and where the sum in D is under R(0).
-    """
-    n = series.size
-    if n < 8 or np.ptp(series) == 0:
-        return 1
-    covariance = _autocovariance(series)
-    half_window = min(2 * _significant_lags(covariance / covariance[0]), n - 1)
-    lags = np.arange(1, half_window + 1)
-    weighted = np.minimum(1, 2 * (1 - lags / half_window)) * covariance[1 : half_window + 1]
-    spectrum = float(covariance[0] + 2 * weighted.sum())
-    if spectrum <= covariance[0]:
-        return 1  # neighbours repel each other, if anything: taking them as independent errs on the wide side
-    slope = float(2 * (lags * weighted).sum())
-    best = float(np.cbrt(1.5 * (slope / spectrum) ** 2 * n))
-    return max(1, ceil(min(LONGER_BLOCKS * best, 3 * sqrt(n), n / 3)))
-
-
 def resample(
     values: FloatArray,
     *,
@@ -86,9 +60,10 @@ def resample(
 ) -> Resampled:
     """Resample blocks of `values` in order of time and take the `centre` of each resample.
 
-    With `weights`, which go with "mean" only, it is the weighted mean. The block length comes from the
-    values' influence on the statistic: for the median that is the side on which a value lies, so that one
-    huge value cannot hide the autocorrelation of the others.
+    With `weights`, which go with "mean" only, it is the weighted mean. The blocks come from the values'
+    influence on the statistic: for the median that is the side on which a value lies, so that one huge value
+    cannot hide the autocorrelation of the others. What blocks of their length hide of the variance is put
+    back: the resamples are moved away from their mean.
     """
     if centre == "mean":
         return _resampled_means(values, weights, num_resamples, rng)
@@ -97,17 +72,25 @@ def resample(
     num_resamples = min(num_resamples, max(FEWEST_RESAMPLES, MOST_RESAMPLED_VALUES // values.size))
     if centre == "median":
         observed = float(np.median(values))
-        length = block_length(np.sign(values - observed))
-        chunks = _resampled_medians(values, length, num_resamples, rng)
+        blocks = choose_blocks(np.sign(values - observed))
+        chunks = _resampled_medians(values, blocks.length, num_resamples, rng)
     else:
         observed = float(centre(values[np.newaxis].copy())[0])
-        length = block_length(values)
-        chunks = [centre(rows) for rows in _rows(values, length, num_resamples, rng)]
+        blocks = choose_blocks(values)
+        chunks = [centre(rows) for rows in _rows(values, blocks.length, num_resamples, rng)]
+    return _resampled(observed, chunks, blocks, values.size)
+
+
+def _resampled(statistic: float, chunks: Sequence[FloatArray], blocks: Blocks, num_values: int) -> Resampled:
+    resamples = np.concatenate(chunks)
+    if blocks.variance_factor > 1:
+        middle = resamples.mean()
+        resamples = middle + sqrt(blocks.variance_factor) * (resamples - middle)
     return Resampled(
-        statistic=observed,
-        resamples=np.concatenate(chunks),
-        num_values=values.size,
-        num_blocks=values.size // length,
+        statistic=statistic,
+        resamples=resamples,
+        num_values=num_values,
+        num_blocks=num_values // blocks.length,
     )
 
 
@@ -131,21 +114,6 @@ def expanded_interval(
     ordered = np.sort(resamples)
     first, last = (resamples.size * share + share - 1 for share in (tail, 1 - tail))  # "weibull"
     return interpolated(ordered, first), interpolated(ordered, last)
-
-
-def _significant_lags(correlation: FloatArray) -> int:
-    n = correlation.size
-    limit, run = 2 * sqrt(log10(n) / n), max(5, ceil(sqrt(log10(n))))
-    small = np.abs(correlation[1 : ceil(sqrt(n)) + run + 1]) < limit
-    quiet = np.flatnonzero(np.convolve(small, np.ones(run), mode="valid") == run)
-    return max(1, int(quiet[0])) if quiet.size else small.size
-
-
-def _autocovariance(series: FloatArray) -> FloatArray:
-    deviations = series - series.mean()
-    spectrum = np.fft.rfft(deviations, 2 * series.size)
-    circular = np.fft.irfft(spectrum * spectrum.conj(), 2 * series.size)
-    return circular[: series.size] / series.size
 
 
 def _rows(values: Any, length: int, num_resamples: int, rng: np.random.Generator) -> Iterator[Any]:
@@ -248,17 +216,15 @@ def _resampled_means(
     # About the first value: rounding must not give equal readings an influence that looks like a trend.
     mean = float(values[0] + np.average(values - values[0], weights=given))
     influence = given * (values - mean)
-    length = block_length(influence)
-    size = values.size
+    blocks = choose_blocks(influence)
+    size, length = values.size, blocks.length
     totals: float | FloatArray = float(size)  # what weights of 1 come to, whichever blocks are drawn
     chunks = []
     for starts in _block_starts(size, length, num_resamples, rng):
         if weights is not None:
             totals = _sums_of_blocks(weights, starts, length)
         chunks.append(mean + _sums_of_blocks(influence, starts, length) / totals)
-    return Resampled(
-        statistic=mean, resamples=np.concatenate(chunks), num_values=size, num_blocks=size // length
-    )
+    return _resampled(mean, chunks, blocks, size)
 
 
 def _sums_of_blocks(

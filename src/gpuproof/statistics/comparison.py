@@ -27,12 +27,11 @@ from gpuproof.statistics.estimate import (
     finite,
     welch_degrees_of_freedom,
 )
+from gpuproof.statistics.series import POWER
 
 ComparisonVerdict = Literal["faster", "slower", "no difference shown", "cannot tell"]
 MIN_LAUNCHES = 3
 """Two launches know their own spread so badly that no test of them keeps its rate of false alarms."""
-POWER = 0.8
-"""The chance to show a difference of the minimum detectable size: the customary 80 %."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from gpuproof import units
-from gpuproof.analysis.hosts import FleetSummary, SuiteSummary
+from gpuproof.analysis.hosts import FleetSummary
+from gpuproof.analysis.hosts_suite import SuiteSummary
 from gpuproof.errors import ExitCode
 from gpuproof.readings.evidence import Evidence
 from gpuproof.records.codec import to_json

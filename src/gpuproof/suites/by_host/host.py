@@ -74,12 +74,14 @@ class HostConclusion:
         """Return a point as hosts are compared by; None where nothing was measured."""
         if point.items_per_s_total is None or point.num_devices is None or point.device is None:
             return None
+        interval = point.items_per_s_total_interval
         return HostMeasured(
             host=self.name,
             gpu_type=self.host.get("gpu_type") or point.device,
             num_devices=point.num_devices,
             items_per_s_total=point.items_per_s_total,
             items_total=point.items_total,
+            relative_reach=None if interval is None else interval.relative_reach,
             energy_j=point.energy_j,
             price_per_hour=self.host.get("price_per_hour"),
         )

@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from gpuproof import units
-from gpuproof.analysis.hosts import FleetSummary, HostApart, Outlier, Spread, TypeSummary
+from gpuproof.analysis.hosts import FleetSummary, Spread, TypeSummary
 from gpuproof.records.codec import from_json
 from gpuproof.records.page import Cell, Column, Page, Section, Table, Text, table
 from gpuproof.records.result import Result
 from gpuproof.suites.by_host.conclude import HostsDetail
+from gpuproof.suites.by_host.page_apart import apart_of_points, apart_of_recipe
 from gpuproof.suites.by_host.rows import FleetReport, FleetSuite, HostRow, SuiteCell, SuiteHost
 from gpuproof.suites.sections import TONES, benchmark_page
 
-TOLD_TESTS = 3
-"""In which a host stands apart, by name; of the others the number is told."""
 FAILED = "failed"
 APART = "Hosts that stand apart"
 
@@ -44,7 +43,7 @@ def _recipe(report: FleetReport) -> Iterator[Section]:
     )
     if report.summary.types:
         yield _types_of_recipe(report)
-        yield Text(title=APART, lines=tuple(_apart_of_recipe(report)))
+        yield Text(title=APART, lines=tuple(apart_of_recipe(report.summary, report.item)))
     yield _during(report.hosts)
 
 
@@ -127,24 +126,6 @@ def _types_of_recipe(report: FleetReport) -> Table:
     )
 
 
-def _apart_of_recipe(report: FleetReport) -> Iterator[str]:
-    for outlier in report.summary.outliers:
-        rate = units.rate(outlier.items_per_s_per_device, report.item)
-        yield (
-            f"{outlier.host}: {rate} a device, {_difference(outlier)} than the median of {outlier.gpu_type}, "
-            f"modified Z {outlier.modified_z:.1f}"
-        )
-    for kind in report.summary.types:
-        if not kind.outliers:
-            none = f"none of {kind.items_per_s_per_device.num_hosts} hosts"
-            yield f"{kind.gpu_type}: {kind.outliers_missing or none}"
-
-
-def _difference(outlier: Outlier) -> str:
-    side = "faster" if outlier.relative_difference > 0 else "slower"
-    return f"{units.share(abs(outlier.relative_difference))} {side}"
-
-
 def _during(rows: Sequence[HostRow | SuiteHost]) -> Text:
     lines = tuple(f"{row.host}: {sentence}" for row in rows for sentence in row.sentences)
     return Text(title="Host and devices during the run", lines=lines)
@@ -161,7 +142,7 @@ def _points(suite: FleetSuite) -> Iterator[Section]:
             yield _by_point(f"All hosts, by {what} and device", suite, None)
         for kind in suite.summary.types:
             yield _by_point(f"{kind.gpu_type}, by {what} and device", suite, kind.gpu_type)
-        yield Text(title=APART, lines=tuple(_apart(suite)))
+        yield Text(title=APART, lines=tuple(apart_of_points(suite)))
     yield _during(suite.hosts)
 
 
@@ -240,26 +221,3 @@ def _of_type(summary: FleetSummary, gpu_type: str | None) -> FleetSummary | Type
     if gpu_type is None:
         return summary
     return next((kind for kind in summary.types if kind.gpu_type == gpu_type), None)
-
-
-def _apart(suite: FleetSuite) -> Iterator[str]:
-    for host in suite.summary.apart:
-        yield _host_apart(host, suite)
-    named = {host.gpu_type for host in suite.summary.apart}
-    for speed in suite.summary.types:
-        if speed.gpu_type in named:
-            continue
-        kinds = [_of_type(test.summary, speed.gpu_type) for test in suite.summary.tests]
-        missing = [kind.outliers_missing for kind in kinds if isinstance(kind, TypeSummary)]
-        yield f"{speed.gpu_type}: {missing[0] if all(missing) else f'none of {speed.num_hosts} hosts'}"
-
-
-def _host_apart(apart: HostApart, suite: FleetSuite) -> str:
-    told = [
-        f"{name} {_difference(outlier)} (modified Z {outlier.modified_z:.1f})"
-        for name, outlier in apart.tests[:TOLD_TESTS]
-    ]
-    more = len(apart.tests) - len(told)
-    text = ", ".join(told) + (f", and {more} more" if more else "")
-    of = f"{len(apart.tests)} of {len(suite.columns)} {suite.what}"
-    return f"{apart.host}: in {of} apart from the median of {apart.gpu_type}: {text}"

@@ -6,13 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from gpuproof.analysis.hosts import (
-    FleetSummary,
-    SuiteSummary,
-    cost_per_million,
-    summarize_fleet,
-    summarize_suite,
-)
+from gpuproof.analysis.hosts import FleetSummary, cost_per_million, summarize_fleet
+from gpuproof.analysis.hosts_suite import SuiteSummary, summarize_suite
 from gpuproof.analysis.points import PointFigures
 from gpuproof.records.result import Validity
 from gpuproof.suites.by_host.host import HostConclusion, failure_stage

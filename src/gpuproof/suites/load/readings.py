@@ -144,10 +144,11 @@ def _read(recording: RecordingData, inside: Flags, track: DeviceTrack | None = N
     columns = recording.host if track is None else track.metrics
     reasons = {} if track is None else recording.reasons_missing(track)
     uuid = None if track is None else track.identity.uuid
+    times, dithered = recording.time_s[inside], recording.recording.is_dithered
     for metric in METRICS:
         if metric in columns or metric in reasons:
             column = columns.get(metric)
-            series = None if column is None else summarise_series(recording.time_s[inside], column[inside])
+            series = None if column is None else summarise_series(times, column[inside], dithered=dithered)
             yield _Read(metric=metric, uuid=uuid, series=series, reason=reasons.get(metric))
 
 

@@ -123,6 +123,7 @@ def _plan(options: argparse.Namespace) -> SamplingPlan:
         duration_s=options.duration,
         command=tuple(options.command) if options.command else None,
         host_interval_s=None if options.host_interval is None else max(interval_s, options.host_interval),
+        dither_seed=int.from_bytes(os.urandom(4), "little"),
     )
 
 

@@ -1,0 +1,190 @@
+"""How often does `monitor compare` call equal recordings different, and do its intervals hold the truth?
+
+Simulates pairs of recordings of equal work: eleven metrics that are autocorrelated (AR(1), φ up to 0.97),
+white noise with a slow part in it, rounded to whole units, or periodic; read every 0.2 s by a sampler that is
+dithered or not, with an energy counter or without. Prints a line a shape: the share of comparisons in which
+any metric is "higher" or "lower" (promised: at most 5 %), the share of metrics for which it could tell, the
+share of those whose interval held the true difference, 0, and how far off 0 a difference would have been
+shown, in standard deviations. Then the power of a sawtooth against itself. Asserts nothing.
+Usage: python benchmarks/compare_false_alarms.py [PAIRS]; 200 take about a quarter of an hour.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from gpuproof.readings.compare import COMPARED_METRICS, RecordingComparison, compare
+from gpuproof.readings.recording import DeviceTrack, Floats, RecordingData
+from gpuproof.records.readings import DeviceIdentity, Recording
+
+PAIRS = 200
+INTERVAL_S = 0.2
+MIDDLE, SD = 1000.0, 10.0
+Signal = Callable[[np.random.Generator, Floats], Floats]
+"""Gives the readings of one metric at moments in seconds."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shape:
+    """What is simulated."""
+
+    name: str
+    signal: Signal
+    readings: int
+    dithered: bool = True
+
+
+def moments(rng: np.random.Generator, readings: int, *, dithered: bool) -> Floats:
+    """Return when a sampler reads."""
+    ticks = np.arange(readings, dtype=np.float64)
+    return np.asarray((ticks + (rng.random(readings) if dithered else 0.0)) * INTERVAL_S)
+
+
+def autoregressive(phi: float) -> Signal:
+    """Return AR(1) noise, a step a reading."""
+
+    def signal(rng: np.random.Generator, times: Floats) -> Floats:
+        noise = rng.standard_normal(len(times))
+        noise[1:] *= (1 - phi**2) ** 0.5
+        for place in range(1, len(noise)):
+            noise[place] += phi * noise[place - 1]
+        return np.asarray(MIDDLE + SD * noise)
+
+    return signal
+
+
+def slow_under_noise(rng: np.random.Generator, times: Floats) -> Floats:
+    """Return white noise with a slow part, φ = 0.97, of a third of the variance."""
+    white, slow = (autoregressive(phi)(rng, times) - MIDDLE for phi in (0.0, 0.97))
+    return np.asarray(MIDDLE + (2 / 3) ** 0.5 * white + (1 / 3) ** 0.5 * slow)
+
+
+def rounded(rng: np.random.Generator, times: Floats) -> Floats:
+    """Return AR(1) noise, φ = 0.9, in steps of a standard deviation."""
+    return np.asarray(np.round(autoregressive(0.9)(rng, times) / SD) * SD)
+
+
+def sawtooth(period_s: float) -> Signal:
+    """Return a sawtooth from 500 to 1,500 that begins anywhere, with noise of a hundredth."""
+
+    def signal(rng: np.random.Generator, times: Floats) -> Floats:
+        course = (times / period_s + rng.random()) % 1.0
+        return np.asarray(MIDDLE * (0.5 + course) + SD * rng.standard_normal(len(times)))
+
+    return signal
+
+
+def recording(shape: Shape, rng: np.random.Generator) -> RecordingData:
+    """Return a recording of one GPU with every metric drawn for itself."""
+    times = moments(rng, shape.readings, dithered=shape.dithered)
+    return recorded(times, {name: shape.signal(rng, times) for name in COMPARED_METRICS}, shape.dithered)
+
+
+def recorded(times: Floats, metrics: dict[str, Floats], dithered: bool) -> RecordingData:
+    """Return a recording of one GPU."""
+    identity = DeviceIdentity(
+        physical_index=0,
+        vendor="fake",
+        vendor_index=0,
+        framework_index=0,
+        uuid="U",
+        pci_bus_id=None,
+        name="G",
+    )
+    head = Recording(
+        host="h",
+        pid=1,
+        boot_id=None,
+        gpuproof_version="0",
+        unix_s=0.0,
+        monotonic_s=0.0,
+        fast_interval_s=INTERVAL_S,
+        slow_interval_s=1.0,
+        devices=(identity,),
+        host_facts={},
+        dither_seed=1 if dithered else None,
+    )
+    nothing = np.zeros(len(times), dtype=bool)
+    track = DeviceTrack(identity=identity, metrics=metrics, throttle={}, throttle_known=nothing)
+    return RecordingData(
+        source="simulated",
+        format="gpuproof",
+        recording=head,
+        time_s=times,
+        unix_s=times,
+        devices=(track,),
+        host={},
+    )
+
+
+def sawtooth_power(rng: np.random.Generator, *, counter: bool, dithered: bool) -> RecordingData:
+    """Return five minutes of a sawtooth of 1 s from 100 to 500 W, as its sensor and its counter have it."""
+    times = moments(rng, 1500, dithered=dithered)
+    begin = rng.random()
+    course = (times + begin) % 1.0
+    metrics = {"power_w": 100 + 400 * course, "util_gpu_percent": np.full(len(times), 95.0)}
+    if counter:
+        metrics["energy_j"] = 300 * np.floor(times + begin) + 100 * course + 200 * course**2
+    return recorded(times, metrics, dithered)
+
+
+def is_alarm(comparison: RecordingComparison) -> bool:
+    """Say whether any metric is called different."""
+    return any(metric.verdict in {"higher", "lower"} for metric in comparison.metrics)
+
+
+def shapes() -> Iterator[Shape]:
+    """Yield what is simulated."""
+    for phi in (0.0, 0.5, 0.9, 0.97):
+        for readings in (100, 300, 1000, 3000):
+            yield Shape(name=f"AR(1) {phi:g}", signal=autoregressive(phi), readings=readings)
+    for readings in (300, 1000, 3000):
+        yield Shape(name="slow under noise", signal=slow_under_noise, readings=readings)
+        yield Shape(name="AR(1) 0.9, rounded", signal=rounded, readings=readings)
+    for period_s in (0.2, 1.0, 7.3):
+        yield Shape(name=f"sawtooth of {period_s:g} s", signal=sawtooth(period_s), readings=1000)
+    yield Shape(name="sawtooth of 1 s, no dither", signal=sawtooth(1.0), readings=1000, dithered=False)
+
+
+def main() -> None:
+    """Simulate and print."""
+    pairs = int(sys.argv[1]) if len(sys.argv) > 1 else PAIRS
+    for seed, shape in enumerate(shapes()):
+        rng = np.random.default_rng(seed)
+        found = [compare(recording(shape, rng), recording(shape, rng)) for _ in range(pairs)]
+        print(_told(shape, found), flush=True)
+    print("power of a sawtooth of 1 s against itself, its mean 300 W:")
+    for counter in (False, True):
+        for dithered in (False, True):
+            rng = np.random.default_rng(7)
+            made_pairs = [
+                compare(*(sawtooth_power(rng, counter=counter, dithered=dithered) for _ in range(2)))
+                for _ in range(pairs)
+            ]
+            powers = [m for found in made_pairs for m in found.metrics if m.metric == "power_w"]
+            off = [abs((m.second_mean or 0) - (m.first_mean or 0)) for m in powers]
+            called = sum(m.verdict in {"higher", "lower"} for m in powers) / len(powers)
+            source = "energy counter" if counter else "power sensor"
+            grid = "dithered" if dithered else "on a grid"
+            print(f"  {source}, {grid}: apart by up to {max(off):.2f} W, called different in {called:.1%}")
+
+
+def _told(shape: Shape, found: list[RecordingComparison]) -> str:
+    alarms = sum(map(is_alarm, found)) / len(found)
+    metrics = [metric for comparison in found for metric in comparison.metrics]
+    judged = [metric for metric in metrics if metric.difference is not None]
+    held = sum(m.difference.low <= 0 <= m.difference.high for m in judged if m.difference is not None)
+    shown = np.median([m.smallest_shown for m in judged]) / SD if judged else float("nan")
+    covered = f"{held / len(judged):.2%}" if judged else "–"
+    return (
+        f"{shape.name:<28} {shape.readings:5} readings: alarm in {alarms:5.1%}, could tell "
+        f"{len(judged) / len(metrics):5.1%}, interval held {covered:>7}, shown from {shown:.2f} sd"
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,128 @@
+"""From which modified Z-score on does a host stand apart? Computes the table of `outlier_limits.py`.
+
+A fleet's hosts are taken as independent draws of one distribution; wanted is the limit c that the largest
+|modified Z| of n of them exceeds with a given chance. By symmetry that chance is 2·n times the chance that
+the last host is the farthest one, above the median, and beyond c. Where it is, it counts in the ranks as if
+it were infinitely far: median m and MAD of all n follow from the other n − 1, and it is the farthest and
+beyond c just when it exceeds m + max(c·MAD/0.6745, D), D being the farthest other's distance. So, exactly,
+
+    P(c) = 2·n·E[ 1 − F(m + max(c·MAD/0.6745, D)) ]
+
+with the mean taken over draws of the other n − 1. Nothing in the tail is simulated, so that the rare limits
+of many tests cost no more than that of one. F is the normal distribution, and Student's t with 4 degrees of
+freedom, whose tails are heavier; the larger chance of the two counts.
+
+For 3 and 4 hosts the spread is taken as known: c is in standard deviations, from the median of the others,
+and P(c) = 2·n·E[1 − F(m + c)] over draws of the others is a bound (two hosts may both be beyond).
+
+Prints the table as it stands in the code, how far the two differ, and how far values between its columns and
+rows are from what they would be. About five minutes; with --quick a quarter of a minute and rougher figures.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from scipy.special import ndtr, stdtr
+
+from gpuproof.statistics import outlier_limits as table
+from gpuproof.statistics.dispersion import NORMAL_MAD
+from gpuproof.statistics.estimate import FloatArray
+
+DRAWS = 3_000_000
+"""Of 5 hosts; of more as many values are drawn, not as many fleets."""
+QUICK_DRAWS = 40_000
+FEWEST_DRAWS = 5_000
+VALUES_AT_ONCE = 4_000_000
+T_SD = 2**0.5
+"""Of Student's t with 4 degrees of freedom."""
+LIMITS = np.geomspace(2.0, 1000.0, 80)
+"""At which chances are computed; between them they are interpolated."""
+Tail = Callable[[FloatArray], FloatArray]
+
+
+def tails() -> list[tuple[Callable[[np.random.Generator, tuple[int, int]], FloatArray], Tail]]:
+    """Return how to draw from each distribution, and its upper tail, both with a standard deviation of 1."""
+    return [
+        (lambda rng, size: rng.standard_normal(size), lambda x: np.asarray(ndtr(-x))),
+        (lambda rng, size: rng.standard_t(4, size) / T_SD, lambda x: np.asarray(stdtr(4, -x * T_SD))),
+    ]
+
+
+def chances(num_hosts: int, draws: int, rng: np.random.Generator) -> FloatArray:
+    """Return for each of `LIMITS` the larger of both distributions' chances that somebody exceeds it."""
+    found = []
+    for draw, tail in tails():
+        total = np.zeros(LIMITS.size)
+        for size in _pieces(draws, num_hosts):
+            others = draw(rng, (size, num_hosts - 1))
+            middle, mad, farthest = _with_one_far_out(others)
+            for place, limit in enumerate(LIMITS):
+                total[place] += tail(middle + np.maximum(limit * mad / NORMAL_MAD, farthest)).sum()
+        found.append(2 * num_hosts * total / draws)
+    return np.asarray(np.max(found, axis=0))
+
+
+def _with_one_far_out(others: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return median and MAD of each row with one more value at +∞, and the farthest finite distance."""
+    far = np.full((len(others), 1), np.inf)
+    middle = np.median(np.hstack([others, far]), axis=1)
+    distances = np.abs(others - middle[:, np.newaxis])
+    return middle, np.median(np.hstack([distances, far]), axis=1), distances.max(axis=1)
+
+
+def few_chances(num_hosts: int, draws: int, rng: np.random.Generator) -> FloatArray:
+    """Return the bound of the chance that one of 3 or 4 hosts is so many standard deviations off."""
+    found = []
+    for draw, tail in tails():
+        middle = np.median(draw(rng, (draws, num_hosts - 1)), axis=1)
+        found.append(np.array([2 * num_hosts * tail(middle + limit).mean() for limit in LIMITS]))
+    return np.asarray(np.max(found, axis=0))
+
+
+def _pieces(draws: int, num_hosts: int) -> list[int]:
+    size = max(1, VALUES_AT_ONCE // num_hosts)
+    return [min(size, draws - done) for done in range(0, draws, size)]
+
+
+def limits(found: FloatArray, error_rates: Sequence[float]) -> list[float]:
+    """Read off the limits that are exceeded with the given chances."""
+    return [float(np.exp(np.interp(-np.log(rate), -np.log(found), np.log(LIMITS)))) for rate in error_rates]
+
+
+def main() -> None:
+    """Compute, print, compare."""
+    draws = QUICK_DRAWS if "--quick" in sys.argv[1:] else DRAWS
+    rng = np.random.default_rng(1)
+    worst = 0.0
+    for num_hosts in table.FEW_HOSTS:
+        row = limits(few_chances(num_hosts, draws // 10, rng), table.ERROR_RATES)
+        worst = max(worst, _told(num_hosts, row, table.FEW_LIMITS.get(num_hosts)))
+    for num_hosts in table.NUM_HOSTS:
+        size = max(FEWEST_DRAWS, draws * 5 // num_hosts)
+        row = limits(chances(num_hosts, size, rng), table.ERROR_RATES)
+        worst = max(worst, _told(num_hosts, row, table.LIMITS.get(num_hosts)))
+    print(f"farthest from the table in the code: {worst:.1%}")
+    print(f"farthest between its rows and columns: {_between(draws, rng):.1%}")
+
+
+def _told(num_hosts: int, row: Sequence[float], known: Sequence[float] | None) -> float:
+    print(f"    {num_hosts}: ({', '.join(f'{limit:.4g}' for limit in row)}),")
+    return max(abs(a / b - 1) for a, b in zip(row, known, strict=True)) if known else 1.0
+
+
+def _between(draws: int, rng: np.random.Generator) -> float:
+    """Return how far the code's limits are off where it interpolates."""
+    rates = (0.035, 0.0035, 0.00035)
+    off = 0.0
+    for num_hosts in (21, 27, 40, 80, 200):
+        exact = limits(chances(num_hosts, max(FEWEST_DRAWS, draws * 5 // num_hosts), rng), rates)
+        for rate, limit in zip(rates, exact, strict=True):
+            off = max(off, abs(table.z_limit(num_hosts, rate) / limit - 1))
+    return off
+
+
+if __name__ == "__main__":
+    main()
