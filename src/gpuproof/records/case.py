@@ -241,6 +241,11 @@ class ModelWork:
         return False
 
     @property
+    def steps_of_a_text(self) -> int | None:
+        """Steps in a row that make one text, each longer than the one before; None of steps of equal work."""
+        return None
+
+    @property
     def micro_batches(self) -> int:
         """Batches of one step: those between two updates of the weights, or one."""
         return 1
@@ -290,6 +295,11 @@ class InferenceWork(ModelWork):
     def generates(self) -> bool:
         """Whether a step is prefill or decode."""
         return self.inference.phase != "forward"
+
+    @property
+    def steps_of_a_text(self) -> int | None:
+        """A decode step adds one token; None of other phases."""
+        return self.inference.new_tokens if self.inference.phase == "decode" else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -254,6 +254,9 @@ class Window:
     relative_half_width: float | None = None
     """Half the 95 % interval of the mean step time within this launch, over the mean, at the end of a window
     that was measured by precision."""
+    rarest_seen_stall: int | None = None
+    """Of a window that was measured by precision: stalls that come by chance in one of so many steps are seen
+    in 95 % of windows as long as it; rarer ones in fewer."""
 
 
 @record_kind("evaluation")

@@ -20,7 +20,7 @@ from gpuproof.suites.points.plan import Point
 from gpuproof.suites.points.results import PointResult, conclude_point, conclusion_of_points
 from gpuproof.suites.sections import PointLabel
 
-TOO_SHORT = ("few-steps",)
+TOO_SHORT = ("few-steps", "steadiness-unknown")
 LONGER = "Raise load.num_batches (gpuproof load --num-batches)"
 GROUPS = {"training": "Training", "inference": "Inference"}
 

@@ -197,6 +197,7 @@ def measure(prepared: Prepared, recorder: Recorder, warm: WarmUp) -> None:
                 requested_s=seconds,
                 data_wait_s=writer.data_wait_s,
                 relative_half_width=plan.half_width if isinstance(plan, PrecisionLimit) else None,
+                rarest_seen_stall=plan.rarest_seen_stall if isinstance(plan, PrecisionLimit) else None,
             )
         )
 
