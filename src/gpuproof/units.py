@@ -11,6 +11,9 @@
 from __future__ import annotations
 
 MISSING = "–"
+MOST_HALF_WIDTH = 0.5
+"""A figure that may as well be half of what it is, or half as much again, is not measured."""
+NOT_WELL_ENOUGH = "not measured well enough"
 
 
 def significant(value: float, digits: int = 3) -> str:
@@ -97,6 +100,15 @@ def memory(value_bytes: float | None) -> str:
 def share(value: float | None) -> str:
     """Format a fraction (0.021) as a percentage ('2.1 %')."""
     return MISSING if value is None else f"{significant(value * 100, 2)} %"
+
+
+def plus_minus(relative: float) -> str:
+    """Format a relative half-width (0.021) as '±2.1 %'; one over a half is of no use, and not printed.
+
+    >>> plus_minus(0.0042), plus_minus(1.17)
+    ('±0.42 %', 'not measured well enough')
+    """
+    return f"±{share(relative)}" if relative <= MOST_HALF_WIDTH else NOT_WELL_ENOUGH
 
 
 def count(value: int | None) -> str:

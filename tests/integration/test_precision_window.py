@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from gpuproof.records.run import Window
+from gpuproof.worker.engine.stopping import rarest_seen_stall
 from integration.conftest import Run
 
 BY_PRECISION = ("--benchmark.measure_by=precision", "--benchmark.min_steps=30")
 
 
 def test_ranks_stop_together_when_the_mean_step_is_known(a_run: Run) -> None:
-    wanted = ("--benchmark.target_precision=0.5", "--benchmark.measure_seconds=60", "--nproc=2")
+    wanted = ("--benchmark.target_precision=0.5", "--benchmark.measure_seconds=16", "--nproc=2")
     ended = a_run.run("faulty", *BY_PRECISION, *wanted, steps=1, step_s=0.005)
     assert ended.returncode == 0, ended.stderr
     first, second = a_run.case().of(Window)
@@ -18,6 +19,9 @@ def test_ranks_stop_together_when_the_mean_step_is_known(a_run: Run) -> None:
     assert (first.requested_steps, first.requested_s) == (None, None)
     assert first.relative_half_width is not None
     assert first.relative_half_width <= 0.5
+    assert first.wall_s >= 8.0  # half the limit
+    assert first.rarest_seen_stall == rarest_seen_stall(first.num_steps)
+    assert "would not have been seen" in " ".join(ended.stdout.split())
     assert "; precision reached" in " ".join(ended.stdout.split())
 
 

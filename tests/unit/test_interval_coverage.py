@@ -15,7 +15,6 @@ import numpy as np
 import pytest
 
 from gpuproof.statistics.comparison import compare_launches
-from gpuproof.statistics.drift import Drift, drift
 from gpuproof.statistics.estimate import FloatArray, Interval
 from gpuproof.statistics.launches import interval_of_step_times
 from gpuproof.statistics.series import TimeSeries, interval_between, interval_of_series
@@ -131,12 +130,3 @@ def test_a_difference_of_the_detectable_size_is_shown_about_4_times_in_5() -> No
     assert len(detectable) == 2000
     assert np.mean(detectable) == pytest.approx(0.0265, rel=0.05)
     assert np.mean([result.verdict == "slower" for result in results]) == pytest.approx(0.8, abs=0.04)
-
-
-def test_a_steady_window_is_seldom_called_drifting() -> None:
-    data = step_noise(np.random.default_rng(90), series=500, steps=900)
-    found = [drift(run, at_least=0.0, num_resamples=500) for run in data]
-    judged = [result for result in found if isinstance(result, Drift)]
-    assert len(judged) > 400
-    # Monte Carlo error at 5 % of 500: √(0.05·0.95/500) = 0.01.
-    assert np.mean([result.drifting for result in judged]) <= 0.05 + 0.01

@@ -39,7 +39,7 @@ def test_throughput_is_total_over_total_and_its_interval_is_over_launches() -> N
     assert interval.low == pytest.approx(456.6, abs=0.1)
     assert interval.high == pytest.approx(1576.7, abs=0.1)
     assert [found.code for found in summary.doubts] == ["launches-differ"]
-    assert "±55 % wide" in summary.doubts[0].reason
+    assert summary.doubts[0].reason.endswith("the throughput of 3 launches is not measured well enough")
 
 
 @pytest.mark.parametrize(("second_s", "expected"), [(1.005, []), (1.01, ["launches-differ"])])
@@ -67,7 +67,7 @@ def test_one_launch_has_an_interval_within_itself_only() -> None:
     assert not interval.between_launches
     assert interval.centre == 1000
     assert interval.low <= 1000 <= interval.high
-    assert interval.method.endswith("of the median step time")
+    assert "within one launch" in interval.method
     assert summary.validity == "VALID"
 
 

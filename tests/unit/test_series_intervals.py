@@ -1,4 +1,4 @@
-"""Intervals within one process: block lengths, weights, differences, ratios, drift."""
+"""Intervals within one process: block lengths, weights, differences, ratios."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from gpuproof.statistics.bootstrap import (
     expanded_interval,
     resample,
 )
-from gpuproof.statistics.drift import Drift, drift
 from gpuproof.statistics.estimate import (
     FloatArray,
     Interval,
@@ -249,44 +248,6 @@ def test_shifting_and_scaling_the_series_shifts_and_scales_the_interval(
         for end in ("low", "centre", "high"):
             assert getattr(moved, end) == pytest.approx(scale * getattr(one, end) + shift, abs=1e-6)
         assert one.low <= one.high
-
-
-def test_a_drift_of_known_size_is_found() -> None:
-    # From 100 to 106 in a line: the thirds' means are 101 and 105, so 4/101 = 3.96 %.
-    values = np.linspace(100, 106, 900) + 0.5 * autoregressive(900, phi=0.5, seed=13)
-    found = drift(values)
-    assert isinstance(found, Drift)
-    assert found.relative_change == pytest.approx(4 / 101, abs=0.003)
-    assert found.low < found.relative_change < found.high
-    assert found.drifting
-
-
-def test_a_drift_too_small_to_matter_is_measured_and_not_called_one() -> None:
-    values = np.linspace(100, 100.6, 900) + 0.05 * autoregressive(900, phi=0.5, seed=14)
-    found = drift(values)
-    assert isinstance(found, Drift)
-    assert found.low > 0
-    assert not found.drifting
-    tighter = drift(values, at_least=0.001)
-    assert isinstance(tighter, Drift)
-    assert tighter.drifting
-
-
-def test_a_straight_line_without_noise_is_a_drift_not_noise() -> None:
-    # 1 … 90: thirds' means 15.5 and 75.5; 75.5/15.5 − 1 = 3.870968.
-    found = drift(np.arange(1.0, 91.0))
-    assert isinstance(found, Drift)
-    assert found.relative_change == pytest.approx(3.870968, abs=1e-6)
-    assert found.drifting
-
-
-def test_too_few_values_show_no_drift() -> None:
-    assert drift([1.0] * 29) == Unavailable(reason="too few values to see a drift (needs 30, have 29)")
-
-
-def test_what_stops_the_ratio_stops_the_drift() -> None:
-    found = drift([0.0] * 90)
-    assert found == Unavailable(reason="no ratio: the first series is not clearly above 0")
 
 
 @given(st.lists(st.floats(-1e9, 1e9), min_size=1, max_size=40).map(sorted), st.floats(0, 1, exclude_max=True))

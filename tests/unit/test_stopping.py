@@ -8,8 +8,10 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from math import inf, sqrt
 
+import numpy as np
 import pytest
 
+import shapes
 from gpuproof.worker.engine.loop import FixedSteps
 from gpuproof.worker.engine.stopping import (
     MORE,
@@ -19,6 +21,7 @@ from gpuproof.worker.engine.stopping import (
     BatchMeans,
     PrecisionLimit,
     feed_plan,
+    rarest_seen_stall,
     student_quantile,
 )
 
@@ -90,11 +93,88 @@ def test_too_few_steps_know_nothing() -> None:
     assert plan().half_width is None
 
 
-def test_equal_steps_end_at_the_minimum() -> None:
-    limit = plan(min_steps=60)
-    assert len(run(limit, [STEP_S] * 1000)) == 75  # the first chunk's end from 60 on
+@pytest.mark.parametrize(
+    ("min_steps", "limit_s", "expected"),
+    [
+        (60, 1e9, 1500),  # 15 s of 10 ms
+        (60, 8.0, 400),  # half the limit
+        (1510, 60.0, 1525),  # the first chunk's end from 1,510 on
+    ],
+)
+def test_equal_steps_end_at_the_floor_of_time_or_steps(min_steps: int, limit_s: float, expected: int) -> None:
+    limit = plan(min_steps=min_steps, limit_s=limit_s)
+    assert len(run(limit, [STEP_S] * 2000)) == expected
     assert limit.stop_reason == "precision reached"
     assert limit.half_width == pytest.approx(0.0, abs=1e-9)
+    assert limit.rarest_seen_stall == rarest_seen_stall(expected)
+
+
+@pytest.mark.parametrize(
+    ("num_steps", "expected"),
+    [(1, 1), (2, 1), (5, 2), (100, 33), (1500, 501), (10**8, 33_380_820)],
+)
+def test_the_rarest_stall_that_so_many_steps_show(num_steps: int, expected: int) -> None:
+    found = rarest_seen_stall(num_steps)
+    assert found == pytest.approx(expected, rel=1e-6)
+    if found > 1:
+        assert (1 - 1 / found) ** num_steps <= 0.05
+    assert (1 - 1 / (found + 1)) ** num_steps > 0.05
+
+
+def test_halves_that_differ_are_no_mean_to_stop_at() -> None:
+    batches = BatchMeans()
+    batches.add([0.95, 1.05] * 15)
+    assert batches.halves_agree(within=0.0)
+    # Half the interval of 60 steps is 2.0 · 0.058/√60 = 1.5 %, and the halves are 6 % apart.
+    batches.add([1.01, 1.11] * 15)
+    assert not batches.halves_agree(within=0.01)
+    assert batches.halves_agree(within=0.07)
+    assert batches.correlation < 0
+    few = BatchMeans()
+    few.add([1.0] * 19)
+    assert not few.halves_agree(within=1.0)
+
+
+def reached(shape: shapes.Shape, *, num_runs: int, target: float = 0.01) -> tuple[int, int]:
+    """Stop by precision within 60 s; return how often it was reached, and how often that was right."""
+    times, right = 0, 0
+    for row in shape.draw(np.random.default_rng(11), num_runs, 6025):
+        limit = plan(target, min_steps=100, limit_s=60.0)
+        done = run(limit, row.tolist())
+        if limit.stop_reason == "precision reached":
+            assert limit.half_width is not None
+            mean = sum(done) / len(done)
+            times, right = times + 1, right + (abs(mean - shape.mean) <= limit.half_width * mean)
+    return times, right
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        shapes.stalls(300, 10),
+        shapes.stalls(300, 50),
+        shapes.rare(0.01, 10),
+        *(
+            shapes.Shape(draw=shapes.levels(shapes.ramp, shapes.noisy(deviation)), mean=1.025)
+            for deviation in (0.002, 0.01, 0.03)
+        ),
+    ],
+    ids=["stalls × 10", "stalls × 50", "1 % × 10", "ramp, 0.2 %", "ramp, 1 %", "ramp, 3 %"],
+)
+def test_precision_is_not_reached_where_the_mean_is_not_known(shape: shapes.Shape) -> None:
+    assert reached(shape, num_runs=12) == (0, 0)
+
+
+def test_stalls_that_come_by_chance_are_mostly_seen() -> None:
+    # None in 1,500 steps: (1 − 0.002)^1,500 = 5 %, of 40 windows 2. Such a window names the stalls it missed.
+    times, _ = reached(shapes.rare(0.002, 50), num_runs=40)
+    assert times <= 6
+
+
+def test_small_stalls_in_regular_turns_are_reached_and_right() -> None:
+    times, right = reached(shapes.stalls(300, 2), num_runs=20)
+    assert times >= 18
+    assert right >= 0.9 * times
 
 
 @pytest.mark.parametrize("correlation", [0.0, 0.5, 0.8])
@@ -115,8 +195,8 @@ def test_the_interval_at_the_stop_covers_the_true_mean(correlation: float) -> No
 
 def test_a_wide_spread_takes_more_steps_than_a_narrow_one() -> None:
     chance = random.Random(5)
-    narrow, wide = ([1 + chance.gauss(0, spread) for _ in range(20_000)] for spread in (0.03, 0.12))
-    few, many = (len(run(plan(0.005), times)) for times in (narrow, wide))
+    narrow, wide = ([1 + chance.gauss(0, spread) for _ in range(80_000)] for spread in (0.03, 0.12))
+    few, many = (len(run(plan(0.0012), times)) for times in (narrow, wide))
     # Sixteen times, in expectation: n = (2 · spread / target)².
     assert 4 < many / few < 64
 
@@ -156,7 +236,7 @@ def test_chunks_fit_the_time_that_is_left_and_the_clock() -> None:
 def test_a_rank_stops_when_all_do_and_for_the_reason_of_all(others: int, reason: str) -> None:
     limit = plan(agree=lambda own: min(own, others) if own <= REACHED else own)
     limit.take([STEP_S] * 100)  # this rank has reached its precision
-    assert (limit.next_steps(done=100, elapsed_s=1.0, capacity=1024) == 0) == bool(reason)
+    assert (limit.next_steps(done=100, elapsed_s=15.0, capacity=1024) == 0) == bool(reason)
     assert limit.stop_reason == reason
 
 

@@ -35,7 +35,7 @@ def with_interval(
         detail=f"no interval: {interval.reason}"
         if isinstance(interval, Unavailable)
         else interval_text(interval, unit),
-        uncertainty=None if reach is None else f"±{units.share(reach)}",
+        uncertainty=None if reach is None else units.plus_minus(reach),
         better=better,
         launches=launches,
         interval=None if known is None else as_record(known),

@@ -14,6 +14,7 @@ from gpuproof.records.result import Doubt, Validity, worst
 from gpuproof.records.run import Failure
 from gpuproof.statistics.estimate import Interval, Unavailable
 from gpuproof.statistics.launches import interval_of_launches, interval_of_step_times
+from gpuproof.statistics.mean import interval_of_mean
 from gpuproof.statistics.percentiles import Percentile, percentile
 from gpuproof.verdict.doubts.base import Measured
 from gpuproof.verdict.doubts.rules import doubts_about, doubts_about_differences, invalid_first, said_once
@@ -78,7 +79,7 @@ def summarize(
     peak = find_peak(first.setup.device.name, first.case.model_work.compute.precision) if first else None
     memory_peak = find_memory_peak(first.setup.device.name) if first else None
     step_s_interval = _step_interval(launches)
-    interval = _throughput_interval(launches, step_s_interval)
+    interval = _throughput_interval(launches)
     measured = [
         Measured(launch=launch, peak=peak, memory_peak=memory_peak, clock_max_mhz=clock_max_mhz)
         for launch in launches
@@ -125,24 +126,18 @@ def _step_interval(launches: Sequence[Launch]) -> Interval | Unavailable:
     return interval_of_step_times([launch.step_times_s for launch in launches])
 
 
-def _throughput_interval(launches: Sequence[Launch], step: Interval | Unavailable) -> Interval | Unavailable:
-    """Give Student's t over launches; for one launch, the inverse of its step time's interval."""
+def _throughput_interval(launches: Sequence[Launch]) -> Interval | Unavailable:
+    """Give Student's t over launches; for one launch, the rates that its mean step time's interval allows."""
     if len(launches) > 1 and not are_replicates(launches):
         return Unavailable(reason=NO_REPLICATES)
     if len(launches) != 1:
         return _not_negative(interval_of_launches([launch.items_per_s_total for launch in launches]))
+    step = interval_of_mean(launches[0].step_times_s)
     if isinstance(step, Unavailable):
         return step
     centre = launches[0].items_per_s_total
-    return Interval(
-        low=centre * step.centre / step.high,
-        high=centre * step.centre / step.low,
-        centre=centre,
-        confidence=step.confidence,
-        method=f"{step.method}, of the median step time",
-        num_launches=1,
-        num_samples=step.num_samples,
-        between_launches=False,
+    return replace(
+        step, low=centre * step.centre / step.high, high=centre * step.centre / step.low, centre=centre
     )
 
 

@@ -19,7 +19,7 @@ from gpuproof.suites.load.readings import LoadReadings, Quantity, read_beside
 from gpuproof.suites.points.results import PointResult, conclude_points, conclusion_of_points
 from gpuproof.suites.sections import PointLabel
 
-TOO_SHORT = ("few-steps",)
+TOO_SHORT = ("few-steps", "steadiness-unknown")
 LONGER = "Raise load.num_batches (gpuproof load --num-batches)"
 GROUPS = {"training": "Training", "inference": "Inference"}
 

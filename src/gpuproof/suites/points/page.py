@@ -41,7 +41,7 @@ def uncertainty(row: PointFigures) -> str:
     """Write the uncertainty of a point's throughput, or nothing where there is no interval."""
     interval = row.items_per_s_total_interval
     reach = None if interval is None else interval.relative_reach
-    return "" if reach is None else f"±{units.share(reach)}"
+    return "" if reach is None else units.plus_minus(reach)
 
 
 def validity_cell(row: PointFigures) -> Cell:

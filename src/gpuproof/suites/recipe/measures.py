@@ -94,9 +94,19 @@ def _why_stopped(summary: RunSummary) -> str:
     if summary.launches[0].case.model_work.window.target_precision is None:
         return ""
     reasons = Counter(launch.slowest.stop_reason for launch in summary.launches)
-    if len(reasons) == 1:
-        return f"; {next(iter(reasons))}"
-    return "; " + ", ".join(f"{reason} in {times} launches" for reason, times in reasons.items())
+    said = ", ".join(f"{reason} in {times} launches" for reason, times in reasons.items())
+    return f"; {next(iter(reasons)) if len(reasons) == 1 else said}{_unseen(summary)}"
+
+
+def _unseen(summary: RunSummary) -> str:
+    """Say which stalls windows were too short to see; nothing where an earlier version did not say it."""
+    seen = [launch.slowest.rarest_seen_stall for launch in summary.launches]
+    known = [one_in for one_in in seen if one_in is not None]
+    return (
+        f"; a stall rarer than one in {units.count(min(known))} steps would not have been seen"
+        if known
+        else ""
+    )
 
 
 def _waits(summary: RunSummary) -> Iterator[Measure]:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from gpuproof.analysis.explanations import LaunchExplanation
 from gpuproof.records.result import Doubt
 from gpuproof.statistics.estimate import Interval, Unavailable
-from gpuproof.units import share
+from gpuproof.units import NOT_WELL_ENOUGH, plus_minus
 from gpuproof.verdict.doubts.base import Measured, Rule, suspect
 from gpuproof.verdict.doubts.collectives import (
     devices_passed_over,
@@ -85,11 +85,14 @@ def doubts_about_differences(interval: Interval | Unavailable, *, of: str) -> li
         return []
     if not interval.between_launches or interval.relative_reach <= WIDE_INTERVAL:
         return []
+    known = plus_minus(interval.relative_reach)
+    which = f"{of} of {interval.num_launches} launches is"
     return [
         suspect(
             "launches-differ",
-            f"launches differ: the interval of the {of} of {interval.num_launches} launches "
-            f"is ±{share(interval.relative_reach)} wide",
+            f"launches differ: the {which} {known}"
+            if known == NOT_WELL_ENOUGH
+            else f"launches differ: the interval of the {which} {known} wide",
             "Raise run.repeats, measure longer, or find out what differs between launches",
         )
     ]

@@ -10,9 +10,9 @@ from gpuproof.analysis.idleness import idle_share
 from gpuproof.analysis.launch import Launch
 from gpuproof.records.result import Doubt
 from gpuproof.statistics.dispersion import noise
-from gpuproof.statistics.drift import Drift, drift
 from gpuproof.statistics.estimate import Interval, Unavailable
-from gpuproof.units import count, seconds, share
+from gpuproof.statistics.steadiness import OUTLYING, Steadiness, judge_steadiness
+from gpuproof.units import NOT_WELL_ENOUGH, count, plus_minus, seconds, share
 from gpuproof.verdict.doubts.base import Measured, invalid, suspect
 from gpuproof.verdict.doubts.figures import AGREEMENT
 
@@ -28,7 +28,9 @@ HOST_GAP_S = 0.05
 FEW_STEPS = 10
 NOISE = 0.10
 """Interquartile range over median of the step times."""
-DRIFT = 0.05
+STEADINESS_UNKNOWN = "steadiness-unknown"
+GROWTH = 0.05
+"""Of decode steps over a window, from which it matters that nobody can tell what it comes from."""
 PRECISION_REACHED = "precision reached"
 """The reason that a worker gives for the end of a window whose mean step is known as well as was asked."""
 DATA_BOUND = 0.05
@@ -57,11 +59,9 @@ def too_short(measured: Measured) -> Iterator[Doubt]:
         )
     asked = launch.case.model_work.window.target_precision
     if asked is not None and window.stop_reason != PRECISION_REACHED:
-        reach = window.relative_half_width
-        known = "is not known" if reach is None else f"is known to ±{share(reach)} only"
         yield suspect(
             "imprecise",
-            f"the mean step {known}, not to ±{share(asked)} as asked: {window.stop_reason}",
+            f"the mean step is {_known(window.relative_half_width, asked)}: {window.stop_reason}",
             "Raise benchmark.measure_seconds, ask for less, or find out what makes steps differ",
         )
     if window.num_steps < FEW_STEPS:
@@ -70,6 +70,16 @@ def too_short(measured: Measured) -> Iterator[Doubt]:
             f"too few steps were measured: {window.num_steps}, and it takes at least {FEW_STEPS}",
             "Raise benchmark.measure_steps or benchmark.measure_seconds",
         )
+
+
+def _known(reach: float | None, asked: float) -> str:
+    if reach is None:
+        return f"not known, not to ±{share(asked)} as asked"
+    if reach <= asked:
+        return f"not known to ±{share(asked)} as asked, since the parts of the window do not agree so far"
+    known = plus_minus(reach)
+    known = known if known == NOT_WELL_ENOUGH else f"known to {known} only"
+    return f"{known}, not to ±{share(asked)} as asked"
 
 
 def gaps(measured: Measured) -> Iterator[Doubt]:
@@ -126,31 +136,57 @@ def _host_bound(launch: Launch, *, gap: float) -> Iterator[Doubt]:
 
 
 def unsteady(measured: Measured) -> Iterator[Doubt]:
-    """Find step times that scatter or drift."""
+    """Find step times that scatter, change their level or stop, and windows of which that cannot be told."""
     launch = measured.launch
     times_s = evened_steps(launch).times_s
     spread = noise(times_s)
-    if spread is not None and spread > NOISE:
+    is_noisy = spread is not None and spread > NOISE
+    if spread is not None and is_noisy:
         yield suspect(
             "noisy",
             f"the middle half of the step times spans {share(spread)} of their median",
             "Look for what else ran, for changing clocks, or for steps of unequal work",
         )
-    change = drift(times_s, at_least=DRIFT)
-    if isinstance(change, Drift) and change.drifting:
-        direction = "slower" if change.relative_change > 0 else "faster"
+    found = judge_steadiness(times_s)
+    if found is None:
+        if not launch.step_times_s and launch.slowest.num_steps >= FEW_STEPS:
+            yield _cannot_tell("step times were not kept", "Set benchmark.log_step_times to true")
+        return
+    yield from _levels(found, num_steps=len(times_s), is_noisy=is_noisy)
+    if found.stalled:
         yield suspect(
-            "drifting",
-            f"steps became {share(abs(change.relative_change))} {direction} from the first third of the "
-            "window to the last",
+            "stalled",
+            f"{count(found.num_outlying)} of {count(len(times_s))} steps took over {OUTLYING:g} times the "
+            f"median, and {share(found.lost_share)} of the window beyond it",
+            "Warm up longer (benchmark.warmup_steps), or find out what stops steps: loading, other work",
+        )
+
+
+def _levels(found: Steadiness, *, num_steps: int, is_noisy: bool) -> Iterator[Doubt]:
+    if found.verdict == "unsteady":
+        yield suspect(
+            "unsteady",
+            "steps did not keep one level: medians of a twelfth of the window differ by "
+            f"{share(found.level_spread)}, shortest at {share(found.lowest_at)} of the window and longest at "
+            f"{share(found.highest_at)}",
             "Warm up longer (benchmark.warmup_steps), or look at clocks and temperature",
         )
+    elif found.verdict == "cannot tell" and not is_noisy:  # where it is, that says it
+        yield _cannot_tell(
+            f"medians of a twelfth of the window differ by {share(found.level_spread)}, as those of "
+            f"{count(num_steps)} steps that scatter so may by chance",
+            "Raise benchmark.measure_steps or benchmark.measure_seconds, or find out what makes steps differ",
+        )
+
+
+def _cannot_tell(why: str, remedy: str) -> Doubt:
+    return suspect(STEADINESS_UNKNOWN, f"whether steps kept one level cannot be told: {why}", remedy)
 
 
 def growing(measured: Measured) -> Iterator[Doubt]:
     """Find decode steps that became longer, where a growing cache and a slower device look the same."""
     evened = evened_steps(measured.launch)
-    if evened.growth is not None and evened.growth > DRIFT and not evened.is_told_apart:
+    if evened.growth is not None and evened.growth > GROWTH and not evened.is_told_apart:
         yield suspect(
             "growth-or-drift",
             f"steps became {share(evened.growth)} longer over a window of less than two generations: that "

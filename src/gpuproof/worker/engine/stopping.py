@@ -1,16 +1,19 @@
 """When is the mean step time known well enough? The plan of a window that is measured by precision.
 
 In: step times as they are finished. Out: how many steps come next, and why there are no more: the interval of
-the mean is as narrow as was asked, it grows no narrower, or the time is up. The interval is within this one
-launch, by batch means, which allow for steps that depend on those before them
+the mean is as narrow as was asked and both halves of the window agree, it grows no narrower, or time ends.
+The interval is within this one launch, by batch means, which allow for steps that depend on those before them
 (Law and Kelton 1984, https://doi.org/10.1287/opre.32.6.1221). Standard library only, and constant in memory.
+
+What did not happen in a window cannot widen its interval: so there is a floor of time, and the window says
+which stalls it was too short to see.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from math import inf, sqrt
+from math import expm1, inf, log, sqrt
 
 from gpuproof.worker.engine.loop import CHUNK_S, StepPlan, StepTimesSink, steps_within
 
@@ -24,6 +27,14 @@ NO_NARROWER = 0.8
 """Four times the steps halve the interval of independent ones; where less is gained, more do not help."""
 LONG = 32
 """Steps in a batch from which a correlation of batch means is one of a drift, not of neighbouring steps."""
+FLOOR_S = 15.0
+"""Seconds that are measured in any case: clocks settle, and stalls of one in 500 steps of 10 ms are seen …"""
+FLOOR_SHARE = 0.5
+"""… but no more than this share of the time limit."""
+SMALL = 0.25
+"""Of the precision asked for: steps that hardly scatter drift by little things."""
+UNSEEN = 0.05
+"""The chance to see none of the stalls of which a window says that it would have seen them."""
 ROUNDING = 1e-12
 """Relative differences of equal times, from adding them up."""
 Z = 1.959964
@@ -88,6 +99,31 @@ class BatchMeans:
         error = sqrt(variance / count * (1 + correlation) / (1 - correlation))
         return student_quantile(count - 1) * error / mean if mean else inf
 
+    def halves_agree(self, *, within: float) -> bool:
+        """Say whether the means of both halves differ by no more than half the interval of the mean.
+
+        That is the standard error of their difference: a steady window passes two looks of three, and one
+        that drifts fewer and fewer the longer it is. A relative difference of `within` is let pass.
+        """
+        half = len(self.means) // 2
+        if half < MIN_BATCHES // 2:
+            return False
+        first, second = sum(self.means[:half]) / half, sum(self.means[-half:]) / half
+        mean = (first + second) / 2
+        return abs(second - first) <= max(self.relative_half_width(), within) * abs(mean)
+
+
+def rarest_seen_stall(num_steps: int) -> int:
+    """Return the largest N for which at most 5 % of windows miss stalls that come in one step of N.
+
+    (1 − 1/N)ⁿ ≤ 0.05, exactly binomial; N is about n/3, the rule of three (Hanley and Lippman-Hand 1983, If
+    Nothing Goes Wrong, Is Everything All Right?, https://doi.org/10.1001/jama.1983.03330370053031).
+
+    >>> rarest_seen_stall(1500), rarest_seen_stall(100)
+    (501, 33)
+    """
+    return max(1, int(1 / -expm1(log(UNSEEN) / num_steps)))
+
 
 def student_quantile(freedom: int) -> float:
     """Return Student's two-sided 95 % quantile, to 0.001 from 15 degrees of freedom on.
@@ -121,6 +157,7 @@ class PrecisionLimit:
         self._min_steps = min_steps
         self._limit_s = limit_s
         self._agree = agree
+        self._floor_s = min(FLOOR_S, FLOOR_SHARE * limit_s)
         self._step_s = step_s
         self._batches = BatchMeans()
         self._widths: list[float] = []
@@ -133,6 +170,11 @@ class PrecisionLimit:
         width = self._batches.relative_half_width()
         return None if width == inf else width
 
+    @property
+    def rarest_seen_stall(self) -> int | None:
+        """One in so many steps is the rarest stall that so many steps show; None before the first."""
+        return rarest_seen_stall(self._batches.num_values) if self._batches.num_values else None
+
     def take(self, times_s: Sequence[float]) -> None:
         """Add finished steps."""
         if self._batches.add(times_s):
@@ -141,7 +183,7 @@ class PrecisionLimit:
 
     def next_steps(self, *, done: int, elapsed_s: float, capacity: int) -> int:
         """Return the agreed number of steps until precision is looked at again; 0 when all is known."""
-        wish = self._agree(TIME_UP if elapsed_s >= self._limit_s else self._wish())
+        wish = self._agree(TIME_UP if elapsed_s >= self._limit_s else self._wish(elapsed_s))
         if wish != MORE:
             self.stop_reason = REASONS[wish]
             return 0
@@ -149,12 +191,12 @@ class PrecisionLimit:
         left_s = max(0.0, self._limit_s - elapsed_s)
         return self._agree(min(capacity, steps_within(min(left_s, CHUNK_S), step_s=step_s)))
 
-    def _wish(self) -> int:
+    def _wish(self, elapsed_s: float) -> int:
         batches = self._batches
-        if batches.num_values < self._min_steps:
+        if batches.num_values < self._min_steps or elapsed_s < self._floor_s:
             return MORE
         if batches.correlation <= INDEPENDENT and batches.relative_half_width() <= self._target:
-            return REACHED
+            return REACHED if batches.halves_agree(within=SMALL * self._target) else MORE
         return NO_HELP if self._grows_no_narrower() else MORE
 
     def _grows_no_narrower(self) -> bool:

@@ -241,6 +241,7 @@ def measure(prepared: Prepared, recorder: Recorder, warm: WarmUp) -> Window:
             tokens_before=tokens,
             caught_up_steps=None if caught_up is None else caught_up - (caught_up_before or 0),
             relative_half_width=plan.half_width if isinstance(plan, PrecisionLimit) else None,
+            rarest_seen_stall=plan.rarest_seen_stall if isinstance(plan, PrecisionLimit) else None,
         )
         recorder.write(window)
     return window

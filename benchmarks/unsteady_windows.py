@@ -1,0 +1,181 @@
+"""How often is a window judged wrongly? Shapes of step times, simulated, with fixed seeds.
+
+Prints, for windows of several lengths: which share of unsteady shapes is flagged and which of flat ones; how
+often the interval of the rate within one launch holds the truth, and how often there is none; how often
+Student's t on few launches does; and for windows that stop by precision how often they say that it was
+reached, and how often their interval then holds the mean of an endless window. Asserts nothing. The shapes
+are those of `tests/shapes.py`; nothing here is a figure of any device.
+Usage: python benchmarks/unsteady_windows.py [--quick]
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from gpuproof.statistics.estimate import FloatArray, Interval
+from gpuproof.statistics.launches import interval_of_launches
+from gpuproof.statistics.mean import interval_of_mean
+from gpuproof.statistics.steadiness import judge_steadiness
+from gpuproof.worker.engine.stopping import PrecisionLimit
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))  # the shapes are the tests'
+
+import shapes
+from shapes import Shape, autoregressive, noisy
+
+QUICK = "--quick" in sys.argv[1:]
+NUM_FLAGGED = 40 if QUICK else 1000
+NUM_COVERED = 200 if QUICK else 4000
+NUM_STOPS = 20 if QUICK else 100
+LENGTHS = (60, 100, 300, 1000, 5000)
+NOISES = {
+    "0.1 %": noisy(0.001),
+    "1 %": noisy(0.01),
+    "1 %, AR(1) 0.9": noisy(0.01, autoregressive(0.9)),
+    "5 %": noisy(0.05),
+    "20 %": noisy(0.2),
+}
+STEP_S = 0.01
+CHUNK = 25
+LIMIT_S = 60.0
+
+
+def is_flagged(times: FloatArray) -> bool:
+    """Whether a window is not VALID by its step times alone."""
+    found = judge_steadiness(times)
+    return found is None or found.verdict != "steady" or found.stalled
+
+
+def print_flagged() -> None:
+    """Print the share of unsteady windows that is flagged, least first, and of flat ones."""
+    print(f"Unsteady shapes: flagged of {NUM_FLAGGED} windows, the fewest over noises of {', '.join(NOISES)}")
+    print(f"{'shape':<22}" + "".join(f"{n:>8,}" for n in LENGTHS))
+    for name in shapes.unsteady(noisy(0.01)):
+        fewest = [
+            min(_num_flagged(shapes.unsteady(noise)[name], n) for noise in NOISES.values()) for n in LENGTHS
+        ]
+        print(f"{name:<22}" + "".join(f"{number:>8,}" for number in fewest), flush=True)
+    print(f"\nFlat shapes: flagged of {NUM_COVERED} windows")
+    print(f"{'shape':<22}" + "".join(f"{n:>8,}" for n in LENGTHS))
+    for name, (shape, least) in shapes.STEADY.items():
+        told = [
+            f"{_num_flagged(shape.draw, n, windows=NUM_COVERED):,}" if n >= least else "" for n in LENGTHS
+        ]
+        print(f"{name:<22}" + "".join(f"{number:>8}" for number in told), flush=True)
+
+
+def _num_flagged(draw: shapes.Draw, steps: int, *, windows: int = NUM_FLAGGED) -> int:
+    return sum(map(is_flagged, draw(np.random.default_rng(steps), windows, steps)))
+
+
+def print_cannot_tell() -> None:
+    """Print how much a flat window may scatter to pass for steady."""
+    print(f"\nFlat windows of independent steps: share that passes for steady, of {NUM_FLAGGED}")
+    print(f"{'deviation':<22}" + "".join(f"{n:>8,}" for n in LENGTHS))
+    for deviation in (0.01, 0.02, 0.03, 0.05, 0.1):
+        shares = [1 - _num_flagged(noisy(deviation).draw, n) / NUM_FLAGGED for n in LENGTHS]
+        print(f"{deviation:<22.0%}" + "".join(f"{share:>8.0%}" for share in shares), flush=True)
+
+
+def print_coverage() -> None:
+    """Print how often the interval of the mean holds the truth."""
+    lengths = (60, 200, 500, 700, 999, 1000, 2000, 5000)
+    print(
+        "\nInterval of the mean within one launch: holds the truth (of those given) / none given, "
+        f"{NUM_COVERED} windows"
+    )
+    print(f"{'shape':<34}" + "".join(f"{n:>16,}" for n in lengths))
+    for name, shape in shapes.CARRIED.items():
+        print(f"{name:<34}" + "".join(f"{_coverage(shape, n):>16}" for n in lengths), flush=True)
+
+
+def _coverage(shape: Shape, steps: int) -> str:
+    drawn = shape.draw(np.random.default_rng(steps), NUM_COVERED, steps)
+    found = [interval_of_mean(times) for times in drawn]
+    given = [interval for interval in found if isinstance(interval, Interval)]
+    held = sum(interval.low <= shape.mean <= interval.high for interval in given)
+    share = f"{held / len(given):.1%}" if given else "–"
+    return f"{share} / {1 - len(given) / len(found):.1%}"
+
+
+def print_launches() -> None:
+    """Print how often Student's t on the rates of a few launches holds the truth."""
+    counts = (2, 3, 5, 10, 19)
+    print(f"\nStudent's t on launches of 1,000 steps that differ by 1 %: holds the truth, {NUM_COVERED} runs")
+    print(f"{'shape':<34}" + "".join(f"{n:>8}" for n in counts))
+    for name, shape in shapes.CARRIED.items():
+        shares = [_coverage_of_launches(shape, number) for number in counts]
+        print(f"{name:<34}" + "".join(f"{share:>8.1%}" for share in shares), flush=True)
+
+
+def _coverage_of_launches(shape: Shape, number: int) -> float:
+    rng = np.random.default_rng(number)
+    pool = np.concatenate([shape.draw(rng, 500, 1000).mean(axis=1) for _ in range(2 if QUICK else 8)])
+    means = rng.choice(pool, size=(NUM_COVERED, number)) * np.exp(
+        0.01 * rng.standard_normal((NUM_COVERED, number))
+    )
+    found = [interval_of_launches(launches) for launches in means]
+    return float(np.mean([isinstance(i, Interval) and i.low <= shape.mean <= i.high for i in found]))
+
+
+def stopped(times_s: Sequence[float], *, target: float) -> tuple[PrecisionLimit, float, float]:
+    """Run a window by precision over steps of about 10 ms; return the plan, mean step and seconds."""
+    plan = PrecisionLimit(target, min_steps=100, limit_s=LIMIT_S, agree=int, step_s=STEP_S)
+    done, elapsed_s = 0, 0.0
+    while plan.next_steps(done=done, elapsed_s=elapsed_s, capacity=CHUNK) and done < len(times_s):
+        chunk = times_s[done : done + CHUNK]
+        plan.take(chunk)
+        done += len(chunk)
+        elapsed_s += STEP_S * sum(chunk)
+    return plan, sum(times_s[:done]) / done, elapsed_s
+
+
+def shapes_of_stops() -> Iterator[tuple[str, Shape]]:
+    """Yield what windows by precision are tried on: the time limit is 60 s, or 6,000 steps of 10 ms."""
+    for deviation in (0.002, 0.01, 0.05):
+        yield f"normal, {deviation:.1%}", noisy(deviation)
+    yield "AR(1) 0.9, 2 %", noisy(0.02, autoregressive(0.9))
+    for times in (2, 10, 50):
+        yield f"a stall of × {times} every 300 steps", shapes.stalls(300, times)
+    yield "0.2 % of steps × 50", shapes.rare(0.002, 50)
+    yield "1 % of steps × 10", shapes.rare(0.01, 10)
+    for deviation in (0.002, 0.01, 0.03):
+        ramp = shapes.levels(shapes.ramp, noisy(deviation))
+        yield f"5 % ramp over the limit, noise {deviation:.1%}", Shape(draw=ramp, mean=1.025)
+
+
+def print_stops() -> None:
+    """Print how windows by precision end, and whether "reached" is right."""
+    print(f"\nStop by precision of 1 %: of {NUM_STOPS} windows, reached, median seconds, and right of those")
+    for name, shape in shapes_of_stops():
+        reasons, right, lasted = Counter[str](), 0, list[float]()
+        for times in shape.draw(np.random.default_rng(7), NUM_STOPS, 6400):
+            plan, mean, seconds = stopped(times.tolist(), target=0.01)
+            reasons[plan.stop_reason] += 1
+            if plan.stop_reason == "precision reached" and plan.half_width is not None:
+                right += abs(mean - shape.mean) <= plan.half_width * mean
+                lasted.append(seconds)
+        reached = reasons["precision reached"]
+        told = f"{right / reached:.1%} right, {np.median(lasted):.0f} s" if reached else "–"
+        print(f"{name:<38} reached in {reached:>4}: {told}; {dict(reasons)}", flush=True)
+
+
+def main() -> None:
+    """Print all tables."""
+    began = time.monotonic()
+    print_stops()
+    print_flagged()
+    print_cannot_tell()
+    print_coverage()
+    print_launches()
+    print(f"\n{time.monotonic() - began:.0f} s")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,100 @@
+"""The interval of a launch's mean step: how often it holds the truth, and when there is none."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import shapes
+from gpuproof.hardware import find_peak
+from gpuproof.statistics.estimate import Interval, Unavailable
+from gpuproof.statistics.mean import interval_of_mean
+from gpuproof.verdict.summary import summarize
+from records_by_hand import one_rank
+
+WINDOWS = 1000
+"""√(0.05 · 0.95/1,000) = 0.69 %: the bounds of the whole simulation in `benchmarks/`, with two of these."""
+ERROR = 0.014
+NAMED = ("1 % of steps × 10", "2 % of steps × 20", "AR(1) 0.9, 5 %", "normal, 1 %")
+
+
+def coverage(name: str, steps: int, seed: int) -> tuple[float, float]:
+    """Return the share of intervals that hold the truth, and of windows that have one."""
+    shape = shapes.CARRIED[name]
+    drawn = shape.draw(np.random.default_rng(seed), WINDOWS, steps)
+    given = [found for times in drawn if isinstance(found := interval_of_mean(times), Interval)]
+    held = sum(found.low <= shape.mean <= found.high for found in given)
+    return held / len(given), len(given) / WINDOWS
+
+
+@pytest.mark.parametrize("steps", [1000, 3000])
+@pytest.mark.parametrize("name", NAMED)
+def test_from_1000_steps_the_interval_holds_the_truth_in_95_percent(name: str, steps: int) -> None:
+    held, given = coverage(name, steps, seed=1)
+    assert 0.93 - ERROR <= held <= 0.97 + ERROR
+    assert given >= 0.92
+
+
+@pytest.mark.parametrize("steps", [500, 750, 999])
+@pytest.mark.parametrize("name", NAMED)
+def test_from_500_steps_it_does_in_90_percent(name: str, steps: int) -> None:
+    held, given = coverage(name, steps, seed=2)
+    assert held >= 0.90
+    assert given >= 0.80
+
+
+def test_one_slow_step_carries_no_interval() -> None:
+    found = interval_of_mean([1.0, 1.01] * 50 + [30.0])
+    assert isinstance(found, Unavailable)
+    assert found.reason.startswith("one or two of 101 steps make up nearly all of the scatter")
+
+
+def test_steps_that_drift_carry_no_interval() -> None:
+    found = interval_of_mean(np.linspace(1, 2, 100))
+    assert isinstance(found, Unavailable)
+    assert found.reason.startswith("steps depend on those before them for so long")
+
+
+def test_too_few_steps_carry_no_interval() -> None:
+    assert interval_of_mean([1.0] * 9) == Unavailable(
+        reason="too few values for an interval (needs 10, have 9)"
+    )
+    with pytest.raises(ValueError, match="confidence"):
+        interval_of_mean([1.0] * 10, confidence=95)
+
+
+def test_independent_symmetric_steps_have_student_s_interval() -> None:
+    # 1, 3, 3, 1 in turns, ten times: s = √(40/39), Σ of neighbours' products −1: nothing is left to widen.
+    found = interval_of_mean([1.0, 3.0, 3.0, 1.0] * 10)
+    assert isinstance(found, Interval)
+    # t(39) = 2.0227; 2.0227 · √(40/39)/√40 = 0.32389
+    assert (found.low, found.centre, found.high) == pytest.approx((1.67611, 2.0, 2.32389), abs=1e-4)
+    equal = interval_of_mean([0.1] * 30)
+    assert isinstance(equal, Interval)
+    assert equal.low == pytest.approx(equal.high) == pytest.approx(0.1)
+
+
+def test_slow_steps_make_the_interval_reach_farther_up() -> None:
+    found = interval_of_mean(([1.0] * 19 + [10.0]) * 10)
+    assert isinstance(found, Interval)
+    assert found.high - found.centre > 1.1 * (found.centre - found.low)
+
+
+@settings(max_examples=150, derandomize=True, deadline=None)
+@given(
+    st.lists(st.floats(1e-6, 1e3), min_size=10, max_size=120),
+    st.floats(1.0, 3.0),
+)
+def test_the_headline_rate_always_lies_in_its_own_interval(times_s: list[float], idle: float) -> None:
+    records = one_rank(times_s=times_s, wall_s=sum(times_s) * idle).records()
+    summary = summarize([records], num_planned=1, find_peak=find_peak)
+    rate, interval = summary.items_per_s_total, summary.items_per_s_total_interval
+    assert rate is not None
+    if isinstance(interval, Interval):
+        assert 0 < interval.low <= rate <= interval.high
+        assert interval.high <= rate * (sum(times_s) / len(times_s)) / min(times_s) * (1 + 1e-9)
+        assert not interval.between_launches
+    else:
+        assert interval.reason
