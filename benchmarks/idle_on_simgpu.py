@@ -78,7 +78,7 @@ def try_idle(aimed: float, accelerator: Accelerator, device: torch.device, value
         return true <= HOST_BOUND
     step_s = timing.wall_s / timing.num_steps
     during = partial(busy_during, accelerator=accelerator, device=device)
-    blocks = busy_blocks(step, num_steps=block_steps(step_s), busy_during=during, beat=lambda: None)
+    blocks = busy_blocks(step, num_steps=block_steps(step_s), busy_during=during)
     found = interval_of_launches(list(blocks))
     assert isinstance(found, Interval)
     low, reported = 1 - found.high / step_s, 1 - found.centre / step_s
