@@ -7,7 +7,7 @@ kernels, where no pair of events shows it.
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from gpuproof.accelerators.base import Accelerator
-from gpuproof.accelerators.busy import UnseenWorkError, busy_during
+from gpuproof.accelerators.busy import UnseenWorkError, busy_during, why_unseen
 from gpuproof.accelerators.choose import PROCESSOR
 from gpuproof.analysis.idleness import idle_share
 from gpuproof.hardware import find_peak
@@ -92,7 +92,7 @@ class Trial:
             return ()
         num_steps = block_steps(seen.wall_s / seen.num_steps)
         during = partial(busy_during, accelerator=VirtualAccelerator(self.device), device=ANY)
-        busy = tuple(busy_blocks(self.step, num_steps=num_steps, busy_during=during, beat=lambda: None))
+        busy = tuple(busy_blocks(self.step, num_steps=num_steps, busy_during=during))
         assert len(busy) == BLOCKS
         return (busy_record(*busy, steps=num_steps),)
 
@@ -211,11 +211,34 @@ def test_a_device_that_the_profiler_does_not_know_says_so() -> None:
         type = "mps"
         title = "Apple MPS"
 
-        def synchronize(self, device: torch.device) -> None:
-            return
+    assert why_unseen(Unknown(), ANY) == "torch's profiler sees no work of Apple MPS devices"
+    assert why_unseen(VirtualAccelerator(VirtualDevice()), ANY) is None
 
-    with pytest.raises(UnseenWorkError, match="torch's profiler sees no work of Apple MPS devices"):
-        busy_during(lambda: None, Unknown(), ANY)
+
+def test_a_rank_that_sees_nothing_ends_the_look_of_all_after_the_same_step() -> None:
+    steps: list[str] = []
+
+    def blind(block: Callable[[], None]) -> float:
+        block()
+        raise UnseenWorkError("nothing seen")
+
+    def seeing(block: Callable[[], None]) -> float:
+        block()
+        return 1.0
+
+    def look(during: Callable[[Callable[[], None]], float], others: int) -> list[float]:
+        steps.clear()
+        step = partial(steps.append, "step")
+        agree = partial(min, others)
+        return list(busy_blocks(step, num_steps=3, busy_during=during, agree=agree))
+
+    assert look(seeing, 1) == [1 / 3] * BLOCKS
+    with pytest.raises(UnseenWorkError, match="nothing seen"):
+        look(blind, 1)
+    assert len(steps) == 3
+    with pytest.raises(UnseenWorkError, match="of another rank"):
+        look(seeing, 0)
+    assert len(steps) == 3
 
 
 def test_the_share_is_a_figure_of_the_result_where_it_was_looked_at() -> None:
@@ -229,5 +252,5 @@ def test_the_share_is_a_figure_of_the_result_where_it_was_looked_at() -> None:
     seen = window(clock="device_event", caught_up_steps=100)
     ((text, detail),) = shown(one(seen, busy_record(0.0048, 0.0050, 0.0052)))
     assert text == "50 %"
-    assert detail == "45 % to 55 % of the window, by what it did in 3 blocks of steps after it"
+    assert detail == "50 % of the window (45 % to 55 %), by what it did in 3 blocks of steps after it"
     assert shown(one(seen)) == []

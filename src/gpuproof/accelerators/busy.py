@@ -23,11 +23,23 @@ class UnseenWorkError(Exception):
     """Nobody could say what the device did, and why."""
 
 
+def why_unseen(accelerator: Accelerator, device: torch.device) -> str | None:
+    """Say why nobody can see what such a device does; None where it is worth a try."""
+    activity = _activity(accelerator)
+    if accelerator.busy_s(device) is not None or activity in torch.profiler.supported_activities():
+        return None
+    return f"torch's profiler sees no work of {accelerator.title} devices"
+
+
+def _activity(accelerator: Accelerator) -> ProfilerActivity | None:
+    return getattr(ProfilerActivity, accelerator.type.upper(), None)
+
+
 def busy_during(run: Work, accelerator: Accelerator, device: torch.device) -> float:
     """Run, and return the seconds in which the device did anything; what overlaps counts once.
 
     Raises:
-        UnseenWorkError: neither the device nor the profiler tells.
+        UnseenWorkError: neither the device nor the profiler told.
     """
     accelerator.synchronize(device)
     before_s = accelerator.busy_s(device)
@@ -42,9 +54,8 @@ def busy_during(run: Work, accelerator: Accelerator, device: torch.device) -> fl
 
 def _traced(run: Work, accelerator: Accelerator, device: torch.device) -> list[tuple[float, float]]:
     """Return begin and end of each kernel and copy, in microseconds."""
-    activity = getattr(ProfilerActivity, accelerator.type.upper(), None)
-    if activity is None or activity not in torch.profiler.supported_activities():
-        raise UnseenWorkError(f"torch's profiler sees no work of {accelerator.title} devices")
+    activity = _activity(accelerator)
+    assert activity is not None, "look at why_unseen first"
     with torch.profiler.profile(activities=[activity]) as profiler:
         run()
         accelerator.synchronize(device)

@@ -12,6 +12,7 @@ from gpuproof.analysis.launch import Launch
 from gpuproof.records.run import DeviceBusy, Window
 from gpuproof.statistics.estimate import Interval, Unavailable
 from gpuproof.statistics.launches import interval_of_launches
+from gpuproof.units import share
 
 
 def idle_share(launch: Launch) -> Interval | Unavailable | None:
@@ -21,8 +22,19 @@ def idle_share(launch: Launch) -> Interval | Unavailable | None:
     """
     by_rank = {window.rank: window for window in launch.windows}
     found = [_of_rank(by_rank[busy.rank], busy) for busy in launch.busy if busy.rank in by_rank]
-    known = [share for share in found if isinstance(share, Interval)]
-    return max(known, key=lambda share: share.low) if known else next(iter(found), None)
+    known = [each for each in found if isinstance(each, Interval)]
+    return max(known, key=lambda each: each.low) if known else next(iter(found), None)
+
+
+def idle_text(found: Interval) -> str:
+    """Write the share of the window, and its interval where that tells anything.
+
+    >>> idle_text(Interval(low=0.5, high=0.52, centre=0.51, confidence=0.95, method="", num_launches=1,
+    ...                    num_samples=6, between_launches=False))
+    '51 % of the window (50 % to 52 %)'
+    """
+    low, high = share(found.low), share(found.high)
+    return f"{share(found.centre)} of the window" + (f" ({low} to {high})" if low != high else "")
 
 
 def _of_rank(window: Window, busy: DeviceBusy) -> Interval | Unavailable:

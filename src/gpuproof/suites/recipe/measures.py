@@ -14,7 +14,7 @@ from math import floor, fsum
 from gpuproof import units
 from gpuproof.analysis.data_wait import data_wait_share
 from gpuproof.analysis.explanations import RunEnergy
-from gpuproof.analysis.idleness import idle_share
+from gpuproof.analysis.idleness import idle_share, idle_text
 from gpuproof.analysis.launch import Launch
 from gpuproof.records.case import InferencePhase, InferenceWork
 from gpuproof.records.result import LaunchValue, Measure
@@ -133,8 +133,7 @@ def _idle(summary: RunSummary) -> Iterator[Measure]:
             value=most.centre,
             unit="share",
             text=units.share(most.centre),
-            detail=f"{units.share(most.low)} to {units.share(most.high)} of the window, by what it did in "
-            f"{most.num_samples} blocks of steps after it",
+            detail=f"{idle_text(most)}, by what it did in {most.num_samples} blocks of steps after it",
             better="lower",
             interval=as_record(most),
         )

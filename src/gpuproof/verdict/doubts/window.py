@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from gpuproof.analysis.data_wait import waiting_window
 from gpuproof.analysis.generations import evened_steps
-from gpuproof.analysis.idleness import idle_share
+from gpuproof.analysis.idleness import idle_share, idle_text
 from gpuproof.analysis.launch import Launch
 from gpuproof.records.result import Doubt
 from gpuproof.statistics.dispersion import noise
@@ -113,8 +113,8 @@ def _host_bound(launch: Launch, *, gap: float) -> Iterator[Doubt]:
     if isinstance(idle, Interval) and idle.low > HOST_BOUND:
         yield suspect(
             "host-bound",
-            f"the device had nothing to do for {share(idle.centre)} of the window ({share(idle.low)} to "
-            f"{share(idle.high)}): steps are launched more slowly than they run",
+            f"the device had nothing to do for {idle_text(idle)}: "
+            "steps are launched more slowly than they run",
             remedy,
         )
     elif gap > HOST_BOUND:

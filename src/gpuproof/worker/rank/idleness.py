@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from gpuproof.accelerators.busy import UnseenWorkError, busy_during
+from gpuproof.accelerators.busy import UnseenWorkError, busy_during, why_unseen
 from gpuproof.accelerators.choose import accelerator_of
 from gpuproof.records.run import DeviceBusy
 from gpuproof.worker.engine.loop import StepFunction, steps_within
@@ -24,6 +24,9 @@ to catch up, by chance."""
 BLOCKS = 6
 BLOCK_S = 0.1
 LEAST_STEPS = 2
+LONGEST_S = 60.0
+"""Steps so long that the look would take more are not looked at."""
+OF_OTHERS = "the device of another rank could not be looked at"
 
 
 def may_wait(caught_up: int | None, *, num_steps: int) -> bool:
@@ -36,8 +39,13 @@ def may_wait(caught_up: int | None, *, num_steps: int) -> bool:
 
 
 def block_steps(step_s: float) -> int:
-    """Return the steps of a block: enough to be long against what begins and ends a trace."""
-    return max(LEAST_STEPS, steps_within(BLOCK_S, step_s=step_s))
+    """Return the steps of a block, long against what begins and ends a trace; 0 where all take too long.
+
+    >>> block_steps(0.001), block_steps(1.0), block_steps(6.0)
+    (100, 2, 0)
+    """
+    num_steps = max(LEAST_STEPS, steps_within(BLOCK_S, step_s=step_s))
+    return num_steps if BLOCKS * num_steps * step_s <= LONGEST_S else 0
 
 
 def busy_blocks(
@@ -45,12 +53,12 @@ def busy_blocks(
     *,
     num_steps: int,
     busy_during: Callable[[StepFunction], float],
-    beat: Callable[[], None],
+    agree: Callable[[int], int] = int,
 ) -> Iterator[float]:
-    """Yield the device's busy seconds a step in each of `BLOCKS` blocks.
+    """Yield the device's busy seconds a step in each of `BLOCKS` blocks, as many on every rank.
 
     Raises:
-        UnseenWorkError: nobody can tell.
+        UnseenWorkError: nobody can tell, here or on another rank, whose steps would wait for these.
     """
 
     def block() -> None:
@@ -58,25 +66,38 @@ def busy_blocks(
             step()
 
     for _ in range(BLOCKS):
-        yield busy_during(block) / num_steps
-        beat()
+        busy_s, missing = 0.0, None
+        try:
+            busy_s = busy_during(block)
+        except UnseenWorkError as error:
+            missing = error
+        if not agree(int(missing is None)):
+            raise missing or UnseenWorkError(OF_OTHERS)
+        yield busy_s / num_steps
 
 
 def measure_busy(prepared: Prepared, recorder: Recorder, *, step_s: float) -> None:
     """See how busy the device is in a step, in some more of them, on all ranks at once."""
-    device, num_steps = prepared.device, prepared.ranks.agree(block_steps(step_s))
-    busy, missing = list[float](), None
+    busy, missing, num_steps = list[float](), None, prepared.ranks.agree(block_steps(step_s))
     with recorder.phase("busy", expected_steps=BLOCKS * num_steps):
         try:
-            busy += busy_blocks(
-                prepared.step,
-                num_steps=num_steps,
-                busy_during=partial(busy_during, accelerator=accelerator_of(device), device=device),
-                beat=recorder.heartbeat.beat,
-            )
+            for busy_s in _agreed_blocks(prepared, num_steps):
+                busy.append(busy_s)
+                recorder.heartbeat.beat()
         except UnseenWorkError as error:
             busy, missing = [], str(error)
         rank = prepared.identity.rank
         recorder.write(
             DeviceBusy(rank=rank, steps_per_block=num_steps, busy_s_per_step=tuple(busy), missing=missing)
         )
+
+
+def _agreed_blocks(prepared: Prepared, num_steps: int) -> Iterator[float]:
+    """Yield the busy seconds a step of each block, where every rank can see its device's."""
+    device, agree = prepared.device, prepared.ranks.agree
+    accelerator = accelerator_of(device)
+    why = why_unseen(accelerator, device) or (None if num_steps else "to look again takes over a minute")
+    if not agree(int(why is None)):
+        raise UnseenWorkError(why or OF_OTHERS)
+    during = partial(busy_during, accelerator=accelerator, device=device)
+    yield from busy_blocks(prepared.step, num_steps=num_steps, busy_during=during, agree=agree)
