@@ -257,7 +257,9 @@ def test_steps_that_grow_with_their_text_are_of_unequal_work_and_steady() -> Non
     told = case(kind="inference", inference={"phase": "decode", "new_tokens": 16})
     assert codes(replace(one_rank(times_s=times, tokens_before=0), case=told)) == []
     slower = [time_s * (1.0 if i < 80 else 1.1) for i, time_s in enumerate(times)]
-    assert codes(replace(one_rank(times_s=slower, tokens_before=0), case=told)) == [("SUSPECT", "unsteady")]
+    # With ten generations growth is a line, and a change of level on top hides it: that is said, too.
+    found = codes(replace(one_rank(times_s=slower, tokens_before=0), case=told))
+    assert found == [("SUSPECT", "steadiness-unknown")]
 
 
 # --- neighbours -----------------------------------------------------------------------------------------
