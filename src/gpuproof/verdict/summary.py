@@ -77,16 +77,15 @@ def summarize(
     memory_peak = find_memory_peak(first.setup.device.name) if first else None
     step_s_interval = _step_interval(launches)
     interval = _throughput_interval(launches, step_s_interval)
-    differences = _differences(first, interval, step_s_interval)
     against = partial(Measured, peak=peak, memory_peak=memory_peak, clock_max_mhz=clock_max_mhz)
     of_launches = [doubts_about(against(launch=launch)) for launch in launches]
-    doubts = invalid_first([*said_once(of_launches), *differences, *observed])
+    differ = _differences(first, interval, step_s_interval)
+    doubts = invalid_first([*said_once(of_launches), *differ, *observed])
     window_s = sum(launch.slowest.wall_s for launch in launches)
     items_total = sum(launch.items_total for launch in launches)
-    failures = (f for records in cases if records.status != "done" and (f := records.primary_failure))
     return RunSummary(
         launches=launches,
-        failures=tuple(failures),
+        failures=tuple(f for records in cases if records.status != "done" and (f := records.primary_failure)),
         num_planned=num_planned,
         validity=worst(doubts) if launches else None,
         doubts=doubts,
