@@ -13,7 +13,7 @@ from gpuproof.analysis.explain import energy_per_item
 from gpuproof.conclude import conclude
 from gpuproof.readings.window_readings import DeviceWindow, HostWindow, WindowReadings
 from gpuproof.records.case import MonitorSpec
-from gpuproof.records.device_uuid import bare_uuid, named_among, spellings
+from gpuproof.records.readings import bare_uuid, named_among, spellings
 from gpuproof.records.run import DeviceNeighbours
 from records_by_hand import H200, Story, case, setup, window, write_run
 

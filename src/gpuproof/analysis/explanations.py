@@ -17,7 +17,7 @@ from gpuproof.analysis.rates import throughput
 from gpuproof.readings.evidence import Evidence, MissingReadings
 from gpuproof.readings.recording import RecordingData
 from gpuproof.readings.window_readings import WindowReadings
-from gpuproof.records.device_uuid import bare_uuid, named_among
+from gpuproof.records.readings import bare_uuid, named_among
 from gpuproof.records.run import Window
 from gpuproof.units import share, significant
 

@@ -17,7 +17,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpuproof.analysis.launch import Launch
-from gpuproof.records.case import InferenceWork
 from gpuproof.statistics.estimate import FloatArray
 
 Places = NDArray[np.signedinteger]
@@ -47,7 +46,7 @@ class EvenedSteps:
 def evened_steps(launch: Launch) -> EvenedSteps:
     """Return the step times of a launch without the growth of a generation; others as they are."""
     times_s = launch.step_times_s
-    length, begin = generation_length(launch), launch.slowest.tokens_before
+    length, begin = launch.case.model_work.steps_of_a_generation, launch.slowest.tokens_before
     enough = length is not None and len(times_s) >= MANY_GENERATIONS * length
     if length is None or len(times_s) < FEWEST_STEPS or (begin is None and not enough):
         return EvenedSteps(times_s=times_s, growth=None, is_told_apart=True)
@@ -62,13 +61,6 @@ def evened_steps(launch: Launch) -> EvenedSteps:
         growth=float(last / first) - 1,
         is_told_apart=len(times_s) >= TOLD_APART * length,
     )
-
-
-def generation_length(launch: Launch) -> int | None:
-    """Return the steps of a generation; None where steps do not decode."""
-    work = launch.case.work
-    decodes = isinstance(work, InferenceWork) and work.inference.phase == "decode"
-    return work.inference.new_tokens if decodes and isinstance(work, InferenceWork) else None
 
 
 def _medians(times: FloatArray, places: Places, length: int) -> FloatArray:

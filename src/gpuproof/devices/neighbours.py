@@ -15,7 +15,7 @@ from gpuproof.devices.base import DeviceError, DeviceProcess
 from gpuproof.devices.deadline import CallGuard
 from gpuproof.devices.nvidia import nvml as nvml_border
 from gpuproof.devices.nvidia.handles import list_processes
-from gpuproof.records.device_uuid import spellings
+from gpuproof.records.readings import spellings
 from gpuproof.records.run import DeviceNeighbours
 
 DEADLINE_S = 5.0

@@ -18,7 +18,7 @@ from gpuproof.readings.recording import RecordingData, load_recording
 from gpuproof.readings.window_readings import WindowReadings, read_window
 from gpuproof.records.case import Case
 from gpuproof.records.collected import CaseRecords
-from gpuproof.records.device_uuid import named_among
+from gpuproof.records.readings import named_among
 
 KEPT_VALUES: Final = 2**21
 """Readings of all recordings that are kept, 16 MB; the last one is kept however large it is."""

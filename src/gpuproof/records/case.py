@@ -245,6 +245,11 @@ class ModelWork:
         return False
 
     @property
+    def steps_of_a_generation(self) -> int | None:
+        """Steps that each add a token to the cache before it goes back to the prompt; None where none do."""
+        return None
+
+    @property
     def micro_batches(self) -> int:
         """Batches of one step: those between two updates of the weights, or one."""
         return 1
@@ -294,6 +299,11 @@ class InferenceWork(ModelWork):
     def generates(self) -> bool:
         """Whether a step is prefill or decode."""
         return self.inference.phase != "forward"
+
+    @property
+    def steps_of_a_generation(self) -> int | None:
+        """Steps that each add a token to the cache before it goes back to the prompt: of decode."""
+        return self.inference.new_tokens if self.inference.phase == "decode" else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

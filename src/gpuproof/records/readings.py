@@ -8,7 +8,7 @@ samples do not repeat it and nothing missing ever becomes 0.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NewType
 
@@ -80,6 +80,46 @@ class DeviceIdentity:
         """Return a static fact that is a number; None where it is not known."""
         found = self.static.get(fact)
         return float(found) if isinstance(found, (int, float)) else None
+
+
+UUID_PREFIXES = ("MIG-", "GPU-")
+"""NVML writes `GPU-…` for a GPU and `MIG-…` for an instance of one, which was `MIG-GPU-…/instance/compute`
+with the number of its GPU before driver 470. torch writes the number alone, whatever it is of, and we put
+`GPU-` before it."""
+
+
+def bare_uuid(uuid: str) -> str:
+    """Return what all spellings of an identity have in common.
+
+    >>> bare_uuid("GPU-0a") == bare_uuid("MIG-0a") == bare_uuid("0a")
+    True
+    >>> bare_uuid("MIG-GPU-0a/1/0")
+    '0a/1/0'
+    """
+    for prefix in UUID_PREFIXES:
+        uuid = uuid.removeprefix(prefix)
+    return uuid
+
+
+def spellings(uuid: str) -> tuple[str, ...]:
+    """Return the forms in which a driver may know it, as it is written first.
+
+    >>> spellings("GPU-0a")
+    ('GPU-0a', 'MIG-0a')
+    """
+    bare = bare_uuid(uuid)
+    known = (f"MIG-GPU-{bare}",) if "/" in bare else (f"GPU-{bare}", f"MIG-{bare}")
+    return tuple(dict.fromkeys((uuid, *known) if uuid != bare else known))
+
+
+def named_among(asked: Collection[str], listed: Sequence[str | None]) -> set[int]:
+    """Return the places of the listed devices that are asked for.
+
+    An instance that is not listed, of the older form, is answered by its GPU, which is.
+    """
+    places = {bare_uuid(uuid): place for place, uuid in enumerate(listed) if uuid is not None}
+    found = (places.get(bare, places.get(bare.partition("/")[0])) for bare in map(bare_uuid, asked))
+    return {place for place in found if place is not None}
 
 
 @record_kind("recording")

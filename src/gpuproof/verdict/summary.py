@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from gpuproof.analysis.launch import Launch, summarize_launch
 from gpuproof.analysis.rates import throughput
@@ -70,24 +71,17 @@ def summarize(
     observed: Sequence[Doubt] = (),
     clock_max_mhz: float | None = None,
 ) -> RunSummary:
-    """Put the launches of one recipe together.
-
-    From readings beside them come `observed`, doubts, and `clock_max_mhz`, the devices' highest clock.
-    """
+    """Put launches of one recipe together; `observed` doubts and `clock_max_mhz` were read beside them."""
     launches = tuple(launch for records in cases if (launch := summarize_launch(records)) is not None)
     first = launches[0] if launches else None
     peak = find_peak(first.setup.device.name, first.case.model_work.compute.precision) if first else None
     memory_peak = find_memory_peak(first.setup.device.name) if first else None
     step_s_interval = _step_interval(launches)
     interval = _throughput_interval(launches)
-    measured = [
-        Measured(launch=launch, peak=peak, memory_peak=memory_peak, clock_max_mhz=clock_max_mhz)
-        for launch in launches
-    ]
-    latency = first is not None and first.case.measures_latency
-    judged, what = (step_s_interval, "median latency") if latency else (interval, "throughput")
-    differences = doubts_about_differences(judged, of=what)
-    doubts = invalid_first([*said_once([doubts_about(one) for one in measured]), *differences, *observed])
+    against = partial(Measured, peak=peak, memory_peak=memory_peak, clock_max_mhz=clock_max_mhz)
+    of_launches = [doubts_about(against(launch=launch)) for launch in launches]
+    differ = _differences(first, interval, step_s_interval)
+    doubts = invalid_first([*said_once(of_launches), *differ, *observed])
     window_s = sum(launch.slowest.wall_s for launch in launches)
     items_total = sum(launch.items_total for launch in launches)
     return RunSummary(
@@ -108,6 +102,15 @@ def summarize(
         bytes_per_s_per_device=_mean([launch.bytes_per_s_per_device for launch in launches]),
         roofline=next((launch.roofline for launch in launches if launch.ceilings), None),
     )
+
+
+def _differences(
+    first: Launch | None, rate: Interval | Unavailable, step_s: Interval | Unavailable
+) -> Sequence[Doubt]:
+    """Return the doubts about launches that differ in what the run is about."""
+    if first is not None and first.case.measures_latency:
+        return doubts_about_differences(step_s, of="median latency")
+    return doubts_about_differences(rate, of="throughput")
 
 
 def _mean(values: Sequence[float | None]) -> float | None:

@@ -27,10 +27,16 @@ LIKELY: Mapping[str, str] = {
     "queue-grows": "more requests than can be served",
     "ranks-wait": "ranks that wait for each other",
     "gap-between-steps": "time outside of all steps",
-    "drifting": "steps that become slower or faster",
+    "gpus-not-used": "GPUs that were not used",
+    "ranks-differ": "ranks that take different times",
+    "unsteady": "steps that change their level",
+    "stalled": "stops inside steps",
+    "slow-start": "first requests that are slower",
+    "super-linear": "a speed-up of more than the devices can give",
     "growth-or-drift": "steps that become longer",
     "noisy": "steps that scatter",
     "launches-differ": "launches that differ",
+    "steadiness-unknown": "steps of which nobody can tell whether they kept one level",
     "few-steps": "too few steps",
     "imprecise": "less precision than was asked for",
     "other-precision": "arithmetic other than was asked for",
@@ -41,6 +47,7 @@ LIKELY: Mapping[str, str] = {
     "over-measured-memory": "a rate over what plain passes reached",
     "flops-disagree": "two counts of the work that differ",
     "work-not-counted": "work that nobody counted",
+    "not-checked": "results that nobody compared",
 }
 """What a doubt says in a few words, the likeliest cause of the others first."""
 LAST = len(LIKELY)

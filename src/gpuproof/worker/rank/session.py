@@ -28,6 +28,7 @@ from gpuproof.records.run import (
     HostLoad,
     ProfileTrace,
     RankResult,
+    Setup,
     Window,
 )
 from gpuproof.records.what_ran import Effective
@@ -86,14 +87,7 @@ def run_case(
         compile_model(prepared, recorder)
     if prepared.static is not None:
         capture_graph(prepared, recorder, prepared.static)
-    recorder.write(
-        replace(
-            setup_record(prepared),
-            flops_per_step_counted=counted.flops_per_step,
-            flops_not_counted=counted.missing,
-            flops_skippable_per_step=counted.skippable_per_step,
-        )
-    )
+    recorder.write(_with_count(setup_record(prepared), counted))
     memory = MemoryWatch(prepared)
     observed = ObservedStep(memory, rank=identity.rank)
     warm = warm_up(prepared, recorder, memory if _why_hidden(prepared) else observed)
@@ -139,6 +133,15 @@ def count_work(prepared: Prepared, recorder: Recorder) -> CountedFlops:
         return CountedFlops(flops_per_step=None, missing="benchmark.count_flops is false")
     with recorder.phase("count"):
         return count_step_flops(prepared)
+
+
+def _with_count(setup: Setup, counted: CountedFlops) -> Setup:
+    return replace(
+        setup,
+        flops_per_step_counted=counted.flops_per_step,
+        flops_not_counted=counted.missing,
+        flops_skippable_per_step=counted.skippable_per_step,
+    )
 
 
 def compile_model(prepared: Prepared, recorder: Recorder) -> None:
