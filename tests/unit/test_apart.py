@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gpuproof.analysis.apart import ERROR_RATE, HostRate, Judged, judge_hosts
+from gpuproof.analysis.apart import ERROR_RATE, HostRate, HostsJudged, judge_hosts
 from gpuproof.statistics import outlier_limits
 from gpuproof.statistics.outlier_limits import known_spread_limit, z_limit
 
@@ -18,7 +18,7 @@ healthy_fleets = import_module("healthy_fleets")
 limits_program = import_module("outlier_limits")
 
 
-def judged(*rates: float, reach: float | None = 0.001, error_rate: float = ERROR_RATE) -> Judged:
+def judged(*rates: float, reach: float | None = 0.001, error_rate: float = ERROR_RATE) -> HostsJudged:
     hosts = [HostRate(host=f"n{place}", rate=rate, reach=reach) for place, rate in enumerate(rates)]
     return judge_hosts(hosts, error_rate=error_rate)
 

@@ -94,7 +94,7 @@ class Slower:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judged:
+class HostsJudged:
     """What can be said of hosts of one type."""
 
     apart: tuple[Apart, ...] = ()
@@ -107,16 +107,16 @@ class Judged:
     """Why nobody can stand apart."""
 
 
-def judge_hosts(rates: Sequence[HostRate], *, error_rate: float) -> Judged:
+def judge_hosts(rates: Sequence[HostRate], *, error_rate: float) -> HostsJudged:
     """Judge the hosts of one type; `error_rate` is what this one question may use of that of all."""
     if len(rates) < 2:
-        return Judged(missing="there are not two hosts of this type to compare")
+        return HostsJudged(missing="there are not two hosts of this type to compare")
     if len(rates) == 2:
         return _pair(rates)
     return (_by_spread if len(rates) >= ENOUGH_HOSTS else _by_launches)(rates, error_rate)
 
 
-def _by_spread(rates: Sequence[HostRate], error_rate: float) -> Judged:
+def _by_spread(rates: Sequence[HostRate], error_rate: float) -> HostsJudged:
     values = np.array([host.rate for host in rates])
     reaches = np.array([host.reach or 0.0 for host in rates])
     middle = float(np.median(values))
@@ -134,7 +134,7 @@ def _by_spread(rates: Sequence[HostRate], error_rate: float) -> Judged:
         for place in np.flatnonzero(apart).tolist()
     ]
     standard = _standard(rates, "spread", LEAST_DIFFERENCE, limit)
-    return Judged(apart=_farthest_first(found), standard=standard)
+    return HostsJudged(apart=_farthest_first(found), standard=standard)
 
 
 def _modified_z(values: FloatArray, middle: float) -> FloatArray:
@@ -154,7 +154,7 @@ def _modified_z(values: FloatArray, middle: float) -> FloatArray:
     return deviations / (mad / NORMAL_MAD)
 
 
-def _by_launches(rates: Sequence[HostRate], error_rate: float) -> Judged:
+def _by_launches(rates: Sequence[HostRate], error_rate: float) -> HostsJudged:
     least = HEALTHY_SPREAD * known_spread_limit(len(rates), error_rate)
     found = []
     for place, host in enumerate(rates):
@@ -165,14 +165,14 @@ def _by_launches(rates: Sequence[HostRate], error_rate: float) -> Judged:
         reach = _reach(host) / middle + max(_reach(other) for other in others) / middle
         if abs(difference) > max(least, reach, 2 * disagreement):
             found.append(Apart(host=host.host, relative_difference=difference, modified_z=None))
-    return Judged(apart=_farthest_first(found), standard=_standard(rates, "launches", least, None))
+    return HostsJudged(apart=_farthest_first(found), standard=_standard(rates, "launches", least, None))
 
 
-def _pair(rates: Sequence[HostRate]) -> Judged:
+def _pair(rates: Sequence[HostRate]) -> HostsJudged:
     slow, fast = sorted(rates, key=lambda host: host.rate)
     difference = 1 - slow.rate / fast.rate
     is_shown = difference > max(LEAST_DIFFERENCE, (_reach(slow) + _reach(fast)) / fast.rate)
-    return Judged(
+    return HostsJudged(
         standard=_standard(rates, "launches", LEAST_DIFFERENCE, None),
         slower=Slower(host=slow.host, than=fast.host, relative_difference=difference) if is_shown else None,
         missing=TWO_HOSTS,

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from gpuproof.analysis.apart import ERROR_RATE, HostRate, Judged, Slower, Standard, judge_hosts
+from gpuproof.analysis.apart import ERROR_RATE, HostRate, HostsJudged, Slower, Standard, judge_hosts
 from gpuproof.statistics.dispersion import median_absolute_deviation
 
 MILLION = 1_000_000
@@ -199,7 +199,7 @@ def _summarize_type(
     )
 
 
-def _outliers(gpu_type: str, hosts: Sequence[HostMeasured], judged: Judged) -> tuple[Outlier, ...]:
+def _outliers(gpu_type: str, hosts: Sequence[HostMeasured], judged: HostsJudged) -> tuple[Outlier, ...]:
     rates = {host.host: host.items_per_s_per_device for host in hosts}
     return tuple(
         Outlier(

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import geometric_mean
 
-from gpuproof.analysis.apart import ERROR_RATE, WHOLE_SHARE, Apart, HostRate, Judged, judge_hosts
+from gpuproof.analysis.apart import ERROR_RATE, WHOLE_SHARE, Apart, HostRate, HostsJudged, judge_hosts
 from gpuproof.analysis.hosts import FleetSummary, HostMeasured, Outlier, TypeSummary, summarize_fleet
 
 NO_COMMON_TEST = "no test was measured on every type"
@@ -68,7 +68,7 @@ class TypeOverall:
     gpu_type: str
     num_tests: int
     """Those that most hosts of the type measured."""
-    judged: Judged
+    judged: HostsJudged
     incomplete: tuple[str, ...]
     """Hosts that lack one of these tests, and are judged test by test only."""
 
