@@ -46,7 +46,7 @@ golden: $(VENV)/dev-ready ## rewrite the golden files from what the code prints 
 	$(BIN)/python -m pytest -q tests/golden --update-golden
 
 bench: $(VENV)/dev-ready ## what measuring costs, on a quiet machine: about half an hour
-	@for program in startup command_overhead case_overhead load_overhead worker_memory step_overhead monitor_slowdown monitor_cost recording_24h serving_generator conclude_fleet; do \
+	@for program in startup command_overhead case_overhead load_overhead worker_memory step_overhead monitor_slowdown monitor_cost recording_24h serving_generator serving_search conclude_fleet; do \
 	  echo; echo "== $$program"; $(BIN)/python benchmarks/$$program.py || exit 1; done
 
 pyz: $(VENV)/run-ready ## the node side as one file: dist/gpuproof-node.pyz
