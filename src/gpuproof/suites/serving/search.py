@@ -186,7 +186,7 @@ class RateSearch:
     def _proof(self) -> tuple[float, int] | None:
         """Give the rate that was found the rest of its time: few requests show no stall that is rare."""
         rate = self.met_per_s
-        if rate is None:
+        if rate is None or not self.rates[rate].standings:  # none of a version that judged by one launch
             return None
         left = self.effort.most_requests(rate) - self.rates[rate].num_requests
         return (rate, max(left, self.effort.first_requests(rate))) if left > 0 else None
