@@ -63,7 +63,10 @@ def test_every_request_of_a_schedule_is_answered_and_written(tmp_path: Path) -> 
 
 def test_the_highest_rate_of_a_model_is_searched_and_reported(tmp_path: Path) -> None:
     bounds = ("--serving.latency_bound_s=60", "--serving.latency_percentile=50")
-    few = ("--serving.search_precision=0.5", "--serving.time_at_a_rate_s=0.5", "--serving.curve=false")
+    few = (
+        *("--serving.search_precision=0.5", "--serving.time_at_a_rate_s=0.5", "--serving.curve=false"),
+        "--serving.min_requests=600",
+    )
     result = serve(tmp_path, *bounds, *few)
     assert result.returncode == ExitCode.DONE, result.stdout + result.stderr
     found = summary(tmp_path)
