@@ -10,7 +10,7 @@ from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import RankResult, Start
 from gpuproof.records.serving import Requests, ServingWindow
 from gpuproof.records.serving_spec import ServingSpec
-from records_by_hand import ALONE, COMPUTE, DATA, MODEL, PARALLEL, QUIET, WINDOW, with_work
+from records_by_hand import ALONE, COMPUTE, DATA, MODEL, PARALLEL, QUIET, WINDOW
 
 SPEC = ServingSpec(
     target="model",
@@ -98,12 +98,12 @@ def spec_in(case: Case) -> ServingSpec:
 
 def answered(case: Case, *, offline_per_s: float, highest_per_s: float) -> CaseRecords:
     """A server that does `offline_per_s`, and meets the bound of 50 ms up to `highest_per_s`."""
-    rate_per_s = spec_in(case).rate_per_s
-    if rate_per_s is None:
-        latencies = [(k + 1) / offline_per_s for k in range(NUM_REQUESTS)]
-        ended = records(latencies, spec=OFFLINE)
+    spec = spec_in(case)
+    if spec.rate_per_s is None:
+        ended = records([(k + 1) / offline_per_s for k in range(NUM_REQUESTS)], spec=spec)
     else:
-        latency_s = 0.01 if rate_per_s <= highest_per_s else 0.2
-        ended = records([latency_s] * NUM_REQUESTS, spec=replace(SPEC, rate_per_s=rate_per_s))
-    assert spec_in(ended.case).scenario == spec_in(case).scenario
-    return replace(ended, case=with_work(case, serving=spec_in(ended.case)))
+        # Latencies that differ, so that how requests depend on each other can be told.
+        part = 0.2 if spec.rate_per_s <= highest_per_s else 4.0
+        latencies = [0.05 * part * (1 + (37 * k % 100) / 100) for k in range(NUM_REQUESTS)]
+        ended = records(latencies, spec=spec)
+    return replace(ended, case=case)

@@ -6,11 +6,23 @@ failed have none: they are counted, and over every bound. What the generator did
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from math import inf
+
+import numpy as np
 
 from gpuproof.analysis.launch import Launch
 from gpuproof.analysis.loadgen import BoundVerdict, early_stopping_estimate_s, judge_bound
 from gpuproof.analysis.rates import throughput
+from gpuproof.analysis.serving_bounds import (
+    RateJudgement,
+    RequestSeries,
+    bounds_each,
+    bounds_judged,
+    judge_rate,
+    num_within,
+)
 from gpuproof.records.case import Case, ServingWork
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import Setup, Window
@@ -43,6 +55,8 @@ class Served:
     """Time in which batches ran; None where another server runs them."""
     setup: Setup | None
     """What was built to be served; None where it is not ours."""
+    series: RequestSeries
+    """All requests as they are held against bounds, those that failed among them."""
 
     @property
     def requests_per_s(self) -> float:
@@ -77,6 +91,28 @@ class Served:
             bound_s=bound_s,
             q=self.spec.latency_percentile,
         )
+
+    @property
+    def is_of_before(self) -> bool:
+        """Whether a version ran it that judged a rate by one launch, and drew arrivals otherwise."""
+        return self.spec.arrival_seed is None
+
+    @property
+    def num_within(self) -> int | None:
+        """Requests within all bounds; None where there is none."""
+        bounds = bounds_each(self.spec)
+        return num_within(self.series, bounds) if bounds else None
+
+    @property
+    def goodput_per_s(self) -> float | None:
+        """Requests within all bounds, over the same time as the requests answered."""
+        within = self.num_within
+        return None if within is None else throughput(within, self.window.wall_s)
+
+    @property
+    def standing(self) -> RateJudgement:
+        """What this launch alone says of all bounds that are judged."""
+        return judge_rate([self.series], bounds_judged(self.spec), confirmations=1)
 
     @property
     def stream_latency_s(self) -> float | None:
@@ -151,6 +187,23 @@ def summarize_requests(records: CaseRecords) -> Served | None:
         if windows[0].batches
         else None,
         setup=next(iter(records.setups), None),
+        series=_series(rows, sequences),
+    )
+
+
+def _series(rows: Sequence[_Row], sequences: int) -> RequestSeries:
+    """Return all rows as numbers; None in the records is NaN on the way."""
+    due, done, first = (
+        np.array([getattr(row, name) for row in rows], dtype=np.float64)
+        for name in ("scheduled_s", "done_s", "first_token_s")
+    )
+    steps = np.array([row.tokens for row in rows]) // sequences - 1
+    failed = np.isnan(done)
+    token_s = np.where(steps > 0, (done - first) / np.maximum(steps, 1), 0.0)
+    return RequestSeries(
+        latency_s=np.where(failed, inf, done - due),
+        first_token_s=np.where(failed | np.isnan(first), inf, first - due),
+        token_s=np.where(failed | np.isnan(token_s), inf, token_s),
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 Scenario = Literal["server", "closed_loop", "single_stream", "multi_stream", "offline"]
@@ -20,6 +20,20 @@ class EndpointSpec:
     """The name of the environment variable that holds the key; the key itself is in no file."""
     timeout_s: float
     max_connections: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BoundsSpec:
+    """What is asked of each request beside its whole latency, and of how many of a hundred."""
+
+    ttft_s: float | None = None
+    """Time to the first token, from the schedule."""
+    ttft_percentile: float = 99.0
+    tpot_s: float | None = None
+    """Mean time per further token."""
+    tpot_percentile: float = 99.0
+    goodput_percentile: float | None = None
+    """Of a hundred requests, how many must be within all bounds at once; None asks each bound alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +56,12 @@ class ServingSpec:
     new_tokens: int | None = None
     """None where a request brings whole samples, and nothing is made."""
     endpoint: EndpointSpec | None = None
+    bounds: BoundsSpec = field(default_factory=BoundsSpec)
+    arrival_seed: int | None = None
+    """What this launch's arrivals and prompts are drawn from, unlike those of any other launch of the run.
+
+    None in runs of before 2026-12, which judged a rate by one launch.
+    """
 
     @property
     def makes_text(self) -> bool:

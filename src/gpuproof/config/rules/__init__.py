@@ -51,6 +51,7 @@ OF_RECIPE: tuple[Callable[[RunConfig], Refusals], ...] = (
     sweeps.order_is_of_a_matrix,
     sweeps.search_begins_within_its_bounds,
     serving.serving_can_be_judged,
+    serving.bounds_of_tokens_need_tokens,
     serving.endpoint_has_an_address,
     serving.a_request_fits_a_batch,
     serving.one_rank_serves,

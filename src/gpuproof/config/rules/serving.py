@@ -11,15 +11,39 @@ if TYPE_CHECKING:
 
 
 def serving_can_be_judged(config: RunConfig) -> Refusals:
-    """Ask for a bound where the highest rate is searched."""
-    serving = config.serving
-    searches = serving.scenario == "server" and serving.rate_per_s is None
-    if config.kind == "serving" and searches and serving.latency_bound_s is None:
+    """Ask for a bound where the highest rate is searched, and where goodput is judged."""
+    serving, bounds = config.serving, config.serving.bounds
+    if config.kind != "serving" or (serving.latency_bound_s or bounds.ttft_s or bounds.tpot_s):
+        return
+    if serving.scenario == "server" and serving.rate_per_s is None:
         yield Refusal(
             keys=("serving.rate_per_s", "serving.latency_bound_s", "kind"),
-            cause="the highest rate under a latency bound is asked for, but serving.latency_bound_s is null",
+            cause="the highest rate under a latency bound is asked for, but serving.latency_bound_s is null, "
+            "and so are the bounds of serving.bounds",
             next_step="Set serving.latency_bound_s, or the rate itself",
         )
+    elif bounds.goodput_percentile is not None:
+        yield Refusal(
+            keys=("serving.bounds.goodput_percentile", "serving.latency_bound_s", "kind"),
+            cause="goodput is the rate of requests within all bounds, and there is none",
+            next_step="Set serving.latency_bound_s or a bound of serving.bounds",
+        )
+
+
+def bounds_of_tokens_need_tokens(config: RunConfig) -> Refusals:
+    """Refuse bounds on tokens where none are made, or none after the first."""
+    serving = config.serving
+    if config.kind != "serving":
+        return
+    for key, least in (("ttft_s", 1), ("tpot_s", 2)):
+        num_made = 0 if serving.target == "noop" else serving.new_tokens
+        if getattr(serving.bounds, key) is not None and num_made is not None and num_made < least:
+            made = "noop makes none" if serving.target == "noop" else f"{num_made} are made"
+            yield Refusal(
+                keys=(f"serving.bounds.{key}", "serving.new_tokens", "serving.target", "kind"),
+                cause=f"the bound is on tokens, of which a request needs {least} or more, and {made}",
+                next_step=f"Remove serving.bounds.{key}, or have tokens made",
+            )
 
 
 def endpoint_has_an_address(config: RunConfig) -> Refusals:

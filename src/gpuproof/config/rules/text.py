@@ -70,7 +70,13 @@ def requests_are_answered(config: RunConfig, chosen: ChosenWorkload) -> Refusals
     if chosen.info.generation is not None:
         yield from _of_a_cache(config)
         return
-    asked = next((key for key in ("new_tokens", "prompt_tokens") if getattr(serving, key) is not None), None)
+    asked_for = {
+        "new_tokens": serving.new_tokens,
+        "prompt_tokens": serving.prompt_tokens,
+        "bounds.ttft_s": serving.bounds.ttft_s,
+        "bounds.tpot_s": serving.bounds.tpot_s,
+    }
+    asked = next((key for key, value in asked_for.items() if value is not None), None)
     if asked is not None:
         yield Refusal(
             keys=(f"serving.{asked}", "model.name"),

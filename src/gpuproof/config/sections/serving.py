@@ -12,6 +12,7 @@ from gpuproof.records.serving_spec import Scenario, ServingTarget
 
 PROMPT_TOKENS, NEW_TOKENS = 128, 64
 """What null stands for where text is made."""
+Percent = Annotated[float, Field(ge=50, lt=100)]
 Rate = Annotated[float, Field(gt=0, le=1e7)]
 
 
@@ -30,6 +31,22 @@ class EndpointConfig(ConfigSection):
     """Connections at once; further requests wait, and it counts."""
 
 
+class BoundsConfig(ConfigSection):
+    """What is asked of text beside the latency of whole answers."""
+
+    ttft_s: Seconds | None = None
+    """The time to first token, from the schedule, that its percentile must stay under."""
+    ttft_percentile: Percent = 99.0
+    """The percentile that the bound of the time to first token is for."""
+    tpot_s: Seconds | None = None
+    """The mean time per further token of an answer that its percentile must stay under."""
+    tpot_percentile: Percent = 99.0
+    """The percentile that the bound of the time per token is for."""
+    goodput_percentile: Percent | None = None
+    """Of a hundred requests, how many must be within all bounds at once; null asks each bound at its own
+    percentile."""
+
+
 class ServingConfig(ConfigSection):
     """Requests under load."""
 
@@ -42,7 +59,7 @@ class ServingConfig(ConfigSection):
     arrivals: Literal["poisson", "constant"] = "poisson"
     """The gaps of a schedule: exponential, or all alike."""
     rate_per_s: Rate | None = None
-    """Requests a second of a schedule; null finds the highest that meets latency_bound_s."""
+    """Requests a second of a schedule; null finds the highest that meets all bounds."""
     concurrency: int = Field(default=8, ge=1, le=65_536)
     """Users of a closed loop."""
     samples_per_request: int = Field(default=1, ge=1, le=65_536)
@@ -59,8 +76,11 @@ class ServingConfig(ConfigSection):
     """The latency that the percentile must stay under."""
     latency_percentile: float = Field(default=99.0, ge=50, lt=100)
     """The percentile that the bound is for."""
+    bounds: BoundsConfig = Field(default_factory=BoundsConfig)
     search_precision: float = Field(default=0.05, ge=0.005, le=0.5)
     """How near the highest rate is found, as a share of it."""
+    time_at_a_rate_s: Seconds = 300.0
+    """Seconds of arrivals that a search spends on one rate at most; what is undecided then is not told."""
     curve: bool = True
     """After the search, measure lower rates too: the throughput–latency curve."""
     prompt_tokens: int | None = Field(

@@ -2,39 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import floor
 
 from gpuproof import units
 from gpuproof.analysis.explanations import LaunchExplanation, explain_launch
-from gpuproof.analysis.loadgen import find_knee
-from gpuproof.analysis.serving import STREAM_PERCENTILES, Served, summarize_requests
-from gpuproof.config.models import RunConfig
+from gpuproof.analysis.serving import Served, summarize_requests
+from gpuproof.analysis.serving_bounds import BoundStanding
 from gpuproof.readings.evidence import Evidence
 from gpuproof.records.codec import to_json
-from gpuproof.records.result import Doubt, LaunchValue, Measure
-from gpuproof.records.run import Failure
-from gpuproof.statistics.launches import interval_of_launches
-from gpuproof.statistics.percentiles import Percentile, percentile
-from gpuproof.suites.base import Conclusion, LaunchKey, launch_key
-from gpuproof.suites.measures import positions_in_time, with_interval
+from gpuproof.records.result import Doubt
+from gpuproof.suites.base import Conclusion
+from gpuproof.suites.measures import positions_in_time
 from gpuproof.suites.results import benchmark_result
 from gpuproof.suites.sections import ON_CPU, Common, read_during, torn_notes, without_effect
 from gpuproof.suites.serving.exports import serving_exports
-from gpuproof.suites.serving.plan import RateSearch, ServingPlan, Trial, is_search, search_so_far
+from gpuproof.suites.serving.measures import OUTCOMES, measures_of
+from gpuproof.suites.serving.plan import ServingPlan
+from gpuproof.suites.serving.run import ServingRun
 from gpuproof.verdict.doubts.base import Measured
 from gpuproof.verdict.doubts.rules import doubts_about, doubts_about_readings
 
-OUTCOMES = {
-    "met": "met",
-    "missed": "missed",
-    "undecided": "too few requests to tell",
-}
 INDEPENDENCE = (
-    "percentiles and bounds take requests as independent; those of one busy spell are not, "
+    "percentiles of one launch take its requests as independent; those of one busy spell are not, "
     "so a single short window may look better or worse than it is"
 )
+ONE_LAUNCH_A_RATE = (
+    "this run was made by a version that judged each rate by one launch, its requests taken as independent: "
+    "the highest rate may be too high; run it again to have it confirmed"
+)
+UNSEEN = 3.0
+"""Of what comes at random less often than once in a third of a time, none is seen in it in 5 % of cases."""
 
 WITHOUT_FIELD = {
     "ignore_eos": "the endpoint refuses ignore_eos: an answer may end before new_tokens tokens",
@@ -61,7 +59,21 @@ class RequestsRow:
     busy_share: float | None
     """Of the window, with a batch under way."""
     bound: str | None
-    """Whether the latency bound was met; None where none was set."""
+    """What this launch alone says of the bounds; None where none was set."""
+    goodput_per_s: float | None = None
+    """Requests a second within all bounds."""
+    arrival_seed: int | None = None
+    """What its arrivals were drawn from."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RateRow:
+    """One bound at one rate, by all launches at it."""
+
+    rate_per_s: float
+    launches: int
+    goodput_per_s: float | None
+    standing: BoundStanding
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,43 +82,7 @@ class ServingDetail:
 
     common: Common
     requests: tuple[RequestsRow, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServingRun:
-    """A run of kind serving, with what its report is made from."""
-
-    config: RunConfig
-    launches: tuple[Served, ...]
-    failures: tuple[Failure, ...]
-    doubts: tuple[Doubt, ...]
-    search: RateSearch | None
-    """None where the recipe names a rate or a scenario without one."""
-    num_planned: int
-
-    @property
-    def main(self) -> tuple[Served, ...]:
-        """The launches that the run is about: at the rate that was found, or of the one scenario."""
-        if self.search is None:
-            return self.launches
-        return tuple(s for s in self.launches if s.window.offered_per_s == self.search.met_per_s)
-
-    @property
-    def curve(self) -> list[tuple[float, float]]:
-        """Rate and median latency of every schedule that was answered, by rate."""
-        points = [
-            (served.window.offered_per_s, found.value)
-            for served in self.launches
-            if served.window.offered_per_s is not None
-            and (found := percentile(served.latencies_s, 50)).value is not None
-        ]
-        return sorted((rate, value) for rate, value in points if value is not None)
-
-    @property
-    def knee_per_s(self) -> float | None:
-        """The rate at which the curve turns up; None where it has no clear bend."""
-        index = find_knee(self.curve)
-        return None if index is None else self.curve[index][0]
+    rates: tuple[RateRow, ...] = ()
 
 
 def conclude(evidence: Evidence) -> Conclusion:
@@ -117,14 +93,16 @@ def conclude(evidence: Evidence) -> Conclusion:
     launches = run.launches
     setup = launches[0].setup if launches else None
     detail = ServingDetail(
-        common=_common(evidence, run, explanations), requests=tuple(map(requests_row, launches))
+        common=_common(evidence, run, explanations),
+        requests=tuple(map(requests_row, launches)),
+        rates=tuple(rate_rows(run)),
     )
     result = benchmark_result(
         "serving",
         evidence,
         measures=[
             replace(measure, labels={**measure.labels, "target": config.serving.target})
-            for measure in _measures(run, positions_in_time(evidence.launches))
+            for measure in measures_of(run, positions_in_time(evidence.launches))
         ],
         doubts=run.doubts,
         failures=run.failures,
@@ -169,8 +147,6 @@ def _serving_run(evidence: Evidence, observed: Sequence[Doubt]) -> ServingRun:
     config, cases = evidence.config, evidence.launches
     launches = [served for launch in cases if (served := summarize_requests(launch)) is not None]
     settled = [launch for launch in cases if launch.status != "unfinished"]
-    trials = [Trial.of(served) for served in launches]
-    searches = is_search(config.serving)
     left = ServingPlan(config=config)
     for launch in settled:
         left = left.settle(launch)
@@ -179,7 +155,8 @@ def _serving_run(evidence: Evidence, observed: Sequence[Doubt]) -> ServingRun:
         launches=tuple(sorted(launches, key=lambda served: served.window.offered_per_s or 0.0)),
         failures=tuple(f for x in cases if x.status != "done" and (f := x.primary_failure)),
         doubts=(),
-        search=search_so_far(trials, precision=config.serving.search_precision) if searches else None,
+        search=left.search,
+        rates=left.rates,
         num_planned=len(settled) + left.num_left,
     )
     # A rate over the highest overloads the server by intent: doubts count where figures are used.
@@ -209,155 +186,9 @@ def _title(run: ServingRun) -> str:
     return ", ".join([*parts, how])
 
 
-def _measures(run: ServingRun, positions: Mapping[LaunchKey, int]) -> list[Measure]:
-    main = run.main
-    found = _search_measures(run)
-    if not main:
-        return found
-    first = main[0]
-    rates = interval_of_launches([served.requests_per_s for served in main])
-    rate = sum(served.requests_per_s for served in main) / len(main)
-    text = units.rate(rate, "requests")
-    launches = tuple(
-        LaunchValue(
-            replicate=served.case.replicate,
-            order=positions[launch_key(served.case)],
-            value=served.requests_per_s,
-        )
-        for served in main
-    )
-    throughput = with_interval(
-        "answered", rate, "requests/s", text, rates, better="higher", launches=launches
-    )
-    latencies = _latency_measures(first)
-    if run.search is None and first.window.scenario not in ("offline", "closed_loop"):
-        found += [*latencies, throughput]
-    else:
-        found += [throughput, *latencies]
-    return [*found, *_stream_measures(first), *_token_measures(first), *_generator_measures(first)]
-
-
-def _search_measures(run: ServingRun) -> list[Measure]:
-    search = run.search
-    if search is None or search.ceiling_per_s is None:
-        return []
-    serving = run.config.serving
-    bound = f"p{serving.latency_percentile:g} under {units.seconds(serving.latency_bound_s)}"
-    missed = "" if search.not_met_per_s is None else f"; not met at {_rate(search.not_met_per_s)}"
-    if search.met_per_s is not None:
-        text, detail = _rate(search.met_per_s), f"{bound}: met here{missed}"
-        if not search.is_finished:
-            detail += "; the search is not finished"
-    else:
-        text, detail = units.MISSING, f"{bound}: no rate that was tried met it{missed}"
-    measures = [
-        Measure(name="highest rate", value=search.met_per_s, unit="requests/s", text=text, detail=detail),
-        Measure(
-            name="offline rate",
-            value=search.ceiling_per_s,
-            unit="requests/s",
-            text=_rate(search.ceiling_per_s),
-            detail="everything at once, in full batches: what the server can do at all",
-        ),
-    ]
-    if run.knee_per_s is not None:
-        measures.append(
-            Measure(
-                name="knee",
-                value=run.knee_per_s,
-                unit="requests/s",
-                text=_rate(run.knee_per_s),
-                detail=f"where the median latency turns up, of {len(run.curve)} rates",
-            )
-        )
-    return measures
-
-
-def _latency_measures(served: Served) -> list[Measure]:
-    return [_percentile_measure("latency", found) for found in served.latency_percentiles()]
-
-
-def _percentile_measure(what: str, found: Percentile) -> Measure:
-    detail = f"of {units.count(found.num_samples)} requests, from the scheduled arrival"
-    if found.value is not None and found.bound is not None:
-        detail += f"; at most {units.seconds(found.bound)} ({found.confidence:.0%})"
-    if found.value is None:
-        detail = f"needs {units.count(found.num_needed)} requests, have {units.count(found.num_samples)}"
-        if found.bound is not None and found.bound_q is not None:
-            detail += f"; p{floor(found.bound_q)} is at most {units.seconds(found.bound)}"
-    return Measure(
-        name=f"p{found.q:g} {what}",
-        value=found.value,
-        unit="s",
-        text=units.seconds(found.value),
-        detail=detail,
-    )
-
-
-def _stream_measures(served: Served) -> list[Measure]:
-    q = STREAM_PERCENTILES.get(served.window.scenario)
-    if q is None:
-        return []
-    value = served.stream_latency_s
-    return [
-        Measure(
-            name=f"MLPerf p{q:g}",
-            value=value,
-            unit="s",
-            text=units.seconds(value),
-            detail="by LoadGen's early-stopping rule at 99 %"
-            if value is not None
-            else "too few requests for LoadGen's early-stopping rule at 99 %",
-        )
-    ]
-
-
-def _token_measures(served: Served) -> list[Measure]:
-    if not served.tokens:
-        return []
-    rate = served.tokens_per_s
-    measures = [
-        _percentile_measure(what, percentile(times, q))
-        for what, times in (("time to first token", served.first_token_s), ("time per token", served.token_s))
-        for q in (50.0, 99.0)
-    ]
-    return [
-        Measure(
-            name="tokens",
-            value=rate,
-            unit="tokens/s",
-            text=units.rate(rate, "tokens"),
-            detail=f"{units.count(served.tokens)} made for {units.count(len(served.latencies_s))} requests",
-        ),
-        *measures,
-    ]
-
-
-def _generator_measures(served: Served) -> list[Measure]:
-    late = percentile(served.lateness_s, 99)
-    measures = [
-        Measure(
-            name="p99 lateness",
-            value=late.value,
-            unit="s",
-            text=units.seconds(late.value),
-            detail="of the generator, from schedule to issue; latency has it in",
-        )
-    ]
-    if served.mean_batch is not None:
-        text = units.significant(served.mean_batch)
-        measures.append(
-            Measure(
-                name="mean batch", value=served.mean_batch, unit="requests", text=text, detail="run together"
-            )
-        )
-    return measures if served.window.offered_per_s is not None else measures[1:]
-
-
 def requests_row(served: Served) -> RequestsRow:
     """Return a window's row of the table of requests."""
     by_q = {found.q: found.value for found in served.latency_percentiles()}
-    verdict = served.verdict
     return RequestsRow(
         case_id=served.case.case_id,
         replicate=served.case.replicate,
@@ -370,12 +201,43 @@ def requests_row(served: Served) -> RequestsRow:
         p99_latency_s=by_q[99.0],
         mean_batch=served.mean_batch,
         busy_share=None if served.busy_s is None else served.busy_s / served.window.wall_s,
-        bound=OUTCOMES[verdict.outcome] if verdict else None,
+        bound=_bound_text(served),
+        goodput_per_s=None if served.is_of_before else served.goodput_per_s,
+        arrival_seed=served.spec.arrival_seed,
     )
+
+
+def _bound_text(served: Served) -> str | None:
+    if served.is_of_before:
+        return OUTCOMES[served.verdict.outcome] if served.verdict else None
+    found = served.standing
+    return OUTCOMES[found.outcome] if found.standings else None
+
+
+def rate_rows(run: ServingRun) -> list[RateRow]:
+    """Return every bound at every rate, by rate."""
+    return [
+        RateRow(
+            rate_per_s=rate_per_s,
+            launches=found.num_launches,
+            goodput_per_s=_mean([served.goodput_per_s for served in run.at(rate_per_s)]),
+            standing=standing,
+        )
+        for rate_per_s, found in run.rates.items()
+        for standing in found.standings
+    ]
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
 
 
 def _notes(run: ServingRun) -> list[str]:
     notes = [INDEPENDENCE] if run.launches else []
+    if run.is_of_before and run.search is not None:
+        notes.append(ONE_LAUNCH_A_RATE)
+    notes += _unseen(run)
     refused = {name for served in run.launches for name in served.window.refused_fields}
     notes += [note for name, note in WITHOUT_FIELD.items() if name in refused]
     setup = run.launches[0].setup if run.launches else None
@@ -388,5 +250,13 @@ def _notes(run: ServingRun) -> list[str]:
     return notes
 
 
-def _rate(rate_per_s: float) -> str:
-    return units.rate(rate_per_s, "requests")
+def _unseen(run: ServingRun) -> list[str]:
+    """Say which stalls the launches at the rate could have missed."""
+    rate_per_s = run.main[0].window.offered_per_s if run.judgement else None
+    if rate_per_s is None:
+        return []
+    arrivals_s = sum(served.window.num_requests for served in run.main) / rate_per_s
+    return [
+        f"{units.seconds(arrivals_s)} of arrivals at {units.rate(rate_per_s, 'requests')}: what comes less "
+        f"often than every {units.seconds(arrivals_s / UNSEEN)}, such as a rare stall, may not have been seen"
+    ]

@@ -16,7 +16,7 @@ from gpuproof import units
 from gpuproof.analysis.serving import Served
 from gpuproof.plotting import FAINT, GRID, INK, SERIES, headline, new_figure, save
 from gpuproof.statistics.percentiles import percentile
-from gpuproof.suites.serving.conclude import ServingRun
+from gpuproof.suites.serving.run import ServingRun
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

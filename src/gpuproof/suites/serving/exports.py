@@ -14,7 +14,7 @@ from gpuproof.suites.base import Export
 from gpuproof.suites.exports import csv_text, environment_facts, json_export, wall_clock_s
 
 if TYPE_CHECKING:
-    from gpuproof.suites.serving.conclude import ServingRun
+    from gpuproof.suites.serving.run import ServingRun
 
 
 def serving_exports(evidence: Evidence, run: ServingRun, result: Result) -> Iterator[Export]:
@@ -25,11 +25,10 @@ def serving_exports(evidence: Evidence, run: ServingRun, result: Result) -> Iter
         "experiment_name": evidence.config.run.experiment_name,
         "run_id": evidence.description["run_id"],
     }
-    rows = [{**named, **row} for row in result.detail["requests"]]
-    yield Export(name="summary.csv", content=csv_text(rows))
-    yield json_export(
-        "run_summary.json", {**named, **_summary(evidence, run, rows=result.detail["requests"])}
-    )
+    rows = [{key: row[key] for key in row if key not in _absent(run)} for row in result.detail["requests"]]
+    yield Export(name="summary.csv", content=csv_text([{**named, **row} for row in rows]))
+    since = {} if run.is_of_before else _since(run, result)
+    yield json_export("run_summary.json", {**named, **_summary(evidence, run, rows=rows), **since})
     yield Export(name="serving_curve.png", content=lambda path: draw_serving_curve(run, path))
 
 
@@ -59,6 +58,22 @@ def _summary(evidence: Evidence, run: ServingRun, *, rows: Sequence[Mapping[str,
     }
 
 
+def _absent(run: ServingRun) -> tuple[str, ...]:
+    """Return the columns that runs of before do not have."""
+    return ("goodput_per_s", "arrival_seed") if run.is_of_before else ()
+
+
+def _since(run: ServingRun, result: Result) -> dict[str, Any]:
+    """Return what is known where rates are judged by several launches."""
+    goodput = [served.goodput_per_s for served in run.main if served.goodput_per_s is not None]
+    return {
+        "goodput_per_s": sum(goodput) / len(goodput) if goodput else None,
+        "rates_not_told_per_s": run.search.untold if run.search and run.search.ceiling_per_s else [],
+        "bounds": run.config.serving.bounds.model_dump(),
+        "rates": result.detail["rates"],
+    }
+
+
 def _window(served: Served) -> dict[str, Any]:
     return {
         "answered_samples_per_s": served.samples_per_s,
@@ -71,6 +86,7 @@ def _window(served: Served) -> dict[str, Any]:
         "mlperf_stream_latency_s": served.stream_latency_s,
         "failures": dict(served.window.failures),
         "refused_fields": list(served.window.refused_fields),
+        **({} if served.is_of_before else {"bounds": to_json(served.standing.standings)}),
     }
 
 

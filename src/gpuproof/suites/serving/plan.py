@@ -1,29 +1,30 @@
-"""The suite of kind `serving`: one scenario, or the search for the highest rate that meets a latency bound.
+"""The suite of kind `serving`: one scenario, or the search for the highest rate that keeps its bounds.
 
-The search guesses no rate: an offline launch gives what the server can do at all, and halving the distance
-between the highest rate that met the bound and the lowest that did not closes in on the answer.
+What the search launches next is `search.py`; here it becomes a case, and every launch's arrivals are drawn
+from a seed of its own.
 """
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
-from gpuproof.analysis.loadgen import BoundOutcome
-from gpuproof.analysis.serving import Served, summarize_requests
+from gpuproof.analysis.serving import summarize_requests
+from gpuproof.analysis.serving_bounds import bounds_judged
 from gpuproof.config.models import RunConfig
 from gpuproof.config.sections.serving import ServingConfig
 from gpuproof.records.case import Case
 from gpuproof.records.collected import CaseRecords
-from gpuproof.records.serving_spec import EndpointSpec, Scenario, ServingSpec
+from gpuproof.records.serving_spec import BoundsSpec, EndpointSpec, Scenario, ServingSpec
 from gpuproof.suites.base import LaunchKey, launch_key
 from gpuproof.suites.cases import build_case
+from gpuproof.suites.serving.search import Effort, Rates, RateSearch, Trial, judged
 from gpuproof.suites.serving.text import TextSizes, text_sizes
 
 CASE_ID = "main"
 OFFLINE = "offline"
-LOWEST_SHARE = 1 / 64
-"""Of the offline rate: where even this misses the bound, no rate is said to meet it."""
+MIN_CONFIRMATIONS = 3
 CURVE_SHARES = (0.1, 0.25, 0.5, 0.75)
 """Of the highest rate: the points of the curve below it."""
 NEAR = 0.05
@@ -38,38 +39,9 @@ class Load:
     scenario: Scenario
     rate_per_s: float | None = None
     is_repeated: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RateSearch:
-    """How far the search for the highest rate is."""
-
-    ceiling_per_s: float | None
-    """Requests a second of the offline launch; None before it."""
-    met_per_s: float | None
-    """The highest rate that met the bound."""
-    not_met_per_s: float | None
-    """The lowest rate that did not, by a miss or by too few requests to tell."""
-    precision: float
-
-    @property
-    def is_finished(self) -> bool:
-        """Say whether the two rates are as near as asked, or there is nothing to be found."""
-        if self.ceiling_per_s is None:
-            return False
-        if self.met_per_s is None:
-            return self.not_met_per_s is not None and (
-                self.not_met_per_s <= self.ceiling_per_s * LOWEST_SHARE
-            )
-        upper = self.ceiling_per_s if self.not_met_per_s is None else self.not_met_per_s
-        return upper <= self.met_per_s * (1 + self.precision)
-
-    @property
-    def next_rate_per_s(self) -> float:
-        """Return the rate to try: half the ceiling first, then the middle of what is left."""
-        assert self.ceiling_per_s is not None
-        upper = self.ceiling_per_s if self.not_met_per_s is None else self.not_met_per_s
-        return (upper + (self.met_per_s or 0.0)) / 2
+    replicate: int = 0
+    num_requests: int | None = None
+    """Of a launch of the search; None is what the recipe says."""
 
 
 def is_search(serving: ServingConfig) -> bool:
@@ -78,41 +50,43 @@ def is_search(serving: ServingConfig) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Trial:
-    """What a launch that ended says for the search."""
-
-    scenario: Scenario
-    requests_per_s: float
-    offered_per_s: float | None
-    outcome: BoundOutcome | None
-    """Whether the bound was met; None where none was set."""
-
-    @classmethod
-    def of(cls, served: Served) -> Trial:
-        """Read it from the figures of a window."""
-        return cls(
-            scenario=served.window.scenario,
-            requests_per_s=served.requests_per_s,
-            offered_per_s=served.window.offered_per_s,
-            outcome=None if served.verdict is None else served.verdict.outcome,
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ServingPlan:
     """How far a serving run is."""
 
     config: RunConfig
     trials: tuple[Trial, ...] = ()
+    rates: Rates = field(default_factory=dict)
+    """What the launches at each rate say together."""
     launched: frozenset[LaunchKey] = frozenset()
 
     def settle(self, launch: CaseRecords) -> ServingPlan:
         """Return the plan after a launch ended."""
-        served = summarize_requests(launch)
-        return replace(
-            self,
-            trials=self.trials if served is None else (*self.trials, Trial.of(served)),
-            launched=self.launched | {launch_key(launch.case)},
+        served, launched = summarize_requests(launch), self.launched | {launch_key(launch.case)}
+        if served is None:
+            return replace(self, launched=launched)
+        trials = (*self.trials, Trial.of(served))
+        of_rate = [one for one in trials if one.offered_per_s == served.window.offered_per_s]
+        rates = judged(of_rate, bounds_judged(served.spec), confirmations=confirmations(self.config))
+        merged = dict(sorted({**self.rates, **rates}.items()))
+        return replace(self, trials=trials, rates=merged, launched=launched)
+
+    @property
+    def search(self) -> RateSearch | None:
+        """Return how far the search is; None where the recipe asks for none."""
+        serving = self.config.serving
+        if not is_search(serving):
+            return None
+        offline = [trial.requests_per_s for trial in self.trials if trial.scenario == "offline"]
+        return RateSearch(
+            ceiling_per_s=offline[0] if offline else None,
+            rates=self.rates,
+            precision=serving.search_precision,
+            effort=Effort(
+                confirmations=confirmations(self.config),
+                min_requests=serving.min_requests,
+                window_s=serving.window_s,
+                time_at_a_rate_s=serving.time_at_a_rate_s,
+            ),
         )
 
     @property
@@ -121,11 +95,12 @@ class ServingPlan:
         return len(self.left())
 
     def left(self) -> list[tuple[Load, int]]:
-        """Return what is known to be launched: each point once, the highest rate `run.repeats` times."""
+        """Return what is known to be launched: of a search one launch, for what it says decides the next."""
+        loads = next_loads(self.config.serving, self.trials, self.search)
         return [
             (load, replicate)
-            for load in next_loads(self.config.serving, self.trials)
-            for replicate in range(self.config.run.repeats if load.is_repeated else 1)
+            for load in loads
+            for replicate in (range(self.config.run.repeats) if load.is_repeated else [load.replicate])
             if (load.case_id, replicate) not in self.launched
         ]
 
@@ -148,39 +123,37 @@ class ServingPlan:
             whole,
             replicate,
             case_id=load.case_id,
-            is_sweep=is_search(serving),
-            serving=serving_spec(serving, load, text=text_sizes(self.config)),
+            serving=replace(
+                serving_spec(serving, load, text=text_sizes(self.config)),
+                arrival_seed=arrival_seed(self.config.training.seed, load.case_id, replicate),
+            ),
         )
 
 
-def next_loads(serving: ServingConfig, trials: Sequence[Trial]) -> list[Load]:
+def arrival_seed(seed: int, case_id: str, replicate: int) -> int:
+    """Return what the arrivals of a launch are drawn from: repeatable, fresh for every launch of a run."""
+    return zlib.crc32(f"{seed}/{case_id}/{replicate}".encode())
+
+
+def next_loads(serving: ServingConfig, trials: Sequence[Trial], search: RateSearch | None) -> list[Load]:
     """Return what to launch next; nothing when the suite is finished or cannot go on."""
-    if not is_search(serving):
+    if search is None:
         rate_per_s = serving.rate_per_s if serving.scenario == "server" else None
         return [Load(case_id=CASE_ID, scenario=serving.scenario, rate_per_s=rate_per_s, is_repeated=True)]
-    search = search_so_far(trials, precision=serving.search_precision)
     if search.ceiling_per_s is None:
         return [Load(case_id=OFFLINE, scenario="offline")]
-    if not search.is_finished:
-        return [_at(search.next_rate_per_s)]
-    if search.met_per_s is None:
+    if search.next_launch is not None:
+        rate_per_s, num_requests = search.next_launch
+        begun = sum(trial.offered_per_s == rate_per_s for trial in trials)
+        return [replace(_at(rate_per_s), replicate=begun, num_requests=num_requests)]
+    if search.met_per_s is None or not serving.curve:
         return []
-    top = replace(_at(search.met_per_s), is_repeated=True)
-    return [top, *([_at(rate) for rate in _curve(search.met_per_s, trials)] if serving.curve else [])]
+    return [_at(rate) for rate in _curve(search.met_per_s, trials)]
 
 
-def search_so_far(trials: Sequence[Trial], *, precision: float) -> RateSearch:
-    """Read from the launches that ended how far the search is."""
-    offline = [trial.requests_per_s for trial in trials if trial.scenario == "offline"]
-    judged = [(trial.outcome, rate) for trial in trials if trial.outcome and (rate := trial.offered_per_s)]
-    lowest = min((rate for outcome, rate in judged if outcome != "met"), default=None)
-    met = [rate for outcome, rate in judged if outcome == "met" and (lowest is None or rate < lowest)]
-    return RateSearch(
-        ceiling_per_s=offline[0] if offline else None,
-        met_per_s=max(met, default=None),
-        not_met_per_s=lowest,
-        precision=precision,
-    )
+def confirmations(config: RunConfig) -> int:
+    """Return the launches that a rate is confirmed by, at least."""
+    return max(MIN_CONFIRMATIONS, config.run.repeats)
 
 
 def _curve(top_per_s: float, trials: Sequence[Trial]) -> list[float]:
@@ -206,7 +179,7 @@ def serving_spec(serving: ServingConfig, load: Load, *, text: TextSizes | None =
         samples_per_request=serving.samples_per_request,
         max_batch=serving.max_batch,
         max_wait_s=serving.max_wait_s,
-        min_requests=serving.min_requests,
+        min_requests=load.num_requests or serving.min_requests,
         window_s=serving.window_s,
         latency_bound_s=serving.latency_bound_s if load.scenario == "server" else None,
         latency_percentile=serving.latency_percentile,
@@ -221,4 +194,5 @@ def serving_spec(serving: ServingConfig, load: Load, *, text: TextSizes | None =
         )
         if endpoint.url is not None and endpoint.model is not None and has_endpoint
         else None,
+        bounds=BoundsSpec(**serving.bounds.model_dump()) if load.scenario == "server" else BoundsSpec(),
     )

@@ -18,13 +18,15 @@ LATENESS_S = 1e-3
 """… where it is also later than this, which a host's scheduler alone may cause."""
 GROWTH = 2.0
 """The last quarter's median latency over the first's, from which a queue is said to grow."""
+HEAD = 20
+"""The part of a window, one of so many, that is held against the rest for a slow start."""
 FAILED_SHARE = 0.001
 
 
 def unfair_requests(measured: Measured) -> Iterator[Doubt]:
     """Find what makes the latencies of a window others than those of the server."""
     if measured.served is not None:
-        for rule in (_late_generator, _growing_queue, _failed_requests):
+        for rule in (_late_generator, _growing_queue, _slow_start, _failed_requests):
             yield from rule(measured.served)
 
 
@@ -61,6 +63,21 @@ def _growing_queue(served: Served) -> Iterator[Doubt]:
         reason=f"the median latency rose from {seconds(first)} in the first quarter of the window to "
         f"{seconds(last)} in the last: more comes than can be served",
         remedy="Lower serving.rate_per_s, or leave it null to have the highest rate found",
+    )
+
+
+def _slow_start(served: Served) -> Iterator[Doubt]:
+    head = len(served.latencies_s) // HEAD
+    if served.window.scenario != "server" or served.is_of_before or head < 10:
+        return
+    first, rest = median(served.latencies_s[:head]), median(served.latencies_s[head:])
+    if first < GROWTH * rest:
+        return
+    yield suspect(
+        code="slow-start",
+        reason=f"the first twentieth of the window's requests took {seconds(first)} in the median, the "
+        f"others {seconds(rest)}: the server was not warm, or caught up with a backlog",
+        remedy="Send it requests before the run, or set serving.window_s higher, so that they count for less",
     )
 
 

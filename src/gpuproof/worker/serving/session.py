@@ -149,7 +149,7 @@ def _measure_endpoint(case: Case, spec: ServingSpec, recorder: Recorder) -> None
         spec.endpoint,
         new_tokens=spec.new_tokens or 1,
         prompt_tokens=spec.prompt_tokens or 1,
-        seed=case.model_work.compute.seed,
+        seed=_seed(case, spec),
     )
     with recorder.phase("warmup", expected_steps=1):
         asyncio.run(load.try_out())
@@ -172,10 +172,14 @@ def _measure_endpoint(case: Case, spec: ServingSpec, recorder: Recorder) -> None
 
 
 def _plan(case: Case, spec: ServingSpec) -> TrafficPlan:
-    lead_s = LEAD_S + LEAD_PER_REQUEST_S * (spec.rate_per_s or 0) * spec.window_s
-    return traffic_plan(
-        spec, begin_monotonic_s=monotonic() + lead_s, seed=case.model_work.compute.seed + case.replicate
-    )
+    expected = max(spec.min_requests, (spec.rate_per_s or 0) * spec.window_s)
+    lead_s = LEAD_S + LEAD_PER_REQUEST_S * expected
+    return traffic_plan(spec, begin_monotonic_s=monotonic() + lead_s, seed=_seed(case, spec))
+
+
+def _seed(case: Case, spec: ServingSpec) -> int:
+    """Return what arrivals and prompts are drawn from: a launch that was asked before has no own one."""
+    return case.model_work.compute.seed + case.replicate if spec.arrival_seed is None else spec.arrival_seed
 
 
 def _expected(plan: TrafficPlan, spec: ServingSpec) -> dict[str, Any]:

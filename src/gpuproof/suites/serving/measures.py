@@ -1,0 +1,310 @@
+"""The figures of a serving run: the highest rate as a range, goodput, latencies, what each bound says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from math import floor, inf
+
+from gpuproof import units
+from gpuproof.analysis.serving import PERCENTILES, STREAM_PERCENTILES, Served
+from gpuproof.analysis.serving_bounds import ALL, RISK, BoundStanding
+from gpuproof.config.models import RunConfig
+from gpuproof.records.result import LaunchValue, Measure, MeasureInterval
+from gpuproof.statistics.launches import interval_of_launches
+from gpuproof.statistics.percentiles import Percentile, percentile
+from gpuproof.suites.base import LaunchKey, launch_key
+from gpuproof.suites.measures import with_interval
+from gpuproof.suites.serving.run import ServingRun
+from gpuproof.suites.serving.search import RateSearch
+
+OUTCOMES = {
+    "met": "met",
+    "missed": "missed",
+    "undecided": "too few requests to tell",
+}
+METHOD = "batch means over launches of fresh arrivals; confirmed at the low end, refuted at the high one"
+
+
+def measures_of(run: ServingRun, positions: Mapping[LaunchKey, int]) -> list[Measure]:
+    """Return the rate that was found, or the latencies first; `positions` are those of launches in time."""
+    main = run.main
+    found = _search_measures(run)
+    if not main:
+        return found
+    first = main[0]
+    rates = interval_of_launches([served.requests_per_s for served in main])
+    rate = sum(served.requests_per_s for served in main) / len(main)
+    text = units.rate(rate, "requests")
+    launches = _of_launches(main, positions, lambda served: served.requests_per_s)
+    throughput = with_interval(
+        "answered", rate, "requests/s", text, rates, better="higher", launches=launches
+    )
+    latencies = _latency_measures(main)
+    if run.search is None and first.window.scenario not in ("offline", "closed_loop"):
+        found += [*latencies, throughput, *_goodput(run, positions)]
+    else:
+        found += [throughput, *_goodput(run, positions), *latencies]
+    return [
+        *found,
+        *_bound_measures(run),
+        *_stream_measures(first),
+        *_token_measures(main),
+        *_generator_measures(first),
+    ]
+
+
+def _of_launches(
+    launches: Sequence[Served], positions: Mapping[LaunchKey, int], value: Callable[[Served], float]
+) -> tuple[LaunchValue, ...]:
+    return tuple(
+        LaunchValue(
+            replicate=served.case.replicate, order=positions[launch_key(served.case)], value=value(served)
+        )
+        for served in launches
+    )
+
+
+def _goodput(run: ServingRun, positions: Mapping[LaunchKey, int]) -> list[Measure]:
+    """Return the requests a second within all bounds, where there are bounds."""
+    launches = _of_launches(run.main, positions, lambda served: served.goodput_per_s or 0.0)
+    if run.is_of_before or run.main[0].goodput_per_s is None:
+        return []
+    rates = [launch.value for launch in launches]
+    rate = sum(rates) / len(rates)
+    measure = with_interval(
+        "goodput",
+        rate,
+        "requests/s",
+        units.rate(rate, "requests"),
+        interval_of_launches(rates),
+        better="higher",
+        launches=launches,
+    )
+    within = sum(served.num_within or 0 for served in run.main)
+    total = sum(served.window.num_requests for served in run.main)
+    detail = f"{units.count(within)} of {units.count(total)} requests within all bounds; {measure.detail}"
+    return [replace(measure, detail=detail)]
+
+
+def _bound_measures(run: ServingRun) -> list[Measure]:
+    """Return each bound that is judged: the percentile and where it lies for all requests to come."""
+    found = run.judgement
+    return [_bound_measure(standing) for standing in found.standings] if found else []
+
+
+def _bound_measure(found: BoundStanding) -> Measure:
+    what = f"p{found.q:g} {found.name}"
+    at_most = (
+        "no upper bound"
+        if found.percentile_at_most is None
+        else (f"at most {bound_value(found.percentile_at_most, found)} ({1 - RISK:.0%})")
+    )
+    worth = (
+        f", worth {units.count(round(found.effective_requests))} independent ones"
+        if found.effective_requests
+        else ""
+    )
+    parts = [
+        f"{OUTCOMES[found.outcome]}: under {bound_value(found.limit, found)}",
+        at_most,
+        f"{units.count(found.num_requests)} requests{worth}",
+        f"{units.share(found.num_over / found.num_requests)} over the bound",
+        *needed_text(found),
+    ]
+    return Measure(
+        name=f"bound on {what}",
+        value=found.percentile,
+        unit="s" if found.name != ALL else "of its bound",
+        text=bound_value(found.percentile, found),
+        detail="; ".join(parts),
+        better="lower",
+        missing=None if found.percentile is not None else "the percentile is a request that failed",
+    )
+
+
+def needed_text(found: BoundStanding) -> list[str]:
+    """Say what would decide a bound that is undecided."""
+    if found.outcome != "undecided":
+        return []
+    more = found.needed_requests
+    if more is None or more == inf:
+        return [found.reason or "too few requests"]
+    return [f"{found.reason}; about {units.count(round(more))} in all would decide"]
+
+
+def bound_value(value: float | None, found: BoundStanding) -> str:
+    """Write what is held against a bound: seconds, or a share of the nearest one of all bounds."""
+    if found.name != ALL:
+        return units.seconds(value)
+    return units.MISSING if value is None else f"{units.share(value)} of the nearest bound"
+
+
+def _search_measures(run: ServingRun) -> list[Measure]:
+    search = run.search
+    if search is None or search.ceiling_per_s is None:
+        return []
+    measures = [
+        _highest_rate(run, search),
+        Measure(
+            name="offline rate",
+            value=search.ceiling_per_s,
+            unit="requests/s",
+            text=_rate(search.ceiling_per_s),
+            detail="everything at once, in full batches: what the server can do at all",
+        ),
+    ]
+    if run.knee_per_s is not None:
+        measures.append(
+            Measure(
+                name="knee",
+                value=run.knee_per_s,
+                unit="requests/s",
+                text=_rate(run.knee_per_s),
+                detail=f"where the median latency turns up, of {len(run.curve)} rates",
+            )
+        )
+    return measures
+
+
+def _highest_rate(run: ServingRun, search: RateSearch) -> Measure:
+    """Return the highest rate that was confirmed; the true one lies between it and the lowest refuted."""
+    met, refuted = search.met_per_s, search.not_met_per_s
+    asked = bounds_text(run.config)
+    upper = "no rate was refuted" if refuted is None else f"refuted at {_rate(refuted)}"
+    if run.is_of_before:
+        asked += ": by one launch a rate, as versions before judged"
+        upper = "" if refuted is None else f"not met at {_rate(refuted)}"
+    elif met is None:
+        asked += ": no rate that was tried is confirmed"
+    else:
+        launches = run.at(met)
+        requests = sum(served.window.num_requests for served in launches)
+        asked += (
+            f": confirmed by {len(launches)} launches of fresh arrivals, {units.count(requests)} requests"
+        )
+    between = [f"not told at {_rate(rate)}" for rate in search.untold] if not run.is_of_before else []
+    unfinished = [] if search.is_finished else ["the search is not finished"]
+    return Measure(
+        name="highest rate",
+        value=met,
+        unit="requests/s",
+        text=_rate(met) if met is not None else units.MISSING,
+        detail="; ".join(part for part in (asked, upper, *between, *unfinished) if part),
+        uncertainty=None if run.is_of_before else f"confirmed; {upper}" if met is not None else upper,
+        better="higher",
+        interval=None
+        if met is None or refuted is None or run.is_of_before
+        else MeasureInterval(low=met, high=refuted, level=1 - RISK, kind="bound", method=METHOD),
+        missing=None if met is not None else "no rate that was tried is confirmed",
+    )
+
+
+def bounds_text(config: RunConfig) -> str:
+    """Say what is asked of requests."""
+    serving, asked = config.serving, config.serving.bounds
+    limits = (
+        ("latency", serving.latency_bound_s, serving.latency_percentile),
+        ("time to first token", asked.ttft_s, asked.ttft_percentile),
+        ("time per token", asked.tpot_s, asked.tpot_percentile),
+    )
+    known = [(name, limit, q) for name, limit, q in limits if limit is not None]
+    if asked.goodput_percentile is None:
+        return " and ".join(f"p{q:g} {name} under {units.seconds(limit)}" for name, limit, q in known)
+    together = " and ".join(f"{name} under {units.seconds(limit)}" for name, limit, _ in known)
+    return f"{asked.goodput_percentile:g} % of requests with {together}"
+
+
+def _latency_measures(launches: Sequence[Served]) -> list[Measure]:
+    """Return the percentiles of all launches together."""
+    latencies_s = _together(launches, lambda served: served.latencies_s)
+    return [_percentile_measure("latency", percentile(latencies_s, q)) for q in PERCENTILES]
+
+
+def _together(launches: Sequence[Served], values: Callable[[Served], Sequence[float]]) -> list[float]:
+    return [value for served in launches for value in values(served)]
+
+
+def _percentile_measure(what: str, found: Percentile) -> Measure:
+    detail = f"of {units.count(found.num_samples)} requests, from the scheduled arrival"
+    if found.value is not None and found.bound is not None:
+        detail += f"; at most {units.seconds(found.bound)} ({found.confidence:.0%})"
+    if found.value is None:
+        detail = f"needs {units.count(found.num_needed)} requests, have {units.count(found.num_samples)}"
+        if found.bound is not None and found.bound_q is not None:
+            detail += f"; p{floor(found.bound_q)} is at most {units.seconds(found.bound)}"
+    return Measure(
+        name=f"p{found.q:g} {what}",
+        value=found.value,
+        unit="s",
+        text=units.seconds(found.value),
+        detail=detail,
+    )
+
+
+def _stream_measures(served: Served) -> list[Measure]:
+    q = STREAM_PERCENTILES.get(served.window.scenario)
+    if q is None:
+        return []
+    value = served.stream_latency_s
+    return [
+        Measure(
+            name=f"MLPerf p{q:g}",
+            value=value,
+            unit="s",
+            text=units.seconds(value),
+            detail="by LoadGen's early-stopping rule at 99 %"
+            if value is not None
+            else "too few requests for LoadGen's early-stopping rule at 99 %",
+        )
+    ]
+
+
+def _token_measures(launches: Sequence[Served]) -> list[Measure]:
+    tokens = sum(served.tokens for served in launches)
+    if not tokens:
+        return []
+    rates = [served.tokens_per_s or 0.0 for served in launches]
+    rate = sum(rates) / len(rates)
+    answered = sum(len(served.latencies_s) for served in launches)
+    first_s = _together(launches, lambda served: served.first_token_s)
+    token_s = _together(launches, lambda served: served.token_s)
+    return [
+        Measure(
+            name="tokens",
+            value=rate,
+            unit="tokens/s",
+            text=units.rate(rate, "tokens"),
+            detail=f"{units.count(tokens)} made for {units.count(answered)} requests",
+        ),
+        *(
+            _percentile_measure(what, percentile(times, q))
+            for what, times in (("time to first token", first_s), ("time per token", token_s))
+            for q in (50.0, 99.0)
+        ),
+    ]
+
+
+def _generator_measures(served: Served) -> list[Measure]:
+    late = percentile(served.lateness_s, 99)
+    measures = [
+        Measure(
+            name="p99 lateness",
+            value=late.value,
+            unit="s",
+            text=units.seconds(late.value),
+            detail="of the generator, from schedule to issue; latency has it in",
+        )
+    ]
+    if served.mean_batch is not None:
+        text = units.significant(served.mean_batch)
+        measures.append(
+            Measure(
+                name="mean batch", value=served.mean_batch, unit="requests", text=text, detail="run together"
+            )
+        )
+    return measures if served.window.offered_per_s is not None else measures[1:]
+
+
+def _rate(rate_per_s: float) -> str:
+    return units.rate(rate_per_s, "requests")

@@ -1,0 +1,203 @@
+"""The search for the highest rate whose requests stay within their bounds: what is known, what comes next.
+
+In: the launches that ended. Out: for each rate confirmed, refuted or not told, and the next launch. Nothing
+is guessed: an offline launch gives what the server can do at all, and halving the distance between the
+highest rate that was confirmed and the lowest that was refuted closes in. Where a rate in between cannot be
+told in its time, the search closes in on the edges of that gap. At last the rate that was found is given all
+of its time: what it does then may still refute it. The answer is a range.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import ceil
+from typing import TypeAlias
+
+from gpuproof.analysis.loadgen import BoundOutcome
+from gpuproof.analysis.serving import Served
+from gpuproof.analysis.serving_bounds import Bound, RateJudgement, RequestSeries, judge_rate
+from gpuproof.records.serving_spec import Scenario
+
+LOWEST_SHARE = 1 / 64
+"""Of the offline rate: where even this is not confirmed, no rate is."""
+MOST_UNTOLD = 2
+"""Rates that could not be told after which the lower edge of the gap is not looked for any more; the upper
+edge is not after twice as many."""
+HOPELESS = 3.0
+"""Times the requests that are left for a rate: where more are needed, they are not spent."""
+SPARE = 1.2
+"""How many more requests are asked for than seem to be needed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Effort:
+    """How much a rate is given."""
+
+    confirmations: int
+    """Launches of fresh arrivals, at least."""
+    min_requests: int
+    window_s: float
+    """A launch has both, at least."""
+    time_at_a_rate_s: float
+    """Seconds of arrivals, at most; each rate gets its first launches, and the one found all of it."""
+
+    def first_requests(self, rate_per_s: float) -> int:
+        """Return the requests of a rate's first launches."""
+        return max(self.min_requests, ceil(rate_per_s * self.window_s))
+
+    def most_requests(self, rate_per_s: float) -> int:
+        """Return the requests of all launches at a rate."""
+        return max(
+            ceil(rate_per_s * self.time_at_a_rate_s), self.first_requests(rate_per_s) * self.confirmations
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """What a launch that ended says for the search."""
+
+    scenario: Scenario
+    requests_per_s: float
+    offered_per_s: float | None
+    series: RequestSeries | None = None
+    outcome_then: BoundOutcome | None = None
+    """What a version that judged a rate by one launch made of it; None for launches since."""
+
+    @classmethod
+    def of(cls, served: Served) -> Trial:
+        """Read it from the figures of a window."""
+        verdict = served.verdict
+        return cls(
+            scenario=served.window.scenario,
+            requests_per_s=served.requests_per_s,
+            offered_per_s=served.window.offered_per_s,
+            series=served.series,
+            outcome_then=verdict.outcome if verdict and served.is_of_before else None,
+        )
+
+
+Rates: TypeAlias = Mapping[float, RateJudgement]
+
+
+def judged(trials: Sequence[Trial], bounds: Sequence[Bound], *, confirmations: int) -> Rates:
+    """Judge every rate by its launches."""
+    by_rate: dict[float, list[Trial]] = {}
+    for trial in trials:
+        if trial.offered_per_s is not None and (trial.series is not None or trial.outcome_then):
+            by_rate.setdefault(trial.offered_per_s, []).append(trial)
+    return {
+        rate: _judged_then(of_rate)
+        if of_rate[0].outcome_then
+        else _judged_now(of_rate, bounds, confirmations)
+        for rate, of_rate in sorted(by_rate.items())
+    }
+
+
+def _judged_now(trials: Sequence[Trial], bounds: Sequence[Bound], confirmations: int) -> RateJudgement:
+    launches = [trial.series for trial in trials if trial.series is not None]
+    return judge_rate(launches, bounds, confirmations=confirmations)
+
+
+def _judged_then(trials: Sequence[Trial]) -> RateJudgement:
+    """Read a rate of an earlier version: one that any launch did not meet was not met."""
+    outcomes = [trial.outcome_then or "undecided" for trial in trials]
+    worst: BoundOutcome = "met" if set(outcomes) == {"met"} else "missed"
+    return RateJudgement(outcome=worst, num_launches=len(trials), num_requests=0, standings=())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RateSearch:
+    """How far the search for the highest rate is."""
+
+    ceiling_per_s: float | None
+    """Requests a second of the offline launch; None before it."""
+    rates: Rates
+    precision: float
+    effort: Effort
+
+    @property
+    def met_per_s(self) -> float | None:
+        """Return the highest rate that was confirmed, and below all that were refuted."""
+        lowest = self.not_met_per_s
+        met = [rate for rate, found in self.rates.items() if found.outcome == "met"]
+        return max((rate for rate in met if lowest is None or rate < lowest), default=None)
+
+    @property
+    def not_met_per_s(self) -> float | None:
+        """Return the lowest rate that was refuted."""
+        return min((rate for rate, found in self.rates.items() if found.outcome == "missed"), default=None)
+
+    @property
+    def untold(self) -> list[float]:
+        """Return the rates between that were given their time and could not be told, lowest first."""
+        low, high = self.met_per_s or 0.0, self._upper
+        return [
+            rate
+            for rate, found in self.rates.items()
+            if low < rate < high and found.outcome == "undecided" and not self.requests_left(rate)
+        ]
+
+    @property
+    def _upper(self) -> float:
+        assert self.ceiling_per_s is not None
+        return self.ceiling_per_s if self.not_met_per_s is None else self.not_met_per_s
+
+    def requests_left(self, rate_per_s: float) -> int:
+        """Return the requests of the next launch at a rate; 0 where it is settled or gets none any more."""
+        first, most = self.effort.first_requests(rate_per_s), self.effort.most_requests(rate_per_s)
+        found = self.rates.get(rate_per_s)
+        if found is None:
+            return first
+        if found.outcome != "undecided":
+            return 0
+        if found.num_launches < self.effort.confirmations:
+            return first
+        left = most - found.num_requests
+        needed = found.needed_requests
+        # As many again, where it cannot be said how many are needed, or where it should have been enough.
+        is_known = needed is not None and needed > found.num_requests
+        more = SPARE * needed - found.num_requests if needed and is_known else found.num_requests
+        if left < first or more > HOPELESS * left:
+            return 0
+        return int(min(max(more, first), left))
+
+    @property
+    def next_launch(self) -> tuple[float, int] | None:
+        """Return rate and requests of the next launch; None where the search is over or has not begun."""
+        if self.ceiling_per_s is None:
+            return None
+        rate = self._next_to_judge()
+        if rate is not None:
+            return rate, self.requests_left(rate)
+        return self._proof()
+
+    def _next_to_judge(self) -> float | None:
+        low, high, untold = self.met_per_s or 0.0, self._upper, self.untold
+        begun = [rate for rate in self.rates if low < rate < high and self.requests_left(rate)]
+        if begun:
+            return begun[0]
+        if not untold:
+            return self._between(low, high)
+        below = self._between(low, untold[0]) if len(untold) < MOST_UNTOLD or not low else None
+        above = self._between(untold[-1], high) if len(untold) < 2 * MOST_UNTOLD else None
+        return below or above
+
+    def _proof(self) -> tuple[float, int] | None:
+        """Give the rate that was found the rest of its time: few requests show no stall that is rare."""
+        rate = self.met_per_s
+        if rate is None or not self.rates[rate].standings:  # none of a version that judged by one launch
+            return None
+        left = self.effort.most_requests(rate) - self.rates[rate].num_requests
+        return (rate, max(left, self.effort.first_requests(rate))) if left > 0 else None
+
+    def _between(self, low: float, high: float) -> float | None:
+        """Return the middle; None where the two are as near as asked, or nothing is to be found."""
+        assert self.ceiling_per_s is not None
+        is_near = high <= low * (1 + self.precision) if low else high <= self.ceiling_per_s * LOWEST_SHARE
+        return None if is_near else (low + high) / 2
+
+    @property
+    def is_finished(self) -> bool:
+        """Say whether nothing is left to be launched for it."""
+        return self.ceiling_per_s is not None and self.next_launch is None
