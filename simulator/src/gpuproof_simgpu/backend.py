@@ -37,7 +37,7 @@ def activate() -> ModuleType:
     device.register_hooks()
     torch.utils.rename_privateuse1_backend(TYPE)
     device_module.use(device, declared)
-    torch._register_device_module(TYPE, device_module)  # noqa: SLF001  # torch has no public name for it
+    torch._register_device_module(TYPE, device_module)  # torch has no public name for it
     torch.utils.generate_methods_for_privateuse1_backend(for_storage=True)
     device.register_graphs()
     if torch.distributed.is_available():

@@ -57,7 +57,7 @@ def _place(place: Place) -> torch.device:
     return torch.device(_TYPE, _index(place))
 
 
-def Event(enable_timing: bool = False, **_other: Any) -> torch.Event:  # noqa: FBT001, FBT002, N802  # as torch has it
+def Event(enable_timing: bool = False, **_other: Any) -> torch.Event:  # noqa: N802  # as torch has it
     """Make a moment in the queue of the current device."""
     return torch.Event(_TYPE, enable_timing=enable_timing)
 
@@ -160,7 +160,7 @@ def get_device_name(device: Place = None) -> str:
     return get_device_properties(device).name
 
 
-def is_bf16_supported(including_emulation: bool = True) -> bool:  # noqa: FBT001, FBT002, ARG001  # as torch has it
+def is_bf16_supported(including_emulation: bool = True) -> bool:  # as torch has it
     """Say whether it computes in bf16."""
     return True
 

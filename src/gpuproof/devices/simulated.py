@@ -1,4 +1,4 @@
-"""What is declared of simulated devices: one text, read by the package that simulates them and by their readings.
+"""What is declared of simulated devices: one text, for what simulates them and for their readings.
 
 `GPUPROOF_SIMGPU` holds it as JSON; each key may be left out, `{}` is the defaults. Faults are named by the
 index of the device:
