@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch.distributed.distributed_c10d import Backend
+from torch.utils import backend_registration
 
 from gpuproof.devices.simulated import VARIABLE, SimulatedDevices, read_declaration
 from gpuproof_simgpu import device_module
@@ -35,13 +36,13 @@ def activate() -> ModuleType:
         [_settings(declared, index) for index in range(declared.devices)], declared.zero_products
     )
     device.register_hooks()
-    torch.utils.rename_privateuse1_backend(TYPE)
+    backend_registration.rename_privateuse1_backend(TYPE)
     device_module.use(device, declared)
     torch._register_device_module(TYPE, device_module)  # torch has no public name for it
-    torch.utils.generate_methods_for_privateuse1_backend(for_storage=True)
+    backend_registration.generate_methods_for_privateuse1_backend(for_storage=True)
     device.register_graphs()
     if torch.distributed.is_available():
-        Backend.register_backend(COLLECTIVES, _make_group, devices=[TYPE])
+        _register_collectives()
     return device
 
 
@@ -65,6 +66,12 @@ def _settings(declared: SimulatedDevices, index: int) -> dict[str, Any]:
         "wrong_product": -1 if fault.wrong_product is None else fault.wrong_product,
         "hang_in_kernel": -1 if fault.hang_in_kernel is None else fault.hang_in_kernel,
     }
+
+
+def _register_collectives() -> None:
+    Backend.register_backend(COLLECTIVES, _make_group, devices=[TYPE])
+    # torch 2.13 keeps plug-ins in capitals, and looks for the one of a group of several in small letters.
+    Backend._plugins = {COLLECTIVES: Backend._plugins[COLLECTIVES.upper()], **Backend._plugins}
 
 
 def _make_group(store: Any, rank: int, size: int, timeout: Any) -> Any:

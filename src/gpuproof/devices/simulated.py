@@ -53,7 +53,7 @@ class SimulatedDevices:
     host_link_bytes_per_s: float = 2e9
     """Each way."""
     peer_link_bytes_per_s: float = 2e9
-    launch_latency_s: float = 20e-6
+    launch_latency_s: float = 100e-6
     """What each kernel takes besides its work; of a graph, all its kernels together."""
     link_latency_s: float = 20e-6
     """What each collective takes besides its bytes."""

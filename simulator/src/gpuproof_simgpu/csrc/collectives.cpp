@@ -8,6 +8,7 @@
 #include <ATen/ops/full.h>
 #include <c10/core/StreamGuard.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <torch/csrc/distributed/c10d/reducer_timer.hpp>
 #include <torch/csrc/utils/pybind.h>
 
 #include <functional>
@@ -328,6 +329,27 @@ c10::intrusive_ptr<c10d::Backend> around(const c10::intrusive_ptr<c10d::Backend>
   return c10::make_intrusive<Backend>(gloo);
 }
 
+// When DDP's phases began and ended on the device, for its own statistics.
+class PhaseTimer final : public c10d::Timer {
+ public:
+  explicit PhaseTimer(c10::Device device) : index_(device.index()) {}
+  void record(Event event) override {
+    c10d::Timer::record(event);
+    moments_[event] = std::max(now(), timeline(index_).end_of(current_stream(index_)));
+  }
+  std::optional<int64_t> measureDifference(Event start, Event end) override {
+    const auto from = moments_.find(start);
+    const auto to = moments_.find(end);
+    if (from == moments_.end() || to == moments_.end() || to->second < from->second) return std::nullopt;
+    synchronize_until(to->second);
+    return to->second - from->second;
+  }
+
+ private:
+  c10::DeviceIndex index_;
+  std::map<Event, Nanos> moments_;
+};
+
 }  // namespace
 
 void bind_collectives(pybind11::module_& m) {
@@ -335,3 +357,7 @@ void bind_collectives(pybind11::module_& m) {
 }
 
 }  // namespace simgpu
+
+namespace c10d {
+C10_REGISTER_TYPED_CLASS(TimerRegistry, c10::DeviceType::PrivateUse1, simgpu::PhaseTimer)
+}  // namespace c10d
