@@ -379,12 +379,13 @@ void run_on_host(const c10::OperatorHandle& op, Stack* stack) { Call(op, stack).
 
 TORCH_LIBRARY_IMPL(_, PrivateUse1, m) { m.fallback(torch::CppFunction::makeFromBoxedFunction<&run_on_host>()); }
 
-// These have a general decomposition whose digits are not those of the CPU's kernel, or none at all.
+// These have a general decomposition whose digits are not those of the CPU's kernel, or none at all, or one
+// that resizes its output with a warning (the losses).
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   for (const char* name :
        {"native_layer_norm", "native_layer_norm_backward", "native_group_norm", "native_group_norm_backward",
         "convolution_overrideable", "convolution_backward_overrideable", "native_dropout",
-        "native_dropout_backward"}) {
+        "native_dropout_backward", "mse_loss", "smooth_l1_loss"}) {
     m.impl(name, torch::CppFunction::makeFromBoxedFunction<&run_on_host>());
   }
 }
