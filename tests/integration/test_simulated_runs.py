@@ -88,7 +88,8 @@ def test_eight_ranks_on_this_machine(tmp_path: Path) -> None:
 
 
 def test_the_load_suite(tmp_path: Path) -> None:
-    words = ("load", "--quick", "--num-batches", "2", "--device", "simgpu", "--output", "results.json")
+    short = ("--load.num_epochs=1", "--load.num_batches=2", "--benchmark.warmup_steps=1")
+    words = ("run", "load", "--distributed.device=simgpu", *short)
     environment = simulated(devices=1, zero_products=True)
     result = gpuproof(*words, cwd=tmp_path, environment=environment)
     assert result.returncode == ExitCode.DONE, result.stdout + result.stderr
