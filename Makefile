@@ -27,9 +27,9 @@ $(VENV)/run-ready: $(BIN)/pip pyproject.toml constraints.txt
 	@$(INSTALL) -e '.[torch,monitor]'
 	@touch $@
 
-$(VENV)/dev-ready: $(VENV)/run-ready
+$(VENV)/dev-ready: $(VENV)/run-ready simulator/pyproject.toml
 	@echo "Installing what the tests need into $(VENV) (once)"
-	@$(INSTALL) -e '.[torch,dev]'
+	@$(INSTALL) -e '.[torch,dev]' -e simulator
 	@touch $@
 
 run: $(VENV)/run-ready ## measure this machine with the quick recipe
@@ -39,9 +39,9 @@ test: $(VENV)/dev-ready ## all tests
 	$(BIN)/python -m pytest $(BESIDE) --doctest-modules src tests
 
 check: $(VENV)/dev-ready ## what every commit passes: format, lint, types, layers, unit tests
-	$(BIN)/ruff format --check src tests benchmarks examples gpu_loadtest.py
-	$(BIN)/ruff check src tests benchmarks examples gpu_loadtest.py
-	$(BIN)/codespell src tests benchmarks examples scripts docs README.md CONTRIBUTING.md CHANGELOG.md
+	$(BIN)/ruff format --check src simulator tests benchmarks examples gpu_loadtest.py
+	$(BIN)/ruff check src simulator tests benchmarks examples gpu_loadtest.py
+	$(BIN)/codespell src simulator tests benchmarks examples scripts docs README.md CONTRIBUTING.md CHANGELOG.md
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest -q $(BESIDE) --doctest-modules src tests/unit tests/contract

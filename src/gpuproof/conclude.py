@@ -22,6 +22,7 @@ from gpuproof.store.run import RunDirectory
 from gpuproof.suites.base import Export, JsonContent, Suite, read_places
 from gpuproof.suites.exports import environment_facts
 from gpuproof.suites.registry import suite_on
+from gpuproof.verdict.simulated import as_simulated, is_simulated, marked
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,12 +44,17 @@ def conclude(run: RunDirectory) -> Concluded:
     suite = read_suite(run)
     conclusion = suite.conclude(evidence)
     notes = [*_write(run, conclusion.exports), *_copy_traces(run, evidence)]
+    result, is_not_real = conclusion.result, is_simulated(evidence.launches)
+    if is_not_real:
+        result = as_simulated(result)
     facts = environment_facts(evidence.launches, by_inventory=True)
     if facts:
         run.write_json("environment.json", facts)
-    run.write_text(layout.RESULT, json_text(conclusion.result))
-    page = _with_files(suite.page(conclusion.result), run, conclusion.result, suite, notes)
-    return Concluded(result=conclusion.result, page=page)
+    run.write_text(layout.RESULT, json_text(result))
+    page = suite.page(result)
+    if is_not_real:
+        page = marked(page)
+    return Concluded(result=result, page=_with_files(page, run, result, suite, notes))
 
 
 def read_suite(run: RunDirectory) -> Suite:

@@ -115,6 +115,7 @@ def _judge(directory: RunDirectory, names: Sequence[str], *, as_json: bool) -> E
     """Print what checks say of a run; return the exit code."""
     from gpuproof.verdict.check import exit_code_for, judge, load_check
     from gpuproof.verdict.page import outcomes_page
+    from gpuproof.verdict.simulated import at_most, is_simulated
 
     loaded = {name: load_check(name) for name in names}
     launches = directory.cases()
@@ -123,7 +124,7 @@ def _judge(directory: RunDirectory, names: Sequence[str], *, as_json: bool) -> E
         print_json({"run": str(directory.root), "checks": judged})
     else:
         show_page(outcomes_page("", ("", judged)))
-    return exit_code_for(judged)
+    return at_most(exit_code_for(judged), simulated=is_simulated(launches))
 
 
 @click.command()

@@ -2,7 +2,7 @@
 
 Every vendor is asked; one that is absent leaves its reason. Devices are numbered in the order of their PCI
 addresses, MIG instances after their GPU. The environment and the root of sysfs come in as parameters.
-`GPUPROOF_FAKE_DEVICES` or `GPUPROOF_REPLAY_DEVICES` in the environment replaces all vendors.
+`GPUPROOF_FAKE_DEVICES`, `GPUPROOF_SIMGPU` and `GPUPROOF_REPLAY_DEVICES` replace all vendors.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from gpuproof.devices import fake, replay
+from gpuproof.devices import fake, replay, simulated
 from gpuproof.devices.amd import adapter as amd
 from gpuproof.devices.amd.library import open_library
 from gpuproof.devices.base import DeviceAdapter, DeviceError, VendorDevice
@@ -44,7 +44,7 @@ def open_devices(
     """Open every vendor's devices; without any, the answer has no device and a reason for each vendor.
 
     Raises:
-        UsageError: GPUPROOF_FAKE_DEVICES or GPUPROOF_REPLAY_DEVICES cannot be read.
+        UsageError: one of those variables cannot be read.
     """
     guard = CallGuard(open_deadline_s)
     listed: list[_Listed] = []
@@ -62,6 +62,8 @@ def open_devices(
 def _openers(env: Mapping[str, str], sysfs_root: Path) -> dict[str, Callable[[], DeviceAdapter]]:
     if env.get(fake.VARIABLE):
         return {"fake": partial(fake.open_adapter, env[fake.VARIABLE])}
+    if env.get(simulated.VARIABLE):
+        return {"fake": partial(fake.open_twins, env[simulated.VARIABLE])}
     if env.get(replay.VARIABLE):
         return {"replay": partial(replay.open_adapter, Path(env[replay.VARIABLE]))}
     return {

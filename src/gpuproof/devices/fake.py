@@ -1,7 +1,9 @@
 """Devices that do not exist, for tests and for trying the tools: deterministic, and named as what they are.
 
 `GPUPROOF_FAKE_DEVICES` says how many and what happens to the last of them: `2`, `2:thermal`, `4:lost`.
-All numbers are functions of the clock that comes in, so that a frozen clock gives the same reading twice.
+`GPUPROOF_SIMGPU` declares devices that a torch package simulates (`devices.simulated`): their readings are
+made here, from the same faults. All numbers are functions of the clock that comes in, so that a frozen clock
+gives the same reading twice.
 """
 
 from __future__ import annotations
@@ -9,7 +11,8 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 from gpuproof.devices.base import (
@@ -21,6 +24,7 @@ from gpuproof.devices.base import (
     VendorDevice,
     VendorEvent,
 )
+from gpuproof.devices.simulated import NAME, SimulatedFault, read_declaration, uuid_of
 from gpuproof.errors import UsageError
 from gpuproof.records.readings import VendorIndex
 
@@ -46,6 +50,7 @@ _STATIC: dict[str, Any] = {
     "pcie_width_max": 16,
     "driver_version": "fake",
 }
+_CLOCK_MHZ = 1500.0
 _NOT_GIVEN = (
     "util_gpu_percent",
     "power_w",
@@ -54,6 +59,25 @@ _NOT_GIVEN = (
     "ecc_corrected_count",
     THROTTLE_REASONS,
 )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Made:
+    """One device: what it is called, and what happens to it."""
+
+    uuid: str
+    name: str = "Fake device"
+    scenario: str = "normal"
+    mem_total_bytes: int = 16 * _GIB
+    throttled_after_s: float | None = None
+    """When it gets too hot; None is never."""
+    event_after_s: float | None = None
+    """When its error is announced; None is never."""
+    slowdown: float = 1.0
+    """By how much its clock is down, without a reason that a driver would tell."""
+    throttled_slowdown: float = _CLOCK_MHZ / 900
+    is_alone: bool = False
+    """Nothing else runs on it, and it is as busy at any time."""
 
 
 def open_adapter(choice: str, *, clock: Callable[[], float] = time.monotonic) -> FakeAdapter:
@@ -70,27 +94,64 @@ def open_adapter(choice: str, *, clock: Callable[[], float] = time.monotonic) ->
             place=VARIABLE,
             next_step=f"Write N or N:SCENARIO; scenarios are {', '.join(get_args(Scenario))}",
         )
-    return FakeAdapter(int(count), scenario=scenario, clock=clock)
+    num_devices = int(count)
+    made = [_Made(uuid=f"FAKE-{index:04d}") for index in range(num_devices)]
+    for last in made[-1:]:
+        made[-1] = replace(
+            last,
+            scenario=scenario,
+            throttled_after_s=0.0 if scenario == "thermal" else None,
+            event_after_s=EVENT_AFTER_S if scenario in ("xid", "ecc") else None,
+        )
+    return FakeAdapter(made, clock=clock)
+
+
+def open_twins(declaration: str, *, clock: Callable[[], float] = time.monotonic) -> FakeAdapter:
+    """Make the readings of simulated devices, with the faults that are declared of them.
+
+    Raises:
+        UsageError: the declaration cannot be read.
+    """
+    declared = read_declaration(declaration)
+    return FakeAdapter(
+        [_twin(index, declared.fault(index), declared.memory_of(index)) for index in range(declared.devices)],
+        clock=clock,
+    )
+
+
+def _twin(index: int, fault: SimulatedFault, mem_total_bytes: int) -> _Made:
+    slowdown = 1 + fault.slower_percent / 100
+    return _Made(
+        uuid=uuid_of(index),
+        name=NAME,
+        scenario="normal" if fault.xid_after_s is None else "xid",
+        mem_total_bytes=mem_total_bytes,
+        throttled_after_s=fault.throttled_after_s,
+        event_after_s=fault.xid_after_s,
+        slowdown=slowdown,
+        throttled_slowdown=slowdown * (1 + fault.throttled_percent / 100),
+        is_alone=True,
+    )
 
 
 class FakeAdapter(DeviceAdapter):
-    """`count` devices, the last of which has the scenario. With `mig`, its two instances follow."""
+    """Devices as they are made up. With `mig`, the last one's two instances follow."""
 
     vendor = "fake"
     unknown = "the fake device has no such metric"
 
-    def __init__(self, count: int, *, scenario: str, clock: Callable[[], float]) -> None:
-        self._count = count
-        self._scenario = scenario
+    def __init__(self, made: Sequence[_Made], *, clock: Callable[[], float]) -> None:
+        self._made = tuple(made)
         self._clock = clock
         self._opened_s = clock()
-        self._announced = False
+        self._announced: set[int] = set()
         self._closed = threading.Event()
 
     def identities(self) -> tuple[VendorDevice, ...]:
         """List the devices, on PCI bus f0 and up of a domain that no host has."""
-        whole = [self._identity(index) for index in range(self._count)]
-        return (*whole, *(self._instance(place) for place in range(2 if self._scenario == "mig" else 0)))
+        whole = [self._identity(index) for index in range(len(self._made))]
+        has_instances = bool(self._made) and self._made[-1].scenario == "mig"
+        return (*whole, *(self._instance(place) for place in range(2 if has_instances else 0)))
 
     def gather(self, vendor_index: VendorIndex, wanted: tuple[str, ...]) -> Gathered:
         """Compute the wanted numbers for this moment.
@@ -100,7 +161,7 @@ class FakeAdapter(DeviceAdapter):
         """
         self._refuse_if_gone(vendor_index)
         missing: dict[str, str] = {}
-        if vendor_index >= self._count:
+        if vendor_index >= len(self._made):
             missing = dict.fromkeys(wanted, "measured for the whole GPU, not for a MIG instance")
             del missing["mem_used_bytes"]
         elif self._is_scene(vendor_index, "na"):
@@ -109,38 +170,52 @@ class FakeAdapter(DeviceAdapter):
         return {name: values[name] for name in wanted if name in values and name not in missing}, missing
 
     def processes(self, vendor_index: VendorIndex) -> tuple[DeviceProcess, ...]:
-        """Name one process that does not exist: no host has process ids this high."""
+        """Name one process that does not exist, of a device that is not alone: no host has ids this high."""
         self._refuse_if_gone(vendor_index)
+        if vendor_index < len(self._made) and self._made[vendor_index].is_alone:
+            return ()
         return (DeviceProcess(pid=2**30 + vendor_index, mem_used_bytes=2 * _GIB, kind="compute"),)
 
     def poll_events(self) -> tuple[VendorEvent, ...]:
-        """Announce the scenario's event once, when its time has come."""
-        if self._announced or self._scenario not in ("xid", "ecc") or self._elapsed_s() < EVENT_AFTER_S:
-            return ()
-        self._announced = True
-        index = VendorIndex(self._count - 1)
-        if self._scenario == "xid":
-            return (VendorEvent(vendor_index=index, event="xid", code=_XID_CODE, message=f"XID {_XID_CODE}"),)
+        """Announce each device's error once, when its time has come."""
+        due = [
+            index
+            for index, made in enumerate(self._made)
+            if index not in self._announced
+            and made.event_after_s is not None
+            and self._elapsed_s() >= made.event_after_s
+        ]
+        self._announced.update(due)
+        return tuple(map(self._event, due))
+
+    def _event(self, index: int) -> VendorEvent:
+        if self._made[index].scenario == "xid":
+            event, code, message = "xid", _XID_CODE, f"XID {_XID_CODE}"
+            return VendorEvent(vendor_index=VendorIndex(index), event=event, code=code, message=message)
         message = "a memory error that ECC could not correct"
-        return (VendorEvent(vendor_index=index, event="ecc_uncorrected", code=None, message=message),)
+        return VendorEvent(
+            vendor_index=VendorIndex(index), event="ecc_uncorrected", code=None, message=message
+        )
 
     def close(self) -> None:
         """Let hanging calls return."""
         self._closed.set()
 
     def _identity(self, index: int) -> VendorDevice:
+        made = self._made[index]
+        static = dict(_STATIC, mem_total_bytes=made.mem_total_bytes)
         return VendorDevice(
             vendor_index=VendorIndex(index),
-            uuid=f"FAKE-{index:04d}",
+            uuid=made.uuid,
             pci_bus_id=f"ffff:{0xF0 + index:02x}:00.0",
-            name="Fake device",
-            static=dict(_STATIC, mig_mode="enabled" if self._is_scene(index, "mig") else "disabled"),
+            name=made.name,
+            static=static | {"mig_mode": "enabled" if made.scenario == "mig" else "disabled"},
         )
 
     def _instance(self, place: int) -> VendorDevice:
-        parent = self._count - 1
+        parent = len(self._made) - 1
         return VendorDevice(
-            vendor_index=VendorIndex(self._count + place),
+            vendor_index=VendorIndex(len(self._made) + place),
             uuid=f"MIG-FAKE-{parent:04d}-{place}",
             pci_bus_id=f"ffff:{0xF0 + parent:02x}:00.0",
             name="Fake device MIG instance",
@@ -149,7 +224,7 @@ class FakeAdapter(DeviceAdapter):
         )
 
     def _is_scene(self, index: int, scenario: Scenario) -> bool:
-        return self._scenario == scenario and index == self._count - 1
+        return index < len(self._made) and self._made[index].scenario == scenario
 
     def _elapsed_s(self) -> float:
         return self._clock() - self._opened_s
@@ -162,18 +237,20 @@ class FakeAdapter(DeviceAdapter):
 
     def _values(self, index: int) -> dict[str, Any]:
         elapsed_s = self._elapsed_s()
+        made = self._made[min(index, len(self._made) - 1)]
         angle = 2 * math.pi * elapsed_s / _PERIOD_S
+        swing = 0.0 if made.is_alone else 1.0
         values: dict[str, Any] = {
             THROTTLE_REASONS: (),
-            "util_gpu_percent": 90 + 10 * math.sin(angle),
+            "util_gpu_percent": 90 + 10 * (math.sin(angle) if swing else 1),
             "util_mem_ctrl_percent": 40.0,
-            "mem_used_bytes": 2.0 * _GIB,
+            "mem_used_bytes": made.mem_total_bytes / 8,
             "mem_reserved_bytes": 0.5 * _GIB,
-            "power_w": 200 + 50 * math.sin(angle),
-            "energy_j": 200 * elapsed_s + 50 * _PERIOD_S / (2 * math.pi) * (1 - math.cos(angle)),
+            "power_w": 200 + 50 * swing * math.sin(angle),
+            "energy_j": 200 * elapsed_s + 50 * swing * _PERIOD_S / (2 * math.pi) * (1 - math.cos(angle)),
             "temp_gpu_c": 60.0,
             "temp_mem_c": 70.0,
-            "clock_sm_mhz": 1500.0,
+            "clock_sm_mhz": _CLOCK_MHZ / made.slowdown,
             "clock_mem_mhz": 1200.0,
             "power_limit_w": 300.0,
             "pcie_gen": 4.0,
@@ -188,12 +265,14 @@ class FakeAdapter(DeviceAdapter):
 
     def _scene(self, index: int, elapsed_s: float) -> dict[str, Any]:
         """Return what the scenario changes."""
-        if self._is_scene(index, "thermal"):
+        made = self._made[min(index, len(self._made) - 1)]
+        throttled_s = -1.0 if made.throttled_after_s is None else elapsed_s - made.throttled_after_s
+        if throttled_s >= 0:
             return {
                 THROTTLE_REASONS: ("thermal_software",),
                 "temp_gpu_c": 91.0,
-                "clock_sm_mhz": 900.0,
-                "throttle_time_thermal_software_s": elapsed_s,
+                "clock_sm_mhz": _CLOCK_MHZ / made.throttled_slowdown,
+                "throttle_time_thermal_software_s": throttled_s,
             }
         if self._is_scene(index, "power_cap"):
             return {

@@ -16,6 +16,7 @@ from gpuproof.records.run import Failure
 RESULT_SCHEMA_VERSION = 1
 """1 (2026-11): first version."""
 WHOLE = "whole"
+NOTHING_MEASURED = "NOTHING MEASURED"
 
 Validity = Literal["VALID", "SUSPECT", "INVALID"]
 Better = Literal["higher", "lower"]
@@ -99,7 +100,8 @@ class Result:
     validity: Validity | None
     """None where nothing was measured."""
     verdict: str
-    """VALID, SUSPECT, INVALID or NOTHING MEASURED of a benchmark; READY and its like of a validation."""
+    """VALID, SUSPECT, INVALID or NOTHING MEASURED of a benchmark; READY and its like of a validation.
+    Of what ran on a simulated device: SIMULATED before it, and no better than INCONCLUSIVE (simulated)."""
     headline: str
     """What a list of runs shows of this one."""
     exit_code: int

@@ -7,9 +7,9 @@ from typing import Any
 
 from gpuproof.errors import ExitCode
 from gpuproof.readings.evidence import Evidence
-from gpuproof.records.result import Doubt, Measure, Result, Validity, worst
+from gpuproof.records.result import NOTHING_MEASURED, Doubt, Measure, Result, Validity, worst
 from gpuproof.records.run import Failure
-from gpuproof.suites.sections import NOTHING, headline
+from gpuproof.suites.sections import headline
 
 
 def benchmark_result(
@@ -38,7 +38,7 @@ def benchmark_result(
         run_id=str(evidence.description["run_id"]),
         gpuproof_version=str(evidence.description["gpuproof_version"]),
         validity=validity,
-        verdict=validity or NOTHING,
+        verdict=validity or NOTHING_MEASURED,
         headline=headline(measures) if headline_text is None else headline_text,
         exit_code=code,
         num_launches=num_launches,

@@ -36,7 +36,6 @@ MEANING = {
     "SUSPECT": "use these figures with care",
     "INVALID": "do not use these figures",
 }
-NOTHING = "NOTHING MEASURED"
 NEIGHBOURS = ("cpu-neighbours", "cpu-steal", "gpu-neighbours")
 ON_CPU = "measured on the CPU: no figure of any GPU"
 
@@ -202,7 +201,7 @@ def _verdict(result: Result) -> Verdict:
         headline=result.headline,
         uncertainty=uncertainty,
         word=result.verdict,
-        tone=TONES.get(result.verdict, "bad"),
+        tone=TONES.get(result.validity or "", "bad"),
         meaning="; ".join(meanings),
     )
 

@@ -1,0 +1,120 @@
+"""Compile the C++ part once for each version of torch, and load it.
+
+The library lies in the user's cache folder, under a name made of torch's version and of the sources, so that
+a change of either compiles anew. A lock of the operating system has one process compile while others wait;
+it cannot be left behind by a process that dies.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import importlib.util
+import os
+import shutil
+import sys
+import sysconfig
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import ModuleType
+
+import torch
+
+from gpuproof.errors import EnvironmentUnfitError
+
+NAME = "gpuproof_simgpu_device"
+SOURCES = Path(__file__).parent / "csrc"
+FLAGS = ("-O1", "-std=c++20")
+"""Little is computed here; -O1 takes half the time of -O3."""
+
+
+def load_device() -> ModuleType:
+    """Return the compiled module, compiling it first where that is not done yet (about a minute).
+
+    Raises:
+        EnvironmentUnfitError: there is no compiler, no ninja or no Python header, or it does not compile.
+    """
+    folder = _folder()
+    library = folder / f"{NAME}.so"
+    if not library.is_file():
+        folder.mkdir(parents=True, exist_ok=True)
+        with _alone(folder):
+            if not library.is_file():
+                _compile(library)
+    return _imported(library)
+
+
+def _folder() -> Path:
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    python = f"{sys.implementation.cache_tag}"
+    return cache / "gpuproof" / "simgpu" / f"torch-{torch.__version__}-{python}-{_fingerprint()}"
+
+
+def _fingerprint() -> str:
+    """Return a short digest of all sources."""
+    digest = hashlib.sha256(" ".join(FLAGS).encode())
+    for source in sorted(SOURCES.iterdir()):
+        digest.update(source.read_bytes())
+    return digest.hexdigest()[:12]
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    with (folder / "compiling").open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        yield
+
+
+def _compile(library: Path) -> None:
+    _check_tools()
+    from torch.utils import cpp_extension  # slow, and needed only here
+
+    with TemporaryDirectory(dir=library.parent) as aside:
+        try:
+            cpp_extension.load(
+                NAME,
+                [str(source) for source in sorted(SOURCES.glob("*.cpp"))],
+                extra_cflags=list(FLAGS),
+                build_directory=aside,
+                is_python_module=False,
+            )
+        except RuntimeError as error:
+            raise EnvironmentUnfitError(
+                f"the simulator does not compile against torch {torch.__version__}: {error}",
+                next_step="It is written for torch 2.13; install that one",
+            ) from error
+        (Path(aside) / library.name).rename(library)
+
+
+def _check_tools() -> None:
+    """Name what a compilation needs and is not here."""
+    # An environment that was not activated has its programs beside its interpreter only.
+    os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
+    compiler = os.environ.get("CXX", "c++")
+    header = Path(sysconfig.get_path("include")) / "Python.h"
+    missing = [
+        name
+        for name, there in (
+            (f"a C++ compiler ({compiler})", shutil.which(compiler)),
+            ("ninja", shutil.which("ninja")),
+            (str(header), header.is_file()),
+        )
+        if not there
+    ]
+    if missing:
+        raise EnvironmentUnfitError(
+            f"simgpu is compiled at its first use, and there is no {' and no '.join(missing)}",
+            place="distributed.device",
+            next_step="On Debian and Ubuntu: apt-get install g++ ninja-build python3-dev",
+        )
+
+
+def _imported(library: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(NAME, library)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

@@ -1,0 +1,36 @@
+// What is declared of each simulated device, and the faults it has. Set once, before the first use.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace simgpu {
+
+using Nanos = int64_t;  // on the host's monotonic clock, which all processes of a host share
+
+struct DeviceSettings {
+  double flops_per_s = 0;             // fp32 and wider
+  double flops_16bit_per_s = 0;       // bf16 and fp16
+  double memory_bytes_per_s = 0;
+  double host_link_bytes_per_s = 0;   // copies from and to the host, each way
+  double peer_link_bytes_per_s = 0;   // collectives, each way
+  Nanos launch_latency_ns = 0;
+  Nanos link_latency_ns = 0;
+  int64_t queue_depth = 0;
+  int64_t memory_bytes = 0;
+  // Faults.
+  double slowdown = 1;                // factor on the time of the work, not on the latency
+  Nanos throttled_after_ns = -1;      // counted from the device's first kernel; -1: never
+  double throttled_slowdown = 1;      // takes the place of `slowdown` from then on
+  int64_t wrong_product = -1;         // the n-th matrix product or convolution, from 1; -1: none
+  int64_t hang_in_kernel = -1;        // the n-th kernel, from 1; -1: none
+};
+
+struct Settings {
+  std::vector<DeviceSettings> devices;
+  bool zero_products = false;         // matrix products and convolutions are not computed
+};
+
+Settings& settings();
+
+}  // namespace simgpu

@@ -1,0 +1,134 @@
+"""What is declared of simulated devices: one text, for what simulates them and for their readings.
+
+`GPUPROOF_SIMGPU` holds it as JSON; each key may be left out, `{}` is the defaults. Faults are named by the
+index of the device:
+
+    {"devices": 2, "flops_per_s": 2e10, "faults": {"1": {"slower_percent": 30, "throttled_after_s": 5}}}
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, TypeVar
+
+from gpuproof.errors import UsageError
+
+VARIABLE = "GPUPROOF_SIMGPU"
+NAME = "Simulated GPU"
+
+Declared = TypeVar("Declared")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulatedFault:
+    """What is wrong with one device; None where nothing is."""
+
+    slower_percent: float = 0.0
+    """How much longer each kernel's work takes."""
+    throttled_after_s: float | None = None
+    """From then on, counted from the first kernel (of the readings: from opening), it is throttled."""
+    throttled_percent: float = 50.0
+    """How much longer work takes while it is throttled."""
+    wrong_product: int | None = None
+    """Which matrix product or convolution comes out wrong in one element, counted from 1."""
+    hang_in_kernel: int | None = None
+    """Which kernel never ends, counted from 1."""
+    xid_after_s: float | None = None
+    """When its driver announces an error; no effect on the work."""
+    memory_bytes: int | None = None
+    """How much memory it has, in place of the declared."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulatedDevices:
+    """The devices of a host: all alike but for their faults."""
+
+    devices: int = 8
+    flops_per_s: float = 2e10
+    """Of fp32, and wider."""
+    flops_16bit_per_s: float = 8e10
+    memory_bytes_per_s: float = 1e10
+    host_link_bytes_per_s: float = 2e9
+    """Each way."""
+    peer_link_bytes_per_s: float = 2e9
+    launch_latency_s: float = 100e-6
+    """What each kernel takes besides its work; of a graph, all its kernels together."""
+    link_latency_s: float = 20e-6
+    """What each collective takes besides its bytes."""
+    queue_depth: int = 1024
+    """How many launches the host may be ahead."""
+    memory_bytes: int = 4 * 2**30
+    zero_products: bool = False
+    """Matrix products and convolutions give zeros and cost the host nothing; times are as declared."""
+    faults: Mapping[int, SimulatedFault] = field(default_factory=dict)
+
+    def fault(self, index: int) -> SimulatedFault:
+        """Return what is wrong with a device."""
+        return self.faults.get(index, SimulatedFault())
+
+    def memory_of(self, index: int) -> int:
+        """Return the bytes that a device has."""
+        limit = self.fault(index).memory_bytes
+        return self.memory_bytes if limit is None else limit
+
+
+def uuid_of(index: int) -> str:
+    """Return the permanent identity of a simulated device."""
+    return f"SIM-{index:04d}"
+
+
+def read_declaration(text: str) -> SimulatedDevices:
+    """Read what was declared; an empty text is the defaults.
+
+    Raises:
+        UsageError: it is no JSON object, a key is unknown, or a value cannot be.
+    """
+    try:
+        stated = json.loads(text or "{}")
+    except ValueError as error:
+        raise _unreadable(f"it is no JSON: {error}") from error
+    faults = {
+        _index(index): _filled(SimulatedFault, fault, f"faults.{index}")
+        for index, fault in _mapping(stated, "the declaration").pop("faults", {}).items()
+    }
+    declared = _filled(SimulatedDevices, {**stated, "faults": faults}, "")
+    if missing := [index for index in faults if index >= declared.devices]:
+        raise _unreadable(f"faults.{missing[0]} is of no device: there are {declared.devices}")
+    return declared
+
+
+def _filled(kind: type[Declared], stated: Any, place: str) -> Declared:
+    known = {part.name: part.default for part in fields(kind)}  # type: ignore[arg-type]  # both are dataclasses
+    for key, value in _mapping(stated, place).items():
+        where = f"{place}.{key}".lstrip(".")
+        if key not in known:
+            raise _unreadable(f"{where}: unknown key; known are {', '.join(known)}")
+        if key != "faults" and not _can_be(value, known[key]):
+            raise _unreadable(f"{where}: {value!r} cannot be")
+    return kind(**stated)
+
+
+def _can_be(value: Any, default: object) -> bool:
+    if isinstance(default, bool) or isinstance(value, bool):
+        return isinstance(value, bool) and isinstance(default, bool)
+    if isinstance(default, int) and not isinstance(value, int):
+        return False
+    return isinstance(value, int | float) and (value > 0 or (value == 0 and not default))
+
+
+def _mapping(stated: Any, place: str) -> dict[str, Any]:
+    if not isinstance(stated, dict):
+        raise _unreadable(f"{place} is no JSON object")
+    return stated
+
+
+def _index(text: str) -> int:
+    if not text.isdigit():
+        raise _unreadable(f"faults.{text}: a device is named by its index")
+    return int(text)
+
+
+def _unreadable(cause: str) -> UsageError:
+    return UsageError(cause, place=VARIABLE, next_step="See docs/simulator.md for what can be declared")

@@ -1,0 +1,118 @@
+"""The whole of gpuproof on simulated devices: ranks, graphs, precisions, the load suite, and faults."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from gpuproof.errors import ExitCode
+from gpuproof.records.collected import CaseRecords
+from gpuproof.records.run import Failure, Setup, Start, Window
+from gpuproof.store.run import RunDirectory
+from gpuproof.suites.load.plan import TESTS
+from running import TINY, gpuproof, only_case, run_directory
+from simulating import needs_simulator, simulated
+
+pytestmark = needs_simulator
+
+ON_SIM = ("--distributed.device=simgpu", "--run.run_id=s", "--distributed.threads_per_rank=1")
+UNREAD = "--monitoring.enabled=false"
+
+
+def stderr_of(run: RunDirectory, records: CaseRecords) -> set[str]:
+    folder = run.case_folder(records.case)
+    return {path.read_text() for path in folder.glob("stderr-*.txt")}
+
+
+def readings_of(run: RunDirectory, records: CaseRecords) -> list[str]:
+    return [path.read_text() for path in run.case_folder(records.case).glob("monitor-*.jsonl")]
+
+
+def test_every_report_says_that_the_device_is_simulated(tmp_path: Path) -> None:
+    environment = simulated({1: {"slower_percent": 30}}, devices=2)
+    result = gpuproof("run", "quick", *TINY, *ON_SIM, cwd=tmp_path, environment=environment)
+    assert result.returncode == ExitCode.DONE, result.stdout + result.stderr
+    run = run_directory(tmp_path, "s")
+    records = only_case(run)
+    (setup,) = records.of(Setup)
+    assert (setup.device.kind, setup.device.uuid, setup.device.simulated) == ("simgpu", "SIM-0000", True)
+    concluded = json.loads((run.root / "result.json").read_text())
+    assert concluded["conditions"]["simulated"] is True
+    assert concluded["verdict"] == f"SIMULATED {concluded['validity']}"
+    assert "SIM-0001" in "".join(readings_of(run, records))
+    forms = [
+        gpuproof("report", str(run.root), "--format", form, cwd=tmp_path) for form in ("markdown", "html")
+    ]
+    for page in (result.stdout, *(written.stdout for written in forms)):
+        assert "SIMULATED" in page
+        assert "no figure here is of any hardware" in " ".join(page.split())
+    listed = gpuproof("runs", "--json", cwd=tmp_path)
+    assert "SIMULATED" in json.loads(listed.stdout)[0]["verdict"]
+
+
+def test_precisions_in_forked_cases(tmp_path: Path) -> None:
+    recipe = tmp_path / "sweep.yaml"
+    recipe.write_text("kind: training\nmatrix: {training.precision: [fp32, bf16, amp]}\n")
+    words = ("run", str(recipe), *TINY, *ON_SIM, UNREAD, "--run.experiment_name=quick")
+    result = gpuproof(*words, cwd=tmp_path, environment=simulated(devices=1))
+    assert result.returncode == ExitCode.DONE, result.stdout + result.stderr
+    cases = run_directory(tmp_path, "s").cases()
+    setups = [setup for records in cases for setup in records.of(Setup)]
+    assert {setup.precision for setup in setups} == {"fp32", "bf16", "amp"}
+    assert {start.start for records in cases for start in records.of(Start)} == {"fork"}
+    assert {setup.device.kind for setup in setups} == {"simgpu"}
+
+
+@pytest.mark.parametrize("words", [("--training.cuda_graphs=true",), ("--kind=inference",)])
+def test_graphs_and_inference(words: tuple[str, ...], tmp_path: Path) -> None:
+    everything = ("run", "quick", *TINY, *ON_SIM, UNREAD, *words)
+    result = gpuproof(*everything, cwd=tmp_path, environment=simulated(devices=1))
+    assert result.returncode == ExitCode.DONE, result.stdout + result.stderr
+    run = run_directory(tmp_path, "s")
+    assert stderr_of(run, only_case(run)) == {""}
+
+
+def test_eight_ranks_on_this_machine(tmp_path: Path) -> None:
+    words = ("run", "quick", *TINY, *ON_SIM, UNREAD, "--nproc=8", "--benchmark.measure_steps=5")
+    result = gpuproof(*words, cwd=tmp_path, environment=simulated(zero_products=True))
+    assert result.returncode == ExitCode.DONE, result.stdout + result.stderr
+    run = run_directory(tmp_path, "s")
+    records = only_case(run)
+    setups = records.of(Setup)
+    assert sorted(setup.device.uuid or "" for setup in setups) == [f"SIM-{rank:04d}" for rank in range(8)]
+    assert {setup.backend for setup in setups} == {"simccl"}
+    assert {(window.rank, window.items) for window in records.of(Window)} == {(rank, 40) for rank in range(8)}
+    assert stderr_of(run, records) == {""}
+
+
+def test_the_load_suite(tmp_path: Path) -> None:
+    short = ("--load.num_epochs=1", "--load.num_batches=2", "--benchmark.warmup_steps=1")
+    words = ("run", "load", "--distributed.device=simgpu", *short)
+    environment = simulated(devices=1, zero_products=True)
+    result = gpuproof(*words, cwd=tmp_path, environment=environment)
+    assert result.returncode == ExitCode.DONE, result.stdout + result.stderr
+    assert "SIMULATED" in result.stdout
+    (root,) = (tmp_path / "results" / "load").iterdir()
+    cases = RunDirectory.open(root).cases()
+    assert [records.status for records in cases] == ["done"] * len(TESTS)
+    assert {setup.device.simulated for records in cases for setup in records.of(Setup)} == {True}
+
+
+def test_a_kernel_that_hangs_ends_as_a_record_of_a_time_out(tmp_path: Path) -> None:
+    words = ("run", "quick", *TINY, *ON_SIM, UNREAD, "--run.time_limit_s=20")
+    environment = simulated({0: {"hang_in_kernel": 500}}, devices=1)
+    result = gpuproof(*words, cwd=tmp_path, environment=environment)
+    assert result.returncode == ExitCode.TIMEOUT, result.stdout + result.stderr
+    failures = only_case(run_directory(tmp_path, "s")).of(Failure)
+    assert "timeout" in {failure.cause for failure in failures}
+
+
+def test_a_model_that_does_not_fit_ends_as_a_record_of_no_memory(tmp_path: Path) -> None:
+    words = ("run", "quick", *TINY, *ON_SIM, UNREAD)
+    environment = simulated({0: {"memory_bytes": 2**19}}, devices=1)
+    result = gpuproof(*words, cwd=tmp_path, environment=environment)
+    assert result.returncode == ExitCode.FAILED, result.stdout + result.stderr
+    failures = only_case(run_directory(tmp_path, "s")).of(Failure)
+    assert {failure.cause for failure in failures} == {"out_of_memory"}

@@ -1,0 +1,95 @@
+"""What is declared of simulated devices, and the readings that are made of the same declaration."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from gpuproof.devices.discovery import open_devices
+from gpuproof.devices.fake import open_twins
+from gpuproof.devices.simulated import VARIABLE, SimulatedFault, read_declaration
+from gpuproof.errors import UsageError
+from gpuproof.records.readings import VendorIndex
+
+
+class Clock:
+    now_s = 100.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def test_nothing_declared_is_the_defaults() -> None:
+    declared = read_declaration("")
+    assert declared == read_declaration("{}")
+    assert declared.devices == 8
+    assert declared.fault(3) == SimulatedFault()
+    assert declared.memory_of(3) == declared.memory_bytes
+
+
+def test_faults_are_of_the_device_that_they_name() -> None:
+    declared = read_declaration(
+        '{"devices": 2, "faults": {"1": {"slower_percent": 30, "memory_bytes": 1024}}}'
+    )
+    assert declared.fault(0).slower_percent == 0
+    assert declared.fault(1).slower_percent == 30
+    assert (declared.memory_of(0), declared.memory_of(1)) == (declared.memory_bytes, 1024)
+
+
+@pytest.mark.parametrize(
+    ("text", "cause"),
+    [
+        ("{", "it is no JSON"),
+        ("[]", "no JSON object"),
+        ('{"flops": 1}', "flops: unknown key; known are devices, flops_per_s"),
+        ('{"flops_per_s": 0}', "flops_per_s: 0 cannot be"),
+        ('{"queue_depth": 1.5}', "queue_depth: 1.5 cannot be"),
+        ('{"devices": true}', "devices: True cannot be"),
+        ('{"zero_products": 1}', "zero_products: 1 cannot be"),
+        ('{"faults": {"1": {"slower": 3}}}', "faults.1.slower: unknown key"),
+        ('{"faults": {"1": {"slower_percent": -3}}}', "faults.1.slower_percent: -3 cannot be"),
+        ('{"faults": {"one": {}}}', "faults.one: a device is named by its index"),
+        ('{"devices": 1, "faults": {"1": {}}}', "faults.1 is of no device: there are 1"),
+    ],
+)
+def test_what_cannot_be_is_refused_by_its_name(text: str, cause: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        read_declaration(text)
+    assert cause in str(refused.value)
+    assert VARIABLE in str(refused.value)
+
+
+def test_readings_follow_the_faults() -> None:
+    clock = Clock()
+    faults = {
+        "1": {"slower_percent": 50},
+        "2": {"throttled_after_s": 5, "throttled_percent": 100, "xid_after_s": 7},
+    }
+    adapter = open_twins(json.dumps({"devices": 3, "faults": faults}), clock=clock)
+
+    def clocks() -> list[float]:
+        readouts = [adapter.read(VendorIndex(index), lane="fast") for index in range(3)]
+        return [readout.reading.values["clock_sm_mhz"] for readout in readouts]
+
+    assert clocks() == [1500.0, 1000.0, 1500.0]
+    clock.now_s += 5
+    assert clocks() == [1500.0, 1000.0, 750.0]
+    throttled = adapter.read(VendorIndex(2), lane="fast").reading
+    assert throttled.throttle_reasons == ("thermal_software",)
+    assert adapter.poll_events() == ()
+    clock.now_s += 2
+    (event,) = adapter.poll_events()
+    assert (event.vendor_index, event.event) == (2, "xid")
+    assert adapter.poll_events() == ()
+
+
+def test_they_are_found_by_their_permanent_names_and_alone() -> None:
+    declaration = '{"devices": 2, "faults": {"1": {"memory_bytes": 4096}}}'
+    devices = open_devices({VARIABLE: declaration})
+    identities = devices.identities
+    devices.close()
+    assert [identity.uuid for identity in identities] == ["SIM-0000", "SIM-0001"]
+    assert [identity.framework_index for identity in identities] == [0, 1]
+    assert identities[1].static["mem_total_bytes"] == 4096
+    assert open_twins(declaration).processes(VendorIndex(0)) == ()
