@@ -12,7 +12,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -104,6 +104,17 @@ class SlurmWorld:
         answer = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=PATIENCE_S)
         assert answer.returncode == 0, (command, answer.stderr)
         return answer.stdout
+
+    def allocate(self, *options: str) -> str:
+        """Take nodes, as salloc would for a shell that goes on; return the job."""
+        answer = subprocess.run(
+            ["salloc", "--no-shell", *options],
+            capture_output=True,
+            text=True,
+            env={**os.environ, **self.environment},
+            timeout=PATIENCE_S,
+        )
+        return answer.stderr.partition("Granted job allocation")[2].split()[0]
 
     def jobs(self) -> list[str]:
         """Return the jobs that have not ended: id and state."""

@@ -8,7 +8,6 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import pytest
 
@@ -37,7 +36,7 @@ def cluster(world: SlurmWorld, command_line: CommandLine) -> Iterator[SlurmWorld
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
-    """A run on a cluster that stops at a step of its first launch, without using a processor, until resumed."""
+    """A run on a cluster that stops in its first launch, without using a processor, until resumed."""
 
     run: Run
     words: tuple[str, ...]
@@ -115,7 +114,7 @@ def visible_devices(run: Run, case: str) -> list[str]:
 
 
 def test_what_slurm_ends_is_named_and_goes_on_with_resume(cluster: SlurmWorld, a_run: Run) -> None:
-    """A time limit, a preemption, a node that dies, a job that somebody cancels: all at once, to wait once."""
+    """A time limit, a preemption, a node that dies, a job that somebody cancels: waited for together."""
     limit = asked(a_run, "limit", time=1, exclude="n[2-4]")
     gives_way = asked(a_run, "preempted", exclude="n[1,3-4]")
     dead = asked(a_run, "dead", exclude="n[1-3]")

@@ -74,13 +74,15 @@ def kept_site(description: Mapping[str, Any]) -> SlurmSite:
 
 
 def show_jobs(cases: Iterable[Case], site: SlurmSite, run: Path) -> None:
-    """Print the script of each job, those of launches that are alike as one array; or the step of each launch."""
+    """Print the script of each job, launches that are alike as one array; or the step of each launch."""
     node = slurm_node(site.options, run)
     alike: dict[str, list[Case]] = defaultdict(list)
     for case in cases:
         hosts = (case.placement.hosts or site.hosts)[: case.placement.num_hosts]
         if hosts:
-            words = step_words(site.options, case, node, hosts=hosts, folder=_folder(case, node.run))
+            words = step_words(
+                site.options, case, node, name="gpuproof", hosts=hosts, folder=_folder(case, node.run)
+            )
             click.echo(shlex.join(words))
         else:
             text = job_text(site.options, case, node, name="", folders=[""], port=0)

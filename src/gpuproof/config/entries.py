@@ -1,4 +1,4 @@
-"""A file of plain entries, such as hosts or the options of a scheduler: read strictly, told by line what is wrong.
+"""A file of plain entries, such as hosts or options of a scheduler: read strictly, mistakes told by line.
 
 In: a path and the model of its content. Out: the content, or one `ConfigError` with every mistake.
 """

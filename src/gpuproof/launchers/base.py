@@ -6,8 +6,8 @@ what happened is in the records.
 Launchers come in two shapes. One of *places* (this one: this host, hosts over SSH, an allocation) says what
 there is, and is told where each case goes. One of *queue* (sbatch, Kubernetes) has no places of its own: it
 takes cases that say how many hosts they need, and reports where they ran (`Launched.placed`) once they do.
-It offers `start(case, (), folder)` and `wait`, with `places()` empty: the scheduler starts what the suite asks
-for without waiting for room, up to `max_busy` launches.
+It offers `start(case, (), folder)` and `wait`, with `places()` empty: the scheduler starts what the suite
+asks for without waiting for room, up to `max_busy` launches.
 """
 
 from __future__ import annotations

@@ -1,14 +1,17 @@
 """The nodes of an allocation as places: each launch is one step of srun's over the nodes that it was given.
 
-In: the environment of salloc or of a batch script. Nothing is submitted. The run's directory must lie on a file
-system that the nodes share.
+In: the environment of salloc or of a batch script. Nothing is submitted. The run's directory must lie on a
+file system that the nodes share.
 """
 
 from __future__ import annotations
 
+import os
 import shlex
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 from gpuproof.errors import GpuproofError, UsageError
@@ -81,7 +84,10 @@ class SlurmAllocation:
             EnvironmentUnfitError: srun cannot be started, or Slurm does not answer.
         """
         node = self._node_for(layout.run_folder(folder))
-        words = step_words(self._options, case, node, hosts=hosts, folder=str(folder.absolute()))
+        self._num_started += 1
+        name = f"gpuproof-{os.getpid()}-{self._num_started}"
+        own = str(folder.absolute())
+        words = step_words(self._options, case, node, name=name, hosts=hosts, folder=own)
         port, address = self._meeting(case, hosts)
         environment = step_environment(self._options, self._environment, address=address, port=port)
         placed = Placed(
@@ -96,7 +102,8 @@ class SlurmAllocation:
             self._news,
             command=command,
             placed=placed,
-            before_exit=lambda status: self._look_after(hosts, folder, status),
+            before_exit=partial(self._look_after, hosts, folder),
+            tell_to_end=partial(self._slurm.end_step, self._environment[JOB], name),
         )
         output = folder / layout.LAUNCHER_OUTPUT
         launch.processes = start_group(
@@ -106,7 +113,6 @@ class SlurmAllocation:
 
     def _meeting(self, case: Case, hosts: Sequence[str]) -> tuple[int | None, str]:
         """Choose where the ranks meet: another port for each launch of this job."""
-        self._num_started += 1
         if case.placement.num_ranks == 1:
             return None, ""
         number = 7 * int(self._environment[JOB]) + self._num_started
@@ -148,15 +154,21 @@ class StepLaunch(LocalLaunch):
         command: str,
         placed: Placed,
         before_exit: Callable[[int], None],
+        tell_to_end: Callable[[], None],
     ) -> None:
         super().__init__(news, command=command, placed=placed)
         self._before_exit = before_exit
+        self._tell_to_end = tell_to_end
 
     def has_exited(self, status: int) -> None:
         """Hear that srun has ended, from another thread."""
         self._before_exit(status)
         super().has_exited(status)
 
-    def end(self, grace_s: float) -> None:
-        """Have srun hand SIGTERM on, and give its tasks time for last words."""
-        super().end(grace_s + STEP_MARGIN_S)
+    def _end(self, grace_s: float) -> None:
+        """Give the step's processes time for last words, then end srun, which kills what is left of it."""
+        if self.status is None:
+            with suppress(GpuproofError):
+                self._tell_to_end()
+            self.processes.wait(grace_s + STEP_MARGIN_S)
+        super()._end(STEP_MARGIN_S)

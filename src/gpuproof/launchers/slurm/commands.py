@@ -30,12 +30,12 @@ _OF_QUEUE, _OF_ACCOUNTING = "%i|%A|%T|%N|%r", "JobID,JobIDRaw,State,NodeList,Rea
 
 _LOOK = "Look at what would be submitted with --dry-run, and change the options of --on slurm:FILE"
 _REMEDIES = {
+    "ccount": "`sacctmgr show associations user=$USER` lists your accounts; set account (and partition) in "
+    "the file of --on slurm:FILE",
     "partition": "`sinfo` lists the partitions; set partition in the file of --on slurm:FILE",
-    "ccount": "`sacctmgr show associations user=$USER` lists your accounts; set account (and partition) in the "
-    "file of --on slurm:FILE",
     "qos": "Set qos in the file of --on slurm:FILE",
-    "generic resource": "Ask for GPUs as this cluster names them (gres), or for none with gpus_per_node: 0 or "
-    "--distributed.device=cpu",
+    "generic resource": "Ask for GPUs as this cluster names them (gres), or for none with gpus_per_node: 0 "
+    "or --distributed.device=cpu",
     "node configuration": "`sinfo -o '%P %D %c %m %G'` shows what there is; ask for fewer nodes or GPUs "
     "(--distributed.nodes, --nproc, gpus_per_node), or none with --distributed.device=cpu",
     "node count": "Lower --distributed.nodes, or choose another partition",
@@ -131,6 +131,20 @@ class SlurmCommands:
             EnvironmentUnfitError: nobody answers.
         """
         self._ask("scancel", *options, *jobs, fine=UNKNOWN_JOB)
+
+    def end_step(self, job: str, name: str) -> None:
+        """Send SIGTERM to the processes of a job's step; one that is not there is no error.
+
+        A signal to srun itself will not do: it kills the step at once.
+
+        Raises:
+            EnvironmentUnfitError: nobody answers.
+        """
+        words = ("squeue", "--steps", f"--jobs={job}", "--noheader", "--format=%i|%j")
+        steps = (line.strip().partition("|") for line in self._ask(*words, fine=UNKNOWN_JOB).splitlines())
+        found = [step for step, _, called in steps if called == name]
+        if found:
+            self.cancel(found, "--signal=TERM")
 
     def host_names(self, nodes: str) -> tuple[str, ...]:
         """Write out Slurm's notation of nodes, in their order.

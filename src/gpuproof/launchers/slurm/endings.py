@@ -1,8 +1,7 @@
-"""How a job of Slurm's ended, as a record: what its ranks could not say, in the scheduler's words. Pure but for
-the date.
+"""How a job of Slurm's ended, as a record: what its ranks could not say.
 
-A time limit and a preemption are interruptions: `--resume` launches the case again. A node that died is a lost
-rank, and named.
+A time limit and a preemption are interruptions: `--resume` launches the case again. A node that died is a
+lost rank, and named.
 """
 
 from __future__ import annotations

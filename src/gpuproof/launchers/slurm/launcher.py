@@ -25,9 +25,7 @@ class SlurmLauncher:
 
     @classmethod
     @contextmanager
-    def opened(
-        cls, *, slurm: SlurmSite, environment: Mapping[str, str], **_: object
-    ) -> Iterator[Launcher]:
+    def opened(cls, *, slurm: SlurmSite, environment: Mapping[str, str], **_: object) -> Iterator[Launcher]:
         """Give a launcher for where the run takes place.
 
         Raises:

@@ -1,8 +1,8 @@
 """Jobs in Slurm's queue: each launch is one, or an element of an array where several are alike.
 
-In: cases that say how many nodes they need. Out: news of where each ran and how it ended. A thread of its own
-talks to Slurm: it submits what was started since it last looked, asks for all jobs by one call, ever less often
-while nothing changes, and cancels. The run's directory must lie on a file system that the nodes share.
+In: cases that say how many nodes they need. Out: news of where each ran and how it ended. A thread of its
+own talks to Slurm: it submits what was started since it last looked, asks for all jobs by one call, ever less
+often while nothing changes, and cancels. The run's directory must lie on a file system that the nodes share.
 """
 
 from __future__ import annotations
@@ -39,6 +39,8 @@ END_S = 120.0
 """Time that a cancelled job may take to end: over Slurm's KillWait (30 s) and an epilog."""
 PORTS = range(20_000, 32_000)
 """Below those that a kernel gives out by itself."""
+MISSED = 3
+"""Looks at the queue after which a job that is not in it counts as forgotten."""
 JOB_FILE = "slurm-job.json"
 FAILED_STATUS = 1
 _SUSPENDED = "job {} was suspended for a while: what it measured then is no good"
@@ -63,6 +65,8 @@ class QueuedLaunch:
         self.end_asked: list[float] = []
         """When its end was asked for, each time."""
         self.num_cancelled = 0
+        self.num_missed = 0
+        """Looks at the queue in a row that did not find it."""
         self._wake = wake
 
     def end(self, grace_s: float) -> None:
@@ -158,7 +162,7 @@ class SlurmQueue:
             except BaseException as error:  # noqa: BLE001  # told to whoever waits, in the main thread
                 self._give_up(error)
                 has_changed = True
-            pause_s = FIRST_POLL_S if has_changed or is_awake else min(pause_s * SLOWER, LAST_POLL_S)
+            pause_s = next_pause_s(pause_s, is_news=has_changed or is_awake)
             if has_changed:
                 self._news.set()
 
@@ -240,8 +244,7 @@ class SlurmQueue:
         missing = [job for job in jobs if job not in states]
         states |= self._slurm.accounted(missing)
         changed = [
-            self._heard(launch, states.get(launch.job) or _forgotten(launch.job))
-            for launch in list(self._open)
+            self._heard(launch, state) for launch in list(self._open) if (state := _of(launch, states))
         ]
         return any(changed)
 
@@ -329,8 +332,21 @@ class SlurmQueue:
         self._open, self._fault = [], error
 
 
-def _forgotten(job: str) -> JobState:
-    return JobState(job=job, number="", name=FORGOTTEN, nodes="", reason="")
+def next_pause_s(pause_s: float, *, is_news: bool) -> float:
+    """Return how long to wait before the next look at the queue.
+
+    >>> next_pause_s(8.0, is_news=True), next_pause_s(0.5, is_news=False), next_pause_s(9.0, is_news=False)
+    (0.5, 0.75, 10.0)
+    """
+    return FIRST_POLL_S if is_news else min(pause_s * SLOWER, LAST_POLL_S)
+
+
+def _of(launch: QueuedLaunch, states: Mapping[str, JobState]) -> JobState | None:
+    """Return how a job stands; None where it was not found, and may be yet."""
+    launch.num_missed = 0 if launch.job in states else launch.num_missed + 1
+    if launch.num_missed < MISSED:
+        return states.get(launch.job)
+    return JobState(job=launch.job, number="", name=FORGOTTEN, nodes="", reason="")
 
 
 def _take_log(launch: QueuedLaunch, state: JobState) -> None:

@@ -1,4 +1,4 @@
-"""Where on a Slurm cluster a run takes place, as run.json keeps it, so that `--resume` needs no file of options.
+"""Where on a Slurm cluster a run takes place, as run.json keeps it: `--resume` needs no file of options.
 
 Loads nothing heavy: Slurm's commands are for those who start something.
 """

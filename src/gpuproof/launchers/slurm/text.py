@@ -83,7 +83,7 @@ def _sbatch_options(options: SlurmOptions, case: Case, node: SlurmNode, *, name:
     yield from _resources(options, case)
     if options.exclusive and placement.exclusive == "hosts":
         yield "--exclusive"
-    # A job that Slurm starts again by itself would write over the records of its first try; --resume does not.
+    # A job that Slurm starts again by itself would write over its own records; --resume does not.
     yield "--no-requeue"
     yield f"--output={node.run.replace('%', '%%')}/{LOG}"
     yield from options.extra
@@ -113,11 +113,11 @@ def gpus_per_node(options: SlurmOptions, case: Case) -> int:
 
 
 def step_words(
-    options: SlurmOptions, case: Case, node: SlurmNode, *, hosts: Sequence[str], folder: str
+    options: SlurmOptions, case: Case, node: SlurmNode, *, name: str, hosts: Sequence[str], folder: str
 ) -> list[str]:
     """Return the words that start a launch on these hosts of an allocation, in the order of node ranks."""
     task = [*_task(node, hosts), f"--folder={folder}"]
-    placed = [f"--nodelist={','.join(hosts)}", "--overlap"]
+    placed = [f"--job-name={name}", f"--nodelist={','.join(hosts)}", "--overlap"]
     started = [word for command in _started(case, node) for word in command]
     return [*_srun(options, case, node), *placed, *task, *started]
 

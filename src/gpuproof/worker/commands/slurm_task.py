@@ -35,7 +35,7 @@ def main(arguments: Sequence[str]) -> int:
     news: SimpleQueue[int | None] = SimpleQueue()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda *_: news.put(None))
-    # Standard output of ranks is nobody's: each has files of its own, and their last resort is standard error.
+    # The standard output of ranks is nobody's: each has files of its own, and in need standard error.
     group = start_group(started, environment=os.environ, output=None, on_exit=news.put)
     news.get()
     group.end(GRACE_S)
