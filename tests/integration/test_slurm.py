@@ -146,8 +146,10 @@ def test_what_slurm_ends_is_named_and_goes_on_with_resume(cluster: SlurmWorld, a
     assert [one.run.case().status for one in everyone] == ["unfinished"] * 4
     cluster.start_node("n4")
     cluster.wait_until_idle()
-    again = limit.run.resume()
+    longer = asked(a_run, "longer", time=5, exclude="n[2-4]")
+    again = limit.run.resume(longer.words[0])
     assert again.returncode == 0, (again.stderr, cluster.logs())
+    assert "#SBATCH --time=5\n" in (limit.run.folder() / "launch.txt").read_text()
     assert limit.run.statuses() == ["done"]
     (first,) = limit.run.attempts()
     assert told(first).message.startswith("time limit: job")

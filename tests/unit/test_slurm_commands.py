@@ -58,7 +58,7 @@ def test_the_accounting_is_asked_where_there_is_one(slurm: FakeSlurm) -> None:
 
 def test_a_machine_without_slurm_or_without_its_controller_is_unfit(tmp_path: Path) -> None:
     some = fake_slurm(tmp_path / "some", without=("sbatch", "scontrol"))
-    with pytest.raises(EnvironmentUnfitError, match="no sbatch and no scontrol here") as caught:
+    with pytest.raises(EnvironmentUnfitError, match="no sbatch, scontrol here") as caught:
         SlurmCommands({"PATH": str(some.folder / "bin")})
     assert caught.value.exit_code == ExitCode.UNFIT_ENVIRONMENT
     silent = fake_slurm(tmp_path / "silent")

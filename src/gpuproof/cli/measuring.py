@@ -22,6 +22,7 @@ from gpuproof.cli.host_options import HostChoice
 from gpuproof.cli.progress import progress_on
 from gpuproof.cli.report import show_report
 from gpuproof.cli.slurm_site import (
+    changed_site,
     described_site,
     kept_site,
     read_site,
@@ -92,13 +93,16 @@ def finish_run(
     Raises:
         UsageError: other hosts are named, or it was no run on hosts.
     """
-    if hosts.are_named:
+    where = _kept(directory)
+    if isinstance(where, SlurmSite) and hosts.slurm is not None and not hosts.one_job:
+        where = changed_site(where, hosts, python=python)
+    elif hosts.are_named:
         raise UsageError(
             "a resumed run goes on with its own hosts",
             place="--resume",
             next_step="Leave --deployment-file, --on and --one-job out, or start a new run",
         )
-    with _opened(_kept(directory), python) as launcher:
+    with _opened(where, python) as launcher:
         return measure(directory, launcher, retry_failed=retry_failed, as_json=as_json, command=command)
 
 

@@ -6,6 +6,7 @@ import os
 import shlex
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -33,8 +34,7 @@ def read_site(choice: HostChoice, *, python: str | None) -> SlurmSite:
         UsageError: the file is wrong, or one job is asked for where there are no nodes yet.
         EnvironmentUnfitError: Slurm does not say which nodes these are.
     """
-    options = load_slurm_options(choice.slurm) if choice.slurm else SlurmOptions()
-    options = options.model_copy(update={"python": options.python or python})
+    options = _read_options(choice, python=python)
     nodes = allocated_nodes(os.environ)
     if nodes is not None:
         return SlurmSite(options=options, hosts=SlurmCommands().host_names(nodes))
@@ -45,6 +45,20 @@ def read_site(choice: HostChoice, *, python: str | None) -> SlurmSite:
             next_step="Say how many: --distributed.nodes=N",
         )
     return SlurmSite(options=options)
+
+
+def _read_options(choice: HostChoice, *, python: str | None) -> SlurmOptions:
+    options = load_slurm_options(choice.slurm) if choice.slurm else SlurmOptions()
+    return options.model_copy(update={"python": options.python or python})
+
+
+def changed_site(site: SlurmSite, choice: HostChoice, *, python: str | None) -> SlurmSite:
+    """Return where a run goes on: with other options where a file of them is named, on the same nodes.
+
+    Raises:
+        UsageError: the file is wrong.
+    """
+    return replace(site, options=_read_options(choice, python=python)) if choice.slurm else site
 
 
 def site_words(choice: HostChoice, site: SlurmSite) -> list[str]:

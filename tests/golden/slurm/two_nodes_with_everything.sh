@@ -23,8 +23,8 @@ export TORCH_ELASTIC_SHUTDOWN_TIMEOUT=8 PYTHONSAFEPATH=1 GLOO_SOCKET_IFNAME=ib0 
 module load cuda
 source "$HOME/env"
 head=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
-export GPUPROOF_ADDRESS=$(scontrol show node "$head" -o | grep -o ' NodeAddr=[^ ]*' | cut -d = -f 2)
-export GPUPROOF_PORT=25000
+address=$(scontrol show node "$head" -o | grep -o ' NodeAddr=[^ ]*' | cut -d = -f 2)
+export GPUPROOF_ADDRESS=${address:-$head} GPUPROOF_PORT=25000
 while (: < "/dev/tcp/127.0.0.1/$GPUPROOF_PORT") 2> /dev/null; do GPUPROOF_PORT=$((GPUPROOF_PORT + 1)); done
 exec srun --nodes=2 --ntasks=2 --ntasks-per-node=1 --cpus-per-task=96 --cpu-bind=none --mpi=none --kill-on-bad-exit=1 \
   /venv/bin/python -m gpuproof.worker slurm-task "--folder=$folder" \

@@ -122,11 +122,7 @@ class SlurmAllocation:
         """Find out whether a step that failed has lost a node, and say so."""
         if status == 0:
             return
-        try:
-            down = self._slurm.down(",".join(hosts))
-        except GpuproofError:
-            return  # srun's own words are in the launcher's output
-        for name, reason in down.items():
+        for name, reason in self._slurm.down(",".join(hosts)).items():
             self._lost[name] = HostError(f"node failure: {reason}", host=name, stage="execute")
             message = f"node failure: the step on {'+'.join(hosts)} lost {name} ({reason})"
             append_record(folder, launch_failure("lost_rank", message, host=name))

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 
 from gpuproof.errors import EnvironmentUnfitError, GpuproofError, UsageError
 
-TIMEOUT_S = 60.0
-"""For one command: slurmctld answers in milliseconds, or is in trouble."""
+TIMEOUT_S = 90.0
+"""For one command. slurmctld answers in milliseconds; where it is away, a command says so after some 20 s, and
+where the cluster's configuration is, after 60."""
 NEEDED = ("sbatch", "srun", "squeue", "scancel", "scontrol")
 UNKNOWN_JOB = "Invalid job id specified"
 ANY_JOB = "1"
@@ -86,7 +87,7 @@ class SlurmCommands:
         missing = [name for name in NEEDED if shutil.which(name, path=path) is None]
         if missing:
             raise EnvironmentUnfitError(
-                f"no {' and no '.join(missing)} here: this is no machine that submits to Slurm",
+                f"no {', '.join(missing)} here: this is no machine that submits to Slurm",
                 place="--on slurm",
                 next_step="Start gpuproof on a login node of the cluster, or load its module",
             )
@@ -155,14 +156,20 @@ class SlurmCommands:
         return tuple(self._ask("scontrol", "show", "hostnames", nodes).split()) if nodes else ()
 
     def address(self, host: str) -> str:
-        """Return where a node is reached."""
-        words = self._ask("scontrol", "show", "node", host, "--oneliner").split()
+        """Return where a node is reached: its own name where Slurm does not tell."""
+        try:
+            words = self._ask("scontrol", "show", "node", host, "--oneliner").split()
+        except EnvironmentUnfitError:
+            return host
         found = (word.removeprefix("NodeAddr=") for word in words if word.startswith("NodeAddr="))
         return next(found, host)
 
     def down(self, nodes: str) -> dict[str, str]:
-        """Return those of these nodes that do not work any more, and why."""
-        said = self._ask("sinfo", "--Node", f"--nodes={nodes}", "--noheader", "--format=%N|%T|%E")
+        """Return those of these nodes that do not work any more, and why, as far as Slurm tells."""
+        try:
+            said = self._ask("sinfo", "--Node", f"--nodes={nodes}", "--noheader", "--format=%N|%T|%E")
+        except EnvironmentUnfitError:
+            return {}
         rows = (line.strip().split("|", 2) for line in said.splitlines())
         return {
             name: f"{state.strip('*')}: {reason}"

@@ -24,7 +24,7 @@ _ENDINGS: Mapping[str, tuple[FailureCause, str, str]] = {
     "TIMEOUT": (
         "interrupted",
         "time limit: {job} was ended by Slurm at its time limit",
-        f"{_RESUME}; a longer limit is `time` in the file of --on slurm:FILE of a new run",
+        f"{_RESUME} --on slurm:FILE, where `time` in FILE is a longer limit",
     ),
     "PREEMPTED": ("interrupted", "preempted: {job} gave way to another", _RESUME),
     "CANCELLED": ("interrupted", "cancelled: {job} was cancelled, and not by gpuproof", _RESUME),

@@ -60,8 +60,8 @@ class QueuedLaunch:
         self.error: HostError | None = None
         self.is_over = False
         self.waits_for: str | None = "to be submitted"
-        self.began_s = time.monotonic()
-        """When it was started, then when it was seen to have ended."""
+        self.since_s = time.monotonic()
+        """Since when it waits: for its begin, then for its files."""
         self.end_asked: list[float] = []
         """When its end was asked for, each time."""
         self.num_cancelled = 0
@@ -269,7 +269,7 @@ class SlurmQueue:
     def _has_waited(self, launch: QueuedLaunch) -> None:
         """Cancel a job that has been waiting for too long."""
         limit_s = self._options.pending_limit_s
-        if limit_s is None or launch.end_asked or time.monotonic() - launch.began_s < limit_s:
+        if limit_s is None or launch.end_asked or time.monotonic() - launch.since_s < limit_s:
             return
         message = f"job {launch.job} has not begun within {limit_s:g} s: {launch.waits_for}"
         next_step = f"`scontrol show job {launch.job}` says more; raise pending_limit_s, or ask for less"
@@ -290,8 +290,8 @@ class SlurmQueue:
         if state.name != "COMPLETED" or launch.end_asked:
             return True
         if launch.waits_for != "its files":
-            launch.waits_for, launch.began_s = "its files", time.monotonic()
-        is_late = time.monotonic() - launch.began_s > FILES_S
+            launch.waits_for, launch.since_s = "its files", time.monotonic()
+        is_late = time.monotonic() - launch.since_s > FILES_S
         return is_late or len(layout.rank_journals(launch.folder)) >= launch.case.placement.num_ranks
 
     def _has_ended(self, launch: QueuedLaunch, state: JobState) -> None:

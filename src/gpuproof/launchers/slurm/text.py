@@ -24,8 +24,8 @@ _NEXT_LINE = " \\\n  "
 _FIRST = '$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)'
 _MEET = f"""\
 head={{head}}
-export {ADDRESS}=$(scontrol show node "$head" -o | grep -o ' NodeAddr=[^ ]*' | cut -d = -f 2)
-export {PORT}={{port}}
+address=$(scontrol show node "$head" -o | grep -o ' NodeAddr=[^ ]*' | cut -d = -f 2)
+export {ADDRESS}=${{{{address:-$head}}}} {PORT}={{port}}
 while (: < "/dev/tcp/127.0.0.1/${PORT}") 2> /dev/null; do {PORT}=$(({PORT} + 1)); done"""
 
 
