@@ -138,7 +138,7 @@ def launching(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Launch
         yield under_test
 
 
-@pytest.fixture(params=["local", "ssh", *ON_SLURM])
+@pytest.fixture(params=["local", "ssh", "slurm queue"])
 def launching_all_ranks(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Launching]:
     with member(request, tmp_path) as under_test:
         yield under_test

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from gpuproof.errors import EnvironmentUnfitError, GpuproofError, UsageError
 
 TIMEOUT_S = 90.0
-"""For one command. slurmctld answers in milliseconds; where it is away, a command says so after some 20 s, and
-where the cluster's configuration is, after 60."""
+"""For one command. slurmctld answers in milliseconds; where it is away, a command says so after some 20 s,
+and where the cluster's configuration is, after 60."""
 NEEDED = ("sbatch", "srun", "squeue", "scancel", "scontrol")
 UNKNOWN_JOB = "Invalid job id specified"
 ANY_JOB = "1"
