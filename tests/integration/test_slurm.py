@@ -235,3 +235,19 @@ def test_inside_an_allocation_its_nodes_are_hosts_and_nothing_is_submitted(
     again = a_run.resume()
     assert again.returncode == 2
     assert "the run takes place on nodes of an allocation, and n1, n2 are not in this one" in again.stderr
+
+
+def test_a_task_a_rank_of_the_users_own_srun(cluster: SlurmWorld, a_run: Run) -> None:
+    words = a_run.words("faulty", ONE_THREAD, steps=3)
+    meeting = {"MASTER_ADDR": "127.0.0.1"}  # the nodes' names are not known to this machine
+    result = subprocess.run(
+        ["srun", "--nodes=2", "--ntasks-per-node=1", sys.executable, "-m", "gpuproof", *words],
+        cwd=a_run.command_line.folder,
+        env={**a_run.command_line.environment, **meeting},
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    assert result.returncode == 0, (result.stderr, cluster.logs())
+    assert hosts(a_run.case()) == {0: "n1", 1: "n2"}
+    assert result.stdout.count("faulty training on synthetic") == 1
