@@ -35,13 +35,13 @@ def test_options_survive_run_json() -> None:
 
 def test_every_mistake_is_told_with_its_line(tmp_path: Path) -> None:
     text = (
-        "acount: lab\ngpus_per_node: -1\npartition: a b\nextra:\n  - --nodes=3\nmax_jobs: true\ntime: true\n"
+        "partitoin: x\ngpus_per_node: -1\npartition: a b\nextra:\n  - --nodes=3\nmax_jobs: true\ntime: true\n"
     )
     with pytest.raises(ConfigError) as caught:
         load(tmp_path, text)
     told = [str(mistake).partition("slurm.yaml")[2] for mistake in caught.value.mistakes]
     assert [line.split(":")[1] for line in told] == ["1", "2", "3", "4", "6", "7"]
-    assert told[0] == ":1: acount: unknown key. Perhaps account is meant."
+    assert told[0] == ":1: partitoin: unknown key. Perhaps partition is meant."
     assert "--nodes is set by the recipe or by gpuproof itself" in told[3]
 
 

@@ -93,15 +93,16 @@ def finish_run(
     Raises:
         UsageError: other hosts are named, or it was no run on hosts.
     """
-    where = _kept(directory)
-    if isinstance(where, SlurmSite) and hosts.slurm is not None and not hosts.one_job:
-        where = changed_site(where, hosts, python=python)
-    elif hosts.are_named:
+    is_again = hosts.slurm is not None and not hosts.one_job and SLURM in directory.description()
+    if hosts.are_named and not is_again:
         raise UsageError(
             "a resumed run goes on with its own hosts",
             place="--resume",
             next_step="Leave --deployment-file, --on and --one-job out, or start a new run",
         )
+    where = _kept(directory)
+    if isinstance(where, SlurmSite):
+        where = changed_site(where, hosts, python=python)
     with _opened(where, python) as launcher:
         return measure(directory, launcher, retry_failed=retry_failed, as_json=as_json, command=command)
 
