@@ -60,6 +60,8 @@ PartitionName=short Nodes=n[1-{num_nodes}] MaxTime=1 State=UP
 """
 GRES = "NodeName=n[1-{num_nodes}] Name=gpu File=/dev/tty[0-7]\n"
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "squeue", "scancel", "scontrol")
+SEARCHED = f"{os.environ.get('PATH', '')}:/usr/sbin"
+"""Where the daemons are looked for."""
 PATIENCE_S = 60.0
 
 
@@ -89,7 +91,7 @@ class SlurmWorld:
                 stdout=log,
                 stderr=log,
                 stdin=subprocess.DEVNULL,
-                env={**os.environ, **self.environment},
+                env={**os.environ, **self.environment, "PATH": SEARCHED},
                 start_new_session=True,
             )
 
@@ -201,8 +203,7 @@ def _free_ports(number: int) -> int:
 
 def needing_slurm() -> None:
     """Skip the test where no Slurm can be started, saying why; where tests must not be skipped, fail it."""
-    path = f"{os.environ.get('PATH', '')}:/usr/sbin"
-    missing = [program for program in PROGRAMS if shutil.which(program, path=path) is None]
+    missing = [program for program in PROGRAMS if shutil.which(program, path=SEARCHED) is None]
     if not missing and os.geteuid() == 0:
         return
     reason = f"no {', '.join(missing)}: apt-get install slurm-wlm munge" if missing else "nodes need root"

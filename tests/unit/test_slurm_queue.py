@@ -134,6 +134,16 @@ def test_a_first_job_that_is_refused_ends_the_run_and_a_later_one_itself(
     assert "max_jobs" in str(told.next_step)
 
 
+def test_a_launch_that_is_ended_at_once_is_not_submitted(
+    queue: SlurmQueue, slurm: FakeSlurm, tmp_path: Path
+) -> None:
+    ended, other = start(queue, tmp_path, case(), case(replicate=1))
+    ended.end(1.0)
+    wait_until(queue, "the other's job", lambda: other.job)
+    assert ended.is_over
+    assert (other.job, ended.job) == ("7", "")
+
+
 def test_a_controller_that_is_away_for_a_while_is_waited_for(
     queue: SlurmQueue, slurm: FakeSlurm, tmp_path: Path
 ) -> None:

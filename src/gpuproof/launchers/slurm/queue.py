@@ -168,15 +168,20 @@ class SlurmQueue:
 
     def _submit_new(self) -> bool:
         """Submit what was started, launches that are alike as one array."""
-        groups: dict[str, list[QueuedLaunch]] = defaultdict(list)
+        taken: list[QueuedLaunch] = []
         with suppress(Empty):
             while True:
-                launch = self._new.get_nowait()
-                self._open.append(launch)
+                taken.append(self._new.get_nowait())
+        groups: dict[str, list[QueuedLaunch]] = defaultdict(list)
+        self._open += taken
+        for launch in taken:
+            if launch.end_asked:
+                self._end_with(launch, None)
+            else:
                 groups[self._text([launch], folders=[""])].append(launch)
         for group in groups.values():
             self._submit(group)
-        return bool(groups)
+        return bool(taken)
 
     def _text(self, group: Sequence[QueuedLaunch], *, folders: Sequence[str], port: int = 0) -> str:
         first = group[0]
@@ -187,8 +192,8 @@ class SlurmQueue:
     def _submit(self, group: Sequence[QueuedLaunch]) -> None:
         port = random.choice(PORTS)  # noqa: S311  # no secret
         text = self._text(group, folders=[str(launch.folder) for launch in group], port=port)
-        self._cancel_earlier(group)
         try:
+            self._cancel_earlier(group)
             job = self._slurm.submit(text)
         except GpuproofError as error:
             if not self._has_submitted:
@@ -203,6 +208,7 @@ class SlurmQueue:
         self._heard_s = time.monotonic()
         for index, launch in enumerate(group):
             launch.job = job if len(group) == 1 else f"{job}_{index}"
+        for launch in group:
             launch.command = text
             launch.waits_for = "the queue"
             (launch.folder / layout.LAUNCH_TEXT).write_text(text, encoding="utf-8")
@@ -287,12 +293,13 @@ class SlurmQueue:
 
     def _files_are_here(self, launch: QueuedLaunch, state: JobState) -> bool:
         """Say whether what the ranks of a job that went well have written can be seen from here."""
-        if state.name != "COMPLETED" or launch.end_asked:
+        num_there = len(layout.rank_journals(launch.folder))
+        is_complete = num_there >= launch.case.placement.num_ranks
+        if state.name != "COMPLETED" or launch.end_asked or is_complete:
             return True
         if launch.waits_for != "its files":
             launch.waits_for, launch.since_s = "its files", time.monotonic()
-        is_late = time.monotonic() - launch.since_s > FILES_S
-        return is_late or len(layout.rank_journals(launch.folder)) >= launch.case.placement.num_ranks
+        return time.monotonic() - launch.since_s > FILES_S
 
     def _has_ended(self, launch: QueuedLaunch, state: JobState) -> None:
         _take_log(launch, state)
