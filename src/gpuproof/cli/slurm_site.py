@@ -92,8 +92,8 @@ def show_jobs(cases: Iterable[Case], site: SlurmSite, run: Path) -> None:
     node = slurm_node(site.options, run)
     alike: dict[str, list[Case]] = defaultdict(list)
     for case in cases:
-        hosts = (case.placement.hosts or site.hosts)[: case.placement.num_hosts]
-        if hosts:
+        if site.hosts:
+            hosts = (case.placement.hosts or site.hosts)[: case.placement.num_hosts]
             words = step_words(
                 site.options, case, node, name="gpuproof", hosts=hosts, folder=_folder(case, node.run)
             )
