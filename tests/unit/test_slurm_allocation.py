@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from fakes.slurm_commands import FakeSlurm, fake_slurm
+from gpuproof.config.slurm import SlurmOptions
 from gpuproof.errors import UsageError
 from gpuproof.launchers.base import Launcher
 from gpuproof.launchers.registry import open_launcher
@@ -27,11 +29,10 @@ def slurm(tmp_path: Path) -> FakeSlurm:
 
 
 @contextmanager
-def opened(slurm: FakeSlurm, *hosts: str) -> Iterator[Launcher]:
+def opened(slurm: FakeSlurm, *hosts: str, python: str | None = None) -> Iterator[Launcher]:
     inside = {"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "n[1-2]"}
-    with open_launcher(
-        "slurm", slurm=SlurmSite(hosts=hosts), environment={**slurm.environment, **inside}
-    ) as launcher:
+    site = SlurmSite(options=SlurmOptions(python=python), hosts=hosts)
+    with open_launcher("slurm", slurm=site, environment={**slurm.environment, **inside}) as launcher:
         yield launcher
 
 
@@ -61,6 +62,17 @@ def test_a_step_that_lost_a_node_names_it_and_the_node_is_out(slurm: FakeSlurm, 
     (told,) = read_case(folder).of(Failure)
     assert (told.cause, told.host) == ("lost_rank", "n2")
     assert told.message == "node failure: the step on n2 lost n2 (down: Not responding)"
+
+
+def test_another_python_takes_the_node_side_as_a_file_of_the_run(slurm: FakeSlurm, tmp_path: Path) -> None:
+    run = tmp_path / "quick" / "run_1"
+    folder = RunDirectory(run).begin_case(case())
+    (run / "gpuproof-node.pyz").write_text("of an older version")
+    with opened(slurm, "n1", python="/opt/python") as launcher:
+        launched = launcher.start(case(), ["n1"], folder)
+        assert finish(launcher, launched) == 0
+    assert f"/opt/python {run}/gpuproof-node.pyz slurm-task" in launched.command
+    assert zipfile.is_zipfile(run / "gpuproof-node.pyz")
 
 
 def test_a_run_of_other_nodes_is_refused_with_the_way_to_have_them(slurm: FakeSlurm) -> None:

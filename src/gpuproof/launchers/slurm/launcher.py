@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
+from functools import cache
 from pathlib import Path
 
 from gpuproof.config.slurm import SlurmOptions
@@ -34,11 +35,11 @@ class SlurmLauncher:
         """
         commands = SlurmCommands(environment)
 
+        @cache
         def node_for(run: Path) -> SlurmNode:
             node = slurm_node(slurm.options, run)
-            archive = run / ARCHIVE
-            if str(archive) in node.worker and not archive.exists():
-                build_archive(archive)
+            if node.worker != INSTALLED_WORKER:
+                build_archive(run / ARCHIVE)  # anew on --resume: it may be another version's
             return node
 
         if slurm.hosts:
