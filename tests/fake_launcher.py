@@ -21,6 +21,7 @@ class FakeLaunch:
     placed: Placed | None = None
     status: int | None = None
     error: HostError | None = None
+    waits_for: str | None = None
     is_over: bool = False
     ended: list[float] = field(default_factory=list)
 
@@ -90,9 +91,10 @@ class Quiet:
     def __init__(self) -> None:
         self.positions: list[tuple[int, int]] = []
         self.failed: list[str] = []
+        self.said: list[str] = []
 
     def says(self, line: str) -> None:
-        return
+        self.said.append(line)
 
     def case_begins(self, case: Case, *, hosts: Sequence[str], position: int, total: int) -> None:
         self.positions.append((position, total))

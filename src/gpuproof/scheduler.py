@@ -20,7 +20,7 @@ from gpuproof.datasets.catalogue import prepare
 from gpuproof.errors import EnvironmentUnfitError, RecordError, UsageError
 from gpuproof.launchers.base import HostError, Launched, Launcher
 from gpuproof.launchers.failures import host_failure, launch_failure, unsaid_failure
-from gpuproof.launchers.places import HeldPlaces
+from gpuproof.launchers.places import held_places
 from gpuproof.records.case import Case
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.journal import JournalTail
@@ -47,7 +47,7 @@ class CampaignProgress(Protocol):
     """Hears how a campaign goes on; shows it or not."""
 
     def says(self, line: str) -> None:
-        """Hear what goes on before a launch, such as a download."""
+        """Hear what goes on before a launch, such as a download, or what it waits for in a queue."""
 
     def case_begins(self, case: Case, *, hosts: Sequence[str], position: int, total: int) -> None:
         """Hear that a launch begins, `position` counting from 1; no host is named on this machine."""
@@ -73,6 +73,8 @@ class _Following:
     beside: tuple[LaunchKey, ...]
     deadline_s: float | None = None
     """Once it has begun."""
+    waits_for: str | None = None
+    """What was last told of why it has not."""
     is_ending: bool = False
     has_timed_out: bool = False
 
@@ -98,7 +100,7 @@ class CaseScheduler:
         self._progress = progress
         self._time_limit_s = time_limit_s
         self._while_waiting = while_waiting
-        self._places = HeldPlaces(launcher.places(), max_busy=launcher.max_busy)
+        self._places = held_places(launcher.places(), max_busy=launcher.max_busy)
         self._running: dict[LaunchKey, Case] = {}
         self._following: dict[LaunchKey, _Following] = {}
         self._ended: set[LaunchKey] = set()
@@ -222,6 +224,12 @@ class CaseScheduler:
             following.deadline_s = now_s + (self._time_limit_s or float("inf"))
             self._run.write_placed(following.folder, replace(launched.placed, beside=following.beside))
             log.debug("started: %s", launched.command)
+        if launched.waits_for is not None and launched.waits_for != following.waits_for:
+            following.waits_for = launched.waits_for
+            case = following.case
+            self._progress.says(
+                f"{case.case_id}, launch {case.replicate + 1}: waits for {launched.waits_for}"
+            )
         is_readable = self._tell(following)
         if following.is_ending or launched.error is not None:
             return

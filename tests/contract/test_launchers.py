@@ -1,4 +1,4 @@
-"""What every launcher keeps: this machine, a rank of a user's launcher, and hosts over real sshd."""
+"""What every launcher keeps: this machine, a rank of a user's launcher, real sshd, a real Slurm."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,11 +17,13 @@ from gpuproof.config.load import load_config
 from gpuproof.launchers.attached import AttachedLauncher
 from gpuproof.launchers.base import Launched, Launcher
 from gpuproof.launchers.local import LocalLauncher
-from gpuproof.launchers.registry import LAUNCHERS
+from gpuproof.launchers.registry import LAUNCHERS, open_launcher
+from gpuproof.launchers.slurm.site import SlurmSite
 from gpuproof.records.run import Failure, Steps
 from gpuproof.store.run import read_case
 from gpuproof.suites.cases import build_case
 from launching import finish, wait_until
+from slurm_world import SlurmWorld, needing_slurm, slurm_world
 from ssh_hosts import Hosts, hosts_in, processes_with
 from sshd import can_serve, free_port, ssh_world
 
@@ -53,8 +55,8 @@ class Launching:
         run = create_run(loaded.config, origins=loaded.origins, source=loaded.source)
         case = build_case(loaded.config, 0)
         folder = run.begin_case(case)
-        place = self.launcher.places()[at].name
-        launched = self.launcher.start(case, [place], folder)
+        places = [place.name for place in self.launcher.places()[at:]][:1]  # none of a queue
+        launched = self.launcher.start(case, places, folder)
         if self.others:
             join = [sys.executable, "-m", "gpuproof.worker", "join", "--patience-s=200"]
             self.started.append(subprocess.Popen(join, env={**os.environ, **self.others}))
@@ -91,30 +93,66 @@ def ssh(folder: Path) -> Iterator[Launching]:
         assert [hosts.left_behind(server) for server in world.servers] == [[], []]
 
 
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmWorld]:
+    needing_slurm()
+    with slurm_world(tmp_path_factory.mktemp("slurm") / "w", num_nodes=2) as world:
+        yield world
+
+
+@contextmanager
+def slurm_queue(folder: Path, world: SlurmWorld) -> Iterator[Launching]:
+    environment = {**os.environ, **world.environment}
+    with open_launcher("slurm", slurm=SlurmSite(), environment=environment) as launcher:
+        yield Launching(launcher=launcher, folder=folder)
+    assert world.jobs() == []
+
+
+@contextmanager
+def slurm_allocation(folder: Path, world: SlurmWorld) -> Iterator[Launching]:
+    nodes = {"SLURM_JOB_NODELIST": "n[1-2]"}
+    job = world.allocate("--nodes=2", "--exclusive")
+    environment = {**os.environ, **world.environment, "SLURM_JOB_ID": job, **nodes}
+    site = SlurmSite(hosts=("n1", "n2"))
+    try:
+        with open_launcher("slurm", slurm=site, environment=environment) as launcher:
+            yield Launching(launcher=launcher, folder=folder)
+    finally:
+        world.ask("scancel", job)
+
+
 MEMBERS = {"local": local, "attached": attached, "ssh": ssh}
+ON_SLURM = {"slurm queue": slurm_queue, "slurm allocation": slurm_allocation}
 
 
-@pytest.fixture(params=sorted(MEMBERS))
+def member(request: pytest.FixtureRequest, folder: Path) -> AbstractContextManager[Launching]:
+    """Give a launcher under test; those on Slurm share one cluster."""
+    if request.param in MEMBERS:
+        return MEMBERS[request.param](folder)
+    return ON_SLURM[request.param](folder, request.getfixturevalue("cluster"))
+
+
+@pytest.fixture(params=sorted([*MEMBERS, *ON_SLURM]))
 def launching(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Launching]:
-    with MEMBERS[request.param](tmp_path) as under_test:
+    with member(request, tmp_path) as under_test:
         yield under_test
 
 
-@pytest.fixture(params=["local", "ssh"])
+@pytest.fixture(params=["local", "ssh", "slurm queue"])
 def launching_all_ranks(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Launching]:
-    with MEMBERS[request.param](tmp_path) as under_test:
+    with member(request, tmp_path) as under_test:
         yield under_test
 
 
 def test_every_launcher_is_under_test() -> None:
-    assert set(LAUNCHERS) == set(MEMBERS)
+    assert set(LAUNCHERS) == {name.split()[0] for name in [*MEMBERS, *ON_SLURM]}
 
 
-def test_it_offers_places_and_none_is_lost(launching: Launching) -> None:
+def test_it_offers_places_or_a_queue_and_none_is_lost(launching: Launching) -> None:
     launcher = launching.launcher
     assert isinstance(launcher, Launcher)
     names = [place.name for place in launcher.places()]
-    assert names
+    assert names or launcher.max_busy
     assert len(names) == len(set(names))
     assert launcher.lost() == {}
     assert list(launcher.notes()) == []
@@ -156,7 +194,7 @@ def test_a_case_that_fails_ends_with_a_status(launching: Launching) -> None:
 
 def test_news_comes_of_several_launches_at_once(launching_all_ranks: Launching) -> None:
     launcher = launching_all_ranks.launcher
-    last = len(launcher.places()) - 1
+    last = max(0, len(launcher.places()) - 1)
     endless, folder = launching_all_ranks.start(ENDLESS)
     short, _ = launching_all_ranks.start(at=last)
     assert finish(launcher, short) == 0
@@ -174,7 +212,8 @@ def test_several_ranks_on_a_host_meet(launching_all_ranks: Launching) -> None:
     assert read_case(folder).world_size == 2
     assert launched.placed is not None
     assert launched.placed.address == "127.0.0.1"
-    assert f"--master-port={launched.placed.port}" in launched.command
+    port = launched.placed.port
+    assert f"--master-port={port}" in launched.command or "--master-port=$GPUPROOF_PORT" in launched.command
 
 
 def test_a_launch_that_is_ended_before_it_began_is_over(tmp_path: Path) -> None:

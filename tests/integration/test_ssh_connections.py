@@ -224,7 +224,7 @@ def test_an_agent_that_is_killed_is_told_and_swept_up(hosts: Hosts, tmp_path: Pa
         script = ["sh", "-c", "echo before; exec sleep 600"]
         launched = launcher.start_command(script, host.name, tmp_path / "out")
         until("output", (tmp_path / "out" / "launcher-output.txt").exists)
-        os.kill(remote.node.pid, signal.SIGKILL)
+        os.kill(int(remote.node.pid), signal.SIGKILL)
         assert finish(launcher, launched) == 255
         assert "the agent ended" in str(launcher.lost()[host.name])
     assert (tmp_path / "out" / "launcher-output.txt").read_text() == "before\n"

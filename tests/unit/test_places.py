@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gpuproof.launchers.base import HostError
-from gpuproof.launchers.places import HeldPlaces
+from gpuproof.launchers.places import HeldPlaces, held_places
 from gpuproof.records.case import Placement
 from gpuproof.suites.base import HostPlace
 
@@ -75,3 +75,17 @@ def test_what_can_never_be_placed_is_said(placement: Placement, reason: str | No
 
 def test_where_no_place_is_left_there_is_room_to_say_so() -> None:
     assert places("b").has_room(LOST)
+
+
+def test_a_queue_takes_any_case_while_not_too_many_are_in_it() -> None:
+    held = held_places([], max_busy=2)
+    many = Placement(num_hosts=500, hosts=())
+    assert held.why_never(many, {}) is None
+    assert held.find(many, ()) == ()
+    held.take(("a", 0), (), many)
+    assert held.has_room(())
+    held.take(("b", 0), (), Placement(hosts=("n7",)))
+    assert not held.has_room(())
+    held.release(("a", 0))
+    assert held.has_room(())
+    assert held_places([], max_busy=None).has_room(())

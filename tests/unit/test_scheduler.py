@@ -372,3 +372,23 @@ def test_a_launch_over_its_time_is_ended_and_says_so(tmp_path: Path) -> None:
     launch(run, ListedSuite(without_data(asked("c0"))), launcher)
     (records,) = run.cases()
     assert {told.cause for told in records.of(Failure)} == {"timeout"}
+
+
+def test_a_queue_is_given_all_that_is_asked_for_up_to_its_limit(tmp_path: Path) -> None:
+    run, launcher = a_run(tmp_path), FakeLauncher("", max_busy=3)
+    cases = [asked(f"c{i}", num_hosts=500) for i in range(4)] + [asked("late", after=["c3"])]
+    launch(run, ListedSuite(without_data(*cases)), launcher)
+    assert launcher.told[:5] == ["c0@", "c1@", "c2@", "c0 done", "c3@"]
+    assert launcher.told[-2:] == ["late@", "late done"]
+    assert set(statuses(run).values()) == {"done"}
+
+
+def test_what_a_launch_waits_for_is_said_once(tmp_path: Path) -> None:
+    class Waiting(FakeLauncher):
+        def start(self, case: Case, hosts: Sequence[str], folder: Path) -> FakeLaunch:
+            launch = super().start(case, hosts, folder)
+            launch.waits_for = "the queue: Priority"
+            return launch
+
+    told = launch(a_run(tmp_path), ListedSuite(without_data(asked("c0"), asked("c1"))), Waiting(""))
+    assert sorted(told.said) == [f"c{i}, launch 1: waits for the queue: Priority" for i in range(2)]

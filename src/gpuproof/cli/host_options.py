@@ -16,7 +16,7 @@ import click
 from gpuproof.errors import UsageError
 
 Command = TypeVar("Command", bound=Callable[..., Any])
-SSH = "ssh:"
+SSH, SLURM = "ssh:", "slurm"
 FLEET = "fleet"
 """The key of run.json that holds the hosts (`report.fleet` reads it, and is too heavy to import here)."""
 
@@ -26,6 +26,8 @@ class HostChoice:
     """What the options say; None is what the inventory, or the default, says."""
 
     inventory: str | None
+    slurm: str | None = None
+    """The file of options for Slurm, empty for none; None where it is not asked for."""
     key: str | None
     username: str | None
     known_hosts: str | None
@@ -39,14 +41,17 @@ class HostChoice:
     @property
     def are_named(self) -> bool:
         """Say whether the command is to work on other hosts."""
-        return self.inventory is not None or self.one_job
+        return self.inventory is not None or self.slurm is not None or self.one_job
 
 
-HOW = [field.name for field in fields(HostChoice) if field.name != "inventory"]
+HOW = [field.name for field in fields(HostChoice) if field.name not in ("inventory", "slurm")]
 
 _OPTIONS = (
     click.option(
-        "--on", metavar="WHERE", default="local", help="Where to run: local (this machine) or ssh:FILE."
+        "--on",
+        metavar="WHERE",
+        default="local",
+        help="Where to run: local (this machine), ssh:FILE, or slurm or slurm:FILE (with options in YAML).",
     ),
     click.option(
         "--deployment-file",
@@ -108,7 +113,7 @@ def host_options(command: Command) -> Command:
     @wraps(command)
     def chosen(*args: Any, on: str, deployment_file: str | None, **kwargs: Any) -> Any:
         how = {name: kwargs.pop(name) for name in HOW}
-        choice = HostChoice(inventory=_inventory(on, deployment_file), **how)
+        choice = HostChoice(inventory=_inventory(on, deployment_file), slurm=_slurm(on), **how)
         return command(*args, hosts=choice, **kwargs)
 
     for option in reversed(_OPTIONS):
@@ -119,10 +124,20 @@ def host_options(command: Command) -> Command:
 def _inventory(on: str, deployment_file: str | None) -> str | None:
     if on == "local":
         return deployment_file
+    if _slurm(on) is not None and deployment_file is None:
+        return None
     if not on.startswith(SSH) or on == SSH:
-        raise UsageError("not a place to run", place=f"--on {on}", next_step="Write local or ssh:FILE")
+        cause = "not a place to run" if _slurm(on) is None else "no place for the hosts of a file"
+        next_step = "Write local, ssh:FILE, slurm or slurm:FILE, and --deployment-file with local alone"
+        raise UsageError(cause, place=f"--on {on}", next_step=next_step)
     if deployment_file is not None and deployment_file != on.removeprefix(SSH):
         raise UsageError(
             "the hosts are named twice", place="--deployment-file", next_step="Give one of the two"
         )
     return on.removeprefix(SSH)
+
+
+def _slurm(on: str) -> str | None:
+    """Return the file of options for Slurm, empty for none; None where it is not asked for."""
+    where, colon, file = on.partition(":")
+    return file if where == SLURM and bool(colon) == bool(file) else None

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -20,6 +21,15 @@ from gpuproof.campaign import create_run, run_campaign
 from gpuproof.cli.host_options import HostChoice
 from gpuproof.cli.progress import progress_on
 from gpuproof.cli.report import show_report
+from gpuproof.cli.slurm_site import (
+    changed_site,
+    described_site,
+    kept_site,
+    read_site,
+    show_jobs,
+    site_places,
+    site_words,
+)
 from gpuproof.config.inventory import Inventory, InventoryHost, load_inventory
 from gpuproof.config.load import LoadedConfig, load_config
 from gpuproof.config.rules.base import Facts
@@ -28,13 +38,17 @@ from gpuproof.launchers.attached import become_follower, is_attached, is_followe
 from gpuproof.launchers.base import Launcher
 from gpuproof.launchers.commands import EXAMPLE_PORT, INSTALLED_WORKER, NodeSide, Rendezvous, commands_for
 from gpuproof.launchers.registry import open_launcher
+from gpuproof.launchers.slurm.site import SlurmSite
 from gpuproof.launchers.ssh.hosts import SshHosts, SshOptions, host_places, meeting_address
 from gpuproof.records.case import Case
 from gpuproof.records.codec import from_json, to_json
-from gpuproof.store.description import HOSTS, read_config
+from gpuproof.store.description import HOSTS, SLURM, read_config
 from gpuproof.store.run import RunDirectory, resume_command
-from gpuproof.suites.base import THIS_MACHINE
+from gpuproof.suites.base import THIS_MACHINE, HostPlace
 from gpuproof.suites.registry import suite_on
+
+Where = SshHosts | SlurmSite
+"""Where a run takes place that is not this machine."""
 
 
 def begin_run(
@@ -51,16 +65,16 @@ def begin_run(
     Raises:
         UsageError: the inventory, a key or the recipe is wrong; nothing was connected to.
     """
-    loaded, remote = plan_run(config, words, hosts=hosts, python=python)
-    if remote is None and is_follower(os.environ):
+    loaded, where = plan_run(config, words, hosts=hosts, python=python)
+    if where is None and is_follower(os.environ):
         become_follower(loaded.config)
-    with _opened(remote, python) as launcher:
+    with _opened(where, python) as launcher:
         directory = create_run(
             loaded.config,
             origins=loaded.origins,
             source=loaded.source,
             places=launcher.places(),
-            described=None if remote is None else {HOSTS: to_json(remote)},
+            described=_described(where),
         )
         return directory, measure(directory, launcher, as_json=as_json, command=command)
 
@@ -79,16 +93,17 @@ def finish_run(
     Raises:
         UsageError: other hosts are named, or it was no run on hosts.
     """
-    if hosts.are_named:
+    is_again = hosts.slurm is not None and not hosts.one_job and SLURM in directory.description()
+    if hosts.are_named and not is_again:
         raise UsageError(
             "a resumed run goes on with its own hosts",
             place="--resume",
             next_step="Leave --deployment-file, --on and --one-job out, or start a new run",
         )
-    kept = directory.description().get(HOSTS)
-    place = str(directory.root / "run.json")
-    remote = None if kept is None else from_json(SshHosts, kept, place=place)
-    with _opened(remote, python) as launcher:
+    where = _kept(directory)
+    if isinstance(where, SlurmSite):
+        where = changed_site(where, hosts, python=python)
+    with _opened(where, python) as launcher:
         return measure(directory, launcher, retry_failed=retry_failed, as_json=as_json, command=command)
 
 
@@ -103,7 +118,8 @@ def measure(
     """Run the campaign of a run directory and show what it ends with."""
     click.echo(f"Results go to {directory.root}", err=True)
     is_one_job = read_config(directory).distributed.nodes > 1
-    one_at_a_time = is_one_job or launcher.places()[0].name == ""
+    places = launcher.places()  # none where a queue has them
+    one_at_a_time = bool(places) and (is_one_job or places[0].name == "")
     try:
         with progress_on(one_at_a_time=one_at_a_time) as progress:
             concluded = run_campaign(
@@ -118,13 +134,37 @@ def measure(
 
 
 @contextmanager
-def _opened(remote: SshHosts | None, python: str | None) -> Iterator[Launcher]:
-    """Give the launcher for these hosts, or for this machine."""
-    name = "ssh" if remote is not None else "attached" if is_attached(os.environ) else "local"
-    with open_launcher(name, python=python, hosts=remote) as launcher:
+def _opened(where: Where | None, python: str | None) -> Iterator[Launcher]:
+    """Give the launcher for these hosts, for a cluster, or for this machine."""
+    here = "attached" if is_attached(os.environ) else "local"
+    name = "ssh" if isinstance(where, SshHosts) else "slurm" if isinstance(where, SlurmSite) else here
+    given: dict[str, Any] = {} if where is None else {"hosts" if name == "ssh" else "slurm": where}
+    with open_launcher(name, python=python, **given) as launcher:
         yield launcher
         for note in launcher.notes():
             click.echo(note, err=True)
+
+
+def _described(where: Where | None) -> dict[str, Any] | None:
+    """Return what run.json keeps of where a run takes place."""
+    if where is None:
+        return None
+    return described_site(where) if isinstance(where, SlurmSite) else {HOSTS: to_json(where)}
+
+
+def _kept(directory: RunDirectory) -> Where | None:
+    """Return where a run takes place, as its run.json says."""
+    description, place = directory.description(), str(directory.root / "run.json")
+    if SLURM in description:
+        return kept_site(description)
+    kept = description.get(HOSTS)
+    return None if kept is None else from_json(SshHosts, kept, place=place)
+
+
+def _places(where: Where | None) -> Sequence[HostPlace]:
+    if where is None:
+        return THIS_MACHINE
+    return site_places(where) if isinstance(where, SlurmSite) else host_places(where.hosts)
 
 
 def resumed(path: Path, config: str | None, words: Sequence[str]) -> RunDirectory:
@@ -151,8 +191,8 @@ def resumed(path: Path, config: str | None, words: Sequence[str]) -> RunDirector
 
 def plan_run(
     config: str, words: Sequence[str], *, hosts: HostChoice, python: str | None
-) -> tuple[LoadedConfig, SshHosts | None]:
-    """Read the recipe, and the hosts that are to run it if any are named.
+) -> tuple[LoadedConfig, Where | None]:
+    """Read the recipe, and the hosts or the cluster that is to run it if any is named.
 
     Raises:
         UsageError: one is wrong, or this recipe cannot be run on these hosts.
@@ -160,6 +200,10 @@ def plan_run(
     if not hosts.are_named:
         facts = Facts(hosts=(), is_attached=is_attached(os.environ), environment=os.environ)
         return load_config(config, words, facts=facts), None
+    if hosts.slurm is not None:
+        site = read_site(hosts, python=python)
+        facts = Facts(hosts=None)
+        return load_config(config, [*words, *site_words(hosts, site)], facts=facts), site
     remote = read_hosts(hosts, python=python)
     facts = Facts(hosts=remote.hosts, is_one_job=hosts.one_job)
     return load_config(config, [*words, *_words_for(hosts, remote)], facts=facts), remote
@@ -229,18 +273,26 @@ def _words_for(choice: HostChoice, remote: SshHosts) -> list[str]:
 def show_commands(config: str, words: Sequence[str], *, hosts: HostChoice, python: str | None) -> None:
     """Print what would be started, on which host; start nothing."""
     loaded, remote = plan_run(config, words, hosts=hosts, python=python)
-    places = THIS_MACHINE if remote is None else host_places(remote.hosts)
+    places = _places(remote)
     suite = suite_on(loaded.config, places)
-    for case in suite.next(suite.begin(loaded.config, places), {}, None):
-        if remote is None:
-            run = Path(loaded.config.run.save_dir, loaded.config.run.experiment_name, "RUN_ID")
-            _show_here(case, run)
-        else:
-            names = case.placement.hosts or [place.name for place in places]
-            by_name = {host.name: host for host in remote.hosts}
-            _show_on(case, [by_name[name] for name in names][: case.placement.num_hosts])
+    run = Path(loaded.config.run.save_dir, loaded.config.run.experiment_name, "RUN_ID")
+    cases = suite.next(suite.begin(loaded.config, places), {}, None)
+    if isinstance(remote, SlurmSite):
+        show_jobs(cases, remote, run)
+    else:
+        for case in cases:
+            _show(case, remote, run)
     if loaded.config.search.kind is not None:
         click.echo("What the search launches next depends on what these give.", err=True)
+
+
+def _show(case: Case, remote: SshHosts | None, run: Path) -> None:
+    if remote is None:
+        _show_here(case, run)
+        return
+    by_name = {host.name: host for host in remote.hosts}
+    names = case.placement.hosts or list(by_name)
+    _show_on(case, [by_name[name] for name in names][: case.placement.num_hosts])
 
 
 def _show_here(case: Case, run: Path) -> None:

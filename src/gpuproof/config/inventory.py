@@ -6,18 +6,17 @@ An instance that the file gives no address for is left to whoever can ask the pr
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from pathlib import Path
+from functools import partial
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, Field
 
-from gpuproof.config.errors import ConfigError, Mistake, shown
-from gpuproof.config.yaml import Document, Place, read_document, read_text
+from gpuproof.config.entries import StrictModel, Text, open_document, read_as
+from gpuproof.config.errors import ConfigError
+from gpuproof.config.yaml import Document, Place
 
-MAX_BYTES = 2**20
 CLOUD_USER = "ubuntu"
 """Whom Lambda's images let in."""
 ADDRESS = r"^[A-Za-z0-9_:][A-Za-z0-9._:%-]{0,252}$"
@@ -26,19 +25,12 @@ USER = r"^[A-Za-z0-9_][A-Za-z0-9_.@\\-]{0,63}$"
 Address = Annotated[str, Field(pattern=ADDRESS)]
 User = Annotated[str, Field(pattern=USER)]
 Port = Annotated[int, Field(ge=1, le=65_535)]
-Text = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f]+$")]
 Jump = Annotated[
     str, Field(pattern=r"^([A-Za-z0-9_][A-Za-z0-9_.\-]{0,63}@)?[A-Za-z0-9][A-Za-z0-9._-]*(:[0-9]{1,5})?$")
 ]
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", strict=True, allow_inf_nan=False, use_attribute_docstrings=True
-    )
-
-
-class HostKeysOfEntry(_Strict):
+class HostKeysOfEntry(StrictModel):
     """What may be said of one host, or of all of them under `defaults`."""
 
     user: User | None = None
@@ -74,7 +66,7 @@ class HostEntry(HostKeysOfEntry):
     """What to call it; null is its address."""
 
 
-class HostList(_Strict):
+class HostList(StrictModel):
     """A plain list of hosts."""
 
     hosts: list[HostEntry] = Field(min_length=1)
@@ -102,7 +94,7 @@ class DeployedEntry(HostKeysOfEntry):
     """How it stood when the file was written."""
 
 
-class Deployment(_Strict):
+class Deployment(StrictModel):
     """What a deployment left: the form that lambdactl writes, and `gpuproof cloud lambda deploy`."""
 
     timestamp: Any = None
@@ -160,42 +152,19 @@ def load_inventory(path: str) -> Inventory:
     Raises:
         ConfigError: it cannot be read, or is wrong; every mistake with its line.
     """
-    try:
-        text = read_text(Path(path), source=path, max_bytes=MAX_BYTES, what="inventory")
-    except FileNotFoundError as error:
-        raise ConfigError([Mistake(place=path, cause=f"cannot be read ({error.strerror})")]) from error
-    document = read_document(text, source=path)
+    document = open_document(path, what="inventory")
     data = document.data
     if not isinstance(data, dict) or not ("hosts" in data or "instances" in data):
         cause = "the file is empty" if data in (None, "") else "neither `hosts:` nor `instances:`"
         raise ConfigError([document.mistake((), cause, next_step=_FORMS)])
     model: type[HostList | Deployment] = HostList if "hosts" in data else Deployment
-    try:
-        read = model.model_validate(data)
-    except ValidationError as error:
-        raise ConfigError([_mistake(document, model, detail) for detail in error.errors()]) from None
+    read = read_as(model, document, model_at=partial(_model_at, model))
     hosts = _listed(read, document) if isinstance(read, HostList) else _deployed(read, document)
     _refuse_duplicates(hosts, document)
     return Inventory(source=path, hosts=tuple(host for host, _ in hosts), currency=read.currency)
 
 
 _FORMS = "Write `hosts:` and a list of mappings with the key `host`, or use a deployment's cluster.json"
-
-
-def _mistake(document: Document, model: type[BaseModel], detail: Any) -> Mistake:
-    place: Place = detail["loc"]
-    if detail["type"] == "extra_forbidden":
-        known = list(_model_at(model, place).model_fields)
-        close = difflib.get_close_matches(str(place[-1]), known, n=1)
-        hint = f"Perhaps {close[0]} is meant" if close else f"Keys: {', '.join(known)}"
-        return document.mistake(place, "unknown key", next_step=hint)
-    if detail["type"] == "missing":
-        return document.mistake(place[:-1], f"the key {place[-1]} is missing")
-    found = detail["input"]
-    is_plain = found is None or isinstance(found, (bool, int, float, str))
-    value = shown(found) if is_plain else f"a {type(found).__name__}"
-    what = _field_description(model, place)
-    return document.mistake(place, f"{detail['msg']}, found {value}", next_step=what)
 
 
 def _model_at(model: type[BaseModel], place: Place) -> type[BaseModel]:
@@ -205,12 +174,6 @@ def _model_at(model: type[BaseModel], place: Place) -> type[BaseModel]:
         "instances": DeployedEntry,
     }
     return inner.get(str(place[0]), model) if len(place) > 1 else model
-
-
-def _field_description(model: type[BaseModel], place: Place) -> str | None:
-    names = [part for part in place if isinstance(part, str)]
-    field = _model_at(model, place).model_fields.get(names[-1]) if names else None
-    return f"The key means: {' '.join(str(field.description).split())}" if field else None
 
 
 def _listed(read: HostList, document: Document) -> list[tuple[InventoryHost, Place]]:

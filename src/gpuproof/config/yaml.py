@@ -88,7 +88,9 @@ class Document:
         return Mistake(place=where, line=line, cause=cause, next_step=next_step)
 
 
-def read_text(path: Path, *, source: str, max_bytes: int, what: Literal["config", "inventory"]) -> str:
+def read_text(
+    path: Path, *, source: str, max_bytes: int, what: Literal["config", "inventory", "Slurm options"]
+) -> str:
     """Read a file of printable UTF-8; `source` is what messages call it.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Under a launcher of the user's: torchrun, srun, or RANK and WORLD_SIZE set by hand.
+"""Under a launcher of the user's: torchrun, srun with a task a rank, or RANK and WORLD_SIZE set by hand.
 
 Every rank then starts `gpuproof run` with the same words. Rank 0 is the campaign; the others become
 workers that wait for its case.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from collections.abc import Mapping
 from typing import Any, NoReturn
@@ -22,12 +23,57 @@ DOWNLOAD_PATIENCE_S = 3600
 """… and where it may have to fetch a data set first."""
 
 
+PORT, NUM_PORTS = 20_000, 12_000
+"""Where ranks of srun's meet: by their job and step, below the ports that a kernel gives out by itself."""
+
+
 class AttachedLauncher(LocalLauncher):
     """Starts rank 0 of each case, which gives the case to the ranks that the user's launcher started."""
 
     def __init__(self, *, environment: Mapping[str, str], **options: Any) -> None:
         super().__init__(environment=environment, **options)
         self.world_size = attached_world_size(environment)
+
+
+def ranks_of_srun(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return RANK and its like for one of several tasks of srun's; nothing where it is none, or RANK is set.
+
+    A batch script has SLURM_PROCID and SLURM_NTASKS, too, and is no task: only a step counts. What is set of
+    MASTER_ADDR and MASTER_PORT is kept.
+    """
+    named = ("SLURM_STEP_ID", "SLURM_STEP_NUM_TASKS", "SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID")
+    if {"RANK", "WORLD_SIZE"} & environment.keys() or not environment.keys() >= set(named):
+        return {}
+    step, world_size, rank, local_rank, node = (environment[name] for name in named)
+    if world_size == "1":
+        return {}
+    job, nodes = environment.get("SLURM_JOB_ID", "0"), environment.get("SLURM_STEP_NODELIST", "")
+    tasks = tasks_per_node(environment.get("SLURM_STEP_TASKS_PER_NODE", ""))
+    ranks = {"RANK": rank, "WORLD_SIZE": world_size, "LOCAL_RANK": local_rank, "NODE_RANK": node}
+    if int(node) < len(tasks):
+        ranks["LOCAL_WORLD_SIZE"] = str(tasks[int(node)])
+    port = PORT + (7 * int(job) + int(step)) % NUM_PORTS
+    meeting = {"MASTER_ADDR": first_node(nodes), "MASTER_PORT": str(port)}
+    return {**ranks, **{name: value for name, value in meeting.items() if name not in environment}}
+
+
+def first_node(nodes: str) -> str:
+    """Return the first of Slurm's nodes; `scontrol`, which could tell, is not in a container.
+
+    >>> first_node("node[01-04,07],login"), first_node("a-1,b"), first_node("r[2-3]n[08,10]")
+    ('node01', 'a-1', 'r2n08')
+    """
+    return re.sub(r"\[(\d+)[^]]*\]", r"\1", re.split(r",(?![^\[]*\])", nodes)[0])
+
+
+def tasks_per_node(written: str) -> list[int]:
+    """Write out Slurm's numbers of tasks.
+
+    >>> tasks_per_node("2(x3),1"), tasks_per_node("8")
+    ([2, 2, 2, 1], [8])
+    """
+    parts = re.findall(r"(\d+)(?:\(x(\d+)\))?", written)
+    return [int(tasks) for tasks, times in parts for _ in range(int(times or 1))]
 
 
 def is_attached(environment: Mapping[str, str]) -> bool:

@@ -6,8 +6,8 @@ what happened is in the records.
 Launchers come in two shapes. One of *places* (this one: this host, hosts over SSH, an allocation) says what
 there is, and is told where each case goes. One of *queue* (sbatch, Kubernetes) has no places of its own: it
 takes cases that say how many hosts they need, and reports where they ran (`Launched.placed`) once they do.
-It is to offer `start(case, (), folder)` and `wait`, with `places()` empty, and whoever drives it starts what
-the suite asks for without waiting for room.
+It offers `start(case, (), folder)` and `wait`, with `places()` empty: the scheduler starts what the suite
+asks for without waiting for room, up to `max_busy` launches.
 """
 
 from __future__ import annotations
@@ -51,6 +51,10 @@ class Launched(Protocol):
         """Why it could not begin."""
 
     @property
+    def waits_for(self) -> str | None:
+        """What keeps it from beginning, in the scheduler's words; None where nothing is known to."""
+
+    @property
     def is_over(self) -> bool:
         """Whether all processes have ended and all files are here."""
 
@@ -68,10 +72,13 @@ class Launcher(Protocol):
     world_size: int | None
     """Ranks of each launch where it is not this launcher that starts them all."""
     max_busy: int | None
-    """Places that may be busy at the same time; None is all."""
+    """Places that may be busy at the same time, of a queue launches; None is all."""
 
     def places(self) -> Sequence[HostPlace]:
-        """Return the places in the order of preference; a single one without a name is this machine."""
+        """Return the places in the order of preference; a single one without a name is this machine.
+
+        A queue has none.
+        """
 
     def lost(self) -> Mapping[str, HostError]:
         """Return the places that cannot be used any more, and why."""
@@ -87,7 +94,11 @@ class Launcher(Protocol):
         """
 
     def wait(self, timeout_s: float) -> None:
-        """Wait for news of any launch: it begins, its ranks end, it is over; at most `timeout_s`."""
+        """Wait for news of any launch: it begins, its ranks end, it is over; at most `timeout_s`.
+
+        Raises:
+            GpuproofError: a queue does not take what it was given, or does not answer any more.
+        """
 
     def notes(self) -> Sequence[str]:
         """Return what a person should know of it in the end, a line each."""

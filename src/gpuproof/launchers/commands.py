@@ -31,17 +31,22 @@ class NodeSide:
     """The run directory there."""
     host: str
     """What the host calls itself."""
-    pid: int
+    pid: int | str
     """The process that starts it all: ranks end when it is gone."""
+    folder: str | None = None
+    """The launch's folder there, where it is not known by its name in the run directory yet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rendezvous:
-    """A host's rank among those of one job, and where the ranks meet."""
+    """A host's rank among those of one job, and where the ranks meet.
 
-    node_rank: int = 0
+    A word stands for what only the host itself will know.
+    """
+
+    node_rank: int | str = 0
     address: str = "127.0.0.1"
-    port: int | None = None
+    port: int | str | None = None
     """None where one rank is alone."""
 
 
@@ -68,7 +73,7 @@ def commands_for(
 ) -> LaunchCommands:
     """Return what one host starts; `is_attached` where this is one rank of a launcher not ours."""
     start = [node.python, *node.worker]
-    folder = f"{node.run}/{layout.launch_path(case.case_id, case.replicate)}"
+    folder = node.folder or f"{node.run}/{layout.launch_path(case.case_id, case.replicate)}"
     rank = ["run", f"{folder}/{layout.SPEC}", folder, f"--parent-pid={node.pid}"]
     attached = ["--attached"] if is_attached else []
     ranks = [node.python, *_torchrun_words(case, rendezvous), *node.worker, *rank, *attached]

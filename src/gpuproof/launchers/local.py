@@ -140,6 +140,7 @@ class LocalLaunch:
 
     processes: ProcessGroup
     error: HostError | None = None
+    waits_for: str | None = None
 
     def __init__(self, news: threading.Event, *, command: str, placed: Placed) -> None:
         self.command = command

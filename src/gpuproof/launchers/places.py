@@ -1,7 +1,7 @@
 """Which places are free for which case: what a campaign holds of what its launcher offers.
 
 A case has its hosts to itself, unless it says `exclusive: devices`: then they may run others of its kind on
-other devices.
+other devices. A queue offers no places, and takes any case while not too many are in it.
 """
 
 from __future__ import annotations
@@ -14,6 +14,41 @@ from gpuproof.suites.base import HostPlace, LaunchKey
 
 Devices = frozenset[int] | None
 """Devices of a host, None for the whole host."""
+
+
+def held_places(offered: Sequence[HostPlace], *, max_busy: int | None) -> HeldPlaces | HeldQueue:
+    """Hold what a launcher offers: its places, or without any its queue."""
+    return HeldPlaces(offered, max_busy=max_busy) if offered else HeldQueue(max_busy)
+
+
+class HeldQueue:
+    """The launches that are in a queue; where they run is not decided here."""
+
+    def __init__(self, max_busy: int | None) -> None:
+        self._held: set[LaunchKey] = set()
+        self._max_busy = max_busy
+
+    def has_room(self, lost: Collection[str]) -> bool:
+        """Say whether another launch may join it."""
+        del lost
+        return self._max_busy is None or len(self._held) < self._max_busy
+
+    def find(self, placement: Placement, lost: Collection[str]) -> tuple[str, ...] | None:
+        """Return no places: the queue chooses."""
+        return ()
+
+    def why_never(self, placement: Placement, lost: Mapping[str, HostError]) -> str | None:
+        """Return nothing: the queue says itself what it cannot hold."""
+        return None
+
+    def take(self, key: LaunchKey, hosts: Sequence[str], placement: Placement) -> tuple[LaunchKey, ...]:
+        """Note a launch; what runs beside it is not known."""
+        self._held.add(key)
+        return ()
+
+    def release(self, key: LaunchKey) -> None:
+        """Note that a launch is over."""
+        self._held.discard(key)
 
 
 class HeldPlaces:

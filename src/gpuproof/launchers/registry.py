@@ -12,12 +12,14 @@ from gpuproof.errors import EnvironmentUnfitError, UsageError
 from gpuproof.launchers.base import Launcher
 
 if TYPE_CHECKING:
+    from gpuproof.launchers.slurm.site import SlurmSite
     from gpuproof.launchers.ssh.hosts import SshHosts
 
 LAUNCHERS: Mapping[str, str] = {
     "local": "gpuproof.launchers.local:LocalLauncher",
     "attached": "gpuproof.launchers.attached:AttachedLauncher",
     "ssh": "gpuproof.launchers.ssh.launcher:SshLauncher",
+    "slurm": "gpuproof.launchers.slurm.launcher:SlurmLauncher",
 }
 """By name, classes with a class method `opened` that takes what `open_launcher` does."""
 
@@ -27,6 +29,7 @@ def open_launcher(
     *,
     python: str | None = None,
     hosts: SshHosts | None = None,
+    slurm: SlurmSite | None = None,
     environment: Mapping[str, str] = os.environ,
 ) -> AbstractContextManager[Launcher]:
     """Give a launcher by name, closed in the end; `python` runs the ranks where no host says otherwise.
@@ -46,6 +49,6 @@ def open_launcher(
             next_step=f"pip install 'gpuproof[{name}]'",
         ) from error
     opened: AbstractContextManager[Launcher] = launcher.opened(
-        python=python, hosts=hosts, environment=environment
+        python=python, hosts=hosts, slurm=slurm, environment=environment
     )
     return opened

@@ -104,10 +104,10 @@ def start_group(
     commands: Sequence[Sequence[str]],
     *,
     environment: Mapping[str, str],
-    output: Path,
+    output: Path | None,
     on_exit: OnExit | None = None,
 ) -> ProcessGroup:
-    """Start the ranks, by the first command, and a sampler by each other; all print to `output`.
+    """Start the ranks, by the first command, and a sampler by each other; all print as `start_process` says.
 
     Raises:
         CommandNotStartedError: one cannot be started; those before it are ended.

@@ -25,6 +25,7 @@ COMMANDS = {
         "gpuproof.worker.commands.record:main",
         "write readings to a file, beside a command or until Ctrl-C",
     ),
+    "slurm-task": ("gpuproof.worker.commands.slurm_task:main", "start a node's ranks in a job of Slurm's"),
     "remote-agent": (
         "gpuproof.worker.commands.remote_agent:main",
         "obey a gpuproof on another host, over SSH",

@@ -136,6 +136,8 @@ class ConnectingHost(Protocol):
 class RemoteLaunch:
     """The processes of one case, on one host or on several."""
 
+    waits_for: str | None = None
+
     def __init__(
         self,
         hosts: Sequence[ConnectingHost],

@@ -1,0 +1,112 @@
+"""`--on slurm`: what of a cluster a command is told, what run.json keeps of it, and what --dry-run shows."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+
+from gpuproof.cli.host_options import HostChoice
+from gpuproof.config.slurm import SlurmOptions, load_slurm_options
+from gpuproof.errors import UsageError
+from gpuproof.launchers.slurm.commands import SlurmCommands
+from gpuproof.launchers.slurm.launcher import slurm_node
+from gpuproof.launchers.slurm.site import SlurmSite, allocated_nodes
+from gpuproof.launchers.slurm.text import job_text, step_words
+from gpuproof.records.case import Case
+from gpuproof.store import layout
+from gpuproof.store.description import HOSTS, SLURM
+from gpuproof.suites.base import HostPlace
+
+EXAMPLE_PORT = 29500
+
+
+def read_site(choice: HostChoice, *, python: str | None) -> SlurmSite:
+    """Read the options for Slurm, and which nodes this process has if it is in an allocation.
+
+    Raises:
+        UsageError: the file is wrong, or one job is asked for where there are no nodes yet.
+        EnvironmentUnfitError: Slurm does not say which nodes these are.
+    """
+    options = _read_options(choice, python=python)
+    nodes = allocated_nodes(os.environ)
+    if nodes is not None:
+        return SlurmSite(options=options, hosts=SlurmCommands().host_names(nodes))
+    if choice.one_job:
+        raise UsageError(
+            "one job over which nodes? Outside of an allocation there are none yet",
+            place="--one-job",
+            next_step="Say how many: --distributed.nodes=N",
+        )
+    return SlurmSite(options=options)
+
+
+def _read_options(choice: HostChoice, *, python: str | None) -> SlurmOptions:
+    options = load_slurm_options(choice.slurm) if choice.slurm else SlurmOptions()
+    return options.model_copy(update={"python": options.python or python})
+
+
+def changed_site(site: SlurmSite, choice: HostChoice, *, python: str | None) -> SlurmSite:
+    """Return where a run goes on: with other options where a file of them is named, on the same nodes.
+
+    Raises:
+        UsageError: the file is wrong.
+    """
+    return replace(site, options=_read_options(choice, python=python)) if choice.slurm else site
+
+
+def site_words(choice: HostChoice, site: SlurmSite) -> list[str]:
+    """Return the config words that the choice stands for."""
+    return [f"--distributed.nodes={len(site.hosts)}"] if choice.one_job else []
+
+
+def site_places(site: SlurmSite) -> Sequence[HostPlace]:
+    """Return the nodes of the allocation; none for the queue."""
+    return [HostPlace(name=host) for host in site.hosts]
+
+
+def described_site(site: SlurmSite) -> dict[str, Any]:
+    """Return what run.json keeps: the options, and the nodes of an allocation as any hosts."""
+    kept: dict[str, Any] = {SLURM: site.options.model_dump(mode="json")}
+    if site.hosts:
+        kept[HOSTS] = {"hosts": [{"name": host} for host in site.hosts], "currency": "USD"}
+    return kept
+
+
+def kept_site(description: Mapping[str, Any]) -> SlurmSite:
+    """Read back what run.json keeps."""
+    hosts = description.get(HOSTS, {}).get("hosts", ())
+    return SlurmSite(
+        options=SlurmOptions.model_validate(description[SLURM]), hosts=tuple(host["name"] for host in hosts)
+    )
+
+
+def show_jobs(cases: Iterable[Case], site: SlurmSite, run: Path) -> None:
+    """Print the script of each job, launches that are alike as one array; or the step of each launch."""
+    node = slurm_node(site.options, run)
+    alike: dict[str, list[Case]] = defaultdict(list)
+    for case in cases:
+        if site.hosts:
+            hosts = (case.placement.hosts or site.hosts)[: case.placement.num_hosts]
+            words = step_words(
+                site.options, case, node, name="gpuproof", hosts=hosts, folder=_folder(case, node.run)
+            )
+            click.echo(shlex.join(words))
+        else:
+            text = job_text(site.options, case, node, name="", folders=[""], port=0)
+            alike[text].append(case)
+    for group in alike.values():
+        folders = [_folder(case, node.run) for case in group]
+        name = f"gpuproof-{Path(node.run).name}"
+        text = job_text(site.options, group[0], node, name=name, folders=folders, port=EXAMPLE_PORT)
+        click.echo(text, nl=False)
+
+
+def _folder(case: Case, run: str) -> str:
+    return f"{run}/{layout.launch_path(case.case_id, case.replicate)}"

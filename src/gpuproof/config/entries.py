@@ -1,0 +1,82 @@
+"""A file of plain entries, such as hosts or options of a scheduler: read strictly, mistakes told by line.
+
+In: a path and the model of its content. Out: the content, or one `ConfigError` with every mistake.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from gpuproof.config.errors import ConfigError, Mistake, shown
+from gpuproof.config.yaml import Document, Place, read_document, read_text
+
+MAX_BYTES = 2**20
+Text = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f]+$")]
+"""A line without control characters."""
+
+
+class StrictModel(BaseModel):
+    """Content of which every key is known, and none is converted."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", strict=True, allow_inf_nan=False, use_attribute_docstrings=True
+    )
+
+
+Model = TypeVar("Model", bound=StrictModel)
+
+
+def open_document(path: str, *, what: Literal["inventory", "Slurm options"]) -> Document:
+    """Read a file as YAML or JSON.
+
+    Raises:
+        ConfigError: it cannot be read, or is neither.
+    """
+    try:
+        text = read_text(Path(path), source=path, max_bytes=MAX_BYTES, what=what)
+    except FileNotFoundError as error:
+        raise ConfigError([Mistake(place=path, cause=f"cannot be read ({error.strerror})")]) from error
+    return read_document(text, source=path)
+
+
+def read_as(
+    model: type[Model], document: Document, *, model_at: Callable[[Place], type[BaseModel]] | None = None
+) -> Model:
+    """Check a document against its model; `model_at` says which model a place below it has.
+
+    Raises:
+        ConfigError: it is wrong; every mistake with its line.
+    """
+    find = model_at or (lambda _: model)
+    try:
+        return model.model_validate(document.data)
+    except ValidationError as error:
+        mistakes = [_mistake(document, find(detail["loc"]), detail) for detail in error.errors()]
+        raise ConfigError(mistakes) from None
+
+
+def _mistake(document: Document, model: type[BaseModel], detail: Any) -> Mistake:
+    place: Place = detail["loc"]
+    if detail["type"] == "extra_forbidden":
+        known = list(model.model_fields)
+        close = difflib.get_close_matches(str(place[-1]), known, n=1)
+        hint = f"Perhaps {close[0]} is meant" if close else f"Keys: {', '.join(known)}"
+        return document.mistake(place, "unknown key", next_step=hint)
+    if detail["type"] == "missing":
+        return document.mistake(place[:-1], f"the key {place[-1]} is missing")
+    found = detail["input"]
+    is_plain = found is None or isinstance(found, (bool, int, float, str))
+    value = shown(found) if is_plain else f"a {type(found).__name__}"
+    cause = str(detail["msg"]).removeprefix("Value error, ")
+    return document.mistake(place, f"{cause}, found {value}", next_step=_description(model, place))
+
+
+def _description(model: type[BaseModel], place: Place) -> str | None:
+    names = [part for part in place if isinstance(part, str)]
+    field = model.model_fields.get(names[-1]) if names else None
+    return f"The key means: {' '.join(str(field.description).split())}" if field else None

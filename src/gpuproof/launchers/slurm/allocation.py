@@ -1,0 +1,170 @@
+"""The nodes of an allocation as places: each launch is one step of srun's over the nodes that it was given.
+
+In: the environment of salloc or of a batch script. Nothing is submitted. The run's directory must lie on a
+file system that the nodes share.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+
+from gpuproof.errors import GpuproofError, UsageError
+from gpuproof.launchers.base import HostError
+from gpuproof.launchers.failures import launch_failure
+from gpuproof.launchers.local import LocalLaunch
+from gpuproof.launchers.slurm.commands import SlurmCommands
+from gpuproof.launchers.slurm.site import JOB, SlurmSite, allocated_nodes
+from gpuproof.launchers.slurm.text import SlurmNode, step_environment, step_words
+from gpuproof.processes.group import start_group
+from gpuproof.records.case import Case, Placed
+from gpuproof.store import layout
+from gpuproof.store.run import append_record
+from gpuproof.suites.base import HostPlace
+
+PORT, NUM_PORTS = 20_000, 12_000
+STEP_MARGIN_S = 5.0
+"""Over the time for last words, for srun to hear that its tasks have ended."""
+
+
+class SlurmAllocation:
+    """Starts cases as steps on the nodes of this allocation."""
+
+    world_size: int | None = None
+    max_busy: int | None = None
+
+    def __init__(
+        self,
+        site: SlurmSite,
+        slurm: SlurmCommands,
+        *,
+        node_for: Callable[[Path], SlurmNode],
+        environment: Mapping[str, str],
+    ) -> None:
+        """Take the allocation's nodes.
+
+        Raises:
+            UsageError: this is no allocation, or has not the nodes that the run began on.
+        """
+        here = slurm.host_names(allocated_nodes(environment) or "")
+        missing = [host for host in site.hosts if host not in here]
+        if missing:
+            raise UsageError(
+                f"the run takes place on nodes of an allocation, and {', '.join(missing)} "
+                f"{'is' if len(missing) == 1 else 'are'} not in this one",
+                place="--resume",
+                next_step=f"Start it inside one that has them: salloc --nodelist={','.join(site.hosts)}",
+            )
+        self._hosts = site.hosts
+        self._options = site.options
+        self._slurm = slurm
+        self._node_for = node_for
+        self._environment = environment
+        self._num_started = 0
+        self._lost: dict[str, HostError] = {}
+        self._news = threading.Event()
+
+    def places(self) -> Sequence[HostPlace]:
+        """Return the nodes in Slurm's order."""
+        return [HostPlace(name=host) for host in self._hosts]
+
+    def lost(self) -> Mapping[str, HostError]:
+        """Return the nodes that died."""
+        return self._lost
+
+    def start(self, case: Case, hosts: Sequence[str], folder: Path) -> LocalLaunch:
+        """Start the case's step.
+
+        Raises:
+            EnvironmentUnfitError: srun cannot be started, or Slurm does not answer.
+        """
+        node = self._node_for(layout.run_folder(folder))
+        self._num_started += 1
+        name = f"gpuproof-{os.getpid()}-{self._num_started}"
+        own = str(folder.absolute())
+        words = step_words(self._options, case, node, name=name, hosts=hosts, folder=own)
+        port, address = self._meeting(case, hosts)
+        environment = step_environment(self._options, self._environment, address=address, port=port)
+        placed = Placed(
+            hosts=tuple(hosts),
+            ranks_per_host=case.placement.ranks_per_host,
+            address=None if port is None else address,
+            port=port,
+        )
+        command = f"{shlex.join(words)}\n"
+        (folder / layout.LAUNCH_TEXT).write_text(command, encoding="utf-8")
+        launch = StepLaunch(
+            self._news,
+            command=command,
+            placed=placed,
+            before_exit=partial(self._look_after, hosts, folder),
+            tell_to_end=partial(self._slurm.end_step, self._environment[JOB], name),
+        )
+        output = folder / layout.LAUNCHER_OUTPUT
+        launch.processes = start_group(
+            [words], environment=environment, output=output, on_exit=launch.has_exited
+        )
+        return launch
+
+    def _meeting(self, case: Case, hosts: Sequence[str]) -> tuple[int | None, str]:
+        """Choose where the ranks meet: another port for each launch of this job."""
+        if case.placement.num_ranks == 1:
+            return None, ""
+        number = 7 * int(self._environment[JOB]) + self._num_started
+        return PORT + number % NUM_PORTS, self._slurm.address(hosts[0])
+
+    def _look_after(self, hosts: Sequence[str], folder: Path, status: int) -> None:
+        """Find out whether a step that failed has lost a node, and say so."""
+        if status == 0:
+            return
+        for name, reason in self._slurm.down(",".join(hosts)).items():
+            self._lost[name] = HostError(f"node failure: {reason}", host=name, stage="execute")
+            message = f"node failure: the step on {'+'.join(hosts)} lost {name} ({reason})"
+            append_record(folder, launch_failure("lost_rank", message, host=name))
+
+    def wait(self, timeout_s: float) -> None:
+        """Wait for news of any launch."""
+        self._news.wait(timeout_s)
+        self._news.clear()
+
+    def notes(self) -> Sequence[str]:
+        """Return nothing."""
+        return ()
+
+    def close(self) -> None:
+        """Keep nothing from case to case."""
+
+
+class StepLaunch(LocalLaunch):
+    """One step: an srun on this machine, whose end is looked into before it is told."""
+
+    def __init__(
+        self,
+        news: threading.Event,
+        *,
+        command: str,
+        placed: Placed,
+        before_exit: Callable[[int], None],
+        tell_to_end: Callable[[], None],
+    ) -> None:
+        super().__init__(news, command=command, placed=placed)
+        self._before_exit = before_exit
+        self._tell_to_end = tell_to_end
+
+    def has_exited(self, status: int) -> None:
+        """Hear that srun has ended, from another thread."""
+        self._before_exit(status)
+        super().has_exited(status)
+
+    def _end(self, grace_s: float) -> None:
+        """Give the step's processes time for last words, then end srun, which kills what is left of it."""
+        if self.status is None:
+            with suppress(GpuproofError):
+                self._tell_to_end()
+            self.processes.wait(grace_s + STEP_MARGIN_S)
+        super()._end(STEP_MARGIN_S)

@@ -1,0 +1,227 @@
+"""Slurm's own commands, each run with a time limit, and what they say turned into values or errors of ours.
+
+In: arguments. Out: job ids, states, names of hosts. All that Slurm cannot do is told in its own words.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from gpuproof.errors import EnvironmentUnfitError, GpuproofError, UsageError
+
+TIMEOUT_S = 90.0
+"""For one command. slurmctld answers in milliseconds; where it is away, a command says so after some 20 s,
+and where the cluster's configuration is, after 60."""
+NEEDED = ("sbatch", "srun", "squeue", "scancel", "scontrol")
+UNKNOWN_JOB = "Invalid job id specified"
+ANY_JOB = "1"
+"""Asked for to see whether anybody answers."""
+LAID_ASIDE = frozenset(
+    f"SBATCH_{name}" for name in ("OUTPUT", "ERROR", "ARRAY_INX", "REQUEUE", "NO_REQUEUE", "WAIT", "EXPORT")
+)
+"""Variables that would change what the launcher works by."""
+_NOTHING = ("None", "None assigned", "(null)")
+_UNREACHABLE = ("Unable to contact slurm", "Socket timed out", "Connection refused", "configuration source")
+_OF_QUEUE, _OF_ACCOUNTING = "%i|%A|%T|%N|%r", "JobID,JobIDRaw,State,NodeList,Reason"
+
+
+_LOOK = "Look at what would be submitted with --dry-run, and change the options of --on slurm:FILE"
+_REMEDIES = {
+    "ccount": "`sacctmgr show associations user=$USER` lists your accounts; set account (and partition) in "
+    "the file of --on slurm:FILE",
+    "partition": "`sinfo` lists the partitions; set partition in the file of --on slurm:FILE",
+    "qos": "Set qos in the file of --on slurm:FILE",
+    "generic resource": "Ask for GPUs as this cluster names them (gres), or for none with gpus_per_node: 0 "
+    "or --distributed.device=cpu",
+    "node configuration": "`sinfo -o '%P %D %c %m %G'` shows what there is; ask for fewer nodes or GPUs "
+    "(--distributed.nodes, --nproc, gpus_per_node), or none with --distributed.device=cpu",
+    "node count": "Lower --distributed.nodes, or choose another partition",
+    "ime limit": "Lower time in the file of --on slurm:FILE, or choose another partition",
+    "SubmitJob": "Lower max_jobs in the file of --on slurm:FILE",
+}
+"""By what sbatch says (as in Slurm 22.05), the next step."""
+
+
+class SlurmRefusalError(UsageError):
+    """Slurm does not take a job as it is asked for."""
+
+
+class SlurmSilentError(EnvironmentUnfitError):
+    """A command of Slurm's does not do what it is for: nobody answers it."""
+
+    def __init__(self, program: str, cause: str) -> None:
+        super().__init__(cause, place=program, next_step="`scontrol ping` says whether slurmctld is up")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobState:
+    """How a job stands, in Slurm's words."""
+
+    job: str
+    """Its id; of an element of an array with the index after it, as in 12_3."""
+    number: str
+    """Its own number, which an element of an array has, too."""
+    name: str
+    """PENDING, RUNNING, COMPLETED …"""
+    nodes: str
+    """Where it runs, in Slurm's notation; empty before."""
+    reason: str
+    """Why it waits, or ended."""
+
+
+class SlurmCommands:
+    """Runs Slurm's commands with one environment."""
+
+    def __init__(self, environment: Mapping[str, str] = os.environ) -> None:
+        """Find the commands.
+
+        Raises:
+            EnvironmentUnfitError: they are not here, or nobody answers them.
+        """
+        self._environment = {key: value for key, value in environment.items() if key not in LAID_ASIDE}
+        path = self._environment.get("PATH")
+        missing = [name for name in NEEDED if shutil.which(name, path=path) is None]
+        if missing:
+            raise EnvironmentUnfitError(
+                f"no {', '.join(missing)} here: this is no machine that submits to Slurm",
+                place="--on slurm",
+                next_step="Start gpuproof on a login node of the cluster, or load its module",
+            )
+        self._has_accounting = shutil.which("sacct", path=path) is not None
+        self.states(())
+
+    def submit(self, text: str) -> str:
+        """Submit a script; return the id of its job.
+
+        Raises:
+            SlurmRefusalError: it is not taken as it is.
+            EnvironmentUnfitError: nobody answers.
+        """
+        said = self._ask("sbatch", "--parsable", given=text)
+        return said.strip().partition(";")[0]
+
+    def states(self, jobs: Iterable[str]) -> dict[str, JobState]:
+        """Return how these jobs stand, asked for in one call; those that Slurm has forgotten are left out.
+
+        Raises:
+            EnvironmentUnfitError: nobody answers.
+        """
+        ids = sorted({job.partition("_")[0] for job in jobs}) or [ANY_JOB]
+        words = ("squeue", f"--jobs={','.join(ids)}", "--states=all", "--noheader", "--array")
+        return _states(self._ask(*words, f"--format={_OF_QUEUE}", fine=UNKNOWN_JOB))
+
+    def accounted(self, jobs: Sequence[str]) -> dict[str, JobState]:
+        """Return how jobs ended that the queue has forgotten, as far as there is an accounting that knows."""
+        if not jobs or not self._has_accounting:
+            return {}
+        words = ("sacct", f"--jobs={','.join(jobs)}", "--allocations", "--noheader", "--parsable2")
+        try:
+            return _states(self._ask(*words, f"--format={_OF_ACCOUNTING}"))
+        except EnvironmentUnfitError:
+            self._has_accounting = False  # "Slurm accounting storage is disabled"
+            return {}
+
+    def cancel(self, jobs: Sequence[str], *options: str) -> None:
+        """Cancel jobs; what has ended is no error.
+
+        Raises:
+            EnvironmentUnfitError: nobody answers.
+        """
+        self._ask("scancel", *options, *jobs, fine=UNKNOWN_JOB)
+
+    def end_step(self, job: str, name: str) -> None:
+        """Send SIGTERM to the processes of a job's step; one that is not there is no error.
+
+        A signal to srun itself will not do: it kills the step at once.
+
+        Raises:
+            EnvironmentUnfitError: nobody answers.
+        """
+        words = ("squeue", "--steps", f"--jobs={job}", "--noheader", "--format=%i|%j")
+        steps = (line.strip().partition("|") for line in self._ask(*words, fine=UNKNOWN_JOB).splitlines())
+        found = [step for step, _, called in steps if called == name]
+        if found:
+            self.cancel(found, "--signal=TERM")
+
+    def host_names(self, nodes: str) -> tuple[str, ...]:
+        """Write out Slurm's notation of nodes, in their order.
+
+        Raises:
+            EnvironmentUnfitError: it is none.
+        """
+        return tuple(self._ask("scontrol", "show", "hostnames", nodes).split()) if nodes else ()
+
+    def address(self, host: str) -> str:
+        """Return where a node is reached: its own name where Slurm does not tell."""
+        try:
+            words = self._ask("scontrol", "show", "node", host, "--oneliner").split()
+        except EnvironmentUnfitError:
+            return host
+        found = (word.removeprefix("NodeAddr=") for word in words if word.startswith("NodeAddr="))
+        return next(found, host)
+
+    def down(self, nodes: str) -> dict[str, str]:
+        """Return those of these nodes that do not work any more, and why, as far as Slurm tells."""
+        try:
+            said = self._ask("sinfo", "--Node", f"--nodes={nodes}", "--noheader", "--format=%N|%T|%E")
+        except EnvironmentUnfitError:
+            return {}
+        rows = (line.strip().split("|", 2) for line in said.splitlines())
+        return {
+            name: f"{state.strip('*')}: {reason}"
+            for name, state, reason in rows
+            if state.startswith(("down", "fail")) or state.endswith("*")
+        }
+
+    def _ask(self, *words: str, given: str | None = None, fine: str | None = None) -> str:
+        """Run a command in a session of its own, where no Ctrl-C reaches it; return what it prints.
+
+        Raises:
+            EnvironmentUnfitError: it fails, unless it says what is `fine`.
+        """
+        try:
+            answer = subprocess.run(
+                words,
+                input=given or "",
+                capture_output=True,
+                text=True,
+                timeout=TIMEOUT_S,
+                check=False,
+                env=self._environment,
+                start_new_session=True,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise SlurmSilentError(words[0], f"no answer within {TIMEOUT_S:g} s") from error
+        except OSError as error:
+            raise SlurmSilentError(words[0], f"cannot be started: {error.strerror}") from error
+        if answer.returncode != 0 and not (fine and fine in answer.stderr):
+            raise _error(words[0], answer.stderr)
+        return answer.stdout
+
+
+def _error(program: str, said: str) -> GpuproofError:
+    """Turn what a command says to its failure into an error with its next step."""
+    lines = [line.strip().removeprefix(f"{program}: ").removeprefix("error: ") for line in said.splitlines()]
+    words = "; ".join(dict.fromkeys(filter(None, lines))) or "it failed without a word"
+    if program != "sbatch" or any(sign in said for sign in _UNREACHABLE):
+        return SlurmSilentError(program, words)
+    next_step = next((step for sign, step in _REMEDIES.items() if sign in said), _LOOK)
+    return SlurmRefusalError(words, place="sbatch", next_step=next_step)
+
+
+def _states(said: str) -> dict[str, JobState]:
+    """Read lines of `JOB|NUMBER|STATE|NODES|REASON`; "CANCELLED by 1000" is a state, too."""
+    return {row.job: row for row in map(_state, said.splitlines()) if row is not None}
+
+
+def _state(line: str) -> JobState | None:
+    parts = line.strip().split("|", 4)
+    if len(parts) < 5:
+        return None
+    job, number, state, nodes, reason = parts
+    where, why = ("" if said in _NOTHING else said for said in (nodes, reason.strip("()")))
+    return JobState(job=job, number=number, name=state.split()[0], nodes=where, reason=why)

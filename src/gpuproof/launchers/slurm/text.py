@@ -1,0 +1,174 @@
+"""What Slurm is given for a case, as text: pure, so that it can be shown without a cluster.
+
+In: options, a case, and how its node side is reached. Out: the words of `srun`, and the script for `sbatch`.
+One task a node starts that node's ranks and the sampler beside them. What only the node knows stands in the
+words as `$NAME` and is filled in there by `worker slurm-task`, not by a shell; a `$` of our own is doubled.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from gpuproof.config.slurm import SlurmOptions
+from gpuproof.launchers.commands import NodeSide, Rendezvous, commands_for, rank_environment
+from gpuproof.records.case import Case
+from gpuproof.store import layout
+
+ADDRESS, PORT = "GPUPROOF_ADDRESS", "GPUPROOF_PORT"
+LOG = "slurm-%j.txt"
+"""What Slurm itself has to say of a job, in the run directory until the job has ended."""
+_OF_SBATCH = ("partition", "account", "qos", "reservation", "constraint", "exclude", "time")
+_NEXT_LINE = " \\\n  "
+_FIRST = '$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)'
+_MEET = f"""\
+head={{head}}
+address=$(scontrol show node "$head" -o | grep -o ' NodeAddr=[^ ]*' | cut -d = -f 2)
+export {ADDRESS}=${{{{address:-$head}}}} {PORT}={{port}}
+while (: < "/dev/tcp/127.0.0.1/${PORT}") 2> /dev/null; do {PORT}=$(({PORT} + 1)); done"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlurmNode:
+    """How the node side is started on every node, and the directory that all of them share."""
+
+    python: str
+    worker: tuple[str, ...]
+    run: str
+
+
+def job_text(
+    options: SlurmOptions, case: Case, node: SlurmNode, *, name: str, folders: Sequence[str], port: int
+) -> str:
+    """Return the script for `sbatch`: of one launch, or of an array of launches that differ in their folder.
+
+    `folders` are the launches' own. Each line of the head is one option, quoted as a shell would.
+    """
+    head = [f"#SBATCH {shlex.quote(option)}" for option in _sbatch_options(options, case, node, name=name)]
+    if len(folders) == 1:
+        where = [f"folder={shlex.quote(folders[0])}"]
+    else:
+        head.append(f"#SBATCH --array=0-{len(folders) - 1}")
+        where = ["folders=(", *map(shlex.quote, folders), ")", "folder=${folders[$SLURM_ARRAY_TASK_ID]}"]
+    variables = rank_environment(options.interface)
+    lines = [
+        "#!/bin/bash",
+        *head,
+        *where,
+        f'exec >> "$folder/{layout.LAUNCHER_OUTPUT}" 2>&1',
+        f"export {' '.join(f'{key}={shlex.quote(value)}' for key, value in variables.items())}",
+        *options.setup,
+        *([_meeting_text(case, port)] if case.placement.num_ranks > 1 else []),
+        f"exec {_srun_text(options, case, node)}",
+    ]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _meeting_text(case: Case, port: int) -> str:
+    hosts = case.placement.hosts
+    return _MEET.format(head=shlex.quote(hosts[0]) if hosts else _FIRST, port=port)
+
+
+def _sbatch_options(options: SlurmOptions, case: Case, node: SlurmNode, *, name: str) -> Iterator[str]:
+    placement = case.placement
+    yield f"--job-name={name}"
+    yield f"--nodes={placement.num_hosts}"
+    yield "--ntasks-per-node=1"
+    if placement.hosts:
+        yield f"--nodelist={','.join(placement.hosts)}"
+    for key in _OF_SBATCH:
+        if (value := getattr(options, key)) is not None:
+            yield f"--{key}={value}"
+    yield from _resources(options, case)
+    if options.exclusive and placement.exclusive == "hosts":
+        yield "--exclusive"
+    # A job that Slurm starts again by itself would write over its own records; --resume does not.
+    yield "--no-requeue"
+    yield f"--output={node.run.replace('%', '%%')}/{LOG}"
+    yield from options.extra
+
+
+def _resources(options: SlurmOptions, case: Case) -> Iterator[str]:
+    """Yield what of each node is asked for."""
+    gpus = gpus_per_node(options, case)
+    if options.gres is not None:
+        yield f"--gres={options.gres}"
+    elif gpus:
+        yield f"--gpus-per-node={gpus}"
+    if options.cpus_per_task is not None:
+        yield f"--cpus-per-task={options.cpus_per_task}"
+    if options.mem is not None:
+        yield f"--mem={options.mem}"
+
+
+def gpus_per_node(options: SlurmOptions, case: Case) -> int:
+    """Return how many GPUs of each node are asked for: as many as are named, else one a rank."""
+    placement = case.placement
+    if options.gpus_per_node is not None:
+        return options.gpus_per_node
+    if placement.device == "cpu":
+        return 0
+    return placement.ranks_per_host if placement.devices is None else max(placement.devices) + 1
+
+
+def step_words(
+    options: SlurmOptions, case: Case, node: SlurmNode, *, name: str, hosts: Sequence[str], folder: str
+) -> list[str]:
+    """Return the words that start a launch on these hosts of an allocation, in the order of node ranks."""
+    task = [*_task(node, hosts), f"--folder={folder}"]
+    placed = [f"--job-name={name}", f"--nodelist={','.join(hosts)}", "--overlap"]
+    started = [word for command in _started(case, node) for word in command]
+    return [*_srun(options, case, node), *placed, *task, *started]
+
+
+def _srun_text(options: SlurmOptions, case: Case, node: SlurmNode) -> str:
+    """Return the words for the script: of all that stands there, the shell fills in the folder alone."""
+    task = f'{shlex.join(_task(node, case.placement.hosts))} "--folder=$folder"'
+    started = map(shlex.join, _started(case, node))
+    return _NEXT_LINE.join([shlex.join(_srun(options, case, node)), task, *started])
+
+
+def _srun(options: SlurmOptions, case: Case, node: SlurmNode) -> list[str]:
+    nodes = case.placement.num_hosts
+    words = ["srun", f"--nodes={nodes}", f"--ntasks={nodes}", "--ntasks-per-node=1"]
+    if options.cpus_per_task is not None:
+        words.append(f"--cpus-per-task={options.cpus_per_task}")  # since Slurm 22.05 no longer from sbatch
+    words += ["--cpu-bind=none", "--mpi=none", "--kill-on-bad-exit=1"]
+    if options.container_image is None:
+        return words
+    mounts = ",".join([f"{node.run}:{node.run}", *options.container_mounts])
+    return [*words, f"--container-image={options.container_image}", f"--container-mounts={mounts}"]
+
+
+def _task(node: SlurmNode, hosts: Sequence[str]) -> list[str]:
+    """Return how each node's task begins; named hosts are told in their order, which Slurm does not keep."""
+    order = [f"--nodes={','.join(hosts)}"] if hosts else []
+    return [node.python, *node.worker, "slurm-task", *order]
+
+
+def _started(case: Case, node: SlurmNode) -> list[list[str]]:
+    """Return what each node starts, each command after a `--`, with `$NAME` for what only it knows."""
+    side = NodeSide(
+        python=_literal(node.python),
+        worker=tuple(map(_literal, node.worker)),
+        run=_literal(node.run),
+        host="$GPUPROOF_HOST",
+        pid="$GPUPROOF_PID",
+        folder="$GPUPROOF_FOLDER",
+    )
+    port = None if case.placement.num_ranks == 1 else f"${PORT}"
+    meeting = Rendezvous(node_rank="$SLURM_NODEID", address=f"${ADDRESS}", port=port)
+    return [["--", *command] for command in commands_for(case, side, meeting).started]
+
+
+def _literal(word: str) -> str:
+    return word.replace("$", "$$")
+
+
+def step_environment(
+    options: SlurmOptions, environment: Mapping[str, str], *, address: str, port: int | None
+) -> dict[str, str]:
+    """Return the environment of `srun` inside an allocation, which its tasks get, too."""
+    meeting = {} if port is None else {ADDRESS: address, PORT: str(port)}
+    return {**environment, **rank_environment(options.interface), **meeting}
