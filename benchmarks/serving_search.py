@@ -21,7 +21,7 @@ from statistics import median
 
 import numpy as np
 
-from gpuproof.analysis.serving_bounds import Bound, RequestSeries, judge_rate
+from gpuproof.analysis.requests.bounds import Bound, RequestSeries, judge_rate
 from gpuproof.statistics.estimate import FloatArray
 from gpuproof.suites.serving.search import Effort, Rates, RateSearch
 from gpuproof.units import seconds

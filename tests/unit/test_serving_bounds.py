@@ -9,8 +9,14 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from gpuproof.analysis.serving import summarize_requests
-from gpuproof.analysis.serving_bounds import RequestSeries, bounds_each, bounds_judged, judge_rate, num_within
+from gpuproof.analysis.requests.bounds import (
+    RequestSeries,
+    bounds_each,
+    bounds_judged,
+    judge_rate,
+    num_within,
+)
+from gpuproof.analysis.requests.served import summarize_requests
 from gpuproof.config.models import RunConfig
 from gpuproof.records.serving_spec import BoundsSpec
 from served_by_hand import SPEC, records

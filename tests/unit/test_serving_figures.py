@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gpuproof.analysis.loadgen import early_stopping_estimate_s, find_knee, judge_bound
-from gpuproof.analysis.serving import Served, summarize_requests
+from gpuproof.analysis.requests.loadgen import early_stopping_estimate_s, find_knee, judge_bound
+from gpuproof.analysis.requests.served import Served, summarize_requests
 from gpuproof.records.result import Doubt
 from gpuproof.verdict.doubts.base import Measured
 from gpuproof.verdict.doubts.rules import doubts_about

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from concluding import files_of, notes_of
-from gpuproof.analysis.serving import summarize_requests
+from gpuproof.analysis.requests.served import summarize_requests
 from gpuproof.conclude import conclude
 from gpuproof.records.collected import CaseRecords
 from gpuproof.suites.serving.curve import curve_points

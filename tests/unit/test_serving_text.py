@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from gpuproof.analysis.serving import summarize_requests
+from gpuproof.analysis.requests.served import summarize_requests
 from gpuproof.config.models import RunConfig
 from gpuproof.errors import UsageError
 from gpuproof.records.collected import CaseRecords

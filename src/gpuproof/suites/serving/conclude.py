@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 from gpuproof import units
 from gpuproof.analysis.explanations import LaunchExplanation, explain_launch
-from gpuproof.analysis.serving import Served, summarize_requests
-from gpuproof.analysis.serving_bounds import BoundStanding
+from gpuproof.analysis.requests.bounds import BoundStanding
+from gpuproof.analysis.requests.served import Served, summarize_requests
 from gpuproof.readings.evidence import Evidence
 from gpuproof.records.codec import to_json
 from gpuproof.records.result import Doubt

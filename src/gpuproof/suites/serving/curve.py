@@ -13,7 +13,7 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from gpuproof import units
-from gpuproof.analysis.serving import Served
+from gpuproof.analysis.requests.served import Served
 from gpuproof.plotting import FAINT, GRID, INK, SERIES, headline, new_figure, save
 from gpuproof.statistics.percentiles import percentile
 from gpuproof.suites.serving.run import ServingRun

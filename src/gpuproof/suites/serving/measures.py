@@ -7,8 +7,8 @@ from dataclasses import replace
 from math import floor, inf
 
 from gpuproof import units
-from gpuproof.analysis.serving import PERCENTILES, STREAM_PERCENTILES, Served
-from gpuproof.analysis.serving_bounds import ALL, RISK, BoundStanding
+from gpuproof.analysis.requests.bounds import ALL, RISK, BoundStanding
+from gpuproof.analysis.requests.served import PERCENTILES, STREAM_PERCENTILES, Served
 from gpuproof.config.models import RunConfig
 from gpuproof.records.result import LaunchValue, Measure, MeasureInterval
 from gpuproof.statistics.launches import interval_of_launches

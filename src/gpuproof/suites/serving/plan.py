@@ -10,8 +10,8 @@ import zlib
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from gpuproof.analysis.serving import summarize_requests
-from gpuproof.analysis.serving_bounds import bounds_judged
+from gpuproof.analysis.requests.bounds import bounds_judged
+from gpuproof.analysis.requests.served import summarize_requests
 from gpuproof.config.models import RunConfig
 from gpuproof.config.sections.serving import ServingConfig
 from gpuproof.records.case import Case

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gpuproof.analysis.loadgen import find_knee
-from gpuproof.analysis.serving import Served
-from gpuproof.analysis.serving_bounds import RateJudgement
+from gpuproof.analysis.requests.bounds import RateJudgement
+from gpuproof.analysis.requests.loadgen import find_knee
+from gpuproof.analysis.requests.served import Served
 from gpuproof.config.models import RunConfig
 from gpuproof.records.result import Doubt
 from gpuproof.records.run import Failure

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from math import ceil
 from typing import TypeAlias
 
-from gpuproof.analysis.loadgen import BoundOutcome
-from gpuproof.analysis.serving import Served
-from gpuproof.analysis.serving_bounds import Bound, RateJudgement, RequestSeries, judge_rate
+from gpuproof.analysis.requests.bounds import Bound, RateJudgement, RequestSeries, judge_rate
+from gpuproof.analysis.requests.loadgen import BoundOutcome
+from gpuproof.analysis.requests.served import Served
 from gpuproof.records.serving_spec import Scenario
 
 LOWEST_SHARE = 1 / 64

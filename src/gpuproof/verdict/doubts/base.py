@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from gpuproof.analysis.collectives import CollectiveLaunch
 from gpuproof.analysis.launch import Launch
-from gpuproof.analysis.serving import Served
+from gpuproof.analysis.requests.served import Served
 from gpuproof.hardware import MemoryPeak, Peak
 from gpuproof.records.result import Doubt
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from statistics import median
 
-from gpuproof.analysis.serving import Served
+from gpuproof.analysis.requests.served import Served
 from gpuproof.records.result import Doubt
 from gpuproof.statistics.percentiles import percentile
 from gpuproof.units import count, seconds, share

@@ -13,9 +13,8 @@ from math import inf
 import numpy as np
 
 from gpuproof.analysis.launch import Launch
-from gpuproof.analysis.loadgen import BoundVerdict, early_stopping_estimate_s, judge_bound
 from gpuproof.analysis.rates import throughput
-from gpuproof.analysis.serving_bounds import (
+from gpuproof.analysis.requests.bounds import (
     RateJudgement,
     RequestSeries,
     bounds_each,
@@ -23,6 +22,7 @@ from gpuproof.analysis.serving_bounds import (
     judge_rate,
     num_within,
 )
+from gpuproof.analysis.requests.loadgen import BoundVerdict, early_stopping_estimate_s, judge_bound
 from gpuproof.records.case import Case, ServingWork
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import Setup, Window

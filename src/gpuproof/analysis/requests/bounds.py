@@ -18,7 +18,7 @@ from typing import Literal
 
 import numpy as np
 
-from gpuproof.analysis.loadgen import BoundOutcome
+from gpuproof.analysis.requests.loadgen import BoundOutcome
 from gpuproof.records.serving_spec import ServingSpec
 from gpuproof.statistics.estimate import FloatArray, Unavailable
 from gpuproof.statistics.spells import (
