@@ -97,7 +97,7 @@ def test_options_are_laid_over_each_other_key_by_key() -> None:
             "run.yaml:2: benchmark.warmup_step: unknown key; did you mean warmup_steps? The keys of "
             "benchmark are enabled, warmup_steps, measure_by, measure_steps, measure_seconds, "
             "log_step_times, sync_cuda, evaluate_after, count_flops, "
-            "target_precision, min_steps.",
+            "target_precision, min_steps, own_compute.",
         ),
         (
             "batch_size: 3\n",
@@ -274,7 +274,7 @@ def test_a_byte_order_mark_and_foreign_line_ends_are_taken() -> None:
         ),
         (
             "quik",
-            "quik: there is no such file or recipe. Did you mean the recipe quick? The recipes are load, ",
+            "quik: there is no such file or recipe. Did you mean the recipe quick? The recipes are ",
         ),
         ("", '"": '),
         (".", ".: this is a folder, and no config file. Name the file in it."),

@@ -14,6 +14,7 @@ from gpuproof.config.errors import ConfigError
 from gpuproof.config.keys import all_keys
 from gpuproof.config.load import load_config, recipe_names
 from gpuproof.config.models import RunConfig
+from gpuproof.config.sections.collective import CollectiveConfig
 from gpuproof.config.settings import KeyPath, dotted
 
 CONFIGS = Path(__file__).parent.parent.parent / "configs"
@@ -77,12 +78,22 @@ OTHER_VALUES: dict[str, Any] = {
     "serving.endpoint.url": "http://host:8000/v1",
     "serving.endpoint.model": "tiny",
     "serving.endpoint.api_key_variable": "TINY_KEY",
+    "serving.bounds.ttft_s": 0.5,
+    "serving.bounds.ttft_percentile": 95.0,
+    "serving.bounds.tpot_s": 0.05,
+    "serving.bounds.tpot_percentile": 95.0,
+    "serving.bounds.goodput_percentile": 95.0,
+    "collective.operations": ["broadcast", "all_gather"],
+    "collective.dtype": "float16",
+    "collective.reduction": "max",
+    "collective.root": 1,
     "monitoring.host_interval_s": 0.5,
 }
 """A value other than the default for each key that doubling gives none."""
 
 
 CIFAR = ["--data.name=CIFAR10", "--data.path=d"]
+COLLECTIVE = ["--kind=collective", "--distributed.nproc=2"]
 SEARCH = ["--search.kind=batch_size"]
 LOAD = ["--kind=load"]
 NEEDS = {
@@ -97,6 +108,7 @@ NEEDS = {
     "data.download_checksum": [*CIFAR, "--data.download=true"],
     "run.order_seed": ["--matrix.data.batch_size=[1,2]"],
     **dict.fromkeys(("load.num_epochs", "load.num_batches", "load.metrics_sample_rate_s"), LOAD),
+    **dict.fromkeys((f"collective.{key}" for key in CollectiveConfig.model_fields), COLLECTIVE),
     **dict.fromkeys(("search.start", "search.factor", "search.up_to", "search.step"), SEARCH),
     "training.cuda_graphs": ["--training.precision=bf16"],
 }

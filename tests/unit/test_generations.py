@@ -40,7 +40,7 @@ def test_growth_with_the_place_is_no_noise(num_generations: int) -> None:
     times = growing(num_generations * LENGTH).tolist()
     assert noise(times) > 0.15  # type: ignore[operator]  # there are enough of them
     assert codes(decode(times)) == []
-    assert codes(replace(decode(times), case=case(kind="inference"))) == ["noisy"]
+    assert "noisy" in codes(replace(decode(times), case=case(kind="inference")))
 
 
 def test_a_staircase_is_seen_place_by_place() -> None:

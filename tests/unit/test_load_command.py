@@ -15,6 +15,7 @@ from click.testing import CliRunner
 
 from gpuproof.cli.load import load
 from gpuproof.cli.main import cli
+from gpuproof.config.errors import ConfigError
 from gpuproof.config.load import load_config
 from gpuproof.errors import UsageError
 from load_by_hand import write_load_run
@@ -109,9 +110,15 @@ def test_a_launcher_of_the_users_is_refused(monkeypatch: pytest.MonkeyPatch) -> 
     assert not Path("results").exists()
 
 
-@pytest.mark.parametrize("word", ["--num-batches=0", "--device=tpu", "--metrics-sample-rate=0", "--absent"])
+@pytest.mark.parametrize("word", ["--num-batches=0", "--metrics-sample-rate=0", "--absent"])
 def test_options_out_of_bounds_are_refused(word: str) -> None:
     assert CliRunner().invoke(cli, ["load", word]).exit_code == 2
+
+
+def test_a_type_of_device_that_nobody_knows_is_refused() -> None:
+    refused = CliRunner().invoke(cli, ["load", "--device=tpu"])
+    assert isinstance(refused.exception, ConfigError)
+    assert "no package here knows a type of device 'tpu'" in str(refused.exception)
 
 
 def test_the_commands_of_its_page_are_commands() -> None:

@@ -61,7 +61,7 @@ def test_a_log_gets_a_line_a_phase_and_one_every_ten_seconds(
     monkeypatch.setattr("gpuproof.cli.progress.monotonic", lambda: now[0])
     lines = LineProgress()
     lines.case_begins(case(), hosts=(), position=1, total=2)
-    lines.case_advances(case(), [begin("measure", expected_steps=4)])
+    lines.case_advances(case(), [setup(), begin("measure", expected_steps=4)])
     now[0] = 9.0
     lines.case_advances(case(), [steps(0, 0.1)])
     now[0] = 10.0

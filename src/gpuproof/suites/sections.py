@@ -197,6 +197,8 @@ def _verdict(result: Result) -> Verdict:
         meanings.append(f"{result.num_launches} of {result.num_planned} launches were measured")
     is_measured = bool(result.headline) and result.headline == headline(result.measures)
     uncertainty = result.measures[0].uncertainty or "(uncertainty unknown)" if is_measured else ""
+    if uncertainty == units.NOT_WELL_ENOUGH:
+        uncertainty = f"({uncertainty})"
     return Verdict(
         headline=result.headline,
         uncertainty=uncertainty,

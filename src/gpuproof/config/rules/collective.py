@@ -50,10 +50,10 @@ def collective_has_no_model(config: RunConfig) -> Refusals:
 
 def collective_has_ranks(config: RunConfig, facts: Facts) -> Refusals:
     """Refuse a collective over one rank, and over hosts that are not one job."""
-    if config.kind != "collective":
+    if config.kind != "collective" or facts.hosts is None:
         return
     ranks = config.distributed.nproc * config.distributed.nodes
-    given = any(host.gpus is not None for host in facts.hosts or ())
+    given = any(host.gpus is not None for host in facts.hosts)
     if ranks < 2 and not facts.is_attached and not given:
         yield Refusal(
             keys=("distributed.nproc", "kind"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from gpuproof.config.sections.base import ConfigSection, DeviceIndices, Seconds
+from gpuproof.config.sections.base import ConfigSection, DeviceIndices, Seconds, Text
 from gpuproof.records.case import Backend, GradientCompression, ParallelStrategy
 
 
@@ -19,7 +19,7 @@ class DistributedConfig(ConfigSection):
     """Ranks to start on a host."""
     nodes: int = Field(default=1, ge=1, le=4096)
     """Hosts of the inventory over which the run is one job; 1 runs it on each by itself."""
-    device: str = "auto"
+    device: Text = "auto"
     """The type of device: cuda (ROCm too), xpu, mps, cpu, or one that an installed package registers; auto is
     the first of them that is there, and never a simulated one."""
     devices: DeviceIndices | None = None
