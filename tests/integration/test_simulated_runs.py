@@ -9,6 +9,7 @@ import pytest
 
 from gpuproof.errors import ExitCode
 from gpuproof.records.collected import CaseRecords
+from gpuproof.records.collective import CollectiveTrial
 from gpuproof.records.run import Failure, Setup, Start, Window
 from gpuproof.store.run import RunDirectory
 from gpuproof.suites.load.plan import TESTS
@@ -116,3 +117,38 @@ def test_a_model_that_does_not_fit_ends_as_a_record_of_no_memory(tmp_path: Path)
     assert result.returncode == ExitCode.FAILED, result.stdout + result.stderr
     failures = only_case(run_directory(tmp_path, "s")).of(Failure)
     assert {failure.cause for failure in failures} == {"out_of_memory"}
+
+
+def test_the_slower_of_two_ranks_is_named(tmp_path: Path) -> None:
+    words = ("run", "quick", *TINY, *ON_SIM, UNREAD, "--nproc=2", "--data.batch_size=256")
+    environment = simulated(
+        {1: {"slower_percent": 30}}, devices=2, flops_per_s=1e9, memory_bytes_per_s=1e12, zero_products=True
+    )
+    result = gpuproof(*words, cwd=tmp_path, environment=environment)
+    assert result.returncode == ExitCode.DONE, result.stdout + result.stderr
+    doubts = json.loads((run_directory(tmp_path, "s").root / "result.json").read_text())["doubts"]
+    (named,) = [doubt["reason"] for doubt in doubts if doubt["code"] == "unequal-ranks"]
+    assert named.startswith("rank 1 on ")
+    assert "SIM-0001" in named
+
+
+def test_collectives_carry_no_more_than_the_link(tmp_path: Path) -> None:
+    link_bytes_per_s, size = 1e9, 2**20
+    result = gpuproof(
+        *("run", "collectives", *ON_SIM, UNREAD, "--nproc=2", "--run.experiment_name=quick"),
+        *("-b", str(size), "-e", str(size), "-n", "10"),
+        cwd=tmp_path,
+        environment=simulated(devices=2, peer_link_bytes_per_s=link_bytes_per_s),
+    )
+    assert result.returncode == ExitCode.DONE, result.stdout + result.stderr
+    trials = only_case(run_directory(tmp_path, "s")).of(CollectiveTrial)
+    assert [(trial.num_checked, trial.num_wrong) for trial in trials] == [(size // 4, 0)] * 2
+    # Over two ranks 2 × ½ of the bytes go over the link: 1.05 ms, if the other rank is there already.
+    by_hand_s = size / link_bytes_per_s
+    assert min(time_s for trial in trials for time_s in trial.durations_s) >= by_hand_s * 0.999
+    (measure,) = [
+        measure
+        for measure in json.loads((run_directory(tmp_path, "s").root / "result.json").read_text())["measures"]
+        if measure["statistic"] == "mean"
+    ]
+    assert 0 < measure["value"] <= link_bytes_per_s * 1.001

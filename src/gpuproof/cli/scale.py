@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 RECIPE = "scale"
 SIZES_FLAG = "--batch-sizes"
+LISTED = ("auto", "cuda", "xpu", "mps")
+"""Types of device that the probe counts: not ranks of the processor, nor what other packages register."""
 S2_FILES = ("benchmark_*_gpu.json", "comparison_report_*.md")
 
 
@@ -171,8 +173,8 @@ def _words(
 
 
 def _count_devices(python: str | None, device: str, at_most: int | None) -> int:
-    """Count the devices by asking this machine; ranks on the processor are as many as are asked for."""
-    if device == "cpu":
+    """Count the devices by asking this machine; of types that its probe does not list, take what is asked."""
+    if device not in LISTED:
         return at_most or 2
     from gpuproof.launchers.probe import probe
 
