@@ -33,7 +33,7 @@ from records_by_hand import ITEMS_PER_STEP, NUM_STEPS, Story, description, failu
 from served_by_hand import answered
 
 HOSTS = (HostPlace(name="n 0", num_devices=2), HostPlace(name="n 1"), HostPlace(name="n 2"))
-LONGEST = 400
+LONGEST = 1000
 """Launches of a walk; no suite under test needs as many."""
 BASE: Mapping[str, Any] = {"model": {"name": "medium"}, "training": {"precision": "fp32"}}
 
