@@ -172,6 +172,7 @@ def test_a_recommendation_is_given_only_where_the_interval_excludes_one(
     done = concluded(tmp_path, {"bs32-n1": (0.010, 0.0101, 0.0099), "bs32-n2-strong": several})
     assert table_of(done, "Scaling")[1]["recommendation"].text.startswith(says)
     if says.startswith("cannot tell"):
+        assert done.result.headline.startswith("2 devices: cannot tell")
         assert doubt_of(done, "super-linear").validity == "SUSPECT"
         assert done.result.validity == "SUSPECT"
 

@@ -83,6 +83,11 @@ class SpeedUp:
         return self.comparison.verdict in ("faster", "slower")
 
     @property
+    def is_told(self) -> bool:
+        """Whether it says what to use."""
+        return self.excludes_one and not self.is_implausible
+
+    @property
     def is_implausible(self) -> bool:
         """Whether it is more than so many devices can give."""
         return self.efficiency is not None and self.efficiency > MORE_THAN_THERE_IS
@@ -122,8 +127,8 @@ def geometric_mean(values: Sequence[float]) -> float:
 
 def conclusion_in_words(average: SpeedUp) -> str:
     """Say what the average over batch sizes comes to, where its interval excludes 1 (S2's words)."""
-    if average.ratio is None or average.is_implausible or not average.excludes_one:
-        return f"Over all batch sizes: {average.recommendation}"
+    if average.ratio is None or not average.is_told:
+        return average.recommendation
     if average.ratio >= BENEFICIAL:
         return "Multi-GPU provides significant performance benefits"
     if average.ratio >= MARGINAL:

@@ -237,7 +237,7 @@ def _headline(detail: ScaleDetail) -> str:
         return ""
     best = max(detail.averages, key=lambda found: (found.num_devices, found.law == "strong"))
     ratio = best.speed_up.comparison.ratio
-    if ratio is None:
+    if ratio is None or best.speed_up.is_implausible:
         return f"{best.num_devices} devices: {best.speed_up.recommendation}"
     return (
         f"{ratio.centre:.2f} × on {best.num_devices} devices ({best.law}, {ratio.low:.2f} – {ratio.high:.2f})"
