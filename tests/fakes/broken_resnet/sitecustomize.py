@@ -5,31 +5,16 @@ Python imports it at its start. The model is broken as it is imported, in the wo
 
 from __future__ import annotations
 
-import importlib.abc
-import importlib.machinery
 import sys
+from pathlib import Path
 from typing import Any
 
+sys.path.append(str(Path(__file__).parents[2]))
+from planting import plant
+
+sys.path.pop()
+
 MODULE = "gpuproof.workloads.torch.resnet"
-
-
-class Breaker(importlib.abc.MetaPathFinder):
-    """Finds the module where it is, and breaks it once it is loaded."""
-
-    def find_spec(self, name: str, path: Any, target: Any = None) -> importlib.machinery.ModuleSpec | None:
-        if name != MODULE:
-            return None
-        spec = importlib.machinery.PathFinder.find_spec(name, path, target)
-        assert spec is not None
-        assert spec.loader is not None
-        load = spec.loader.exec_module
-
-        def load_and_break(module: Any) -> None:
-            load(module)
-            break_model(module)
-
-        spec.loader.exec_module = load_and_break  # type: ignore[method-assign]  # that is the fault
-        return spec
 
 
 def break_model(module: Any) -> None:
@@ -50,4 +35,4 @@ def break_model(module: Any) -> None:
     module.build_resnet18 = build_broken
 
 
-sys.meta_path.insert(0, Breaker())
+plant(MODULE, break_model)
