@@ -37,7 +37,7 @@ _LABEL_WIDTH: Final = 22
 _TEXT_WIDTH: Final = 100
 
 _COMPARISON_LIMITS: Final = (
-    "The intervals (95 %, moving-block bootstrap) hold for these two recordings only: what another launch\n"
+    "The intervals (moving-block bootstrap) hold for these two recordings only: what another launch\n"
     "of either would give is not in them. To compare two configurations, measure each several times."
 )
 
@@ -194,9 +194,10 @@ def render_comparison(comparison: RecordingComparison) -> str:
         else ["Neither recording has a reading to compare there."]
     )
     judged = [m.difference for m in comparison.metrics if m.difference is not None]
-    if len(judged) > 1:
+    if judged:
+        num = len(comparison.metrics)
         lines.append(
-            f"Each interval at {judged[0].confidence:.2%}, so that all {len(judged)} together hold at 95 %."
+            f"Each interval has {judged[0].confidence:.2%}, so that those of {num} metrics all hold at 95 %."
         )
     lines += [f"  {title(m.metric)}: cannot tell: {m.reason}" for m in comparison.metrics if m.reason]
     lines += ["", _COMPARISON_LIMITS]
