@@ -12,6 +12,7 @@ import hashlib
 import importlib.util
 import os
 import shutil
+import subprocess
 import sys
 import sysconfig
 from collections.abc import Iterator
@@ -72,20 +73,29 @@ def _compile(library: Path) -> None:
     from torch.utils import cpp_extension  # slow, and needed only here
 
     with TemporaryDirectory(dir=library.parent) as aside:
-        try:
-            cpp_extension.load(
-                NAME,
-                [str(_together(Path(aside)))],
-                extra_cflags=list(FLAGS),
-                build_directory=aside,
-                is_python_module=False,
-            )
-        except RuntimeError as error:
+        made = Path(aside) / library.name
+        headers = [
+            f"-isystem{path}" for path in (*cpp_extension.include_paths(), sysconfig.get_path("include"))
+        ]
+        linked = [f"-L{path}" for path in cpp_extension.library_paths()]
+        # A list of words and no file of rules: torch's own way breaks on a blank in its folder's name.
+        done = subprocess.run(
+            [
+                *(os.environ.get("CXX", "c++"), "-shared", "-fPIC", "-std=c++20", *FLAGS, *headers),
+                *(f"-DTORCH_EXTENSION_NAME={NAME}", "-DTORCH_API_INCLUDE_EXTENSION_H"),
+                *(str(_together(Path(aside))), *linked, "-lc10", "-ltorch_cpu", "-ltorch", "-ltorch_python"),
+                *("-o", str(made)),
+            ],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode:
             raise EnvironmentUnfitError(
-                f"the simulator does not compile against torch {torch.__version__}: {error}",
+                f"the simulator does not compile against torch {torch.__version__}: {done.stderr[-2000:]}",
                 next_step="It is written for torch 2.13; install that one",
-            ) from error
-        (Path(aside) / library.name).rename(library)
+            )
+        made.rename(library)
 
 
 def _together(folder: Path) -> Path:
