@@ -66,6 +66,7 @@ def queue() -> dict[str, Any]:
     run = product("simgpu:0")
     events = [SIM.Event() for _ in range(12)]
     lengths = []
+    busy()
     for event in events:
         run()
         event.record()

@@ -35,7 +35,7 @@ def load_device() -> ModuleType:
     """Return the compiled module, compiling it first where that is not done yet (about a minute).
 
     Raises:
-        EnvironmentUnfitError: there is no compiler, no ninja or no Python header, or it does not compile.
+        EnvironmentUnfitError: there is no compiler or no Python header, or it does not compile.
     """
     folder = _folder()
     library = folder / f"{NAME}.so"
@@ -115,7 +115,6 @@ def _check_tools() -> None:
         name
         for name, there in (
             (f"a C++ compiler ({compiler})", shutil.which(compiler)),
-            ("ninja", shutil.which("ninja")),
             (str(header), header.is_file()),
         )
         if not there
@@ -124,7 +123,7 @@ def _check_tools() -> None:
         raise EnvironmentUnfitError(
             f"simgpu is compiled at its first use, and there is no {' and no '.join(missing)}",
             place="distributed.device",
-            next_step="On Debian and Ubuntu: apt-get install g++ ninja-build python3-dev",
+            next_step="On Debian and Ubuntu: apt-get install g++ python3-dev",
         )
 
 
