@@ -107,8 +107,6 @@ def _together(folder: Path) -> Path:
 
 def _check_tools() -> None:
     """Name what a compilation needs and is not here."""
-    # An environment that was not activated has its programs beside its interpreter only.
-    os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
     compiler = os.environ.get("CXX", "c++")
     header = Path(sysconfig.get_path("include")) / "Python.h"
     missing = [
