@@ -146,4 +146,14 @@ def test_sizes_too_small_for_all_ranks_are_told_and_not_counted(tmp_path: Path) 
     done = concluded(tmp_path, records(*small, *(trial(r, "all_reduce") for r in range(RANKS))))
     assert len(table_of(done, "Sizes")) == 1
     assert "all_gather: 8 bytes hold no element" in text_of(done)
-    assert "not-checked" not in {doubt.code for doubt in done.result.doubts}
+    codes = {doubt.code for doubt in done.result.doubts}
+    assert "not-checked" not in codes
+    assert "not-measured" in codes, "an operation was asked for, and nothing is known of it"
+    assert done.result.validity == "SUSPECT"
+
+
+def test_a_size_that_a_rank_says_nothing_of_has_no_figure(tmp_path: Path) -> None:
+    torn = [trial(rank, "all_reduce") for rank in range(RANKS - 1)]
+    done = concluded(tmp_path, records(*torn, *(trial(rank, "broadcast") for rank in range(RANKS))))
+    assert [row["operation"].text for row in table_of(done, "Sizes")] == ["broadcast"]
+    assert "not-measured" in {doubt.code for doubt in done.result.doubts}

@@ -92,6 +92,8 @@ class CollectiveLaunch:
     """In the order in which they were measured."""
     left_out: tuple[str, ...]
     """Sizes that hold no element of every rank."""
+    not_measured: tuple[str, ...]
+    """Operations that were asked for, and of which no size has the times of every rank."""
     num_gpus_seen: int | None
     """GPUs that torch sees on the first host; None where it was not asked."""
 
@@ -104,13 +106,21 @@ def summarize_collectives(records: CaseRecords) -> CollectiveLaunch | None:
     by_point: dict[tuple[Operation, int], list[CollectiveTrial]] = {}
     for trial in trials:
         by_point.setdefault((trial.operation, trial.asked_bytes), []).append(trial)
-    whole = [found for found in by_point.values() if all(trial.durations_s for trial in found)]
+    whole = [
+        found
+        for found in by_point.values()
+        if len(found) == launch.world_size and all(trial.durations_s for trial in found)
+    ]
+    measured = {found[0].operation for found in whole}
     empty = [found[0] for found in by_point.values() if not found[0].num_elements]
     devices = next((told.facts.get("devices") for told in records.of(Environment)), None)
     return CollectiveLaunch(
         launch=launch,
         figures=tuple(_figures(found) for found in whole),
         left_out=tuple(f"{trial.operation}: {trial.not_checked}" for trial in empty),
+        not_measured=tuple(
+            name for name in dict.fromkeys(t.operation for t in trials) if name not in measured
+        ),
         num_gpus_seen=None if devices is None else len(devices),
     )
 

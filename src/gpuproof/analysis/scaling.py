@@ -112,7 +112,7 @@ def speed_up(
     single: Sequence[float], several: Sequence[float], *, num_devices: int, confidence: float
 ) -> SpeedUp:
     """Compare throughputs of launches, in items a second: one device's with several devices'."""
-    compared = compare_launches(single, several, better="higher", confidence=confidence)
+    compared = compare_launches(single, several, better="higher", confidence=confidence, is_cautious=True)
     return SpeedUp(num_devices=num_devices, comparison=compared)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,7 @@ import click
 
 from gpuproof.cli.host_options import HostChoice, host_options
 from gpuproof.cli.options import json_option, log_options
-from gpuproof.errors import EnvironmentUnfitError, ExitCode
+from gpuproof.errors import EnvironmentUnfitError, ExitCode, UsageError
 
 if TYPE_CHECKING:
     from gpuproof.store.run import RunDirectory
@@ -132,7 +133,13 @@ def _scale(
             directory, hosts=hosts, python=python, retry_failed=retry_failed, as_json=as_json, command=RECIPE
         )
         return _copy_files(directory, output_dir, code)
-    words = [*_words(output_dir=output_dir, python=python, **asked), *overrides]
+    if hosts.are_named:
+        raise UsageError(
+            "scaling over hosts is not built: it measures the devices of this machine",
+            place="--on",
+            next_step="Start it on the host itself",
+        )
+    words = [*_words(overrides, output_dir=output_dir, python=python, **asked), *overrides]
     if dry_run:
         show_commands(RECIPE, words, hosts=hosts, python=python)
         return ExitCode.DONE
@@ -141,6 +148,7 @@ def _scale(
 
 
 def _words(
+    overrides: tuple[str, ...],
     *,
     output_dir: Path,
     python: str | None,
@@ -154,22 +162,31 @@ def _words(
     timeout: str | None,
 ) -> list[str]:
     """Turn the options into the words that set keys of the recipe."""
-    available = _count_devices(python, device, max_devices)
-    ladder = _ladder(available) if _wants_several(gpu_mode, available, model, batch_sizes) else [1]
     laws = {"both": "[strong, weak]"}.get(scaling, f"[{scaling}]")
-    words = {
-        "model.name": model,
-        "scale.batch_sizes": f"[{batch_sizes}]",
+    words = _as_words(
+        {
+            "model.name": model,
+            "scale.batch_sizes": f"[{batch_sizes}]",
+            "scale.laws": laws,
+            "run.repeats": str(runs),
+            "run.save_dir": str(output_dir),
+            "distributed.device": device,
+            **({} if timeout is None else {"run.time_limit_s": timeout}),
+        }
+    )
+    available = _count_devices(python, device, max_devices)
+    ladder = _ladder(available) if _wants_several(gpu_mode, available, [*words, *overrides]) else [1]
+    # As many threads along the ladder: one rank with all processors is another program than two with half.
+    threads = max(1, len(os.sched_getaffinity(0)) // ladder[-1])
+    chosen = {
         "scale.num_devices": f"[{', '.join(map(str, ladder))}]",
-        "scale.laws": laws,
-        "run.repeats": str(runs),
-        "run.save_dir": str(output_dir),
-        "distributed.device": device,
-        # The same along the ladder: one rank with all processors is another program than two with half.
-        "distributed.threads_per_rank": str(max(1, len(os.sched_getaffinity(0)) // ladder[-1])),
-        **({} if timeout is None else {"run.time_limit_s": timeout}),
+        "distributed.threads_per_rank": str(threads),
     }
-    return [f"--{key}={value}" for key, value in words.items()]
+    return [*words, *_as_words(chosen)]
+
+
+def _as_words(values: Mapping[str, str]) -> list[str]:
+    return [f"--{key}={value}" for key, value in values.items()]
 
 
 def _count_devices(python: str | None, device: str, at_most: int | None) -> int:
@@ -183,8 +200,8 @@ def _count_devices(python: str | None, device: str, at_most: int | None) -> int:
     return found if at_most is None else min(found, at_most)
 
 
-def _wants_several(gpu_mode: str, available: int, model: str, batch_sizes: str) -> bool:
-    """Say whether several devices are measured, and print why.
+def _wants_several(gpu_mode: str, available: int, words: Sequence[str]) -> bool:
+    """Say whether several devices are measured, and print why; `words` set the recipe.
 
     Raises:
         EnvironmentUnfitError: they are asked for, and there are fewer than two.
@@ -199,9 +216,10 @@ def _wants_several(gpu_mode: str, available: int, model: str, batch_sizes: str) 
                 next_step="Use --gpu-mode single, or --device cpu --max-devices 2 to try it on the processor",
             )
         return True
+    from gpuproof.config.load import load_config
     from gpuproof.suites.scale.advice import advise_before
 
-    found = advise_before(model, batch_sizes)
+    found = advise_before(load_config(RECIPE, words).config)
     click.echo(
         f"Intelligent Strategy Decision: {found.advice} - {found.reason} (heuristic, not measured here)",
         err=True,

@@ -10,9 +10,8 @@ doubled lengths: Flyvbjerg and Petersen, J. Chem. Phys. 91, 1989.)
 A share over the limit of which too few spells were seen says nothing of how long such spells are. The design
 effect is then that of a lower limit, which at least ten separate spells exceeded.
 
->>> series = np.tile(np.repeat([1.0, 2.0], 10), 1000)
->>> effect = design_effect([series], 1.5)
->>> isinstance(effect, Unavailable) or round(effect)
+>>> in_tens = np.repeat(np.random.default_rng(2).integers(1, 3, 2000), 10)  # late ten at a time, or not
+>>> round(design_effect([in_tens.astype(float)], 1.5))
 10
 """
 

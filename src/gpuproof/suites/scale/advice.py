@@ -2,32 +2,25 @@
 
 from __future__ import annotations
 
-from gpuproof.analysis.scaling import RuleOfThumb, Thresholds, advise
+from gpuproof.analysis.scaling import RuleOfThumb, advise
+from gpuproof.config.models import RunConfig
+from gpuproof.config.rules.workload import choose_workload
 from gpuproof.errors import UsageError
-from gpuproof.workloads.info.lookup import find_workload
+from gpuproof.suites.scale.plan import read_options
 
 
-def advise_before(model: str, batch_sizes: str) -> RuleOfThumb:
-    """Say what the rule of thumb does of a workload with its default options and the largest batch.
+def advise_before(config: RunConfig) -> RuleOfThumb:
+    """Say what the rule of thumb does of a recipe's workload and largest batch, by its thresholds.
 
     Raises:
-        UsageError: there is no such workload, its parameters are not known, or a batch size is no number.
+        UsageError: there is no such workload, or how many parameters it has is not known before it is built.
     """
-    info = find_workload(model)
-    options = info.options_type()
-    work = info.work(options, info.input_shape(options, None, None))
+    chosen, options = choose_workload(config), read_options(config)
+    work = chosen.info.work(chosen.options, chosen.shape)
     if work is None:
         raise UsageError(
-            f"how many parameters {model} has is not known before it is built",
+            f"how many parameters {config.model.name} has is not known before it is built",
             place="--gpu-mode auto",
             next_step="Use --gpu-mode multi or single",
         )
-    try:
-        largest = max(int(size) for size in batch_sizes.split(","))
-    except ValueError as error:
-        raise UsageError(
-            f"not whole numbers: {batch_sizes}",
-            place="--batch-sizes",
-            next_step="Name them: --batch-sizes 32 64",
-        ) from error
-    return advise(work.num_parameters, largest, Thresholds())
+    return advise(work.num_parameters, max(options.batch_sizes), options)

@@ -11,7 +11,6 @@ from gpuproof.analysis.points import PointFigures
 from gpuproof.analysis.scaling import (
     RuleOfThumb,
     SpeedUp,
-    Thresholds,
     advise,
     conclusion_in_words,
     geometric_mean,
@@ -39,7 +38,7 @@ from gpuproof.suites.scale.plan import (
 from gpuproof.verdict.doubts.rules import invalid_first
 
 CONFIDENCE = 0.95
-"""Of all speed-ups of a run together (Bonferroni's correction)."""
+"""Of all speed-ups of a run together, those over all batch sizes too (Bonferroni's correction)."""
 PRECISION = 0.01
 """For which the number of launches is told."""
 
@@ -137,18 +136,16 @@ def _detail(
     points: Sequence[ScalePoint], concluded: Sequence[PointResult], options: ScaleOptions
 ) -> ScaleDetail:
     figures = {found.point.case_id: found.figures for found in concluded}
-    num_compared = sum(point.num_devices > 1 for point in points)
-    confidence = 1 - (1 - CONFIDENCE) / max(1, num_compared)
+    several = [(point.num_devices, point.law) for point in points if point.num_devices > 1]
+    confidence = 1 - (1 - CONFIDENCE) / max(1, len(several) + len(set(several)))
     rows = tuple(_row(point, figures, confidence=confidence) for point in points)
     setups = [launch.setup for found in concluded for launch in found.launches]
     parameters = setups[0].num_parameters if setups else None
     thumb = None
     if parameters is not None:
-        thresholds = Thresholds(**{name: getattr(options, name) for name in Thresholds.__slots__})
-        thumb = advise(parameters, max(options.batch_sizes), thresholds)
-    return ScaleDetail(
-        rows=rows, averages=tuple(_averages(rows)), rule_of_thumb=thumb, num_parameters=parameters
-    )
+        thumb = advise(parameters, max(options.batch_sizes), options)
+    averages = tuple(_averages(rows, confidence=confidence))
+    return ScaleDetail(rows=rows, averages=averages, rule_of_thumb=thumb, num_parameters=parameters)
 
 
 def _row(point: ScalePoint, figures: Mapping[str, PointFigures], *, confidence: float) -> ScaleRow:
@@ -173,7 +170,7 @@ def _row(point: ScalePoint, figures: Mapping[str, PointFigures], *, confidence: 
     )
 
 
-def _averages(rows: Sequence[ScaleRow]) -> Iterator[Average]:
+def _averages(rows: Sequence[ScaleRow], *, confidence: float) -> Iterator[Average]:
     """Yield the average over batch sizes: by replicate the geometric mean, over those of all batch sizes."""
     several = dict.fromkeys((row.num_devices, row.law) for row in rows if row.law is not None)
     for num_devices, law in several:
@@ -183,7 +180,7 @@ def _averages(rows: Sequence[ScaleRow]) -> Iterator[Average]:
         sides = [_by_replicate(side) for side in (alone, chosen)]
         if not all(sides) or len(alone) != len(chosen):
             continue
-        found = speed_up(*sides, num_devices=num_devices, confidence=CONFIDENCE)
+        found = speed_up(*sides, num_devices=num_devices, confidence=confidence)
         yield Average(num_devices=num_devices, law=law, speed_up=found, conclusion=conclusion_in_words(found))
 
 

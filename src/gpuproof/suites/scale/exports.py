@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any
 
@@ -45,8 +45,7 @@ def _batch(row: ScaleRow, found: PointResult, detail: ScaleDetail) -> dict[str, 
     """Return one batch size on one number of devices, as S2 writes it, and what it leaves out."""
     rates = [launch.value for launch in row.figures.launches]
     interval = interval_of_launches(rates)
-    memory = row.figures.peak_allocated_bytes
-    utilization = _utilization(found)
+    memory, utilization = _memory_mb(found), _utilization(found)
     return {
         "batch_size": row.batch_size,
         "model_type": row.figures.model,
@@ -59,14 +58,14 @@ def _batch(row: ScaleRow, found: PointResult, detail: ScaleDetail) -> dict[str, 
         "std_samples_per_sec": stdev(rates) if len(rates) > 1 else None,
         "confidence_interval_95": [interval.low, interval.high] if isinstance(interval, Interval) else None,
         "confidence_interval_missing": None if isinstance(interval, Interval) else interval.reason,
-        "mean_memory_mb": None if memory is None else memory / MIB_BYTES,
-        "mean_gpu_utilization": utilization,
+        "mean_memory_mb": _mean(memory.values()),
+        "mean_gpu_utilization": _mean(utilization.values()),
         "mean_communication_ms": found.summary.get("comm_exposed_ms"),
         "communication_missing": NO_COMMUNICATION if row.num_devices == 1 else _why_no_communication(found),
         "model_parameters": detail.num_parameters,
         "outlier_runs": [replicate + 1 for replicate in row.outlier_launches],
         "validity": row.figures.validity,
-        "detailed_runs": _runs(row.figures, memory, utilization, found, detail),
+        "detailed_runs": _runs(row.figures, memory, utilization, detail),
     }
 
 
@@ -79,19 +78,17 @@ def _why_no_communication(found: PointResult) -> str | None:
 
 def _runs(
     figures: PointFigures,
-    memory: int | None,
-    utilization: float | None,
-    found: PointResult,
+    memory_mb: Mapping[int, float],
+    utilization: Mapping[int, float],
     detail: ScaleDetail,
 ) -> list[dict[str, Any]]:
-    of_launch = _utilization_by_launch(found)
     return [
         {
             "run": launch.replicate + 1,
             "order": launch.order,
             "samples_per_second": launch.value,
-            "memory_usage_mb": None if memory is None else memory / MIB_BYTES,
-            "gpu_utilization": of_launch.get(launch.replicate, utilization),
+            "memory_usage_mb": memory_mb.get(launch.replicate),
+            "gpu_utilization": utilization.get(launch.replicate),
             "communication_time_ms": None,
             "model_parameters": detail.num_parameters,
         }
@@ -99,7 +96,20 @@ def _runs(
     ]
 
 
-def _utilization_by_launch(found: PointResult) -> dict[int, float]:
+def _memory_mb(found: PointResult) -> dict[int, float]:
+    """Return the highest peak of a rank in each launch, where every rank's is known, in MiB as S2 counts."""
+    peaks = {
+        launch.case.replicate: [window.peak_allocated_bytes for window in launch.windows]
+        for launch in found.launches
+    }
+    return {
+        replicate: max(known) / MIB_BYTES
+        for replicate, of_ranks in peaks.items()
+        if len(known := [peak for peak in of_ranks if peak is not None]) == len(of_ranks)
+    }
+
+
+def _utilization(found: PointResult) -> dict[int, float]:
     """Return the mean utilisation of the devices in each launch's window, in per cent."""
     by_launch: dict[int, list[float]] = {}
     for device in from_json(Common, found.result.detail["common"]).devices:
@@ -108,8 +118,7 @@ def _utilization_by_launch(found: PointResult) -> dict[int, float]:
     return {replicate: fmean(values) for replicate, values in by_launch.items()}
 
 
-def _utilization(found: PointResult) -> float | None:
-    values = list(_utilization_by_launch(found).values())
+def _mean(values: Collection[float]) -> float | None:
     return fmean(values) if values else None
 
 

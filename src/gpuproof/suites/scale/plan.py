@@ -10,6 +10,7 @@ import random
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from gpuproof.analysis.scaling import Thresholds
 from gpuproof.config.models import RunConfig
 from gpuproof.errors import UsageError
 from gpuproof.records.codec import from_json
@@ -20,8 +21,8 @@ NAME = "scale"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ScaleOptions:
-    """The block `scale` of a recipe."""
+class ScaleOptions(Thresholds):
+    """The block `scale` of a recipe: what is measured, and the thresholds of the rule of thumb."""
 
     batch_sizes: tuple[int, ...] = (16, 32, 64, 128)
     """Samples of a step: of all devices together (strong) and of each device (weak)."""
@@ -29,11 +30,6 @@ class ScaleOptions:
     """Numbers of devices, one rank on each."""
     laws: tuple[Law, ...] = ("strong", "weak")
     """How the batch grows with the devices."""
-    small_model_max_params: int = 1_000_000
-    medium_model_max_params: int = 5_000_000
-    large_model_min_params: int = 10_000_000
-    min_batch_size_multi_gpu: int = 64
-    medium_min_batch_size: int = 128
 
     def __post_init__(self) -> None:
         for name in ("batch_sizes", "num_devices", "laws"):

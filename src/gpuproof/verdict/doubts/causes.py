@@ -47,6 +47,7 @@ LIKELY: Mapping[str, str] = {
     "over-measured-memory": "a rate over what plain passes reached",
     "flops-disagree": "two counts of the work that differ",
     "work-not-counted": "work that nobody counted",
+    "not-measured": "operations of which nothing was measured",
     "not-checked": "results that nobody compared",
 }
 """What a doubt says in a few words, the likeliest cause of the others first."""

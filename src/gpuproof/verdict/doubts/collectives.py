@@ -44,6 +44,17 @@ def results_not_checked(measured: Measured) -> Iterator[Doubt]:
         )
 
 
+def operations_left_out(measured: Measured) -> Iterator[Doubt]:
+    """Find operations that were asked for and that no size says anything of."""
+    missing = () if measured.collectives is None else measured.collectives.not_measured
+    if missing:
+        yield suspect(
+            "not-measured",
+            f"nothing was measured of {', '.join(missing)}: no size has an element, and a time, of each rank",
+            "Raise collective.min_bytes (-b) and max_bytes (-e)",
+        )
+
+
 def ranks_apart(measured: Measured) -> Iterator[Doubt]:
     """Find symmetric operations of which some ranks took much longer than others."""
     symmetric = [found for found in _figures(measured) if found.is_symmetric]

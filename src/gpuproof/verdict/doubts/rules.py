@@ -16,6 +16,7 @@ from gpuproof.units import NOT_WELL_ENOUGH, plus_minus
 from gpuproof.verdict.doubts.base import Measured, Rule, suspect
 from gpuproof.verdict.doubts.collectives import (
     devices_passed_over,
+    operations_left_out,
     ranks_apart,
     results_not_checked,
     scattered,
@@ -56,6 +57,7 @@ OF_REQUESTS: tuple[Rule, ...] = (unfair_requests, processor_neighbours, device_n
 OF_COLLECTIVES: tuple[Rule, ...] = (
     wrong_results,
     results_not_checked,
+    operations_left_out,
     devices_passed_over,
     ranks_apart,
     scattered,
