@@ -18,6 +18,7 @@ from gpuproof.errors import UsageError
 from gpuproof.records.collected import CaseRecords
 from gpuproof.suites.base import HostPlace
 from gpuproof.suites.scale import SUITE
+from gpuproof.suites.scale.advice import advise_before
 from gpuproof.suites.scale.plan import read_options, scale_points
 from planning import next_cases
 from records_by_hand import NUM_STEPS, Story, setup, steady_times, window, write_run
@@ -58,6 +59,12 @@ def test_the_rule_of_thumb_is_the_published_table(
 ) -> None:
     found = advise(parameters, batch, Thresholds())
     assert (found.advice, found.reason) == (advice, reason)
+
+
+def test_the_thresholds_of_a_recipe_count_before_anything_is_measured() -> None:
+    assert advise_before(config(batch_sizes=[64])).reason == "Batch size 64 too small for medium model"
+    lower = config(batch_sizes=[64], medium_model_max_params=1_500_000, large_model_min_params=2_000_000)
+    assert advise_before(lower).reason == "Large model (2,021,379 params) benefits"
 
 
 def test_each_batch_is_measured_on_one_device_once_and_by_both_laws_on_more() -> None:
