@@ -108,7 +108,7 @@ def _side(name: str, rank: int, size_bytes: int) -> Any:
 def _ours(rank: int, size_bytes: int) -> Any:
     import torch
 
-    from gpuproof.records.collective import CollectiveSpec
+    from gpuproof.records.work.collective import CollectiveSpec
     from gpuproof.worker.collectives.operations import OPERATIONS, Asked
     from gpuproof.worker.collectives.patterns import pattern_for
     from gpuproof.worker.collectives.session import time_iterations

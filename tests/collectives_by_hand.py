@@ -8,8 +8,8 @@ from typing import Any
 
 from gpuproof.records.case import Case, CollectiveWork
 from gpuproof.records.collected import CaseRecords
-from gpuproof.records.collective import CollectiveTrial, Operation
 from gpuproof.records.run import Device, Environment
+from gpuproof.records.work.collective import CollectiveTrial, Operation
 from records_by_hand import H200, result, setup, start, window
 
 MIB = 2**20

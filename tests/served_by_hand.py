@@ -9,7 +9,7 @@ from gpuproof.records.case import CASE_SCHEMA_VERSION, Case, ServingWork
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import RankResult, Start
 from gpuproof.records.serving import Requests, ServingWindow
-from gpuproof.records.serving_spec import ServingSpec
+from gpuproof.records.work.serving import ServingSpec
 from records_by_hand import ALONE, COMPUTE, DATA, MODEL, PARALLEL, QUIET, WINDOW
 
 SPEC = ServingSpec(

@@ -36,6 +36,9 @@ TINY = (
 )
 T = TypeVar("T")
 
+collect_ignore = ["simulate_alone.py", "simulate_ranks.py", "train_in_parallel.py"]
+"""Programs that tests start: importing them would take the device into the tests' own process."""
+
 
 def eventually(what: str, attempt: Callable[[], T]) -> T:
     """Return the first truthy answer of `attempt`."""

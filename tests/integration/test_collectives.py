@@ -11,7 +11,7 @@ from typing import get_args
 import pytest
 
 from gpuproof.analysis.collectives import bus_factor
-from gpuproof.records.collective import CollectiveTrial, Operation
+from gpuproof.records.work.collective import CollectiveTrial, Operation
 from running import clean_environment, gpuproof, only_case, run_directory
 
 QUIETLY = ("--distributed.device=cpu", "--distributed.threads_per_rank=1", "--monitoring.enabled=false")

@@ -9,8 +9,8 @@ import pytest
 
 from gpuproof.errors import ExitCode
 from gpuproof.records.collected import CaseRecords
-from gpuproof.records.collective import CollectiveTrial
 from gpuproof.records.run import Failure, Setup, Start, Window
+from gpuproof.records.work.collective import CollectiveTrial
 from gpuproof.store.run import RunDirectory
 from gpuproof.suites.load.plan import TESTS
 from running import TINY, gpuproof, only_case, run_directory

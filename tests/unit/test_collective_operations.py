@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuproof.records.collective import CollectiveSpec, ElementType, Operation, Reduction
+from gpuproof.records.work.collective import CollectiveSpec, ElementType, Operation, Reduction
 from gpuproof.worker.collectives.operations import OPERATIONS, TORCH_TYPES, Asked, Collective, whole_elements
 from gpuproof.worker.collectives.patterns import EXACT_UP_TO, LADDER, pattern_for
 

@@ -14,8 +14,8 @@ from gpuproof.analysis.collectives import bus_factor, summarize_collectives
 from gpuproof.conclude import Concluded, conclude
 from gpuproof.config.models import RunConfig
 from gpuproof.records.collected import CaseRecords
-from gpuproof.records.collective import CollectiveTrial, Operation
 from gpuproof.records.run import Device
+from gpuproof.records.work.collective import CollectiveTrial, Operation
 from gpuproof.suites.cases import build_case
 from records_by_hand import CPU, H200, failure, write_run
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuproof.cli.monitor_record import name_config
+from gpuproof.cli.monitor.record import name_config
 from gpuproof.observe.derived import Wanted, write_derived
 from recordings import header, identity, loaded, sample
 

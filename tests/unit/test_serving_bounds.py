@@ -18,7 +18,7 @@ from gpuproof.analysis.requests.bounds import (
 )
 from gpuproof.analysis.requests.served import summarize_requests
 from gpuproof.config.models import RunConfig
-from gpuproof.records.serving_spec import BoundsSpec
+from gpuproof.records.work.serving import BoundsSpec
 from served_by_hand import SPEC, records
 
 INF = float("inf")

@@ -9,7 +9,7 @@ import pytest
 
 from fakes.completions_server import CompletionsServer, Fault, running
 from gpuproof.errors import EnvironmentUnfitError
-from gpuproof.records.serving_spec import EndpointSpec
+from gpuproof.records.work.serving import EndpointSpec
 from gpuproof.worker.serving.endpoint import OPTIONAL_FIELDS, EndpointLoad, RequestTimes
 from gpuproof.worker.serving.generator import TrafficPlan
 from gpuproof.worker.serving.http_stream import Address

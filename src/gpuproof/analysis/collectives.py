@@ -15,8 +15,8 @@ from statistics import fmean
 from gpuproof.analysis.launch import Launch, summarize_launch
 from gpuproof.analysis.rates import throughput
 from gpuproof.records.collected import CaseRecords
-from gpuproof.records.collective import ROOTED, CollectiveTrial, Operation
 from gpuproof.records.run import Environment
+from gpuproof.records.work.collective import ROOTED, CollectiveTrial, Operation
 from gpuproof.statistics.percentiles import Percentile, percentile
 
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from gpuproof.records.collective import CollectiveSpec
-from gpuproof.records.serving_spec import ServingSpec
+from gpuproof.records.work.collective import CollectiveSpec
+from gpuproof.records.work.serving import ServingSpec
 
 CASE_SCHEMA_VERSION = 3
 """2 (2026-11): `placement` for `host` and for `nproc`, `nodes`, `device` and `devices` of `parallel`.

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from gpuproof.records.journal import record_kind
 from gpuproof.records.run import DeviceNeighbours, HostLoad
-from gpuproof.records.serving_spec import Scenario
+from gpuproof.records.work.serving import Scenario
 
 
 @record_kind("requests")

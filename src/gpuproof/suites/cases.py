@@ -33,8 +33,8 @@ from gpuproof.records.case import (
     Work,
 )
 from gpuproof.records.codec import to_json
-from gpuproof.records.collective import CollectiveSpec
-from gpuproof.records.serving_spec import ServingSpec
+from gpuproof.records.work.collective import CollectiveSpec
+from gpuproof.records.work.serving import ServingSpec
 from gpuproof.suites.base import HostPlace
 from gpuproof.workloads.info.base import InputShape
 

@@ -19,7 +19,7 @@ from typing import Literal
 import numpy as np
 
 from gpuproof.analysis.requests.loadgen import BoundOutcome
-from gpuproof.records.serving_spec import ServingSpec
+from gpuproof.records.work.serving import ServingSpec
 from gpuproof.statistics.estimate import FloatArray, Unavailable
 from gpuproof.statistics.spells import (
     chance_of_so_few,

@@ -27,7 +27,7 @@ from gpuproof.records.case import Case, ServingWork
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import Setup, Window
 from gpuproof.records.serving import Requests, ServingWindow
-from gpuproof.records.serving_spec import ServingSpec
+from gpuproof.records.work.serving import ServingSpec
 from gpuproof.statistics.percentiles import Percentile, percentile
 
 PERCENTILES = (50.0, 90.0, 95.0, 99.0, 99.9)

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field
 
 from gpuproof.config.sections.base import ConfigSection
-from gpuproof.records.collective import ElementType, Operation, Reduction
+from gpuproof.records.work.collective import ElementType, Operation, Reduction
 
 SUFFIXES = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
 MAX_BYTES = 2**40

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from gpuproof.config.sections.base import ConfigSection, Seconds, Text
 from gpuproof.config.sections.inference import MAX_TOKENS
-from gpuproof.records.serving_spec import Scenario, ServingTarget
+from gpuproof.records.work.serving import Scenario, ServingTarget
 
 PROMPT_TOKENS, NEW_TOKENS = 128, 64
 """What null stands for where text is made."""

@@ -13,8 +13,8 @@ from gpuproof.config.models import RunConfig
 from gpuproof.errors import ExitCode
 from gpuproof.readings.evidence import Evidence
 from gpuproof.records.codec import to_json
-from gpuproof.records.collective import REDUCING, ROOTED
 from gpuproof.records.result import Doubt, LaunchValue, Measure, Result
+from gpuproof.records.work.collective import REDUCING, ROOTED
 from gpuproof.statistics.launches import interval_of_launches
 from gpuproof.suites.base import Conclusion, Export, LaunchKey, launch_key
 from gpuproof.suites.exports import csv_text

@@ -16,7 +16,7 @@ from gpuproof.config.models import RunConfig
 from gpuproof.config.sections.serving import ServingConfig
 from gpuproof.records.case import Case
 from gpuproof.records.collected import CaseRecords
-from gpuproof.records.serving_spec import BoundsSpec, EndpointSpec, Scenario, ServingSpec
+from gpuproof.records.work.serving import BoundsSpec, EndpointSpec, Scenario, ServingSpec
 from gpuproof.suites.base import LaunchKey, launch_key
 from gpuproof.suites.cases import build_case
 from gpuproof.suites.serving.search import Effort, Rates, RateSearch, Trial, judged

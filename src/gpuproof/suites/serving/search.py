@@ -17,7 +17,7 @@ from typing import TypeAlias
 from gpuproof.analysis.requests.bounds import Bound, RateJudgement, RequestSeries, judge_rate
 from gpuproof.analysis.requests.loadgen import BoundOutcome
 from gpuproof.analysis.requests.served import Served
-from gpuproof.records.serving_spec import Scenario
+from gpuproof.records.work.serving import Scenario
 
 LOWEST_SHARE = 1 / 64
 """Of the offline rate: where even this is not confirmed, no rate is."""

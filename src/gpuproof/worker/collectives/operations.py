@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 import torch.distributed as dist
 
-from gpuproof.records.collective import (
+from gpuproof.records.work.collective import (
     ELEMENT_BYTES,
     SHARED_OUT,
     CollectiveSpec,

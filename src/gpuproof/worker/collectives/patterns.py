@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import torch
 
-from gpuproof.records.collective import ElementType, Reduction
+from gpuproof.records.work.collective import ElementType, Reduction
 
 EXACT_UP_TO: dict[ElementType, int] = {
     "float64": 2**53,

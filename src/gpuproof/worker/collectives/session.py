@@ -19,8 +19,8 @@ from gpuproof.accelerators.choose import accelerator_of
 from gpuproof.devices.neighbours import other_users
 from gpuproof.errors import EnvironmentUnfitError
 from gpuproof.records.case import Case, CollectiveWork
-from gpuproof.records.collective import CollectiveSpec, CollectiveTrial
 from gpuproof.records.run import Environment, Progress, RankResult, Setup, Window
+from gpuproof.records.work.collective import CollectiveSpec, CollectiveTrial
 from gpuproof.worker.collectives.operations import OPERATIONS, Asked, Collective, whole_elements
 from gpuproof.worker.collectives.patterns import pattern_for
 from gpuproof.worker.engine.clocks import EventClock, HostClock, clock_for

@@ -18,7 +18,7 @@ from time import monotonic
 from typing import Any
 
 from gpuproof.errors import EnvironmentUnfitError
-from gpuproof.records.serving_spec import EndpointSpec
+from gpuproof.records.work.serving import EndpointSpec
 from gpuproof.worker.serving.generator import TrafficPlan
 from gpuproof.worker.serving.http_stream import Address, Connection, ProtocolError
 

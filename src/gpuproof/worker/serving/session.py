@@ -22,7 +22,7 @@ from gpuproof.errors import EnvironmentUnfitError
 from gpuproof.records.case import Case, ServingWork
 from gpuproof.records.run import DeviceNeighbours, Environment, HostLoad, Progress, RankResult
 from gpuproof.records.serving import Requests, ServingWindow
-from gpuproof.records.serving_spec import ServingSpec
+from gpuproof.records.work.serving import ServingSpec
 from gpuproof.worker.engine.loop import paused_collector
 from gpuproof.worker.host.environment import describe_host
 from gpuproof.worker.host.host_load import load_between, read_load

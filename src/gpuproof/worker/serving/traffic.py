@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from functools import partial
 
 from gpuproof.errors import EnvironmentUnfitError
-from gpuproof.records.serving_spec import ServingSpec
+from gpuproof.records.work.serving import ServingSpec
 from gpuproof.worker.serving.generator import TrafficPlan, Wire, command
 
 END_S = 30.0

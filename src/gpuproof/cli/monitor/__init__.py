@@ -5,13 +5,13 @@ from __future__ import annotations
 from gpuproof.cli.main import LazyGroup
 
 COMMANDS: dict[str, str] = {
-    "live": "gpuproof.cli.monitor_view:live",
-    "exec": "gpuproof.cli.monitor_record:exec_command",
-    "record": "gpuproof.cli.monitor_record:record",
-    "show": "gpuproof.cli.monitor_view:show",
-    "compare": "gpuproof.cli.monitor_view:compare",
-    "plot": "gpuproof.cli.monitor_view:plot",
-    "serve": "gpuproof.cli.monitor_view:serve",
+    "live": "gpuproof.cli.monitor.view:live",
+    "exec": "gpuproof.cli.monitor.record:exec_command",
+    "record": "gpuproof.cli.monitor.record:record",
+    "show": "gpuproof.cli.monitor.view:show",
+    "compare": "gpuproof.cli.monitor.view:compare",
+    "plot": "gpuproof.cli.monitor.view:plot",
+    "serve": "gpuproof.cli.monitor.view:serve",
 }
 """Command name → `module:attribute`."""
 
