@@ -14,7 +14,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import product
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -166,13 +166,12 @@ def _no_collection() -> Iterator[None]:
 class Columns:
     """The columns of several owners, made of rows; one that a row does not name gets NaN there.
 
-    Rows with the same names are kept together as they come, whoever's they are: a day in a few arrays.
+    An owner's rows with the same names are kept together as they come: a day in a few arrays.
     """
 
     def __init__(self) -> None:
-        self._owners: dict[str, int] = {}
-        self._tables: defaultdict[tuple[str, ...], tuple[array[int], array[int], array[float]]]
-        self._tables = defaultdict(lambda: (array("q"), array("q"), array("d")))
+        self._tables: defaultdict[str, defaultdict[tuple[str, ...], tuple[array[int], array[float]]]]
+        self._tables = defaultdict(lambda: defaultdict(lambda: (array("q"), array("d"))))
 
     def put(self, index: int, owner: str, values: Mapping[str, float]) -> None:
         """Set an owner's values of sample `index`.
@@ -180,28 +179,27 @@ class Columns:
         Raises:
             TypeError: a value is no number; then none of the row's is set.
         """
-        owners, places, numbers = self._tables[tuple(values)]
+        places, numbers = self._tables[owner][tuple(values)]
         numbers.fromlist(list(values.values()))
         places.append(index)
-        owners.append(self._owners.setdefault(owner, len(self._owners)))
 
     def arrays(self, length: int) -> dict[str, dict[str, Floats]]:
         """Return each owner's columns, one entry for each of `length` samples."""
-        rows: dict[tuple[int, str], int] = {}
-        for names, (owners, _, _) in self._tables.items():
-            for pair in product(set(owners), names):
-                rows.setdefault(pair, len(rows))
-        columns = np.full((len(rows), length), NAN)
-        for names, (owners, places, numbers) in self._tables.items():
-            own = [[rows.get((owner, name), 0) for name in names] for owner in range(len(self._owners))]
-            row = np.array(own, dtype=np.int64)[np.frombuffer(owners, dtype=np.int64)]
-            column = np.frombuffer(places, dtype=np.int64)[:, None]
-            columns[row, column] = np.frombuffer(numbers, dtype=np.float64).reshape(row.shape)
-        found: dict[str, dict[str, Floats]] = {owner: {} for owner in self._owners}
-        names_of = list(self._owners)
-        for (owner, name), place in rows.items():
-            found[names_of[owner]][name] = columns[place]
-        return found
+        return {owner: _columns(tables, length) for owner, tables in self._tables.items()}
+
+
+def _columns(
+    tables: Mapping[tuple[str, ...], tuple[array[int], array[float]]], length: int
+) -> dict[str, Floats]:
+    """Spread the tables of one owner over all samples."""
+    filled = {named: table for named, table in tables.items() if table[0]}
+    names = list(dict.fromkeys(chain.from_iterable(filled)))
+    columns = np.full((len(names), length), NAN)
+    for named, (places, numbers) in filled.items():
+        rows = np.array([names.index(name) for name in named], dtype=np.int64)[:, None]
+        given = np.frombuffer(numbers, dtype=np.float64).reshape(len(places), len(named))
+        columns[rows, np.frombuffer(places, dtype=np.int64)] = given.T
+    return dict(zip(names, columns, strict=True))
 
 
 class Reasons:
