@@ -79,7 +79,10 @@ def test_the_hot_device_is_named_with_its_lag_its_reason_and_its_clock(tmp_path:
     assert sentence.startswith("GPU 3: −18 %: software thermal slowdown in 41 % of the window")
     assert "SM clock 1,980 → 1,4" in sentence
     assert "up to 88 °C" in sentence
-    assert lines_of(report, DURING) == [f"launch 1: {sentence}"]
+    assert lines_of(report, DURING) == [
+        f"launch 1: {sentence}",
+        "readings cover 100 % of each window or more",
+    ]
     doubt = doubt_of(report, "device-fault")
     assert doubt.validity == "SUSPECT"
     assert doubt.reason == f"{sentence} (launch 1)"
@@ -150,8 +153,46 @@ def test_a_busy_processor_is_no_bottleneck_where_it_is_the_device(tmp_path: Path
     samples = [r.sample(tick / 10, {}, host={"cpu_percent": 99.9}) for tick in range(NUM_SAMPLES)]
     report = concluded(tmp_path, launch, [r.header([]), *samples, r.end(10.0, samples=NUM_SAMPLES)])
     assert common_of(report).remarks == ()
-    assert lines_of(report, DURING) == ["the host was read beside every launch, and nothing stood out"]
+    assert lines_of(report, DURING) == [
+        "the host was read beside every launch (readings cover 100 % of each window or more), "
+        "and nothing stood out"
+    ]
     assert report.result.validity == "VALID"
+
+
+def read_beside(folder: Path, *, ticks: range, interval_s: float, was_ended: bool = True) -> list[str]:
+    """Conclude ten seconds on the processor, with readings at some moments; return what stood out."""
+    story = one_rank(host="node7", begin_monotonic_s=r.MONOTONIC_S, end_monotonic_s=r.MONOTONIC_S + 10)
+    launch = replace(story, case=replace(case(), monitor=MonitorSpec(interval_s=interval_s))).records()
+    samples = [r.sample(tick * interval_s, {}, host={"cpu_percent": 20.0}) for tick in ticks]
+    end = [r.end(10.0, samples=len(samples))] if was_ended else []
+    report = concluded(folder, launch, [r.header([], fast_interval_s=interval_s), *samples, *end])
+    return lines_of(report, DURING)
+
+
+def test_a_window_without_a_reading_is_said(tmp_path: Path) -> None:
+    (cut_to_header,) = read_beside(tmp_path / "a", ticks=range(0), interval_s=0.1, was_ended=False)
+    assert cut_to_header == "launch 1: no reading lies in the window"
+    (killed_before,) = read_beside(tmp_path / "b", ticks=range(-20, -5), interval_s=0.1, was_ended=False)
+    assert killed_before == (
+        "launch 1: no reading lies in the window: the sampler was killed, "
+        "its last reading came 600 ms before it"
+    )
+    (too_seldom,) = read_beside(tmp_path / "c", ticks=range(-1, 0), interval_s=30.0)
+    assert too_seldom == "launch 1: no reading lies in the window"
+
+
+def test_a_sampler_killed_within_the_window_is_said_with_when(tmp_path: Path) -> None:
+    (line,) = read_beside(tmp_path, ticks=range(41), interval_s=0.1, was_ended=False)
+    assert line == (
+        "launch 1: the readings cover 40 % of the window only: the sampler was killed, its last reading came "
+        "4.00 s after the window began"
+    )
+
+
+def test_a_sampler_killed_after_the_window_is_no_loss(tmp_path: Path) -> None:
+    (line,) = read_beside(tmp_path, ticks=range(-10, 130), interval_s=0.1, was_ended=False)
+    assert line.endswith("nothing stood out")
 
 
 @pytest.mark.parametrize(
@@ -178,7 +219,8 @@ def test_where_a_doubt_names_a_neighbour_nothing_else_stood_out(
     report = concluded(tmp_path, launch, [r.header([]), *samples, r.end(10.0, samples=NUM_SAMPLES)])
     assert [doubt.code for doubt in report.result.doubts] == [code]
     assert lines_of(report, DURING) == [
-        "the host was read beside every launch, and beyond the neighbours named above nothing stood out"
+        "the host was read beside every launch (readings cover 100 % of each window or more), "
+        "and beyond the neighbours named above nothing stood out"
     ]
 
 
@@ -197,5 +239,7 @@ def test_where_a_doubt_names_a_process_on_the_gpu_nothing_else_stood_out(tmp_pat
     recording = [r.header([]), *samples, r.end(10.0, samples=NUM_SAMPLES)]
     report = concluded(tmp_path, launched.records(), recording)
     assert doubt_of(report, "gpu-neighbours").reason == "1 other process uses Fake GPU 80 GPU-0009"
-    (line,) = lines_of(report, DURING)
-    assert line.endswith("beyond the neighbours named above nothing stood out")
+    assert lines_of(report, DURING) == [
+        "launch 1: 1 of 1 devices of the launch on node7 were not read: "
+        "their clocks, heat and errors are not known"
+    ]

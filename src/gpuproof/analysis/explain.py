@@ -14,8 +14,8 @@ from typing import Final, Literal
 
 from gpuproof.readings.metric_text import throttle_title
 from gpuproof.readings.window_readings import DeviceWindow, HostWindow, WindowReadings
+from gpuproof.units import seconds, significant
 from gpuproof.units import share as share_text
-from gpuproof.units import significant
 
 Gravity = Literal["fault", "limit", "host", "unknown"]
 _ORDER: Final[tuple[Gravity, ...]] = ("fault", "limit", "host", "unknown")
@@ -224,6 +224,10 @@ def _coverage_causes(readings: WindowReadings) -> Iterator[SlowdownCause]:
     sentence = "no reading lies in the window"
     if coverage.num_samples:
         sentence = f"the readings cover {share_text(coverage.share)} of the window only"
+    last_s = coverage.last_sample_s
+    if last_s is not None:
+        when = "after the window began" if last_s >= 0 else "before it"
+        sentence += f": the sampler was killed, its last reading came {seconds(abs(last_s))} {when}"
     yield SlowdownCause(gravity="unknown", physical_index=None, sentence=sentence)
 
 

@@ -7,7 +7,7 @@ is said, and takes nothing else with it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
@@ -77,6 +77,7 @@ def explain_launch(launch: Launch, evidence: Evidence) -> LaunchExplanation:
             continue
         read = _readings(launch, host, found)
         readings.append(read)
+        unread += _unread_devices(launch, host, windows, found)
         causes += explain(read.readings, slower_by=_slower_by(launch, found))
     energy = _energy(launch, readings)
     per_item = energy.energy_j_per_item
@@ -89,6 +90,18 @@ def explain_launch(launch: Launch, evidence: Evidence) -> LaunchExplanation:
         energy=energy,
         case_id=launch.case.case_id,
     )
+
+
+def _unread_devices(
+    launch: Launch, host: str, windows: Sequence[Window], found: WindowReadings
+) -> Iterator[str]:
+    """Say how many devices of the launch on a host are not among those that were read."""
+    used = len(windows) if launch.setup.device.kind != "cpu" else 0
+    if len(found.devices) < used:
+        yield (
+            f"{used - len(found.devices)} of {used} devices of the launch on {host} were not read: "
+            "their clocks, heat and errors are not known"
+        )
 
 
 def highest_clock_mhz(explanations: Iterable[LaunchExplanation]) -> float | None:

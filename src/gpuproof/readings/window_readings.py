@@ -63,6 +63,9 @@ class Coverage:
     """Samples that lie in the window."""
     share: float
     """Share of its time, 0 to 1, that lies between samples with no hole between them."""
+    last_sample_s: float | None = None
+    """Of a recording that has no end (its sampler was killed) and stops before the window does: when the last
+    sample came, in seconds from the window's begin. None otherwise, or without any sample."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +99,7 @@ def read_window(
         end_monotonic_s=end_monotonic_s,
         devices=tuple(_device(recording, track, window, inside) for track in tracks),
         host=_host(recording, inside),
-        coverage=_coverage(recording.time_s, window, inside),
+        coverage=_coverage(recording, window, inside),
     )
 
 
@@ -143,8 +146,9 @@ def _host(recording: RecordingData, inside: Flags) -> HostWindow:
     )
 
 
-def _coverage(time_s: Floats, window: RecordingWindow, inside: Flags) -> Coverage:
+def _coverage(recording: RecordingData, window: RecordingWindow, inside: Flags) -> Coverage:
     """Add up what lies between neighbouring samples; those just outside cover the window's ends."""
+    time_s = recording.time_s
     lefts, rights = time_s[:-1], time_s[1:]
     joined = rights - lefts <= longest_step_s(time_s)
     covered_s = 0.0
@@ -152,7 +156,13 @@ def _coverage(time_s: Floats, window: RecordingWindow, inside: Flags) -> Coverag
         within = np.minimum(rights, span.end_s) - np.maximum(lefts, span.begin_s)
         covered_s += float(within[joined & (within > 0)].sum())
     share = min(1.0, covered_s / window.duration_s) if window.duration_s > 0 else 0.0
-    return Coverage(num_samples=int(inside.sum()), share=share)
+    begin_s, end_s = window.spans[0].begin_s, window.spans[-1].end_s
+    was_killed = recording.end is None and len(time_s) > 0 and float(time_s[-1]) < end_s
+    return Coverage(
+        num_samples=int(inside.sum()),
+        share=share,
+        last_sample_s=float(time_s[-1]) - begin_s if was_killed else None,
+    )
 
 
 def _mean(recording: RecordingData, column: Floats | None, inside: Flags) -> float | None:

@@ -90,6 +90,8 @@ class Common:
     remarks: tuple[Remark, ...] = ()
     was_read: bool = False
     """Whether anything was read beside a launch."""
+    least_coverage: float | None = None
+    """Share of a window, 0 to 1, that readings cover, of the window of which they cover least."""
     not_applied: tuple[NotApplied, ...] = ()
     """Keys that the user set and that changed nothing here."""
     notes: tuple[str, ...] = ()
@@ -105,7 +107,15 @@ def read_during(explanations: Sequence[LaunchExplanation]) -> dict[str, Any]:
             for sentence in found.sentences
         ),
         "was_read": bool(explanations),
+        "least_coverage": min(_coverages(explanations), default=None),
     }
+
+
+def _coverages(explanations: Iterable[LaunchExplanation]) -> Iterator[float]:
+    for found in explanations:
+        for host in found.readings:
+            if host.readings.coverage is not None:
+                yield host.readings.coverage.share
 
 
 def without_effect(setups: Sequence[Setup], origins: Mapping[str, str]) -> tuple[NotApplied, ...]:
@@ -247,10 +257,14 @@ def _during(common: Common, doubts: Sequence[Doubt]) -> Iterator[Section]:
         return
     title = "Host and devices during the run"
     lines = tuple(f"{_launch_name(remark, common)}: {remark.text}" for remark in common.remarks)
-    if not common.devices and not lines:
+    least = common.least_coverage
+    cover = "" if least is None else f"readings cover {units.share(least)} of each window or more"
+    if common.devices:
+        lines = (*lines, cover) if cover else lines
+    elif not lines:
         named = any(doubt.code in NEIGHBOURS for doubt in doubts)
         found = "beyond the neighbours named above nothing stood out" if named else "nothing stood out"
-        lines = (f"the host was read beside every launch, and {found}",)
+        lines = (f"the host was read beside every launch{cover and f' ({cover})'}, and {found}",)
     if common.devices:
         yield table(
             title,

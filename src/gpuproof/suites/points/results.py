@@ -219,6 +219,7 @@ def _read_during(points: Iterable[PointResult]) -> dict[str, Any]:
         "devices": tuple(row for own in found for row in own.devices),
         "remarks": tuple(remark for own in found for remark in own.remarks),
         "was_read": any(own.was_read for own in found),
+        "least_coverage": min((s for own in found if (s := own.least_coverage) is not None), default=None),
     }
 
 
