@@ -10,7 +10,18 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Literal
 
-Fault = Literal["none", "status_500", "cut_in_the_middle", "no_done", "silent", "not_http"]
+Fault = Literal[
+    "none",
+    "status_500",
+    "cut_in_the_middle",
+    "no_done",
+    "silent",
+    "not_http",
+    "answers_twice",
+    "line_without_end",
+    "many_headers",
+    "huge_chunk",
+]
 
 
 @dataclass
@@ -25,6 +36,10 @@ class CompletionsServer:
     finish_reason: str | None = None
     """What its last token comes with; with it, no [DONE] need follow."""
     tokens_per_event: int = 1
+    counted_tokens: object = None
+    """What it says that it made, instead of what it was asked for."""
+    odd_event: str | None = None
+    """Sent as it stands, after the first token of every second request."""
     requests: list[dict[str, object]] = field(default_factory=list)
     headers: list[dict[str, str]] = field(default_factory=list)
     num_connections: int = 0
@@ -69,33 +84,57 @@ class CompletionsServer:
             self._at_once -= 1
 
     async def _stream(self, writer: asyncio.StreamWriter, num_tokens: int) -> bool:
-        if self.fault == "not_http":
-            writer.write(b"hello\n")
-            return False
-        if self.fault == "silent":
-            await asyncio.sleep(60)
-        if self.fault == "status_500":
-            writer.write(b"HTTP/1.1 500 Oops\r\nContent-Length: 13\r\n\r\nout of memory")
-            return True
+        if self.fault in ("not_http", "status_500", "silent"):
+            return await self._no_stream(writer)
+        if self.fault == "many_headers":
+            writer.write(b"HTTP/1.1 200 OK\r\n" + b"".join(b"x-%d: 1\r\n" % place for place in range(1000)))
         writer.write(
             b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
         )
-        await asyncio.sleep(self.first_token_s)
-        for sent in range(0, num_tokens, self.tokens_per_event):
-            if sent:
-                await asyncio.sleep(self.token_s)
-            if self.fault == "cut_in_the_middle" and sent:
+        if self.fault in ("line_without_end", "huge_chunk"):
+            await _flood(writer, chunk_bytes=2**40 if self.fault == "huge_chunk" else 2**16)
+        for place in range(0, num_tokens, self.tokens_per_event):
+            await asyncio.sleep(self.token_s if place else self.first_token_s)
+            if self.fault == "cut_in_the_middle" and place:
                 return False
             _event(writer, json.dumps({"choices": [{"text": " word"}]}))
+            if self.odd_event is not None and len(self.requests) % 2 == 0:
+                _event(writer, self.odd_event)
             await writer.drain()
+        await self._end(writer, num_tokens)
+        return True
+
+    async def _no_stream(self, writer: asyncio.StreamWriter) -> bool:
+        """Answer otherwise than by a stream; say whether the connection is kept."""
+        if self.fault == "silent":
+            await asyncio.sleep(60)
+        if self.fault == "not_http":
+            writer.write(b"hello\n")
+            return False
+        writer.write(b"HTTP/1.1 500 Oops\r\nContent-Length: 13\r\n\r\nout of memory")
+        return True
+
+    async def _end(self, writer: asyncio.StreamWriter, num_tokens: int) -> None:
         if self.finish_reason:
             _event(writer, json.dumps({"choices": [{"text": "", "finish_reason": self.finish_reason}]}))
-        _event(writer, json.dumps({"choices": [], "usage": {"completion_tokens": num_tokens}}))
+        counted = num_tokens if self.counted_tokens is None else self.counted_tokens
+        _event(writer, json.dumps({"choices": [], "usage": {"completion_tokens": counted}}))
         if self.fault != "no_done":
             _event(writer, "[DONE]")
         writer.write(b"0\r\n\r\n")
+        if self.fault == "answers_twice":
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
         await writer.drain()
-        return True
+
+
+async def _flood(writer: asyncio.StreamWriter, *, chunk_bytes: int) -> None:
+    """Send bytes without an end of line, in chunks of a stated size, as long as they are taken."""
+    while True:
+        writer.write(f"{chunk_bytes:x}\r\n".encode())
+        for _ in range(chunk_bytes // 2**16):
+            writer.write(b"x" * 2**16)
+            await writer.drain()
+        writer.write(b"\r\n")
 
 
 def _event(writer: asyncio.StreamWriter, data: str) -> None:

@@ -100,14 +100,55 @@ def test_tokens_are_those_that_the_server_counts() -> None:
         ("no_done", "without [DONE]"),
         ("silent", "no whole answer within 0.3 s"),
         ("not_http", "no HTTP/1.1 status line"),
+        ("answers_twice", "more than one answer"),
+        ("many_headers", "over 200 headers"),
+        ("line_without_end", "a line without end"),
+        ("huge_chunk", "a line without end"),
     ],
 )
 def test_a_request_that_fails_says_how_and_has_no_latency(fault: Fault, words: str) -> None:
     with running(CompletionsServer(fault=fault)) as server:
-        rows = load(server, num_requests=2, timeout_s=0.3)
+        rows = load(server, num_requests=2, timeout_s=0.3 if fault == "silent" else 20.0)
     for row in rows:
         assert row.done_s is None
         assert words in str(row.failure)
+
+
+ODD_EVENTS = (
+    "5",
+    "null",
+    '"text"',
+    "[]",
+    "not JSON",
+    '{"choices": 7}',
+    '{"choices": [7]}',
+    '{"choices": [{"text": 7}]}',
+    '{"choices": [{"delta": "text"}]}',
+    '{"usage": {"completion_tokens": -7}}',
+    '{"usage": {"completion_tokens": "many"}}',
+    '{"usage": {"completion_tokens": 1e999}}',
+    '{"usage": 3}',
+    '{"choices": ' + "[" * 100_000 + "]" * 100_000 + "}",
+)
+
+
+@pytest.mark.parametrize("event", ODD_EVENTS, ids=range(len(ODD_EVENTS)))
+def test_an_odd_event_fails_its_own_request_only(event: str) -> None:
+    with running(CompletionsServer(odd_event=event)) as server:
+        rows = load(server, num_requests=4, rate_per_s=None, concurrency=1)
+    assert [row.failure is None for row in rows[:4]] == [True, False, True, False]
+    assert all(row.tokens == 3 for row in rows[:4:2])
+
+
+@pytest.mark.parametrize(
+    ("counted", "is_surplus"), [(400, True), (10**12, True), (4, True), (3, False), (2, False)]
+)
+def test_more_tokens_than_were_asked_for_are_not_believed(counted: int, is_surplus: bool) -> None:
+    with running(CompletionsServer(counted_tokens=counted)) as server:
+        (row,) = load(server, num_requests=1)
+    assert row.failure is None
+    assert row.has_surplus is is_surplus
+    assert row.tokens == min(3, counted)
 
 
 def test_the_reason_of_the_end_is_an_end_without_done() -> None:

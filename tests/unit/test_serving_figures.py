@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from gpuproof.analysis.requests.loadgen import early_stopping_estimate_s, find_knee, judge_bound
@@ -44,6 +46,15 @@ def test_a_failed_request_is_over_every_bound_and_has_no_latency() -> None:
     assert found.verdict is not None
     assert (found.verdict.num_over, found.verdict.outcome) == (5, "missed")
     assert "requests-failed" in {doubt.code for doubt in doubts(found)}
+
+
+def test_tokens_beyond_what_was_asked_are_invalid() -> None:
+    found = window([0.01] * 100)
+    assert "tokens-surplus" not in {doubt.code for doubt in doubts(found)}
+    surplus = replace(found, window=replace(found.window, num_with_surplus=2))
+    (doubt,) = [doubt for doubt in doubts(surplus) if doubt.code == "tokens-surplus"]
+    assert doubt.validity == "INVALID"
+    assert "for 2 of 100 requests" in doubt.reason
 
 
 @pytest.mark.parametrize(

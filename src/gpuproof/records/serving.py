@@ -52,5 +52,7 @@ class ServingWindow:
     neighbours: DeviceNeighbours
     failures: dict[str, int] = field(default_factory=dict)
     """What requests failed of, and how many of each."""
+    num_with_surplus: int = 0
+    """Requests for which an endpoint counts, or sent, more tokens than were asked for."""
     refused_fields: tuple[str, ...] = ()
     """What an endpoint took no request with, so that it was left out."""

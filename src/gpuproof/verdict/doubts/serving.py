@@ -10,7 +10,7 @@ from gpuproof.analysis.requests.served import Served
 from gpuproof.records.result import Doubt
 from gpuproof.statistics.percentiles import percentile
 from gpuproof.units import count, seconds, share
-from gpuproof.verdict.doubts.base import Measured, suspect
+from gpuproof.verdict.doubts.base import Measured, invalid, suspect
 
 LATENESS_SHARE = 0.05
 """Of the median latency; a generator that is later than this shapes what it measures …"""
@@ -26,8 +26,18 @@ FAILED_SHARE = 0.001
 def unfair_requests(measured: Measured) -> Iterator[Doubt]:
     """Find what makes the latencies of a window others than those of the server."""
     if measured.served is not None:
-        for rule in (_late_generator, _growing_queue, _slow_start, _failed_requests):
+        for rule in (_surplus_tokens, _late_generator, _growing_queue, _slow_start, _failed_requests):
             yield from rule(measured.served)
+
+
+def _surplus_tokens(served: Served) -> Iterator[Doubt]:
+    if served.window.num_with_surplus:
+        yield invalid(
+            code="tokens-surplus",
+            reason=f"for {count(served.window.num_with_surplus)} of {count(served.window.num_requests)} "
+            "requests the server counts, or sent, more tokens than were asked for",
+            remedy="Look whether the server obeys max_tokens, and what it counts as completion_tokens",
+        )
 
 
 def _late_generator(served: Served) -> Iterator[Doubt]:

@@ -15,7 +15,7 @@ import random
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from time import monotonic
-from typing import Any
+from typing import Any, TypeVar
 
 from gpuproof.errors import EnvironmentUnfitError
 from gpuproof.records.work.serving import EndpointSpec
@@ -28,6 +28,8 @@ OPTIONAL_FIELDS: Mapping[str, Any] = {
     "ignore_eos": True,  # of vLLM and SGLang: every answer has its full length
     "stream_options": {"include_usage": True},  # the server's own count of tokens
 }
+MOST_SAID = 200
+"""Characters of a server's own words that are repeated."""
 REFUSALS = ("HTTP 400", "HTTP 422")
 """How servers answer a field that they do not know, where they do not pass over it."""
 PROMPT_WORDS = ("red", "day", "six", "sun", "tree", "run", "cold", "word", "sea", "house")
@@ -45,23 +47,34 @@ class RequestTimes:
     first_token_s: float | None = None
     done_s: float | None = None
     """None where it failed."""
+    tokens_asked: int = 0
     tokens: int = 0
-    """As the server counts them, else the events that carried text, which may hold several."""
+    """As the server counts them, else the events that carried text, which may hold several. A count of more
+    than were asked for is not believed."""
+    has_surplus: bool = False
+    """Whether the server counts more tokens, or sent more of them, than were asked for."""
     failure: str | None = None
     is_finished: bool = False
     """Whether the server said that this is the end: a torn stream is no answer."""
 
-    def add_event(self, event: Mapping[str, Any], now_s: float) -> None:
-        """Add an event of the stream; the last ones carry the reason of the end or the usage only."""
-        choices = event.get("choices") or []
-        if any(choice.get("text") or (choice.get("delta") or {}).get("content") for choice in choices):
+    def add_event(self, event: object, now_s: float) -> None:
+        """Add an event of the stream; the last ones carry the reason of the end or the usage only.
+
+        Raises:
+            ProtocolError: it is none of the protocol's.
+        """
+        choices = _field(event, "choices", list) or []
+        if any(_carries_text(choice) for choice in choices):
             self.first_token_s = now_s if self.first_token_s is None else self.first_token_s
             self.tokens += 1
             self.done_s = now_s
-        self.is_finished |= any(choice.get("finish_reason") for choice in choices)
-        usage = event.get("usage")
-        if usage and usage.get("completion_tokens"):
-            self.tokens = int(usage["completion_tokens"])
+        self.is_finished |= any(_field(choice, "finish_reason", str) for choice in choices)
+        counted = _field(_field(event, "usage", dict) or {}, "completion_tokens", int)
+        if counted is not None and counted < 0:
+            raise ProtocolError(f"the server counts {counted} tokens")
+        self.has_surplus |= max(self.tokens, counted or 0) > self.tokens_asked
+        if counted and counted <= self.tokens_asked:
+            self.tokens = counted
 
 
 @dataclass(slots=True)
@@ -132,7 +145,9 @@ class EndpointLoad:
     async def request(self, number: int, *, scheduled_s: float, begin_s: float) -> RequestTimes:
         """Make one request; whatever goes wrong is in its record."""
         issued_s = monotonic() - begin_s
-        times = RequestTimes(scheduled_s=scheduled_s, issued_s=issued_s, begun_s=issued_s)
+        times = RequestTimes(
+            scheduled_s=scheduled_s, issued_s=issued_s, begun_s=issued_s, tokens_asked=self.new_tokens
+        )
         async with self._room:
             times.begun_s = monotonic() - begin_s
             try:
@@ -143,6 +158,7 @@ class EndpointLoad:
                 asyncio.IncompleteReadError,
                 ProtocolError,
                 ValueError,
+                RecursionError,  # of JSON nested without end
             ) as error:
                 times.failure = _failure_text(error, self.spec)
                 times.done_s = None
@@ -153,8 +169,8 @@ class EndpointLoad:
         try:
             answer = await connection.post(self._address, "/completions", self._headers, self.body(number))
             if answer.status != 200:
-                words = [line async for line in answer.lines()]
-                raise ProtocolError(f"HTTP {answer.status}: {' '.join(words)[:200]}")
+                words = [line[:MOST_SAID] async for line in answer.lines()]
+                raise ProtocolError(f"HTTP {answer.status}: {' '.join(words)[:MOST_SAID]}")
             async for line in answer.lines():
                 if not line.startswith(DATA):
                     continue
@@ -224,6 +240,27 @@ class EndpointLoad:
         users: list[Awaitable[None]] = [one_after_the_other() for _ in range(plan.concurrency or 1)]
         await asyncio.gather(*users)
         return sorted(made, key=lambda times: times.issued_s)
+
+
+T = TypeVar("T")
+
+
+def _field(event: object, name: str, kind: type[T]) -> T | None:
+    """Read a field of an event; None where it is not there or null.
+
+    Raises:
+        ProtocolError: the event is no object, or the field of another type.
+    """
+    if not isinstance(event, dict):
+        raise ProtocolError(f"an event of the stream is no object: {str(event)[:MOST_SAID]}")
+    value = event.get(name)
+    if value is None or (isinstance(value, kind) and not isinstance(value, bool)):
+        return value
+    raise ProtocolError(f"{name} of an event is no {kind.__name__}: {str(value)[:MOST_SAID]}")
+
+
+def _carries_text(choice: object) -> bool:
+    return bool(_field(choice, "text", str) or _field(_field(choice, "delta", dict) or {}, "content", str))
 
 
 def _key(spec: EndpointSpec) -> dict[str, str]:

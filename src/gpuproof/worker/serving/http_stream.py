@@ -9,11 +9,17 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass
+from typing import SupportsIndex
 from urllib.parse import urlsplit
 
 MAX_LINE_BYTES = 2**20
+MAX_ANSWER_BYTES = 2**26
+"""Of one answer; 64 MiB are millions of tokens, and more would only fill the memory."""
+MAX_HEADERS = 200
+PIECE_BYTES = 2**16
+"""Read at a time, however much the server says will come."""
 
 
 class ProtocolError(Exception):
@@ -50,26 +56,45 @@ class Address:
         return cls(host=parts.hostname, port=port, path=parts.path.rstrip("/"), is_tls=is_tls)
 
 
+class CountingReader(asyncio.StreamReader):
+    """Counts what has come, read or not."""
+
+    num_fed = 0
+
+    def feed_data(self, data: Iterable[SupportsIndex]) -> None:
+        """Take what came."""
+        came = bytes(data)
+        self.num_fed += len(came)
+        super().feed_data(came)
+
+
 class Connection:
     """One connection, one request at a time."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def __init__(self, reader: CountingReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
         self._writer = writer
+        self._num_taken = 0
         self.is_reusable = True
 
     @classmethod
     async def open(cls, address: Address) -> Connection:
         """Connect; OSError where nobody answers."""
         context = ssl.create_default_context() if address.is_tls else None
-        reader, writer = await asyncio.open_connection(
-            address.host, address.port, ssl=context, limit=MAX_LINE_BYTES
-        )
-        return cls(reader, writer)
+        loop = asyncio.get_running_loop()
+        reader = CountingReader(limit=MAX_LINE_BYTES, loop=loop)
+        protocol = asyncio.StreamReaderProtocol(reader, loop=loop)
+        transport, _ = await loop.create_connection(lambda: protocol, address.host, address.port, ssl=context)
+        return cls(reader, asyncio.StreamWriter(transport, protocol, reader, loop))
 
     async def post(self, address: Address, path: str, headers: Mapping[str, str], body: bytes) -> Answer:
-        """Send a request; return when the answer's status and headers are there."""
+        """Send a request; return when the answer's status and headers are there.
+
+        Raises:
+            ProtocolError: what came is no answer, or had come before anything was asked.
+        """
         self.is_reusable = False  # until the whole answer is read
+        self._refuse_surplus()
         lines = [f"POST {address.path}{path} HTTP/1.1", f"Host: {address.authority}"]
         lines += [f"{name}: {value}" for name, value in headers.items()]
         lines += [f"Content-Length: {len(body)}", "", ""]
@@ -81,37 +106,66 @@ class Connection:
             raise ProtocolError(f"no HTTP/1.1 status line: {status[:80]!r}")
         found: dict[str, str] = {}
         while line := await self._line():
+            if len(found) >= MAX_HEADERS:
+                raise ProtocolError(f"over {MAX_HEADERS} headers")
             name, _, value = line.partition(":")
             found[name.strip().lower()] = value.strip()
         return Answer(status=int(words[1]), headers=found, connection=self)
 
     async def body_lines(self, headers: Mapping[str, str]) -> AsyncIterator[str]:
-        """Give the body's lines as they come, without their ends; then the connection may be used again."""
-        rest = b""
+        """Give the body's lines as they come, without their ends; then the connection may be used again.
+
+        Raises:
+            ProtocolError: the body or a line of it is too long, or more than one answer came.
+        """
+        rest, num_bytes = b"", 0
         async for data in self._body(headers):
+            num_bytes += len(data)
             *lines, rest = (rest + data).split(b"\n")
+            if num_bytes > MAX_ANSWER_BYTES or len(rest) > MAX_LINE_BYTES:
+                raise ProtocolError(f"an answer of over {num_bytes:,} bytes, or a line without end")
             for line in lines:
                 yield line.rstrip(b"\r").decode("utf-8", "replace")
         if rest:
             yield rest.decode("utf-8", "replace")
+        self._refuse_surplus()
         self.is_reusable = headers.get("connection", "").lower() != "close" and not self._reader.at_eof()
 
     async def _body(self, headers: Mapping[str, str]) -> AsyncIterator[bytes]:
         if headers.get("transfer-encoding", "").lower() == "chunked":
             while size := int((await self._line()).partition(";")[0] or "0", 16):
-                yield await self._reader.readexactly(size)
+                async for piece in self._pieces(size):
+                    yield piece
                 await self._line()
-            while await self._line():  # trailers
-                pass
-            return
+            for _ in range(MAX_HEADERS):  # trailers
+                if not await self._line():
+                    return
+            raise ProtocolError(f"over {MAX_HEADERS} trailers")
         if "content-length" in headers:
-            yield await self._reader.readexactly(int(headers["content-length"]))
+            async for piece in self._pieces(int(headers["content-length"])):
+                yield piece
             return
-        while data := await self._reader.read(2**16):
+        while data := await self._reader.read(PIECE_BYTES):
+            self._num_taken += len(data)
             yield data
+
+    async def _pieces(self, size: int) -> AsyncIterator[bytes]:
+        """Read so many bytes, a piece at a time."""
+        if size < 0:
+            raise ProtocolError(f"a length of {size} bytes")
+        while size:
+            piece = await self._reader.readexactly(min(size, PIECE_BYTES))
+            self._num_taken += len(piece)
+            size -= len(piece)
+            yield piece
+
+    def _refuse_surplus(self) -> None:
+        if self._reader.num_fed > self._num_taken:
+            raise ProtocolError("the server sent more than one answer to a request")
 
     async def _line(self) -> str:
         line = await self._reader.readline()
+        self._num_taken += len(line)
         if not line.endswith(b"\n"):
             raise ProtocolError("the connection was closed in the middle of an answer")
         return line.rstrip(b"\r\n").decode("latin-1")

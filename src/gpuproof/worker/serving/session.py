@@ -160,7 +160,13 @@ def _measure_endpoint(case: Case, spec: ServingSpec, recorder: Recorder) -> None
             rows = asyncio.run(load.run(plan, beat.update))
         window_load = load_between(before, read_load())
         window = _write_requests(recorder, spec, plan, rows, end_s=monotonic(), load=window_load)
-        recorder.write(replace(window, refused_fields=tuple(load.refused_fields)))
+        recorder.write(
+            replace(
+                window,
+                refused_fields=tuple(load.refused_fields),
+                num_with_surplus=sum(row.has_surplus for row in rows),
+            )
+        )
     if all(row.done_s is None for row in rows):
         most = Counter(row.failure for row in rows).most_common(1)[0][0]
         raise EnvironmentUnfitError(
