@@ -16,7 +16,7 @@ from gpuproof.records.result import Doubt, LaunchValue, Measure, MeasureInterval
 from gpuproof.report.formats import json_text
 from gpuproof.store import layout
 from gpuproof.store.run import RunDirectory, default_run_id, list_runs, read_case, write_whole
-from records_by_hand import case, failure, one_rank, result, start, window, write_run
+from records_by_hand import case, failure, one_rank, result, setup, start, window, write_run
 
 
 def test_a_run_is_created_once(tmp_path: Path) -> None:
@@ -95,7 +95,9 @@ def test_ranks_are_read_in_their_order_not_in_that_of_their_names(tmp_path: Path
     run = write_run(tmp_path, [])
     folder = run.begin_case(case(nproc=11))
     launch = [
-        record for rank in range(11) for record in (start(rank, world_size=11), window(rank), result(rank))
+        record
+        for rank in range(11)
+        for record in (start(rank, world_size=11), setup(rank), window(rank), result(rank))
     ]
     for record in launch:
         with (folder / f"rank-{record.rank}.jsonl").open("a") as journal:

@@ -88,16 +88,18 @@ class ProfileSummary:
 
 def parse_trace_event(raw: Mapping[str, Any]) -> TraceEvent | None:
     """Take what matters out of one event of a trace file; None for marks and arrows."""
-    if raw.get("ph") != "X" or not isinstance(raw.get("ts"), int | float):
+    lasting_us = raw.get("dur", 0.0)
+    if raw.get("ph") != "X" or not all(isinstance(time, int | float) for time in (raw.get("ts"), lasting_us)):
         return None
-    external = raw.get("args", {}).get("External id")
+    arguments = raw.get("args")
+    external = arguments.get("External id") if isinstance(arguments, Mapping) else None
     begin = float(raw["ts"])
     return TraceEvent(
         category=str(raw.get("cat", "")),
         name=str(raw.get("name", "")),
         thread=f"{raw.get('pid')}/{raw.get('tid')}",
         begin_us=begin,
-        end_us=begin + float(raw.get("dur", 0.0)),
+        end_us=begin + float(lasting_us),
         external_id=external if isinstance(external, int) else None,
     )
 

@@ -5,15 +5,16 @@ on what ground. Where ranks average gradients all windows are as long as the slo
 that each took by itself tell them apart; where ranks work side by side their own steps in the window do.
 
 A difference of own steps counts where it is over 5 % and more than bursts of equal ranks differ by: Student's
-t on the bursts' log medians, with one spread for all ranks, at 5 % for a launch. `benchmarks/rank_errors.py`
-shows how often that is wrong.
+t on the bursts' log medians, with one spread for all ranks, at 5 % for a launch. Where steps resemble those
+before them, so do bursts, and the error of a rank's mean is taken as that much larger (`_widening`).
+`benchmarks/rank_errors.py` shows how often that is wrong.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import exp, log
+from math import exp, log, sqrt
 from typing import Literal
 
 import numpy as np
@@ -30,6 +31,8 @@ FALSE_ALARM = 0.05
 """Of a launch whose ranks are alike."""
 SHORTEST_S = 1e-9
 """What a clock shows at least."""
+MOST_ALIKE = 0.95
+"""Steps more alike than this tell no burst from another."""
 MEDIAN_SPREAD = 1.57
 """Variance of the median of many, over that of their mean, for normal values: π / 2."""
 Basis = Literal["own steps", "steps in the window", "windows"]
@@ -110,17 +113,56 @@ def stands_apart(bursts: Sequence[Sequence[Sequence[float]]]) -> list[bool]:
     num_ranks, num_bursts = medians.shape
     spread = float(medians.var(axis=1, ddof=1).mean())
     others = 1.0 if num_ranks == 2 else MEDIAN_SPREAD / (num_ranks - 1)
-    error = (spread / num_bursts * (1 + others)) ** 0.5
+    error = _widening(bursts) * (spread / num_bursts * (1 + others)) ** 0.5
     beyond = stdtrit(num_ranks * (num_bursts - 1), 1 - FALSE_ALARM / (2 * num_ranks)) * error
     by_chance = np.abs(_lags(medians.mean(axis=1))) <= beyond
     return list(_far_off(_lags(steps)) & ~by_chance)
+
+
+def _widening(bursts: Sequence[Sequence[Sequence[float]]]) -> float:
+    """Give the error of a rank's mean over what bursts that have nothing in common would show.
+
+    Steps are taken as AR(1), its coefficient pooled over ranks with the bias of short series taken out
+    (Kendall 1954, Note on bias in the estimation of autocorrelation, Biometrika 41). As many steps as one has
+    pass between two bursts. With a mean correlation r of B bursts, the mean's variance is
+    σ²(1 + (B − 1)r)/B, while the bursts' own variance shows σ²(1 − r).
+    """
+    num_steps = min(len(burst) for rank in bursts for burst in rank)
+    if num_steps < 2:
+        return 1.0
+    logs = _log([[list(burst[:num_steps]) for burst in rank] for rank in bursts])
+    num_bursts = logs.shape[1]
+    among = _alike(_coefficient(logs), num_bursts=num_bursts, num_steps=num_steps)
+    common = float(among[~np.eye(num_bursts, dtype=bool)].mean())
+    return sqrt((1 + (num_bursts - 1) * common) / (1 - common))
+
+
+def _coefficient(logs: FloatArray) -> float:
+    """Give the AR(1) coefficient of steps by rank, burst and step, from neighbours within bursts."""
+    off = logs - logs.mean(axis=(1, 2), keepdims=True)
+    squares = float((off * off).mean())
+    if squares == 0:
+        return 0.0
+    seen, num_values = float((off[..., 1:] * off[..., :-1]).mean()) / squares, logs[0].size
+    return min(MOST_ALIKE, max(0.0, (int(num_values) * seen + 1) / (int(num_values) - 3)))
+
+
+def _alike(coefficient: float, *, num_bursts: int, num_steps: int) -> FloatArray:
+    """Give the correlations of the means of bursts that as many steps lie between."""
+    places = (np.arange(num_bursts)[:, None] * 2 * num_steps + np.arange(num_steps)).ravel()
+    steps = coefficient ** np.abs(places[:, None] - places)
+    means: FloatArray = steps.reshape(num_bursts, num_steps, num_bursts, num_steps).mean(axis=(1, 3))
+    correlations: FloatArray = means / means[0, 0]
+    return correlations
 
 
 def _median(bursts: Sequence[Sequence[float]]) -> float:
     return float(np.median([time_s for burst in bursts for time_s in burst]))
 
 
-def _log(times_s: Sequence[float] | Sequence[Sequence[float]]) -> FloatArray:
+def _log(
+    times_s: Sequence[float] | Sequence[Sequence[float]] | Sequence[Sequence[Sequence[float]]],
+) -> FloatArray:
     logarithms: FloatArray = np.log(np.maximum(np.array(times_s, dtype=np.float64), SHORTEST_S))
     return logarithms
 

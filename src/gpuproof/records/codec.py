@@ -20,6 +20,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+import sys
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
@@ -78,7 +79,10 @@ def _build(cls: Any, data: Any) -> Any:
         lacking = next((name for name in _required_names(cls) if name not in values), None)
         if lacking is not None:
             raise _MisfitError(f"{cls.__name__} lacks the key {lacking!r}")
-    return cls(**values)
+    try:
+        return cls(**values)
+    except ValueError as error:  # a value that the record itself refuses
+        raise _MisfitError(str(error)) from None
 
 
 @functools.cache
@@ -196,6 +200,8 @@ def _numbers(value: Any) -> tuple[float, ...]:
         raise _unlike("a list", value)
     if not {*map(type, value)} <= {float, int}:
         raise _unlike("numbers", value)
+    if not all(map(math.isfinite, value)):
+        raise _unlike("finite numbers", value)
     return tuple(map(float, value))
 
 
@@ -216,7 +222,10 @@ def _mapping(read: _Reader, value: Any) -> dict[str, Any]:
 def _float(value: Any) -> float:
     if type(value) is not float and (isinstance(value, bool) or not isinstance(value, (int, float))):
         raise _unlike("a number", value)
-    return float(value)
+    number = float(value) if abs(value) <= sys.float_info.max else math.inf
+    if not math.isfinite(number):
+        raise _unlike("a finite number", value)
+    return number
 
 
 def _int(value: Any) -> int:

@@ -78,6 +78,13 @@ class CaseRecords:
         return min(self.of(Failure), key=_precedence, default=None)
 
     @property
+    def taken_s(self) -> float | None:
+        """Seconds from a rank's first record to its result, the longest rank's; None where none has both."""
+        begins = {start.rank: start.monotonic_s for start in self.of(Start)}
+        ends = [end for end in self.of(RankResult) if end.rank in begins]
+        return max((end.monotonic_s - begins[end.rank] for end in ends), default=None)
+
+    @property
     def setups(self) -> tuple[Setup, ...]:
         """What each rank built."""
         return self.of(Setup)

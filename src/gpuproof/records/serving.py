@@ -30,6 +30,17 @@ class Requests:
     first_token_s: tuple[float | None, ...] = ()
     tokens: tuple[int, ...] = ()
 
+    def __post_init__(self) -> None:
+        """Refuse columns that are not of the same requests.
+
+        Raises:
+            ValueError: they differ in length.
+        """
+        columns = (self.scheduled_s, self.issued_s, self.begun_s, self.done_s)
+        optional = [column for column in (self.first_token_s, self.tokens) if column]
+        if len({len(column) for column in (*columns, *optional)}) > 1:
+            raise ValueError("its columns are of different numbers of requests")
+
 
 @record_kind("serving_window")
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import json
 
+from pydantic import ValidationError
+
 from gpuproof.config.models import RunConfig
+from gpuproof.errors import RecordError
+from gpuproof.store import layout
 from gpuproof.store.run import RunDirectory
 
 HOSTS = "fleet"
@@ -14,5 +18,19 @@ SLURM = "slurm"
 
 
 def read_config(run: RunDirectory) -> RunConfig:
-    """Read back what a run was asked."""
-    return RunConfig.model_validate_json(json.dumps(run.description()["config"]))
+    """Read back what a run was asked.
+
+    Raises:
+        RecordError: run.json does not hold it, or it is damaged.
+    """
+    asked = run.description().get("config")
+    try:
+        return RunConfig.model_validate_json(json.dumps(asked))
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        key = ".".join(map(str, first["loc"])) or "config"
+        raise RecordError(
+            f"what the run was asked cannot be read: {key}: {first['msg']}",
+            place=str(run.root / layout.DESCRIPTION),
+            next_step="It was changed after the run, or by another version: read it with that one",
+        ) from None

@@ -24,11 +24,14 @@ from gpuproof.records.codec import from_json, to_json
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.journal import SCHEMA_VERSION, Journal, has_writer, read_journal
 from gpuproof.records.result import RESULT_SCHEMA_VERSION, Result
+from gpuproof.records.run import RankResult, Setup, Start, Window
 from gpuproof.store import layout
 from gpuproof.store.versions import read_versioned, upgraded
 
 FULL_DISK = (errno.ENOSPC, errno.EDQUOT)
 ORPHAN_POLL_S = 0.1
+DESCRIBED = ("config", "created", "run_id", "gpuproof_version", "commit_hash", "origins")
+"""Without these, run.json describes no run."""
 
 
 class RunDirectory:
@@ -120,9 +123,14 @@ class RunDirectory:
         Raises:
             RecordError: it is damaged or of a newer schema.
         """
-        return read_versioned(
-            self.root / layout.DESCRIPTION, "the description of a run", newest=SCHEMA_VERSION
-        )
+        path = self.root / layout.DESCRIPTION
+        found = read_versioned(path, "the description of a run", newest=SCHEMA_VERSION)
+        lacking = [key for key in DESCRIBED if key not in found]
+        if lacking:
+            raise RecordError(
+                f"lacks {', '.join(lacking)}", place=str(path), next_step="It was changed or cut"
+            )
+        return found
 
     def case_folder(self, case: Case) -> Path:
         """Return where a launch keeps its files."""
@@ -192,11 +200,38 @@ def read_case(folder: Path) -> CaseRecords:
         Case, upgraded(read_versioned(spec, "a case", newest=CASE_SCHEMA_VERSION)), place=str(spec)
     )
     journals = [read_journal(path) for path in _journals(folder)]
-    return CaseRecords(
+    found = CaseRecords(
         case=case,
         records=tuple(record for journal in journals for record in journal.records),
         torn=tuple(journal.torn for journal in journals if journal.torn),
     )
+    _refuse_contradictions(found, place=str(folder))
+    return found
+
+
+def _refuse_contradictions(found: CaseRecords, *, place: str) -> None:
+    """Refuse records of a launch that is done of which some ranks have one and others none or two.
+
+    Raises:
+        RecordError: there are such; figures of part of the ranks would be told as those of all.
+    """
+    if found.status != "done":
+        return
+    needed: tuple[type[Start | RankResult | Setup | Window], ...] = (
+        Start,
+        RankResult,
+        *([Setup] if found.windows else []),
+        *([Window] if found.windows else []),
+    )
+    for kind in needed:
+        ranks = sorted(record.rank for record in found.of(kind))
+        if ranks != list(range(found.world_size)):
+            raise RecordError(
+                f"the launch is done and has the record {kind.__name__.lower()} of ranks {ranks}, not one of "
+                f"each of {found.world_size}",
+                place=place,
+                next_step="Its journals were changed: copy them from where they were written",
+            )
 
 
 def _journals(folder: Path) -> list[Path]:

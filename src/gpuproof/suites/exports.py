@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gpuproof.records.collected import CaseRecords
-from gpuproof.records.run import Environment, RankResult, Start
+from gpuproof.records.run import Environment
 from gpuproof.suites.base import Export, JsonContent
 
 
@@ -30,12 +30,7 @@ def csv_text(rows: Sequence[Mapping[str, Any]]) -> str:
 
 def wall_clock_s(launches: Sequence[CaseRecords]) -> float | None:
     """Sum over launches the time from a rank's first record to its result, the longest rank's of each."""
-    total_s = 0.0
-    for launch in launches:
-        starts = {start.rank: start.monotonic_s for start in launch.of(Start)}
-        taken_s = (end.monotonic_s - starts[end.rank] for end in launch.of(RankResult))
-        total_s += max(taken_s, default=0.0)
-    return total_s or None
+    return sum(launch.taken_s or 0.0 for launch in launches) or None
 
 
 def environment_facts(

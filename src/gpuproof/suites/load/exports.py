@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from gpuproof.config.models import RunConfig
 from gpuproof.records.codec import to_json
 from gpuproof.records.collected import CaseRecords
-from gpuproof.records.run import Failure, RankResult, Start
+from gpuproof.records.run import Failure, Start
 from gpuproof.suites.load.readings import MIB_BYTES, MIN_READINGS, NO_GPU, NOT_MEASURED, Quantity
 
 if TYPE_CHECKING:
@@ -110,9 +110,8 @@ def _seconds_taken(cases: Sequence[CaseRecords]) -> float | None:
     """Sum over launches the time from the first record to the last word; None where nothing was launched."""
     total_s, is_known = 0.0, False
     for records in cases:
-        begins = {start.rank: start for start in records.of(Start)}
-        taken_s = [r.monotonic_s - begins[r.rank].monotonic_s for r in records.of(RankResult)]
-        begin_unix_s = min((start.unix_s for start in begins.values()), default=None)
+        taken_s = [] if records.taken_s is None else [records.taken_s]
+        begin_unix_s = min((start.unix_s for start in records.of(Start)), default=None)
         if begin_unix_s is not None:
             taken_s += [failure.unix_s - begin_unix_s for failure in records.of(Failure)]
         if taken_s:
