@@ -277,15 +277,9 @@ class Window:
     in 95 % of windows as long as it; rarer ones in fewer."""
 
     def __post_init__(self) -> None:
-        """Refuse what no window can have measured.
-
-        Raises:
-            ValueError: a count under 0, or no time for its steps.
-        """
-        if min(self.rank, self.num_steps, self.items) < 0:
-            raise ValueError("a window counts ranks, steps and items from 0 on")
-        if self.num_steps and min(self.wall_s, self.steps_s) <= 0:
-            raise ValueError("steps take time: wall_s and steps_s are above 0 s")
+        """Refuse, by a ValueError, what no window can have measured."""
+        if min(self.rank, self.num_steps, self.items, self.steps_s) < 0 or self.wall_s <= 0 < self.num_steps:
+            raise ValueError("a window counts ranks, steps, items and seconds from 0 on")
 
 
 @record_kind("evaluation")
