@@ -10,7 +10,7 @@ from urllib.parse import quote
 from gpuproof.config.models import RunConfig
 from gpuproof.config.rules import require_workload
 from gpuproof.config.sections.data import DataConfig
-from gpuproof.config.sections.training import TrainingConfig
+from gpuproof.config.sections.training import PruningConfig, TrainingConfig
 from gpuproof.datasets.catalogue import prepared_file
 from gpuproof.records.case import (
     CASE_SCHEMA_VERSION,
@@ -34,6 +34,7 @@ from gpuproof.records.case import (
 )
 from gpuproof.records.codec import to_json
 from gpuproof.records.work.collective import CollectiveSpec
+from gpuproof.records.work.pruning import PruningSpec, SpamSpec
 from gpuproof.records.work.serving import ServingSpec
 from gpuproof.suites.base import HostPlace
 from gpuproof.workloads.info.base import InputShape
@@ -121,6 +122,10 @@ def _only_for_training(training: TrainingConfig) -> Iterator[str]:
         yield "training.grad_clip_norm"
     if training.activation_checkpointing != "none":
         yield "training.activation_checkpointing"
+    if training.pruning.method != "none":
+        yield "training.pruning.method"
+    if training.total_steps is not None:
+        yield "training.total_steps"
 
 
 def _compute(training: TrainingConfig) -> ComputeSpec:
@@ -146,7 +151,16 @@ def _training(training: TrainingConfig) -> TrainingSpec:
         grad_clip_norm=training.grad_clip_norm,
         optimizer_implementation=training.optimizer_implementation,
         activation_checkpointing=training.activation_checkpointing,
+        pruning=_pruning(training.pruning),
+        spam=SpamSpec(**training.spam.model_dump()) if training.optimizer == "AdamWSpam" else None,
+        total_steps=training.total_steps,
     )
+
+
+def _pruning(pruning: PruningConfig) -> PruningSpec | None:
+    if pruning.method == "none":
+        return None
+    return PruningSpec(**pruning.model_dump())
 
 
 def _data(data: DataConfig, shape: InputShape) -> DataSpec:

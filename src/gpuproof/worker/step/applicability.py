@@ -12,6 +12,7 @@ from gpuproof.records.case import (
     InferenceWork,
     ModelWork,
     ServingWork,
+    TrainingSpec,
     TrainingWork,
 )
 from gpuproof.records.run import NotApplied
@@ -64,8 +65,14 @@ def _kind_keys(work: ModelWork) -> Iterator[tuple[str, str]]:
         yield from _update_keys(work)
     elif work.training.optimizer != "SGD" and work.training.momentum:
         yield "training.momentum", f"{work.training.optimizer} has none; it is for SGD"
+    if isinstance(work, TrainingWork) and work.training.total_steps and not _lays_over_updates(work.training):
+        yield "training.total_steps", "neither a learning rate nor pruning is laid over the updates"
     if not work.compute.compile_enabled:
         yield from _compiler_keys(work.compute)
+
+
+def _lays_over_updates(training: TrainingSpec) -> bool:
+    return training.pruning is not None or training.optimizer == "AdamWAdv"
 
 
 def _window_keys(work: ModelWork) -> Iterator[tuple[str, str]]:
