@@ -234,7 +234,7 @@ class ModelWork:
     window: WindowSpec
     parallel: ParallelSpec
     ignored: tuple[str, ...] = ()
-    """Keys that the user set and that this kind has no place for; they are reported as not applied."""
+    """Keys that the user set and that nothing in the case reads; they are reported as not applied."""
 
     @property
     def trains(self) -> bool:

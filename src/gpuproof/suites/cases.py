@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 from gpuproof.config.models import RunConfig
 from gpuproof.config.rules import require_workload
+from gpuproof.config.rules.base import changed_keys
 from gpuproof.config.sections.data import DataConfig
 from gpuproof.config.sections.training import PruningConfig, TrainingConfig
 from gpuproof.datasets.catalogue import prepared_file
@@ -102,6 +103,7 @@ def _work(config: RunConfig, serving: ServingSpec | None) -> Work:
         "parallel": _parallel(config),
     }
     if config.kind == "training":
+        asked["ignored"] = tuple(_without_effect(config.training))
         return TrainingWork(training=_training(config.training), **asked)
     asked["ignored"] = tuple(_only_for_training(config.training))
     if config.kind == "inference":
@@ -126,6 +128,14 @@ def _only_for_training(training: TrainingConfig) -> Iterator[str]:
         yield "training.pruning.method"
     if training.total_steps is not None:
         yield "training.total_steps"
+
+
+def _without_effect(training: TrainingConfig) -> Iterator[str]:
+    """Name the constants of pruning and of an optimizer that are set, and that no part of the case reads."""
+    if training.pruning.method == "none":
+        yield from (f"training.pruning.{key}" for key in changed_keys(training.pruning))
+    if training.optimizer != "AdamWSpam":
+        yield from (f"training.spam.{key}" for key in changed_keys(training.spam))
 
 
 def _compute(training: TrainingConfig) -> ComputeSpec:

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
 OWN_GRAPHS = ("reduce-overhead", "max-autotune")
 """Modes in which torch.compile makes CUDA graphs by itself."""
-CHANGING = ("AdamWAdv", "AdamWSpam")
-"""Optimizers that do not do the same at each update."""
 
 
 def window_has_an_end(config: RunConfig) -> Refusals:
@@ -89,13 +87,6 @@ def _obstacles_to_a_graph(config: RunConfig) -> Iterator[tuple[str, bool, str, s
         training.activation_checkpointing != "none" and config.kind == "training",
         "checkpointing saves and restores the random state on the host",
         "Set training.activation_checkpointing to none",
-    )
-    changes = "training.pruning.method" if training.pruning.method != "none" else "training.optimizer"
-    yield (
-        changes,
-        (training.pruning.method != "none" or training.optimizer in CHANGING) and config.kind == "training",
-        "it is another one at some updates, and a graph replays always the same",
-        "Set training.cuda_graphs to false",
     )
     yield (
         "training.compile.mode",

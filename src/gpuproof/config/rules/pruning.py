@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpuproof.config.rules.base import Refusal, Refusals, changed_keys
+from gpuproof.config.rules.base import Refusal, Refusals
 from gpuproof.records.work.pruning import end_of_pruning
 
 if TYPE_CHECKING:
@@ -12,19 +12,14 @@ if TYPE_CHECKING:
 
 METHOD = "training.pruning.method"
 OPTIMIZER = "training.optimizer"
+CHANGING = ("AdamWAdv", "AdamWSpam")
+"""Optimizers whose updates are not all alike."""
 
 
-def pruning_has_method_and_target(config: RunConfig) -> Refusals:
-    """Ask for the target of a method, and for the method of whatever else is said of pruning."""
+def a_method_has_its_target(config: RunConfig) -> Refusals:
+    """Ask for the share of weights that a method is to prune."""
     pruning = config.training.pruning
-    if pruning.method == "none":
-        for key in changed_keys(pruning):
-            yield Refusal(
-                keys=(f"training.pruning.{key}", METHOD),
-                cause=f"training.pruning.{key} is set, but nothing is pruned: the method is none",
-                next_step=f"Set {METHOD} to magnitude, movement or state, or remove it",
-            )
-    elif pruning.target_sparsity is None:
+    if pruning.method != "none" and pruning.target_sparsity is None:
         yield Refusal(
             keys=(METHOD, "training.pruning.target_sparsity"),
             cause="the share of weights to prune is not given: training.pruning.target_sparsity is null",
@@ -91,7 +86,7 @@ def whole_weights_are_pruned(config: RunConfig) -> Refusals:
     if by in ("pruning", "AdamWSpam") and strategy != "ddp" and config.kind == "training":
         yield Refusal(
             keys=("distributed.strategy", METHOD if by == "pruning" else OPTIMIZER),
-            cause=f"{by} works on whole weights, and {strategy} gives each rank a share of them",
+            cause=f"{by} works on whole weights, and {strategy} gives each rank a share",
             next_step="Set distributed.strategy to ddp",
         )
 
@@ -112,16 +107,17 @@ def scores_see_whole_gradients(config: RunConfig) -> Refusals:
         )
 
 
-def constants_are_of_spam(config: RunConfig) -> Refusals:
-    """Refuse constants that no optimizer reads."""
-    optimizer = config.training.optimizer
-    if optimizer != "AdamWSpam":
-        for key in changed_keys(config.training.spam):
-            yield Refusal(
-                keys=(f"training.spam.{key}", OPTIMIZER),
-                cause=f"training.spam.{key} is of AdamWSpam, and the optimizer is {optimizer}",
-                next_step=f"Remove it, or set {OPTIMIZER} to AdamWSpam",
-            )
+def a_graph_replays_one_update(config: RunConfig) -> Refusals:
+    """Refuse a graph of updates that are not all alike."""
+    training = config.training
+    prunes = training.pruning.method != "none"
+    if training.cuda_graphs and config.kind == "training" and (prunes or training.optimizer in CHANGING):
+        yield Refusal(
+            keys=("training.cuda_graphs", METHOD if prunes else OPTIMIZER),
+            cause="the step cannot be captured: updates are not all alike with "
+            f"{'pruning' if prunes else training.optimizer}, and a graph replays always the same",
+            next_step="Set training.cuda_graphs to false",
+        )
 
 
 def _steps_of_window(config: RunConfig) -> int | None:
