@@ -77,7 +77,7 @@ def defaults_file(*, config: Path | None, config_dir: Path | None, name: str | N
 
 def training_command(
     words: Sequence[str], *, model: str | None, defaults: Path | None, save_dir: Path, name: str | None
-) -> tuple[list[str], str]:
+) -> tuple[tuple[str, ...], str]:
     """Return the command line of the training, and the name of its model; say what the defaults do not set.
 
     Raises:
@@ -102,7 +102,7 @@ def training_command(
         **settings,
     }
     overrides = [f"--{key}={value}" for key, value in keys.items()]
-    return [*own_command(__name__), "run", "pruning", *overrides], settings["model.name"]
+    return (*own_command(__name__), "run", "pruning", *overrides), settings["model.name"]
 
 
 def _read_defaults(path: Path | None) -> dict[str, str]:

@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -95,22 +95,7 @@ def record(
 @click.option("--keep-command", is_flag=True, help="Store the command line in the recording.")
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 @click.pass_context
-def exec_command(
-    ctx: click.Context,
-    *,
-    config_name: str | None,
-    model: str | None,
-    config: Path | None,
-    config_dir: Path | None,
-    output_dir: Path,
-    generate_graphs: bool,
-    compare_with: str | None,
-    interval: float | None,
-    devices: str | None,
-    format_: OutputFormat,
-    keep_command: bool,
-    command: tuple[str, ...],
-) -> None:
+def exec_command(ctx: click.Context, /, **options: Any) -> None:
     """Run COMMAND and write down what GPUs and host did meanwhile.
 
     Where what comes after -- begins with an option, it is for the training that comes with gpuproof: lenet5,
@@ -127,32 +112,55 @@ def exec_command(
       gpuproof monitor exec --config-name adamw --generate-graphs -- python train.py --lr 0.1
       gpuproof monitor exec --config-name sgd --compare-with 'results/gpu_stats_adamw_*' -- python train.py
     """  # noqa: D301  # click reads the backspace character
+    ctx.exit(_exec(**options))
+
+
+def _exec(
+    *,
+    config_name: str | None,
+    model: str | None,
+    config: Path | None,
+    config_dir: Path | None,
+    output_dir: Path,
+    generate_graphs: bool,
+    compare_with: str | None,
+    interval: float | None,
+    devices: str | None,
+    format_: OutputFormat,
+    keep_command: bool,
+    command: tuple[str, ...],
+) -> int:
     other = None if compare_with is None else _compared_with(compare_with)
+    name = config_name or model
     if is_builtin(command):
         defaults = defaults_file(config=config, config_dir=config_dir, name=config_name)
-        started, model = training_command(
-            command, model=model, defaults=defaults, save_dir=output_dir, name=config_name or model
+        command, model = training_command(
+            command, model=model, defaults=defaults, save_dir=output_dir, name=name
         )
-        command = tuple(started)
-    elif config is not None or config_dir is not None:
-        raise UsageError(
-            "is for the built-in training, and a command of yours is given",
-            place="--config" if config is not None else "--config-dir",
-            next_step="Remove it, or write options alone after --",
-        )
+    else:
+        _refuse_defaults(config, config_dir)
     named = _safe(config_name or model or name_config(command) or "command")
     recording = _new_recording(output_dir, named)
     arguments = _options(interval=interval, slow_interval=None, devices=devices, duration=None)
     status = _record(recording, arguments, command=command, keep_command=keep_command)
     if recording.stat().st_size == 0:  # no sampler, no readings: it has said why
         recording.unlink()
-        ctx.exit(status)
+        return status
     metadata = {"config": named} | ({"model": model} if model else {})
     try:
         _derive(recording, metadata=metadata, format_=format_, plot=generate_graphs, compare_with=other)
     except GpuproofError as error:
         click.echo(f"gpuproof: {error}", err=True)
-    ctx.exit(status)
+    return status
+
+
+def _refuse_defaults(config: Path | None, config_dir: Path | None) -> None:
+    if config is not None or config_dir is not None:
+        raise UsageError(
+            "is for the built-in training, and a command of yours is given",
+            place="--config" if config is not None else "--config-dir",
+            next_step="Remove it, or write options alone after --",
+        )
 
 
 def _compared_with(pattern: str) -> Path:
