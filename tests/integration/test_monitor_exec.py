@@ -368,6 +368,9 @@ def test_options_alone_train_the_built_in_model_and_its_exit_code_is_theirs(tmp_
         "X",
         *(f"gpu_stats_X_T{end}" for end in (".json", ".jsonl", "_summary.txt", "_plot.png")),
     }
+    (readings,) = (tmp_path / "results").glob("gpu_stats_*.json")
+    phases = {row["training_metadata"]["phase"] for row in json.loads(readings.read_text())}
+    assert {"prepare", "measure"} <= phases
     refused = run(tmp_path, *ours[:4], "--", "--optimizer", "adamw", "--pruning-method", "state")
     assert refused.returncode == 2
     assert (
