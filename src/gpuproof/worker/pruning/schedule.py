@@ -17,7 +17,7 @@ class SparsityPlan:
     """The sparsity of each update.
 
     >>> plan = SparsityPlan(target=0.8, begin=0, end=100, every=50)
-    >>> [plan.sparsity_after(update) for update in (0, 50, 100, 200)]
+    >>> [round(plan.sparsity_after(update), 6) for update in (0, 50, 100, 200)]
     [0.0, 0.7, 0.8, 0.8]
     """
 

@@ -84,7 +84,7 @@ def spike_aware(optimizer: torch.optim.Optimizer, training: TrainingSpec, _total
 def warmup_share(since_reset: int, *, warmup_steps: int) -> float:
     """Return the share of the learning rate so many updates after a reset; 0 is the update of the reset.
 
-    >>> warmup_share(0, warmup_steps=150), warmup_share(150, warmup_steps=150)
+    >>> round(warmup_share(0, warmup_steps=150), 6), warmup_share(150, warmup_steps=150)
     (0.01, 1.0)
     """
     if since_reset >= warmup_steps:
