@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import signal
 import subprocess
 import sys
@@ -352,3 +353,33 @@ def test_record_writes_one_file_and_nothing_else(tmp_path: Path) -> None:
     both = subprocess.run([*command, "--duration", "1", "--", "true"], timeout=PATIENCE_S, **options)
     assert both.returncode == 2
     assert [path.name for path in tmp_path.iterdir()] == ["r.jsonl"]
+
+
+def test_options_alone_train_the_built_in_model_and_its_exit_code_is_theirs(tmp_path: Path) -> None:
+    (tmp_path / "X.config").write_text("CONFIG_BATCH_SIZE=256\nCONFIG_NUM_EPOCHS=1\n")
+    ours = ("--model", "lenet5", "--config-name", "X", "--config-dir", ".", "--generate-graphs")
+    words = ("--optimizer", "adamw", "--pruning-method", "magnitude", "--target-sparsity", "0.7")
+    done = run(tmp_path, *ours, "--", *words, "--device", "cpu", "--distributed.threads_per_rank=1")
+    assert done.returncode == 0, done.stderr
+    assert "lenet5 training on digits" in done.stdout
+    assert "43,029 of 61,470 weights" in " ".join(done.stdout.split())
+    names = {re.sub(r"_\d{8}_\d{6}", "_T", path.name) for path in (tmp_path / "results").iterdir()}
+    assert names == {
+        "X",
+        *(f"gpu_stats_X_T{end}" for end in (".json", ".jsonl", "_summary.txt", "_plot.png")),
+    }
+    (readings,) = (tmp_path / "results").glob("gpu_stats_*.json")
+    phases = {row["training_metadata"]["phase"] for row in json.loads(readings.read_text())}
+    assert {"prepare", "measure"} <= phases
+    refused = run(tmp_path, *ours[:4], "--", "--optimizer", "adamw", "--pruning-method", "state")
+    assert refused.returncode == 2
+    assert (
+        "command line: training.pruning.method: state pruning reads the moments of AdamWPrune"
+        in refused.stderr
+    )
+
+
+def test_defaults_of_the_built_in_training_are_refused_for_a_command(tmp_path: Path) -> None:
+    done = run(tmp_path, "--config-dir", ".", "--", "true")
+    assert done.returncode == 2
+    assert "--config-dir: is for the built-in training, and a command of yours is given" in done.stderr

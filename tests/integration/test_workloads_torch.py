@@ -56,6 +56,7 @@ def batch_of(shape: InputShape) -> torch.Tensor:
         ("vit_b_16", 64, 7, TINY_ENCODER),
         ("vit_b_16", 16, 7, {**TINY_ENCODER, "patch_size": 4}),
         ("transformer", None, None, {**TINY_ENCODER, "seq_len": 12, "vocab_size": 50}),
+        ("gpt2", None, None, {**TINY_ENCODER, "seq_len": 12, "vocab_size": 50}),
         ("decoder", None, None, TINY_DECODER),
         ("decoder", None, None, {**TINY_DECODER, "tied_embeddings": False, "num_kv_heads": 4}),
         ("moe_decoder", None, None, {**TINY_DECODER, "num_experts": 4}),
@@ -160,3 +161,14 @@ def test_first_scores_of_a_language_model_are_those_of_guessing(name: str) -> No
     with torch.no_grad():
         loss = token_cross_entropy(module(batch_of(shape)), batch_of(shape))
     assert float(loss) == pytest.approx(float(torch.tensor(50.0).log()), rel=0.02)
+
+
+def test_gpt2_sees_no_token_that_comes_later_and_its_head_is_its_embedding() -> None:
+    _, _, shape, module = build("gpt2", **TINY_ENCODER, seq_len=12, vocab_size=50)
+    tokens = batch_of(shape)
+    changed = tokens.clone()
+    changed[:, 7] = (changed[:, 7] + 1) % 50
+    before, after = module(tokens), module(changed)
+    torch.testing.assert_close(before[:, :7], after[:, :7])
+    assert not torch.allclose(before[:, 7:], after[:, 7:])
+    assert sum(parameter.shape == (50, 32) for parameter in module.parameters()) == 1

@@ -21,6 +21,10 @@ from planning import next_cases
 
 CAPTURE = "x.yaml:1: training.cuda_graphs: the step cannot be captured: "
 GRAPHS = "cuda_graphs: true, precision: bf16"
+PRUNED = "end_step: 9, target_sparsity: 0.7"
+MAGNITUDE = f"pruning: {{method: magnitude, {PRUNED}}}"
+BY_TIME = "benchmark: {measure_by: time, measure_seconds: 1}"
+FUSED = "optimizer_implementation: fused"
 
 CASES = [
     (
@@ -47,6 +51,55 @@ CASES = [
         f"{{training: {{{GRAPHS}}}, distributed: {{device: cpu}}}}",
         f"{{training: {{{GRAPHS}}}, distributed: {{device: cuda}}}}",
         f"{CAPTURE}the device is cpu. ",
+    ),
+    (
+        f"training: {{{GRAPHS}, optimizer: adamwspam}}",
+        f"training: {{{GRAPHS}, optimizer: adamw}}",
+        f"{CAPTURE}updates are not all alike with AdamWSpam, and a graph replays always the same. ",
+    ),
+    (
+        "training: {pruning: {method: magnitude, end_step: 9}}",
+        "training: {pruning: {method: magnitude, end_step: 9, target_sparsity: 0.7}}",
+        "x.yaml:1: training.pruning.method: the share of weights to prune is not given: "
+        "training.pruning.target_sparsity is null. Set training.pruning.target_sparsity, for example to 0.7.",
+    ),
+    (
+        f"training: {{optimizer: adamw, pruning: {{method: state, {PRUNED}}}}}",
+        f"training: {{optimizer: ADAMWPRUNE, pruning: {{method: state, {PRUNED}}}}}",
+        "x.yaml:1: training.pruning.method: state pruning reads the moments of AdamWPrune, and the optimizer "
+        "is AdamW. ",
+    ),
+    (
+        f"training: {{optimizer: adamwprune, pruning: {{method: movement, {PRUNED}}}}}",
+        f"training: {{optimizer: adamw, pruning: {{method: movement, {PRUNED}}}}}",
+        "x.yaml:1: training.pruning.method: AdamWPrune prunes by its own moments, and the method is ",
+    ),
+    (
+        f"{{{BY_TIME}, training: {{optimizer: AdamWAdv}}}}",
+        f"{{{BY_TIME}, training: {{optimizer: AdamWAdv, total_steps: 9}}}}",
+        "x.yaml:1: training.optimizer: AdamWAdv's learning rate falls over all updates, and nobody knows how "
+        "many there are: the window is measured by time. ",
+    ),
+    (
+        f"{{training: {{{MAGNITUDE}}}, benchmark: {{measure_steps: 8, warmup_steps: 0}}}}",
+        f"{{training: {{{MAGNITUDE}}}, benchmark: {{measure_steps: 9, warmup_steps: 0}}}}",
+        "x.yaml:1: training.pruning.end_step: the target is reached at update 9, and warm-up and window are "
+        "8 updates. ",
+    ),
+    (
+        f"training: {{pruning: {{method: magnitude, {PRUNED}, begin_step: 9}}}}",
+        f"training: {{pruning: {{method: magnitude, {PRUNED}, begin_step: 8}}}}",
+        "x.yaml:1: training.pruning.begin_step: pruning begins after update 9 and ends at update 9. ",
+    ),
+    (
+        f"{{training: {{pruning: {{method: magnitude, {PRUNED}}}}}, distributed: {{strategy: fsdp}}}}",
+        f"{{training: {{pruning: {{method: magnitude, {PRUNED}}}}}, distributed: {{strategy: ddp}}}}",
+        "x.yaml:1: distributed.strategy: pruning works on whole weights, and fsdp gives each rank a share. ",
+    ),
+    (
+        f"training: {{precision: amp, {FUSED}, pruning: {{method: movement, {PRUNED}}}}}",
+        f"training: {{precision: bf16, {FUSED}, pruning: {{method: movement, {PRUNED}}}}}",
+        "x.yaml:1: training.optimizer_implementation: a fused optimizer under amp leaves updates out by ",
     ),
     (
         "benchmark: {measure_by: time}",

@@ -43,6 +43,12 @@ OTHER_VALUES: dict[str, Any] = {
     "training.compile.mode": "max-autotune",
     "training.compile.dynamic": True,
     "training.weight_decay": 0.25,
+    "training.pruning.method": "magnitude",
+    "training.pruning.target_sparsity": 0.5,
+    "training.pruning.schedule": "linear",
+    "training.pruning.begin_step": 5,
+    "training.pruning.end_step": 40,
+    "training.total_steps": 400,
     "benchmark.measure_by": "time",
     "benchmark.measure_seconds": 7.5,
     "distributed.backend": "gloo",
@@ -111,6 +117,7 @@ NEEDS = {
     **dict.fromkeys((f"collective.{key}" for key in CollectiveConfig.model_fields), COLLECTIVE),
     **dict.fromkeys(("search.start", "search.factor", "search.up_to", "search.step"), SEARCH),
     "training.cuda_graphs": ["--training.precision=bf16"],
+    "training.pruning.method": ["--training.pruning.target_sparsity=0.5"],
 }
 """What must be set with a key for its other value to make sense."""
 

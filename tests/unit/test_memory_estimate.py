@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from gpuproof.records.case import OptimizerName
 from gpuproof.records.memory import MemoryParts
 from gpuproof.records.parallel import Arrangement
 from gpuproof.worker.step.memory import estimate_memory
@@ -16,9 +17,17 @@ ALONE = Arrangement()
 
 @pytest.mark.parametrize(
     ("optimizer", "momentum", "optimizer_bytes"),
-    [("SGD", 0.0, 0), ("SGD", 0.9, 217_612), ("Adam", 0.9, 435_224), ("AdamW", 0.0, 435_224)],
+    [
+        ("SGD", 0.0, 0),
+        ("SGD", 0.9, 217_612),
+        ("Adam", 0.9, 435_224),
+        ("AdamW", 0.0, 435_224),
+        ("AdamWAdv", 0.0, 652_836),
+    ],
 )
-def test_the_medium_perceptron_on_one_rank(optimizer: str, momentum: float, optimizer_bytes: int) -> None:
+def test_the_medium_perceptron_on_one_rank(
+    optimizer: OptimizerName, momentum: float, optimizer_bytes: int
+) -> None:
     found = estimate_memory(MEDIUM_PARAMETERS, arrangement=ALONE, optimizer=optimizer, momentum=momentum)
     assert found == MemoryParts(
         parameters_bytes=217_612,

@@ -11,6 +11,7 @@ import pytest
 from gpuproof.hardware import find_peak
 from gpuproof.records.result import Measure
 from gpuproof.records.run import Ceilings, CeilingTrial, Evaluation
+from gpuproof.records.work.pruning import Pruned
 from gpuproof.suites.recipe.exports import profile_json, work_json
 from gpuproof.suites.recipe.roofline import draw_roofline
 from gpuproof.suites.recipe.work import work_measures
@@ -96,6 +97,28 @@ def test_work_without_a_closed_form_is_taken_from_the_counter() -> None:
     assert found["MFU"].value == pytest.approx(0.1)
     assert "counted by torch" in found["model FLOP/s"].detail
     assert not measures(flops_per_step=None)
+
+
+def test_sparsity_is_that_of_the_least_pruned_rank_with_what_was_asked_for() -> None:
+    found = Pruned(
+        rank=0,
+        method="movement",
+        target_sparsity=0.7,
+        end_step=75,
+        num_updates=103,
+        num_weights=1000,
+        num_zero=700,
+        num_masked=700,
+        masks_sha256="0a",
+        buffers_bytes=9000,
+    )
+    told = measures(found, replace(found, rank=1, num_zero=699))
+    assert told["sparsity"].value == 0.699
+    assert told["sparsity"].detail == (
+        "movement pruning, asked for 70 % at update 75: 699 of 1,000 weights are zero after update 103"
+    )
+    assert (told["pruning memory"].value, told["pruning memory"].unit) == (9000, "bytes")
+    assert "sparsity" not in measures()
 
 
 def test_why_nothing_was_counted_is_said() -> None:

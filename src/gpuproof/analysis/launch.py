@@ -15,6 +15,7 @@ from gpuproof.records.collected import CaseRecords
 from gpuproof.records.memory import Memory
 from gpuproof.records.run import Ceilings, DeviceBusy, Evaluation, Fp8Casts, OwnCompute, Setup, Start, Window
 from gpuproof.records.what_ran import Compilation, Effective
+from gpuproof.records.work.pruning import Pruned
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +45,8 @@ class Launch:
     """What torch.compile made on each rank; empty where it was not asked to."""
     own_compute: tuple[OwnCompute, ...] = ()
     """How fast each rank is by itself, in the order of ranks; empty where nobody looked."""
+    pruned: tuple[Pruned, ...] = ()
+    """What each rank pruned, in the order of ranks; empty where nothing is pruned."""
 
     @property
     def slowest(self) -> Window:
@@ -159,4 +162,5 @@ def summarize_launch(records: CaseRecords) -> Launch | None:
         effective=records.of(Effective),
         compilations=records.of(Compilation),
         own_compute=tuple(sorted(records.of(OwnCompute), key=lambda found: found.rank)),
+        pruned=tuple(sorted(records.of(Pruned), key=lambda found: found.rank)),
     )

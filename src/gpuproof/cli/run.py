@@ -52,8 +52,8 @@ def collective_options(command: Callable[..., Any]) -> Callable[..., Any]:
 def run(ctx: click.Context, /, **options: Any) -> None:
     """Measure what a recipe describes.
 
-    CONFIG is a YAML file, or the name of a recipe that comes with gpuproof: quick, load, serving or
-    collectives. Any key of it can be set from here as --KEY.SUBKEY=VALUE; VALUE is read as YAML.
+    CONFIG is a YAML file, or the name of a recipe that comes with gpuproof: quick, load, serving,
+    collectives or pruning. Any key of it can be set from here as --KEY.SUBKEY=VALUE; VALUE is read as YAML.
 
     \b
     gpuproof run quick

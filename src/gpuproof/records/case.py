@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from gpuproof.records.work.collective import CollectiveSpec
+from gpuproof.records.work.pruning import PruningSpec, SpamSpec
 from gpuproof.records.work.serving import ServingSpec
 
 CASE_SCHEMA_VERSION = 3
@@ -18,7 +19,7 @@ CASE_SCHEMA_VERSION = 3
 
 WorkKind = Literal["training", "inference", "serving", "collective"]
 Precision = Literal["fp32", "tf32", "amp", "bf16", "fp8"]
-OptimizerName = Literal["SGD", "Adam", "AdamW"]
+OptimizerName = Literal["SGD", "Adam", "AdamW", "AdamWAdv", "AdamWSpam", "AdamWPrune"]
 OptimizerImplementation = Literal["for_loop", "foreach", "fused"]
 OptimizerChoice = Literal["auto", "for_loop", "foreach", "fused"]
 Checkpointing = Literal["none", "selective", "blocks", "all"]
@@ -108,6 +109,12 @@ class TrainingSpec:
     grad_clip_norm: float | None
     optimizer_implementation: OptimizerChoice = "auto"
     activation_checkpointing: Checkpointing = "none"
+    pruning: PruningSpec | None = None
+    """None prunes nothing."""
+    spam: SpamSpec | None = None
+    """None for every optimizer but AdamWSpam."""
+    total_steps: int | None = None
+    """Updates that schedules are laid over; None is those of warm-up and window."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -227,7 +234,7 @@ class ModelWork:
     window: WindowSpec
     parallel: ParallelSpec
     ignored: tuple[str, ...] = ()
-    """Keys that the user set and that this kind has no place for; they are reported as not applied."""
+    """Keys that the user set and that nothing in the case reads; they are reported as not applied."""
 
     @property
     def trains(self) -> bool:

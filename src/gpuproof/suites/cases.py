@@ -9,8 +9,9 @@ from urllib.parse import quote
 
 from gpuproof.config.models import RunConfig
 from gpuproof.config.rules import require_workload
+from gpuproof.config.rules.base import changed_keys
 from gpuproof.config.sections.data import DataConfig
-from gpuproof.config.sections.training import TrainingConfig
+from gpuproof.config.sections.training import PruningConfig, TrainingConfig
 from gpuproof.datasets.catalogue import prepared_file
 from gpuproof.records.case import (
     CASE_SCHEMA_VERSION,
@@ -34,6 +35,7 @@ from gpuproof.records.case import (
 )
 from gpuproof.records.codec import to_json
 from gpuproof.records.work.collective import CollectiveSpec
+from gpuproof.records.work.pruning import PruningSpec, SpamSpec
 from gpuproof.records.work.serving import ServingSpec
 from gpuproof.suites.base import HostPlace
 from gpuproof.workloads.info.base import InputShape
@@ -101,6 +103,7 @@ def _work(config: RunConfig, serving: ServingSpec | None) -> Work:
         "parallel": _parallel(config),
     }
     if config.kind == "training":
+        asked["ignored"] = tuple(_without_effect(config.training))
         return TrainingWork(training=_training(config.training), **asked)
     asked["ignored"] = tuple(_only_for_training(config.training))
     if config.kind == "inference":
@@ -121,6 +124,18 @@ def _only_for_training(training: TrainingConfig) -> Iterator[str]:
         yield "training.grad_clip_norm"
     if training.activation_checkpointing != "none":
         yield "training.activation_checkpointing"
+    if training.pruning.method != "none":
+        yield "training.pruning.method"
+    if training.total_steps is not None:
+        yield "training.total_steps"
+
+
+def _without_effect(training: TrainingConfig) -> Iterator[str]:
+    """Name the constants of pruning and of an optimizer that are set, and that no part of the case reads."""
+    if training.pruning.method == "none":
+        yield from (f"training.pruning.{key}" for key in changed_keys(training.pruning))
+    if training.optimizer != "AdamWSpam":
+        yield from (f"training.spam.{key}" for key in changed_keys(training.spam))
 
 
 def _compute(training: TrainingConfig) -> ComputeSpec:
@@ -146,7 +161,16 @@ def _training(training: TrainingConfig) -> TrainingSpec:
         grad_clip_norm=training.grad_clip_norm,
         optimizer_implementation=training.optimizer_implementation,
         activation_checkpointing=training.activation_checkpointing,
+        pruning=_pruning(training.pruning),
+        spam=SpamSpec(**training.spam.model_dump()) if training.optimizer == "AdamWSpam" else None,
+        total_steps=training.total_steps,
     )
+
+
+def _pruning(pruning: PruningConfig) -> PruningSpec | None:
+    if pruning.method == "none":
+        return None
+    return PruningSpec(**pruning.model_dump())
 
 
 def _data(data: DataConfig, shape: InputShape) -> DataSpec:

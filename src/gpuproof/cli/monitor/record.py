@@ -11,10 +11,11 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from gpuproof.cli.monitor.builtin import defaults_file, is_builtin, training_command
 from gpuproof.errors import EnvironmentUnfitError, GpuproofError, UsageError
 
 if TYPE_CHECKING:
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 RECORD_MODULE = "gpuproof.worker.commands.record"
 _COMMAND_SETTINGS = {"ignore_unknown_options": False, "allow_interspersed_args": False}
+_FILE = click.Path(dir_okay=False, path_type=Path)
+_FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 _SECONDS = click.FloatRange(min=0.01)
 
 
@@ -65,7 +68,11 @@ def record(
 
 @click.command("exec", context_settings=_COMMAND_SETTINGS)
 @click.option("--config-name", help="Name of this configuration in the file names (from the command).")
-@click.option("--model", help="Name of the model, stored with the readings.")
+@click.option("--model", help="Name of the model, stored with the readings; of the built-in training: which.")
+@click.option("--config", type=_FILE, help="Kconfig file (.config) with defaults of the built-in training.")
+@click.option(
+    "--config-dir", type=_FOLDER, help="Folder of such files: CONFIG_NAME, CONFIG_NAME.config, .config."
+)
 @click.option(
     "--output-dir",
     type=click.Path(path_type=Path, file_okay=False),
@@ -88,11 +95,32 @@ def record(
 @click.option("--keep-command", is_flag=True, help="Store the command line in the recording.")
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 @click.pass_context
-def exec_command(
-    ctx: click.Context,
+def exec_command(ctx: click.Context, /, **options: Any) -> None:
+    """Run COMMAND and write down what GPUs and host did meanwhile.
+
+    Where what comes after -- begins with an option, it is for the training that comes with gpuproof: lenet5,
+    resnet18, resnet50 or gpt2, with --optimizer, --pruning-method, --target-sparsity, --epochs,
+    --batch-size, --lr, --seed or any key of a recipe (docs/pruning.md).
+
+    The command's exit code, signals and terminal are its own. It can say where it is with
+    gpuproof.monitor.marks.publish(phase="train", epoch=1), or by writing a line of JSON to the
+    descriptor $GPUPROOF_MARKS_FD or the pipe $GPUPROOF_MARKS_PIPE.
+
+    \b
+    Example:
+      gpuproof monitor exec --model lenet5 -- --optimizer adamw --pruning-method magnitude
+      gpuproof monitor exec --config-name adamw --generate-graphs -- python train.py --lr 0.1
+      gpuproof monitor exec --config-name sgd --compare-with 'results/gpu_stats_adamw_*' -- python train.py
+    """  # noqa: D301  # click reads the backspace character
+    ctx.exit(_exec(**options))
+
+
+def _exec(
     *,
     config_name: str | None,
     model: str | None,
+    config: Path | None,
+    config_dir: Path | None,
     output_dir: Path,
     generate_graphs: bool,
     compare_with: str | None,
@@ -101,32 +129,38 @@ def exec_command(
     format_: OutputFormat,
     keep_command: bool,
     command: tuple[str, ...],
-) -> None:
-    """Run COMMAND and write down what GPUs and host did meanwhile.
-
-    The command's exit code, signals and terminal are its own. It can say where it is with
-    gpuproof.monitor.marks.publish(phase="train", epoch=1), or by writing a line of JSON to the
-    descriptor $GPUPROOF_MARKS_FD or the pipe $GPUPROOF_MARKS_PIPE.
-
-    \b
-    Example:
-      gpuproof monitor exec --config-name adamw --generate-graphs -- python train.py --lr 0.1
-      gpuproof monitor exec --config-name sgd --compare-with 'results/gpu_stats_adamw_*' -- python train.py
-    """  # noqa: D301  # click reads the backspace character
+) -> int:
     other = None if compare_with is None else _compared_with(compare_with)
-    config = _safe(config_name or model or name_config(command) or "command")
-    recording = _new_recording(output_dir, config)
+    name = config_name or model
+    if is_builtin(command):
+        defaults = defaults_file(config=config, config_dir=config_dir, name=config_name)
+        command, model = training_command(
+            command, model=model, defaults=defaults, save_dir=output_dir, name=name
+        )
+    else:
+        _refuse_defaults(config, config_dir)
+    named = _safe(config_name or model or name_config(command) or "command")
+    recording = _new_recording(output_dir, named)
     arguments = _options(interval=interval, slow_interval=None, devices=devices, duration=None)
     status = _record(recording, arguments, command=command, keep_command=keep_command)
     if recording.stat().st_size == 0:  # no sampler, no readings: it has said why
         recording.unlink()
-        ctx.exit(status)
-    metadata = {"config": config} | ({"model": model} if model else {})
+        return status
+    metadata = {"config": named} | ({"model": model} if model else {})
     try:
         _derive(recording, metadata=metadata, format_=format_, plot=generate_graphs, compare_with=other)
     except GpuproofError as error:
         click.echo(f"gpuproof: {error}", err=True)
-    ctx.exit(status)
+    return status
+
+
+def _refuse_defaults(config: Path | None, config_dir: Path | None) -> None:
+    if config is not None or config_dir is not None:
+        raise UsageError(
+            "is for the built-in training, and a command of yours is given",
+            place="--config" if config is not None else "--config-dir",
+            next_step="Remove it, or write options alone after --",
+        )
 
 
 def _compared_with(pattern: str) -> Path:

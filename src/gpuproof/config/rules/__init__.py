@@ -15,6 +15,7 @@ from gpuproof.config.rules import (
     data,
     launch,
     measuring,
+    pruning,
     ranks,
     serving,
     sweeps,
@@ -69,6 +70,13 @@ OF_RECIPE: tuple[Callable[[RunConfig], Refusals], ...] = (
     sweeps.block_is_of_the_suite,
     collective.sizes_go_up,
     collective.collective_has_no_model,
+    pruning.a_method_has_its_target,
+    pruning.state_pruning_is_of_adamwprune,
+    pruning.schedules_have_an_end,
+    pruning.pruning_ends_in_the_window,
+    pruning.whole_weights_are_pruned,
+    pruning.scores_see_whole_gradients,
+    pruning.a_graph_replays_one_update,
 )
 OF_WORKLOAD: tuple[Callable[[RunConfig, ChosenWorkload], Refusals], ...] = (
     workload.workload_is_of_the_kind,

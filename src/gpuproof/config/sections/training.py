@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
-from pydantic import Field
+from typing import Annotated, Any, get_args
+
+from pydantic import BeforeValidator, Field
 
 from gpuproof.config.sections.base import ConfigSection
 from gpuproof.records.case import Checkpointing, CompileMode, OptimizerChoice, OptimizerName, Precision
+from gpuproof.records.work.pruning import PruningMethod, SparsityRamp
+
+MAX_STEPS = 10**9
+_OPTIMIZERS = {name.casefold(): name for name in get_args(OptimizerName)}
+
+
+def _canonical_optimizer(name: Any) -> Any:
+    return _OPTIMIZERS.get(name.casefold(), name) if isinstance(name, str) else name
 
 
 class CompileConfig(ConfigSection):
@@ -21,6 +31,35 @@ class CompileConfig(ConfigSection):
     """Compile for any shape (true), for each shape anew (false), or as torch decides (null)."""
 
 
+class PruningConfig(ConfigSection):
+    """Weights of convolutions and linear layers that are set to zero while the model learns."""
+
+    method: PruningMethod = "none"
+    """By which score weights are kept: their size (magnitude), whether they were learnt away from zero
+    (movement), or their size and the second moment of their gradients (state, of AdamWPrune alone)."""
+    target_sparsity: float | None = Field(default=None, gt=0, lt=1)
+    """The share of these weights that is zero in the end."""
+    schedule: SparsityRamp = "cubic"
+    """How sparsity rises: fast and then slowly (cubic, of Zhu and Gupta), or evenly (linear)."""
+    begin_step: int = Field(default=0, ge=0, le=MAX_STEPS)
+    """The update of the weights after which it rises; those of the warm-up count."""
+    end_step: int | None = Field(default=None, ge=1, le=MAX_STEPS)
+    """The update at which the target is reached; null is three quarters of training.total_steps."""
+    every_steps: int = Field(default=50, ge=1, le=MAX_STEPS)
+    """Updates from one choice of weights to the next."""
+
+
+class SpamConfig(ConfigSection):
+    """Constants of the optimizer AdamWSpam."""
+
+    threshold: float = Field(default=5000.0, gt=0, le=1e12)
+    """A gradient whose square is over so many times its second moment is cut back to that."""
+    reset_steps: int = Field(default=500, ge=1, le=MAX_STEPS)
+    """Updates from one reset of both moments to the next."""
+    warmup_steps: int = Field(default=150, ge=0, le=MAX_STEPS)
+    """Updates after a reset in which the learning rate comes back."""
+
+
 class TrainingConfig(ConfigSection):
     """Optimisation and precision."""
 
@@ -29,19 +68,21 @@ class TrainingConfig(ConfigSection):
     precision: Precision = "amp"
     """fp32 is without TF32, tf32 with it; amp is fp16 with a gradient scaler; bf16 is bfloat16 autocast; fp8
     is bf16 with the linear layers' products in fp8."""
-    optimizer: OptimizerName = "SGD"
-    """The optimizer."""
+    optimizer: Annotated[OptimizerName, BeforeValidator(_canonical_optimizer)] = "SGD"
+    """The optimizer, upper or lower case. AdamWAdv is AdamW with AMSGrad, a learning rate that falls to 1e-6
+    as a cosine, and gradients clipped at norm 1; AdamWSpam resets its moments and cuts spikes back;
+    AdamWPrune is AdamW whose moments state pruning reads."""
     optimizer_implementation: OptimizerChoice = "auto"
     """How the optimizer runs: a tensor at a time (for_loop), many at once (foreach), in one kernel (fused),
     or as torch decides (auto)."""
     learning_rate: float = Field(default=0.1, gt=0, le=1000)
-    """The learning rate, constant over the run."""
+    """The learning rate; constant over the run but for AdamWAdv and AdamWSpam."""
     weight_decay: float = Field(default=0.0, ge=0, le=10)
     """The optimizer's weight decay."""
     momentum: float = Field(default=0.9, ge=0, lt=1)
-    """Momentum of SGD; not applied by Adam, AdamW."""
+    """Momentum of SGD; not applied by the others."""
     grad_clip_norm: float | None = Field(default=None, gt=0, le=1e6)
-    """Largest norm of the gradients; null clips nothing."""
+    """Largest norm of the gradients; null clips nothing, but 1 under AdamWAdv."""
     compile: CompileConfig = Field(default_factory=CompileConfig)
     """torch.compile."""
     seed: int = Field(default=1337, ge=0, lt=2**32)
@@ -55,3 +96,9 @@ class TrainingConfig(ConfigSection):
     block but its matrix products, convolutions and attention (selective), or the whole model (all)."""
     cuda_graphs: bool = False
     """Capture the whole step as one CUDA graph and replay it: one GPU, no amp."""
+    pruning: PruningConfig = Field(default_factory=PruningConfig)
+    """Pruning while the model learns."""
+    spam: SpamConfig = Field(default_factory=SpamConfig)
+    """Constants of AdamWSpam."""
+    total_steps: int | None = Field(default=None, ge=1, le=MAX_STEPS)
+    """Updates that AdamWAdv's learning rate and pruning are laid over; null is warm-up and window."""

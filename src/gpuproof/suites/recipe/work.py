@@ -24,6 +24,7 @@ def work_measures(summary: RunSummary) -> list[Measure]:
         *_ceilings(summary),
         *memory_measures(summary),
         *_evaluation(summary),
+        *_pruning(summary),
     ]
 
 
@@ -193,6 +194,28 @@ def _evaluation(summary: RunSummary) -> Iterator[Measure]:
     scores = [(each.accuracy, each.samples) for each in found if each.accuracy is not None]
     if len(scores) == len(found):
         yield _share("accuracy", sum(value * weight for value, weight in scores) / samples, over)
+
+
+def _pruning(summary: RunSummary) -> Iterator[Measure]:
+    """Say how sparse the model became, and what its masks and scores take."""
+    found = [each for launch in summary.launches for each in launch.pruned]
+    if not found:
+        return
+    least = min(found, key=lambda each: each.sparsity)
+    yield _share(
+        "sparsity",
+        least.sparsity,
+        f"{least.method} pruning, asked for {units.share(least.target_sparsity)} at update "
+        f"{units.count(least.end_step)}: {units.count(least.num_zero)} of {units.count(least.num_weights)} "
+        f"weights are zero after update {units.count(least.num_updates)}",
+    )
+    yield Measure(
+        name="pruning memory",
+        value=least.buffers_bytes,
+        unit="bytes",
+        text=units.memory(least.buffers_bytes),
+        detail="masks and scores of a rank, counted in tensors; beside the optimizer's state",
+    )
 
 
 def _estimated_memory(launches: Sequence[Launch]) -> tuple[int, str] | None:

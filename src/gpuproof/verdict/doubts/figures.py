@@ -22,6 +22,8 @@ COUNTS_AGREE = 0.01
 ELSEWHERE = 0.05
 """Share of the FLOPs that may run in an arithmetic or a layout that was not asked for."""
 MOSTLY = 0.5
+SPARSITY_AGREES = 0.001
+"""Share of the weights by which what is pruned may be off what was asked for."""
 TYPES = {"fp32": "float32", "tf32": "float32", "amp": "float16", "bf16": "bfloat16", "fp8": "float8"}
 """How the operands' type begins in each precision."""
 BESIDE = {"fp8": "bfloat16"}
@@ -112,6 +114,7 @@ def other_than_asked(measured: Measured) -> Iterator[Doubt]:
     for compilation in launch.compilations:
         yield from _compilation(compilation)
     yield from _switches(launch)
+    yield from _pruning(launch)
 
 
 def in_type(name: str) -> Callable[[ObservedWork], bool]:
@@ -169,6 +172,36 @@ def _switches(launch: Launch) -> Iterator[Doubt]:
             code="other-tf32",
             reason=f"training.precision is {asked}, but torch's TF32 switches were {options.tf32}",
             remedy="Something in the model's code sets it: ask for the precision that it sets",
+        )
+
+
+def _pruning(launch: Launch) -> Iterator[Doubt]:
+    """Find a model that is not as sparse as it was asked to be, and ranks that pruned different weights."""
+    for found in launch.pruned:
+        masked = found.num_masked / found.num_weights
+        if abs(masked - found.target_sparsity) > SPARSITY_AGREES:
+            yield Doubt(
+                validity="INVALID",
+                code="other-sparsity",
+                reason=f"{share(found.target_sparsity)} of the weights were to be zero, and "
+                f"{share(masked)} are, on rank {found.rank} after update {count(found.num_updates)}",
+                remedy=f"Train longer: the target is reached at step {count(found.end_step)}, which "
+                "training.pruning.end_step says",
+            )
+        if found.num_zero < found.num_masked:
+            yield Doubt(
+                validity="INVALID",
+                code="pruned-weights-live",
+                reason=f"{count(found.num_masked - found.num_zero)} of {count(found.num_masked)} pruned "
+                f"weights of rank {found.rank} are not zero",
+                remedy="Something beside the pruner changes the weights: look at the model's code",
+            )
+    if len({found.masks_sha256 for found in launch.pruned}) > 1:
+        yield Doubt(
+            validity="INVALID",
+            code="masks-differ",
+            reason=f"the {len(launch.pruned)} ranks average gradients, and pruned different weights",
+            remedy="Look for weights that differ between ranks: set training.deterministic to true",
         )
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any, Literal
 
+from gpuproof.monitor.marks import publish
 from gpuproof.records.journal import Journal
 from gpuproof.records.run import Phase, PhaseName, Progress, Steps
 from gpuproof.worker.rank.watchdog import Heartbeat
@@ -71,7 +72,9 @@ class Recorder:
     def begin(
         self, name: PhaseName, *, expected_steps: int | None = None, expected_s: float | None = None
     ) -> None:
-        """Mark the beginning of a phase."""
+        """Mark the beginning of a phase, also to a `gpuproof monitor exec` around the run."""
+        if self.rank == 0:
+            publish(phase=name)
         self.heartbeat.beat(phase=name, steps_done=0)
         self._write_phase(name, "begin", expected_steps=expected_steps, expected_s=expected_s)
 

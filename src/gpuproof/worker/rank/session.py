@@ -61,7 +61,8 @@ from gpuproof.worker.step.fp8_casts import casts_of_step, time_casts
 from gpuproof.worker.step.generation import tokens_before
 from gpuproof.worker.step.inference import evaluate
 from gpuproof.worker.step.memory import MemoryWatch
-from gpuproof.worker.step.preparation import Prepared, prepare, setup_record
+from gpuproof.worker.step.preparation import Prepared, num_steps_of_window, prepare, setup_record
+from gpuproof.worker.step.training import TrainingStep
 
 COMPILE_STEPS = 2
 PROFILED_STEPS = 5
@@ -96,6 +97,8 @@ def run_case(
         prepared, recorder, warm
     )
     recorder.write(memory.record(device_used_bytes=_device_used_bytes(prepared.device)))
+    if isinstance(prepared.step, TrainingStep) and prepared.step.pruner is not None:
+        recorder.write(prepared.step.pruner.record(rank=identity.rank))
     loss = _finite_loss(prepared.step.last_loss)
     run_after_window(prepared, recorder, window)
 
@@ -304,11 +307,11 @@ def _plan_window(prepared: Prepared, *, step_s: float | None) -> tuple[StepPlan,
         target, floor = window.target_precision, window.min_steps
         plan = PrecisionLimit(target, min_steps=floor, limit_s=limit_s, agree=agree, step_s=step_s)
         return plan, None, None
-    steps = window.measure_steps
-    if not window.enabled:
-        global_batch = prepared.samples_per_step * prepared.arrangement.data_parallel_size
-        epoch = prepared.pool.used.num_samples or work.data.samples_per_epoch
-        steps = window.epochs * math.ceil(epoch / global_batch)
+    steps = num_steps_of_window(
+        work,
+        num_samples=prepared.pool.used.num_samples,
+        num_shards=prepared.arrangement.data_parallel_size,
+    )
     assert steps is not None
     return FixedSteps(steps, step_s=step_s), steps, None
 

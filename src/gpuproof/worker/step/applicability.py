@@ -64,8 +64,22 @@ def _kind_keys(work: ModelWork) -> Iterator[tuple[str, str]]:
         yield from _update_keys(work)
     elif work.training.optimizer != "SGD" and work.training.momentum:
         yield "training.momentum", f"{work.training.optimizer} has none; it is for SGD"
+    if isinstance(work, TrainingWork):
+        yield from _schedule_keys(work)
     if not work.compute.compile_enabled:
         yield from _compiler_keys(work.compute)
+
+
+def _schedule_keys(work: TrainingWork) -> Iterator[tuple[str, str]]:
+    training = work.training
+    for key in work.ignored:
+        of_pruning = key.startswith("training.pruning.")
+        yield (
+            key,
+            "nothing is pruned" if of_pruning else f"{training.optimizer} has none; it is for AdamWSpam",
+        )
+    if training.total_steps and training.pruning is None and training.optimizer != "AdamWAdv":
+        yield "training.total_steps", "neither a learning rate nor pruning is laid over the updates"
 
 
 def _window_keys(work: ModelWork) -> Iterator[tuple[str, str]]:

@@ -13,18 +13,17 @@ from collections.abc import Iterable
 import torch
 from torch import nn
 
-from gpuproof.records.case import ModelWork, TrainingWork
+from gpuproof.records.case import ModelWork, OptimizerName, TrainingWork
 from gpuproof.records.memory import Memory, MemoryParts
 from gpuproof.records.parallel import Arrangement
 from gpuproof.worker.parallel.model import local_part
 from gpuproof.worker.step.cuda_graph import CapturedStep
+from gpuproof.worker.step.optimizers import KINDS
 from gpuproof.worker.step.precision import AUTOCAST_TYPES
 from gpuproof.worker.step.preparation import Prepared
 from gpuproof.worker.step.training import TrainingStep
 
 FLOAT32_BYTES = 4
-OPTIMIZER_VALUES = {"SGD": 0, "Adam": 2, "AdamW": 2}
-"""Values kept for each parameter beside SGD's momentum: Adam's two moments."""
 
 
 class MemoryWatch:
@@ -161,7 +160,7 @@ def estimate_memory(
     *,
     num_whole_parameters: int = 0,
     arrangement: Arrangement,
-    optimizer: str | None,
+    optimizer: OptimizerName | None,
     momentum: float = 0.0,
     num_gathered_parameters: int = 0,
     gathered_value_bytes: int = FLOAT32_BYTES,
@@ -183,7 +182,7 @@ def estimate_memory(
     in_group = split + num_whole_parameters
     held = -(-in_group // arrangement.shard)
     trained = held if optimizer is not None else 0
-    values = 0 if optimizer is None else OPTIMIZER_VALUES[optimizer]
+    values = 0 if optimizer is None else KINDS[optimizer].values
     if optimizer == "SGD" and momentum:
         values = 1
     if arrangement.shard > 1:

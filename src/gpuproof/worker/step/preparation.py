@@ -6,6 +6,7 @@ Comes in: a case and this rank's identity. Goes out: `Prepared`, whose parts sta
 from __future__ import annotations
 
 import gc
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -139,7 +140,13 @@ def prepare(case: Case, *, identity: RankIdentity, run_folder: Path, store: Stor
         precision=parallel.precision,
         workload=workload,
         pool=pool,
-        step=_step(work, parallel, workload=workload, pool=static or pool),
+        step=_step(
+            work,
+            parallel,
+            workload=workload,
+            pool=static or pool,
+            total_steps=_total_steps(work, pool, arrangement),
+        ),
         static=static,
         clock=clock_for(device, synchronised=work.window.sync_cuda or work.measures_latency),
         arrangement=arrangement,
@@ -194,15 +201,48 @@ def _load(
     return workload
 
 
+def num_steps_of_window(work: ModelWork, *, num_samples: int | None, num_shards: int) -> int | None:
+    """Return the steps that a window is asked for; None where it is asked for a time.
+
+    `num_samples` is the size of the data set, None where it has none; `num_shards` are the ranks that work on
+    different samples.
+    """
+    window = work.window
+    if window.enabled:
+        return window.measure_steps if window.measure_by == "steps" else None
+    global_batch = work.data.batch_size * work.micro_batches * num_shards
+    return window.epochs * math.ceil((num_samples or work.data.samples_per_epoch) / global_batch)
+
+
+def _total_steps(work: ModelWork, pool: BatchSource, arrangement: Arrangement) -> int | None:
+    """Return the steps of warm-up and window together, where their number is known."""
+    window = num_steps_of_window(
+        work, num_samples=pool.used.num_samples, num_shards=arrangement.data_parallel_size
+    )
+    return None if window is None else window + (work.window.warmup_steps if work.window.enabled else 0)
+
+
 def _step(
-    work: ModelWork, parallel: ParallelModel, *, workload: WorkloadOnTorch, pool: Batches
+    work: ModelWork,
+    parallel: ParallelModel,
+    *,
+    workload: WorkloadOnTorch,
+    pool: Batches,
+    total_steps: int | None,
 ) -> TrainingStep | InferenceStep | GenerationStep:
     module, precision = parallel.module, parallel.precision
     if work.generates:
         return generation_step(work, workload.module, pool=pool, precision=precision)
     if not isinstance(work, TrainingWork):
         return InferenceStep(module=module, pool=pool, precision=precision)
-    return TrainingStep(work, module=module, loss=workload.loss, pool=pool, precision=precision)
+    return TrainingStep(
+        work,
+        module=module,
+        loss=workload.loss,
+        pool=pool,
+        precision=precision,
+        total_steps=total_steps,
+    )
 
 
 def setup_record(prepared: Prepared) -> Setup:
@@ -248,7 +288,7 @@ def step_options(step: ModelStep | CapturedStep, *, work: ModelWork, device: tor
     optimizer = eager.optimizer if isinstance(eager, TrainingStep) else None
     linear = count_linear_layers(eager.module)
     return StepOptions(
-        optimizer=None if optimizer is None else type(optimizer).__name__,
+        optimizer=work.training.optimizer if isinstance(work, TrainingWork) else None,
         optimizer_implementation=None if optimizer is None else read_implementation(optimizer),
         activation_checkpointing=None if optimizer is None else work.activation_checkpointing,
         checkpointed_modules=num_checkpointed(eager.module),

@@ -12,8 +12,9 @@ from torch import nn
 from gpuproof.records.case import TrainingWork
 from gpuproof.worker.data.batch_source import Batches
 from gpuproof.worker.parallel.gradients import clip_gradients, groups_alike, without_gradient_sync
+from gpuproof.worker.pruning.pruner import Pruner
 from gpuproof.worker.step.model import LossFunction
-from gpuproof.worker.step.optimizers import make_optimizer
+from gpuproof.worker.step.optimizers import clip_norm, make_optimizer
 from gpuproof.worker.step.precision import PrecisionPolicy
 
 
@@ -28,18 +29,31 @@ class TrainingStep:
         loss: LossFunction,
         pool: Batches,
         precision: PrecisionPolicy,
+        total_steps: int | None = None,
     ) -> None:
+        """Build the step; `total_steps` are all updates of the launch, None where time ends it."""
         self.last_loss: torch.Tensor | None = None
         self.module = module
         self._loss = loss
         self._pool = pool
         self._autocast = precision.autocast()
         self._num_micro_batches = work.parallel.gradient_accumulation_steps
-        self._groups = groups_alike(module)
-        self.optimizer = make_optimizer(self._groups, work.training, capturable=work.compute.cuda_graphs)
         self._scaler = precision.gradient_scaler()
         self._without_sync = without_gradient_sync(module)
-        self._max_norm = work.training.grad_clip_norm
+        training, groups = work.training, groups_alike(module)
+        total_steps = training.total_steps or total_steps
+        self.optimizer = make_optimizer(
+            groups, training, capturable=work.compute.cuda_graphs, total_steps=total_steps
+        )
+        self.pruner = (
+            None
+            if training.pruning is None
+            else Pruner(module, self.optimizer, training.pruning, total_steps=total_steps)
+        )
+        max_norm = clip_norm(training)
+        if max_norm is not None:  # after the pruner's hook: what is pruned counts in no norm
+            self.optimizer.register_step_pre_hook(lambda *_: clip_gradients(groups, max_norm))
+        self._reads_gradients = max_norm is not None or self.pruner is not None or training.spam is not None
 
     def __call__(self) -> None:
         """Run one step."""
@@ -48,9 +62,8 @@ class TrainingStep:
             with self._without_sync():
                 self._micro_batch()
         self._micro_batch()
-        if self._max_norm is not None:
+        if self._reads_gradients:
             self._scaler.unscale_(self.optimizer)
-            clip_gradients(self._groups, self._max_norm)
         self._scaler.step(self.optimizer)
         self._scaler.update()
 

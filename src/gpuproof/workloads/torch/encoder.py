@@ -31,10 +31,11 @@ def build_vit(options: VitOptions, shape: InputShape) -> nn.Module:
 
 
 class SelfAttention(nn.Module):
-    """Attention of every position to every other, all heads at once."""
+    """Attention of every position to every other, or to those before it, all heads at once."""
 
-    def __init__(self, sizes: EncoderSizes, *, dropout: float) -> None:
+    def __init__(self, sizes: EncoderSizes, *, dropout: float, is_causal: bool = False) -> None:
         super().__init__()
+        self.is_causal = is_causal
         self.num_heads = sizes.num_heads
         self.dropout = dropout
         self.queries_keys_values = nn.Linear(sizes.d_model, 3 * sizes.d_model)
@@ -45,7 +46,9 @@ class SelfAttention(nn.Module):
         heads = self.queries_keys_values(hidden).unflatten(-1, (3, self.num_heads, -1))
         queries, keys, values = heads.permute(2, 0, 3, 1, 4)
         dropout = self.dropout if self.training else 0.0
-        mixed = functional.scaled_dot_product_attention(queries, keys, values, dropout_p=dropout)
+        mixed = functional.scaled_dot_product_attention(
+            queries, keys, values, dropout_p=dropout, is_causal=self.is_causal
+        )
         result: torch.Tensor = self.output(mixed.transpose(1, 2).flatten(-2))
         return result
 
@@ -54,11 +57,19 @@ class EncoderLayer(nn.Module):
     """Attention and two linear layers, each with a residual and a norm, before it or after."""
 
     def __init__(
-        self, sizes: EncoderSizes, *, norm_first: bool, activation: nn.Module, dropout: float
+        self,
+        sizes: EncoderSizes,
+        *,
+        norm_first: bool,
+        activation: nn.Module,
+        dropout: float,
+        is_causal: bool = False,
     ) -> None:
         super().__init__()
         self.norm_first = norm_first
-        self.attention = nn.Sequential(SelfAttention(sizes, dropout=dropout), nn.Dropout(dropout))
+        self.attention = nn.Sequential(
+            SelfAttention(sizes, dropout=dropout, is_causal=is_causal), nn.Dropout(dropout)
+        )
         self.attention_norm = nn.LayerNorm(sizes.d_model)
         self.feed_forward = nn.Sequential(
             nn.Linear(sizes.d_model, sizes.d_ff),

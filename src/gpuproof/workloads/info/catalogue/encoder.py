@@ -68,7 +68,7 @@ def encoder_layers(sizes: EncoderSizes, *, positions: int) -> list[Multiplicatio
     return layer * sizes.num_layers
 
 
-def _norm_parameters(sizes: EncoderSizes) -> int:
+def norm_parameters(sizes: EncoderSizes) -> int:
     """Count the two layer norms of each layer, scale and shift."""
     return sizes.num_layers * 2 * 2 * sizes.d_model
 
@@ -82,7 +82,7 @@ def _transformer_work(options: TransformerOptions, shape: InputShape) -> Work:
     layers = encoder_layers(options, positions=positions)
     layers.append(dense(options.d_model, options.vocab_size, positions=positions))
     embedding = options.vocab_size * options.d_model
-    return sum_work(layers, other_parameters=embedding + _norm_parameters(options), first_input_is_data=False)
+    return sum_work(layers, other_parameters=embedding + norm_parameters(options), first_input_is_data=False)
 
 
 def _vit_input(options: VitOptions, image_size: int | None, num_classes: int | None) -> InputShape:
@@ -112,7 +112,7 @@ def _vit_work(options: VitOptions, shape: InputShape) -> Work:
     learnt_positions_and_class_token = (positions + 1) * width
     last_norm = 2 * width
     return sum_work(
-        layers, other_parameters=learnt_positions_and_class_token + _norm_parameters(options) + last_norm
+        layers, other_parameters=learnt_positions_and_class_token + norm_parameters(options) + last_norm
     )
 
 
@@ -122,7 +122,7 @@ def _divided(options: EncoderSizes) -> dict[str, int]:
 
 def _whole_in_layers(options: EncoderSizes, _shape: InputShape) -> int:
     """Count norms, and the biases that are added to the sum of the ranks' parts."""
-    return _norm_parameters(options) + options.num_layers * 2 * options.d_model
+    return norm_parameters(options) + options.num_layers * 2 * options.d_model
 
 
 def _whole_in_vit(options: VitOptions, shape: InputShape) -> int:

@@ -1,0 +1,118 @@
+"""Defaults of the built-in training from a file as Kconfig writes it: `.config`, or a defconfig.
+
+In: lines such as `CONFIG_BATCH_SIZE=128`, `CONFIG_LEARNING_RATE="0.001"`, `# CONFIG_PIN_MEMORY is not set`.
+Out: keys of a recipe with their values, and the options that nothing here reads, which are named and not
+dropped in silence. The names are those of the AdamWPrune project, whose configurations people have.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from gpuproof.config.errors import ConfigError, Mistake
+from gpuproof.config.yaml import read_text
+
+MAX_BYTES = 2**20
+KEYS: Mapping[str, str] = {
+    "MODEL": "model.name",
+    "OPTIMIZER": "training.optimizer",
+    "PRUNING_METHOD": "training.pruning.method",
+    "TARGET_SPARSITY": "training.pruning.target_sparsity",
+    "PRUNING_WARMUP": "training.pruning.begin_step",
+    "PRUNING_FREQUENCY": "training.pruning.every_steps",
+    "NUM_EPOCHS": "training.epochs",
+    "BATCH_SIZE": "data.batch_size",
+    "LEARNING_RATE": "training.learning_rate",
+    "NUM_WORKERS": "data.num_workers",
+    "PIN_MEMORY": "data.pin_memory",
+    "PREFETCH_FACTOR": "data.prefetch_factor",
+    "PERSISTENT_WORKERS": "data.persistent_workers",
+    "DEVICE": "distributed.device",
+    "COMPILE_MODEL": "training.compile.enabled",
+    "SGD_MOMENTUM": "training.momentum",
+    "SPAM_THETA": "training.spam.threshold",
+    "SPAM_INTERVAL": "training.spam.reset_steps",
+    "SPAM_WARMUP_STEPS": "training.spam.warmup_steps",
+}
+"""Option → the key that it sets."""
+CHOICES = {
+    "MODEL_SELECT_": "model.name",
+    "OPTIMIZER_SELECT_": "training.optimizer",
+    "PRUNING_SELECT_": "training.pruning.method",
+}
+"""How options begin of which one is y, its rest being the value."""
+_SET = re.compile(r"CONFIG_(?P<name>[A-Za-z0-9_]+)=(?P<value>.*)")
+_NOT_SET = re.compile(r"# CONFIG_(?P<name>[A-Za-z0-9_]+) is not set")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KconfigDefaults:
+    """What a file of Kconfig says of a training."""
+
+    settings: dict[str, str]
+    """Key of a recipe → its value, as YAML."""
+    unread: tuple[str, ...]
+    """Options that are set and that nothing reads, in the order of the file."""
+
+
+def read_kconfig(path: Path) -> KconfigDefaults:
+    """Read a file of Kconfig.
+
+    Raises:
+        ConfigError: it is not there, is too large, or has a line that Kconfig does not write.
+    """
+    try:
+        text = read_text(path, source=str(path), max_bytes=MAX_BYTES, what="config")
+    except FileNotFoundError:
+        raise ConfigError([Mistake(place=str(path), cause="there is no such file")]) from None
+    options = dict(_options(text, source=str(path)))
+    settings, unread = {}, []
+    for name, value in options.items():
+        key, chosen = _key_of(name, value, optimizer=_optimizer(options))
+        if key is None and value != "n" and not name.endswith(("_MODE_SINGLE", "_MODE_NONE")):
+            unread.append(f"CONFIG_{name}")
+        elif key is not None:
+            settings[key] = {"y": "true", "n": "false"}.get(chosen, chosen)
+    return KconfigDefaults(settings=settings, unread=tuple(unread))
+
+
+def _options(text: str, *, source: str) -> Iterator[tuple[str, str]]:
+    for number, line in enumerate(map(str.strip, text.splitlines()), start=1):
+        if found := _SET.fullmatch(line):
+            yield found["name"], found["value"].strip().strip('"')
+        elif found := _NOT_SET.fullmatch(line):
+            yield found["name"], "n"
+        elif line and not line.startswith("#"):
+            raise ConfigError(
+                [
+                    Mistake(
+                        place=f"{source}:{number}",
+                        line=number,
+                        cause=f'"{line[:60]}" is no line of Kconfig',
+                        next_step="Write CONFIG_NAME=value",
+                    )
+                ]
+            )
+
+
+def _optimizer(options: Mapping[str, str]) -> str:
+    start = "OPTIMIZER_SELECT_"
+    chosen = (name for name, value in options.items() if name.startswith(start) and value == "y")
+    return options.get("OPTIMIZER") or next(chosen, "").removeprefix(start)
+
+
+def _key_of(name: str, value: str, *, optimizer: str) -> tuple[str | None, str]:
+    """Return the key that an option sets, None for none, and what it sets it to."""
+    for start, key in CHOICES.items():
+        if name.startswith(start):
+            return (key if value == "y" else None), name.removeprefix(start).lower()
+    if name == "MIXED_PRECISION":
+        return "training.precision", "amp" if value == "y" else "fp32"
+    if name.endswith("_WEIGHT_DECAY"):
+        of = name.removesuffix("_WEIGHT_DECAY")
+        own = "ADV" if optimizer.upper() in ("ADAMWADV", "ADAMWSPAM") else optimizer.upper()
+        return ("training.weight_decay" if of == own else None), value
+    return KEYS.get(name), value

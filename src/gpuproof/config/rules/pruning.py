@@ -1,0 +1,131 @@
+"""Pruning and optimizers with rules of their own: what they need, and what they cannot be joined with."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gpuproof.config.rules.base import Refusal, Refusals
+from gpuproof.records.work.pruning import end_of_pruning
+
+if TYPE_CHECKING:
+    from gpuproof.config.models import RunConfig
+
+METHOD = "training.pruning.method"
+OPTIMIZER = "training.optimizer"
+CHANGING = ("AdamWAdv", "AdamWSpam")
+"""Optimizers whose updates are not all alike."""
+
+
+def a_method_has_its_target(config: RunConfig) -> Refusals:
+    """Ask for the share of weights that a method is to prune."""
+    pruning = config.training.pruning
+    if pruning.method != "none" and pruning.target_sparsity is None:
+        yield Refusal(
+            keys=(METHOD, "training.pruning.target_sparsity"),
+            cause="the share of weights to prune is not given: training.pruning.target_sparsity is null",
+            next_step="Set training.pruning.target_sparsity, for example to 0.7",
+        )
+
+
+def state_pruning_is_of_adamwprune(config: RunConfig) -> Refusals:
+    """Refuse state pruning without its optimizer, and its optimizer with another method."""
+    method, optimizer = config.training.pruning.method, config.training.optimizer
+    if method == "state" and optimizer != "AdamWPrune":
+        yield Refusal(
+            keys=(METHOD, OPTIMIZER),
+            cause=f"state pruning reads the moments of AdamWPrune, and the optimizer is {optimizer}",
+            next_step=f"Set {OPTIMIZER} to AdamWPrune, or {METHOD} to magnitude or movement",
+        )
+    if method in ("magnitude", "movement") and optimizer == "AdamWPrune":
+        yield Refusal(
+            keys=(METHOD, OPTIMIZER),
+            cause=f"AdamWPrune prunes by its own moments, and the method is {method}",
+            next_step=f"Set {METHOD} to state or none, or {OPTIMIZER} to AdamW, which is the same without",
+        )
+
+
+def schedules_have_an_end(config: RunConfig) -> Refusals:
+    """Ask for the number of updates where one is laid over them, and they end by time."""
+    training, pruning = config.training, config.training.pruning
+    falls, ramps = training.optimizer == "AdamWAdv", pruning.method != "none" and pruning.end_step is None
+    if (falls or ramps) and _total_steps(config) is None and config.benchmark.enabled:
+        what = "AdamWAdv's learning rate falls" if falls else "pruning goes up"
+        yield Refusal(
+            keys=("training.total_steps", OPTIMIZER if falls else METHOD, "benchmark.measure_by"),
+            cause=f"{what} over all updates, and nobody knows how many there are: the window is measured by "
+            f"{config.benchmark.measure_by}",
+            next_step="Set training.total_steps, or benchmark.measure_by to steps",
+        )
+
+
+def pruning_ends_in_the_window(config: RunConfig) -> Refusals:
+    """Refuse a schedule that goes nowhere, or on after the last update."""
+    pruning, total = config.training.pruning, _total_steps(config)
+    end = end_of_pruning(pruning.end_step, total_steps=total)
+    if pruning.method == "none" or end is None:
+        return
+    if end <= pruning.begin_step:
+        yield Refusal(
+            keys=("training.pruning.begin_step", "training.pruning.end_step"),
+            cause=f"pruning begins after update {pruning.begin_step} and ends at update {end}",
+            next_step="Set training.pruning.begin_step to an earlier update",
+        )
+    window = _steps_of_window(config)
+    if window is not None and end > window:
+        yield Refusal(
+            keys=("training.pruning.end_step", "benchmark.measure_steps", METHOD),
+            cause=f"the target is reached at update {end}, and warm-up and window are {window} updates",
+            next_step=f"Set training.pruning.end_step to {window} or less, or raise benchmark.measure_steps",
+        )
+
+
+def whole_weights_are_pruned(config: RunConfig) -> Refusals:
+    """Refuse what sees all of each weight where ranks hold shares of it."""
+    training, strategy = config.training, config.distributed.strategy
+    by = "pruning" if training.pruning.method != "none" else training.optimizer
+    if by in ("pruning", "AdamWSpam") and strategy != "ddp" and config.kind == "training":
+        yield Refusal(
+            keys=("distributed.strategy", METHOD if by == "pruning" else OPTIMIZER),
+            cause=f"{by} works on whole weights, and {strategy} gives each rank a share",
+            next_step="Set distributed.strategy to ddp",
+        )
+
+
+def scores_see_whole_gradients(config: RunConfig) -> Refusals:
+    """Refuse an update that may be left out inside a kernel, where nobody sees it."""
+    training = config.training
+    if (
+        training.pruning.method == "movement"
+        and training.precision == "amp"
+        and training.optimizer_implementation == "fused"
+    ):
+        yield Refusal(
+            keys=("training.optimizer_implementation", METHOD),
+            cause="a fused optimizer under amp leaves updates out by itself, and movement pruning would sum "
+            "up gradients that overflowed",
+            next_step="Set training.optimizer_implementation to auto, or training.precision to bf16",
+        )
+
+
+def a_graph_replays_one_update(config: RunConfig) -> Refusals:
+    """Refuse a graph of updates that are not all alike."""
+    training = config.training
+    prunes = training.pruning.method != "none"
+    if training.cuda_graphs and config.kind == "training" and (prunes or training.optimizer in CHANGING):
+        yield Refusal(
+            keys=("training.cuda_graphs", METHOD if prunes else OPTIMIZER),
+            cause="the step cannot be captured: updates are not all alike with "
+            f"{'pruning' if prunes else training.optimizer}, and a graph replays always the same",
+            next_step="Set training.cuda_graphs to false",
+        )
+
+
+def _steps_of_window(config: RunConfig) -> int | None:
+    """Return the updates of warm-up and window; None where time or epochs end it."""
+    window = config.benchmark
+    by_steps = window.enabled and window.measure_by == "steps" and window.measure_steps is not None
+    return window.warmup_steps + (window.measure_steps or 0) if by_steps else None
+
+
+def _total_steps(config: RunConfig) -> int | None:
+    return config.training.total_steps or _steps_of_window(config)

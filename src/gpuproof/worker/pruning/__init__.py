@@ -1,0 +1,1 @@
+"""Pruning while a model learns: when, which weights, and how they stay zero."""
