@@ -2,7 +2,7 @@
 
 A failure is what was measured and is not as expected; an error is what could not be measured. SKIP is
 skipped, NOT-APPLICABLE too, each with its reason; WARN of a required check was not shown to be right, and is
-an error. Checks have no time of their own, so that none is told: what has a time in it is said to be measured.
+an error. Checks have no time of their own, so that none is told.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from gpuproof.suites.sections import ON_CPU, Common, at_point, torn_notes
 from gpuproof.suites.validate.devices import device_measures
 from gpuproof.suites.validate.exports import overhead_missing, validation_export
 from gpuproof.suites.validate.hosts import device_subject, lost_of, setups_by_host
-from gpuproof.suites.validate.judging import judge_figures, read_rules
+from gpuproof.suites.validate.judging import judge_efficiency, judge_figures, judge_steadiness_of, read_rules
 from gpuproof.suites.validate.measured import StageResult, conclude_case, efficiency, measures_of
 from gpuproof.suites.validate.options import NAME, read_options
 from gpuproof.suites.validate.outcomes import host_outcomes, hosts_of, stage_outcomes
@@ -66,6 +66,8 @@ def conclude(evidence: Evidence) -> Conclusion:
     judged = [
         *host_outcomes(order, evidence.launches),
         *stage_outcomes(order, found, left_out),
+        *judge_steadiness_of(measures, options),
+        *judge_efficiency(measures, options),
         *judge_figures(rules, measures, source=options.rules_source),
     ]
     judged = _without_lost(judged, evidence)

@@ -7,14 +7,17 @@ judge are refused when they are read; a measure that is not there is an ERROR, n
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Literal
 
 from gpuproof import units
+from gpuproof.config.entries import open_document
 from gpuproof.errors import UsageError
 from gpuproof.records.codec import from_json
-from gpuproof.records.outcome import Actor, Judged, Outcome, Status
-from gpuproof.records.result import Measure
+from gpuproof.records.outcome import Actor, Basis, Judged, Outcome, Status
+from gpuproof.records.result import WHOLE, Measure
+from gpuproof.suites.validate.options import ValidateOptions
 
 Each = Literal["gpu", "host", "link", "whole"]
 
@@ -81,9 +84,79 @@ def read_rules(rules: Sequence[Mapping[str, Any]], *, source: str) -> tuple[Figu
     return tuple(read)
 
 
-def judge_figures(rules: Sequence[FigureRule], measures: Sequence[Measure], *, source: str) -> list[Judged]:
+def rules_of_file(path: Path) -> list[dict[str, Any]]:
+    """Return the rules of a YAML file, checked: a list, or a mapping with the key `rules`.
+
+    Raises:
+        UsageError: it cannot be read, holds no rule, or one that cannot judge.
+    """
+    document = open_document(str(path), what="rules")
+    found = document.data
+    found = found.get("rules") if isinstance(found, Mapping) else found
+    if not isinstance(found, list) or not found or not all(isinstance(rule, Mapping) for rule in found):
+        raise UsageError(
+            "it holds no rules, so that nothing could be judged",
+            place=str(path),
+            next_step="Write a list of rules under the key rules; see docs/validate.md",
+        )
+    rules = [dict(rule) for rule in found]
+    read_rules(rules, source=str(path))
+    return rules
+
+
+def judge_figures(
+    rules: Sequence[FigureRule], measures: Sequence[Measure], *, source: str, basis: Basis = "absolute"
+) -> list[Judged]:
     """Hold the measures against the rules: an outcome a rule and subject."""
-    return [judged for rule in rules for judged in _judged(rule, measures, source)]
+    return [replace(item, basis=basis) for rule in rules for item in _judged(rule, measures, source)]
+
+
+def judge_steadiness_of(measures: Sequence[Measure], options: ValidateOptions) -> list[Judged]:
+    """Judge whether training kept its pace, within launches and between them.
+
+    That a machine is steady says nothing of how fast it is, so that none of this makes it READY.
+    """
+    bounds = (("step-time drift", options.max_drift), ("spread of launches", options.max_spread))
+    found = [m for m in measures if m.subject == WHOLE and m.labels.get("stage") in ("training", "soak")]
+    rules = [
+        FigureRule(
+            name=f"{name}, {measure.case}",
+            measure=MeasureNamed(name=name, labels={"case": measure.case}),
+            each="whole",
+            expect=FigureExpected(at_most=bound, unit="1"),
+            next_step="Look for heat, clocks, power and other users beside the run (gpuproof report RUN)",
+        )
+        for name, bound in bounds
+        for measure in found
+        if measure.name == name
+    ]
+    return judge_figures(rules, measures, source="validate.max_drift and max_spread", basis="none")
+
+
+def judge_efficiency(measures: Sequence[Measure], options: ValidateOptions) -> list[Judged]:
+    """Judge scaling by the contract of efficiency, if there is one."""
+    if options.efficiency is None:
+        return []
+    found = next((measure for measure in measures if measure.name == "scaling efficiency"), None)
+    count = 1 if found is None else int(found.labels["num_devices"])
+    bounds = sorted((int(up_to), share) for up_to, share in options.efficiency.items())
+    bound = next(((up_to, share) for up_to, share in bounds if up_to >= count), None)
+    if found is None or bound is None:
+        reason = (
+            f"the contract says nothing of {count} devices" if found else "there is no efficiency to judge"
+        )
+        step = "Train over several devices, or add their number to validate.efficiency"
+        return [
+            Judged(name="scaling efficiency", outcome=Outcome(status="SKIP", reason=reason, next_step=step))
+        ]
+    rule = FigureRule(
+        name=f"scaling efficiency of up to {bound[0]} devices",
+        measure=MeasureNamed(name=found.name),
+        each="whole",
+        expect=FigureExpected(at_least=bound[1], unit="1"),
+        next_step="Compare collectives within hosts and over them with the links' own speed",
+    )
+    return judge_figures([rule], [found], source=options.rules_source)
 
 
 def _judged(rule: FigureRule, measures: Sequence[Measure], source: str) -> Iterator[Judged]:

@@ -13,6 +13,7 @@ from typing import Any
 
 from gpuproof import units
 from gpuproof.analysis.launch import Launch, summarize_launch
+from gpuproof.analysis.scaling import MORE_THAN_THERE_IS
 from gpuproof.config.models import RunConfig
 from gpuproof.readings.evidence import Evidence
 from gpuproof.records.collected import CaseRecords
@@ -194,12 +195,15 @@ def efficiency(found: Sequence[StageResult]) -> Iterator[Measure]:
             high=everything.interval.high / (num_devices * one.interval.low),
             method=f"ends of two intervals ({everything.interval.method})",
         )
+    is_implausible = value > MORE_THAN_THERE_IS
+    more = ": more than they can be, so that both sides did not do the same work" if is_implausible else ""
     yield Measure(
         name="scaling efficiency",
         value=value,
         unit="1",
         text=units.share(value),
-        detail=f"throughput of {num_devices} devices over {num_devices} times that of one",
+        detail=f"throughput of {num_devices} devices over {num_devices} times that of one{more}",
+        validity="INVALID" if is_implausible else None,
         case="training",
         statistic="ratio",
         labels=_labels(by_name["training"]),

@@ -32,7 +32,7 @@ class ValidateOptions:
     """Length of each buffer of the memory stage."""
     window_s: float = 5.0
     """Seconds of each window of gemm and memory."""
-    collective: Mapping[str, Any] | None = None
+    collective: dict[str, Any] | None = None
     """Keys of the section `collective` for that stage; null is all_reduce from 8 KiB to 1 GiB."""
     models: tuple[str, ...] = ()
     """Further models that are trained, with the options and the batch size of the first."""
@@ -42,6 +42,12 @@ class ValidateOptions:
     """Time that one launch of training is expected to take: it is counted in steps, not in seconds."""
     soak_s: float = 3600.0
     """Seconds of the soak."""
+    max_drift: float = 0.2
+    """By this share steps of training may become longer within a launch."""
+    max_spread: float = 0.1
+    """Over this share of their mean, launches of training differ too much; it takes three of them."""
+    efficiency: dict[str, float] | None = None
+    """A contract of scaling efficiency: number of devices, up to which it holds, and the share (8: 0.95)."""
     time_budget_s: float | None = None
     """What does not fit into so many seconds is left out, is said, and counts as not measured."""
     expected_hosts: tuple[str, ...] = ()
@@ -62,6 +68,8 @@ class ValidateOptions:
             raise ValueError("soak comes last: it warms up what the others would measure")
         if min(self.window_s, self.training_minutes, self.soak_s, self.time_budget_s or 1.0) <= 0:
             raise ValueError("seconds and minutes are above 0")
+        if not all(up_to.isdecimal() and 0 < share <= 1 for up_to, share in (self.efficiency or {}).items()):
+            raise ValueError("efficiency has numbers of devices, each with a share from 0 to 1")
         if min(self.gemm_size, self.memory_buffer_bytes) < 1:
             raise ValueError("gemm_size and memory_buffer_bytes are at least 1")
 

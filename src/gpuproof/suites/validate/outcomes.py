@@ -41,11 +41,11 @@ def _of_case(found: StageResult, left_out: Mapping[str, str]) -> Iterator[Judged
     yield Judged(name=_name(found), outcome=outcome, is_required=found.stage.is_required)
     suspected = [] if found.result is None else [d for d in found.result.doubts if d.validity == "SUSPECT"]
     if outcome.status == "PASS" and suspected:
-        reason = "; ".join(doubt.reason for doubt in suspected)
+        more = f", and {len(suspected) - 1} more doubts" if len(suspected) > 1 else ""
         doubted = Outcome(
             status="WARN",
             subject=found.subject,
-            measured=f"{len(suspected)} doubts: {reason}",
+            measured=f"SUSPECT: {suspected[0].reason}{more}",
             expected="figures without a doubt",
             source="docs/how-we-measure.md",
             next_step=suspected[0].remedy,

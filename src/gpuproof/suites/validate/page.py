@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 
 from gpuproof import units
 from gpuproof.records.codec import from_json
-from gpuproof.records.outcome import Judged, Outcome
+from gpuproof.records.outcome import Judged
 from gpuproof.records.page import Cell, Column, Page, Section, Table, Text, Tone, Verdict, table
 from gpuproof.records.result import Measure, Result
 from gpuproof.suites.sections import failures_section
 from gpuproof.suites.validate.conclude import StageRow, ValidateDetail
-from gpuproof.verdict.page import TONES
+from gpuproof.verdict.page import outcome_sections
 from gpuproof.verdict.rollup import Branch, Readiness
 
 MOST_REASONS = 3
+IN_RESULT_ALONE = re.compile(r"p\d+ step|mean step|per device|memory")
 MEANING = {
     "READY": "every required check passed, against figures that are more than those of peers",
     "READY-WITH-EXCLUSIONS": "all but what is named passed",
@@ -90,40 +92,9 @@ def _branches(branch: Branch, depth: int) -> Iterator[tuple[str, Branch]]:
 
 def _checks(judged: Sequence[Judged], detail: ValidateDetail) -> Iterator[Section]:
     rows = sorted(judged, key=lambda item: (not item.is_required, ORDER.index(item.outcome.status)))
-    yield table(
-        "Checks",
-        rows,
-        Column.of("check", lambda item: item.name, align="left", folds=True),
-        Column.of("of", lambda item: item.outcome.subject, align="left", folds=True),
-        Column.of("", lambda item: Cell(item.outcome.status, TONES[item.outcome.status]), align="left"),
-        Column.of("", lambda item: "" if item.is_required else "advisory", align="left", is_optional=True),
-        Column.of("measured", _measured, align="left", folds=True),
-        Column.of("expected, from", lambda item: _expected(item.outcome), align="left", folds=True),
-        Column.of("next step (who)", lambda item: _next_step(item.outcome), align="left", folds=True),
-    )
-    yield Text(
-        title="",
-        lines=(f"{detail.num_rules} rules of figures, from {detail.rules_source}",)
-        if detail.num_rules
-        else ("no rules of figures were given",),
-    )
-
-
-def _measured(item: Judged) -> str:
-    outcome = item.outcome
-    known = outcome.minimum_detectable
-    seen = "" if known is None or item.basis == "none" else f" (a slowdown under {known:.1%} is not seen)"
-    return f"{outcome.measured or outcome.reason or ''}{seen}"
-
-
-def _expected(outcome: Outcome) -> str:
-    return ", ".join(filter(None, (outcome.expected, outcome.source)))
-
-
-def _next_step(outcome: Outcome) -> str:
-    if outcome.status in ("PASS", "NOT-APPLICABLE") or not outcome.next_step:
-        return ""
-    return f"{outcome.next_step} ({outcome.responsible})" if outcome.responsible else outcome.next_step
+    yield from outcome_sections("Checks", rows)
+    told = f"{detail.num_rules} rules of figures, from {detail.rules_source}"
+    yield Text(title="", lines=(told if detail.num_rules else "no rules of figures were given",))
 
 
 def _stages(rows: Sequence[StageRow]) -> Table:
@@ -137,12 +108,17 @@ def _stages(rows: Sequence[StageRow]) -> Table:
     )
 
 
+def _is_shown(measure: Measure) -> bool:
+    """Leave to result.json what is not there, and what of step times and memory nobody is asked about."""
+    return measure.value is not None and IN_RESULT_ALONE.fullmatch(measure.name) is None
+
+
 def _figures(measures: Sequence[Measure]) -> Iterator[Section]:
     """Lay out the figures of each stage, a row each."""
     for stage in dict.fromkeys(measure.labels.get("stage") for measure in measures):
         yield table(
             f"Figures of {stage}",
-            [measure for measure in measures if measure.labels.get("stage") == stage],
+            [measure for measure in measures if measure.labels.get("stage") == stage and _is_shown(measure)],
             Column.of("case", lambda measure: measure.case, align="left"),
             Column.of("of", lambda measure: measure.subject, align="left", folds=True),
             Column.of("figure", lambda measure: measure.name, align="left"),
