@@ -24,7 +24,7 @@ def outcomes_page(title: str, *groups: tuple[str, Sequence[Judged]]) -> Page:
 
 
 def outcome_sections(title: str, judged: Sequence[Judged]) -> list[Section]:
-    """Lay out outcomes in the order given, and below them where the expectations of doubted ones come from."""
+    """Lay out outcomes in the order given, and below them where doubted expectations come from."""
     outcomes = table(
         title,
         judged,

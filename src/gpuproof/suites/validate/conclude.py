@@ -213,7 +213,7 @@ def _detectable(readiness: Readiness) -> str:
     """State what these data could not have shown."""
     if readiness.minimum_detectable is None:
         told = (
-            "how small a slowdown these data could have shown is not known: no judged figure has an interval"
+            "how small a slowdown these data could have shown is not known: no figure with an interval passed"
         )
     else:
         told = f"of some judged figures a slowdown under {readiness.minimum_detectable:.1%} would not have "

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
+from statistics import median
 from typing import Any
 
 from gpuproof import units
@@ -29,6 +31,8 @@ from gpuproof.suites.validate.stages import Stage, StageCase, recipe_of
 MIN_STEPS = 40
 """Of fewer, a quarter has too few to have a level."""
 MIN_LAUNCHES = 3
+PARTS = 4
+"""Of a quarter of the steps."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,25 +138,40 @@ def _drift(found: StageResult, labels: Mapping[str, Any]) -> Iterator[Measure]:
     )
 
 
-def drift_of(times_s: Sequence[float]) -> tuple[float, MeasureInterval | None] | None:
-    """Return by which share the steps of a launch became longer, with its interval; None for too few steps.
+def drift_of(times_s: Sequence[float]) -> tuple[float, MeasureInterval] | None:
+    """Return by which share the steps of a launch became longer, and how well that is known; None for few.
 
-    Medians of the first and the last quarter, so that stalls of single steps are no drift. There is no
-    interval where steps are so autocorrelated that a quarter is less than ten independent pieces.
+    Medians of the first and the last quarter, so that stalls of single steps are no drift. Where steps are so
+    autocorrelated that a quarter is less than ten independent pieces, there is no interval of a level: then
+    the range that parts of the two quarters allow, which a ramp leaves narrow and wandering makes wide.
 
-    >>> round(drift_of([1.0] * 100 + [1.3] * 100)[0], 3)
-    0.3
+    >>> found = drift_of([1.0] * 100 + [1.3] * 100)
+    >>> round(found[0], 3), round(found[1].low, 3)
+    (0.3, 0.3)
     """
     if len(times_s) < MIN_STEPS:
         return None
     quarter = len(times_s) // 4
-    first, last = TimeSeries(values=times_s[:quarter]), TimeSeries(values=times_s[-quarter:])
-    middles = [sorted(series.values)[quarter // 2] for series in (first, last)]
-    ratio = interval_between(first, last, what="ratio", centre="median")
-    if not isinstance(ratio, Interval):
-        return middles[1] / middles[0] - 1, None
-    moved = replace(ratio, low=ratio.low - 1, high=ratio.high - 1, centre=ratio.centre - 1)
-    return moved.centre, as_record(moved)
+    first, last = times_s[:quarter], times_s[-quarter:]
+    ratio = interval_between(TimeSeries(values=first), TimeSeries(values=last), what="ratio", centre="median")
+    if isinstance(ratio, Interval):
+        moved = replace(ratio, low=ratio.low - 1, high=ratio.high - 1, centre=ratio.centre - 1)
+        return moved.centre, as_record(moved)
+    levels, ends = _levels(first), _levels(last)
+    reach = MeasureInterval(
+        low=min(ends) / max(levels) - 1,
+        high=max(ends) / min(levels) - 1,
+        level=0.0,
+        kind="bound",
+        method=f"range over {PARTS} parts of each quarter, of no level of confidence",
+    )
+    return median(last) / median(first) - 1, reach
+
+
+def _levels(times_s: Sequence[float]) -> list[float]:
+    """Return the median of each part."""
+    cuts = [place * len(times_s) // PARTS for place in range(PARTS + 1)]
+    return [median(times_s[begin:end]) for begin, end in pairwise(cuts)]
 
 
 def _spread(found: StageResult) -> Iterator[Measure]:

@@ -41,7 +41,7 @@ def _of_case(found: StageResult, left_out: Mapping[str, str]) -> Iterator[Judged
     yield Judged(name=_name(found), outcome=outcome, is_required=found.stage.is_required)
     suspected = [] if found.result is None else [d for d in found.result.doubts if d.validity == "SUSPECT"]
     if outcome.status == "PASS" and suspected:
-        more = f", and {len(suspected) - 1} more doubts" if len(suspected) > 1 else ""
+        more = f" (and {len(suspected) - 1} more)" if len(suspected) > 1 else ""
         doubted = Outcome(
             status="WARN",
             subject=found.subject,
@@ -72,8 +72,8 @@ def _outcome(found: StageResult, left_out: str | None) -> Outcome:
     return Outcome(
         status="PASS",
         subject=found.subject,
-        measured=f"{len(done)} launches went through",
-        expected=f"{found.case.repeats} launches",
+        measured=f"{len(done)} of {found.case.repeats} launches went through",
+        expected="all of them",
         source=PLAN,
         records=tuple(f"{launch.case.case_id}/{launch.case.replicate}" for launch in done),
     )
