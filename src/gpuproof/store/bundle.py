@@ -28,23 +28,22 @@ SUFFIXES = (".json", ".jsonl", ".txt")
 """Of the files of a launch that are evidence; samples, traces and pictures are not."""
 MAX_FILE_BYTES = 2**30
 MAX_FILES = 1_000_000
+NAMES = r"(?:TOKEN|SECRET|PASSWORD|PASSWD|API_?KEY|ACCESS_?KEY|SECRET_?KEY|CREDENTIALS?)"
 SECRETS = (
-    re.compile(
-        r"(?P<kept>\b[A-Za-z0-9_.-]*(?:TOKEN|SECRET|PASSWORD|PASSWD|API_?KEY|ACCESS_?KEY|CREDENTIAL)"
-        r"[A-Za-z0-9_]*[\"']?\s*[=:]\s*[\"']?)(?P<secret>[^\s\"'\\,;}{]+)",
-        re.IGNORECASE,
-    ),
+    re.compile(rf"(?P<kept>\b[\w.-]*{NAMES}\\?\"\s*:\s*\\?\")(?P<secret>[^\"\\]+)", re.IGNORECASE),
+    re.compile(rf"(?P<kept>\b[\w.-]*{NAMES}=[\"']?)(?P<secret>[^\s\"'\\,;&]+)", re.IGNORECASE),
     re.compile(r"(?P<kept>\b[a-z][a-z0-9+.-]*://)(?P<secret>[^\s/@\"'\\]+(?=@))", re.IGNORECASE),
     re.compile(r"(?P<kept>\bBearer\s+)(?P<secret>[A-Za-z0-9._~+/=-]{8,})", re.IGNORECASE),
     re.compile(
-        r"(?P<kept>)(?P<secret>\b(?:AKIA[0-9A-Z]{16}|hf_[A-Za-z0-9]{20,}|gh[pousr]_[A-Za-z0-9]{20,}|sk-[A-Za-z0-9_-]{20,})\b)"
+        r"(?P<kept>)(?P<secret>\b(?:AKIA[0-9A-Z]{16}|hf_[A-Za-z0-9]{20,}|gh[pousr]_[A-Za-z0-9]{20,}|"
+        r"sk-[A-Za-z0-9_-]{20,})\b)"
     ),
     re.compile(
         r"(?P<kept>-----BEGIN [A-Z ]*PRIVATE KEY-----)(?P<secret>.*?)(?=-----END [A-Z ]*PRIVATE KEY-----)",
         re.DOTALL,
     ),
 )
-"""What looks like a secret: assignments to names that say so, users in addresses, keys of known forms."""
+"""What looks like a secret: texts under names that say so, users in addresses, keys of known forms."""
 
 
 def write_bundle(run: RunDirectory, path: Path) -> str:

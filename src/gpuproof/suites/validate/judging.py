@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import isfinite
 from pathlib import Path
 from typing import Any, Literal
 
 from gpuproof import units
 from gpuproof.config.entries import open_document
-from gpuproof.errors import UsageError
+from gpuproof.errors import GpuproofError, UsageError
 from gpuproof.records.codec import from_json
 from gpuproof.records.outcome import Actor, Basis, Judged, Outcome, Status
 from gpuproof.records.result import WHOLE, Measure
@@ -39,8 +40,9 @@ class FigureExpected:
     unit: str
 
     def __post_init__(self) -> None:
-        if (self.at_least is None) == (self.at_most is None):
-            raise ValueError("expect needs at_least or at_most, and one of them")
+        given = [end for end in (self.at_least, self.at_most) if end is not None]
+        if len(given) != 1 or not isfinite(given[0]):
+            raise ValueError("expect needs at_least or at_most, one of them, and a finite number")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +77,7 @@ def read_rules(rules: Sequence[Mapping[str, Any]], *, source: str) -> tuple[Figu
         at = f"{source}: rule {place} ({rule.get('name', 'without a name')})"
         try:
             read.append(from_json(FigureRule, dict(rule), place=at))
-        except (UsageError, ValueError, TypeError) as error:
+        except (GpuproofError, ValueError, TypeError) as error:
             raise UsageError(f"cannot judge: {error}", place=at, next_step="See docs/validate.md") from error
     names = [rule.name for rule in read]
     twice = next((name for name in names if names.count(name) > 1), None)
