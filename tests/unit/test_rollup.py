@@ -25,7 +25,7 @@ def judged(
     minimum_detectable: float | None = None,
     **said: Any,
 ) -> Judged:
-    ground = {"measured": "1", "expected": "1 or more", "source": "test"} if status in JUDGED else {}
+    ground: dict[str, Any] = {"measured": "1", "expected": "1", "source": "test"} if status in JUDGED else {}
     outcome = Outcome(
         status=status,
         subject=subject,
