@@ -204,7 +204,7 @@ def _outcome(rule: FigureRule, measure: Measure, source: str) -> Outcome:
     return Outcome(
         status=status,
         subject=measure.subject,
-        measured=measure.text,
+        measured=measure.text + (_doubtful(measure) if status == "WARN" else ""),
         expected=_expected(rule),
         source=source,
         next_step=None if is_met else rule.next_step,
@@ -238,6 +238,13 @@ def _status(rule: FigureRule, measure: Measure) -> Status:
     is_floor = rule.expect.at_least is not None
     met = [end >= rule.bound if is_floor else end <= rule.bound for end in ends]
     return "PASS" if all(met) else "WARN" if any(met) else "FAIL"
+
+
+def _doubtful(measure: Measure) -> str:
+    """Say why a figure neither meets its bound nor misses it."""
+    assert measure.interval is not None
+    ends = " – ".join(units.significant(end) for end in (measure.interval.low, measure.interval.high))
+    return f" (known to {ends} only, and the bound lies within)"
 
 
 def _expected(rule: FigureRule) -> str:
