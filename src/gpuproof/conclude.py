@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import shlex
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from gpuproof.errors import EnvironmentUnfitError
 from gpuproof.readings.evidence import Evidence
@@ -44,17 +45,34 @@ def conclude(run: RunDirectory) -> Concluded:
     suite = read_suite(run)
     conclusion = suite.conclude(evidence)
     notes = [*_write(run, conclusion.exports), *_copy_traces(run, evidence)]
-    result, is_not_real = conclusion.result, is_simulated(evidence.launches)
-    if is_not_real:
-        result = as_simulated(result)
     facts = environment_facts(evidence.launches, by_inventory=True)
     if facts:
         run.write_json("environment.json", facts)
-    run.write_text(layout.RESULT, json_text(result))
-    page = suite.page(result)
-    if is_not_real:
-        page = marked(page)
-    return Concluded(result=result, page=_with_files(page, run, result, suite, notes))
+    concluded = _concluded(suite, conclusion.result, evidence)
+    run.write_text(layout.RESULT, json_text(concluded.result))
+    return replace(concluded, page=_with_files(concluded.page, run, concluded.result, suite, notes))
+
+
+def conclude_otherwise(run: RunDirectory, options: Mapping[str, Any]) -> Concluded:
+    """Conclude a run by other options of its suite, and leave the run and its files as they are.
+
+    Raises:
+        UsageError: the suite cannot conclude by them.
+        RecordError: a file of the run is damaged.
+    """
+    evidence, suite = read_evidence(run), read_suite(run)
+    given = evidence.config.suite_options
+    asked = {**given, suite.name: {**given.get(suite.name, {}), **options}}
+    other = replace(evidence, config=evidence.config.model_copy(update={"suite_options": asked}))
+    return _concluded(suite, suite.conclude(other).result, other)
+
+
+def _concluded(suite: Suite, result: Result, evidence: Evidence) -> Concluded:
+    """Return a result with its page; both say so where nothing ran on hardware."""
+    if not is_simulated(evidence.launches):
+        return Concluded(result=result, page=suite.page(result))
+    result = as_simulated(result)
+    return Concluded(result=result, page=marked(suite.page(result)))
 
 
 def read_suite(run: RunDirectory) -> Suite:

@@ -67,6 +67,8 @@ class Member:
     """Where it is known from the beginning."""
     has_host_form: bool = True
     """Whether several hosts of it are concluded; where they are not, the command refuses them."""
+    judges: bool = False
+    """Whether its verdict is of readiness, which nothing that was measured alone amounts to."""
     takes_hosts: bool = True
     """Whether it plans for named hosts at all."""
 
@@ -81,6 +83,14 @@ COLLECTIVE = RunConfig.model_validate(
 """Whatever it asks for is refused when it is read: it names no workload."""
 SCALE = recipe(suite="scale", scale={"batch_sizes": [16], "num_devices": [1, 2]}, run={"repeats": 2})
 """One device once, and two by both laws."""
+VALIDATE = recipe(
+    suite="validate",
+    validate={"stages": ["collective", "training"]},
+    data={"name": "synthetic", "batch_size": 8},
+    distributed={"nproc": 2},
+    run={"repeats": 2},
+)
+"""Collectives on two devices, training on one and on two."""
 MEMBERS = {
     "recipe": Member(
         suite="recipe",
@@ -126,6 +136,15 @@ MEMBERS = {
         num_launches=6,
         has_host_form=False,
         takes_hosts=False,
+    ),
+    "validate": Member(
+        suite="validate",
+        config=VALIDATE,
+        bad=[of_another_model(VALIDATE)],
+        num_launches=6,
+        has_host_form=False,
+        takes_hosts=False,
+        judges=True,
     ),
     "collective": Member(suite="collective", config=COLLECTIVE, bad=[], num_launches=2, has_host_form=False),
 }
@@ -308,7 +327,7 @@ def test_it_says_what_it_is(under_test: UnderTest) -> None:
     assert suite.name == under_test.member.suite == find_suite(under_test.config).name
     assert suite.summary
     assert "\n" not in suite.summary
-    assert suite.command in ("run", "load", "scale")
+    assert suite.command in ("run", "load", "scale", "validate")
     assert suite.scope in ("each_host", "whole")
     assert suite.options is None or dataclasses.is_dataclass(suite.options)
 
@@ -466,7 +485,8 @@ def concluded(concluding: UnderTest, launches: Sequence[CaseRecords], folder: Pa
 @pytest.mark.usefixtures("without_workloads")
 def test_no_launches_come_to_nothing_measured(concluding: UnderTest, tmp_path: Path) -> None:
     result = concluded(concluding, [], tmp_path).result
-    assert (result.validity, result.verdict, result.num_launches) == (None, "NOTHING MEASURED", 0)
+    nothing = "INCONCLUSIVE" if concluding.member.judges else "NOTHING MEASURED"
+    assert (result.validity, result.verdict, result.num_launches) == (None, nothing, 0)
     assert result.exit_code == ExitCode.INCONCLUSIVE
     assert not result.failures
 
@@ -496,7 +516,7 @@ def test_launches_that_are_done_are_measured(
     request.getfixturevalue("without_workloads")
     result = concluded(concluding, walk.settled, tmp_path).result
     assert result.num_launches == result.num_planned == len(walk.settled)
-    assert result.exit_code == ExitCode.DONE
+    assert result.exit_code == (ExitCode.INCONCLUSIVE if concluding.member.judges else ExitCode.DONE)
     assert result.validity in ("VALID", "SUSPECT")
     assert any(measure.value is not None for measure in result.measures)
     assert not result.failures

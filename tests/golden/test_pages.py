@@ -15,6 +15,7 @@ SUFFIX: dict[ReportFormat, str] = {
     "html": "html",
     "json": "json",
     "csv": "csv",
+    "junit": "xml",
 }
 
 

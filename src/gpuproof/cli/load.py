@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from gpuproof.cli.host_options import HostChoice, host_options
-from gpuproof.cli.options import json_option, log_options
+from gpuproof.cli.options import measuring_options
 from gpuproof.errors import EnvironmentUnfitError, ExitCode, UsageError
 
 if TYPE_CHECKING:
+    from gpuproof.cli.host_options import HostChoice
     from gpuproof.store.run import RunDirectory
 
 RECIPE = "load"
@@ -78,13 +78,7 @@ OF_THE_TESTS = (*KEYS, "quick", "loader")
     help="Longest time between two readings of GPU, CPU and memory. A test that may be too short for ten of "
     "them is read more often, down to every 0.05 s; the results have the interval.",
 )
-@click.option("--timeout", metavar="SECONDS", help="Time that one test may take (run.time_limit_s).")
-@click.option("--python", metavar="PATH", help="Run the tests with this Python, which needs torch only.")
-@click.option("--resume", type=click.Path(path_type=Path), metavar="RUN", help="Finish an interrupted run.")
-@click.option("--retry-failed", is_flag=True, help="With --resume: run again what failed, too.")
-@host_options
-@json_option
-@log_options
+@measuring_options
 @click.pass_context
 def load(ctx: click.Context, /, *, output: Path | None, **options: Any) -> None:
     """Run the twelve tests of the load suite, on this machine or on every host of a fleet.

@@ -27,6 +27,29 @@ def print_json(content: Any) -> None:
     click.echo(json.dumps(to_json(content), indent=2, allow_nan=False))
 
 
+_MEASURING = (
+    click.option("--timeout", metavar="SECONDS", help="Time that one launch may take (run.time_limit_s)."),
+    click.option("--python", metavar="PATH", help="Run the ranks with this Python, which needs torch only."),
+    click.option(
+        "--resume", type=click.Path(path_type=Path), metavar="RUN", help="Finish an interrupted run."
+    ),
+    click.option("--retry-failed", is_flag=True, help="With --resume: launch again what failed, too."),
+)
+dry_run_option = click.option(
+    "--dry-run", is_flag=True, help="Print the command of each launch, and start nothing."
+)
+
+
+def measuring_options(command: Command) -> Command:
+    """Add what every command that measures takes: limits, where to run, resuming, JSON, the log."""
+    from gpuproof.cli.host_options import host_options
+
+    wrapped = host_options(json_option(log_options(command)))
+    for option in reversed(_MEASURING):
+        wrapped = option(wrapped)
+    return wrapped
+
+
 def log_options(command: Command) -> Command:
     """Add --log-file and --verbose; the log takes every detail, whatever the terminal shows."""
 

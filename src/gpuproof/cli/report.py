@@ -33,7 +33,7 @@ save_dir_option = click.option(
     "--format",
     "form",
     metavar="FORMAT",
-    help="terminal, markdown, html, json or csv; by default what --output's name says, else terminal.",
+    help="terminal, markdown, html, json, csv or junit; by default what --output's name says, else terminal.",
 )
 @click.option(
     "--output", "-o", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Write it there."

@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpuproof.cli.host_options import HostChoice, host_options
-from gpuproof.cli.options import json_option, log_options
+from gpuproof.cli.options import dry_run_option, measuring_options
 from gpuproof.errors import ExitCode
+
+if TYPE_CHECKING:
+    from gpuproof.cli.host_options import HostChoice
 
 COLLECTIVE_LETTERS = {
     "b": ("min_bytes", "SIZE", "smallest size"),
@@ -39,15 +41,9 @@ def collective_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.argument("overrides", nargs=-1, type=click.UNPROCESSED, metavar="[--KEY.SUBKEY=VALUE]...")
 @click.option("--nproc", metavar="N", help="Ranks on this host, one device each (distributed.nproc).")
 @click.option("--devices", metavar="0,2", help="Devices to use, as torch counts them (distributed.devices).")
-@click.option("--timeout", metavar="SECONDS", help="Time that one launch may take (run.time_limit_s).")
-@click.option("--python", metavar="PATH", help="Run the ranks with this Python, which needs torch only.")
-@click.option("--resume", type=click.Path(path_type=Path), metavar="RUN", help="Finish an interrupted run.")
-@click.option("--retry-failed", is_flag=True, help="With --resume: launch again what failed, too.")
-@click.option("--dry-run", is_flag=True, help="Print the command of each launch, and start nothing.")
+@dry_run_option
 @collective_options
-@host_options
-@json_option
-@log_options
+@measuring_options
 @click.pass_context
 def run(ctx: click.Context, /, **options: Any) -> None:
     """Measure what a recipe describes.

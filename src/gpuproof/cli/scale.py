@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpuproof.cli.host_options import HostChoice, host_options
-from gpuproof.cli.options import json_option, log_options
+from gpuproof.cli.options import dry_run_option, measuring_options
 from gpuproof.errors import EnvironmentUnfitError, ExitCode, UsageError
 
 if TYPE_CHECKING:
+    from gpuproof.cli.host_options import HostChoice
     from gpuproof.store.run import RunDirectory
 
 RECIPE = "scale"
@@ -84,14 +84,8 @@ def _joined(words: list[str]) -> list[str]:
     show_default=True,
     help="Where runs go, and copies of the JSON files and the report.",
 )
-@click.option("--timeout", metavar="SECONDS", help="Time that one launch may take (run.time_limit_s).")
-@click.option("--python", metavar="PATH", help="Run the ranks with this Python, which needs torch only.")
-@click.option("--resume", type=click.Path(path_type=Path), metavar="RUN", help="Finish an interrupted run.")
-@click.option("--retry-failed", is_flag=True, help="With --resume: launch again what failed, too.")
-@click.option("--dry-run", is_flag=True, help="Print the command of each launch, and start nothing.")
-@host_options
-@json_option
-@log_options
+@dry_run_option
+@measuring_options
 @click.pass_context
 def scale(ctx: click.Context, /, *, resume: Path | None, output_dir: Path, **options: Any) -> None:
     """Measure whether several devices are worth it: speed-up with its interval, efficiency, advice.

@@ -21,6 +21,9 @@ JUDGED: tuple[Status, ...] = ("PASS", "WARN", "FAIL")
 """What was measured and held against an expectation. All other statuses have a reason instead."""
 NEEDING_ACTION: tuple[Status, ...] = ("WARN", "FAIL", "ERROR")
 Actor = Literal["user", "administrator", "vendor", "plug-in author"]
+Basis = Literal["absolute", "baseline", "peers", "none"]
+"""What a figure is held against: a stated value, the fleet's own record, the others of the same run; or that
+the check is of no figure."""
 SUBJECT = re.compile(r"whole|host/[^/]+(/gpu/[^/]+)?|link/[^>]+>[^>]+")
 """`whole`, `host/NAME`, `host/NAME/gpu/UUID`, `link/FROM>TO`."""
 
@@ -50,6 +53,8 @@ class Outcome:
     expected_value: float | None = None
     tolerance: float | None = None
     """How far a value may be off `expected_value` without a finding, in `unit`."""
+    minimum_detectable: float | None = None
+    """The smallest share by which it could be worse and these data would have shown it; None is not known."""
     unit: str | None = None
     """Unit of all the numbers; "1" for a ratio."""
     records: tuple[str, ...] = ()
@@ -78,7 +83,7 @@ class Outcome:
         given = [n for n in (*interval, self.expected_value, self.tolerance) if n is not None]
         if given and self.unit is None:
             raise ValueError("numbers need their unit")
-        if not all(math.isfinite(number) for number in given):
+        if not all(math.isfinite(number) for number in (*given, self.minimum_detectable or 0.0)):
             raise ValueError("a number that is not finite was not measured: leave it out, say why")
         ends = [number for number in interval if number is not None]
         if ends != sorted(ends) or (ends and self.measured_value is None):
@@ -127,3 +132,8 @@ class Judged:
 
     name: str
     outcome: Outcome
+    is_required: bool = True
+    """Whether nothing can be READY without it; an advisory one is told and decides nothing."""
+    basis: Basis = "none"
+    metric: str | None = None
+    """What is measured, where several checks judge the same; None is the check's own name."""

@@ -1,7 +1,7 @@
 """The formats of a report: one way to write a run's page and its result as a text.
 
-A page is for people (terminal, Markdown, HTML); a result is for programs: JSON as `result.json` has it, and
-CSV with a row a measure.
+A page is for people (terminal, Markdown, HTML); a result is for programs: JSON as `result.json` has it, CSV
+with a row a measure, and JUnit XML with a case a check.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from gpuproof.records.page import Page
 from gpuproof.records.result import Doubt, LaunchValue, Measure, MeasureInterval, Result
 from gpuproof.records.run import Failure
 
-ReportFormat = Literal["terminal", "markdown", "html", "json", "csv"]
+ReportFormat = Literal["terminal", "markdown", "html", "json", "csv", "junit"]
 FORMATS: tuple[ReportFormat, ...] = get_args(ReportFormat)
 SUFFIXES: Mapping[str, ReportFormat] = {
     ".txt": "terminal",
@@ -37,6 +37,7 @@ SUFFIXES: Mapping[str, ReportFormat] = {
     ".htm": "html",
     ".json": "json",
     ".csv": "csv",
+    ".xml": "junit",
 }
 IN_RESULTS = (Doubt, Failure, Judged, LaunchValue, Measure, MeasureInterval, Outcome)
 """The types of which a result is made."""
@@ -68,6 +69,10 @@ def render(result: Result, page: Page, form: ReportFormat, *, width: int | None 
         return json_text(result)
     if form == "csv":
         return csv_text(result)
+    if form == "junit":
+        from gpuproof.report.junit import junit
+
+        return junit(result)
     return render_page(page, form, width=width)
 
 

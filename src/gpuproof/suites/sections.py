@@ -168,7 +168,7 @@ def benchmark_page(
     `num_measures` of the result's stand among the figures; None is all.
     """
     laid_out = (
-        _failures(result.failures),
+        failures_section(result.failures),
         _doubts(result),
         Measures(title="Figures", measures=result.measures[:num_measures]),
         *sections,
@@ -234,7 +234,8 @@ def _doubts(result: Result) -> Notices:
     return Notices(title=f"Why {result.validity}", notices=tuple(notices))
 
 
-def _failures(failures: Iterable[Failure]) -> Notices:
+def failures_section(failures: Iterable[Failure]) -> Notices:
+    """Lay out what failed, a notice a failure."""
     return Notices(title="What failed", notices=tuple(map(_failure, failures)))
 
 

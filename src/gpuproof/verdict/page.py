@@ -19,11 +19,12 @@ TONES: dict[str, Tone] = {
 
 def outcomes_page(title: str, *groups: tuple[str, Sequence[Judged]]) -> Page:
     """Lay out outcomes, group by group; a group's title may be empty."""
-    sections = (section for name, judged in groups if judged for section in _sections(name, judged))
+    sections = (section for name, judged in groups if judged for section in outcome_sections(name, judged))
     return Page(title=title, verdict=None, sections=tuple(sections))
 
 
-def _sections(title: str, judged: Sequence[Judged]) -> list[Section]:
+def outcome_sections(title: str, judged: Sequence[Judged]) -> list[Section]:
+    """Lay out outcomes in the order given, and below them where doubted expectations come from."""
     outcomes = table(
         title,
         judged,
@@ -37,12 +38,15 @@ def _sections(title: str, judged: Sequence[Judged]) -> list[Section]:
 
 
 def _name(item: Judged) -> str:
-    return item.name if item.outcome.subject == "whole" else f"{item.name} {item.outcome.subject}"
+    name = item.name if item.outcome.subject == "whole" else f"{item.name} {item.outcome.subject}"
+    return name if item.is_required else f"{name} (advisory)"
 
 
 def _explanation(outcome: Outcome) -> list[str]:
     lines = [outcome.measured or outcome.reason or ""]
-    if outcome.status in ("WARN", "FAIL"):
+    if outcome.status in ("WARN", "FAIL") or (
+        outcome.status == "PASS" and outcome.expected_value is not None
+    ):
         lines.append(f"expected: {outcome.expected}")
     if outcome.next_step:
         by = f" ({outcome.responsible})" if outcome.responsible not in (None, "user") else ""

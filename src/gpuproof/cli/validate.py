@@ -1,0 +1,367 @@
+"""`gpuproof validate`: is this machine, or this cluster, ready for production? Measured, or judged again."""
+
+from __future__ import annotations
+
+import json
+import re
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from gpuproof.cli.options import dry_run_option, measuring_options
+from gpuproof.errors import EnvironmentUnfitError, ExitCode, UsageError
+
+if TYPE_CHECKING:
+    from gpuproof.cli.host_options import HostChoice
+    from gpuproof.conclude import Concluded
+    from gpuproof.store.run import RunDirectory
+
+COMMAND = "validate"
+RECIPES = {
+    "quick": "validate-quick",
+    "standard": "validate",
+    "burn-in": "validate-burn-in",
+    "playbook": "validate-playbook",
+}
+MODES = {"full": None, "training": "[training]", "nccl": "[collective]"}
+"""S3's two test modes, and all stages of the recipe."""
+KEYS = {
+    "model": "model.name",
+    "batch_size": "data.batch_size",
+    "num_classes": "model.num_classes",
+    "learning_rate": "training.learning_rate",
+    "warmup_iterations": "benchmark.warmup_steps",
+    "active_iterations": "benchmark.measure_steps",
+    "nproc": "distributed.nproc",
+    "device": "distributed.device",
+    "devices": "distributed.devices",
+    "timeout": "run.time_limit_s",
+    "runs": "run.repeats",
+}
+"""Option → the key of the recipe that it sets."""
+DATA = {
+    "cifar10": ("CIFAR10", "cifar-10-batches-py"),
+    "cifar100": ("CIFAR100", "cifar-100-python"),
+    "imagenet": ("ImageFolder", "train"),
+}
+"""Of --data-mode: the data set, and the folder that --data-dir has to hold."""
+NO_READER = ("fashion_mnist",)
+PROBED = ("auto", "cuda", "xpu", "mps")
+CPU_RANKS = 2
+TIMES = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+
+
+@click.command(context_settings={"ignore_unknown_options": True})
+@click.argument("overrides", nargs=-1, type=click.UNPROCESSED, metavar="[--KEY.SUBKEY=VALUE]...")
+@click.option(
+    "--recipe",
+    default="standard",
+    show_default=True,
+    metavar="NAME",
+    help="quick (minutes), standard (half an hour), burn-in (a day), playbook (a contract of flat figures), "
+    "or a YAML file.",
+)
+@click.option(
+    "--mode",
+    type=click.Choice(list(MODES)),
+    default="full",
+    show_default=True,
+    help="All stages of the recipe; the training test alone; or the test of collectives' bandwidth alone.",
+)
+@click.option(
+    "--rules", type=click.Path(path_type=Path), metavar="FILE", help="What figures are held against."
+)
+@click.option("--model", metavar="NAME", help="What is trained: resnet50, resnet18, transformer, …")
+@click.option("--batch-size", metavar="N", help="Samples of each device in a step.")
+@click.option(
+    "--data-mode",
+    type=click.Choice(["synthetic", *DATA, *NO_READER]),
+    help="What it is trained on; synthetic is drawn on the device.",
+)
+@click.option(
+    "--data-dir", default="./data", show_default=True, metavar="DIR", help="Where the data set lies."
+)
+@click.option(
+    "--allow-fallback",
+    is_flag=True,
+    help="Train on synthetic data where the data set is not there; said aloud.",
+)
+@click.option("--num-classes", metavar="N", help="Classes that the model tells apart.")
+@click.option("--learning-rate", metavar="RATE", help="Of the training.")
+@click.option("--warmup-iterations", metavar="N", help="Steps of training before those that count.")
+@click.option("--active-iterations", metavar="N", help="Steps of training that count.")
+@click.option("--runs", metavar="N", help="Fresh launches of everything but the soak.")
+@click.option("--soak", metavar="TIME", help="Train for so long at the end, as 30m or 24h.")
+@click.option("--nproc", metavar="N", help="Devices of each host; default: all that there are.")
+@click.option("--devices", metavar="0,2", help="Devices to use; what is left out is not ready.")
+@click.option("--device", metavar="TYPE", help="Type of device; default: the first of CUDA, XPU and MPS.")
+@click.option("--time-budget", metavar="TIME", help="Leave out what does not fit into 30m, 2h; it is said.")
+@click.option(
+    "--expected-hosts", metavar="A,B|FILE", help="Hosts that there have to be: names, or a line each."
+)
+@click.option("--allow-cpu", is_flag=True, help="Try it without a GPU: INCONCLUSIVE at best, exit code 4.")
+@click.option("--allow-exclusions", is_flag=True, help="Exit code 0 where all but named parts are ready.")
+@click.option(
+    "--from",
+    "judged_run",
+    type=click.Path(path_type=Path),
+    metavar="RUN",
+    help="Measure nothing: judge a run, or an archive of evidence, again; nothing of it is changed.",
+)
+@click.option("--junit", type=click.Path(path_type=Path), metavar="FILE", help="Write JUnit XML there, too.")
+@click.option(
+    "--bundle",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Pack the evidence into a tar.gz with a SHA-256 of each file, without secrets.",
+)
+@dry_run_option
+@measuring_options
+@click.pass_context
+def validate(
+    ctx: click.Context,
+    /,
+    *,
+    judged_run: Path | None,
+    junit: Path | None,
+    bundle: Path | None,
+    resume: Path | None,
+    rules: Path | None,
+    dry_run: bool,
+    **options: Any,
+) -> None:
+    """Say whether a machine or a cluster is ready: READY, READY-WITH-EXCLUSIONS, NOT-READY or INCONCLUSIVE.
+
+    Matrix products and memory on every device, collectives within hosts and over all, training over all.
+    Every required check has to pass, and figures have to meet rules of yours: that devices are alike says
+    nothing of all being slow. What was not measured is never passed.
+
+    \b
+    gpuproof validate --rules ours.yaml
+    gpuproof validate --recipe quick --time-budget 10m
+    gpuproof validate --deployment-file cluster.json --expected-hosts node1,node2 --junit validate.xml
+    gpuproof validate --mode nccl
+    gpuproof validate --model resnet50 --batch-size 64 --active-iterations 200
+    gpuproof validate --recipe burn-in --soak 24h
+    gpuproof validate --from results/validate/RUN --rules stricter.yaml
+    gpuproof validate --from results/validate/RUN --bundle evidence.tar.gz
+    gpuproof validate --allow-cpu --recipe quick --model resnet18 --batch-size 4
+
+    Exit code 0 READY, 3 NOT-READY or with exclusions, 4 INCONCLUSIVE, 5 the machine has no GPU.
+    """  # noqa: D301  # click reads the backspace character
+    asked = {"rules": rules, "junit": junit, "bundle": bundle}
+    if judged_run is not None:
+        ctx.exit(_judge_again(judged_run, as_json=options["as_json"], **asked))
+    ctx.exit(_validate(resume=resume, dry_run=dry_run, options=options, **asked))
+
+
+def _validate(
+    *,
+    resume: Path | None,
+    dry_run: bool,
+    rules: Path | None,
+    junit: Path | None,
+    bundle: Path | None,
+    options: dict[str, Any],
+) -> ExitCode:
+    from gpuproof.cli.measuring import begin_run, finish_run, resumed, show_commands
+
+    how = {name: options.pop(name) for name in ("hosts", "python", "as_json")}
+    retry_failed = options.pop("retry_failed")
+    if resume is not None:
+        directory = resumed(resume, None, options["overrides"])
+        code = finish_run(directory, retry_failed=retry_failed, command=COMMAND, **how)
+        return _written(directory, code, junit=junit, bundle=bundle)
+    recipe = RECIPES.get(options["recipe"], options["recipe"])
+    words = [*_words(options, rules=rules, hosts=how["hosts"], python=how["python"]), *options["overrides"]]
+    if dry_run:
+        show_commands(recipe, words, hosts=how["hosts"], python=how["python"])
+        return ExitCode.DONE
+    directory, code = begin_run(recipe, words, command=COMMAND, **how)
+    return _written(directory, code, junit=junit, bundle=bundle)
+
+
+def _words(
+    options: Mapping[str, Any], *, rules: Path | None, hosts: HostChoice, python: str | None
+) -> list[str]:
+    """Turn the options into the words that set keys of the recipe."""
+    values = {KEYS[name]: options[name] for name in KEYS if options[name] is not None}
+    if options["devices"] is not None:
+        values["distributed.devices"] = f"[{options['devices']}]"
+    values |= _devices(options, hosts, python)
+    values |= _data(options["data_mode"], options["data_dir"], may_fall_back=options["allow_fallback"])
+    values |= _options_of_suite(options)
+    if rules is not None:
+        values |= {"validate.rules": json.dumps(_rules(rules)), "validate.rules_source": rules.name}
+    return [f"--{key}={value}" for key, value in values.items()]
+
+
+def _options_of_suite(options: Mapping[str, Any]) -> dict[str, Any]:
+    values: dict[str, Any] = {
+        f"validate.{name}": "true" for name in ("allow_cpu", "allow_exclusions") if options[name]
+    }
+    if (stages := MODES[options["mode"]]) is not None:
+        values["validate.stages"] = stages
+    if options["time_budget"] is not None:
+        budget_s = _seconds("--time-budget", options["time_budget"])
+        values["validate.time_budget_s"] = budget_s
+        values["run.time_limit_s"] = options["timeout"] or budget_s
+    if options["soak"] is not None:
+        if options["mode"] != "full":
+            raise UsageError("a soak is the last of all stages", place="--soak", next_step="Leave --mode out")
+        values["validate.soak_s"] = _seconds("--soak", options["soak"])
+        values["validate.stages"] = "[gemm, memory, collective, training, soak]"
+    if options["expected_hosts"] is not None:
+        values["validate.expected_hosts"] = json.dumps(_host_names(options["expected_hosts"]))
+    return values
+
+
+def _devices(options: Mapping[str, Any], hosts: HostChoice, python: str | None) -> dict[str, Any]:
+    """Say how many devices of which type, by asking this machine where nobody does.
+
+    Raises:
+        EnvironmentUnfitError: it has none, and a processor is not allowed.
+    """
+    device = options["device"] or "auto"
+    if hosts.are_named or device not in PROBED:
+        return {} if device != "cpu" or options["nproc"] or not options["allow_cpu"] else _on_cpu(None)
+    from gpuproof.launchers.probe import probe
+
+    found = len(probe(python)["devices"])
+    if found:
+        return {} if options["nproc"] or options["devices"] else {"distributed.nproc": found}
+    if not options["allow_cpu"]:
+        raise EnvironmentUnfitError(
+            "there is no GPU here that PyTorch can use, and without one nothing is ready for production",
+            place="gpuproof validate",
+            next_step="See gpuproof doctor; to try it on the processor: --allow-cpu",
+        )
+    return _on_cpu(options["nproc"])
+
+
+def _on_cpu(nproc: str | None) -> dict[str, Any]:
+    return {"distributed.device": "cpu", "distributed.nproc": nproc or CPU_RANKS}
+
+
+def _data(mode: str | None, folder: str, *, may_fall_back: bool) -> dict[str, Any]:
+    """Return the keys of a data set.
+
+    Raises:
+        UsageError: it is not there, or cannot be read, and nothing else is allowed.
+    """
+    if mode is None or mode == "synthetic":
+        return {} if mode is None else {"data.name": "synthetic"}
+    name, inside = DATA.get(mode, ("", ""))
+    if name and (Path(folder) / inside).is_dir():
+        return {"data.name": name, "data.path": folder}
+    cause = f"{mode} has no reader here" if not name else f"there is no {inside} in {folder}"
+    if not may_fall_back:
+        raise UsageError(
+            cause,
+            place=f"--data-mode {mode}",
+            next_step="Put it there, use --data-mode synthetic, or allow the latter with --allow-fallback",
+        )
+    click.echo(f"{cause}: trained on synthetic data instead (--allow-fallback)", err=True)
+    return {"data.name": "synthetic"}
+
+
+def _seconds(place: str, text: str) -> float:
+    """Read 90s, 30m, 2h or 1d.
+
+    Raises:
+        UsageError: it is none of these.
+    """
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", text.strip())
+    if found is None:
+        raise UsageError(f"{text!r} is no time", place=place, next_step="Write 90s, 30m, 2h or 1d")
+    return float(found[1]) * TIMES[found[2]]
+
+
+def _host_names(text: str) -> list[str]:
+    """Read names with commas between, or a file with one in each line.
+
+    Raises:
+        UsageError: there is no name.
+    """
+    path = Path(text)
+    lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else text.split(",")
+    names = [name for line in lines if (name := line.strip()) and not name.startswith("#")]
+    if not names:
+        raise UsageError("no host is named", place="--expected-hosts", next_step="Write a,b or name a file")
+    return names
+
+
+def _rules(path: Path) -> list[dict[str, Any]]:
+    from gpuproof.suites.validate.judging import rules_of_file
+
+    return rules_of_file(path)
+
+
+def _written(directory: RunDirectory, code: ExitCode, *, junit: Path | None, bundle: Path | None) -> ExitCode:
+    """Write what was asked for beside the run; an interrupted run has no result yet."""
+    result = directory.read_result()
+    if junit is not None and result is not None:
+        from gpuproof.files import write_text
+        from gpuproof.report.junit import junit as junit_text
+
+        write_text(junit, junit_text(result))
+    if bundle is not None:
+        _pack(directory, bundle)
+    return code
+
+
+def _pack(directory: RunDirectory, path: Path) -> None:
+    from gpuproof.store.bundle import write_bundle
+
+    hashed = write_bundle(directory, path)
+    click.echo(f"Evidence: {path}, SHA-256 of its manifest {hashed}", err=True)
+
+
+def _judge_again(
+    path: Path, *, rules: Path | None, junit: Path | None, bundle: Path | None, as_json: bool
+) -> ExitCode:
+    """Judge what was measured before, by rules of a file if one is given."""
+    from gpuproof.cli.report import show_report
+    from gpuproof.files import write_text
+    from gpuproof.report.junit import junit as junit_text
+
+    with _opened(path) as directory:
+        concluded = _concluded(directory, rules)
+        if bundle is not None:
+            _pack(directory, bundle)
+    show_report(concluded, as_json=as_json)
+    if junit is not None:
+        write_text(junit, junit_text(concluded.result))
+    return ExitCode(concluded.result.exit_code)
+
+
+def _concluded(directory: RunDirectory, rules: Path | None) -> Concluded:
+    from gpuproof.conclude import conclude_otherwise, read_suite
+
+    if read_suite(directory).command != COMMAND:
+        raise UsageError(
+            "this is no run of a validation",
+            place=f"--from {directory.root}",
+            next_step=f"Show it with: gpuproof report {directory.root}",
+        )
+    options = {} if rules is None else {"rules": _rules(rules), "rules_source": rules.name}
+    return conclude_otherwise(directory, options)
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[RunDirectory]:
+    """Give the run at a path; an archive of evidence is unpacked for the while."""
+    from gpuproof.store.bundle import open_bundle
+    from gpuproof.store.run import RunDirectory
+
+    if not path.is_file():
+        yield RunDirectory.open(path)
+        return
+    with tempfile.TemporaryDirectory(prefix="gpuproof-evidence-") as folder:
+        directory, hashed = open_bundle(path, Path(folder))
+        click.echo(f"Every file is as it was packed; SHA-256 of the manifest {hashed}", err=True)
+        yield directory

@@ -1,0 +1,105 @@
+"""A result as JUnit XML, for systems that run tests: a case a check, or a case a run that has none.
+
+A failure is what was measured and is not as expected; an error is what could not be measured. SKIP is
+skipped, NOT-APPLICABLE too, each with its reason; WARN of a required check was not shown to be right, and is
+an error. Checks have no time of their own, so that none is told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from xml.etree.ElementTree import Element, SubElement, indent, tostring
+
+from gpuproof.errors import ExitCode
+from gpuproof.records.outcome import Judged, Outcome
+from gpuproof.records.result import Result
+from gpuproof.records.run import Failure
+
+TAGS = {"FAIL": "failure", "ERROR": "error", "SKIP": "skipped", "NOT-APPLICABLE": "skipped"}
+
+
+def junit(result: Result) -> str:
+    """Return a result as JUnit XML (the shape that Jenkins' and Ant's schemas share)."""
+    suite = Element("testsuite", name=f"gpuproof.{result.suite}")
+    properties = SubElement(suite, "properties")
+    for name, value in (
+        ("run_id", result.run_id),
+        ("verdict", result.verdict),
+        ("headline", result.headline),
+    ):
+        SubElement(properties, "property", name=name, value=_text(value))
+    for name, element in _cases(result):
+        element.set("name", _text(name))
+        suite.append(element)
+    for tag, plural in (("failure", "failures"), ("error", "errors"), ("skipped", "skipped")):
+        suite.set(plural, str(len(suite.findall(f"./testcase/{tag}"))))
+    suite.set("tests", str(len(suite.findall("./testcase"))))
+    root = Element("testsuites", {key: suite.get(key, "0") for key in ("tests", "failures", "errors")})
+    root.append(suite)
+    indent(root)
+    return '<?xml version="1.0" encoding="UTF-8"?>\n' + tostring(root, encoding="unicode") + "\n"
+
+
+def _cases(result: Result) -> Sequence[tuple[str, Element]]:
+    """Return a case a check, and one for the verdict of the whole, which no list of checks is."""
+    checks = [(item.name, _checked(item, result)) for item in result.outcomes]
+    return [*checks, ("verdict", _whole(result))]
+
+
+def _checked(item: Judged, result: Result) -> Element:
+    element = Element("testcase", classname=_text(f"gpuproof.{result.suite}.{item.outcome.subject}"))
+    tag = TAGS.get(item.outcome.status)
+    if item.outcome.status == "WARN" and item.is_required:
+        tag = "error"
+    if not item.is_required and tag in ("failure", "error"):
+        tag = None  # advisory: told, and decides nothing
+    if tag is not None:
+        said = SubElement(element, tag, message=_text(_said(item.outcome)))
+        if tag != "skipped":
+            said.set("type", item.outcome.status)
+        said.text = _text(_explained(item.outcome))
+    elif item.outcome.status != "PASS":
+        SubElement(element, "system-out").text = _text(f"{item.outcome.status}: {_explained(item.outcome)}")
+    return element
+
+
+def _whole(result: Result) -> Element:
+    """Return the verdict as a case: passed only where the run ended with 0."""
+    element = Element("testcase", classname=f"gpuproof.{result.suite}")
+    if result.exit_code == ExitCode.DONE:
+        return element
+    tag = "failure" if result.exit_code == ExitCode.FAILED else "error"
+    said = SubElement(
+        element, tag, message=_text(f"{result.verdict}: {result.headline}"), type=result.verdict
+    )
+    said.text = _text("\n".join([*map(_told, result.failures), *(doubt.reason for doubt in result.doubts)]))
+    return element
+
+
+def _told(failure: Failure) -> str:
+    return f"{failure.cause} on {failure.host}: {failure.message}"
+
+
+def _said(outcome: Outcome) -> str:
+    return outcome.reason or f"{outcome.measured}, expected {outcome.expected}"
+
+
+def _explained(outcome: Outcome) -> str:
+    parts = {
+        "measured": outcome.measured,
+        "reason": outcome.reason,
+        "expected": outcome.expected,
+        "source": outcome.source,
+        "next step": outcome.next_step,
+        "who": outcome.responsible,
+        "records": ", ".join(outcome.records) or None,
+    }
+    return "\n".join(f"{name}: {value}" for name, value in parts.items() if value is not None)
+
+
+def _text(text: str) -> str:
+    """Return a text of characters that XML 1.0 allows; the library escapes the rest."""
+    return "".join(
+        c if c in "\t\n" or " " <= c <= "\ud7ff" or "\ue000" <= c <= "\ufffd" or c > "\uffff" else " "
+        for c in text
+    )

@@ -1,0 +1,69 @@
+"""The suite of validation: is this machine, or this cluster, ready for production?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from gpuproof.config.models import RunConfig
+from gpuproof.errors import UsageError
+from gpuproof.readings.evidence import Evidence
+from gpuproof.records.collected import CaseRecords
+from gpuproof.records.page import Page
+from gpuproof.records.result import Result
+from gpuproof.suites.base import AfterFailure, Conclusion, HostPlace
+from gpuproof.suites.points.plan import PlannedSuite, after_failure
+from gpuproof.suites.validate.options import NAME, ValidateOptions
+from gpuproof.suites.validate.plan import StageOrder, begin_order
+
+
+class ValidateSuite(PlannedSuite):
+    """Stages of recipes, each concluded by its own suite, judged together."""
+
+    name = NAME
+    summary = "is this machine or cluster ready: stages of measurements, rules, one verdict"
+    command = "validate"
+    scope: Literal["each_host", "whole"] = "whole"
+    options = ValidateOptions
+
+    def answers(self, config: RunConfig) -> bool:
+        """Take no recipe that does not name it."""
+        return False
+
+    def begin(self, config: RunConfig, places: Sequence[HostPlace]) -> StageOrder:
+        """Plan the stages.
+
+        Raises:
+            UsageError: it is no training recipe, it is a sweep of its own, a rule cannot judge, or there are
+                no hosts to plan for.
+        """
+        if config.kind != "training" or config.matrix or config.search.kind is not None:
+            raise UsageError(
+                "a validation has one training recipe, without matrix or search",
+                place="suite",
+                next_step="Set kind to training; what is measured beside it is validate.stages",
+            )
+        from gpuproof.suites.validate.judging import read_rules
+
+        order = begin_order(config, places)
+        read_rules(order.options.rules, source=order.options.rules_source)
+        return order
+
+    def on_failure(self, launch: CaseRecords) -> AfterFailure:
+        """Go on: what one stage lacks, others may do without, and each is judged."""
+        return after_failure(launch, is_sweep=True)
+
+    def conclude(self, evidence: Evidence) -> Conclusion:
+        """Judge everything that was measured, and what was not."""
+        from gpuproof.suites.validate.conclude import conclude
+
+        return conclude(evidence)
+
+    def page(self, result: Result) -> Page:
+        """Lay out the verdict, its tree and its checks."""
+        from gpuproof.suites.validate.page import page
+
+        return page(result)
+
+
+SUITE = ValidateSuite()

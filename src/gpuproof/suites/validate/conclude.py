@@ -1,0 +1,254 @@
+"""What a validation comes to: every stage concluded, all outcomes together, and one verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from gpuproof.readings.evidence import Evidence
+from gpuproof.records.codec import to_json
+from gpuproof.records.outcome import Judged
+from gpuproof.records.result import Doubt, Measure, Result, worst
+from gpuproof.suites.base import Conclusion, read_places
+from gpuproof.suites.results import exit_code_for
+from gpuproof.suites.sections import ON_CPU, Common, at_point, torn_notes
+from gpuproof.suites.validate.devices import device_measures
+from gpuproof.suites.validate.exports import overhead_missing, validation_export
+from gpuproof.suites.validate.hosts import device_subject, lost_of, setups_by_host
+from gpuproof.suites.validate.judging import judge_efficiency, judge_figures, judge_steadiness_of, read_rules
+from gpuproof.suites.validate.measured import StageResult, conclude_case, efficiency, measures_of
+from gpuproof.suites.validate.options import NAME, read_options
+from gpuproof.suites.validate.outcomes import host_outcomes, hosts_of, stage_outcomes
+from gpuproof.suites.validate.plan import StageOrder, planned_order
+from gpuproof.verdict.doubts.rules import invalid_first
+from gpuproof.verdict.rollup import Readiness, exit_code_of, roll_up
+from gpuproof.verdict.simulated import MEANING, is_simulated
+
+NO_GPU = "no GPU was tested: a processor is never ready for production (--allow-cpu is for trying it out)"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageRow:
+    """A stage in the table of stages."""
+
+    name: str
+    is_required: bool
+    num_done: int
+    num_planned: int
+    minutes: float
+    """That it was expected to take on one host."""
+    left_out: tuple[str, ...]
+    """Launches that were left out, with the reason."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ValidateDetail:
+    """What the page of a validation needs beyond the result."""
+
+    common: Common
+    readiness: Readiness
+    stages: tuple[StageRow, ...]
+    rules_source: str
+    num_rules: int
+
+
+def conclude(evidence: Evidence) -> Conclusion:
+    """Return the verdict of a validation and its files."""
+    options = read_options(evidence.config)
+    order = settled_order(evidence)
+    found = [conclude_case(evidence, stage, case) for stage in order.stages for case in stage.cases]
+    found = [each for each in found if each.launches or order.can_be_placed(each.case)]
+    left_out = dict(_left_out(order, found))
+    measures = [measure for each in found for measure in measures_of(each)]
+    measures += [*efficiency(found), *device_measures(found, evidence)]
+    rules = read_rules(options.rules, source=options.rules_source)
+    judged = [
+        *host_outcomes(order, evidence.launches),
+        *stage_outcomes(order, found, left_out),
+        *judge_steadiness_of(measures, options),
+        *judge_efficiency(measures, options),
+        *judge_figures(rules, measures, source=options.rules_source),
+    ]
+    judged = _without_lost(judged, evidence)
+    readiness = roll_up(judged, subjects=_subjects(order, evidence), capped=_cap(evidence))
+    detail = ValidateDetail(
+        common=_common(order, found, evidence, readiness),
+        readiness=readiness,
+        stages=tuple(_rows(order, found, left_out)),
+        rules_source=options.rules_source,
+        num_rules=len(rules),
+    )
+    result = _result(evidence, found, measures, judged, detail)
+    exports = validation_export(found)
+    return Conclusion(result=result, exports=() if exports is None else (exports,))
+
+
+def settled_order(evidence: Evidence) -> StageOrder:
+    """Return the plan with everything settled that was launched."""
+    config = evidence.config
+    order = planned_order(config, read_places(evidence.description), read_options(config))
+    for launch in evidence.launches:
+        order = order.settle(launch)
+    return order
+
+
+def _result(
+    evidence: Evidence,
+    found: Sequence[StageResult],
+    measures: Sequence[Measure],
+    judged: Sequence[Judged],
+    detail: ValidateDetail,
+) -> Result:
+    doubts = invalid_first([doubt for each in found for doubt in _doubts(each)])
+    num_launches = sum(_num_done(each) for each in found)
+    failures = tuple(
+        at_point(failure, each.case.case_id)
+        for each in found
+        for failure in (() if each.result is None else each.result.failures)
+    )
+    readiness = detail.readiness
+    allow = read_options(evidence.config).allow_exclusions
+    code = exit_code_of(readiness, allow_exclusions=allow)
+    if not num_launches and failures:  # nothing could be measured at all: by the cause, as any run
+        code = exit_code_for(failures, None, is_complete=False, has_points=False)
+    passed = sum(item.outcome.status == "PASS" for item in judged if item.is_required)
+    return Result(
+        suite=NAME,
+        run_id=str(evidence.description["run_id"]),
+        gpuproof_version=str(evidence.description["gpuproof_version"]),
+        validity=worst(doubts) if num_launches else None,
+        verdict=readiness.word,
+        headline=f"{passed} of {sum(item.is_required for item in judged)} required checks passed",
+        exit_code=code,
+        num_launches=num_launches,
+        num_planned=sum(row.num_planned for row in detail.stages),
+        conditions=_conditions(evidence, readiness),
+        doubts=doubts,
+        failures=failures,
+        measures=tuple(measures),
+        outcomes=tuple(judged),
+        detail=to_json(detail),
+    )
+
+
+def _doubts(found: StageResult) -> Iterator[Doubt]:
+    for doubt in () if found.result is None or not found.summaries else found.result.doubts:
+        yield replace(doubt, reason=f"{doubt.reason} (at {found.case.case_id})")
+
+
+def _num_done(found: StageResult) -> int:
+    return sum(launch.status == "done" for launch in found.launches)
+
+
+def _left_out(order: StageOrder, found: Sequence[StageResult]) -> Iterator[tuple[str, str]]:
+    """Yield the cases of which the time budget left out launches."""
+    for each in found:
+        is_missing = len(each.launches) < each.case.repeats
+        if is_missing and order.options.time_budget_s is not None and not order.fits(each.case):
+            spent = max(order.spent_ms.values(), default=0) / 60_000
+            yield (
+                each.case.case_id,
+                f"left out: a launch of about {each.case.seconds / 60:.1f} min did not fit into "
+                f"--time-budget {order.options.time_budget_s / 60:g}m, of which {spent:.1f} min were used",
+            )
+
+
+def _without_lost(judged: Sequence[Judged], evidence: Evidence) -> list[Judged]:
+    """Leave out what was not measured on hosts that were lost: that they are lost is judged, once."""
+    lost = [f"host/{host}" for host in lost_of(evidence.launches)]
+    return [
+        item
+        for item in judged
+        if item.outcome.status not in ("ERROR", "SKIP")
+        or not any(item.outcome.subject == of or item.outcome.subject.startswith(f"{of}/") for of in lost)
+    ]
+
+
+def _subjects(order: StageOrder, evidence: Evidence) -> Iterator[str]:
+    """Yield what has to be judged: every host, and every device where a stage is of each by itself."""
+    cases = [case for stage in order.stages for case in stage.cases]
+    tests_each = any(case.is_of_one_device and not case.of_model for case in cases)
+    yield from (f"host/{name}" for name in hosts_of(order, evidence.launches))
+    for host, setups in setups_by_host(evidence.launches).items():
+        yield from (device_subject(host, setup.device) for setup in setups if tests_each)
+
+
+def _cap(evidence: Evidence) -> str | None:
+    """Say why the verdict is INCONCLUSIVE at best: what was tested is no hardware to be ready."""
+    if is_simulated(evidence.launches):
+        return MEANING
+    kinds = {setup.device.kind for launch in evidence.launches for setup in launch.setups}
+    return NO_GPU if "cpu" in kinds else None
+
+
+def _common(
+    order: StageOrder, found: Sequence[StageResult], evidence: Evidence, readiness: Readiness
+) -> Common:
+    devices = {setup.device.name for launch in evidence.launches for setup in launch.setups}
+    hosts = hosts_of(order, evidence.launches)
+    where = f"{len(hosts)} hosts" if len(hosts) > 1 else hosts[0] if hosts else "this machine"
+    title = f"validation of {where}"
+    on_cpu = any(setup.device.kind == "cpu" for launch in evidence.launches for setup in launch.setups)
+    overhead = next((overhead_missing(each) for each in found if each.case.name == "training"), None)
+    return Common(
+        title=", ".join([title, *sorted(devices)]),
+        work=title,
+        names_cases=True,
+        notes=tuple(
+            filter(
+                None,
+                (
+                    *([ON_CPU] if on_cpu else []),
+                    _detectable(readiness),
+                    overhead,
+                    *torn_notes(evidence.launches),
+                ),
+            )
+        ),
+    )
+
+
+def _detectable(readiness: Readiness) -> str:
+    """State what these data could not have shown."""
+    if readiness.minimum_detectable is None:
+        told = (
+            "how small a slowdown these data could have shown is not known: no figure with an interval passed"
+        )
+    else:
+        told = f"of some judged figures a slowdown under {readiness.minimum_detectable:.1%} would not have "
+        told += "been seen"
+    unknown = ", ".join(readiness.not_detectable)
+    has_some = readiness.minimum_detectable is not None and unknown
+    return f"{told}; of these nobody knows: {unknown}" if has_some else told
+
+
+def _rows(order: StageOrder, found: Sequence[StageResult], left_out: dict[str, str]) -> Iterator[StageRow]:
+    for stage in order.stages:
+        own = [each for each in found if each.stage.name == stage.name]
+        yield StageRow(
+            name=stage.name,
+            is_required=stage.is_required,
+            num_done=sum(_num_done(each) for each in own),
+            num_planned=sum(each.case.repeats for each in own),
+            minutes=stage.minutes,
+            left_out=tuple(
+                f"{name}: {left_out[name]}" for each in own if (name := each.case.case_id) in left_out
+            ),
+        )
+
+
+def _conditions(evidence: Evidence, readiness: Readiness) -> dict[str, Any]:
+    setups = [setup for launch in evidence.launches for setup in launch.setups]
+    devices = sorted({setup.device.name for setup in setups})
+    return {
+        "kind": NAME,
+        "model": evidence.config.model.name,
+        "precision": evidence.config.training.precision,
+        "batch_size": evidence.config.data.batch_size,
+        "device": ", ".join(devices) or None,
+        "num_devices": max(
+            (launch.world_size for launch in evidence.launches if launch.setups), default=None
+        ),
+        "is_capped": readiness.capped is not None,
+    }

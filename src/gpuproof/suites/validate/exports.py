@@ -1,0 +1,58 @@
+"""validation_result.json: the training test in the keys that cluster tests use (S3), and no others."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import fmean
+from typing import Any
+
+from gpuproof.records.codec import from_json
+from gpuproof.suites.base import Export
+from gpuproof.suites.exports import json_export
+from gpuproof.suites.sections import Common
+from gpuproof.suites.validate.measured import StageResult
+
+VALIDATION_FILE = "validation_result.json"
+ALONE = "one rank communicates with nobody"
+NOT_SEPARATED = "no trace tells communication from computing (profiling.enabled=true does)"
+
+
+def validation_export(found: Sequence[StageResult]) -> Export | None:
+    """Return the file of the training over all devices; None where that measured nothing."""
+    training = next((each for each in found if each.case.name == "training" and each.summaries), None)
+    return None if training is None else json_export(VALIDATION_FILE, _content(training))
+
+
+def overhead_missing(found: StageResult) -> str | None:
+    """Say why nccl_overhead_ms is null; None where it is not."""
+    if not found.summaries or found.summary.get("comm_exposed_ms") is not None:
+        return None
+    if found.summaries[0].world_size == 1:
+        why = ALONE
+    else:
+        told = (found.summary.get("communication_missing") or {}).get("comm_exposed_ms")
+        why = str(told or NOT_SEPARATED)
+    return f"{VALIDATION_FILE}: nccl_overhead_ms is null: {why}"
+
+
+def _content(found: StageResult) -> dict[str, Any]:
+    summary, launch = found.summary, found.summaries[0]
+    return {
+        "model": found.config.model.name,
+        "world_size": launch.world_size,
+        "batch_size_per_gpu": found.config.data.batch_size,
+        "global_batch_size": launch.samples_per_step_total,
+        "avg_step_time_ms": summary.get("mean_step_ms"),
+        "throughput_samples_per_second": summary.get("throughput_samples_per_s"),
+        "nccl_overhead_ms": summary.get("comm_exposed_ms"),
+        "gpu_utilization_pct": _utilization(found),
+        "backend": launch.setup.backend,
+    }
+
+
+def _utilization(found: StageResult) -> float | None:
+    """Return the mean of all devices and launches; None where no device told."""
+    assert found.result is not None
+    read = from_json(Common, found.result.detail["common"]).devices
+    values = [row.util_gpu_percent for row in read if row.util_gpu_percent is not None]
+    return fmean(values) if values else None

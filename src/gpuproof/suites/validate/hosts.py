@@ -1,0 +1,69 @@
+"""Which host a rank, a device or a fact belongs to, by the name that the inventory gives it.
+
+Hosts may call themselves otherwise than the inventory does, and several may call themselves the same: ranks
+are told by their place in the job.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gpuproof.records.collected import CaseRecords
+from gpuproof.records.run import Device, Environment, Setup, Start
+from gpuproof.suites.validate.plan import lost_hosts
+
+
+def host_of_rank(launch: CaseRecords, start: Start) -> str:
+    """Return the host on which a rank began."""
+    hosts = launch.case.placement.hosts
+    node = start.rank // max(1, start.local_world_size)
+    return hosts[node] if node < len(hosts) else start.host
+
+
+def begun_on(launches: Sequence[CaseRecords]) -> tuple[str, ...]:
+    """Return the hosts on which ranks began, in the order of first appearance."""
+    found = (host_of_rank(launch, start) for launch in launches for start in launch.of(Start))
+    return tuple(dict.fromkeys(found))
+
+
+def lost_of(launches: Sequence[CaseRecords]) -> dict[str, CaseRecords]:
+    """Return the hosts that could not be used, each with a launch that says why."""
+    return {host: launch for launch in launches for host in lost_hosts(launch)}
+
+
+def device_subject(host: str, device: Device) -> str:
+    """Return the subject of a device: by its UUID, else by its index."""
+    of_cpu = "cpu-0" if device.kind == "cpu" else None
+    return f"host/{host}/gpu/{device.uuid or of_cpu or device.index or 0}"
+
+
+def setups_by_host(launches: Sequence[CaseRecords]) -> dict[str, list[Setup]]:
+    """Return what ranks built, by host."""
+    found: dict[str, list[Setup]] = {}
+    for launch in launches:
+        hosts = {start.rank: host_of_rank(launch, start) for start in launch.of(Start)}
+        for setup in launch.setups:
+            if setup.rank in hosts:
+                found.setdefault(hosts[setup.rank], []).append(setup)
+    return found
+
+
+def facts_by_host(launches: Sequence[CaseRecords]) -> dict[str, dict[str, object]]:
+    """Return what hosts say of themselves; of those with one name in one job, nobody can tell whose it is."""
+    facts: dict[str, dict[str, object]] = {}
+    for launch in launches:
+        for told in launch.of(Environment):
+            meant = {host_of_rank(launch, s) for s in launch.of(Start) if s.host == told.host}
+            names = meant or {launch.case.placement.host or told.host}
+            if len(names) == 1:
+                facts[next(iter(names))] = dict(told.facts)
+    return facts
+
+
+def devices_by_host(launches: Sequence[CaseRecords]) -> dict[str, int]:
+    """Count the devices that each host says it has."""
+    return {
+        host: len(devices)
+        for host, facts in facts_by_host(launches).items()
+        if isinstance(devices := facts.get("devices"), list)
+    }

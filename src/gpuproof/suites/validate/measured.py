@@ -1,0 +1,236 @@
+"""What each launch of the stages came to: concluded by its own recipe's suite, and put where it belongs.
+
+Measures keep their names and get the labels by which rules find them (stage, workload, dtype, at_once); what
+is of one device or one host bears its name. A few figures are of the validation itself: whether step times
+rose over a launch, how far launches differ, and what part of its devices' speed a job over all of them has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from statistics import median
+from typing import Any
+
+from gpuproof import units
+from gpuproof.analysis.launch import Launch, summarize_launch
+from gpuproof.analysis.scaling import MORE_THAN_THERE_IS
+from gpuproof.config.models import RunConfig
+from gpuproof.readings.evidence import Evidence
+from gpuproof.records.collected import CaseRecords
+from gpuproof.records.result import WHOLE, Measure, MeasureInterval, Result
+from gpuproof.records.run import Start
+from gpuproof.statistics.estimate import Interval
+from gpuproof.statistics.series import TimeSeries, interval_between
+from gpuproof.suites.measures import as_record
+from gpuproof.suites.registry import find_suite
+from gpuproof.suites.validate.hosts import begun_on, device_subject
+from gpuproof.suites.validate.stages import Stage, StageCase, recipe_of
+
+MIN_STEPS = 40
+"""Of fewer, a quarter has too few to have a level."""
+MIN_LAUNCHES = 3
+PARTS = 4
+"""Of a quarter of the steps."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageResult:
+    """One case of a stage: what there is of it, and what its recipe's suite says."""
+
+    stage: Stage
+    case: StageCase
+    config: RunConfig
+    launches: tuple[CaseRecords, ...]
+    summaries: tuple[Launch, ...]
+    result: Result | None
+    """None where nothing was launched."""
+    summary: Mapping[str, Any]
+    """Its run_summary.json; empty where its suite writes none."""
+    subject: str
+    """The device or host that it is of, or whole."""
+
+
+def conclude_case(evidence: Evidence, stage: Stage, case: StageCase) -> StageResult:
+    """Conclude the launches of a case by the suite of its recipe."""
+    config = recipe_of(case, evidence.config)
+    own = replace(evidence.only(case_id=case.case_id), config=config)
+    result, summary = None, {}
+    if own.launches:
+        conclusion = find_suite(config).conclude(own)
+        result = conclusion.result
+        found = (e.content for e in conclusion.exports if e.name == "run_summary.json")
+        summary = dict(getattr(next(found, None), "value", {}))
+    summaries = [one for records in own.launches if (one := summarize_launch(records)) is not None]
+    return StageResult(
+        stage=stage,
+        case=case,
+        config=config,
+        launches=own.launches,
+        summaries=tuple(summaries),
+        result=result,
+        summary=summary,
+        subject=_subject(case, own.launches),
+    )
+
+
+def _subject(case: StageCase, launches: Sequence[CaseRecords]) -> str:
+    if case.is_over_all:
+        return WHOLE
+    host = next(iter(begun_on(launches)), case.places[0].name)
+    if not host:
+        return WHOLE  # nothing began here, so that nobody knows what this machine calls itself
+    device = next((setup.device for launch in launches for setup in launch.setups), None)
+    return device_subject(host, device) if case.is_of_one_device and device is not None else f"host/{host}"
+
+
+def measures_of(found: StageResult) -> Iterator[Measure]:
+    """Yield the measures of a case with labels and subject."""
+    if found.result is None:
+        return
+    labels = _labels(found)
+    for measure in (*found.result.measures, *_drift(found, labels), *_spread(found)):
+        subject = found.subject if measure.subject == WHOLE else measure.subject
+        yield replace(
+            measure,
+            case=found.case.case_id,
+            subject=subject,
+            labels={**labels, **measure.labels},
+            validity=measure.validity or found.result.validity,
+        )
+
+
+def _labels(found: StageResult) -> dict[str, Any]:
+    shared = {"stage": found.stage.name, "num_devices": sum(1 for _ in _ranks(found))}
+    shared["at_once"] = found.case.ranks_per_host > 1
+    if found.config.kind == "collective":
+        return shared
+    return {
+        **shared,
+        "workload": found.config.model.name,
+        "dtype": found.config.training.precision,
+        "strategy": found.config.distributed.strategy,
+    }
+
+
+def _ranks(found: StageResult) -> Iterable[int]:
+    return (start.rank for launch in found.launches[:1] for start in launch.of(Start))
+
+
+def _drift(found: StageResult, labels: Mapping[str, Any]) -> Iterator[Measure]:
+    """Yield how much longer steps were at the end of a launch than at its begin, of the worst launch."""
+    if found.stage.name not in ("training", "soak"):
+        return
+    drifts = [drift for launch in found.summaries if (drift := drift_of(launch.step_times_s)) is not None]
+    worst = max(drifts, key=lambda drift: drift[0], default=None)
+    yield Measure(
+        name="step-time drift",
+        value=None if worst is None else worst[0],
+        unit="1",
+        text=units.MISSING if worst is None else f"{worst[0]:+.1%}",
+        detail="median step of the last quarter over that of the first, less 1; of the launch that is worst",
+        statistic="highest of all launches",
+        better="lower",
+        labels=labels,
+        interval=None if worst is None else worst[1],
+        missing=f"fewer than {MIN_STEPS} step times were kept" if worst is None else None,
+    )
+
+
+def drift_of(times_s: Sequence[float]) -> tuple[float, MeasureInterval] | None:
+    """Return by which share the steps of a launch became longer, and how well that is known; None for few.
+
+    Medians of the first and the last quarter, so that stalls of single steps are no drift. Where steps are so
+    autocorrelated that a quarter is less than ten independent pieces, there is no interval of a level: then
+    the range that parts of the two quarters allow, which a ramp leaves narrow and wandering makes wide.
+
+    >>> found = drift_of([1.0] * 100 + [1.3] * 100)
+    >>> round(found[0], 3), round(found[1].low, 3)
+    (0.3, 0.3)
+    """
+    if len(times_s) < MIN_STEPS:
+        return None
+    quarter = len(times_s) // 4
+    first, last = times_s[:quarter], times_s[-quarter:]
+    ratio = interval_between(TimeSeries(values=first), TimeSeries(values=last), what="ratio", centre="median")
+    if isinstance(ratio, Interval):
+        moved = replace(ratio, low=ratio.low - 1, high=ratio.high - 1, centre=ratio.centre - 1)
+        return moved.centre, as_record(moved)
+    levels, ends = _levels(first), _levels(last)
+    reach = MeasureInterval(
+        low=min(ends) / max(levels) - 1,
+        high=max(ends) / min(levels) - 1,
+        level=0.0,
+        kind="bound",
+        method=f"range over {PARTS} parts of each quarter, of no level of confidence",
+    )
+    return median(last) / median(first) - 1, reach
+
+
+def _levels(times_s: Sequence[float]) -> list[float]:
+    """Return the median of each part."""
+    cuts = [place * len(times_s) // PARTS for place in range(PARTS + 1)]
+    return [median(times_s[begin:end]) for begin, end in pairwise(cuts)]
+
+
+def _spread(found: StageResult) -> Iterator[Measure]:
+    """Yield how far the launches of a case differ, over their mean."""
+    rates = [launch.items_per_s_total for launch in found.summaries]
+    if found.case.repeats < MIN_LAUNCHES or found.config.kind == "collective":
+        return
+    value = None
+    if len(rates) >= MIN_LAUNCHES:
+        value = (max(rates) - min(rates)) * len(rates) / sum(rates)
+    yield Measure(
+        name="spread of launches",
+        value=value,
+        unit="1",
+        text=units.MISSING if value is None else units.share(value),
+        detail="highest less lowest throughput over their mean",
+        statistic="range",
+        better="lower",
+        num_samples=len(rates),
+        missing=None if value is not None else f"{len(rates)} launches, and it takes {MIN_LAUNCHES}",
+    )
+
+
+def efficiency(found: Sequence[StageResult]) -> Iterator[Measure]:
+    """Yield T_N ÷ (N · T_1) of training: of the launches over all devices against those on one.
+
+    The interval is as wide as both sides' intervals allow.
+    """
+    by_name = {each.case.name: each for each in found if each.result is not None}
+    one, everything = (_throughput(by_name.get(name)) for name in ("training-one", "training"))
+    if one is None or everything is None or not one.value or everything.value is None:
+        return
+    num_devices = sum(1 for _ in _ranks(by_name["training"]))
+    value = everything.value / (num_devices * one.value)
+    interval = None
+    if one.interval is not None and everything.interval is not None and one.interval.low > 0:
+        interval = replace(
+            everything.interval,
+            low=everything.interval.low / (num_devices * one.interval.high),
+            high=everything.interval.high / (num_devices * one.interval.low),
+            method=f"ends of two intervals ({everything.interval.method})",
+        )
+    is_implausible = value > MORE_THAN_THERE_IS
+    more = ": more than they can be, so that both sides did not do the same work" if is_implausible else ""
+    yield Measure(
+        name="scaling efficiency",
+        value=value,
+        unit="1",
+        text=units.share(value),
+        detail=f"throughput of {num_devices} devices over {num_devices} times that of one{more}",
+        validity="INVALID" if is_implausible else None,
+        case="training",
+        statistic="ratio",
+        labels=_labels(by_name["training"]),
+        better="higher",
+        interval=interval,
+    )
+
+
+def _throughput(found: StageResult | None) -> Measure | None:
+    measures = [] if found is None or found.result is None else found.result.measures
+    return next((measure for measure in measures if measure.name == "throughput"), None)

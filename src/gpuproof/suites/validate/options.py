@@ -1,0 +1,79 @@
+"""The block `validate` of a recipe: which stages, how long, against which rules, and what is allowed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from gpuproof.config.models import RunConfig
+from gpuproof.records.case import ParallelStrategy, Precision
+from gpuproof.records.codec import from_json
+
+NAME = "validate"
+StageName = Literal["gemm", "memory", "collective", "training", "soak"]
+STAGE_NAMES: tuple[StageName, ...] = get_args(StageName)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ValidateOptions:
+    """What is measured, and what it is held against; the recipe's other sections describe the training."""
+
+    stages: tuple[StageName, ...] = ("gemm", "memory", "collective", "training")
+    """What is measured, in this order: gemm and memory on every device alone and on all at once, collective
+    within each host and over all, training over all, soak (training for soak_s) last."""
+    advisory: tuple[StageName, ...] = ()
+    """Stages that are told and decide nothing; all others are required."""
+    gemm_size: int = 8192
+    """m = n = k of the matrix products."""
+    gemm_precisions: tuple[Precision, ...] = ("bf16",)
+    """Arithmetic of the matrix products, a launch each."""
+    memory_buffer_bytes: int = 2**30
+    """Length of each buffer of the memory stage."""
+    window_s: float = 5.0
+    """Seconds of each window of gemm and memory."""
+    collective: dict[str, Any] | None = None
+    """Keys of the section `collective` for that stage; null is all_reduce from 8 KiB to 1 GiB."""
+    models: tuple[str, ...] = ()
+    """Further models that are trained, with the options and the batch size of the first."""
+    strategies: tuple[ParallelStrategy, ...] = ()
+    """Further ways of sharing the first model over all devices, such as fsdp."""
+    training_minutes: float = 4.0
+    """Time that one launch of training is expected to take: it is counted in steps, not in seconds."""
+    soak_s: float = 3600.0
+    """Seconds of the soak."""
+    max_drift: float = 0.2
+    """By this share steps of training may become longer within a launch."""
+    max_spread: float = 0.1
+    """Over this share of their mean, launches of training differ too much; it takes three of them."""
+    efficiency: dict[str, float] | None = None
+    """A contract of scaling efficiency: number of devices, up to which it holds, and the share (8: 0.95)."""
+    time_budget_s: float | None = None
+    """What does not fit into so many seconds is left out, is said, and counts as not measured."""
+    expected_hosts: tuple[str, ...] = ()
+    """Hosts that there have to be; one that does not answer is NOT-READY."""
+    allow_cpu: bool = False
+    """Try it without a GPU; the verdict is INCONCLUSIVE at best."""
+    allow_exclusions: bool = False
+    """End with exit code 0 where all but named hosts and devices are ready."""
+    rules: tuple[Mapping[str, Any], ...] = ()
+    """What the figures are held against; without rules nothing is READY."""
+    rules_source: str = "validate.rules of the recipe"
+    """Where the rules come from, as reports name it."""
+
+    def __post_init__(self) -> None:
+        if not self.stages or len(set(self.stages)) < len(self.stages):
+            raise ValueError("stages needs some, each of them once")
+        if "soak" in self.stages[:-1]:
+            raise ValueError("soak comes last: it warms up what the others would measure")
+        if min(self.window_s, self.training_minutes, self.soak_s, self.time_budget_s or 1.0) <= 0:
+            raise ValueError("seconds and minutes are above 0")
+        if not all(up_to.isdecimal() and 0 < share <= 1 for up_to, share in (self.efficiency or {}).items()):
+            raise ValueError("efficiency has numbers of devices, each with a share from 0 to 1")
+        if min(self.gemm_size, self.memory_buffer_bytes) < 1:
+            raise ValueError("gemm_size and memory_buffer_bytes are at least 1")
+
+
+def read_options(config: RunConfig) -> ValidateOptions:
+    """Return the block of a recipe."""
+    return from_json(ValidateOptions, config.suite_options[NAME], place=NAME)

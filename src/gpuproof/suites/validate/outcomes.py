@@ -1,0 +1,230 @@
+"""Was all measured that was to be? Outcomes of the validation itself: hosts, devices, and every launch.
+
+They are of no figure: that something ran is not that it is fast. What was left out is SKIP, what could not be
+measured is ERROR, and what there is nothing to measure of is NOT-APPLICABLE with the evidence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+
+from gpuproof.records.collected import CaseRecords
+from gpuproof.records.outcome import Judged, Outcome
+from gpuproof.records.result import WHOLE, Doubt
+from gpuproof.records.run import TRANSIENT_CAUSES, Failure, Setup
+from gpuproof.suites.validate.hosts import begun_on, devices_by_host, lost_of, setups_by_host
+from gpuproof.suites.validate.measured import StageResult
+from gpuproof.suites.validate.plan import StageOrder
+from gpuproof.verdict.doubts.collectives import WRONG
+
+IMPLAUSIBLE = ("over-peak", "over-memory-peak")
+NOT_SEEN = ("not-checked", "not-measured", "gpus-not-used", "other-precision")
+"""Doubts that leave a launch without what it was for: no figure of it may pass."""
+PLAN = "the plan of this recipe"
+
+
+def stage_outcomes(
+    order: StageOrder, found: Sequence[StageResult], left_out: Mapping[str, str]
+) -> list[Judged]:
+    """Judge every case of every stage; `left_out` says why cases were not launched."""
+    judged = [item for each in found for item in _of_case(each, left_out)]
+    told = {each.stage.name for each in found}
+    return judged + [
+        Judged(name=stage.name, outcome=_without_cases(stage.name, found), is_required=stage.is_required)
+        for stage in order.stages
+        if stage.name not in told
+    ]
+
+
+def _of_case(found: StageResult, left_out: Mapping[str, str]) -> Iterator[Judged]:
+    outcome = _outcome(found, left_out.get(found.case.case_id))
+    yield Judged(name=_name(found), outcome=outcome, is_required=found.stage.is_required)
+    suspected = [] if found.result is None else [d for d in found.result.doubts if d.validity == "SUSPECT"]
+    if outcome.status == "PASS" and suspected:
+        more = f" (and {len(suspected) - 1} more)" if len(suspected) > 1 else ""
+        doubted = Outcome(
+            status="WARN",
+            subject=found.subject,
+            measured=f"SUSPECT: {suspected[0].reason}{more}",
+            expected="figures without a doubt",
+            source="docs/how-we-measure.md",
+            next_step=suspected[0].remedy,
+            responsible="user",
+        )
+        yield Judged(name=f"{_name(found)}, doubts", outcome=doubted, is_required=False)
+
+
+def _name(found: StageResult) -> str:
+    return f"{found.case.name} was measured"
+
+
+def _outcome(found: StageResult, left_out: str | None) -> Outcome:
+    done = [launch for launch in found.launches if launch.status == "done"]
+    failure = next((f for x in found.launches if x.status != "done" and (f := x.primary_failure)), None)
+    if failure is not None:
+        return _failed(found, failure)
+    if len(done) < found.case.repeats:
+        reason = left_out or f"{len(done)} of {found.case.repeats} launches were measured"
+        return Outcome(status="SKIP", subject=found.subject, reason=reason, next_step=_more(left_out))
+    ruinous = _ruinous(found)
+    if ruinous is not None:
+        return _refused(found, ruinous)
+    return Outcome(
+        status="PASS",
+        subject=found.subject,
+        measured=f"{len(done)} of {found.case.repeats} launches went through",
+        expected="all of them",
+        source=PLAN,
+        records=tuple(f"{launch.case.case_id}/{launch.case.replicate}" for launch in done),
+    )
+
+
+def _more(left_out: str | None) -> str:
+    return "Give it more time (--time-budget)" if left_out else "Finish the run with --resume"
+
+
+def _failed(found: StageResult, failure: Failure) -> Outcome:
+    """A launch that fell to something outside the case was not measured; any other failure is one."""
+    said = (failure.message.strip().splitlines() or ["no message"])[0]
+    who = f"rank {failure.rank} on {failure.host}" if failure.rank is not None else failure.host
+    text = f"{failure.cause.replace('_', ' ')} ({who}, phase {failure.phase}): {said}"
+    next_step = failure.next_step or "Look at the launch's stderr and launcher-output.txt"
+    if failure.cause in TRANSIENT_CAUSES:
+        return Outcome(
+            status="ERROR",
+            subject=found.subject,
+            reason=text,
+            next_step=next_step,
+            responsible="administrator",
+        )
+    return Outcome(
+        status="FAIL",
+        subject=found.subject,
+        measured=text,
+        expected="a launch without a failure",
+        source=PLAN,
+        next_step=next_step,
+        responsible="administrator",
+    )
+
+
+def _ruinous(found: StageResult) -> Doubt | None:
+    doubts = () if found.result is None else found.result.doubts
+    return next((x for x in doubts if x.validity == "INVALID" or x.code in (*IMPLAUSIBLE, *NOT_SEEN)), None)
+
+
+def _refused(found: StageResult, doubt: Doubt) -> Outcome:
+    """Wrong results are a failure of the machine; figures that contradict each other are none."""
+    if doubt.code != WRONG:
+        return Outcome(
+            status="ERROR",
+            subject=found.subject,
+            reason=doubt.reason,
+            next_step=doubt.remedy,
+            responsible="user",
+        )
+    return Outcome(
+        status="FAIL",
+        subject=found.subject,
+        measured=doubt.reason,
+        expected="every element right",
+        source="what was sent",
+        next_step=doubt.remedy,
+        responsible="vendor",
+    )
+
+
+def _without_cases(name: str, found: Sequence[StageResult]) -> Outcome:
+    """Only collectives have no launch of their own, and only where there is one device to talk."""
+    visible = devices_by_host([launch for each in found for launch in each.launches])
+    if visible and sum(visible.values()) == 1:
+        host = next(iter(visible))
+        reason = f"{host} has one device, as it says itself: there is nothing to communicate with"
+        return Outcome(status="NOT-APPLICABLE", reason=reason)
+    seen = ", ".join(f"{host}: {count}" for host, count in visible.items()) or "not known"
+    return Outcome(
+        status="SKIP",
+        reason=f"{name} had nothing to launch over one device; devices that hosts see: {seen}",
+        next_step="Test all devices: --nproc",
+    )
+
+
+def host_outcomes(order: StageOrder, launches: Sequence[CaseRecords]) -> Iterator[Judged]:
+    """Judge whether each host answered, and whether all of its devices were tested."""
+    answered, lost = begun_on(launches), lost_of(launches)
+    for name in hosts_of(order, launches):
+        yield Judged(name="host answers", outcome=_answer(name, name in answered, lost.get(name)))
+    if order.options.expected_hosts:
+        yield Judged(name="expected hosts", outcome=_expected(order.options.expected_hosts, answered, lost))
+    used = setups_by_host(launches)
+    for host, count in devices_by_host(launches).items():
+        yield Judged(name="every device is tested", outcome=_coverage(host, count, used.get(host, ())))
+
+
+def hosts_of(order: StageOrder, launches: Sequence[CaseRecords]) -> tuple[str, ...]:
+    """Return the hosts that are validated: those that were named, else this machine once ranks began."""
+    places = (place.name for stage in order.stages for case in stage.cases for place in case.places)
+    return tuple(dict.fromkeys(filter(None, places))) or begun_on(launches)
+
+
+def _answer(name: str, has_answered: bool, lost: CaseRecords | None) -> Outcome:
+    failure = None if lost is None else lost.primary_failure
+    expected, source = "it answers, and ranks begin there", "the hosts that were named"
+    if has_answered and failure is None:
+        return Outcome(
+            status="PASS", subject=f"host/{name}", measured="ranks began", expected=expected, source=source
+        )
+    if failure is None:
+        return Outcome(
+            status="SKIP",
+            subject=f"host/{name}",
+            reason="nothing was launched there",
+            next_step="Finish the run with --resume",
+        )
+    return Outcome(
+        status="FAIL",
+        subject=f"host/{name}",
+        measured=failure.message,
+        expected=expected,
+        source=source,
+        next_step="Bring the host back, or take it out of the list",
+        responsible="administrator",
+    )
+
+
+def _expected(expected: Collection[str], answered: Collection[str], lost: Collection[str]) -> Outcome:
+    missing = [name for name in expected if name not in answered or name in lost]
+    there = f"{len(expected) - len(missing)} of {len(expected)} answered"
+    return Outcome(
+        status="FAIL" if missing else "PASS",
+        subject=WHOLE,
+        measured=there + (f"; missing: {', '.join(missing)}" if missing else ""),
+        expected=", ".join(expected),
+        source="--expected-hosts",
+        next_step="Bring them back; a smaller cluster is one with a shorter list" if missing else None,
+        responsible="administrator" if missing else None,
+    )
+
+
+def _coverage(host: str, visible: int, setups: Sequence[Setup]) -> Outcome:
+    """Hold the devices that were used against those that the host has."""
+    subject = f"host/{host}"
+    if visible == 0:
+        reason = "the host says that it has no device"
+        return Outcome(status="NOT-APPLICABLE", subject=subject, reason=reason)
+    used = {setup.device.uuid or setup.device.index for setup in setups if setup.device.kind != "cpu"}
+    if len(used) < visible:
+        return Outcome(
+            status="SKIP",
+            subject=subject,
+            reason=f"{len(used)} of {visible} devices were used; of the others nothing is known",
+            next_step="Test all of them: --nproc, and no distributed.devices",
+            responsible="user",
+        )
+    return Outcome(
+        status="PASS",
+        subject=subject,
+        measured=f"{len(used)} devices were used",
+        expected=f"all {visible} that the host has",
+        source="what the host says of itself",
+    )

@@ -1,0 +1,145 @@
+"""What is launched next: stage after stage, without hosts that were lost, as long as the time budget holds.
+
+The state is order-independent: which launches are settled, how long each took, and which hosts are lost. So a
+resumed run goes on with the same plan, however its launches are read back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from gpuproof.config.models import RunConfig
+from gpuproof.errors import UsageError
+from gpuproof.records.case import Case
+from gpuproof.records.collected import CaseRecords
+from gpuproof.records.run import RankResult, Start, is_host_failure
+from gpuproof.suites.base import HostPlace, LaunchKey, launch_key
+from gpuproof.suites.validate.options import ValidateOptions, read_options
+from gpuproof.suites.validate.stages import Stage, StageCase, build_launch, site_of, stages_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageOrder:
+    """How far a validation is."""
+
+    config: RunConfig
+    options: ValidateOptions
+    stages: tuple[Stage, ...]
+    lost: frozenset[str] = frozenset()
+    """Hosts that did not answer."""
+    taken_ms: Mapping[LaunchKey, int] = field(default_factory=dict)
+    """Settled launches, and the time that each took."""
+    spent_ms: Mapping[str, int] = field(default_factory=dict)
+    """By host; of whole milliseconds, so that the order of sums makes no difference."""
+
+    @property
+    def num_left(self) -> int:
+        """Launches that are still to come, as far as the time budget lets them."""
+        return sum(1 for stage in self.stages for _ in self._open(stage))
+
+    def settle(self, launch: CaseRecords) -> StageOrder:
+        """Return the state after a launch ended."""
+        key, lost = launch_key(launch.case), lost_hosts(launch)
+        if lost and len(launch.case.placement.hosts) > 1:
+            return replace(
+                self, lost=self.lost | lost
+            )  # the job is asked for again, over those that are left
+        if key in self.taken_ms:
+            return self
+        taken = _taken_ms(launch)
+        spent = dict(self.spent_ms)
+        for host in launch.case.placement.hosts or ("",):
+            spent[host] = spent.get(host, 0) + taken
+        return replace(
+            self,
+            lost=self.lost | lost,
+            taken_ms={**self.taken_ms, key: taken},
+            spent_ms=spent,
+        )
+
+    def next(self, running: Collection[LaunchKey]) -> Iterator[Case]:
+        """Yield the launches of the first stage of which some are not settled."""
+        for stage in self.stages:
+            waiting = False
+            for case, replicate in self._open(stage):
+                waiting = True
+                if (case.case_id, replicate) not in running:
+                    yield build_launch(case, self.config, replicate, self.places_of(case))
+            if waiting:
+                return
+
+    def places_of(self, case: StageCase) -> tuple[HostPlace, ...]:
+        """Return the places of a case that are not lost: a job over hosts goes on with them."""
+        return tuple(place for place in case.places if place.name not in self.lost)
+
+    def _open(self, stage: Stage) -> Iterator[tuple[StageCase, int]]:
+        """Yield the launches of a stage that are not settled and may still be begun."""
+        for case in stage.cases:
+            if not self.can_be_placed(case):
+                continue
+            for replicate in range(case.repeats):
+                if (case.case_id, replicate) not in self.taken_ms and self.fits(case):
+                    yield case, replicate
+
+    def can_be_placed(self, case: StageCase) -> bool:
+        """Say whether hosts are left for a case; one job over hosts needs two."""
+        return len(self.places_of(case)) >= min(2, len(case.places))
+
+    def fits(self, case: StageCase) -> bool:
+        """Say whether one more launch of a case is expected to end within the time budget."""
+        budget_s = self.options.time_budget_s
+        if budget_s is None:
+            return True
+        spent = max((self.spent_ms.get(place.name, 0) for place in self.places_of(case)), default=0)
+        return spent / 1000 + case.seconds <= budget_s
+
+
+def begin_order(config: RunConfig, places: Sequence[HostPlace]) -> StageOrder:
+    """Return the state before the first launch.
+
+    Raises:
+        UsageError: a stage is of no recipe that can be run, or it is told on a queue.
+    """
+    if not places:
+        raise UsageError(
+            "a validation goes by what it found before, and a queue has no hosts to go on with",
+            place="--on",
+            next_step="Ask for one allocation (salloc or sbatch) and start gpuproof validate inside it",
+        )
+    options = read_options(config)
+    order = planned_order(config, places, options)
+    for stage in order.stages:
+        seen: set[str] = set()
+        for case in stage.cases:
+            if case.name not in seen:  # hosts differ in nothing that a recipe is refused for
+                build_launch(case, config, 0, case.places)
+                seen.add(case.name)
+    return order
+
+
+def planned_order(config: RunConfig, places: Sequence[HostPlace], options: ValidateOptions) -> StageOrder:
+    """Return the plan of a run, unchecked: what was launched once could be launched."""
+    return StageOrder(
+        config=config, options=options, stages=stages_of(config, options, site_of(config, places))
+    )
+
+
+def lost_hosts(launch: CaseRecords) -> frozenset[str]:
+    """Return the hosts to which a launch could not be brought."""
+    failure = launch.primary_failure
+    if launch.status == "done" or failure is None or launch.of(Start) or not is_host_failure(failure):
+        return frozenset()
+    return frozenset({failure.host} & set(launch.case.placement.hosts))
+
+
+def _taken_ms(launch: CaseRecords) -> int:
+    """Return how long a launch took: from its ranks' clocks, which tell of each host its own time."""
+    starts = {start.rank: start.monotonic_s for start in launch.of(Start)}
+    ends = {end.rank: end.monotonic_s for end in launch.of(RankResult)}
+    taken = [ends[rank] - starts[rank] for rank in starts.keys() & ends.keys()]
+    if not taken:
+        begun = min((start.unix_s for start in launch.of(Start)), default=None)
+        failure = launch.primary_failure
+        taken = [failure.unix_s - begun] if failure is not None and begun is not None else []
+    return round(1000 * max(0.0, max(taken, default=0.0)))

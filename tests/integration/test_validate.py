@@ -1,0 +1,112 @@
+"""`gpuproof validate` from the command line: on ranks of the processor, on simulated devices, and refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+from xml.etree.ElementTree import fromstring
+
+import pytest
+
+from gpuproof.errors import ExitCode
+from running import clean_environment, gpuproof
+from simulating import needs_simulator, simulated
+
+NO_GPU = clean_environment(CUDA_VISIBLE_DEVICES="")
+SHORT = (
+    *("--recipe", "quick", "--model", "medium", "--batch-size", "8", "--run.run_id=v"),
+    *("--warmup-iterations", "3", "--active-iterations", "40", "--monitoring.enabled=false"),
+    *("--validate.stages=[collective, training]", "--benchmark.own_compute=false"),
+    "--validate.collective={operations: [all_reduce], min_bytes: 8K, max_bytes: 64K, factor: 8}",
+    "--distributed.threads_per_rank=1",
+)
+RULES = """
+rules:
+  - name: it trains
+    each: whole
+    measure: {name: throughput, labels: {case: training}}
+    expect: {at_least: 0.001, unit: samples/s}
+"""
+
+
+def result_of(folder: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((folder / "results/validate-quick/v/result.json").read_text())
+    return found
+
+
+def statuses(result: dict[str, Any]) -> dict[str, str]:
+    return {item["name"]: item["outcome"]["status"] for item in result["outcomes"]}
+
+
+def test_two_ranks_of_a_processor_are_tried_out_and_never_ready(tmp_path: Path) -> None:
+    (tmp_path / "rules.yaml").write_text(RULES)
+    found = gpuproof(
+        *("validate", "--allow-cpu", "--rules", "rules.yaml", "--expected-hosts", "nobody", *SHORT),
+        *("--junit", "v.xml", "--bundle", "v.tar.gz", "--validate.max_drift=1000"),
+        cwd=tmp_path,
+        environment=NO_GPU,
+    )
+    assert found.returncode == ExitCode.FAILED, found.stdout + found.stderr
+    result = result_of(tmp_path)
+    assert result["verdict"] == "NOT-READY"
+    assert statuses(result)["expected hosts"] == "FAIL"
+    assert statuses(result)["it trains"] == "PASS"
+    tests = fromstring((tmp_path / "v.xml").read_text())
+    assert int(tests.get("failures", "0")) >= 1
+    assert (
+        json.loads((tmp_path / "results/validate-quick/v/validation_result.json").read_text())["world_size"]
+        == 2
+    )
+
+    # the archive says the same, and without the missing host it is a processor all the same
+    again = gpuproof("validate", "--from", "v.tar.gz", "--json", cwd=tmp_path)
+    assert json.loads(again.stdout) == result
+    described = tmp_path / "results/validate-quick/v/run.json"
+    told = json.loads(described.read_text())
+    told["config"]["suite_options"]["validate"]["expected_hosts"] = []
+    described.write_text(json.dumps(told))
+    alone = gpuproof("validate", "--from", "results/validate-quick/v", cwd=tmp_path)
+    assert alone.returncode == ExitCode.INCONCLUSIVE, alone.stdout
+    assert "a processor is never ready for production" in " ".join(alone.stdout.split())
+
+
+def test_without_a_gpu_it_is_refused(tmp_path: Path) -> None:
+    found = gpuproof("validate", cwd=tmp_path, environment=NO_GPU)
+    assert found.returncode == ExitCode.UNFIT_ENVIRONMENT
+    assert "--allow-cpu" in found.stderr
+    assert not (tmp_path / "results").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--rules", "empty.yaml"), "holds no rules"),
+        (("--time-budget", "soon"), "is no time"),
+        (("--data-mode", "fashion_mnist"), "has no reader here"),
+        (("--data-mode", "cifar10", "--data-dir", "nowhere"), "there is no cifar-10-batches-py"),
+        (("--mode", "nccl", "--soak", "1h"), "a soak is the last"),
+        (("--from", "nowhere"), "not a run directory"),
+    ],
+)
+def test_what_cannot_be_asked_is_refused(words: tuple[str, ...], said: str, tmp_path: Path) -> None:
+    (tmp_path / "empty.yaml").write_text("rules: []\n")
+    found = gpuproof("validate", "--device", "cpu", "--nproc", "2", "--allow-cpu", *words, cwd=tmp_path)
+    assert found.returncode == ExitCode.USAGE, found.stderr
+    assert said in found.stderr
+
+
+@needs_simulator
+def test_healthy_simulated_devices_would_be_ready_and_are_said_to_be_simulated(tmp_path: Path) -> None:
+    (tmp_path / "rules.yaml").write_text(RULES)
+    found = gpuproof(
+        *("validate", "--device", "simgpu", "--nproc", "2", "--rules", "rules.yaml", *SHORT),
+        *("--validate.max_drift=1000",),
+        cwd=tmp_path,
+        environment=simulated(devices=2),
+    )
+    assert found.returncode == ExitCode.INCONCLUSIVE, found.stdout + found.stderr
+    result = result_of(tmp_path)
+    assert result["verdict"] == "SIMULATED INCONCLUSIVE"
+    assert result["detail"]["readiness"]["uncapped"] == "READY", found.stdout
+    assert {branch["subject"] for branch in result["detail"]["readiness"]["tree"]["branches"]}
