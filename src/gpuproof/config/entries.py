@@ -31,7 +31,7 @@ class StrictModel(BaseModel):
 Model = TypeVar("Model", bound=StrictModel)
 
 
-def open_document(path: str, *, what: Literal["inventory", "Slurm options"]) -> Document:
+def open_document(path: str, *, what: Literal["inventory", "Slurm options", "rules"]) -> Document:
     """Read a file as YAML or JSON.
 
     Raises:

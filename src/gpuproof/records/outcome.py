@@ -21,8 +21,25 @@ JUDGED: tuple[Status, ...] = ("PASS", "WARN", "FAIL")
 """What was measured and held against an expectation. All other statuses have a reason instead."""
 NEEDING_ACTION: tuple[Status, ...] = ("WARN", "FAIL", "ERROR")
 Actor = Literal["user", "administrator", "vendor", "plug-in author"]
+Basis = Literal["absolute", "baseline", "peers", "none"]
+"""A stated or published figure, the fleet's own past, the other subjects of the same run; none: a check of
+the environment, or nothing that was measured."""
 SUBJECT = re.compile(r"whole|host/[^/]+(/gpu/[^/]+)?|link/[^>]+>[^>]+")
 """`whole`, `host/NAME`, `host/NAME/gpu/UUID`, `link/FROM>TO`."""
+SubjectKind = Literal["gpu", "host", "link", "whole"]
+
+
+def kind_of(subject: str) -> SubjectKind:
+    """Say of what kind a subject is.
+
+    >>> kind_of("host/a/gpu/0"), kind_of("link/a>b"), kind_of("host/a"), kind_of("whole")
+    ('gpu', 'link', 'host', 'whole')
+    """
+    if subject.startswith("link/"):
+        return "link"
+    if "/gpu/" in subject:
+        return "gpu"
+    return "host" if subject.startswith("host/") else "whole"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +69,8 @@ class Outcome:
     """How far a value may be off `expected_value` without a finding, in `unit`."""
     unit: str | None = None
     """Unit of all the numbers; "1" for a ratio."""
+    minimum_detectable: float | None = None
+    """The smallest loss, as a share of the expectation, that these data would have shown; None: not known."""
     records: tuple[str, ...] = ()
     """What it rests on: launches as CASE/REPLICATE, or files of the run directory."""
 
@@ -127,3 +146,7 @@ class Judged:
 
     name: str
     outcome: Outcome
+    is_required: bool = True
+    """Whether READY needs it to pass; what is not required advises."""
+    basis: Basis = "none"
+    """What the expectation stands on. Peers alone cannot tell a fleet that is slow as a whole."""

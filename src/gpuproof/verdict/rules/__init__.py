@@ -1,0 +1,12 @@
+"""Rules: read, refused where they cannot judge, and held against what was measured.
+
+`load_rules(file)` and `read_rules(text)` give `Rules`; `judge_rules(rules, facts)` gives outcomes. Pure but for
+reading the file.
+"""
+
+from gpuproof.verdict.facts import Facts
+from gpuproof.verdict.rules.judge import judge_rules
+from gpuproof.verdict.rules.load import load_rules, read_rules
+from gpuproof.verdict.rules.model import Rules
+
+__all__ = ["Facts", "Rules", "judge_rules", "load_rules", "read_rules"]

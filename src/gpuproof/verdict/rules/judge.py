@@ -1,0 +1,189 @@
+"""Hold measures against rules: one outcome a subject, and an error wherever a rule could not judge.
+
+In: rules and all that is known of a fleet. Out: outcomes by the name of their rule. Nothing passes that was
+not measured: a rule that matches nothing, a subject without its measure, a figure that is missing or cannot
+be, a published figure or a baseline of something else are errors. All rules of a kind share one error rate:
+of healthy fleets `REQUIRED_ERROR_RATE` at most see a required rule accuse anybody for what chance does, and
+`analysis.apart.ERROR_RATE` an advisory one.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+
+from gpuproof.analysis.apart import ERROR_RATE
+from gpuproof.records.outcome import Basis, Judged, Outcome, kind_of
+from gpuproof.records.result import Measure
+from gpuproof.verdict.baseline import UNCOMPARED
+from gpuproof.verdict.checks.registry import CHECKS
+from gpuproof.verdict.facts import Facts, gpu_subjects, host_of
+from gpuproof.verdict.rules.model import REQUIRED_ERROR_RATE, CheckRule, Rule, Rules
+from gpuproof.verdict.rules.one_by_one import judge_figures
+from gpuproof.verdict.rules.outcomes import not_judged, why_no_figure
+from gpuproof.verdict.rules.refusals import why_implausible, why_it_cannot_judge
+from gpuproof.verdict.rules.together import judge_equal, judge_peers
+
+EXPECTED_HOSTS = "expected hosts"
+BASES: Mapping[str, Basis] = {
+    "at_least": "absolute",
+    "at_most": "absolute",
+    "reference": "absolute",
+    "baseline": "baseline",
+    "peers": "peers",
+    "equal": "peers",
+}
+
+
+def judge_rules(rules: Rules, facts: Facts) -> list[Judged]:
+    """Judge every rule, in their order; a list of expected hosts comes first."""
+    named = _by_name(facts.measures)
+    rates = _error_rates(rules)
+    judged = list(_expected_hosts(facts))
+    for rule in rules.rules:
+        if isinstance(rule, CheckRule):
+            judged += _checked(rule, facts)
+        else:
+            judged += _judged(rule, named.get(rule.measure.name, ()), facts, rates[rule.is_required])
+    return judged
+
+
+def _by_name(measures: Sequence[Measure]) -> Mapping[str, Sequence[Measure]]:
+    named: defaultdict[str, list[Measure]] = defaultdict(list)
+    for measure in measures:
+        named[measure.name].append(measure)
+    return named
+
+
+def _error_rates(rules: Rules) -> dict[bool, float]:
+    """Return what a rule may use of the error rate of its kind, required or not: they share alike."""
+    num = Counter(rule.is_required for rule in rules.rules if isinstance(rule, Rule))
+    return {True: REQUIRED_ERROR_RATE / max(1, num[True]), False: ERROR_RATE / max(1, num[False])}
+
+
+def _checked(rule: CheckRule, facts: Facts) -> Iterator[Judged]:
+    outcomes = CHECKS[rule.name].judge(facts) or [
+        not_judged("whole", "no host told what the check asks for", "Run it again: each host says what it has")
+    ]
+    for outcome in outcomes:
+        yield Judged(name=rule.name, outcome=outcome, is_required=rule.is_required)
+
+
+def _judged(rule: Rule, named: Sequence[Measure], facts: Facts, error_rate: float) -> Iterator[Judged]:
+    matched = [m for m in named if kind_of(m.subject) == rule.each and rule.measure.picks(m)]
+    refused = _why_refused(rule, named, matched, facts)
+    if refused is not None:
+        yield _as_judged(rule, rule.name, not_judged("whole", f"{rule.place}: {refused}", "Correct the rule"))
+        return
+    for subject in _without_measure(rule, matched, facts):
+        reason = f"{rule.measure} was not measured of it"
+        step = "Look for the launch that failed there, and finish the run with --resume"
+        yield _as_judged(rule, rule.name, not_judged(subject, reason, step))
+    told = _distinguishing(matched)
+    good = []
+    for measure in matched:
+        reason = why_no_figure(measure) if rule.expected.form != "equal" else None
+        step = "Look for what failed, and finish the run with --resume"
+        if reason is None and (reason := why_implausible(measure, facts)):
+            step = "Look at sizes, types and clocks of the measurement: a figure that cannot be judges nothing"
+        if reason is None:
+            good.append(measure)
+        else:
+            yield _as_judged(rule, told(measure, rule), not_judged(measure.subject, reason, step))
+    for measure, outcome in _outcomes(rule, good, facts, error_rate):
+        yield _as_judged(rule, told(measure, rule), outcome)
+
+
+def _outcomes(
+    rule: Rule, measures: Sequence[Measure], facts: Facts, error_rate: float
+) -> Iterator[tuple[Measure, Outcome]]:
+    match rule.expected.form:
+        case "peers":
+            return judge_peers(rule, measures, facts, error_rate=error_rate)
+        case "equal":
+            return judge_equal(rule, measures)
+        case _:
+            return judge_figures(rule, measures, facts, error_rate=error_rate)
+
+
+def _as_judged(rule: Rule, name: str, outcome: Outcome) -> Judged:
+    return Judged(
+        name=name, outcome=outcome, is_required=rule.is_required, basis=BASES[rule.expected.form]
+    )
+
+
+def _why_refused(
+    rule: Rule, named: Sequence[Measure], matched: Sequence[Measure], facts: Facts
+) -> str | None:
+    if matched:
+        return why_it_cannot_judge(rule.expected, matched, facts)
+    if not named:
+        known = ", ".join(sorted({measure.name for measure in facts.measures})[:8]) or "none"
+        return f"it matches nothing: no measure is called {rule.measure.name!r} (there are: {known})"
+    subjects = sorted({kind_of(measure.subject) for measure in named})
+    if not any(rule.measure.picks(measure) for measure in named):
+        labels = "; ".join(sorted({_labels(measure) for measure in named})[:4])
+        return f"it matches nothing: no measure is {rule.measure} (there are: {labels})"
+    return f"it matches nothing: {rule.measure} was measured of {', '.join(subjects)} alone"
+
+
+def _labels(measure: Measure) -> str:
+    return ", ".join(f"{name}={value}" for name, value in measure.labels.items()) or "no labels"
+
+
+def _without_measure(rule: Rule, matched: Sequence[Measure], facts: Facts) -> list[str]:
+    """Name the subjects that should have a measure of the rule's and have none."""
+    have = {measure.subject for measure in matched}
+    if rule.each == "host":
+        wanted = [f"host/{host}" for host in dict.fromkeys((*facts.hosts, *facts.expected_hosts))]
+    elif rule.each == "gpu":
+        wanted = [subject for host, found in facts.hosts.items() for subject in gpu_subjects(host, found)]
+    else:
+        wanted = []
+    return [subject for subject in wanted if subject not in have]
+
+
+class _distinguishing:  # noqa: N801  # a function that remembers which labels differ
+    """Name an outcome after its rule and, where a subject has several measures, after what tells them apart."""
+
+    def __init__(self, matched: Sequence[Measure]) -> None:
+        self._labels: list[str] = []
+        if max(Counter(measure.subject for measure in matched).values(), default=0) > 1:
+            names = dict.fromkeys(name for measure in matched for name in measure.labels)
+            self._labels = [n for n in names if len({str(m.labels.get(n)) for m in matched}) > 1]
+        self._labels = [name for name in self._labels if name not in UNCOMPARED]
+
+    def __call__(self, measure: Measure, rule: Rule) -> str:
+        said = ", ".join(f"{name}={measure.labels.get(name)}" for name in self._labels)
+        return f"{rule.name} [{said}]" if said else rule.name
+
+
+def _expected_hosts(facts: Facts) -> Iterator[Judged]:
+    if not facts.expected_hosts:
+        return
+    there = {*facts.hosts, *filter(None, (host_of(measure.subject) for measure in facts.measures))}
+    source = "the list of expected hosts"
+    for host in facts.expected_hosts:
+        is_there = host in there
+        outcome = Outcome(
+            status="PASS" if is_there else "FAIL",
+            subject=f"host/{host}",
+            measured="it took part" if is_there else "nothing was heard of it",
+            expected="every host of the list takes part",
+            source=source,
+            next_step=None if is_there else "Look whether it is up and reached, or take it from the list",
+            responsible=None if is_there else "administrator",
+        )
+        yield Judged(name=EXPECTED_HOSTS, outcome=outcome)
+    for host in sorted(there - set(facts.expected_hosts)):
+        step = "Add it to the list, or find out why it took part"
+        outcome = Outcome(
+            status="WARN",
+            subject=f"host/{host}",
+            measured="it took part, and is not on the list",
+            expected="hosts of the list alone",
+            source=source,
+            next_step=step,
+            responsible="user",
+        )
+        yield Judged(name=EXPECTED_HOSTS, outcome=outcome, is_required=False)
