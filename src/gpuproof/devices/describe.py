@@ -39,7 +39,10 @@ def describe_devices(env: Mapping[str, str], *, sysfs_root: Path = Path("/sys"))
     try:
         states = devices.gather(STATE)
         return {
-            "devices": [_device(identity, *states[PhysicalIndex(identity.physical_index)]) for identity in devices.identities],
+            "devices": [
+                _device(identity, *states[PhysicalIndex(identity.physical_index)])
+                for identity in devices.identities
+            ],
             "drivers": _drivers(devices.identities),
             "absent": dict(devices.absent),
         }
@@ -47,9 +50,7 @@ def describe_devices(env: Mapping[str, str], *, sysfs_root: Path = Path("/sys"))
         devices.close()
 
 
-def _device(
-    identity: DeviceIdentity, state: Mapping[str, Any], missing: Mapping[str, str]
-) -> dict[str, Any]:
+def _device(identity: DeviceIdentity, state: Mapping[str, Any], missing: Mapping[str, str]) -> dict[str, Any]:
     unavailable = {name: missing.get(name, _NOT_GIVEN) for name in STATE if name not in state}
     return {**to_json(identity), "state": dict(state), "state_unavailable": unavailable}
 

@@ -18,6 +18,7 @@ from gpuproof.devices.base import (
     DeviceHungError,
     DeviceLostError,
     DeviceProcess,
+    Gathered,
     Readout,
 )
 from gpuproof.devices.deadline import CallGuard

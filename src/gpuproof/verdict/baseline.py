@@ -51,7 +51,7 @@ class BaselineEntry:
     figures: tuple[BaselineFigure, ...]
 
     def spread(self) -> HealthySpread | None:
-        """Return centre and spread over subjects, or over runs of what is one; None where they are too few."""
+        """Return centre and spread over subjects, or over runs of the one that there is; None: too few."""
         by_subject: dict[str, list[float]] = {}
         for figure in self.figures:
             by_subject.setdefault(figure.subject, []).append(figure.value)
@@ -190,8 +190,8 @@ def _as_figure(run_id: str, measure: Measure) -> BaselineFigure:
         run_id=run_id,
         subject=measure.subject,
         value=measure.value,
-        low=interval and interval.low,
-        high=interval and interval.high,
+        low=None if interval is None else interval.low,
+        high=None if interval is None else interval.high,
     )
 
 

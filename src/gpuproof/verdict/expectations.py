@@ -1,6 +1,6 @@
 """What others measured: published figures by key, and which of them speak of the thing that was measured.
 
-A figure is a lead, not a threshold: it holds for the board, size, type, tool and fabric that its source names.
+A figure is a lead, not a threshold: it holds for the board, size, type, tool and fabric of its source.
 What a source leaves out is unknown and matches nothing, and nothing is guessed from a part of a name. A rule
 may say which conditions it does not hold the figure to, and the outcome repeats them. The figures are in
 `expectations.toml`.
@@ -35,9 +35,11 @@ MATCHED: Mapping[str, tuple[str, ...]] = {
     "training": ("device", "operation", "dtype", "num_devices", "tool"),
     "kernel launch": ("device", "tool"),
 }
-"""By quantity, the conditions that a figure holds under; of any other, which are collectives, `COLLECTIVE`."""
-CONDITIONS = ("device", "operation", "direction", "dtype", "shape", "size_bytes", "num_devices", "num_hosts")
-CONDITIONS += ("fabric", "tool")
+"""By quantity, the conditions that a figure holds under; of collectives, `COLLECTIVE`."""
+CONDITIONS = (
+    *("device", "operation", "direction", "dtype", "shape", "size_bytes"),
+    *("num_devices", "num_hosts", "fabric", "tool"),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,7 +129,8 @@ def find_figure(key: str) -> PublishedFigure:
 def _figure(entry: Mapping[str, Any]) -> PublishedFigure:
     known = {field.name for field in fields(PublishedFigure)}
     assert entry.keys() <= known, entry.keys() - known
-    return PublishedFigure(**{k: tuple(v) if isinstance(v, list) else v for k, v in entry.items()})
+    values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in entry.items()}
+    return PublishedFigure(**values)
 
 
 def why_unlike(

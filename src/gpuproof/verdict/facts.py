@@ -26,6 +26,8 @@ class Facts:
     expectations: Expectations = field(default_factory=load_expectations)
     expected_hosts: tuple[str, ...] = ()
     launches: Sequence[CaseRecords] = ()
+    events: Mapping[str, Sequence[str]] | None = None
+    """What drivers announced of each GPU, by subject: `xid 79`, `lost`; None: nobody listened."""
 
 
 def host_of(subject: str) -> str | None:

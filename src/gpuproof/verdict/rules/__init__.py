@@ -1,7 +1,6 @@
 """Rules: read, refused where they cannot judge, and held against what was measured.
 
-`load_rules(file)` and `read_rules(text)` give `Rules`; `judge_rules(rules, facts)` gives outcomes. Pure but for
-reading the file.
+`load_rules(file)` and `read_rules(text)` give `Rules`; `judge_rules(rules, facts)` gives outcomes.
 """
 
 from gpuproof.verdict.facts import Facts

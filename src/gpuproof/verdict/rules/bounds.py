@@ -42,7 +42,9 @@ def algorithm_bound(
         "all_to_all": n / ((n - 1) * ranks_per_host),
     }
     # A root, or one pair, has to pass everything through one host: all of it, once.
-    return cards_bytes_per_s * shares.get(operation, n / (n - 1) if operation in ("gather", "scatter") else 1.0)
+    return cards_bytes_per_s * shares.get(
+        operation, n / (n - 1) if operation in ("gather", "scatter") else 1.0
+    )
 
 
 def bus_bound(

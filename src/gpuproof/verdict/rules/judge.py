@@ -11,11 +11,13 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from gpuproof.analysis.apart import ERROR_RATE
 from gpuproof.records.outcome import Basis, Judged, Outcome, kind_of
 from gpuproof.records.result import Measure
 from gpuproof.verdict.baseline import UNCOMPARED
+from gpuproof.verdict.check import judge, load_check
 from gpuproof.verdict.checks.registry import CHECKS
 from gpuproof.verdict.facts import Facts, gpu_subjects, host_of
 from gpuproof.verdict.rules.model import REQUIRED_ERROR_RATE, CheckRule, Rule, Rules
@@ -62,11 +64,13 @@ def _error_rates(rules: Rules) -> dict[bool, float]:
 
 
 def _checked(rule: CheckRule, facts: Facts) -> Iterator[Judged]:
-    outcomes = CHECKS[rule.name].judge(facts) or [
-        not_judged("whole", "no host told what the check asks for", "Run it again: each host says what it has")
-    ]
-    for outcome in outcomes:
-        yield Judged(name=rule.name, outcome=outcome, is_required=rule.is_required)
+    """Ask a check of ours, or one that another package registered, which is asked about launches."""
+    if rule.name in CHECKS:
+        found = [Judged(name=rule.name, outcome=outcome) for outcome in CHECKS[rule.name].judge(facts)]
+    else:
+        found = judge(rule.name, load_check(rule.name), facts.launches)
+    for item in found:
+        yield replace(item, is_required=rule.is_required)
 
 
 def _judged(rule: Rule, named: Sequence[Measure], facts: Facts, error_rate: float) -> Iterator[Judged]:
@@ -79,19 +83,28 @@ def _judged(rule: Rule, named: Sequence[Measure], facts: Facts, error_rate: floa
         reason = f"{rule.measure} was not measured of it"
         step = "Look for the launch that failed there, and finish the run with --resume"
         yield _as_judged(rule, rule.name, not_judged(subject, reason, step))
-    told = _distinguishing(matched)
+    telling = _telling_labels(matched)
     good = []
     for measure in matched:
-        reason = why_no_figure(measure) if rule.expected.form != "equal" else None
-        step = "Look for what failed, and finish the run with --resume"
-        if reason is None and (reason := why_implausible(measure, facts)):
-            step = "Look at sizes, types and clocks of the measurement: a figure that cannot be judges nothing"
-        if reason is None:
+        fault = None if rule.expected.form == "equal" else _fault(measure, facts)
+        if fault is None:
             good.append(measure)
         else:
-            yield _as_judged(rule, told(measure, rule), not_judged(measure.subject, reason, step))
+            yield _as_judged(rule, _name(rule, measure, telling), not_judged(measure.subject, *fault))
     for measure, outcome in _outcomes(rule, good, facts, error_rate):
-        yield _as_judged(rule, told(measure, rule), outcome)
+        yield _as_judged(rule, _name(rule, measure, telling), outcome)
+
+
+def _fault(measure: Measure, facts: Facts) -> tuple[str, str] | None:
+    """Say why a figure cannot be judged, and what to do."""
+    if (reason := why_no_figure(measure)) is not None:
+        return reason, "Look for what failed, and finish the run with --resume"
+    if (reason := why_implausible(measure, facts)) is not None:
+        return (
+            reason,
+            "Look at sizes, types and clocks of the measurement: a figure that cannot be says nothing",
+        )
+    return None
 
 
 def _outcomes(
@@ -107,9 +120,7 @@ def _outcomes(
 
 
 def _as_judged(rule: Rule, name: str, outcome: Outcome) -> Judged:
-    return Judged(
-        name=name, outcome=outcome, is_required=rule.is_required, basis=BASES[rule.expected.form]
-    )
+    return Judged(name=name, outcome=outcome, is_required=rule.is_required, basis=BASES[rule.expected.form])
 
 
 def _why_refused(
@@ -143,19 +154,21 @@ def _without_measure(rule: Rule, matched: Sequence[Measure], facts: Facts) -> li
     return [subject for subject in wanted if subject not in have]
 
 
-class _distinguishing:  # noqa: N801  # a function that remembers which labels differ
-    """Name an outcome after its rule and, where a subject has several measures, after what tells them apart."""
+def _telling_labels(matched: Sequence[Measure]) -> list[str]:
+    """Name the labels that tell several measures of one subject apart; none where each has one."""
+    if max(Counter(measure.subject for measure in matched).values(), default=0) < 2:
+        return []
+    names = dict.fromkeys(name for measure in matched for name in measure.labels)
+    return [
+        name
+        for name in names
+        if name not in UNCOMPARED and len({str(measure.labels.get(name)) for measure in matched}) > 1
+    ]
 
-    def __init__(self, matched: Sequence[Measure]) -> None:
-        self._labels: list[str] = []
-        if max(Counter(measure.subject for measure in matched).values(), default=0) > 1:
-            names = dict.fromkeys(name for measure in matched for name in measure.labels)
-            self._labels = [n for n in names if len({str(m.labels.get(n)) for m in matched}) > 1]
-        self._labels = [name for name in self._labels if name not in UNCOMPARED]
 
-    def __call__(self, measure: Measure, rule: Rule) -> str:
-        said = ", ".join(f"{name}={measure.labels.get(name)}" for name in self._labels)
-        return f"{rule.name} [{said}]" if said else rule.name
+def _name(rule: Rule, measure: Measure, telling: Sequence[str]) -> str:
+    said = ", ".join(f"{name}={measure.labels.get(name)}" for name in telling)
+    return f"{rule.name} [{said}]" if said else rule.name
 
 
 def _expected_hosts(facts: Facts) -> Iterator[Judged]:

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from gpuproof import registry
 from gpuproof.config.entries import StrictModel, Text, open_document, read_as
 from gpuproof.config.errors import ConfigError, Mistake
 from gpuproof.config.yaml import Document, Place, read_document
@@ -22,7 +23,6 @@ from gpuproof.verdict.checks.registry import CHECKS
 from gpuproof.verdict.expectations import CONDITIONS, load_expectations
 from gpuproof.verdict.rules.model import CheckRule, Expected, Form, MeasureMatch, Rule, Rules
 
-RULES_SCHEMA_VERSION = 1
 FORMS: tuple[Form, ...] = ("at_least", "at_most", "reference", "baseline", "peers", "equal")
 MOST_TOLERANCE = 0.5
 """A tolerance of more than half lets pass what is broken."""
@@ -94,7 +94,7 @@ class CheckEntry(StrictModel):
 class RulesFile(StrictModel):
     """A file of rules."""
 
-    schema_version: Literal[1] = RULES_SCHEMA_VERSION
+    schema_version: Literal[1] = 1
     """Of this format."""
     rules: list[RuleEntry | CheckEntry] = Field(min_length=1)
     """The rules, in the order of the report."""
@@ -165,9 +165,11 @@ def _model_at(place: Place) -> type[StrictModel]:
 def _mistakes(entry: RuleEntry | CheckEntry, document: Document, number: int) -> Iterator[Mistake]:
     place: Place = ("rules", number)
     if isinstance(entry, CheckEntry):
-        if entry.check not in CHECKS:
-            known = ", ".join(sorted(CHECKS))
-            yield document.mistake((*place, "check"), f"no check {entry.check!r}", next_step=f"Known: {known}")
+        if entry.check not in {*CHECKS, *registry.names(registry.CHECKS)}:
+            known = ", ".join(sorted({*CHECKS, *registry.names(registry.CHECKS)}))
+            yield document.mistake(
+                (*place, "check"), f"no check {entry.check!r}", next_step=f"Known: {known}"
+            )
         return
     expect = (*place, "expect")
     given = [form for form in FORMS if getattr(entry.expect, form) is not None]

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from gpuproof.records.outcome import Actor, SubjectKind
 from gpuproof.records.result import Measure
+
 Form = Literal["at_least", "at_most", "reference", "baseline", "peers", "equal"]
 REQUIRED_ERROR_RATE = 0.005
 """Of healthy fleets in which a required rule accuses anybody: all of its subjects and tests share it."""
@@ -43,7 +44,7 @@ class Expected:
 
     form: Form
     number: float | None = None
-    """Of at_least and at_most, in `unit`; of baseline the share of its centre, None for what its spread says."""
+    """Of at_least and at_most, in `unit`; of baseline the share of its centre, None: what its spread says."""
     unit: str | None = None
     key: str | None = None
     """Of a published figure."""

@@ -91,7 +91,9 @@ def _held_against(
         return judged_by(rule, measure, limit)
     reach = _own_reach(measure, error_rate=error_rate)
     if reach is None or reach > MOST_MEASURED * abs(expected):
-        lacks = "it has no interval" if reach is None else f"its spread is {share(reach / abs(expected or inf))}"
+        lacks = (
+            "it has no interval" if reach is None else f"its spread is {share(reach / abs(expected or inf))}"
+        )
         reason = f"its tolerance was to be taken from the measured spread, and {lacks}"
         return not_judged(measure.subject, reason, "Measure with more repeats, or state a tolerance")
     limit = Limit(expected=expected, slack=reach, better=better, source=source, how="measured spread")
@@ -156,6 +158,7 @@ def _limit_of(
         return f"the baseline {name} has too few figures of it to know their spread: record more runs"
     reach = prediction_reach(spread, error_rate=error_rate)
     if reach > MOST_MEASURED * abs(spread.centre):
-        return f"the figures of the baseline {name} scatter too much: one may be off by {share(reach / spread.centre)}"
+        off = share(reach / spread.centre)
+        return f"the figures of the baseline {name} scatter too much: one may be off by {off}"
     slack = max(reach, LEAST_DIFFERENCE * abs(spread.centre))
     return Limit(expected=spread.centre, slack=slack, better=better, source=source, how="its spread")

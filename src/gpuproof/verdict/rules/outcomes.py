@@ -92,7 +92,9 @@ def _expected_text(limit: Limit, unit: str) -> str:
     said = f"{sign} {with_unit(limit.edge, unit)}"
     if not limit.slack or not limit.expected:
         return said
-    return f"{said}: {with_unit(limit.expected, unit)} less {share(limit.slack / limit.expected)} ({limit.how})"
+    return (
+        f"{said}: {with_unit(limit.expected, unit)} less {share(limit.slack / limit.expected)} ({limit.how})"
+    )
 
 
 def why_no_figure(measure: Measure) -> str | None:
@@ -106,6 +108,4 @@ def why_no_figure(measure: Measure) -> str | None:
 
 def not_judged(subject: str, reason: str, next_step: str) -> Outcome:
     """Return what could not be judged: an error, which passes nothing."""
-    return Outcome(
-        status="ERROR", subject=subject, reason=reason, next_step=next_step, responsible="user"
-    )
+    return Outcome(status="ERROR", subject=subject, reason=reason, next_step=next_step, responsible="user")

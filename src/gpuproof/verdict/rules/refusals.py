@@ -36,7 +36,8 @@ def why_it_cannot_judge(expected: Expected, matched: Sequence[Measure], facts: F
     """Return the first reason why a stated number cannot judge these measures."""
     if expected.form not in ("at_least", "at_most"):
         return None
-    assert expected.number is not None and expected.unit is not None
+    assert expected.number is not None
+    assert expected.unit is not None
     units = sorted({measure.unit for measure in matched} - {expected.unit})
     if units:
         return f"it is in {expected.unit}, and the measure is in {', '.join(units)}"
@@ -89,7 +90,7 @@ def ceiling_of(measure: Measure, facts: Facts) -> tuple[float, str] | None:
         return None if peak is None or most is None else (most, f"the most of {name} ({peak.provenance})")
     if labels.get("workload") == "memory":
         memory = find_memory_peak(name)
-        return memory and (memory.bytes_per_s, f"the most of {name} ({memory.provenance})")
+        return None if memory is None else (memory.bytes_per_s, f"the most of {name} ({memory.provenance})")
     return None
 
 
@@ -118,7 +119,7 @@ def _network_ceiling(measure: Measure, facts: Facts) -> tuple[float, str] | None
 
 def device_of(measure: Measure, facts: Facts) -> str | None:
     """Name the device of a measure as its driver does; None where there are several, or none is known."""
-    host, _, gpu = measure.subject.partition("/gpu/")
+    gpu = measure.subject.partition("/gpu/")[2]
     named = host_of(measure.subject)
     hosts = facts.hosts.values() if named is None else [facts.hosts.get(named, {})]
     names = {str(device["name"]) for found in hosts for device in _devices(found, gpu) if device.get("name")}

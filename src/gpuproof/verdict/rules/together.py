@@ -1,7 +1,7 @@
 """Rules that hold subjects against each other: nobody stands apart, or all are the same.
 
-Peers are subjects of one type of GPU and of the same work; who stands apart is found by `analysis.apart`, with
-one error rate over all of them. Peers say nothing of a fleet that is slow as a whole.
+Peers are subjects of one type of GPU and of the same work; who stands apart is found by `analysis.apart`,
+with one error rate over all of them. Peers say nothing of a fleet that is slow as a whole.
 """
 
 from __future__ import annotations
@@ -64,7 +64,9 @@ def _outcome(
 ) -> Outcome:
     if judged.slower is not None:
         slower = judged.slower
-        reason = f"{slower.host} is {share(slower.relative_difference)} behind {slower.than}; {judged.missing}"
+        reason = (
+            f"{slower.host} is {share(slower.relative_difference)} behind {slower.than}; {judged.missing}"
+        )
         return not_judged(measure.subject, reason, "Add a third of the same type, or record a baseline")
     middle = median(found.value or 0.0 for found in group)
     is_worse = apart is not None and (apart.relative_difference < 0) == (measure.better != "lower")
@@ -134,10 +136,11 @@ def _judge_same(rule: Rule, group: Sequence[Measure]) -> Found:
             reason = f"{measure.subject} is the only one: nobody can vouch for it"
             yield measure, not_judged(measure.subject, reason, "Compare with others of the same type")
         else:
-            yield measure, _sameness(rule, measure, said, common, most, len(group))
+            yield measure, _sameness(rule, measure, said, (common, most, len(group)))
 
 
-def _sameness(rule: Rule, measure: Measure, said: str, common: str, most: int, num: int) -> Outcome:
+def _sameness(rule: Rule, measure: Measure, said: str, majority: tuple[str, int, int]) -> Outcome:
+    common, most, num = majority
     is_same = said == common
     return Outcome(
         status="PASS" if is_same else "FAIL",
