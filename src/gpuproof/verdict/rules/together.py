@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from statistics import median
 
 from gpuproof.analysis.apart import Apart, HostRate, HostsJudged, judge_hosts
@@ -46,9 +47,27 @@ def _judge_group(rule: Rule, group: Sequence[Measure], *, error_rate: float) -> 
             yield measure, not_judged(measure.subject, "half of its peers measured 0", "Look at all of them")
         return
     judged = judge_hosts([_rate(measure) for measure in group], error_rate=error_rate)
+    if judged.slower is not None:
+        slower = judged.slower
+        reason = (
+            f"{slower.host} is {share(slower.relative_difference)} behind {slower.than}; {judged.missing}"
+        )
+        step = "Add a third of the same type, or record a baseline"
+        yield from ((measure, not_judged(measure.subject, reason, step)) for measure in group)
+        return
     apart = {found.host: found for found in judged.apart}
+    peers = _Peers(num=len(group), middle=median(values), detectable=_detectable(group, judged))
     for measure in group:
-        yield measure, _outcome(rule, measure, group, judged, apart.get(measure.subject))
+        yield measure, _outcome(rule, measure, peers, apart.get(measure.subject))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Peers:
+    """What is the same for all subjects of a group."""
+
+    num: int
+    middle: float
+    detectable: float | None
 
 
 def _rate(measure: Measure) -> HostRate:
@@ -59,16 +78,7 @@ def _rate(measure: Measure) -> HostRate:
     return HostRate(host=measure.subject, rate=measure.value, reach=reach)
 
 
-def _outcome(
-    rule: Rule, measure: Measure, group: Sequence[Measure], judged: HostsJudged, apart: Apart | None
-) -> Outcome:
-    if judged.slower is not None:
-        slower = judged.slower
-        reason = (
-            f"{slower.host} is {share(slower.relative_difference)} behind {slower.than}; {judged.missing}"
-        )
-        return not_judged(measure.subject, reason, "Add a third of the same type, or record a baseline")
-    middle = median(found.value or 0.0 for found in group)
+def _outcome(rule: Rule, measure: Measure, peers: _Peers, apart: Apart | None) -> Outcome:
     is_worse = apart is not None and (apart.relative_difference < 0) == (measure.better != "lower")
     failing = "FAIL" if rule.is_required else "WARN"
     status = "PASS" if apart is None else failing if is_worse else "WARN"
@@ -78,14 +88,14 @@ def _outcome(
         status=status,  # type: ignore[arg-type]  # of three words that are all statuses
         subject=measure.subject,
         measured=f"{measure.text}{off}",
-        expected=f"about {with_unit(middle, unit)}, as {len(group)} of its type have in the middle",
+        expected=f"about {with_unit(peers.middle, unit)}, as {peers.num} of its type have in the middle",
         source=PEERS,
         next_step=None if status == "PASS" else rule.next_step,
         responsible=None if status == "PASS" else rule.responsible,
         measured_value=measure.value,
-        expected_value=middle,
+        expected_value=peers.middle,
         unit=unit,
-        minimum_detectable=_detectable(group, judged),
+        minimum_detectable=peers.detectable,
     )
 
 
