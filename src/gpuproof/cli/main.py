@@ -20,6 +20,8 @@ COMMANDS: dict[str, str] = {
     "run": "gpuproof.cli.run:run",
     "load": "gpuproof.cli.load:load",
     "scale": "gpuproof.cli.scale:scale",
+    "rules": "gpuproof.cli.standards.rules:rules",
+    "baseline": "gpuproof.cli.standards.baseline:baseline",
     "report": "gpuproof.cli.report:report",
     "runs": "gpuproof.cli.report:runs",
     "doctor": "gpuproof.cli.doctor:doctor",

@@ -19,6 +19,7 @@ from gpuproof.config.errors import ConfigError, Mistake
 from gpuproof.config.yaml import Document, Place, read_document
 from gpuproof.errors import UsageError
 from gpuproof.records.outcome import Actor, SubjectKind
+from gpuproof.verdict.baseline import Baseline, BaselineEntry
 from gpuproof.verdict.checks.registry import CHECKS
 from gpuproof.verdict.expectations import CONDITIONS, load_expectations
 from gpuproof.verdict.rules.model import CheckRule, Expected, Form, MeasureMatch, Rule, Rules
@@ -258,3 +259,28 @@ def _tolerance(entry: RuleEntry) -> float | None:
     if entry.expect.reference is not None:
         return load_expectations().tolerance
     return None if entry.expect.baseline is not None else 0.0
+
+
+def rules_of_baseline(baseline: Baseline, *, share: float | None = None) -> Rules:
+    """Return a required rule for each measure of a baseline, so that a run can be held against all of it.
+
+    `share` of the centre is enough; None: what its own spread says.
+    """
+    source = f"baseline {baseline.name}"
+    rules = (_rule_of(entry, source=source, share=share) for entry in baseline.entries)
+    return Rules(source=source, rules=tuple(rules))
+
+
+def _rule_of(entry: BaselineEntry, *, source: str, share: float | None) -> Rule:
+    labels = ", ".join(f"{name}={value}" for name, value in entry.labels.items())
+    return Rule(
+        name=f"{entry.name} ({labels})" if labels else entry.name,
+        place=source,
+        is_required=True,
+        each=entry.kind,
+        measure=MeasureMatch(name=entry.name, labels=dict(entry.labels)),
+        expected=Expected(form="baseline", number=share),
+        tolerance=None,
+        next_step=NEXT_STEP,
+        responsible="administrator",
+    )
