@@ -28,7 +28,7 @@ class Threshold:
     unit: str
     is_floor: bool = True
     conditions: Mapping[str, Any] = field(default_factory=dict)
-    """What is known of board, chip, dtype, direction, size_bytes, num_hosts, ranks_per_host, cards_bytes_per_s …"""
+    """What is known of board, chip, dtype, direction, size_bytes, num_hosts, cards_bytes_per_s and so on."""
     comment: str = ""
     """What stands beside it in the file."""
 
