@@ -1,14 +1,14 @@
 """How often do rules accuse a healthy fleet, is a slow GPU found, and what does judging 4,096 GPUs cost?
 
-Each fleet is judged by `judge_rules`, as a validation does it: eight GPUs, six tests, each held against the
-fleet's own baseline (required) and against its peers (advisory). GPUs differ by chance with a spread of 0.5 %,
-runs of one by 0.1 %; the baseline is of other GPUs of the same kind, three runs of each. Shapes: normal,
-heavier tails (Student's t with 4 degrees of freedom), a long slow tail, a GPU that is alike in all tests,
-figures rounded to 0.5 %, every test of another spread.
+Each fleet is judged by `judge_rules`, as a validation does: eight GPUs, six tests, each held against the
+fleet's own baseline (required) and against its peers (advisory). GPUs differ by chance with a spread of
+0.5 %, runs of one by 0.1 %; the baseline is of other GPUs of the same kind, three runs of each. Shapes:
+normal, heavier tails (Student's t with 4 degrees of freedom), a long slow tail, a GPU that is alike in all
+tests, figures rounded to 0.5 %, every test of another spread.
 Prints shares of fleets with their 95 % upper bound; asserts nothing.
 Promise: required rules accuse in 0.5 % of healthy fleets (bound 1 %), advisory ones in 5 %; one GPU of eight
 5 % slow is found in 99 %; 4,096 GPUs are judged in 10 s and 1 GB.
-Usage: python benchmarks/rules_on_fleets.py [FLEETS]; 2,000 take about a quarter of an hour of one processor.
+Usage: python benchmarks/rules_on_fleets.py [FLEETS]; 2,000 take a processor a quarter of an hour.
 """
 
 from __future__ import annotations
