@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -169,3 +170,11 @@ def test_a_gpu_without_its_measure_is_an_error_of_its_own() -> None:
         gpu("a", 0): "PASS",
         gpu("a", 1): "ERROR",
     }
+
+
+def test_the_example_of_the_page_can_judge() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "rules.md").read_text("utf-8")
+
+    found = read_rules(page.partition("```yaml\n")[2].partition("```")[0], source="docs/rules.md")
+
+    assert len(found.rules) == 5
