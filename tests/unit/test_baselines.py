@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import click.testing
 import pytest
@@ -28,7 +29,7 @@ def measures(*values: float, spread: float | None = None) -> list[Measure]:
     return [measured(gpu("a", index), value, spread=spread) for index, value in enumerate(values)]
 
 
-def figures(run_id: str, *values: float, **other: object) -> RunFigures:
+def figures(run_id: str, *values: float, **other: Any) -> RunFigures:
     stack = stack_of({"a": host_facts("a", gpus=4, **other)})
     return RunFigures(run_id=run_id, measures=measures(*values, spread=0.01), stack=stack)
 
@@ -45,7 +46,8 @@ def test_runs_are_pooled_subject_by_subject_with_their_intervals() -> None:
     assert entry.figures[0].low == pytest.approx(6.93e14)
     spread = entry.spread()
     assert spread is not None
-    assert (spread.num_subjects, spread.centre) == (4, pytest.approx(7.01e14))
+    assert spread.num_subjects == 4
+    assert spread.centre == pytest.approx(7.01e14)
     assert kept.stack["driver"] == "nvidia 570.86"
 
 
@@ -107,7 +109,7 @@ def test_what_was_not_measured_is_in_no_baseline() -> None:
 # The command
 
 
-def write_result(folder: Path, run_id: str, *values: float, **other: object) -> RunDirectory:
+def write_result(folder: Path, run_id: str, *values: float, **other: Any) -> RunDirectory:
     """Write a run that ended with these figures of the GPUs of host a."""
     told = Environment(host="a", facts=host_facts("a", gpus=4, **other))
     run = write_run(folder, [replace(one_rank(), extra=[told]).records()], run_id=run_id)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -141,7 +142,7 @@ def _with_value(facts: Facts, value: float) -> Measure:
     ],
 )
 def test_a_figure_that_is_none_passes_nothing(
-    value: float | None, other: dict[str, str], reason: str
+    value: float | None, other: dict[str, Any], reason: str
 ) -> None:
     facts = Facts(measures=[measured(gpu("a", 0), value, **other)], hosts=hosts("a", gpus=1))
 

@@ -24,9 +24,9 @@ def read_aznhc(text: str, *, source: str) -> list[Threshold]:
         UsageError: the file has none.
     """
     checks = [
-        (number, found.group(1), found.group(2).split())
+        (number, said.group(1), said.group(2).split())
         for number, line in enumerate(text.splitlines(), 1)
-        if (found := LINE.match(line))
+        if (said := LINE.match(line))
     ]
     cards = [float(words[0]) * GIGABIT for _, check, words in checks if check == "check_hw_ib" and words]
     gpus = next((int(words[0]) for _, check, words in checks if check == "check_gpu_count" and words), None)
