@@ -26,7 +26,7 @@ from gpuproof.records.outcome import Judged
 from gpuproof.records.result import Measure
 from gpuproof.statistics.estimate import FloatArray
 from gpuproof.verdict.baseline import Baseline, RunFigures, record_baseline, stack_of
-from gpuproof.verdict.facts import Facts
+from gpuproof.verdict.facts import FleetFacts
 from gpuproof.verdict.rules import Rules, judge_rules, read_rules
 
 FLEETS = 2000
@@ -139,7 +139,7 @@ def judge_fleet(fleet: HealthyFleet, rules: Rules, rng: np.random.Generator) -> 
     """Draw a baseline and a fleet, and judge it."""
     off = deviations(fleet, fleet.gpus, rng)
     off[0] -= fleet.slow
-    facts = Facts(
+    facts = FleetFacts(
         measures=measures_of(figures(fleet, off, rng), "g"),
         hosts=hosts_of(fleet.gpus, "g"),
         baseline=baseline_of(fleet, rng),
@@ -201,7 +201,7 @@ def report_cost() -> str:
     """Judge 4,096 GPUs once and say what it took."""
     fleet = HealthyFleet(gpus=4096, of_baseline=64)
     rng, rules = np.random.default_rng(3), rules_of(TESTS)
-    facts = Facts(
+    facts = FleetFacts(
         measures=measures_of(figures(fleet, deviations(fleet, fleet.gpus, rng), rng), "g"),
         hosts=hosts_of(fleet.gpus, "g"),
         baseline=baseline_of(fleet, rng),

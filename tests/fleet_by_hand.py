@@ -8,7 +8,7 @@ from typing import Any
 from gpuproof.records.outcome import Judged
 from gpuproof.records.result import LaunchValue, Measure, MeasureInterval
 from gpuproof.verdict.baseline import Baseline, RunFigures, record_baseline, stack_of
-from gpuproof.verdict.facts import Facts
+from gpuproof.verdict.facts import FleetFacts
 from gpuproof.verdict.rules import judge_rules, read_rules
 
 H100 = "NVIDIA H100 80GB HBM3"
@@ -101,7 +101,7 @@ def rule(expect: str, *, each: str = "gpu", more: str = "", measure: str = "") -
     return f"rules:\n  - name: r\n    each: {each}\n    measure: {match}\n    expect: {expect}\n{more}"
 
 
-def judged(text: str, facts: Facts) -> list[Judged]:
+def judged(text: str, facts: FleetFacts) -> list[Judged]:
     return judge_rules(read_rules(text, source="rules.yaml"), facts)
 
 
@@ -110,7 +110,7 @@ def statuses(found: Sequence[Judged]) -> dict[str, str]:
     return {item.outcome.subject: item.outcome.status for item in found}
 
 
-def baseline(facts: Facts, *more: Sequence[Measure]) -> Baseline:
+def baseline(facts: FleetFacts, *more: Sequence[Measure]) -> Baseline:
     """Return the baseline of runs on these hosts."""
     stack = stack_of(facts.hosts)
     runs = [facts.measures, *more]

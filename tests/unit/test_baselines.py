@@ -19,7 +19,7 @@ from gpuproof.statistics.prediction import prediction_reach, spread_of
 from gpuproof.store.baselines import baseline_path, read_baseline
 from gpuproof.store.run import RunDirectory
 from gpuproof.verdict.baseline import RunFigures, record_baseline, stack_of
-from gpuproof.verdict.facts import Facts
+from gpuproof.verdict.facts import FleetFacts
 from records_by_hand import one_rank, write_run
 
 VALUES = (7.00e14, 7.05e14, 6.95e14, 7.02e14)
@@ -103,7 +103,7 @@ def test_what_was_not_measured_is_in_no_baseline() -> None:
     )
     assert [figure.subject for figure in kept.entries[0].figures] == [gpu("a", 0)]
     with pytest.raises(UsageError, match="measured nothing"):
-        baseline(Facts(measures=bad[1:], hosts=hosts("a")))
+        baseline(FleetFacts(measures=bad[1:], hosts=hosts("a")))
 
 
 # The command

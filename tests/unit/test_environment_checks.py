@@ -13,7 +13,7 @@ from gpuproof.records.collected import CaseRecords
 from gpuproof.records.outcome import Judged
 from gpuproof.records.run import Device, Setup, Start
 from gpuproof.verdict.checks.registry import CHECKS
-from gpuproof.verdict.facts import Facts
+from gpuproof.verdict.facts import FleetFacts
 from gpuproof.verdict.rules import judge_rules, read_rules
 from records_by_hand import case
 
@@ -30,18 +30,18 @@ CPU: Mapping[str, Any] = {
 }
 
 
-def check(name: str, facts: Facts) -> dict[str, str]:
+def check(name: str, facts: FleetFacts) -> dict[str, str]:
     return statuses([Judged(name=name, outcome=outcome) for outcome in CHECKS[name].judge(facts)])
 
 
-def with_b(**other: Any) -> Facts:
+def with_b(**other: Any) -> FleetFacts:
     """Return three hosts of which b is other."""
-    return Facts(measures=[], hosts={**ABC, "b": host_facts("b", **other)})
+    return FleetFacts(measures=[], hosts={**ABC, "b": host_facts("b", **other)})
 
 
 ON_HOST = "host/b"
 ON_GPU = gpu("b", 0)
-FAULTS: Mapping[str, tuple[Facts, str, str]] = {
+FAULTS: Mapping[str, tuple[FleetFacts, str, str]] = {
     "same driver": (with_b(driver="535.104"), ON_HOST, "FAIL"),
     "same torch": (with_b(torch="2.8.0"), ON_HOST, "FAIL"),
     "same CUDA": (with_b(torch_cuda="12.8"), ON_HOST, "FAIL"),
@@ -81,14 +81,14 @@ def test_a_check_names_who_has_the_fault_and_passes_the_others(name: str) -> Non
     assert found.pop(subject) == status
     assert set(found.values()) <= {"PASS"}
 
-    assert set(check(name, Facts(measures=[], hosts=ABC)).values()) == {"PASS"}
+    assert set(check(name, FleetFacts(measures=[], hosts=ABC)).values()) == {"PASS"}
 
 
 @pytest.mark.parametrize(
     "name", sorted(set(CHECKS) - {"same torch", "same kernel", "same GPUs", "same NCCL settings"})
 )
 def test_a_host_without_a_gpu_has_nothing_to_check_and_the_evidence_says_so(name: str) -> None:
-    found = list(CHECKS[name].judge(Facts(measures=[], hosts={"a": CPU})))
+    found = list(CHECKS[name].judge(FleetFacts(measures=[], hosts={"a": CPU})))
 
     assert {outcome.status for outcome in found} == {"NOT-APPLICABLE"}
     assert all(outcome.reason for outcome in found)
@@ -96,7 +96,7 @@ def test_a_host_without_a_gpu_has_nothing_to_check_and_the_evidence_says_so(name
 
 @pytest.mark.parametrize("name", sorted(set(CHECKS) - {"options have an effect"}))
 def test_a_check_that_was_told_nothing_passes_nothing(name: str) -> None:
-    assert "PASS" not in check(name, Facts(measures=[])).values()
+    assert "PASS" not in check(name, FleetFacts(measures=[])).values()
 
 
 @pytest.mark.parametrize("name", CHECKS)
@@ -107,7 +107,7 @@ def test_a_run_of_an_older_version_passes_only_what_it_told(name: str) -> None:
         del old[key]
     for device in old["accelerators"]["devices"]:
         del device["state"], device["state_unavailable"]
-    facts = Facts(measures=[], hosts={"a": old, "b": {**old, "host": "b"}})
+    facts = FleetFacts(measures=[], hosts={"a": old, "b": {**old, "host": "b"}})
 
     found = check(name, facts)
 
@@ -116,14 +116,14 @@ def test_a_run_of_an_older_version_passes_only_what_it_told(name: str) -> None:
 
 
 def test_where_all_differ_all_are_named() -> None:
-    facts = Facts(measures=[], hosts={n: host_facts(n, driver=d) for n, d in (("a", "1"), ("b", "2"))})
+    facts = FleetFacts(measures=[], hosts={n: host_facts(n, driver=d) for n, d in (("a", "1"), ("b", "2"))})
 
     assert check("same driver", facts) == {"host/a": "FAIL", "host/b": "FAIL"}
 
 
 def test_gpus_of_two_types_are_not_compared() -> None:
     old = host_facts("b", name="NVIDIA A100-SXM4-80GB", static={"power_limit_w": 400.0}, gpus=1)
-    facts = Facts(measures=[], hosts={"a": host_facts("a"), "b": old})
+    facts = FleetFacts(measures=[], hosts={"a": host_facts("a"), "b": old})
 
     assert set(check("same power limit", facts).values()) == {"PASS", "NOT-APPLICABLE"}
 
@@ -134,11 +134,11 @@ def test_a_board_without_links_has_none_to_check() -> None:
         del device["state"]["nvlink_links_active"]
         device["state_unavailable"] = {"nvlink_links_active": "Not Supported"}
 
-    assert set(check("nvlink", Facts(measures=[], hosts={"a": pcie})).values()) == {"NOT-APPLICABLE"}
+    assert set(check("nvlink", FleetFacts(measures=[], hosts={"a": pcie})).values()) == {"NOT-APPLICABLE"}
 
 
 def test_what_a_driver_announced_fails_its_gpu() -> None:
-    facts = Facts(measures=[], hosts=hosts("a"), events={gpu("a", 1): ["xid 79"]})
+    facts = FleetFacts(measures=[], hosts=hosts("a"), events={gpu("a", 1): ["xid 79"]})
 
     assert check("xid", facts) == {gpu("a", 0): "PASS", gpu("a", 1): "FAIL"}
     assert check("xid", replace(facts, events=None)) == {"whole": "ERROR"}
@@ -191,7 +191,9 @@ def setup(rank: int, uuid: str, index: int, backend: str | None) -> Setup:
 
 
 def test_gpus_that_ran_alone_or_not_at_all_are_named() -> None:
-    facts = Facts(measures=[], hosts=hosts("a", gpus=3), launches=[launch("a", indices=(0,), backend=None)])
+    facts = FleetFacts(
+        measures=[], hosts=hosts("a", gpus=3), launches=[launch("a", indices=(0,), backend=None)]
+    )
 
     assert set(check("all ranks", facts).values()) == {"FAIL"}
     together = replace(facts, launches=[launch("a", indices=(0, 1))])
@@ -199,14 +201,16 @@ def test_gpus_that_ran_alone_or_not_at_all_are_named() -> None:
 
 
 def test_one_gpu_alone_is_all_there_is() -> None:
-    facts = Facts(measures=[], hosts=hosts("a", gpus=1), launches=[launch("a", indices=(0,), backend=None)])
+    facts = FleetFacts(
+        measures=[], hosts=hosts("a", gpus=1), launches=[launch("a", indices=(0,), backend=None)]
+    )
 
     assert check("all ranks", facts) == {gpu("a", 0): "PASS"}
 
 
 @pytest.mark.parametrize(("backend", "expected"), [("nccl", "PASS"), ("gloo", "FAIL")])
 def test_gloo_on_a_host_with_gpus_is_a_fallback(backend: str, expected: str) -> None:
-    facts = Facts(measures=[], hosts=hosts("a"), launches=[launch("a", indices=(0, 1), backend=backend)])
+    facts = FleetFacts(measures=[], hosts=hosts("a"), launches=[launch("a", indices=(0, 1), backend=backend)])
 
     assert check("backend", facts) == {"host/a": expected}
 
@@ -221,7 +225,7 @@ def test_fp8_that_is_no_faster_than_bf16_is_said(fp8: float, expected: str) -> N
         for dtype, value in (("fp8", fp8), ("bf16", 7e14))
     ]
 
-    assert check("options have an effect", Facts(measures=measures)) == {gpu("a", 0): expected}
+    assert check("options have an effect", FleetFacts(measures=measures)) == {gpu("a", 0): expected}
 
 
 # How rules ask

@@ -191,6 +191,11 @@ superbench:
       criteria: 'lambda x:x<-0.05'
       categories: TC
       metrics: []
+    torn:
+      function: variance
+      criteria: 'lambda x:x<-0.05'
+      categories: TC
+      metrics: ['gemm-flops/(.*']
     return_code:
       function: value
       criteria: 'lambda x:x>0'
@@ -207,9 +212,9 @@ def test_rules_of_diagnosis_are_read_and_never_run() -> None:
     thresholds = read_thresholds(DIAGNOSIS, "superbench", source="rules.yaml")
 
     assert {f.name: f.fault for f in find_faults(thresholds)} == dict.fromkeys(
-        ("broken", "code", "dead"), "vacuous"
+        ("broken", "code", "dead", "torn"), "vacuous"
     )
-    assert len(thresholds) == 5
+    assert len(thresholds) == 6
 
 
 @pytest.mark.parametrize(

@@ -19,16 +19,16 @@ from fleet_by_hand import (
 )
 from gpuproof.records.result import Measure
 from gpuproof.verdict.expectations import load_expectations
-from gpuproof.verdict.facts import Facts
+from gpuproof.verdict.facts import FleetFacts
 
 FLOOR = "{at_least: 7.0e+14, unit: FLOP/s}"
 
 
-def fleet(*values: float, spread: float | None = None) -> Facts:
+def fleet(*values: float, spread: float | None = None) -> FleetFacts:
     """Return hosts a, b … with two GPUs each, of these values."""
     names = "abcdefgh"[: (len(values) + 1) // 2]
     measures = [measured(gpu(names[i // 2], i % 2), value, spread=spread) for i, value in enumerate(values)]
-    return Facts(measures=measures, hosts=hosts(*names))
+    return FleetFacts(measures=measures, hosts=hosts(*names))
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def fleet(*values: float, spread: float | None = None) -> Facts:
 def test_a_floor_is_held_against_the_whole_interval(
     value: float, spread: float | None, tolerance: str, expected: str
 ) -> None:
-    facts = Facts(measures=[measured(gpu("a", 0), value, spread=spread)], hosts=hosts("a", gpus=1))
+    facts = FleetFacts(measures=[measured(gpu("a", 0), value, spread=spread)], hosts=hosts("a", gpus=1))
     more = f"    tolerance: {tolerance}\n" if tolerance else ""
 
     assert statuses(judged(rule(FLOOR, more=more), facts)) == {gpu("a", 0): expected}
@@ -64,13 +64,13 @@ def test_a_ceiling_is_the_other_way_round() -> None:
     ]
     text = rule("{at_most: 0, unit: '1'}", measure="{name: wrong values}")
 
-    found = statuses(judged(text, Facts(measures=wrong, hosts=hosts("a"))))
+    found = statuses(judged(text, FleetFacts(measures=wrong, hosts=hosts("a"))))
 
     assert found == {gpu("a", 0): "PASS", gpu("a", 1): "FAIL"}
 
 
 def test_an_outcome_says_what_it_could_have_missed_and_who_acts() -> None:
-    facts = Facts(measures=[measured(gpu("a", 0), 6.0e14, spread=0.01)], hosts=hosts("a", gpus=1))
+    facts = FleetFacts(measures=[measured(gpu("a", 0), 6.0e14, spread=0.01)], hosts=hosts("a", gpus=1))
 
     (found,) = judged(rule(FLOOR, more="    tolerance: 0.05\n    responsible: vendor\n"), facts)
 
@@ -95,9 +95,9 @@ TRIAD = "device-memory.triad.a100-sxm-80gb.azure"
 MEMORY = "{name: throughput, labels: {workload: memory}}"
 
 
-def memory_of(name: str, value: float, **labels: object) -> Facts:
+def memory_of(name: str, value: float, **labels: object) -> FleetFacts:
     measure = measured(gpu("a", 0), value, unit="B/s", labels={"workload": "memory", **labels})
-    return Facts(measures=[measure], hosts=hosts("a", gpus=1, name=name))
+    return FleetFacts(measures=[measure], hosts=hosts("a", gpus=1, name=name))
 
 
 def test_a_published_figure_is_of_its_own_tool_board_and_operation() -> None:
@@ -222,7 +222,7 @@ def test_of_two_that_differ_neither_is_accused() -> None:
 
 
 def test_who_has_no_peer_has_nothing_to_be_held_against() -> None:
-    facts = Facts(measures=[measured(gpu("a", 0), 7e14)], hosts=hosts("a", gpus=1))
+    facts = FleetFacts(measures=[measured(gpu("a", 0), 7e14)], hosts=hosts("a", gpus=1))
 
     assert statuses(judged(rule("{peers: true}"), facts)) == {gpu("a", 0): "NOT-APPLICABLE"}
 
@@ -233,7 +233,7 @@ def test_peers_are_of_one_type_of_gpu() -> None:
     values = [(host, i, v) for host, v in (("a", 7e14), ("b", 2.6e14)) for i in range(5)]
     measures = [measured(gpu(host, i), v * (1 + i / 1000)) for host, i, v in values]
 
-    found = judged(rule("{peers: true}"), Facts(measures=measures, hosts={**hosts("a", gpus=5), **old}))
+    found = judged(rule("{peers: true}"), FleetFacts(measures=measures, hosts={**hosts("a", gpus=5), **old}))
 
     assert {item.outcome.status for item in found} == {"PASS"}
 
@@ -266,7 +266,7 @@ def digests(*said: str | None) -> list[Measure]:
 def test_the_one_that_says_something_else_is_named_where_most_agree(
     said: tuple[str, ...], expected: list[str]
 ) -> None:
-    facts = Facts(measures=digests(*said), hosts=hosts("a", gpus=len(said)))
+    facts = FleetFacts(measures=digests(*said), hosts=hosts("a", gpus=len(said)))
 
     found = judged(rule("{equal: true}", measure="{name: fingerprint}"), facts)
 

@@ -12,7 +12,7 @@ from fleet_by_hand import GEMM, gpu, hosts, judged, measured, rule
 from gpuproof.config.errors import ConfigError
 from gpuproof.errors import UsageError
 from gpuproof.records.result import Measure
-from gpuproof.verdict.facts import Facts
+from gpuproof.verdict.facts import FleetFacts
 from gpuproof.verdict.rules import load_rules, read_rules
 
 REFUSED = {
@@ -65,8 +65,8 @@ def test_a_file_that_is_not_there_is_refused() -> None:
         load_rules("absent.yaml")
 
 
-ONE = Facts(measures=[measured(gpu("a", 0), 7e14)], hosts=hosts("a", gpus=1))
-NETWORK = Facts(
+ONE = FleetFacts(measures=[measured(gpu("a", 0), 7e14)], hosts=hosts("a", gpus=1))
+NETWORK = FleetFacts(
     measures=[
         measured(
             "whole",
@@ -91,7 +91,7 @@ CANNOT = {
         "it matches nothing",
     ),
     "no such subjects": (ONE, rule("{at_least: 5, unit: FLOP/s}", each="link"), "measured of gpu alone"),
-    "nothing measured": (Facts(measures=[]), rule("{at_least: 5, unit: FLOP/s}"), "there are: none"),
+    "nothing measured": (FleetFacts(measures=[]), rule("{at_least: 5, unit: FLOP/s}"), "there are: none"),
     "another unit": (ONE, rule("{at_least: 600, unit: TFLOP/s}"), "the measure is in FLOP/s"),
     "a floor that nothing misses": (
         ONE,
@@ -122,12 +122,12 @@ def test_a_rule_that_cannot_judge_these_measures_is_an_error(name: str) -> None:
 def test_two_hosts_may_exceed_their_cards_in_bus_bandwidth() -> None:
     """At two hosts with two ranks each the bus bandwidth may be 1.5 times what the cards do."""
     text = rule("{at_least: 7.0e+10, unit: B/s}", each="whole", measure=ALL_REDUCE)
-    possible = Facts(measures=[_with_value(NETWORK, 74e9)], hosts=NETWORK.hosts)
+    possible = FleetFacts(measures=[_with_value(NETWORK, 74e9)], hosts=NETWORK.hosts)
 
     assert [item.outcome.status for item in judged(text, possible)] == ["PASS"]
 
 
-def _with_value(facts: Facts, value: float) -> Measure:
+def _with_value(facts: FleetFacts, value: float) -> Measure:
     return replace(facts.measures[0], value=value)
 
 
@@ -144,7 +144,7 @@ def _with_value(facts: Facts, value: float) -> Measure:
 def test_a_figure_that_is_none_passes_nothing(
     value: float | None, other: dict[str, Any], reason: str
 ) -> None:
-    facts = Facts(measures=[measured(gpu("a", 0), value, **other)], hosts=hosts("a", gpus=1))
+    facts = FleetFacts(measures=[measured(gpu("a", 0), value, **other)], hosts=hosts("a", gpus=1))
 
     found = judged(rule("{at_least: 6.0e+14, unit: FLOP/s}"), facts)
 
@@ -157,13 +157,13 @@ def test_a_bandwidth_of_one_rank_is_none() -> None:
     alone = measured("whole", 9e9, name="bus bandwidth", unit="B/s", labels=labels)
     text = rule("{at_least: 8.0e+9, unit: B/s}", each="whole", measure="{name: bus bandwidth}")
 
-    found = judged(text, Facts(measures=[alone], hosts=hosts("a", gpus=1)))
+    found = judged(text, FleetFacts(measures=[alone], hosts=hosts("a", gpus=1)))
 
     assert [item.outcome.status for item in found] == ["ERROR"]
 
 
 def test_a_gpu_without_its_measure_is_an_error_of_its_own() -> None:
-    facts = Facts(measures=[measured(gpu("a", 0), 7e14, labels=GEMM)], hosts=hosts("a", gpus=2))
+    facts = FleetFacts(measures=[measured(gpu("a", 0), 7e14, labels=GEMM)], hosts=hosts("a", gpus=2))
 
     found = judged(rule("{at_least: 6.0e+14, unit: FLOP/s}"), facts)
 

@@ -14,7 +14,7 @@ from gpuproof.store.run import RunDirectory, write_whole
 from gpuproof.store.versions import read_versioned
 from gpuproof.suites.exports import environment_facts
 from gpuproof.verdict.baseline import BASELINE_SCHEMA_VERSION, Baseline, RunFigures, stack_of
-from gpuproof.verdict.facts import Facts
+from gpuproof.verdict.facts import FleetFacts
 
 
 def baseline_path(name: str, folder: Path) -> Path:
@@ -58,7 +58,7 @@ def write_baseline(baseline: Baseline, path: Path, *, replace: bool) -> None:
     write_whole(path, json.dumps(to_json(baseline), indent=1, allow_nan=False) + "\n")
 
 
-def read_facts(run: RunDirectory) -> Facts:
+def read_facts(run: RunDirectory) -> FleetFacts:
     """Return what rules ask of a run that has ended: its measures, and what its hosts told.
 
     Raises:
@@ -72,7 +72,7 @@ def read_facts(run: RunDirectory) -> Facts:
         )
     launches = run.cases()
     hosts = environment_facts(launches, by_inventory=True) or {}
-    return Facts(measures=result.measures, hosts=hosts, launches=launches)
+    return FleetFacts(measures=result.measures, hosts=hosts, launches=launches)
 
 
 def run_figures(run: RunDirectory) -> RunFigures:

@@ -16,7 +16,7 @@ HostFacts = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
+class FleetFacts:
     """All that is known of a fleet when it is judged."""
 
     measures: Sequence[Measure]

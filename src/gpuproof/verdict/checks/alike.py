@@ -9,7 +9,7 @@ from typing import Any
 from gpuproof.records.outcome import Outcome
 from gpuproof.verdict.baseline import stack_of
 from gpuproof.verdict.checks.answers import Device, listed_gpus, no_gpu, not_told, nothing_to_check, told
-from gpuproof.verdict.facts import Facts, HostFacts
+from gpuproof.verdict.facts import FleetFacts, HostFacts
 
 SOURCE = "the other hosts of the same run"
 GPUS_SOURCE = "the other GPUs of its type in the same run"
@@ -53,7 +53,7 @@ NEEDS_GPU = ("driver", "CUDA", "NCCL")
 """What a host without a GPU need not have."""
 
 
-def judge_hosts_alike(what: str, facts: Facts) -> Sequence[Outcome]:
+def judge_hosts_alike(what: str, facts: FleetFacts) -> Sequence[Outcome]:
     """Compare one fact of all hosts."""
     if not facts.hosts:
         return [not_told("whole", "no host told of itself", "Run it again: each host says what it has")]
@@ -70,7 +70,7 @@ def judge_hosts_alike(what: str, facts: Facts) -> Sequence[Outcome]:
     return _compared(said, what, SOURCE)
 
 
-def judge_gpus_alike(what: str, facts: Facts) -> Sequence[Outcome]:
+def judge_gpus_alike(what: str, facts: FleetFacts) -> Sequence[Outcome]:
     """Compare one fact of all GPUs, type by type."""
     types: dict[str, dict[str, Device]] = {}
     for subject, device in listed_gpus(facts):

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from gpuproof.records.outcome import Actor, Outcome
-from gpuproof.verdict.facts import Facts
+from gpuproof.verdict.facts import FleetFacts
 
 Device = Mapping[str, Any]
 
@@ -46,7 +46,7 @@ def told(
     )
 
 
-def listed_gpus(facts: Facts) -> Iterator[tuple[str, Device]]:
+def listed_gpus(facts: FleetFacts) -> Iterator[tuple[str, Device]]:
     """Yield each GPU that a driver listed, by the subject that its measures have; MIG instances apart."""
     for host, found in facts.hosts.items():
         seen = {str(device.get("index")): device.get("uuid") for device in found.get("devices") or ()}
@@ -57,7 +57,7 @@ def listed_gpus(facts: Facts) -> Iterator[tuple[str, Device]]:
             yield f"host/{host}/gpu/{here or device['physical_index']}", device
 
 
-def no_gpu(facts: Facts) -> Outcome:
+def no_gpu(facts: FleetFacts) -> Outcome:
     """Return that no host has a GPU, with what their drivers say."""
     reasons = {
         f"{vendor}: {reason}"

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from gpuproof.records.outcome import Outcome
 from gpuproof.verdict.checks.answers import Device, listed_gpus, no_gpu, not_told, nothing_to_check, told
-from gpuproof.verdict.facts import Facts
+from gpuproof.verdict.facts import FleetFacts
 
 NVML = "https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceQueries.html"
 XIDS = "https://docs.nvidia.com/deploy/xid-errors/"
@@ -16,7 +16,7 @@ ROUNDING_W = 1.0
 LOOK = "Look at it with: gpuproof doctor --json"
 
 
-def _each(facts: Facts, judge: Callable[[str, Device], Outcome]) -> list[Outcome]:
+def _each(facts: FleetFacts, judge: Callable[[str, Device], Outcome]) -> list[Outcome]:
     return [judge(subject, device) for subject, device in listed_gpus(facts)] or [no_gpu(facts)]
 
 
@@ -33,7 +33,7 @@ def _lacks(subject: str, device: Device, fact: str, what: str) -> Outcome:
     return nothing_to_check(f"{device.get('name')} does not tell its {what}: {reason}", subject)
 
 
-def judge_ecc(facts: Facts) -> Sequence[Outcome]:
+def judge_ecc(facts: FleetFacts) -> Sequence[Outcome]:
     """Judge whether memory errors are corrected."""
 
     def judge(subject: str, device: Device) -> Outcome:
@@ -48,7 +48,7 @@ def judge_ecc(facts: Facts) -> Sequence[Outcome]:
     return _each(facts, judge)
 
 
-def judge_mig(facts: Facts) -> Sequence[Outcome]:
+def judge_mig(facts: FleetFacts) -> Sequence[Outcome]:
     """Judge whether GPUs are whole."""
 
     def judge(subject: str, device: Device) -> Outcome:
@@ -63,7 +63,7 @@ def judge_mig(facts: Facts) -> Sequence[Outcome]:
     return _each(facts, judge)
 
 
-def judge_persistence(facts: Facts) -> Sequence[Outcome]:
+def judge_persistence(facts: FleetFacts) -> Sequence[Outcome]:
     """Judge whether the driver stays loaded; without, every first use wakes the GPU."""
 
     def judge(subject: str, device: Device) -> Outcome:
@@ -83,7 +83,7 @@ def judge_persistence(facts: Facts) -> Sequence[Outcome]:
     return _each(facts, judge)
 
 
-def judge_pcie(facts: Facts) -> Sequence[Outcome]:
+def judge_pcie(facts: FleetFacts) -> Sequence[Outcome]:
     """Judge the lanes that are in use; the generation falls when a GPU rests, so it is told, not judged."""
 
     def judge(subject: str, device: Device) -> Outcome:
@@ -104,7 +104,7 @@ def judge_pcie(facts: Facts) -> Sequence[Outcome]:
     return _each(facts, judge)
 
 
-def judge_clocks(facts: Facts) -> Sequence[Outcome]:
+def judge_clocks(facts: FleetFacts) -> Sequence[Outcome]:
     """Judge whether somebody set the clock or the power limit lower than the board has them."""
 
     def judge(subject: str, device: Device) -> Outcome:
@@ -130,7 +130,7 @@ def _are_numbers(*values: object) -> bool:
     return all(isinstance(value, (int, float)) for value in values)
 
 
-def judge_memory(facts: Facts) -> Sequence[Outcome]:
+def judge_memory(facts: FleetFacts) -> Sequence[Outcome]:
     """Judge rows that failed or wait for a reset, and errors that could not be corrected."""
     names = ("remapped_rows_failed", "remapped_rows_pending", "ecc_uncorrected_count")
 
@@ -153,7 +153,7 @@ def judge_memory(facts: Facts) -> Sequence[Outcome]:
     return _each(facts, judge)
 
 
-def judge_nvlink(facts: Facts) -> Sequence[Outcome]:
+def judge_nvlink(facts: FleetFacts) -> Sequence[Outcome]:
     """Judge whether GPUs of one type have as many NVLink or xGMI links up as most of them."""
     types: dict[str, dict[str, Device]] = {}
     for subject, device in listed_gpus(facts):
@@ -190,7 +190,7 @@ def _links_of_type(group: dict[str, Device]) -> list[Outcome]:
     ]
 
 
-def judge_events(facts: Facts) -> Sequence[Outcome]:
+def judge_events(facts: FleetFacts) -> Sequence[Outcome]:
     """Judge what drivers announced while the run lasted."""
     subjects = [subject for subject, _ in listed_gpus(facts)]
     if not subjects:

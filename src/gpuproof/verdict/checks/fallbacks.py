@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from gpuproof.records.outcome import Outcome
 from gpuproof.records.run import Setup, Start
 from gpuproof.verdict.checks.answers import no_gpu, not_told, nothing_to_check, told
-from gpuproof.verdict.facts import Facts, HostFacts, gpu_subjects
+from gpuproof.verdict.facts import FleetFacts, HostFacts, gpu_subjects
 from gpuproof.verdict.nccl_settings import PAGE, SETTINGS
 
 IB_PAGE = "https://docs.kernel.org/admin-guide/abi-stable.html"
@@ -22,7 +22,7 @@ LOOK = "Look at it with: gpuproof doctor --multi-node"
 RUN_AGAIN = "Run it again: each host says what it has"
 
 
-def _of_hosts(facts: Facts, judge: Callable[[str, HostFacts], Outcome]) -> list[Outcome]:
+def _of_hosts(facts: FleetFacts, judge: Callable[[str, HostFacts], Outcome]) -> list[Outcome]:
     if not facts.hosts:
         return [not_told("whole", "no host told of itself", RUN_AGAIN)]
     return [judge(f"host/{host}", found) for host, found in facts.hosts.items()]
@@ -47,7 +47,7 @@ def _hurting(facts: HostFacts, *names: str) -> list[str]:
     ]
 
 
-def judge_ports(facts: Facts) -> Sequence[Outcome]:
+def judge_ports(facts: FleetFacts) -> Sequence[Outcome]:
     """Judge whether each InfiniBand or RoCE port is active, and as fast as those of the other hosts."""
     rates = {port["rate"] for found in facts.hosts.values() for port in _ports(found) or () if port["rate"]}
 
@@ -74,7 +74,7 @@ def judge_ports(facts: Facts) -> Sequence[Outcome]:
     return _of_hosts(facts, judge)
 
 
-def judge_network(facts: Facts) -> Sequence[Outcome]:
+def judge_network(facts: FleetFacts) -> Sequence[Outcome]:
     """Judge whether hosts with active ports were told to use sockets."""
     if len(facts.hosts) == 1:
         return [nothing_to_check("one host: nothing goes over a network")]
@@ -103,7 +103,7 @@ def judge_network(facts: Facts) -> Sequence[Outcome]:
     return _of_hosts(facts, judge)
 
 
-def judge_gpudirect(facts: Facts) -> Sequence[Outcome]:
+def judge_gpudirect(facts: FleetFacts) -> Sequence[Outcome]:
     """Judge whether network cards are kept from reading GPU memory."""
     if len(facts.hosts) == 1:
         return [nothing_to_check("one host: no network card reads GPU memory")]
@@ -133,7 +133,7 @@ def judge_gpudirect(facts: Facts) -> Sequence[Outcome]:
     return _of_hosts(facts, judge)
 
 
-def judge_peer_to_peer(facts: Facts) -> Sequence[Outcome]:
+def judge_peer_to_peer(facts: FleetFacts) -> Sequence[Outcome]:
     """Judge whether GPUs of one host were kept from copying directly."""
 
     def judge(subject: str, found: HostFacts) -> Outcome:
@@ -156,7 +156,7 @@ def judge_peer_to_peer(facts: Facts) -> Sequence[Outcome]:
     return _of_hosts(facts, judge)
 
 
-def judge_numa(facts: Facts) -> Sequence[Outcome]:
+def judge_numa(facts: FleetFacts) -> Sequence[Outcome]:
     """Judge whether processes may use a processor of each GPU's memory node."""
 
     def judge(subject: str, found: HostFacts) -> Outcome:
@@ -198,7 +198,7 @@ def cpus_of(written: str) -> set[int]:
     return {cpu for low, _, high in ends for cpu in range(int(low), int(high or low) + 1)}
 
 
-def judge_ranks(facts: Facts) -> Sequence[Outcome]:
+def judge_ranks(facts: FleetFacts) -> Sequence[Outcome]:
     """Judge whether every GPU took part in a launch, and whether the GPUs did so together."""
     gpus = {s: gpu for host, found in facts.hosts.items() for s, gpu in gpu_subjects(host, found).items()}
     if not gpus:
@@ -227,7 +227,7 @@ def _took_part(subject: str, ranks: int, num_gpus: int) -> Outcome:
     )
 
 
-def judge_backend(facts: Facts) -> Sequence[Outcome]:
+def judge_backend(facts: FleetFacts) -> Sequence[Outcome]:
     """Judge whether ranks talked over a backend of processors while their host has GPUs."""
     with_gpus = {host for host, found in facts.hosts.items() if found.get("devices")}
     if not with_gpus:

@@ -15,7 +15,7 @@ from gpuproof.records.result import Measure
 from gpuproof.units import share
 from gpuproof.verdict.baseline import entry_key
 from gpuproof.verdict.checks.answers import nothing_to_check, told
-from gpuproof.verdict.facts import Facts
+from gpuproof.verdict.facts import FleetFacts
 
 FASTER: tuple[tuple[str, Any, Any], ...] = (
     ("dtype", "fp8", "bf16"),
@@ -32,7 +32,7 @@ LEAST_EFFECT = 0.02
 SOURCE = "the same work without the option, in the same run"
 
 
-def judge_options(facts: Facts) -> Sequence[Outcome]:
+def judge_options(facts: FleetFacts) -> Sequence[Outcome]:
     """Judge each pair of measures that differ in one option."""
     outcomes = list(_pairs(facts.measures))
     return outcomes or [nothing_to_check("no two measures are alike but for an option that should matter")]

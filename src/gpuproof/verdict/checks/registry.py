@@ -8,7 +8,7 @@ from functools import partial
 
 from gpuproof.records.outcome import Outcome
 from gpuproof.verdict.checks import alike, devices, fallbacks, options
-from gpuproof.verdict.facts import Facts
+from gpuproof.verdict.facts import FleetFacts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,10 +18,10 @@ class EnvironmentCheck:
     name: str
     summary: str
     """What a PASS says."""
-    judge: Callable[[Facts], Sequence[Outcome]]
+    judge: Callable[[FleetFacts], Sequence[Outcome]]
 
 
-def _check(name: str, summary: str, judge: Callable[[Facts], Sequence[Outcome]]) -> EnvironmentCheck:
+def _check(name: str, summary: str, judge: Callable[[FleetFacts], Sequence[Outcome]]) -> EnvironmentCheck:
     return EnvironmentCheck(name=name, summary=summary, judge=judge)
 
 

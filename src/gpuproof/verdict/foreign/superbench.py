@@ -35,15 +35,31 @@ def _of_rule(document: Document, name: str, rule: Any) -> Iterator[Threshold]:
     condition = CONDITION.match(str(rule.get("criteria")))
     sign, number = (condition.group(1), float(condition.group(2))) if condition else ("", None)
     metrics = [str(metric) for metric in rule.get("metrics") or ()]
+    broken = [metric for metric in metrics if not _is_pattern(metric)]
     is_share = rule["function"] == "variance"
     value = number if number is None or not is_share else 1 + number
     yield Threshold(
         place=f"{document.source}:{document.line(place)}",
         name=name,
         quantity="share of a baseline" if is_share else "value",
-        value=value if metrics else None,
+        value=value if metrics and not broken else None,
         unit="1",
         is_floor=sign.startswith("<"),
         conditions={"metrics": tuple(metrics), "sign": sign},
-        comment=str(rule.get("criteria")) if metrics else "it names no metric",
+        comment=_comment(rule, metrics, broken),
     )
+
+
+def _is_pattern(metric: str) -> bool:
+    try:
+        re.compile(metric)
+    except re.error:
+        return False
+    return True
+
+
+def _comment(rule: Any, metrics: list[str], broken: list[str]) -> str:
+    """Return the condition, or why it is put to nothing."""
+    if not metrics:
+        return "it names no metric"
+    return f"{broken[0]} is no pattern of metrics" if broken else str(rule.get("criteria"))

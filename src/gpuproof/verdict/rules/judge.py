@@ -19,7 +19,7 @@ from gpuproof.records.result import Measure
 from gpuproof.verdict.baseline import UNCOMPARED
 from gpuproof.verdict.check import judge, load_check
 from gpuproof.verdict.checks.registry import CHECKS
-from gpuproof.verdict.facts import Facts, gpu_subjects, host_of
+from gpuproof.verdict.facts import FleetFacts, gpu_subjects, host_of
 from gpuproof.verdict.rules.model import REQUIRED_ERROR_RATE, CheckRule, Rule, Rules
 from gpuproof.verdict.rules.one_by_one import judge_figures
 from gpuproof.verdict.rules.outcomes import not_judged, why_no_figure
@@ -37,7 +37,7 @@ BASES: Mapping[str, Basis] = {
 }
 
 
-def judge_rules(rules: Rules, facts: Facts) -> list[Judged]:
+def judge_rules(rules: Rules, facts: FleetFacts) -> list[Judged]:
     """Judge every rule, in their order; a list of expected hosts comes first."""
     named = _by_name(facts.measures)
     rates = _error_rates(rules)
@@ -63,7 +63,7 @@ def _error_rates(rules: Rules) -> dict[bool, float]:
     return {True: REQUIRED_ERROR_RATE / max(1, num[True]), False: ERROR_RATE / max(1, num[False])}
 
 
-def _checked(rule: CheckRule, facts: Facts) -> Iterator[Judged]:
+def _checked(rule: CheckRule, facts: FleetFacts) -> Iterator[Judged]:
     """Ask a check of ours, or one that another package registered, which is asked about launches."""
     if rule.name in CHECKS:
         found = [Judged(name=rule.name, outcome=outcome) for outcome in CHECKS[rule.name].judge(facts)]
@@ -73,7 +73,7 @@ def _checked(rule: CheckRule, facts: Facts) -> Iterator[Judged]:
         yield replace(item, is_required=rule.is_required)
 
 
-def _judged(rule: Rule, named: Sequence[Measure], facts: Facts, error_rate: float) -> Iterator[Judged]:
+def _judged(rule: Rule, named: Sequence[Measure], facts: FleetFacts, error_rate: float) -> Iterator[Judged]:
     matched = [m for m in named if kind_of(m.subject) == rule.each and rule.measure.picks(m)]
     refused = _why_refused(rule, named, matched, facts)
     if refused is not None:
@@ -95,7 +95,7 @@ def _judged(rule: Rule, named: Sequence[Measure], facts: Facts, error_rate: floa
         yield _as_judged(rule, _name(rule, measure, telling), outcome)
 
 
-def _fault(measure: Measure, facts: Facts) -> tuple[str, str] | None:
+def _fault(measure: Measure, facts: FleetFacts) -> tuple[str, str] | None:
     """Say why a figure cannot be judged, and what to do."""
     if (reason := why_no_figure(measure)) is not None:
         return reason, "Look for what failed, and finish the run with --resume"
@@ -108,7 +108,7 @@ def _fault(measure: Measure, facts: Facts) -> tuple[str, str] | None:
 
 
 def _outcomes(
-    rule: Rule, measures: Sequence[Measure], facts: Facts, error_rate: float
+    rule: Rule, measures: Sequence[Measure], facts: FleetFacts, error_rate: float
 ) -> Iterator[tuple[Measure, Outcome]]:
     match rule.expected.form:
         case "peers":
@@ -124,7 +124,7 @@ def _as_judged(rule: Rule, name: str, outcome: Outcome) -> Judged:
 
 
 def _why_refused(
-    rule: Rule, named: Sequence[Measure], matched: Sequence[Measure], facts: Facts
+    rule: Rule, named: Sequence[Measure], matched: Sequence[Measure], facts: FleetFacts
 ) -> str | None:
     if matched:
         return why_it_cannot_judge(rule.expected, matched, facts)
@@ -142,7 +142,7 @@ def _labels(measure: Measure) -> str:
     return ", ".join(f"{name}={value}" for name, value in measure.labels.items()) or "no labels"
 
 
-def _without_measure(rule: Rule, matched: Sequence[Measure], facts: Facts) -> list[str]:
+def _without_measure(rule: Rule, matched: Sequence[Measure], facts: FleetFacts) -> list[str]:
     """Name the subjects that should have a measure of the rule's and have none."""
     have = {measure.subject for measure in matched}
     if rule.each == "host":
@@ -171,7 +171,7 @@ def _name(rule: Rule, measure: Measure, telling: Sequence[str]) -> str:
     return f"{rule.name} [{said}]" if said else rule.name
 
 
-def _expected_hosts(facts: Facts) -> Iterator[Judged]:
+def _expected_hosts(facts: FleetFacts) -> Iterator[Judged]:
     if not facts.expected_hosts:
         return
     there = {*facts.hosts, *filter(None, (host_of(measure.subject) for measure in facts.measures))}

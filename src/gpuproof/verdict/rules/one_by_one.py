@@ -13,7 +13,7 @@ from gpuproof.statistics.prediction import one_sided_t, prediction_reach
 from gpuproof.units import share
 from gpuproof.verdict.baseline import BaselineEntry, EntryKey, entry_key, stack_of, unlike_keys
 from gpuproof.verdict.expectations import why_unlike
-from gpuproof.verdict.facts import Facts
+from gpuproof.verdict.facts import FleetFacts
 from gpuproof.verdict.rules.model import Rule
 from gpuproof.verdict.rules.outcomes import Limit, judged_by, not_judged
 from gpuproof.verdict.rules.refusals import device_of
@@ -24,7 +24,7 @@ MEMORY_OPERATIONS = ("copy", "triad")
 Found = Iterator[tuple[Measure, Outcome]]
 
 
-def judge_figures(rule: Rule, measures: Sequence[Measure], facts: Facts, *, error_rate: float) -> Found:
+def judge_figures(rule: Rule, measures: Sequence[Measure], facts: FleetFacts, *, error_rate: float) -> Found:
     """Judge each measure by itself; `error_rate` is for all of them together."""
     each = error_rate / max(1, len(measures))
     if rule.expected.form == "baseline":
@@ -43,7 +43,7 @@ def _stated(rule: Rule) -> tuple[float, str]:
     return rule.expected.number, rule.place
 
 
-def _published(rule: Rule, measure: Measure, facts: Facts) -> tuple[float, str] | Outcome:
+def _published(rule: Rule, measure: Measure, facts: FleetFacts) -> tuple[float, str] | Outcome:
     assert rule.expected.key is not None
     figure, ignoring = facts.expectations.find(rule.expected.key), rule.expected.ignoring
     unlike = why_unlike(figure, measured_conditions(measure, facts), ignoring=ignoring)
@@ -56,7 +56,7 @@ def _published(rule: Rule, measure: Measure, facts: Facts) -> tuple[float, str] 
     return not_judged(measure.subject, f"{figure.key} is of something else: {unlike}", step)
 
 
-def measured_conditions(measure: Measure, facts: Facts) -> dict[str, Any]:
+def measured_conditions(measure: Measure, facts: FleetFacts) -> dict[str, Any]:
     """Return under what a measure was taken, in the words of published figures; what is not known is absent.
 
     What gpuproof measures itself is of the tool `gpuproof`: no other tool's figure is quite its own.
@@ -112,7 +112,7 @@ def _own_reach(measure: Measure, *, error_rate: float) -> float | None:
     return reach * max(1.0, one_sided_t(error_rate, degrees) / one_sided_t((1 - interval.level) / 2, degrees))
 
 
-def _by_baseline(rule: Rule, measures: Sequence[Measure], facts: Facts, *, error_rate: float) -> Found:
+def _by_baseline(rule: Rule, measures: Sequence[Measure], facts: FleetFacts, *, error_rate: float) -> Found:
     refused = _why_no_baseline(facts)
     entries: dict[EntryKey, BaselineEntry] = {}
     limits: dict[EntryKey, Limit | str] = {}
@@ -131,7 +131,7 @@ def _by_baseline(rule: Rule, measures: Sequence[Measure], facts: Facts, *, error
             yield measure, judged_by(rule, measure, limit, reach=limit.slack)
 
 
-def _why_no_baseline(facts: Facts) -> str | None:
+def _why_no_baseline(facts: FleetFacts) -> str | None:
     if facts.baseline is None:
         return "no baseline was given"
     unlike = unlike_keys(stack_of(facts.hosts), facts.baseline.stack)
@@ -139,7 +139,7 @@ def _why_no_baseline(facts: Facts) -> str | None:
 
 
 def _limit_of(
-    rule: Rule, measure: Measure, entry: BaselineEntry | None, facts: Facts, *, error_rate: float
+    rule: Rule, measure: Measure, entry: BaselineEntry | None, facts: FleetFacts, *, error_rate: float
 ) -> Limit | str:
     """Return the limit that a baseline sets, or why it sets none."""
     assert facts.baseline is not None

@@ -12,7 +12,7 @@ from statistics import median
 from gpuproof.hardware import find_memory_peak, find_peak
 from gpuproof.records.result import Measure
 from gpuproof.units import bandwidth, flops, significant
-from gpuproof.verdict.facts import Facts, HostFacts, host_of
+from gpuproof.verdict.facts import FleetFacts, HostFacts, host_of
 from gpuproof.verdict.rules.bounds import bus_bound, cards_bytes_per_s
 from gpuproof.verdict.rules.model import Expected
 
@@ -32,7 +32,7 @@ def with_unit(value: float, unit: str) -> str:
     return significant(value) if unit == "1" else f"{significant(value)} {unit}"
 
 
-def why_it_cannot_judge(expected: Expected, matched: Sequence[Measure], facts: Facts) -> str | None:
+def why_it_cannot_judge(expected: Expected, matched: Sequence[Measure], facts: FleetFacts) -> str | None:
     """Return the first reason why a stated number cannot judge these measures."""
     if expected.form not in ("at_least", "at_most"):
         return None
@@ -53,7 +53,7 @@ def why_it_cannot_judge(expected: Expected, matched: Sequence[Measure], facts: F
     return _beyond_hardware(expected.number, matched, facts)
 
 
-def _beyond_hardware(floor: float, matched: Sequence[Measure], facts: Facts) -> str | None:
+def _beyond_hardware(floor: float, matched: Sequence[Measure], facts: FleetFacts) -> str | None:
     for measure in matched:
         bound = ceiling_of(measure, facts)
         if bound is not None and floor > bound[0]:
@@ -64,7 +64,7 @@ def _beyond_hardware(floor: float, matched: Sequence[Measure], facts: Facts) -> 
     return None
 
 
-def why_implausible(measure: Measure, facts: Facts) -> str | None:
+def why_implausible(measure: Measure, facts: FleetFacts) -> str | None:
     """Say why a figure cannot be: wholly over what hardware can do, or a bandwidth of a rank by itself."""
     if measure.labels.get("quantity") == "bus bandwidth" and measure.labels.get("num_ranks") == 1:
         return "one rank by itself moves nothing over any link: there is no bus bandwidth"
@@ -75,7 +75,7 @@ def why_implausible(measure: Measure, facts: Facts) -> str | None:
     return f"{with_unit(lowest, measure.unit)} is over {with_unit(bound[0], measure.unit)}, {bound[1]}"
 
 
-def ceiling_of(measure: Measure, facts: Facts) -> tuple[float, str] | None:
+def ceiling_of(measure: Measure, facts: FleetFacts) -> tuple[float, str] | None:
     """Return what hardware can do at most and why; None where it is not known."""
     labels = measure.labels
     if "operation" in labels and "num_ranks" in labels:
@@ -94,7 +94,7 @@ def ceiling_of(measure: Measure, facts: Facts) -> tuple[float, str] | None:
     return None
 
 
-def _network_ceiling(measure: Measure, facts: Facts) -> tuple[float, str] | None:
+def _network_ceiling(measure: Measure, facts: FleetFacts) -> tuple[float, str] | None:
     """Return what network cards allow between hosts, of boards that have no other way.
 
     NVLink can reach over hosts (GB200 racks): none of the boards whose peaks are known is of such a kind.
@@ -117,7 +117,7 @@ def _network_ceiling(measure: Measure, facts: Facts) -> tuple[float, str] | None
     return None if bound is None else (bound, why)
 
 
-def device_of(measure: Measure, facts: Facts) -> str | None:
+def device_of(measure: Measure, facts: FleetFacts) -> str | None:
     """Name the device of a measure as its driver does; None where there are several, or none is known."""
     gpu = measure.subject.partition("/gpu/")[2]
     named = host_of(measure.subject)
@@ -131,7 +131,7 @@ def _devices(facts: HostFacts, gpu: str) -> list[Mapping[str, object]]:
     return [d for d in devices if not gpu or gpu in (d.get("uuid"), str(d.get("index")))]
 
 
-def _clock(measure: Measure, facts: Facts) -> float | None:
+def _clock(measure: Measure, facts: FleetFacts) -> float | None:
     gpu = measure.subject.partition("/gpu/")[2]
     listed = (facts.hosts.get(host_of(measure.subject) or "", {}).get("accelerators") or {}).get("devices")
     clocks = [

@@ -17,7 +17,7 @@ from gpuproof.records.result import Measure
 from gpuproof.statistics.dispersion import NORMAL_MAD, median_absolute_deviation
 from gpuproof.units import share
 from gpuproof.verdict.baseline import entry_key
-from gpuproof.verdict.facts import Facts
+from gpuproof.verdict.facts import FleetFacts
 from gpuproof.verdict.rules.model import Rule
 from gpuproof.verdict.rules.outcomes import not_judged
 from gpuproof.verdict.rules.refusals import device_of, with_unit
@@ -26,7 +26,7 @@ Found = Iterator[tuple[Measure, Outcome]]
 PEERS = "the other subjects of the same run: they cannot tell a fleet that is slow as a whole"
 
 
-def judge_peers(rule: Rule, measures: Sequence[Measure], facts: Facts, *, error_rate: float) -> Found:
+def judge_peers(rule: Rule, measures: Sequence[Measure], facts: FleetFacts, *, error_rate: float) -> Found:
     """Judge who stands apart from the others of its type; all groups share the error rate."""
     groups: dict[object, list[Measure]] = {}
     for measure in measures:
