@@ -10,9 +10,9 @@ import pytest
 
 from gpuproof.doctor.meeting import Part, judge_meeting
 from gpuproof.doctor.multi_node import judge_host, selects
-from gpuproof.doctor.nccl import SETTINGS, judge_nccl_settings
 from gpuproof.errors import EnvironmentUnfitError
 from gpuproof.records.outcome import Outcome
+from gpuproof.verdict.nccl_settings import SETTINGS, judge_nccl_settings
 from gpuproof.worker.host.fabric import describe_fabric
 from gpuproof.worker.host.interfaces import check_named_interfaces, describe_interfaces
 

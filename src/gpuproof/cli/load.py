@@ -154,9 +154,10 @@ def _words(tests: dict[str, object], given: set[str]) -> list[str]:
 
 
 def _refuse_launchers_of_others() -> None:
-    from gpuproof.launchers.attached import is_attached, ranks_of_srun
+    from gpuproof.launchers.attached import is_attached
+    from gpuproof.launchers.surroundings import ranks_around
 
-    if is_attached({**os.environ, **ranks_of_srun(os.environ)}):
+    if is_attached({**os.environ, **ranks_around(os.environ)}):
         raise UsageError(
             "the load suite starts one rank a test itself, and this is a rank of a launcher of yours",
             place="gpuproof load",

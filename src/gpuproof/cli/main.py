@@ -21,6 +21,8 @@ COMMANDS: dict[str, str] = {
     "load": "gpuproof.cli.load:load",
     "scale": "gpuproof.cli.scale:scale",
     "validate": "gpuproof.cli.validate:validate",
+    "rules": "gpuproof.cli.standards.rules:rules",
+    "baseline": "gpuproof.cli.standards.baseline:baseline",
     "report": "gpuproof.cli.report:report",
     "runs": "gpuproof.cli.report:runs",
     "doctor": "gpuproof.cli.doctor:doctor",

@@ -71,7 +71,7 @@ def report(
     from gpuproof.report.formats import choose_format
 
     chosen = choose_format("json" if as_json and form is None else form, output)
-    directory = _open(run, save_dir)
+    directory = open_run(run, save_dir)
     if checks:
         ctx.exit(_judge(directory, checks, as_json=as_json))
     concluded = conclude(directory)
@@ -82,7 +82,12 @@ def report(
     ctx.exit(concluded.result.exit_code)
 
 
-def _open(run: Path, save_dir: Path) -> RunDirectory:
+def open_run(run: Path, save_dir: Path) -> RunDirectory:
+    """Open a run, or the `last` one.
+
+    Raises:
+        UsageError: there is none.
+    """
     from gpuproof.errors import UsageError
     from gpuproof.store.run import RunDirectory, list_runs
 

@@ -84,10 +84,10 @@ def _run(
     **letters: str | None,
 ) -> ExitCode:
     from gpuproof.cli.measuring import begin_run, finish_run, resumed, show_commands
-    from gpuproof.launchers.attached import ranks_of_srun
+    from gpuproof.launchers.surroundings import ranks_around
 
     if hosts.slurm is None:
-        os.environ.update(ranks_of_srun(os.environ))
+        os.environ.update(ranks_around(os.environ))
     words = [*overrides, *_as_overrides(nproc=nproc, devices=devices, timeout=timeout, letters=letters)]
     if resume is not None:
         directory = resumed(resume, config, words)

@@ -31,17 +31,28 @@ class StrictModel(BaseModel):
 Model = TypeVar("Model", bound=StrictModel)
 
 
-def open_document(path: str, *, what: Literal["inventory", "Slurm options", "rules"]) -> Document:
+What = Literal["inventory", "Slurm options", "rules"]
+
+
+def open_document(path: str, *, what: What) -> Document:
     """Read a file as YAML or JSON.
 
     Raises:
         ConfigError: it cannot be read, or is neither.
     """
+    return read_document(read_entries(path, what=what), source=path)
+
+
+def read_entries(path: str, *, what: What) -> str:
+    """Read the text of a file.
+
+    Raises:
+        ConfigError: it cannot be read.
+    """
     try:
-        text = read_text(Path(path), source=path, max_bytes=MAX_BYTES, what=what)
+        return read_text(Path(path), source=path, max_bytes=MAX_BYTES, what=what)
     except FileNotFoundError as error:
         raise ConfigError([Mistake(place=path, cause=f"cannot be read ({error.strerror})")]) from error
-    return read_document(text, source=path)
 
 
 def read_as(

@@ -11,14 +11,25 @@ from typing import Any
 
 from gpuproof.devices.discovery import open_devices
 from gpuproof.records.codec import to_json
-from gpuproof.records.readings import DeviceIdentity
+from gpuproof.records.readings import DeviceIdentity, PhysicalIndex
 
+STATE = (
+    "pcie_gen",
+    "pcie_width",
+    "nvlink_links_active",
+    "remapped_rows_pending",
+    "remapped_rows_failed",
+    "ecc_uncorrected_count",
+)
+"""What is read of each device now: how it is connected, and whether its memory is sound."""
+_NOT_GIVEN = "the driver does not give it"
 _VERSIONS = {"version": "driver_version", "cuda": "cuda_version"}
 
 
 def describe_devices(env: Mapping[str, str], *, sysfs_root: Path = Path("/sys")) -> dict[str, Any]:
     """Describe the host's devices and, for each vendor without any, why.
 
+    Each device has its `state`: metrics read now, and under `state_unavailable` why one is missing.
     `drivers` maps a vendor to its driver's version (and `cuda`, the newest CUDA it supports).
 
     Raises:
@@ -26,13 +37,22 @@ def describe_devices(env: Mapping[str, str], *, sysfs_root: Path = Path("/sys"))
     """
     devices = open_devices(env, sysfs_root=sysfs_root)
     try:
+        states = devices.gather(STATE)
         return {
-            "devices": [to_json(identity) for identity in devices.identities],
+            "devices": [
+                _device(identity, *states[PhysicalIndex(identity.physical_index)])
+                for identity in devices.identities
+            ],
             "drivers": _drivers(devices.identities),
             "absent": dict(devices.absent),
         }
     finally:
         devices.close()
+
+
+def _device(identity: DeviceIdentity, state: Mapping[str, Any], missing: Mapping[str, str]) -> dict[str, Any]:
+    unavailable = {name: missing.get(name, _NOT_GIVEN) for name in STATE if name not in state}
+    return {**to_json(identity), "state": dict(state), "state_unavailable": unavailable}
 
 
 def _drivers(identities: Sequence[DeviceIdentity]) -> dict[str, dict[str, Any]]:

@@ -163,7 +163,7 @@ class FakeAdapter(DeviceAdapter):
         missing: dict[str, str] = {}
         if vendor_index >= len(self._made):
             missing = dict.fromkeys(wanted, "measured for the whole GPU, not for a MIG instance")
-            del missing["mem_used_bytes"]
+            missing.pop("mem_used_bytes", None)
         elif self._is_scene(vendor_index, "na"):
             missing = dict.fromkeys(_NOT_GIVEN, "[N/A] by scenario")
         values = self._values(vendor_index)

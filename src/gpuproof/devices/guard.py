@@ -18,6 +18,7 @@ from gpuproof.devices.base import (
     DeviceHungError,
     DeviceLostError,
     DeviceProcess,
+    Gathered,
     Readout,
 )
 from gpuproof.devices.deadline import CallGuard
@@ -94,6 +95,17 @@ class GuardedDevices:
         return self._readouts(
             lambda device: partial(device.adapter.counters, device.vendor_index), names(kind="counter")
         )
+
+    def gather(self, wanted: tuple[str, ...]) -> dict[PhysicalIndex, Gathered]:
+        """Read these metrics of every device once, and say why one is missing."""
+        answers = self._guard.call_all(
+            {_key(d): partial(d.adapter.gather, d.vendor_index, wanted) for d in self._devices}
+        )
+        listed = {device.physical_index: answers[_key(device)] for device in self._devices}
+        return {
+            i: ({}, dict.fromkeys(wanted, answer.cause)) if isinstance(answer, DeviceError) else answer
+            for i, answer in listed.items()
+        }
 
     def processes(self) -> dict[PhysicalIndex, tuple[DeviceProcess, ...] | str]:
         """List the processes on every device, or say why they are not known."""

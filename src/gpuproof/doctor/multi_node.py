@@ -1,7 +1,8 @@
 """Can this host take part in a run over several? The checks behind `gpuproof doctor --multi-node`.
 
 In: the facts that `python -m gpuproof.worker probe --multi-node` prints of the host itself. Out: an outcome
-each. What happened between the hosts is judged by `meeting`, NCCL's settings by `nccl`. Pure.
+each. What happened between the hosts is judged by `meeting`, NCCL's settings by
+`verdict.nccl_settings`. Pure.
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gpuproof import units
-from gpuproof.doctor.nccl import PAGE, judge_nccl_settings
 from gpuproof.records.outcome import Expectation, Judged, Outcome
+from gpuproof.verdict.nccl_settings import PAGE, judge_nccl_settings
 
 INTERFACES_PAGE = (
     "https://docs.pytorch.org/docs/stable/distributed.html#choosing-the-network-interface-to-use"

@@ -22,10 +22,24 @@ JUDGED: tuple[Status, ...] = ("PASS", "WARN", "FAIL")
 NEEDING_ACTION: tuple[Status, ...] = ("WARN", "FAIL", "ERROR")
 Actor = Literal["user", "administrator", "vendor", "plug-in author"]
 Basis = Literal["absolute", "baseline", "peers", "none"]
-"""What a figure is held against: a stated value, the fleet's own record, the others of the same run; or that
-the check is of no figure."""
+"""A stated or published figure, the fleet's own past, the other subjects of the same run; none: a check of
+the environment, or nothing that was measured."""
 SUBJECT = re.compile(r"whole|host/[^/]+(/gpu/[^/]+)?|link/[^>]+>[^>]+")
 """`whole`, `host/NAME`, `host/NAME/gpu/UUID`, `link/FROM>TO`."""
+SubjectKind = Literal["gpu", "host", "link", "whole"]
+
+
+def kind_of(subject: str) -> SubjectKind:
+    """Say of what kind a subject is.
+
+    >>> kind_of("host/a/gpu/0"), kind_of("link/a>b"), kind_of("host/a"), kind_of("whole")
+    ('gpu', 'link', 'host', 'whole')
+    """
+    if subject.startswith("link/"):
+        return "link"
+    if "/gpu/" in subject:
+        return "gpu"
+    return "host" if subject.startswith("host/") else "whole"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +71,8 @@ class Outcome:
     """The smallest share by which it could be worse and these data would have shown it; None is not known."""
     unit: str | None = None
     """Unit of all the numbers; "1" for a ratio."""
+    minimum_detectable: float | None = None
+    """The smallest loss, as a share of the expectation, that these data would have shown; None: not known."""
     records: tuple[str, ...] = ()
     """What it rests on: launches as CASE/REPLICATE, or files of the run directory."""
 
@@ -135,5 +151,6 @@ class Judged:
     is_required: bool = True
     """Whether nothing can be READY without it; an advisory one is told and decides nothing."""
     basis: Basis = "none"
+    """What the expectation stands on. Peers alone cannot tell a fleet that is slow as a whole."""
     metric: str | None = None
     """What is measured, where several checks judge the same; None is the check's own name."""

@@ -21,6 +21,7 @@ from gpuproof.accelerators.choose import accelerators_here
 from gpuproof.accelerators.cuda import CudaAccelerator
 from gpuproof.devices.describe import describe_devices
 from gpuproof.monitor.host import cpu_model, cpus_allowed
+from gpuproof.worker.host.fabric import describe_affinity, infiniband_ports
 
 ENVIRONMENT_PREFIXES = (
     "NCCL_",
@@ -46,6 +47,7 @@ def describe_host(environment: Mapping[str, str] = os.environ, *, device: str = 
     A type of device that another package brings is looked for where it is the one that is asked for.
     """
     present = accelerators_here(device)
+    accelerators = describe_devices(dict(environment))
     return {
         "host": socket.gethostname(),
         "os": platform.platform(),
@@ -58,7 +60,11 @@ def describe_host(environment: Mapping[str, str] = os.environ, *, device: str = 
         **CudaAccelerator().library_versions(),
         "driver": _first_line("/proc/driver/nvidia/version"),
         "devices": [_device(kind, index) for kind in present for index in range(kind.count())],
-        "accelerators": describe_devices(dict(environment)),
+        "accelerators": accelerators,
+        "infiniband": infiniband_ports(),
+        "affinity": describe_affinity(
+            found["pci_bus_id"] for found in accelerators["devices"] if found["pci_bus_id"]
+        ),
         "environment": {
             name: "redacted" if any(word in name for word in SECRET_WORDS) else value
             for name, value in sorted(environment.items())

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import resource
 import socket
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from gpuproof.worker.host.interfaces import describe_interfaces
 SYSFS = Path("/sys")
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  # the place itself is what is looked at
 VARIABLES = ("NCCL_", "GLOO_")
+PEER_MEMORY = ("nvidia_peermem", "nv_peer_mem", "ib_peer_mem")
 
 
 def describe_fabric(
@@ -33,14 +34,14 @@ def describe_fabric(
         facts["interfaces_missing"] = f"the kernel lists none over netlink: {error}"
     soft, _hard = resource.getrlimit(resource.RLIMIT_MEMLOCK)
     facts["memlock_bytes"] = None if soft == resource.RLIM_INFINITY else soft
-    facts["infiniband"] = _infiniband_ports(sysfs / "class/infiniband")
+    facts["infiniband"] = infiniband_ports(sysfs / "class/infiniband")
     facts["shared_memory"] = _shared_memory(shared_memory)
     facts["host_name_addresses"] = _resolve(socket.gethostname())
     return facts
 
 
-def _infiniband_ports(folder: Path) -> list[dict[str, Any]]:
-    """Return every port; the files are those of https://docs.kernel.org/admin-guide/abi-stable.html."""
+def infiniband_ports(folder: Path = SYSFS / "class/infiniband") -> list[dict[str, Any]]:
+    """Return every port that this host lists; the files are those of https://docs.kernel.org/admin-guide/abi-stable.html."""
     return [
         {
             "device": port.parents[1].name,
@@ -81,3 +82,27 @@ def _resolve(name: str) -> list[str]:
         return sorted({str(found[4][0]) for found in socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)})
     except OSError:
         return []
+
+
+def describe_affinity(
+    pci_bus_ids: Iterable[str], *, sysfs: Path = SYSFS, modules: Path = Path("/proc/modules")
+) -> dict[str, Any]:
+    """Return memory nodes with their processors, those this process may use, and each device's node.
+
+    `peer_memory` says whether a module is loaded by which network cards read GPU memory; None: not known.
+    """
+    nodes = {
+        path.name.removeprefix("node"): _text(path / "cpulist")
+        for path in sorted(sysfs.glob("devices/system/node/node[0-9]*"))
+    }
+    allowed = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None
+    devices = {address: _text(sysfs / "bus/pci/devices" / address / "numa_node") for address in pci_bus_ids}
+    loaded = _text(modules)
+    return {
+        "numa_nodes": nodes,
+        "allowed_cpus": allowed,
+        "device_numa_nodes": devices,
+        "peer_memory": None
+        if loaded is None
+        else any(line.split()[0] in PEER_MEMORY for line in loaded.splitlines() if line),
+    }

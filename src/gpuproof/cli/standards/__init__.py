@@ -1,0 +1,1 @@
+"""What machines are held against: rules, and a fleet's own figures."""

@@ -1,0 +1,162 @@
+"""`gpuproof baseline`: a fleet's own figures, with the stack that they hold for."""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from gpuproof.cli.main import LazyGroup
+from gpuproof.cli.options import json_option, print_json
+from gpuproof.cli.report import open_run, save_dir_option, show_page
+
+if TYPE_CHECKING:
+    from gpuproof.records.page import Page
+    from gpuproof.verdict.baseline import Baseline, BaselineEntry
+
+COMMANDS: dict[str, str] = {
+    "record": "gpuproof.cli.standards.baseline:record",
+    "show": "gpuproof.cli.standards.baseline:show",
+    "use": "gpuproof.cli.standards.baseline:use",
+}
+"""Command name → `module:attribute`."""
+DIRECTORY = Path("baselines")
+
+baseline = LazyGroup(
+    name="baseline", commands_by_path=COMMANDS, help="Keep a fleet's own figures, and hold runs against them."
+)
+directory_option = click.option(
+    "--directory",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=DIRECTORY,
+    show_default=True,
+    help="Where baselines lie.",
+)
+
+
+@click.command()
+@click.argument("name")
+@click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="RUN...")
+@click.option("--replace", is_flag=True, help="Write over a baseline of that name.")
+@directory_option
+@save_dir_option
+def record(name: str, runs: tuple[Path, ...], *, replace: bool, directory: Path, save_dir: Path) -> None:
+    """Record what runs measured as the baseline NAME.
+
+    Several runs are pooled, subject by subject, so that the spread between subjects and runs is known. Runs
+    of unlike stacks (model of GPU, driver, torch, CUDA, NCCL, clocks, power limit, MIG, ECC) are refused, and
+    the keys that differ are named. The file is JSON, to be kept with your recipes.
+
+    \b
+    gpuproof baseline record pod-a results/validate/run_1 results/validate/run_2
+    """  # noqa: D301  # click reads the backspace character
+    from gpuproof import __version__
+    from gpuproof.store.baselines import baseline_path, run_figures, write_baseline
+    from gpuproof.verdict.baseline import record_baseline
+
+    figures = [run_figures(open_run(run, save_dir)) for run in runs]
+    today = datetime.now(timezone.utc).date().isoformat()
+    recorded = record_baseline(name, figures, recorded=today, gpuproof_version=__version__)
+    path = baseline_path(name, directory)
+    write_baseline(recorded, path, replace=replace)
+    num = sum(len(entry.figures) for entry in recorded.entries)
+    click.echo(f"{path}: {num} figures of {len(recorded.entries)} measures, from {len(runs)} runs")
+
+
+@click.command()
+@click.argument("name")
+@directory_option
+@json_option
+def show(name: str, *, directory: Path, as_json: bool) -> None:
+    """Show a baseline: its stack, and centre and spread of each measure. NAME may be a file."""
+    from gpuproof.store.baselines import baseline_path, read_baseline
+
+    found = read_baseline(baseline_path(name, directory))
+    if as_json:
+        print_json(found)
+    else:
+        show_page(_page(found))
+
+
+def _page(found: Baseline) -> Page:
+    from gpuproof.records.page import Column, Page, Text, table
+
+    stack = tuple(f"{key}: {value or 'not told'}" for key, value in found.stack.items())
+    measures = table(
+        "Measures",
+        found.entries,
+        Column.of("measure", _named, align="left"),
+        Column.of("each", lambda entry: entry.kind, align="left"),
+        Column.of("figures", lambda entry: str(len(entry.figures))),
+        Column.of("centre", _centre),
+        Column.of("spread", _spread),
+    )
+    title = f"Baseline {found.name} of {found.recorded}, from {', '.join(found.runs)}"
+    return Page(title=title, verdict=None, sections=(Text(title="Holds for", lines=stack), measures))
+
+
+def _named(entry: BaselineEntry) -> str:
+    labels = ", ".join(f"{name}={value}" for name, value in entry.labels.items())
+    return f"{entry.name} ({labels})" if labels else entry.name
+
+
+def _centre(entry: BaselineEntry) -> str:
+    from gpuproof.verdict.rules.refusals import with_unit
+
+    return with_unit(entry.centre, entry.unit)
+
+
+def _spread(entry: BaselineEntry) -> str:
+    from gpuproof.units import share
+
+    spread = entry.spread()
+    return "too few" if spread is None or not spread.centre else share(spread.deviation / abs(spread.centre))
+
+
+@click.command()
+@click.argument("name")
+@click.argument("run", type=click.Path(path_type=Path), metavar="RUN")
+@click.option(
+    "--share",
+    type=click.FloatRange(0, 1, min_open=True),
+    help="What share of the baseline is enough; by default what its own spread says.",
+)
+@directory_option
+@save_dir_option
+@json_option
+@click.pass_context
+def use(
+    ctx: click.Context,
+    name: str,
+    run: Path,
+    *,
+    share: float | None,
+    directory: Path,
+    save_dir: Path,
+    as_json: bool,
+) -> None:
+    """Hold a run (or `last`) against a baseline: every measure that the baseline has.
+
+    Exit code 0 if all are as they were, 3 if one is worse, 4 if one cannot be told: it was not measured, or
+    the baseline is of another stack; the keys that differ are named.
+    """
+    from dataclasses import replace
+
+    from gpuproof.errors import ExitCode
+    from gpuproof.store.baselines import baseline_path, read_baseline, read_facts
+    from gpuproof.verdict.page import outcomes_page
+    from gpuproof.verdict.rules import judge_rules
+    from gpuproof.verdict.rules.load import rules_of_baseline
+
+    found = read_baseline(baseline_path(name, directory))
+    facts = replace(read_facts(open_run(run, save_dir)), baseline=found)
+    judged = judge_rules(rules_of_baseline(found, share=share), facts)
+    if as_json:
+        print_json(judged)
+    else:
+        show_page(outcomes_page(f"Held against the baseline {found.name}", ("", judged)))
+    statuses = {item.outcome.status for item in judged}
+    failed = ExitCode.FAILED if "FAIL" in statuses else ExitCode.INCONCLUSIVE
+    ctx.exit(ExitCode.DONE if statuses and statuses <= {"PASS"} else failed)

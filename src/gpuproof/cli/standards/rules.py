@@ -1,0 +1,99 @@
+"""`gpuproof rules`: can these rules judge? Ours by themselves or of a run, and thresholds of other tools."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from gpuproof.cli.main import LazyGroup
+from gpuproof.cli.options import json_option, print_json
+from gpuproof.cli.report import open_run, save_dir_option, show_page
+from gpuproof.cli.standards.baseline import DIRECTORY
+
+COMMANDS: dict[str, str] = {
+    "check": "gpuproof.cli.standards.rules:check",
+    "import": "gpuproof.cli.standards.rules:import_thresholds",
+    "list": "gpuproof.cli.standards.rules:list_checks",
+}
+"""Command name → `module:attribute`."""
+FORMATS = ("dcgm", "aznhc", "superbench", "table")
+
+rules = LazyGroup(
+    name="rules", commands_by_path=COMMANDS, help="Find rules and thresholds that could not judge anything."
+)
+
+
+@click.command()
+@click.argument("file", type=click.Path(dir_okay=False), metavar="FILE")
+@click.option("--run", type=click.Path(path_type=Path), help="Judge this run by them (or `last`).")
+@click.option("--baseline", metavar="NAME", help="With --run: the baseline that rules ask for.")
+@save_dir_option
+@json_option
+@click.pass_context
+def check(
+    ctx: click.Context, file: str, *, run: Path | None, baseline: str | None, save_dir: Path, as_json: bool
+) -> None:
+    """Read a file of rules and say whether each of them can judge.
+
+    Exit code 2 if the file is wrong, or has a rule that could never fail or never pass. With --run the rules
+    judge that run as well: 3 if one fails, 4 if one could not judge, else 0.
+    """
+    from dataclasses import replace
+
+    from gpuproof.errors import ExitCode
+    from gpuproof.verdict.rules import judge_rules, load_rules
+
+    found = load_rules(file)
+    if run is None:
+        click.echo(f"{file}: {len(found.rules)} rules, each can judge")
+        return
+    from gpuproof.store.baselines import baseline_path, read_baseline, read_facts
+    from gpuproof.verdict.page import outcomes_page
+
+    kept = None if baseline is None else read_baseline(baseline_path(baseline, DIRECTORY))
+    judged = judge_rules(found, replace(read_facts(open_run(run, save_dir)), baseline=kept))
+    if as_json:
+        print_json(judged)
+    else:
+        show_page(outcomes_page(f"Judged by {file}", ("", judged)))
+    required = {item.outcome.status for item in judged if item.is_required}
+    if "FAIL" in required:
+        ctx.exit(ExitCode.FAILED)
+    good = {"PASS", "WARN", "NOT-APPLICABLE"}
+    ctx.exit(ExitCode.DONE if "PASS" in required and required <= good else ExitCode.INCONCLUSIVE)
+
+
+@click.command("import")
+@click.argument("file", type=click.Path(dir_okay=False), metavar="FILE")
+@click.option("--from", "form", type=click.Choice(FORMATS), required=True, help="Whose thresholds they are.")
+@json_option
+@click.pass_context
+def import_thresholds(ctx: click.Context, file: str, *, form: str, as_json: bool) -> None:
+    """Read thresholds of another tool, and say which of them are vacuous, impossible or contradictory.
+
+    dcgm reads diag-skus.yaml, aznhc a .conf of AzureHPC node health checks, superbench a rules file, and
+    table a CSV file with the columns that docs/rules.md lists. Exit code 3 if one cannot judge, else 0.
+    """
+    from gpuproof.config.entries import read_entries
+    from gpuproof.errors import ExitCode
+    from gpuproof.verdict.foreign import find_faults, read_thresholds
+
+    thresholds = read_thresholds(read_entries(file, what="rules"), form, source=file)
+    faults = find_faults(thresholds)
+    if as_json:
+        print_json({"num_thresholds": len(thresholds), "faults": faults})
+    else:
+        for fault in faults:
+            click.echo(f"{fault.place}: {fault.name}: {fault.fault}: {fault.reason}")
+        click.echo(f"{file}: {len(faults)} of {len(thresholds)} thresholds cannot judge")
+    ctx.exit(ExitCode.FAILED if faults else ExitCode.DONE)
+
+
+@click.command("list")
+def list_checks() -> None:
+    """List the checks of the environment that rules may ask for."""
+    from gpuproof.verdict.checks.registry import CHECKS
+
+    for found in CHECKS.values():
+        click.echo(f"{found.name:24} {found.summary}")

@@ -1,0 +1,198 @@
+"""Who started this process, and as which of how many? Read from what launchers leave in the environment.
+
+Explicit ranks come before Slurm's, those before Kubernetes', those before MPI's; without any the process is
+alone. What contradicts that is refused: a process that takes itself for a world of one, while others of its
+job do the same, would pass by itself, and nothing would have been tried between them.
+
+>>> ranks_around({"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_LOCAL_RANK": "1",
+...               "OMPI_COMM_WORLD_LOCAL_SIZE": "2"})["RANK"]
+'1'
+>>> ranks_around({"KUBERNETES_SERVICE_HOST": "10.0.0.1", "JOB_COMPLETION_INDEX": "3"})
+Traceback (most recent call last):
+gpuproof.errors.UsageError: environment: this pod is number 3 of a job, and WORLD_SIZE does not say of how \
+many. Set WORLD_SIZE, MASTER_ADDR and MASTER_PORT for all pods (WORLD_SIZE=1 for a pod by itself).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from gpuproof.errors import UsageError
+from gpuproof.launchers.attached import ranks_of_srun
+
+Environment = Mapping[str, str]
+DEFAULT_PORT = "29500"
+ORDINAL = re.compile(r".+-(\d{1,3})")
+"""The host name of a pod of a StatefulSet; the five random characters of other pods are longer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MpiVariables:
+    """Where an implementation of MPI puts what."""
+
+    name: str
+    rank: str
+    size: str
+    local_rank: str
+    local_size: str
+
+
+MPI = (
+    MpiVariables(
+        name="Open MPI",
+        rank="OMPI_COMM_WORLD_RANK",
+        size="OMPI_COMM_WORLD_SIZE",
+        local_rank="OMPI_COMM_WORLD_LOCAL_RANK",
+        local_size="OMPI_COMM_WORLD_LOCAL_SIZE",
+    ),
+    MpiVariables(
+        name="MVAPICH",
+        rank="MV2_COMM_WORLD_RANK",
+        size="MV2_COMM_WORLD_SIZE",
+        local_rank="MV2_COMM_WORLD_LOCAL_RANK",
+        local_size="MV2_COMM_WORLD_LOCAL_SIZE",
+    ),
+    MpiVariables(
+        name="PMI",
+        rank="PMI_RANK",
+        size="PMI_SIZE",
+        local_rank="MPI_LOCALRANKID",
+        local_size="MPI_LOCALNRANKS",
+    ),
+)
+
+
+def ranks_around(environment: Environment) -> dict[str, str]:
+    """Return RANK and its like as the launcher has them; nothing where they are set, or the process is alone.
+
+    Raises:
+        UsageError: launchers contradict each other, or one says that there are others and not who this is.
+    """
+    if environment.keys() & {"RANK", "WORLD_SIZE"}:
+        _refuse_smaller_world(environment)
+    if "RANK" in environment:
+        return {}
+    slurm = ranks_of_srun(environment)
+    if slurm:
+        _refuse_other_mpi(environment, slurm)
+        return slurm
+    pod = _ranks_of_pod(environment)
+    if pod or "WORLD_SIZE" in environment:
+        return pod
+    return _ranks_of_mpi(environment)
+
+
+def _refuse_smaller_world(environment: Environment) -> None:
+    """Refuse ranks that were set for fewer than were started."""
+    if "WORLD_SIZE" not in environment and _number(environment, "RANK"):
+        raise UsageError(
+            f"RANK={environment['RANK']} is set and WORLD_SIZE is not",
+            place="environment",
+            next_step="Set WORLD_SIZE too, or unset RANK",
+        )
+    size = _number(environment, "WORLD_SIZE") if "WORLD_SIZE" in environment else 1
+    for name, started in _started(environment):
+        if size < started:
+            raise UsageError(
+                f"a world of {size} is set, and {name} says {started}: each would pass by itself",
+                place="environment",
+                next_step="Unset RANK and WORLD_SIZE, or set them for all that were started",
+            )
+
+
+def _started(environment: Environment) -> list[tuple[str, int]]:
+    """Return how many processes each launcher says that it started."""
+    found = [(f"{mpi.name}'s {mpi.size}", mpi.size) for mpi in MPI if mpi.size in environment]
+    if environment.keys() >= {"SLURM_STEP_ID", "SLURM_STEP_NUM_TASKS", "SLURM_PROCID"}:
+        found.append(("Slurm's SLURM_STEP_NUM_TASKS", "SLURM_STEP_NUM_TASKS"))
+    return [(name, _number(environment, variable)) for name, variable in found]
+
+
+def _refuse_other_mpi(environment: Environment, slurm: Environment) -> None:
+    """Refuse MPI ranks inside a Slurm step that are other than its tasks: mpirun under srun."""
+    for mpi in MPI:
+        said = environment.get(mpi.size), environment.get(mpi.rank)
+        if None not in said and said != (slurm["WORLD_SIZE"], slurm["RANK"]):
+            told = f"rank {slurm['RANK']} of {slurm['WORLD_SIZE']}"
+            raise UsageError(
+                f"Slurm says {told}, and {mpi.name} says {said[1]} of {said[0]}",
+                place="environment",
+                next_step="Start it by srun alone, or set RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE",
+            )
+
+
+def _ranks_of_pod(environment: Environment) -> dict[str, str]:
+    """Return the rank of a pod, from the index of its Job or the ordinal of its StatefulSet."""
+    if "KUBERNETES_SERVICE_HOST" not in environment:
+        return {}
+    ordinal = ORDINAL.fullmatch(environment.get("HOSTNAME", ""))
+    index = environment.get("JOB_COMPLETION_INDEX", ordinal.group(1) if ordinal else None)
+    size = environment.get("WORLD_SIZE")
+    if size == "1" or (size is None and index is None):
+        return {}
+    if size is None:
+        raise UsageError(
+            f"this pod is number {index} of a job, and WORLD_SIZE does not say of how many",
+            place="environment",
+            next_step="Set WORLD_SIZE, MASTER_ADDR and MASTER_PORT for all pods "
+            "(WORLD_SIZE=1 for a pod by itself)",
+        )
+    if index is None:
+        raise UsageError(
+            f"WORLD_SIZE={size} is set, and nothing says which of the pods this is",
+            place="environment",
+            next_step="Use an Indexed Job or a StatefulSet, or set RANK",
+        )
+    local = {"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", "NODE_RANK": index}
+    return {"RANK": index, "WORLD_SIZE": size, **local, **_meeting(environment, is_one_host=False)}
+
+
+def _ranks_of_mpi(environment: Environment) -> dict[str, str]:
+    mpi = next((mpi for mpi in MPI if {mpi.rank, mpi.size} & environment.keys()), None)
+    if mpi is None:
+        return {}
+    lacking = [name for name in (mpi.rank, mpi.size) if name not in environment]
+    if lacking:
+        raise UsageError(
+            f"{mpi.name} started this process, and {' and '.join(lacking)} is not set",
+            place="environment",
+            next_step="Set RANK and WORLD_SIZE",
+        )
+    if _number(environment, mpi.size) < 2:
+        return {}
+    lacking = [name for name in (mpi.local_rank, mpi.local_size) if name not in environment]
+    if lacking:
+        raise UsageError(
+            f"{mpi.name} does not say which GPU is whose: {' and '.join(lacking)} is not set",
+            place="environment",
+            next_step="Set LOCAL_RANK and LOCAL_WORLD_SIZE beside RANK and WORLD_SIZE",
+        )
+    size, local = environment[mpi.size], environment[mpi.local_size]
+    return {
+        "RANK": environment[mpi.rank],
+        "WORLD_SIZE": size,
+        "LOCAL_RANK": environment[mpi.local_rank],
+        "LOCAL_WORLD_SIZE": local,
+        **_meeting(environment, is_one_host=size == local),
+    }
+
+
+def _meeting(environment: Environment, *, is_one_host: bool) -> dict[str, str]:
+    """Return where ranks meet; what is set is kept, and on several hosts it has to be."""
+    if "MASTER_ADDR" not in environment and not is_one_host:
+        raise UsageError(
+            "there are several hosts, and MASTER_ADDR does not say where they meet",
+            place="environment",
+            next_step="Set MASTER_ADDR to the host of rank 0, for all ranks",
+        )
+    meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": DEFAULT_PORT}
+    return {name: value for name, value in meeting.items() if name not in environment}
+
+
+def _number(environment: Environment, name: str) -> int:
+    try:
+        return int(environment[name])
+    except ValueError as error:
+        raise UsageError(f"{name}={environment[name]!r} is no whole number", place="environment") from error

@@ -1,0 +1,86 @@
+"""Baselines on disk: JSON with a schema version, small enough to be kept with the recipes of a fleet.
+
+`NAME.json` below a folder, or the file that is named.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from gpuproof.errors import UsageError
+from gpuproof.records.codec import from_json, to_json
+from gpuproof.store.run import RunDirectory, write_whole
+from gpuproof.store.versions import read_versioned
+from gpuproof.suites.exports import environment_facts
+from gpuproof.verdict.baseline import BASELINE_SCHEMA_VERSION, Baseline, RunFigures, stack_of
+from gpuproof.verdict.facts import FleetFacts
+
+
+def baseline_path(name: str, folder: Path) -> Path:
+    """Return where a baseline lies: the file itself where one is named, else below the folder.
+
+    >>> [baseline_path(name, Path("baselines")).as_posix() for name in ("pod-a", "kept/pod-a.json")]
+    ['baselines/pod-a.json', 'kept/pod-a.json']
+    """
+    return Path(name) if name.endswith(".json") else folder / f"{name}.json"
+
+
+def read_baseline(path: Path) -> Baseline:
+    """Read a baseline.
+
+    Raises:
+        UsageError: there is none.
+        RecordError: it is damaged or of a newer schema.
+    """
+    if not path.is_file():
+        raise UsageError(
+            "there is no such baseline",
+            place=str(path),
+            next_step="Record one: gpuproof baseline record NAME RUN...",
+        )
+    data = read_versioned(path, "a baseline", newest=BASELINE_SCHEMA_VERSION)
+    return from_json(Baseline, data, place=str(path))
+
+
+def write_baseline(baseline: Baseline, path: Path, *, replace: bool) -> None:
+    """Write a baseline, whole or not at all.
+
+    Raises:
+        UsageError: there is one already, and it is not to be replaced.
+        EnvironmentUnfitError: the place cannot be written.
+    """
+    if path.exists() and not replace:
+        raise UsageError(
+            "there is a baseline of that name", place=str(path), next_step="Use --replace, or another name"
+        )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(path, json.dumps(to_json(baseline), indent=1, allow_nan=False) + "\n")
+
+
+def read_facts(run: RunDirectory) -> FleetFacts:
+    """Return what rules ask of a run that has ended: its measures, and what its hosts told.
+
+    Raises:
+        UsageError: it has no result yet.
+        RecordError: a file of it is damaged.
+    """
+    result = run.read_result()
+    if result is None:
+        raise UsageError(
+            "the run has no result yet", place=str(run.root), next_step="Finish it with --resume"
+        )
+    launches = run.cases()
+    hosts = environment_facts(launches, by_inventory=True) or {}
+    return FleetFacts(measures=result.measures, hosts=hosts, launches=launches)
+
+
+def run_figures(run: RunDirectory) -> RunFigures:
+    """Return what a baseline takes of a run.
+
+    Raises:
+        UsageError: it has no result yet.
+        RecordError: a file of it is damaged.
+    """
+    facts = read_facts(run)
+    return RunFigures(run_id=run.root.name, measures=facts.measures, stack=stack_of(facts.hosts))

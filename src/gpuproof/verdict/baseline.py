@@ -1,0 +1,206 @@
+"""A fleet's own figures: recorded from runs, kept with the stack that they hold for, and compared with it.
+
+In: results of runs and what their hosts told of themselves. Out: a `Baseline` (JSON with a schema version),
+with the figures of every subject apart, so that their spread is known. One that was recorded with another
+driver, torch, NCCL, model of GPU or clocks is unlike: it is refused by the keys that differ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from gpuproof.errors import UsageError
+from gpuproof.records.outcome import SubjectKind, kind_of
+from gpuproof.records.result import Measure
+from gpuproof.statistics.prediction import HealthySpread, spread_of
+
+BASELINE_SCHEMA_VERSION = 1
+"""1 (2026-11): first version."""
+STACK = ("gpu", "driver", "torch", "cuda", "nccl", "clocks", "power_limit_w", "mig", "ecc")
+"""Under what a baseline's figures hold."""
+SEVERAL = " and "
+EntryKey = tuple[str, tuple[tuple[str, str], ...], SubjectKind]
+"""Name, labels and kind of subject of a measure."""
+UNCOMPARED = frozenset(("digest", "round", "device", "host"))
+"""Labels that say which one it was, and not what was measured."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BaselineFigure:
+    """What one run measured of one subject."""
+
+    run_id: str
+    subject: str
+    value: float
+    low: float | None = None
+    """The ends of its interval; None where it had none."""
+    high: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BaselineEntry:
+    """All figures of one measure."""
+
+    name: str
+    labels: Mapping[str, Any]
+    kind: SubjectKind
+    """Of its subjects."""
+    unit: str
+    figures: tuple[BaselineFigure, ...]
+
+    def spread(self) -> HealthySpread | None:
+        """Return centre and spread over subjects, or over runs of the one that there is; None: too few."""
+        by_subject: dict[str, list[float]] = {}
+        for figure in self.figures:
+            by_subject.setdefault(figure.subject, []).append(figure.value)
+        groups = list(by_subject.values())
+        return spread_of([[value] for value in groups[0]] if len(groups) == 1 else groups)
+
+    @property
+    def centre(self) -> float:
+        """Mean of all figures."""
+        return sum(figure.value for figure in self.figures) / len(self.figures)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Baseline:
+    """A fleet's own figures with their stack."""
+
+    schema_version: int = BASELINE_SCHEMA_VERSION
+    name: str
+    recorded: str
+    """The day, in UTC."""
+    gpuproof_version: str
+    runs: tuple[str, ...]
+    stack: Mapping[str, str | None]
+    entries: tuple[BaselineEntry, ...] = field(default_factory=tuple)
+
+    def by_key(self) -> dict[EntryKey, BaselineEntry]:
+        """Return the entries by what they are of."""
+        return {entry_key(entry.name, entry.labels, entry.kind): entry for entry in self.entries}
+
+
+def entry_key(name: str, labels: Mapping[str, Any], kind: SubjectKind) -> EntryKey:
+    """Return what tells one entry from another; two devices' measures of the same thing have the same."""
+    compared = sorted((key, str(value)) for key, value in labels.items() if key not in UNCOMPARED)
+    return name, tuple(compared), kind
+
+
+def stack_of(hosts: Mapping[str, Mapping[str, Any]]) -> dict[str, str | None]:
+    """Return what figures of these hosts hold for; a key that nobody told is None, several are joined."""
+    told = [_stack_of_host(facts) for facts in hosts.values()]
+    return {key: SEVERAL.join(sorted({host[key] or "unknown" for host in told})) or None for key in STACK}
+
+
+def _stack_of_host(facts: Mapping[str, Any]) -> dict[str, str | None]:
+    devices = facts.get("devices") or []
+    listed = (facts.get("accelerators") or {}).get("devices") or []
+    static = [device.get("static") or {} for device in listed]
+    drivers = (facts.get("accelerators") or {}).get("drivers") or {}
+    versions = {f"{vendor} {known['version']}" for vendor, known in drivers.items() if known.get("version")}
+    return {
+        "gpu": _joined(device.get("name") for device in devices),
+        "driver": _joined(versions) or facts.get("driver"),
+        "torch": facts.get("torch"),
+        "cuda": facts.get("torch_cuda") or facts.get("torch_hip"),
+        "nccl": facts.get("nccl"),
+        "clocks": _joined(_told(found, "clock_sm_application_mhz") for found in static),
+        "power_limit_w": _joined(_told(found, "power_limit_w") for found in static),
+        "mig": _joined(_told(found, "mig_mode") for found in static),
+        "ecc": _joined(_told(found, "ecc_mode") for found in static),
+    }
+
+
+def _told(static: Mapping[str, Any], fact: str) -> str | None:
+    value = static.get(fact)
+    return f"{value:g}" if isinstance(value, (int, float)) else value
+
+
+def _joined(values: Any) -> str | None:
+    return SEVERAL.join(sorted({str(value) for value in values if value is not None})) or None
+
+
+def unlike_keys(one: Mapping[str, str | None], other: Mapping[str, str | None]) -> list[str]:
+    """Name each key of the stack that differs, with both values; one that either lacks is unlike."""
+    names = (key for key in STACK if one.get(key) != other.get(key))
+    return [f"{key}: {one.get(key) or 'unknown'} against {other.get(key) or 'unknown'}" for key in names]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunFigures:
+    """What a baseline takes of one run."""
+
+    run_id: str
+    measures: Sequence[Measure]
+    stack: Mapping[str, str | None]
+
+
+def record_baseline(
+    name: str, runs: Sequence[RunFigures], *, recorded: str, gpuproof_version: str
+) -> Baseline:
+    """Pool what runs measured, subject by subject.
+
+    Raises:
+        UsageError: the runs were of unlike stacks, hosts of one run were, or nothing was measured.
+    """
+    for run in runs:
+        _refuse_unlike(runs[0], run)
+    entries: dict[EntryKey, list[tuple[Measure, BaselineFigure]]] = {}
+    for run in runs:
+        for measure in run.measures:
+            if measure.value is not None and measure.validity != "INVALID":
+                key = entry_key(measure.name, measure.labels, kind_of(measure.subject))
+                entries.setdefault(key, []).append((measure, _as_figure(run.run_id, measure)))
+    if not entries:
+        raise UsageError("the runs measured nothing", place=", ".join(run.run_id for run in runs))
+    return Baseline(
+        name=name,
+        recorded=recorded,
+        gpuproof_version=gpuproof_version,
+        runs=tuple(run.run_id for run in runs),
+        stack=dict(runs[0].stack),
+        entries=tuple(_entry(key, found) for key, found in entries.items()),
+    )
+
+
+def _refuse_unlike(first: RunFigures, run: RunFigures) -> None:
+    mixed = [key for key, value in run.stack.items() if value and SEVERAL in value]
+    if mixed:
+        said = ", ".join(f"{key} ({run.stack[key]})" for key in mixed)
+        raise UsageError(
+            f"its hosts or GPUs differ in {said}",
+            place=run.run_id,
+            next_step="Record a baseline for each kind, from runs on that kind alone",
+        )
+    unlike = unlike_keys(run.stack, first.stack)
+    if unlike:
+        raise UsageError(
+            f"unlike {first.run_id}: {'; '.join(unlike)}",
+            place=run.run_id,
+            next_step="Record a baseline of its own for it",
+        )
+
+
+def _as_figure(run_id: str, measure: Measure) -> BaselineFigure:
+    assert measure.value is not None
+    interval = measure.interval
+    return BaselineFigure(
+        run_id=run_id,
+        subject=measure.subject,
+        value=measure.value,
+        low=None if interval is None else interval.low,
+        high=None if interval is None else interval.high,
+    )
+
+
+def _entry(key: EntryKey, found: Sequence[tuple[Measure, BaselineFigure]]) -> BaselineEntry:
+    first = found[0][0]
+    return BaselineEntry(
+        name=first.name,
+        labels={name: value for name, value in first.labels.items() if name not in UNCOMPARED},
+        kind=key[2],
+        unit=first.unit,
+        figures=tuple(figure for _, figure in found),
+    )

@@ -1,0 +1,127 @@
+"""Are hosts, and GPUs of one type, alike? Whoever differs from most of them is named with the difference."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from gpuproof.records.outcome import Outcome
+from gpuproof.verdict.baseline import stack_of
+from gpuproof.verdict.checks.answers import Device, listed_gpus, no_gpu, not_told, nothing_to_check, told
+from gpuproof.verdict.facts import FleetFacts, HostFacts
+
+SOURCE = "the other hosts of the same run"
+GPUS_SOURCE = "the other GPUs of its type in the same run"
+
+
+def _stack(key: str) -> Callable[[HostFacts], str | None]:
+    return lambda facts: stack_of({"": facts})[key]
+
+
+def _gpus(facts: HostFacts) -> str | None:
+    names = Counter(str(device.get("name")) for device in facts.get("devices") or ())
+    return ", ".join(f"{count} × {name}" for name, count in sorted(names.items())) or "no GPU"
+
+
+def _settings(facts: HostFacts) -> str | None:
+    settings = facts.get("environment")
+    if settings is None:
+        return None
+    named = (f"{name}={value}" for name, value in sorted(settings.items()) if name.startswith("NCCL_"))
+    return ", ".join(named) or "none is set"
+
+
+OF_HOSTS: Mapping[str, Callable[[HostFacts], str | None]] = {
+    "GPUs": _gpus,
+    "driver": _stack("driver"),
+    "torch": _stack("torch"),
+    "CUDA": _stack("cuda"),
+    "NCCL": _stack("nccl"),
+    "kernel": lambda facts: facts.get("os"),
+    "NCCL settings": _settings,
+}
+OF_GPUS: Mapping[str, str] = {
+    "firmware": "vbios_version",
+    "memory size": "mem_total_bytes",
+    "power limit": "power_limit_w",
+    "application clock": "clock_sm_application_mhz",
+    "ECC mode": "ecc_mode",
+}
+"""What of GPUs is compared, and the fact that holds it."""
+NEEDS_GPU = ("driver", "CUDA", "NCCL")
+"""What a host without a GPU need not have."""
+
+
+def judge_hosts_alike(what: str, facts: FleetFacts) -> Sequence[Outcome]:
+    """Compare one fact of all hosts."""
+    if not facts.hosts:
+        return [not_told("whole", "no host told of itself", "Run it again: each host says what it has")]
+    said = {f"host/{host}": OF_HOSTS[what](found) for host, found in facts.hosts.items()}
+    if (
+        what in NEEDS_GPU
+        and not any(said.values())
+        and not any(f.get("devices") for f in facts.hosts.values())
+    ):
+        return [nothing_to_check(f"no host has a GPU, and none has a version of {what}")]
+    if len(said) == 1:
+        value = next(iter(said.values()))
+        return [nothing_to_check(f"one host, which has {value or f'no {what} that it told'}")]
+    return _compared(said, what, SOURCE)
+
+
+def judge_gpus_alike(what: str, facts: FleetFacts) -> Sequence[Outcome]:
+    """Compare one fact of all GPUs, type by type."""
+    types: dict[str, dict[str, Device]] = {}
+    for subject, device in listed_gpus(facts):
+        types.setdefault(str(device.get("name")), {})[subject] = device
+    if not types:
+        return [no_gpu(facts)]
+    return [found for name, group in types.items() for found in _of_type(what, name, group)]
+
+
+def _of_type(what: str, name: str, group: Mapping[str, Device]) -> Sequence[Outcome]:
+    fact = OF_GPUS[what]
+    said = {subject: _text((device.get("static") or {}).get(fact)) for subject, device in group.items()}
+    if not any(said.values()):
+        reasons = {(device.get("unavailable") or {}).get(fact) for device in group.values()} - {None}
+        return [nothing_to_check(f"no {name} tells its {what} ({'; '.join(sorted(map(str, reasons)))})")]
+    if len(said) == 1:
+        return [nothing_to_check(f"one {name}: its {what} is {next(iter(said.values()))}")]
+    return _compared(said, what, GPUS_SOURCE)
+
+
+def _text(value: Any) -> str | None:
+    return f"{value:g}" if isinstance(value, float) else None if value is None else str(value)
+
+
+def _compared(said: Mapping[str, str | None], what: str, source: str) -> list[Outcome]:
+    times = Counter(value for value in said.values() if value is not None)
+    common, most = times.most_common(1)[0] if times else ("", 0)
+    if len(times) > 1 and most * 2 <= len(said):
+        return [_all_differ(said, what, source, subject) for subject in said]
+    return [
+        not_told(subject, f"it did not tell its {what}", "Look at it with: gpuproof doctor --json")
+        if value is None
+        else told(
+            subject,
+            value == common,
+            value,
+            expected=f"{common}, as {most} of {len(said)} have",
+            source=source,
+            next_step=f"Give it the same {what} as the others, or measure it apart from them",
+        )
+        for subject, value in said.items()
+    ]
+
+
+def _all_differ(said: Mapping[str, str | None], what: str, source: str, subject: str) -> Outcome:
+    values = sorted({value or "not told" for value in said.values()})
+    return told(
+        subject,
+        False,
+        said[subject] or "not told",
+        expected=f"one {what} for all; there are {'; '.join(values)}",
+        source=source,
+        next_step=f"Give all the same {what}",
+    )

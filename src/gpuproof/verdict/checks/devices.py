@@ -1,0 +1,212 @@
+"""Is each GPU as its maker and its owner want it? ECC, memory, MIG, PCIe, clocks, links, announced errors."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+from gpuproof.records.outcome import Outcome
+from gpuproof.verdict.checks.answers import Device, listed_gpus, no_gpu, not_told, nothing_to_check, told
+from gpuproof.verdict.facts import FleetFacts
+
+NVML = "https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceQueries.html"
+XIDS = "https://docs.nvidia.com/deploy/xid-errors/"
+NVSMI = "https://docs.nvidia.com/deploy/nvidia-smi/"
+ROUNDING_W = 1.0
+LOOK = "Look at it with: gpuproof doctor --json"
+
+
+def _each(facts: FleetFacts, judge: Callable[[str, Device], Outcome]) -> list[Outcome]:
+    return [judge(subject, device) for subject, device in listed_gpus(facts)] or [no_gpu(facts)]
+
+
+def _static(device: Device, fact: str) -> object:
+    return (device.get("static") or {}).get(fact)
+
+
+def _lacks(subject: str, device: Device, fact: str, what: str) -> Outcome:
+    """Return why a fact is missing: not applicable where the driver says that the board has no such thing."""
+    known = {**(device.get("unavailable") or {}), **(device.get("state_unavailable") or {})}
+    reason = known.get(fact)
+    if reason is None:
+        return not_told(subject, f"its {what} was not asked for: the run is of an older version", LOOK)
+    return nothing_to_check(f"{device.get('name')} does not tell its {what}: {reason}", subject)
+
+
+def judge_ecc(facts: FleetFacts) -> Sequence[Outcome]:
+    """Judge whether memory errors are corrected."""
+
+    def judge(subject: str, device: Device) -> Outcome:
+        mode = _static(device, "ecc_mode")
+        if mode is None:
+            return _lacks(subject, device, "ecc_mode", "ECC mode")
+        step = "nvidia-smi -e 1 as root, then reset the GPU"
+        return told(
+            subject, mode == "enabled", f"ECC {mode}", expected="ECC enabled", source=NVSMI, next_step=step
+        )
+
+    return _each(facts, judge)
+
+
+def judge_mig(facts: FleetFacts) -> Sequence[Outcome]:
+    """Judge whether GPUs are whole."""
+
+    def judge(subject: str, device: Device) -> Outcome:
+        mode = _static(device, "mig_mode")
+        if mode is None:
+            return _lacks(subject, device, "mig_mode", "MIG mode")
+        step = "nvidia-smi -mig 0 as root, or judge its instances by rules of their own"
+        return told(
+            subject, mode == "disabled", f"MIG {mode}", expected="MIG disabled", source=NVSMI, next_step=step
+        )
+
+    return _each(facts, judge)
+
+
+def judge_persistence(facts: FleetFacts) -> Sequence[Outcome]:
+    """Judge whether the driver stays loaded; without, every first use wakes the GPU."""
+
+    def judge(subject: str, device: Device) -> Outcome:
+        mode = _static(device, "persistence_mode")
+        if mode is None:
+            return _lacks(subject, device, "persistence_mode", "persistence mode")
+        return told(
+            subject,
+            mode == "enabled",
+            f"persistence mode {mode}",
+            expected="enabled",
+            source=NVSMI,
+            next_step="Start nvidia-persistenced, or nvidia-smi -pm 1 as root",
+            warns=True,
+        )
+
+    return _each(facts, judge)
+
+
+def judge_pcie(facts: FleetFacts) -> Sequence[Outcome]:
+    """Judge the lanes that are in use; the generation falls when a GPU rests, so it is told, not judged."""
+
+    def judge(subject: str, device: Device) -> Outcome:
+        most, state = _static(device, "pcie_width_max"), device.get("state") or {}
+        width = state.get("pcie_width")
+        if width is None or most is None:
+            return _lacks(subject, device, "pcie_width" if width is None else "pcie_width_max", "PCIe width")
+        generations = f"generation {state.get('pcie_gen', '?')} of {_static(device, 'pcie_gen_max') or '?'}"
+        return told(
+            subject,
+            float(width) >= float(str(most)),
+            f"x{width:g}, {generations} at rest",
+            expected=f"x{most}, the most of this GPU in this slot",
+            source=NVML,
+            next_step="Seat the board anew; look at riser, slot and lspci -vv (LnkSta: downgraded)",
+        )
+
+    return _each(facts, judge)
+
+
+def judge_clocks(facts: FleetFacts) -> Sequence[Outcome]:
+    """Judge whether somebody set the clock or the power limit lower than the board has them."""
+
+    def judge(subject: str, device: Device) -> Outcome:
+        limit, shipped = _static(device, "power_limit_w"), _static(device, "power_limit_default_w")
+        asked, most = _static(device, "clock_sm_application_mhz"), _static(device, "clock_sm_max_mhz")
+        if not (isinstance(limit, (int, float)) and isinstance(shipped, (int, float))):
+            lacking = "power_limit_w" if limit is None else "power_limit_default_w"
+            return _lacks(subject, device, lacking, "power limit")
+        clock = f", application clock {asked:g} of {most:g} MHz" if _are_numbers(asked, most) else ""
+        return told(
+            subject,
+            limit >= shipped - ROUNDING_W,
+            f"power limit {limit:g} W of {shipped:g} W{clock}",
+            expected=f"the {shipped:g} W that it is shipped with, or more",
+            source=NVML,
+            next_step=f"nvidia-smi -pl {shipped:g} as root, or state the lower limit in rules of your own",
+        )
+
+    return _each(facts, judge)
+
+
+def _are_numbers(*values: object) -> bool:
+    return all(isinstance(value, (int, float)) for value in values)
+
+
+def judge_memory(facts: FleetFacts) -> Sequence[Outcome]:
+    """Judge rows that failed or wait for a reset, and errors that could not be corrected."""
+    names = ("remapped_rows_failed", "remapped_rows_pending", "ecc_uncorrected_count")
+
+    def judge(subject: str, device: Device) -> Outcome:
+        state = device.get("state") or {}
+        known = {name: state[name] for name in names if name in state}
+        if not known:
+            return _lacks(subject, device, names[0], "memory's health")
+        bad = [f"{name} {value:g}" for name, value in known.items() if value]
+        return told(
+            subject,
+            not bad,
+            ", ".join(bad) or f"none of {', '.join(known)}",
+            expected="0 of each",
+            source="https://docs.nvidia.com/deploy/a100-gpu-mem-error-mgmt/",
+            next_step="Drain the host and reset the GPU; rows that failed are a case for the vendor",
+            responsible="vendor" if state.get("remapped_rows_failed") else "administrator",
+        )
+
+    return _each(facts, judge)
+
+
+def judge_nvlink(facts: FleetFacts) -> Sequence[Outcome]:
+    """Judge whether GPUs of one type have as many NVLink or xGMI links up as most of them."""
+    types: dict[str, dict[str, Device]] = {}
+    for subject, device in listed_gpus(facts):
+        types.setdefault(str(device.get("name")), {})[subject] = device
+    if not types:
+        return [no_gpu(facts)]
+    return [outcome for group in types.values() for outcome in _links_of_type(group)]
+
+
+def _links_of_type(group: dict[str, Device]) -> list[Outcome]:
+    links = {
+        subject: (device.get("state") or {}).get("nvlink_links_active") for subject, device in group.items()
+    }
+    known = [number for number in links.values() if number is not None]
+    if not known or not any(known):
+        subject, device = next(iter(group.items()))
+        if not known and "nvlink_links_active" not in (device.get("state_unavailable") or {}):
+            return [_lacks(subject, device, "nvlink_links_active", "links")]
+        return [
+            nothing_to_check(f"no link of {device.get('name')} is up or there: it has none", s) for s in group
+        ]
+    most = max(known)
+    times = Counter(known)[most]
+    return [
+        told(
+            subject,
+            number == most,
+            f"{number or 0:g} links up",
+            expected=f"{most:g}, as {times} of {len(links)} of its type have",
+            source="the other GPUs of its type in the same run",
+            next_step="nvidia-smi nvlink -s; reset the GPU, then look at the fabric manager",
+        )
+        for subject, number in links.items()
+    ]
+
+
+def judge_events(facts: FleetFacts) -> Sequence[Outcome]:
+    """Judge what drivers announced while the run lasted."""
+    subjects = [subject for subject, _ in listed_gpus(facts)]
+    if not subjects:
+        return [no_gpu(facts)]
+    if facts.events is None:
+        step = "Run it with monitoring, which listens to the driver"
+        return [not_told("whole", "nobody listened to what drivers announce", step)]
+    events = facts.events
+    return [
+        told(
+            subject,
+            not events.get(subject),
+            ", ".join(dict.fromkeys(events.get(subject) or ())) or "nothing was announced",
+            expected="no error",
+            source=XIDS,
+            next_step="Look the number up there; drain the host, run dmesg",
+        )
+        for subject in subjects
+    ]

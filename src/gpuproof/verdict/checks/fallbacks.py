@@ -1,0 +1,255 @@
+"""Did something quietly take a slower way?
+
+Sockets beside InfiniBand, copies through the host, far memory, ranks that ran alone, gloo where there are
+GPUs. A run that fell back ends well and measures something else than was asked: these checks find it in what
+hosts and ranks recorded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from gpuproof.records.outcome import Outcome
+from gpuproof.records.run import Setup, Start
+from gpuproof.verdict.checks.answers import no_gpu, not_told, nothing_to_check, told
+from gpuproof.verdict.facts import FleetFacts, HostFacts, gpu_subjects
+from gpuproof.verdict.nccl_settings import PAGE, SETTINGS
+
+IB_PAGE = "https://docs.kernel.org/admin-guide/abi-stable.html"
+GDR_PAGE = "https://docs.nvidia.com/cuda/gpudirect-rdma/"
+BACKENDS_PAGE = "https://docs.pytorch.org/docs/stable/distributed.html#backends"
+LOOK = "Look at it with: gpuproof doctor --multi-node"
+RUN_AGAIN = "Run it again: each host says what it has"
+
+
+def _of_hosts(facts: FleetFacts, judge: Callable[[str, HostFacts], Outcome]) -> list[Outcome]:
+    if not facts.hosts:
+        return [not_told("whole", "no host told of itself", RUN_AGAIN)]
+    return [judge(f"host/{host}", found) for host, found in facts.hosts.items()]
+
+
+def _ports(facts: HostFacts) -> list[Mapping[str, str]] | None:
+    ports = facts.get("infiniband")
+    return None if ports is None else list(ports)
+
+
+def _active(facts: HostFacts) -> bool:
+    return any(port["state"] == "ACTIVE" for port in _ports(facts) or ())
+
+
+def _hurting(facts: HostFacts, *names: str) -> list[str]:
+    """Say which of these settings is set so that it costs speed, and what it does."""
+    given = facts.get("environment") or {}
+    return [
+        f"{setting.variable}={given[setting.variable]}: {setting.effect}"
+        for setting in SETTINGS
+        if setting.variable in names and setting.variable in given and setting.hurts(given[setting.variable])
+    ]
+
+
+def judge_ports(facts: FleetFacts) -> Sequence[Outcome]:
+    """Judge whether each InfiniBand or RoCE port is active, and as fast as those of the other hosts."""
+    rates = {port["rate"] for found in facts.hosts.values() for port in _ports(found) or () if port["rate"]}
+
+    def judge(subject: str, found: HostFacts) -> Outcome:
+        ports = _ports(found)
+        if ports is None:
+            return not_told(subject, "it did not tell its ports: the run is of an older version", RUN_AGAIN)
+        if not ports and rates:
+            seen, is_good = "no port, and other hosts have some", False
+        elif not ports:
+            return nothing_to_check("/sys/class/infiniband lists no port", subject)
+        else:
+            seen = ", ".join(f"{p['device']}:{p['port']} {p['state']} {p['rate']}" for p in ports)
+            is_good = all(port["state"] == "ACTIVE" for port in ports)
+        return told(
+            subject,
+            is_good,
+            seen,
+            expected="every port ACTIVE",
+            source=IB_PAGE,
+            next_step="Look at cable, switch and subnet manager (ibstat)",
+        )
+
+    return _of_hosts(facts, judge)
+
+
+def judge_network(facts: FleetFacts) -> Sequence[Outcome]:
+    """Judge whether hosts with active ports were told to use sockets."""
+    if len(facts.hosts) == 1:
+        return [nothing_to_check("one host: nothing goes over a network")]
+
+    def judge(subject: str, found: HostFacts) -> Outcome:
+        if _ports(found) is None:
+            return not_told(subject, "it did not tell its ports: the run is of an older version", RUN_AGAIN)
+        if not _active(found):
+            return nothing_to_check(
+                "/sys/class/infiniband lists no active port: sockets are all there is", subject
+            )
+        given = found.get("environment") or {}
+        reasons = _hurting(found, "NCCL_IB_DISABLE")
+        if given.get("NCCL_NET", "").lower() == "socket":
+            reasons.append("NCCL_NET=Socket: everything goes over IP sockets")
+        return told(
+            subject,
+            not reasons,
+            "; ".join(reasons) or "no setting keeps NCCL from InfiniBand",
+            expected="InfiniBand or RoCE in use, which this host has",
+            source=PAGE,
+            next_step="Unset it; NCCL_DEBUG=INFO says which network NCCL takes",
+            responsible="user",
+        )
+
+    return _of_hosts(facts, judge)
+
+
+def judge_gpudirect(facts: FleetFacts) -> Sequence[Outcome]:
+    """Judge whether network cards are kept from reading GPU memory."""
+    if len(facts.hosts) == 1:
+        return [nothing_to_check("one host: no network card reads GPU memory")]
+
+    def judge(subject: str, found: HostFacts) -> Outcome:
+        if not _active(found) or not found.get("devices"):
+            return nothing_to_check("it has no active InfiniBand port together with a GPU", subject)
+        reasons = _hurting(found, "NCCL_NET_GDR_LEVEL")
+        has_module = (found.get("affinity") or {}).get("peer_memory")
+        if not reasons and has_module is None:
+            return not_told(subject, "nobody could read which kernel modules are loaded", LOOK)
+        way = (
+            "nvidia_peermem is loaded"
+            if has_module
+            else "nvidia_peermem is not loaded: dma-buf alone is left"
+        )
+        return told(
+            subject,
+            not reasons and bool(has_module),
+            "; ".join([*reasons, way]),
+            expected="GPUDirect RDMA",
+            source=GDR_PAGE,
+            next_step="modprobe nvidia-peermem; NCCL_DEBUG=INFO prints GDRDMA where it is used",
+            warns=not reasons,
+        )
+
+    return _of_hosts(facts, judge)
+
+
+def judge_peer_to_peer(facts: FleetFacts) -> Sequence[Outcome]:
+    """Judge whether GPUs of one host were kept from copying directly."""
+
+    def judge(subject: str, found: HostFacts) -> Outcome:
+        num = len(found.get("devices") or ())
+        if num < 2:
+            return nothing_to_check(
+                f"it has {num} {'GPU' if num == 1 else 'GPUs'}: nobody to copy to", subject
+            )
+        reasons = _hurting(found, "NCCL_P2P_DISABLE", "NCCL_P2P_LEVEL", "NCCL_SHM_DISABLE")
+        return told(
+            subject,
+            not reasons,
+            "; ".join(reasons) or "no setting keeps GPUs from copying directly",
+            expected="direct copies between GPUs",
+            source=PAGE,
+            next_step="Unset it",
+            responsible="user",
+        )
+
+    return _of_hosts(facts, judge)
+
+
+def judge_numa(facts: FleetFacts) -> Sequence[Outcome]:
+    """Judge whether processes may use a processor of each GPU's memory node."""
+
+    def judge(subject: str, found: HostFacts) -> Outcome:
+        affinity = found.get("affinity")
+        if affinity is None:
+            return not_told(
+                subject, "it did not tell its memory nodes: the run is of an older version", RUN_AGAIN
+            )
+        nodes, devices = affinity["numa_nodes"], affinity["device_numa_nodes"]
+        if len(nodes) < 2 or not devices:
+            return nothing_to_check(
+                f"it has {len(nodes)} memory nodes and {len(devices)} GPUs on PCI", subject
+            )
+        allowed = set(affinity["allowed_cpus"] or ())
+        far = [
+            f"{address} is on node {node}"
+            for address, node in sorted(devices.items())
+            if node in nodes and not allowed & cpus_of(nodes[node] or "")
+        ]
+        return told(
+            subject,
+            not far,
+            f"{len(allowed)} processors allowed; {'; '.join(far) or 'some on the node of each GPU'}",
+            expected="processors on the memory node of each GPU",
+            source="https://docs.kernel.org/admin-guide/mm/numa_memory_policy.html",
+            next_step="Bind ranks by node (numactl, --cpu-bind, the container's cpuset)",
+        )
+
+    return _of_hosts(facts, judge)
+
+
+def cpus_of(written: str) -> set[int]:
+    """Write out the kernel's lists of processors.
+
+    >>> sorted(cpus_of("0-2,8"))
+    [0, 1, 2, 8]
+    """
+    ends = (part.partition("-") for part in written.split(",") if part)
+    return {cpu for low, _, high in ends for cpu in range(int(low), int(high or low) + 1)}
+
+
+def judge_ranks(facts: FleetFacts) -> Sequence[Outcome]:
+    """Judge whether every GPU took part in a launch, and whether the GPUs did so together."""
+    gpus = {s: gpu for host, found in facts.hosts.items() for s, gpu in gpu_subjects(host, found).items()}
+    if not gpus:
+        return [no_gpu(facts)]
+    used: dict[str, int] = {}
+    for launch in facts.launches:
+        hosts = {start.rank: start.host for start in launch.of(Start)}
+        sizes = {start.rank: start.world_size for start in launch.of(Start)}
+        for setup in launch.of(Setup):
+            where = f"host/{hosts.get(setup.rank)}/gpu/{setup.device.uuid or setup.device.index}"
+            used[where] = max(used.get(where, 0), sizes.get(setup.rank, 1))
+    return [_took_part(subject, used.get(subject, 0), len(gpus)) for subject in gpus]
+
+
+def _took_part(subject: str, ranks: int, num_gpus: int) -> Outcome:
+    alone = "in launches of one rank alone: no link of it was used"
+    seen = "in no launch" if not ranks else alone if ranks == 1 else f"in a launch of {ranks} ranks"
+    return told(
+        subject,
+        ranks > 1 or (ranks == 1 and num_gpus == 1),
+        f"it took part {seen}",
+        expected="one launch with the others" if num_gpus > 1 else "a launch",
+        source="the GPUs that its host has",
+        next_step="Start a rank for each GPU (--nproc); look at CUDA_VISIBLE_DEVICES and at the launcher",
+        responsible="user",
+    )
+
+
+def judge_backend(facts: FleetFacts) -> Sequence[Outcome]:
+    """Judge whether ranks talked over a backend of processors while their host has GPUs."""
+    with_gpus = {host for host, found in facts.hosts.items() if found.get("devices")}
+    if not with_gpus:
+        return [no_gpu(facts)]
+    found: dict[str, set[str]] = {}
+    for launch in facts.launches:
+        hosts = {start.rank: start.host for start in launch.of(Start)}
+        for setup in launch.of(Setup):
+            if setup.backend is not None:
+                found.setdefault(hosts.get(setup.rank, ""), set()).add(setup.backend)
+    told_of = {host: names for host, names in found.items() if host in with_gpus}
+    if not told_of:
+        return [nothing_to_check("no launch had several ranks on a host with GPUs")]
+    return [
+        told(
+            f"host/{host}",
+            "gloo" not in names,
+            f"ranks talked over {', '.join(sorted(names))}",
+            expected="nccl, or another backend of GPUs",
+            source=BACKENDS_PAGE,
+            next_step="Set distributed.backend to auto and distributed.device to cuda; look at torch's build",
+            responsible="user",
+        )
+        for host, names in told_of.items()
+    ]

@@ -1,0 +1,76 @@
+"""Did what was chosen make a difference? An option that should have, and did not, was probably not in force.
+
+Measures that are alike but for one label are held against each other: fp8 beside bf16, a fabric switched on
+beside off. They had no effect where they are within the spread of both; the published case is a rack that
+measured the same with its NVLink fabric disabled, and passed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from gpuproof.records.outcome import Outcome, kind_of
+from gpuproof.records.result import Measure
+from gpuproof.units import share
+from gpuproof.verdict.baseline import entry_key
+from gpuproof.verdict.checks.answers import nothing_to_check, told
+from gpuproof.verdict.facts import FleetFacts
+
+FASTER: tuple[tuple[str, Any, Any], ...] = (
+    ("dtype", "fp8", "bf16"),
+    ("dtype", "bf16", "fp32"),
+    ("dtype", "fp16", "fp32"),
+    ("dtype", "tf32", "fp32"),
+    ("fabric", "on", "off"),
+    ("peer_to_peer", "on", "off"),
+    ("gpudirect", "on", "off"),
+)
+"""A label, the value that should be the faster one, and the other."""
+LEAST_EFFECT = 0.02
+"""A difference that is no wider than this, or than the intervals of both, is none."""
+SOURCE = "the same work without the option, in the same run"
+
+
+def judge_options(facts: FleetFacts) -> Sequence[Outcome]:
+    """Judge each pair of measures that differ in one option."""
+    outcomes = list(_pairs(facts.measures))
+    return outcomes or [nothing_to_check("no two measures are alike but for an option that should matter")]
+
+
+def _pairs(measures: Sequence[Measure]) -> Iterator[Outcome]:
+    known = {(_key(measure, measure.labels), measure.subject): measure for measure in measures}
+    for measure in measures:
+        for label, faster, slower in FASTER:
+            if measure.labels.get(label) == faster and measure.better != "lower":
+                other = known.get((_key(measure, {**measure.labels, label: slower}), measure.subject))
+                if other is not None and other.value and measure.value:
+                    yield _compared(measure, other, f"{label} {faster} against {slower}")
+
+
+def _key(measure: Measure, labels: Mapping[str, Any]) -> object:
+    return entry_key(measure.name, labels, kind_of(measure.subject)), measure.unit
+
+
+def _compared(measure: Measure, other: Measure, what: str) -> Outcome:
+    assert measure.value is not None
+    assert other.value is not None
+    gain = measure.value / other.value - 1
+    needed = max(LEAST_EFFECT, _reach(measure) + _reach(other))
+    return told(
+        measure.subject,
+        gain > needed,
+        f"{measure.name}: {what} is {share(abs(gain))} {'faster' if gain > 0 else 'slower'}",
+        expected=f"over {share(needed)} faster",
+        source=SOURCE,
+        next_step="Look whether the option was in force: what kernels were given is in the report of the run",
+        responsible="user",
+        warns=True,
+    )
+
+
+def _reach(measure: Measure) -> float:
+    interval = measure.interval
+    return (
+        0.0 if interval is None or not measure.value else (interval.high - interval.low) / 2 / measure.value
+    )

@@ -1,0 +1,45 @@
+"""What rules and checks are asked about: measures, what hosts told of themselves, and what is expected."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from gpuproof.records.collected import CaseRecords
+from gpuproof.records.result import Measure
+from gpuproof.verdict.baseline import Baseline
+from gpuproof.verdict.expectations import Expectations, load_expectations
+
+HostFacts = Mapping[str, Any]
+"""What a host told of itself, as `worker/host/environment.py` has it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetFacts:
+    """All that is known of a fleet when it is judged."""
+
+    measures: Sequence[Measure]
+    hosts: Mapping[str, HostFacts] = field(default_factory=dict)
+    """By host name."""
+    baseline: Baseline | None = None
+    expectations: Expectations = field(default_factory=load_expectations)
+    expected_hosts: tuple[str, ...] = ()
+    launches: Sequence[CaseRecords] = ()
+    events: Mapping[str, Sequence[str]] | None = None
+    """What drivers announced of each GPU, by subject: `xid 79`, `lost`; None: nobody listened."""
+
+
+def host_of(subject: str) -> str | None:
+    """Name the host of a subject; None of a link and of the whole."""
+    return subject.split("/")[1] if subject.startswith("host/") else None
+
+
+def gpus_of(facts: HostFacts) -> list[Mapping[str, Any]]:
+    """Return the GPUs that torch saw on a host; processors are none."""
+    return [device for device in facts.get("devices") or () if device.get("index") is not None]
+
+
+def gpu_subjects(host: str, facts: HostFacts) -> dict[str, Mapping[str, Any]]:
+    """Return each GPU of a host by its subject: its UUID, else its index."""
+    return {f"host/{host}/gpu/{gpu.get('uuid') or gpu['index']}": gpu for gpu in gpus_of(facts)}

@@ -1,0 +1,226 @@
+"""Which thresholds could not judge anything, from what their own file and published figures say.
+
+Nothing here knows a board by its number: a floor is held against zero, against the comment that explains it,
+against the other boards of its file, against what network cards and data sheets allow, and against what was
+published of the same thing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from math import isfinite
+from statistics import median
+
+from gpuproof.units import memory, share, significant
+from gpuproof.verdict.expectations import PublishedFigure, load_expectations
+from gpuproof.verdict.foreign.thresholds import Fault, Threshold, ThresholdFault
+from gpuproof.verdict.rules.bounds import bus_bound
+from gpuproof.verdict.rules.refusals import VACUOUS_SHARE, with_unit
+
+MEANT = re.compile(r"to get ~?\s*([\d.]+)")
+SAME = 0.05
+"""Two numbers that are meant to be one may be rounded apart by so much."""
+SAME_EFFECT = 0.01
+"""Two measurements with and without an option that are no further apart."""
+APART = 3.0
+"""Floors of two types that a matrix engine multiplies equally fast, one over the other: one of them is wrong.
+Boards whose bf16 is half of fp16 (MI100) are under it."""
+TWO_WAYS = 2.0
+"""One direction of a host link over the other."""
+UNLIKE_WORK = 3
+"""So many kinds of work with one and the same floor: nobody measured any of them."""
+Rule = Callable[[Sequence[Threshold]], Iterator[tuple[Threshold, Fault, str]]]
+
+
+def find_faults(thresholds: Sequence[Threshold]) -> list[ThresholdFault]:
+    """Return the first fault of each threshold that has one, in the order of the file."""
+    found: dict[int, tuple[Threshold, Fault, str]] = {}
+    for rule in RULES:
+        for threshold, fault, reason in rule(thresholds):
+            found.setdefault(id(threshold), (threshold, fault, reason))
+    return [
+        ThresholdFault(place=threshold.place, name=threshold.name, fault=fault, reason=reason)
+        for threshold in thresholds
+        if id(threshold) in found
+        for _, fault, reason in [found[id(threshold)]]
+    ]
+
+
+def _nothing(thresholds: Sequence[Threshold]) -> Iterator[tuple[Threshold, Fault, str]]:
+    """Find thresholds without a number, and floors of 0."""
+    for threshold in thresholds:
+        if threshold.value is None or not isfinite(threshold.value):
+            what = threshold.comment or "it has no number"
+            yield threshold, "vacuous", f"nothing is compared: {what}"
+        elif threshold.is_floor and threshold.value <= 0 and threshold.quantity != "value":
+            yield threshold, "vacuous", "everything is at least 0"
+
+
+def _contradicted(thresholds: Sequence[Threshold]) -> Iterator[tuple[Threshold, Fault, str]]:
+    """Find numbers that their own comment derives otherwise."""
+    for threshold in thresholds:
+        meant, written = MEANT.search(threshold.comment), threshold.conditions.get("as_written")
+        if (
+            meant
+            and isinstance(written, (int, float))
+            and abs(float(meant.group(1).rstrip(".")) / written - 1) > SAME
+        ):
+            yield (
+                threshold,
+                "contradictory",
+                f"it is {written:g}, and the comment above it says {meant.group(1)}",
+            )
+
+
+def _out_of_proportion(thresholds: Sequence[Threshold]) -> Iterator[tuple[Threshold, Fault, str]]:
+    """Find memory floors that are out of all proportion to the board's arithmetic."""
+    compute = {
+        t.conditions.get("board"): t.value for t in thresholds if t.quantity == "sm stress" and t.value
+    }
+    ratios = {
+        id(t): (t, t.value / flops)
+        for t in thresholds
+        if t.quantity == "device memory" and t.value and (flops := compute.get(t.conditions.get("board")))
+    }
+    if len(ratios) < UNLIKE_WORK:
+        return
+    middle = median(ratio for _, ratio in ratios.values())
+    for threshold, ratio in ratios.values():
+        if ratio < middle * VACUOUS_SHARE:
+            reason = (
+                f"{with_unit(threshold.value or 0, 'B/s')} is {share(ratio / middle)} of what boards of this "
+                f"file have in the middle beside their arithmetic: one of its two numbers has slipped"
+            )
+            yield threshold, "vacuous", reason
+
+
+def _over_the_network(thresholds: Sequence[Threshold]) -> Iterator[tuple[Threshold, Fault, str]]:
+    """Find floors between hosts that network cards do not allow."""
+    for threshold in thresholds:
+        said, value = threshold.conditions, threshold.value or 0.0
+        cards, ranks = said.get("cards_bytes_per_s"), said.get("ranks_per_host")
+        card = said.get("card_bytes_per_s")
+        if threshold.quantity == "network card" and card and value > card:
+            yield threshold, "impossible", f"the card itself does {with_unit(card, 'B/s')}"
+        if threshold.quantity == "network loopback" and cards and value > cards:
+            yield threshold, "impossible", f"all cards together do {with_unit(cards, 'B/s')}"
+        if not cards or not ranks or not said.get("num_hosts"):
+            continue
+        bound = bus_bound(
+            threshold.quantity, num_hosts=said["num_hosts"], ranks_per_host=ranks, cards_bytes_per_s=cards
+        )
+        if bound is not None and value > bound:
+            reason = f"{said['num_hosts']} hosts with {with_unit(cards, 'B/s')} of cards each reach at most "
+            yield threshold, "impossible", reason + with_unit(bound, "B/s")
+
+
+def _against_siblings(thresholds: Sequence[Threshold]) -> Iterator[tuple[Threshold, Fault, str]]:
+    """Find the lower of two figures of a board that should be alike: bf16 and fp16, to and from the host."""
+    pairs = (
+        ("matrix multiply", "dtype", ("bf16", "fp16"), APART),
+        ("host link", "direction", ("h2d", "d2h"), TWO_WAYS),
+    )
+    for quantity, label, values, apart in pairs:
+        boards: defaultdict[str, dict[str, Threshold]] = defaultdict(dict)
+        for threshold in thresholds:
+            board = str(threshold.conditions.get("board", ""))
+            if (
+                threshold.quantity == quantity
+                and threshold.value
+                and threshold.conditions.get(label) in values
+            ):
+                boards[board][threshold.conditions[label]] = threshold
+        for board, found in boards.items():
+            if len(found) < 2:
+                continue
+            low, high = sorted(found.values(), key=lambda t: t.value or 0.0)
+            if (high.value or 0.0) > apart * (low.value or 1.0):
+                said = f"{high.conditions[label]} of {board} has {with_unit(high.value or 0.0, high.unit)}"
+                yield low, "contradictory", f"{said}, and they should be about alike"
+
+
+def _without_effect(thresholds: Sequence[Threshold]) -> Iterator[tuple[Threshold, Fault, str]]:
+    """Find figures with an option off that are those with it on."""
+    groups: defaultdict[tuple[object, ...], dict[str, Threshold]] = defaultdict(dict)
+    for threshold in thresholds:
+        said = threshold.conditions
+        if "option" in said and "setting" in said and threshold.value:
+            work = (threshold.quantity, said.get("board"), said.get("size_bytes"), said["option"])
+            groups[work][said["setting"]] = threshold
+    for found in groups.values():
+        on, off = found.get("on"), found.get("off")
+        if on and off and on.value and off.value and abs(off.value / on.value - 1) < SAME_EFFECT:
+            what = f"{on.conditions['option']} on gives {with_unit(on.value, on.unit)}"
+            yield off, "no effect", f"{what}, and off the same: the switch did nothing"
+
+
+def _placeholders(thresholds: Sequence[Threshold]) -> Iterator[tuple[Threshold, Fault, str]]:
+    """Find one number for kinds of training that cannot have the same."""
+    groups: defaultdict[tuple[object, ...], list[Threshold]] = defaultdict(list)
+    for threshold in thresholds:
+        if threshold.quantity == "training" and threshold.value:
+            key = (threshold.conditions.get("board"), threshold.unit, threshold.value)
+            groups[key].append(threshold)
+    for found in groups.values():
+        work = {(t.conditions.get("model"), t.conditions.get("dtype")) for t in found}
+        if len(work) >= UNLIKE_WORK:
+            for threshold in found:
+                reason = f"{significant(threshold.value or 0)} {threshold.unit} for {len(work)} kinds of work"
+                yield threshold, "placeholder", reason
+
+
+def _for_any_machine(thresholds: Sequence[Threshold]) -> Iterator[tuple[Threshold, Fault, str]]:
+    """Find floors that name no machine: what is too much for one is nothing for another."""
+    for threshold in thresholds:
+        if threshold.conditions.get("any_machine") and threshold.value:
+            yield threshold, "vacuous", "it names no machine: one number cannot judge all of them"
+
+
+def _against_published(thresholds: Sequence[Threshold]) -> Iterator[tuple[Threshold, Fault, str]]:
+    """Find collectives inside a host over all that was published of their chip and size, or of none."""
+    for threshold in thresholds:
+        said = threshold.conditions
+        chip, size = said.get("chip"), said.get("size_bytes")
+        if (
+            threshold.unit != "B/s"
+            or said.get("num_hosts") != 1
+            or not chip
+            or not size
+            or not threshold.value
+        ):
+            continue
+        known = [
+            f for f in load_expectations().figures.values() if _is_of(f, threshold.quantity, str(chip), size)
+        ]
+        what = f"{threshold.quantity} of {memory(size)} inside a host of {chip}"
+        if not known:
+            yield threshold, "unverified", f"no published figure of {what} is known"
+        elif threshold.value > max(figure.value for figure in known):
+            most = with_unit(max(figure.value for figure in known), "B/s")
+            yield threshold, "beyond published", f"{what}: the most that was published is {most}"
+
+
+def _is_of(figure: PublishedFigure, quantity: str, chip: str, size_bytes: int) -> bool:
+    """Say whether a figure was measured of this; `chip` may join several: H100/H200."""
+    return (
+        figure.kind == "measured"
+        and figure.quantity == quantity
+        and figure.chip in chip.split("/")
+        and figure.num_hosts == 1
+        and figure.size_bytes == size_bytes
+    )
+
+
+RULES: tuple[Rule, ...] = (
+    _nothing,
+    _contradicted,
+    _out_of_proportion,
+    _over_the_network,
+    _against_siblings,
+    _without_effect,
+    _placeholders,
+    _for_any_machine,
+    _against_published,
+)

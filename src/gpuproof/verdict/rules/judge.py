@@ -1,0 +1,202 @@
+"""Hold measures against rules: one outcome a subject, and an error wherever a rule could not judge.
+
+In: rules and all that is known of a fleet. Out: outcomes by the name of their rule. Nothing passes that was
+not measured: a rule that matches nothing, a subject without its measure, a figure that is missing or cannot
+be, a published figure or a baseline of something else are errors. All rules of a kind share one error rate:
+of healthy fleets `REQUIRED_ERROR_RATE` at most see a required rule accuse anybody for what chance does, and
+`analysis.apart.ERROR_RATE` an advisory one.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from gpuproof.analysis.apart import ERROR_RATE
+from gpuproof.records.outcome import Basis, Judged, Outcome, kind_of
+from gpuproof.records.result import Measure
+from gpuproof.verdict.baseline import UNCOMPARED
+from gpuproof.verdict.check import judge, load_check
+from gpuproof.verdict.checks.registry import CHECKS
+from gpuproof.verdict.facts import FleetFacts, gpu_subjects, host_of
+from gpuproof.verdict.rules.model import REQUIRED_ERROR_RATE, CheckRule, Rule, Rules
+from gpuproof.verdict.rules.one_by_one import judge_figures
+from gpuproof.verdict.rules.outcomes import not_judged, why_no_figure
+from gpuproof.verdict.rules.refusals import why_implausible, why_it_cannot_judge
+from gpuproof.verdict.rules.together import judge_equal, judge_peers
+
+EXPECTED_HOSTS = "expected hosts"
+BASES: Mapping[str, Basis] = {
+    "at_least": "absolute",
+    "at_most": "absolute",
+    "reference": "absolute",
+    "baseline": "baseline",
+    "peers": "peers",
+    "equal": "peers",
+}
+
+
+def judge_rules(rules: Rules, facts: FleetFacts) -> list[Judged]:
+    """Judge every rule, in their order; a list of expected hosts comes first."""
+    named = _by_name(facts.measures)
+    rates = _error_rates(rules)
+    judged = list(_expected_hosts(facts))
+    for rule in rules.rules:
+        if isinstance(rule, CheckRule):
+            judged += _checked(rule, facts)
+        else:
+            judged += _judged(rule, named.get(rule.measure.name, ()), facts, rates[rule.is_required])
+    return judged
+
+
+def _by_name(measures: Sequence[Measure]) -> Mapping[str, Sequence[Measure]]:
+    named: defaultdict[str, list[Measure]] = defaultdict(list)
+    for measure in measures:
+        named[measure.name].append(measure)
+    return named
+
+
+def _error_rates(rules: Rules) -> dict[bool, float]:
+    """Return what a rule may use of the error rate of its kind, required or not: they share alike."""
+    num = Counter(rule.is_required for rule in rules.rules if isinstance(rule, Rule))
+    return {True: REQUIRED_ERROR_RATE / max(1, num[True]), False: ERROR_RATE / max(1, num[False])}
+
+
+def _checked(rule: CheckRule, facts: FleetFacts) -> Iterator[Judged]:
+    """Ask a check of ours, or one that another package registered, which is asked about launches."""
+    if rule.name in CHECKS:
+        found = [Judged(name=rule.name, outcome=outcome) for outcome in CHECKS[rule.name].judge(facts)]
+    else:
+        found = judge(rule.name, load_check(rule.name), facts.launches)
+    for item in found:
+        yield replace(item, is_required=rule.is_required)
+
+
+def _judged(rule: Rule, named: Sequence[Measure], facts: FleetFacts, error_rate: float) -> Iterator[Judged]:
+    matched = [m for m in named if kind_of(m.subject) == rule.each and rule.measure.picks(m)]
+    refused = _why_refused(rule, named, matched, facts)
+    if refused is not None:
+        yield _as_judged(rule, rule.name, not_judged("whole", f"{rule.place}: {refused}", "Correct the rule"))
+        return
+    for subject in _without_measure(rule, matched, facts):
+        reason = f"{rule.measure} was not measured of it"
+        step = "Look for the launch that failed there, and finish the run with --resume"
+        yield _as_judged(rule, rule.name, not_judged(subject, reason, step))
+    telling = _telling_labels(matched)
+    good = []
+    for measure in matched:
+        fault = None if rule.expected.form == "equal" else _fault(measure, facts)
+        if fault is None:
+            good.append(measure)
+        else:
+            yield _as_judged(rule, _name(rule, measure, telling), not_judged(measure.subject, *fault))
+    for measure, outcome in _outcomes(rule, good, facts, error_rate):
+        yield _as_judged(rule, _name(rule, measure, telling), outcome)
+
+
+def _fault(measure: Measure, facts: FleetFacts) -> tuple[str, str] | None:
+    """Say why a figure cannot be judged, and what to do."""
+    if (reason := why_no_figure(measure)) is not None:
+        return reason, "Look for what failed, and finish the run with --resume"
+    if (reason := why_implausible(measure, facts)) is not None:
+        return (
+            reason,
+            "Look at sizes, types and clocks of the measurement: a figure that cannot be says nothing",
+        )
+    return None
+
+
+def _outcomes(
+    rule: Rule, measures: Sequence[Measure], facts: FleetFacts, error_rate: float
+) -> Iterator[tuple[Measure, Outcome]]:
+    match rule.expected.form:
+        case "peers":
+            return judge_peers(rule, measures, facts, error_rate=error_rate)
+        case "equal":
+            return judge_equal(rule, measures)
+        case _:
+            return judge_figures(rule, measures, facts, error_rate=error_rate)
+
+
+def _as_judged(rule: Rule, name: str, outcome: Outcome) -> Judged:
+    return Judged(name=name, outcome=outcome, is_required=rule.is_required, basis=BASES[rule.expected.form])
+
+
+def _why_refused(
+    rule: Rule, named: Sequence[Measure], matched: Sequence[Measure], facts: FleetFacts
+) -> str | None:
+    if matched:
+        return why_it_cannot_judge(rule.expected, matched, facts)
+    if not named:
+        known = ", ".join(sorted({measure.name for measure in facts.measures})[:8]) or "none"
+        return f"it matches nothing: no measure is called {rule.measure.name!r} (there are: {known})"
+    subjects = sorted({kind_of(measure.subject) for measure in named})
+    if not any(rule.measure.picks(measure) for measure in named):
+        labels = "; ".join(sorted({_labels(measure) for measure in named})[:4])
+        return f"it matches nothing: no measure is {rule.measure} (there are: {labels})"
+    return f"it matches nothing: {rule.measure} was measured of {', '.join(subjects)} alone"
+
+
+def _labels(measure: Measure) -> str:
+    return ", ".join(f"{name}={value}" for name, value in measure.labels.items()) or "no labels"
+
+
+def _without_measure(rule: Rule, matched: Sequence[Measure], facts: FleetFacts) -> list[str]:
+    """Name the subjects that should have a measure of the rule's and have none."""
+    have = {measure.subject for measure in matched}
+    if rule.each == "host":
+        wanted = [f"host/{host}" for host in dict.fromkeys((*facts.hosts, *facts.expected_hosts))]
+    elif rule.each == "gpu":
+        wanted = [subject for host, found in facts.hosts.items() for subject in gpu_subjects(host, found)]
+    else:
+        wanted = []
+    return [subject for subject in wanted if subject not in have]
+
+
+def _telling_labels(matched: Sequence[Measure]) -> list[str]:
+    """Name the labels that tell several measures of one subject apart; none where each has one."""
+    if max(Counter(measure.subject for measure in matched).values(), default=0) < 2:
+        return []
+    names = dict.fromkeys(name for measure in matched for name in measure.labels)
+    return [
+        name
+        for name in names
+        if name not in UNCOMPARED and len({str(measure.labels.get(name)) for measure in matched}) > 1
+    ]
+
+
+def _name(rule: Rule, measure: Measure, telling: Sequence[str]) -> str:
+    said = ", ".join(f"{name}={measure.labels.get(name)}" for name in telling)
+    return f"{rule.name} [{said}]" if said else rule.name
+
+
+def _expected_hosts(facts: FleetFacts) -> Iterator[Judged]:
+    if not facts.expected_hosts:
+        return
+    there = {*facts.hosts, *filter(None, (host_of(measure.subject) for measure in facts.measures))}
+    source = "the list of expected hosts"
+    for host in facts.expected_hosts:
+        is_there = host in there
+        outcome = Outcome(
+            status="PASS" if is_there else "FAIL",
+            subject=f"host/{host}",
+            measured="it took part" if is_there else "nothing was heard of it",
+            expected="every host of the list takes part",
+            source=source,
+            next_step=None if is_there else "Look whether it is up and reached, or take it from the list",
+            responsible=None if is_there else "administrator",
+        )
+        yield Judged(name=EXPECTED_HOSTS, outcome=outcome)
+    for host in sorted(there - set(facts.expected_hosts)):
+        step = "Add it to the list, or find out why it took part"
+        outcome = Outcome(
+            status="WARN",
+            subject=f"host/{host}",
+            measured="it took part, and is not on the list",
+            expected="hosts of the list alone",
+            source=source,
+            next_step=step,
+            responsible="user",
+        )
+        yield Judged(name=EXPECTED_HOSTS, outcome=outcome, is_required=False)

@@ -1,0 +1,286 @@
+"""Read rules (YAML, or JSON), and refuse those that cannot judge whatever is measured.
+
+In: text. Out: `Rules`, or one `ConfigError` with every mistake and its line. A number that is no number, a
+floor that everything passes, a rule with two expectations or none, a published figure that there is not.
+What can be told only of a plan or of measures is refused in `refusals`, when rules are judged.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from gpuproof import registry
+from gpuproof.config.entries import StrictModel, Text, open_document, read_as
+from gpuproof.config.errors import ConfigError, Mistake
+from gpuproof.config.yaml import Document, Place, read_document
+from gpuproof.errors import UsageError
+from gpuproof.records.outcome import Actor, SubjectKind
+from gpuproof.verdict.baseline import Baseline, BaselineEntry
+from gpuproof.verdict.checks.registry import CHECKS
+from gpuproof.verdict.expectations import CONDITIONS, load_expectations
+from gpuproof.verdict.rules.model import CheckRule, Expected, Form, MeasureMatch, Rule, Rules
+
+FORMS: tuple[Form, ...] = ("at_least", "at_most", "reference", "baseline", "peers", "equal")
+MOST_TOLERANCE = 0.5
+"""A tolerance of more than half lets pass what is broken."""
+NEXT_STEP = "Look at the subject's own measures: clocks, temperature, power, links; run it again by itself"
+
+
+class MeasureEntry(StrictModel):
+    """Which measures a rule speaks of."""
+
+    name: Text
+    """The measure's name, such as throughput."""
+    labels: dict[str, str | int | float | bool] = Field(default_factory=dict)
+    """Labels that it must have, such as workload and dtype."""
+
+
+class ExpectEntry(StrictModel):
+    """What is expected: one of at_least, at_most, reference, baseline, peers, equal."""
+
+    at_least: float | None = None
+    """The least good value, in `unit`."""
+    at_most: float | None = None
+    """The greatest good value, in `unit`."""
+    unit: Text | None = None
+    """The unit of at_least or at_most, as measures have it: FLOP/s, B/s, s, 1."""
+    reference: Text | None = None
+    """The key of a published figure."""
+    ignoring: list[Literal["device", "fabric", "tool", "dtype", "shape", "operation", "num_hosts"]] = Field(
+        default_factory=list
+    )
+    """Conditions that the published figure is not held to."""
+    baseline: Annotated[float, Field(gt=0, le=1)] | Literal["measured"] | None = None
+    """The share of the fleet's baseline that is enough, or `measured`: what its own spread says."""
+    peers: Literal[True] | None = None
+    """No subject stands apart from the others of its type."""
+    equal: Literal[True] | None = None
+    """All subjects have the same value."""
+
+
+class RuleEntry(StrictModel):
+    """One rule of measures."""
+
+    name: Text
+    """What a report calls it."""
+    required: bool = True
+    """Whether READY needs it to pass."""
+    each: SubjectKind
+    """Of which subjects a measure is wanted each: gpu, host, link or whole."""
+    measure: MeasureEntry
+    """Which measures."""
+    expect: ExpectEntry
+    """What is expected of each."""
+    tolerance: Annotated[float, Field(ge=0, le=MOST_TOLERANCE)] | Literal["measured"] | None = None
+    """How far off may be, as a share; `measured` takes it from the spread that was measured."""
+    next_step: Text = NEXT_STEP
+    """What to do where it fails."""
+    responsible: Actor = "administrator"
+    """Who does it."""
+
+
+class CheckEntry(StrictModel):
+    """One check of the environment."""
+
+    check: Text
+    """The name of a check."""
+    required: bool = True
+    """Whether READY needs it to pass."""
+
+
+class RulesFile(StrictModel):
+    """A file of rules."""
+
+    schema_version: Literal[1] = 1
+    """Of this format."""
+    rules: list[RuleEntry | CheckEntry] = Field(min_length=1)
+    """The rules, in the order of the report."""
+
+
+def load_rules(source: str) -> Rules:
+    """Read a file of rules.
+
+    Raises:
+        UsageError: it cannot be read, or is wrong; as `read_rules`.
+    """
+    return _rules_of(open_document(source, what="rules"))
+
+
+def read_rules(text: str, *, source: str) -> Rules:
+    """Read rules from text; `source` is what messages call it.
+
+    Raises:
+        UsageError: it is no YAML, has an unknown key, or a rule that cannot judge; every mistake by line.
+    """
+    return _rules_of(read_document(text, source=source))
+
+
+def _rules_of(document: Document) -> Rules:
+    if not isinstance(document.data, dict) or not document.data.get("rules"):
+        cause = "there is no rule: a file without rules would pass everything"
+        raise ConfigError([document.mistake((), cause, next_step="Write `rules:` and a list of rules")])
+    _check_entries(document)
+    read = read_as(RulesFile, document)
+    mistakes = [m for number, entry in enumerate(read.rules) for m in _mistakes(entry, document, number)]
+    mistakes += _names_given_twice(read, document)
+    if mistakes:
+        raise ConfigError(mistakes)
+    return Rules(
+        source=document.source,
+        rules=tuple(_built(entry, document, number) for number, entry in enumerate(read.rules)),
+    )
+
+
+def _check_entries(document: Document) -> None:
+    """Check each entry against the one form that it has, so that its mistakes are told once."""
+    assert isinstance(document.data, dict)
+    entries = document.data["rules"]
+    mistakes: list[Mistake] = []
+    for number, entry in enumerate(entries if isinstance(entries, list) else ()):
+        form: type[StrictModel] = CheckEntry if isinstance(entry, dict) and "check" in entry else RuleEntry
+        below = Document(
+            source=document.source,
+            data=entry,
+            lines={
+                place[2:]: line for place, line in document.lines.items() if place[:2] == ("rules", number)
+            },
+            written={},
+        )
+        try:
+            read_as(form, below, model_at=_model_at if form is RuleEntry else None)
+        except ConfigError as error:
+            mistakes += error.mistakes
+    if mistakes:
+        raise ConfigError(mistakes)
+
+
+def _model_at(place: Place) -> type[StrictModel]:
+    models: dict[Any, type[StrictModel]] = {"measure": MeasureEntry, "expect": ExpectEntry}
+    return models.get(place[0], RuleEntry) if len(place) > 1 else RuleEntry
+
+
+def _mistakes(entry: RuleEntry | CheckEntry, document: Document, number: int) -> Iterator[Mistake]:
+    place: Place = ("rules", number)
+    if isinstance(entry, CheckEntry):
+        if entry.check not in {*CHECKS, *registry.names(registry.CHECKS)}:
+            known = ", ".join(sorted({*CHECKS, *registry.names(registry.CHECKS)}))
+            yield document.mistake(
+                (*place, "check"), f"no check {entry.check!r}", next_step=f"Known: {known}"
+            )
+        return
+    expect = (*place, "expect")
+    given = [form for form in FORMS if getattr(entry.expect, form) is not None]
+    if len(given) != 1:
+        said = " and ".join(given) or "nothing"
+        cause = f"a rule expects one thing, and this one {said}"
+        yield document.mistake(expect, cause, next_step=f"Give one of {', '.join(FORMS)}")
+        return
+    for cause, step in _faults_of_form(entry, given[0]):
+        yield document.mistake((*expect, given[0]), cause, next_step=step)
+    for cause, step in _faults_of_keys(entry, given[0]):
+        yield document.mistake(expect, cause, next_step=step)
+
+
+def _faults_of_form(entry: RuleEntry, form: Form) -> Iterator[tuple[str, str]]:
+    expect = entry.expect
+    if form == "at_least" and expect.at_least is not None and expect.at_least <= 0:
+        yield f"everything is at least {expect.at_least:g}: the rule could never fail", "Give a floor over 0"
+    if form == "at_most" and expect.at_most is not None and expect.at_most < 0:
+        yield f"nothing is at most {expect.at_most:g}: the rule could never pass", "Give 0 or more"
+    if form == "reference" and expect.reference is not None:
+        try:
+            load_expectations().find(expect.reference)
+        except UsageError as error:
+            yield error.cause, error.next_step or ""
+    if form in ("peers", "equal") and entry.each == "whole":
+        yield "there is one `whole`, and nothing to hold it against", "Write each: gpu, host or link"
+
+
+def _faults_of_keys(entry: RuleEntry, form: Form) -> Iterator[tuple[str, str]]:
+    expect = entry.expect
+    has_number = form in ("at_least", "at_most")
+    if has_number and expect.unit is None:
+        yield "a number without its unit is no expectation", "Add unit, as the measure has it"
+    if expect.unit is not None and not has_number:
+        yield f"unit has no meaning beside {form}", "Remove it"
+    if expect.ignoring and form != "reference":
+        yield f"ignoring has no meaning beside {form}", "Remove it"
+    if form in ("peers", "equal") and entry.tolerance is not None:
+        yield f"tolerance has no meaning beside {form}", "Remove it: the error rate is that of all subjects"
+    if isinstance(expect.baseline, float) and entry.tolerance is not None:
+        yield "the share of the baseline is the tolerance already", "Remove tolerance"
+
+
+def _names_given_twice(read: RulesFile, document: Document) -> Iterator[Mistake]:
+    names = [entry.name if isinstance(entry, RuleEntry) else entry.check for entry in read.rules]
+    times = Counter(names)
+    for number, name in enumerate(names):
+        if times[name] > 1:
+            yield document.mistake(("rules", number), f"{times[name]} rules are called {name!r}")
+
+
+def _built(entry: RuleEntry | CheckEntry, document: Document, number: int) -> Rule | CheckRule:
+    place = f"{document.source}:{document.line(('rules', number))}"
+    if isinstance(entry, CheckEntry):
+        return CheckRule(name=entry.check, place=place, is_required=entry.required)
+    return Rule(
+        name=entry.name,
+        place=place,
+        is_required=entry.required,
+        each=entry.each,
+        measure=MeasureMatch(name=entry.measure.name, labels=dict(entry.measure.labels)),
+        expected=_expected(entry.expect),
+        tolerance=_tolerance(entry),
+        next_step=entry.next_step,
+        responsible=entry.responsible,
+    )
+
+
+def _expected(expect: ExpectEntry) -> Expected:
+    form = next(form for form in FORMS if getattr(expect, form) is not None)
+    number: float | None = None
+    if form in ("at_least", "at_most", "baseline"):
+        given = getattr(expect, form)
+        number = None if isinstance(given, str) else float(given)
+    ignoring = tuple(name for name in CONDITIONS if name in expect.ignoring)
+    return Expected(form=form, number=number, unit=expect.unit, key=expect.reference, ignoring=ignoring)
+
+
+def _tolerance(entry: RuleEntry) -> float | None:
+    """Return the stated tolerance; a floor is its own, a published figure's is in the table of figures."""
+    if entry.tolerance == "measured":
+        return None
+    if entry.tolerance is not None:
+        return float(entry.tolerance)
+    if entry.expect.reference is not None:
+        return load_expectations().tolerance
+    return None if entry.expect.baseline is not None else 0.0
+
+
+def rules_of_baseline(baseline: Baseline, *, share: float | None = None) -> Rules:
+    """Return a required rule for each measure of a baseline, so that a run can be held against all of it.
+
+    `share` of the centre is enough; None: what its own spread says.
+    """
+    source = f"baseline {baseline.name}"
+    rules = (_rule_of(entry, source=source, share=share) for entry in baseline.entries)
+    return Rules(source=source, rules=tuple(rules))
+
+
+def _rule_of(entry: BaselineEntry, *, source: str, share: float | None) -> Rule:
+    labels = ", ".join(f"{name}={value}" for name, value in entry.labels.items())
+    return Rule(
+        name=f"{entry.name} ({labels})" if labels else entry.name,
+        place=source,
+        is_required=True,
+        each=entry.kind,
+        measure=MeasureMatch(name=entry.name, labels=dict(entry.labels)),
+        expected=Expected(form="baseline", number=share),
+        tolerance=None,
+        next_step=NEXT_STEP,
+        responsible="administrator",
+    )

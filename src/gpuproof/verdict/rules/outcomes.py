@@ -1,0 +1,111 @@
+"""From a figure, a limit and what is known of both to an outcome.
+
+A figure passes where all of its interval is on the good side of the limit, fails where none of it is, and
+says nothing where the limit lies inside. Without an interval the figure itself decides.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import isfinite
+from typing import Literal
+
+from gpuproof.records.outcome import Outcome
+from gpuproof.records.result import Measure
+from gpuproof.units import share
+from gpuproof.verdict.rules.model import Rule
+from gpuproof.verdict.rules.refusals import with_unit
+
+RELATIVE_ROUNDING = 1e-9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limit:
+    """What is expected of a figure, in its unit."""
+
+    expected: float
+    slack: float
+    """How far on the bad side it may be."""
+    better: Literal["higher", "lower"]
+    source: str
+    how: str
+    """Where the slack comes from, as people read it."""
+
+    @property
+    def edge(self) -> float:
+        """The last good value."""
+        return self.expected - self.slack if self.better == "higher" else self.expected + self.slack
+
+
+def judged_by(rule: Rule, measure: Measure, limit: Limit, *, reach: float | None = None) -> Outcome:
+    """Judge one figure; `reach` is how far off it may be by chance, None: as far as its interval says.
+
+    With a reach the slack is for what chance does to a single figure, and the figure itself decides.
+    """
+    assert measure.value is not None
+    ends = _ends(measure) if reach is None else (measure.value, measure.value)
+    if any(_is_good(end, limit) for end in ends) and not all(_is_good(end, limit) for end in ends):
+        cause = f"its interval holds the limit of {with_unit(limit.edge, measure.unit)}: it cannot be told"
+        step = "Measure longer, or with more repeats, so that the interval leaves the limit"
+        return not_judged(measure.subject, f"{measure.text}; {cause}", step)
+    passed = _is_good(measure.value, limit)
+    return Outcome(
+        status="PASS" if passed else "FAIL",
+        subject=measure.subject,
+        measured=measure.text,
+        expected=_expected_text(limit, measure.unit),
+        source=limit.source,
+        next_step=None if passed else rule.next_step,
+        responsible=None if passed else rule.responsible,
+        measured_value=measure.value,
+        measured_low=None if measure.interval is None else min(measure.interval.low, measure.value),
+        measured_high=None if measure.interval is None else max(measure.interval.high, measure.value),
+        expected_value=limit.expected,
+        tolerance=limit.slack,
+        unit=measure.unit,
+        minimum_detectable=_detectable(limit, measure, reach),
+    )
+
+
+def _ends(measure: Measure) -> tuple[float, float]:
+    assert measure.value is not None
+    interval = measure.interval
+    return (measure.value, measure.value) if interval is None else (interval.low, interval.high)
+
+
+def _is_good(value: float, limit: Limit) -> bool:
+    room = abs(limit.edge) * RELATIVE_ROUNDING
+    return value >= limit.edge - room if limit.better == "higher" else value <= limit.edge + room
+
+
+def _detectable(limit: Limit, measure: Measure, reach: float | None) -> float | None:
+    """Return the loss, as a share, from which on the figure would have failed for certain."""
+    if not limit.expected:
+        return None
+    low, high = _ends(measure)
+    own = (high - low) / 2 if reach is None else reach
+    return (limit.slack + own) / abs(limit.expected)
+
+
+def _expected_text(limit: Limit, unit: str) -> str:
+    sign = "≥" if limit.better == "higher" else "≤"
+    said = f"{sign} {with_unit(limit.edge, unit)}"
+    if not limit.slack or not limit.expected:
+        return said
+    return (
+        f"{said}: {with_unit(limit.expected, unit)} less {share(limit.slack / limit.expected)} ({limit.how})"
+    )
+
+
+def why_no_figure(measure: Measure) -> str | None:
+    """Say why a measure has no figure to judge."""
+    if measure.value is None:
+        return measure.missing or "nothing was measured, and no reason was given"
+    if not isfinite(measure.value):
+        return f"{measure.value} is no figure"
+    return "the measurement is INVALID" if measure.validity == "INVALID" else None
+
+
+def not_judged(subject: str, reason: str, next_step: str) -> Outcome:
+    """Return what could not be judged: an error, which passes nothing."""
+    return Outcome(status="ERROR", subject=subject, reason=reason, next_step=next_step, responsible="user")

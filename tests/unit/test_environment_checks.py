@@ -1,0 +1,241 @@
+"""Checks of the environment: each finds its fault on the host or GPU that has it, and nothing on its twin."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from fleet_by_hand import GEMM, PORT, gpu, host_facts, hosts, measured, statuses
+from gpuproof.records.collected import CaseRecords
+from gpuproof.records.outcome import Judged
+from gpuproof.records.run import Device, Setup, Start
+from gpuproof.verdict.checks.registry import CHECKS
+from gpuproof.verdict.facts import FleetFacts
+from gpuproof.verdict.rules import judge_rules, read_rules
+from records_by_hand import case
+
+ABC = hosts("a", "b", "c")
+CPU: Mapping[str, Any] = {
+    **{"os": "Linux-6.8", "torch": "2.9.1", "devices": [], "environment": {}, "infiniband": []},
+    "accelerators": {"devices": [], "drivers": {}, "absent": {"nvidia": "no driver is loaded"}},
+    "affinity": {
+        "numa_nodes": {"0": "0-1"},
+        "allowed_cpus": [0, 1],
+        "device_numa_nodes": {},
+        "peer_memory": None,
+    },
+}
+
+
+def check(name: str, facts: FleetFacts) -> dict[str, str]:
+    return statuses([Judged(name=name, outcome=outcome) for outcome in CHECKS[name].judge(facts)])
+
+
+def with_b(**other: Any) -> FleetFacts:
+    """Return three hosts of which b is other."""
+    return FleetFacts(measures=[], hosts={**ABC, "b": host_facts("b", **other)})
+
+
+ON_HOST = "host/b"
+ON_GPU = gpu("b", 0)
+FAULTS: Mapping[str, tuple[FleetFacts, str, str]] = {
+    "same driver": (with_b(driver="535.104"), ON_HOST, "FAIL"),
+    "same torch": (with_b(torch="2.8.0"), ON_HOST, "FAIL"),
+    "same CUDA": (with_b(torch_cuda="12.8"), ON_HOST, "FAIL"),
+    "same NCCL": (with_b(nccl="2.26.2"), ON_HOST, "FAIL"),
+    "same kernel": (with_b(os="Linux-5.15"), ON_HOST, "FAIL"),
+    "same GPUs": (with_b(gpus=1), ON_HOST, "FAIL"),
+    "same NCCL settings": (with_b(environment={"NCCL_ALGO": "Ring"}), ON_HOST, "FAIL"),
+    "same firmware": (with_b(static={"vbios_version": "96.00.30"}), ON_GPU, "FAIL"),
+    "same power limit": (with_b(static={"power_limit_w": 500.0}), ON_GPU, "FAIL"),
+    "same memory size": (with_b(static={"mem_total_bytes": 1}), ON_GPU, "FAIL"),
+    "same application clock": (with_b(static={"clock_sm_application_mhz": 1200.0}), ON_GPU, "FAIL"),
+    "same ECC mode": (with_b(static={"ecc_mode": "disabled"}), ON_GPU, "FAIL"),
+    "ecc": (with_b(static={"ecc_mode": "disabled"}), ON_GPU, "FAIL"),
+    "mig": (with_b(static={"mig_mode": "enabled"}), ON_GPU, "FAIL"),
+    "persistence": (with_b(static={"persistence_mode": "disabled"}), ON_GPU, "WARN"),
+    "pcie": (with_b(state={"pcie_width": 8.0}), ON_GPU, "FAIL"),
+    "clock policy": (with_b(static={"power_limit_w": 500.0}), ON_GPU, "FAIL"),
+    "memory health": (with_b(state={"remapped_rows_failed": 1.0}), ON_GPU, "FAIL"),
+    "nvlink": (with_b(state={"nvlink_links_active": 17.0}), ON_GPU, "FAIL"),
+    "infiniband": (with_b(infiniband=[{**PORT, "state": "DOWN"}]), ON_HOST, "FAIL"),
+    "network": (with_b(environment={"NCCL_IB_DISABLE": "1"}), ON_HOST, "FAIL"),
+    "gpudirect": (with_b(environment={"NCCL_NET_GDR_LEVEL": "LOC"}), ON_HOST, "FAIL"),
+    "peer to peer": (with_b(environment={"NCCL_P2P_DISABLE": "1"}), ON_HOST, "FAIL"),
+    "numa": (
+        with_b(affinity={**host_facts("b")["affinity"], "allowed_cpus": [0, 1]}),
+        ON_HOST,
+        "FAIL",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_check_names_who_has_the_fault_and_passes_the_others(name: str) -> None:
+    facts, subject, status = FAULTS[name]
+
+    found = check(name, facts)
+    assert found.pop(subject) == status
+    assert set(found.values()) <= {"PASS"}
+
+    assert set(check(name, FleetFacts(measures=[], hosts=ABC)).values()) == {"PASS"}
+
+
+@pytest.mark.parametrize(
+    "name", sorted(set(CHECKS) - {"same torch", "same kernel", "same GPUs", "same NCCL settings"})
+)
+def test_a_host_without_a_gpu_has_nothing_to_check_and_the_evidence_says_so(name: str) -> None:
+    found = list(CHECKS[name].judge(FleetFacts(measures=[], hosts={"a": CPU})))
+
+    assert {outcome.status for outcome in found} == {"NOT-APPLICABLE"}
+    assert all(outcome.reason for outcome in found)
+
+
+@pytest.mark.parametrize("name", sorted(set(CHECKS) - {"options have an effect"}))
+def test_a_check_that_was_told_nothing_passes_nothing(name: str) -> None:
+    assert "PASS" not in check(name, FleetFacts(measures=[])).values()
+
+
+@pytest.mark.parametrize("name", CHECKS)
+def test_a_run_of_an_older_version_passes_only_what_it_told(name: str) -> None:
+    """Hosts told neither state nor ports nor memory nodes: an error where those are what is asked."""
+    old = host_facts("a")
+    for key in ("infiniband", "affinity"):
+        del old[key]
+    for device in old["accelerators"]["devices"]:
+        del device["state"], device["state_unavailable"]
+    facts = FleetFacts(measures=[], hosts={"a": old, "b": {**old, "host": "b"}})
+
+    found = check(name, facts)
+
+    if name in ("pcie", "memory health", "infiniband", "network", "numa", "nvlink"):
+        assert set(found.values()) == {"ERROR"}
+
+
+def test_where_all_differ_all_are_named() -> None:
+    facts = FleetFacts(measures=[], hosts={n: host_facts(n, driver=d) for n, d in (("a", "1"), ("b", "2"))})
+
+    assert check("same driver", facts) == {"host/a": "FAIL", "host/b": "FAIL"}
+
+
+def test_gpus_of_two_types_are_not_compared() -> None:
+    old = host_facts("b", name="NVIDIA A100-SXM4-80GB", static={"power_limit_w": 400.0}, gpus=1)
+    facts = FleetFacts(measures=[], hosts={"a": host_facts("a"), "b": old})
+
+    assert set(check("same power limit", facts).values()) == {"PASS", "NOT-APPLICABLE"}
+
+
+def test_a_board_without_links_has_none_to_check() -> None:
+    pcie = host_facts("a", name="NVIDIA H100 PCIe")
+    for device in pcie["accelerators"]["devices"]:
+        del device["state"]["nvlink_links_active"]
+        device["state_unavailable"] = {"nvlink_links_active": "Not Supported"}
+
+    assert set(check("nvlink", FleetFacts(measures=[], hosts={"a": pcie})).values()) == {"NOT-APPLICABLE"}
+
+
+def test_what_a_driver_announced_fails_its_gpu() -> None:
+    facts = FleetFacts(measures=[], hosts=hosts("a"), events={gpu("a", 1): ["xid 79"]})
+
+    assert check("xid", facts) == {gpu("a", 0): "PASS", gpu("a", 1): "FAIL"}
+    assert check("xid", replace(facts, events=None)) == {"whole": "ERROR"}
+
+
+# Ranks and backends, from launches
+
+
+def launch(host: str, *, indices: tuple[int, ...], backend: str | None = "nccl") -> CaseRecords:
+    records: list[Any] = []
+    for rank, index in enumerate(indices):
+        size = len(indices)
+        records.append(
+            Start(
+                rank=rank,
+                world_size=size,
+                local_rank=rank,
+                local_world_size=size,
+                host=host,
+                pid=1,
+                start="exec",
+                gpuproof_version="0",
+                unix_s=0.0,
+                monotonic_s=0.0,
+            )
+        )
+        records.append(setup(rank, f"GPU-{host}-{index}", index, backend))
+    return CaseRecords(case=case(), records=tuple(records))
+
+
+def setup(rank: int, uuid: str, index: int, backend: str | None) -> Setup:
+    device = Device(kind="cuda", index=index, name="NVIDIA H100 80GB HBM3", uuid=uuid, memory_total_bytes=1)
+    return Setup(
+        rank=rank,
+        device=device,
+        backend=backend,
+        threads=1,
+        num_parameters=1,
+        items_per_step=1,
+        item="sample",
+        flops_per_step=None,
+        precision="bf16",
+        compiled=None,
+        data="synthetic",
+        pool_samples=1,
+        not_applied=(),
+        notes=(),
+        monotonic_s=0.0,
+    )
+
+
+def test_gpus_that_ran_alone_or_not_at_all_are_named() -> None:
+    facts = FleetFacts(
+        measures=[], hosts=hosts("a", gpus=3), launches=[launch("a", indices=(0,), backend=None)]
+    )
+
+    assert set(check("all ranks", facts).values()) == {"FAIL"}
+    together = replace(facts, launches=[launch("a", indices=(0, 1))])
+    assert check("all ranks", together) == {gpu("a", 0): "PASS", gpu("a", 1): "PASS", gpu("a", 2): "FAIL"}
+
+
+def test_one_gpu_alone_is_all_there_is() -> None:
+    facts = FleetFacts(
+        measures=[], hosts=hosts("a", gpus=1), launches=[launch("a", indices=(0,), backend=None)]
+    )
+
+    assert check("all ranks", facts) == {gpu("a", 0): "PASS"}
+
+
+@pytest.mark.parametrize(("backend", "expected"), [("nccl", "PASS"), ("gloo", "FAIL")])
+def test_gloo_on_a_host_with_gpus_is_a_fallback(backend: str, expected: str) -> None:
+    facts = FleetFacts(measures=[], hosts=hosts("a"), launches=[launch("a", indices=(0, 1), backend=backend)])
+
+    assert check("backend", facts) == {"host/a": expected}
+
+
+# Options without an effect
+
+
+@pytest.mark.parametrize(("fp8", "expected"), [(1.3e15, "PASS"), (7.05e14, "WARN"), (6e14, "WARN")])
+def test_fp8_that_is_no_faster_than_bf16_is_said(fp8: float, expected: str) -> None:
+    measures = [
+        measured(gpu("a", 0), value, spread=0.01, labels={**GEMM, "dtype": dtype})
+        for dtype, value in (("fp8", fp8), ("bf16", 7e14))
+    ]
+
+    assert check("options have an effect", FleetFacts(measures=measures)) == {gpu("a", 0): expected}
+
+
+# How rules ask
+
+
+def test_a_rule_asks_a_check_and_says_whether_it_is_required() -> None:
+    facts = with_b(static={"ecc_mode": "disabled"})
+
+    found = judge_rules(read_rules("rules: [{check: ecc, required: false}]", source="r.yaml"), facts)
+
+    assert {item.name for item in found} == {"ecc"}
+    assert not any(item.is_required for item in found)
+    assert statuses(found)[ON_GPU] == "FAIL"

@@ -1,0 +1,297 @@
+"""Rules hold figures against numbers, published figures, a baseline and each other."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from fleet_by_hand import (
+    GEMM,
+    baseline,
+    gpu,
+    host_facts,
+    hosts,
+    judged,
+    measured,
+    rule,
+    statuses,
+)
+from gpuproof.records.result import Measure
+from gpuproof.verdict.expectations import load_expectations
+from gpuproof.verdict.facts import FleetFacts
+
+FLOOR = "{at_least: 7.0e+14, unit: FLOP/s}"
+
+
+def fleet(*values: float, spread: float | None = None) -> FleetFacts:
+    """Return hosts a, b … with two GPUs each, of these values."""
+    names = "abcdefgh"[: (len(values) + 1) // 2]
+    measures = [measured(gpu(names[i // 2], i % 2), value, spread=spread) for i, value in enumerate(values)]
+    return FleetFacts(measures=measures, hosts=hosts(*names))
+
+
+@pytest.mark.parametrize(
+    ("value", "spread", "tolerance", "expected"),
+    [
+        (7.1e14, None, "", "PASS"),
+        (6.9e14, None, "", "FAIL"),
+        (6.9e14, None, "0.05", "PASS"),
+        (6.6e14, None, "0.05", "FAIL"),
+        (7.0e14, None, "", "PASS"),
+        (7.5e14, 0.02, "", "PASS"),
+        (6.5e14, 0.02, "", "FAIL"),
+        (7.05e14, 0.02, "", "ERROR"),  # the limit lies inside the interval
+        (6.95e14, 0.02, "measured", "PASS"),
+        (6.5e14, 0.02, "measured", "FAIL"),
+        (6.95e14, None, "measured", "ERROR"),  # no spread was measured
+        (6.95e14, 0.4, "measured", "ERROR"),  # one that would let pass a GPU at half speed
+    ],
+)
+def test_a_floor_is_held_against_the_whole_interval(
+    value: float, spread: float | None, tolerance: str, expected: str
+) -> None:
+    facts = FleetFacts(measures=[measured(gpu("a", 0), value, spread=spread)], hosts=hosts("a", gpus=1))
+    more = f"    tolerance: {tolerance}\n" if tolerance else ""
+
+    assert statuses(judged(rule(FLOOR, more=more), facts)) == {gpu("a", 0): expected}
+
+
+def test_a_ceiling_is_the_other_way_round() -> None:
+    wrong = [
+        measured(gpu("a", index), count, name="wrong values", unit="1", labels={}, better="lower")
+        for index, count in enumerate((0.0, 3.0))
+    ]
+    text = rule("{at_most: 0, unit: '1'}", measure="{name: wrong values}")
+
+    found = statuses(judged(text, FleetFacts(measures=wrong, hosts=hosts("a"))))
+
+    assert found == {gpu("a", 0): "PASS", gpu("a", 1): "FAIL"}
+
+
+def test_an_outcome_says_what_it_could_have_missed_and_who_acts() -> None:
+    facts = FleetFacts(measures=[measured(gpu("a", 0), 6.0e14, spread=0.01)], hosts=hosts("a", gpus=1))
+
+    (found,) = judged(rule(FLOOR, more="    tolerance: 0.05\n    responsible: vendor\n"), facts)
+
+    assert found.basis == "absolute"
+    assert found.outcome.responsible == "vendor"
+    assert found.outcome.minimum_detectable == pytest.approx(0.05 + 0.01 * 6 / 7)
+    assert found.outcome.source == "rules.yaml:2"
+
+
+def test_rules_say_whether_they_are_required() -> None:
+    facts = fleet(7.5e14, 7.5e14)
+
+    (first, _) = judged(rule(FLOOR, more="    required: false\n"), facts)
+
+    assert not first.is_required
+
+
+# Published figures
+
+
+TRIAD = "device-memory.triad.a100-sxm-80gb.azure"
+MEMORY = "{name: throughput, labels: {workload: memory}}"
+
+
+def memory_of(name: str, value: float, **labels: object) -> FleetFacts:
+    measure = measured(gpu("a", 0), value, unit="B/s", labels={"workload": "memory", **labels})
+    return FleetFacts(measures=[measure], hosts=hosts("a", gpus=1, name=name))
+
+
+def test_a_published_figure_is_of_its_own_tool_board_and_operation() -> None:
+    text = rule(f"{{reference: {TRIAD}}}", measure=MEMORY)
+    a100 = "NVIDIA A100-SXM4-80GB"
+    reasons = {
+        "tool is gpuproof": memory_of(a100, 1.7e12, operation="triad"),
+        "device is NVIDIA H100 80GB HBM3": memory_of("NVIDIA H100 80GB HBM3", 1.7e12, tool="BabelStream"),
+        "operation of what was measured is not known": memory_of(a100, 1.7e12, tool="BabelStream"),
+    }
+    for reason, facts in reasons.items():
+        (found,) = judged(text, facts)
+        assert found.outcome.status == "ERROR"
+        assert reason in (found.outcome.reason or "")
+
+
+@pytest.mark.parametrize(("value", "expected"), [(1.7e12, "PASS"), (1.62e12, "PASS"), (1.5e12, "FAIL")])
+def test_a_published_figure_has_the_tolerance_of_its_table(value: float, expected: str) -> None:
+    facts = memory_of("NVIDIA A100-SXM4-80GB", value, operation="triad")
+
+    (found,) = judged(rule(f"{{reference: {TRIAD}, ignoring: [tool]}}", measure=MEMORY), facts)
+
+    assert found.outcome.status == expected
+    assert "not held to its tool" in (found.outcome.source or "")
+    assert found.outcome.tolerance == pytest.approx(0.05 * 1.7e12)
+
+
+def test_the_table_of_published_figures_is_whole() -> None:
+    figures = load_expectations().figures.values()
+
+    assert len(figures) > 400
+    assert all(figure.value > 0 and figure.source and figure.date for figure in figures)
+    assert {figure.unit for figure in figures} <= {
+        *("FLOP/s", "OP/s", "B/s", "s", "W", "samples/s", "tokens/s")
+    }
+
+
+# A fleet's own figures
+
+
+HEALTHY = (7.00e14, 7.03e14, 6.98e14, 7.02e14, 6.97e14, 7.01e14, 6.99e14, 7.00e14)
+
+
+def held(*values: float, expect: str = "{baseline: measured}") -> dict[str, str]:
+    facts = fleet(*values)
+    return statuses(judged(rule(expect), replace(facts, baseline=baseline(fleet(*HEALTHY)))))
+
+
+def test_a_slow_gpu_is_found_by_the_spread_of_the_baseline() -> None:
+    found = held(*HEALTHY[:7], 0.94 * HEALTHY[7])
+
+    assert found.pop(gpu("d", 1)) == "FAIL"
+    assert set(found.values()) == {"PASS"}
+
+
+def test_a_fleet_that_is_slow_as_a_whole_is_found_by_its_baseline_and_not_by_peers() -> None:
+    slow = [0.9 * value for value in HEALTHY]
+
+    assert set(held(*slow).values()) == {"FAIL"}
+    peers = judged(rule("{peers: true}"), fleet(*slow))
+    assert {item.outcome.status for item in peers} == {"PASS"}
+    assert {item.basis for item in peers} == {"peers"}
+
+
+@pytest.mark.parametrize(("factor", "expected"), [(0.96, "PASS"), (0.90, "FAIL")])
+def test_a_share_of_the_baseline_may_be_stated(factor: float, expected: str) -> None:
+    found = held(*(factor * value for value in HEALTHY), expect="{baseline: 0.95}")
+
+    assert set(found.values()) == {expected}
+
+
+def test_a_baseline_of_another_stack_is_refused_by_the_keys_that_differ() -> None:
+    facts = fleet(*HEALTHY)
+    kept = baseline(facts)
+    newer = {name: host_facts(name, driver="580.10", nccl="2.28.3") for name in facts.hosts}
+
+    found = judged(rule("{baseline: measured}"), replace(facts, hosts=newer, baseline=kept))
+
+    assert {item.outcome.status for item in found} == {"ERROR"}
+    reason = found[0].outcome.reason or ""
+    assert "driver: nvidia 580.10 against nvidia 570.86" in reason
+    assert "nccl: 2.28.3 against 2.27.7" in reason
+    assert "torch" not in reason
+
+
+def test_a_baseline_without_this_work_judges_nothing() -> None:
+    kept = baseline(fleet(*HEALTHY))
+    other = [replace(m, labels={**GEMM, "at_once": False}) for m in fleet(*HEALTHY).measures]
+
+    found = judged(rule("{baseline: measured}"), replace(fleet(*HEALTHY), measures=other, baseline=kept))
+
+    assert {item.outcome.status for item in found} == {"ERROR"}
+
+
+def test_too_few_figures_have_no_spread() -> None:
+    kept = baseline(fleet(7e14, 7e14))
+
+    found = judged(rule("{baseline: measured}"), replace(fleet(7e14, 7e14), baseline=kept))
+
+    assert {item.outcome.status for item in found} == {"ERROR"}
+    assert "too few figures" in (found[0].outcome.reason or "")
+
+
+# Peers and equals
+
+
+def test_one_that_stands_apart_is_named_and_the_healthy_are_not() -> None:
+    found = statuses(judged(rule("{peers: true}"), fleet(*HEALTHY[:7], 5e14)))
+
+    assert found.pop(gpu("d", 1)) == "FAIL"
+    assert set(found.values()) == {"PASS"}
+
+
+def test_a_faster_one_is_a_warning() -> None:
+    assert statuses(judged(rule("{peers: true}"), fleet(*HEALTHY[:7], 8.5e14)))[gpu("d", 1)] == "WARN"
+
+
+def test_of_two_that_differ_neither_is_accused() -> None:
+    found = statuses(judged(rule("{peers: true}"), fleet(7e14, 5e14, spread=0.01)))
+
+    assert set(found.values()) == {"ERROR"}
+
+
+def test_who_has_no_peer_has_nothing_to_be_held_against() -> None:
+    facts = FleetFacts(measures=[measured(gpu("a", 0), 7e14)], hosts=hosts("a", gpus=1))
+
+    assert statuses(judged(rule("{peers: true}"), facts)) == {gpu("a", 0): "NOT-APPLICABLE"}
+
+
+def test_peers_are_of_one_type_of_gpu() -> None:
+    """Two types, each alike: nobody stands apart, though the second is half as fast."""
+    old = hosts("b", name="NVIDIA A100-SXM4-80GB", gpus=5)
+    values = [(host, i, v) for host, v in (("a", 7e14), ("b", 2.6e14)) for i in range(5)]
+    measures = [measured(gpu(host, i), v * (1 + i / 1000)) for host, i, v in values]
+
+    found = judged(rule("{peers: true}"), FleetFacts(measures=measures, hosts={**hosts("a", gpus=5), **old}))
+
+    assert {item.outcome.status for item in found} == {"PASS"}
+
+
+def digests(*said: str | None) -> list[Measure]:
+    return [
+        measured(
+            gpu("a", i),
+            0.0 if d else None,
+            name="fingerprint",
+            unit="1",
+            labels={"digest": d},
+            missing="lost",
+        )
+        for i, d in enumerate(said)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        (("x", "x", "x"), ["PASS", "PASS", "PASS"]),
+        (("x", "y", "x"), ["PASS", "FAIL", "PASS"]),
+        (("x", "y"), ["ERROR", "ERROR"]),
+        (("x", "y", "z"), ["ERROR", "ERROR", "ERROR"]),
+        (("x", "x", "y", "y"), ["ERROR", "ERROR", "ERROR", "ERROR"]),
+        (("x",), ["ERROR"]),
+    ],
+)
+def test_the_one_that_says_something_else_is_named_where_most_agree(
+    said: tuple[str, ...], expected: list[str]
+) -> None:
+    facts = FleetFacts(measures=digests(*said), hosts=hosts("a", gpus=len(said)))
+
+    found = judged(rule("{equal: true}", measure="{name: fingerprint}"), facts)
+
+    assert [item.outcome.status for item in found] == expected
+
+
+# Hosts, and several measures of one subject
+
+
+def test_an_expected_host_that_is_missing_fails_and_a_strange_one_is_said() -> None:
+    facts = replace(fleet(7.5e14, 7.5e14), expected_hosts=("a", "b"))
+    strange = replace(fleet(7.5e14, 7.5e14), expected_hosts=("b",))
+
+    assert statuses(judged(rule(FLOOR), facts))["host/b"] == "FAIL"
+    named = {
+        item.outcome.subject: item for item in judged(rule(FLOOR), strange) if item.name == "expected hosts"
+    }
+    assert named["host/a"].outcome.status == "WARN"
+    assert not named["host/a"].is_required
+
+
+def test_several_measures_of_one_subject_are_told_apart() -> None:
+    facts = fleet(7.5e14, 7.5e14)
+    alone = [replace(m, labels={**GEMM, "at_once": False}) for m in facts.measures]
+
+    found = judged(rule(FLOOR), replace(facts, measures=[*facts.measures, *alone]))
+
+    assert {item.name for item in found} == {"r [at_once=True]", "r [at_once=False]"}

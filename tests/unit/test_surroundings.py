@@ -1,0 +1,86 @@
+"""Who started a process and as which of how many: a table of launchers, and of what contradicts itself."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpuproof.errors import UsageError
+from gpuproof.launchers.surroundings import ranks_around
+
+SLURM = {
+    **{"SLURM_JOB_ID": "12", "SLURM_PROCID": "1", "SLURM_LOCALID": "1", "SLURM_NODEID": "0"},
+    **{"SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "2", "SLURM_STEP_TASKS_PER_NODE": "2"},
+    "SLURM_STEP_NODELIST": "node1",
+}
+OPEN_MPI = {
+    **{"OMPI_COMM_WORLD_RANK": "3", "OMPI_COMM_WORLD_SIZE": "4"},
+    **{"OMPI_COMM_WORLD_LOCAL_RANK": "1", "OMPI_COMM_WORLD_LOCAL_SIZE": "2"},
+}
+ONE_HOST_MPI = {**OPEN_MPI, "OMPI_COMM_WORLD_LOCAL_RANK": "3", "OMPI_COMM_WORLD_LOCAL_SIZE": "4"}
+MPICH = {"PMI_RANK": "0", "PMI_SIZE": "2", "MPI_LOCALRANKID": "0", "MPI_LOCALNRANKS": "2"}
+POD = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "HOSTNAME": "check-7d9f6c5b8-x2x9z"}
+STATEFUL = {**POD, "HOSTNAME": "validate-2"}
+INDEXED = {**POD, "JOB_COMPLETION_INDEX": "1"}
+MASTER = {"MASTER_ADDR": "validate-0.validate"}
+BARE: tuple[str | None, ...] = (None, None, None)
+
+
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [
+        ({}, BARE),
+        ({"RANK": "1", "WORLD_SIZE": "4"}, BARE),  # explicit: kept as they are
+        ({**SLURM, "RANK": "3", "WORLD_SIZE": "16"}, BARE),  # torchrun in each of two tasks
+        (SLURM, ("1", "2", "1")),
+        ({**SLURM, **POD}, ("1", "2", "1")),  # Slurm before Kubernetes
+        ({**SLURM, "PMI_RANK": "1", "PMI_SIZE": "2"}, ("1", "2", "1")),  # srun --mpi=pmi2 says the same twice
+        ({**SLURM, "SLURM_STEP_NUM_TASKS": "1"}, BARE),
+        ({**STATEFUL, **MASTER, "WORLD_SIZE": "4"}, ("2", "4", "0")),
+        ({**INDEXED, **MASTER, "WORLD_SIZE": "2"}, ("1", "2", "0")),
+        ({**INDEXED, **MASTER, "WORLD_SIZE": "2", "HOSTNAME": "validate-7"}, ("1", "2", "0")),
+        ({**POD, "RANK": "0", "WORLD_SIZE": "2"}, BARE),  # PyTorchJob
+        (POD, BARE),  # a pod by itself
+        ({**STATEFUL, "WORLD_SIZE": "1"}, BARE),
+        ({**OPEN_MPI, **MASTER}, ("3", "4", "1")),
+        ({**OPEN_MPI, **POD, **MASTER}, ("3", "4", "1")),  # an MPIJob
+        (ONE_HOST_MPI, ("3", "4", "3")),
+        (MPICH, ("0", "2", "0")),
+        ({**OPEN_MPI, "OMPI_COMM_WORLD_SIZE": "1"}, BARE),
+    ],
+)
+def test_ranks_come_from_the_first_launcher_that_has_them(
+    environment: dict[str, str], expected: tuple[str | None, ...]
+) -> None:
+    found = ranks_around(environment)
+
+    assert (found.get("RANK"), found.get("WORLD_SIZE"), found.get("LOCAL_RANK")) == expected
+
+
+@pytest.mark.parametrize(
+    ("environment", "cause"),
+    [
+        ({"RANK": "3"}, "RANK=3 is set and WORLD_SIZE is not"),
+        ({**SLURM, "WORLD_SIZE": "1"}, "a world of 1 is set, and Slurm's SLURM_STEP_NUM_TASKS says 2"),
+        ({**SLURM, "RANK": "0"}, "a world of 1 is set"),
+        ({**OPEN_MPI, "RANK": "0", "WORLD_SIZE": "2"}, "Open MPI's OMPI_COMM_WORLD_SIZE says 4"),
+        ({**SLURM, **OPEN_MPI}, "Slurm says rank 1 of 2, and Open MPI says 3 of 4"),
+        (STATEFUL, "this pod is number 2 of a job, and WORLD_SIZE does not say"),
+        ({**STATEFUL, "HOSTNAME": "validate-0"}, "this pod is number 0"),
+        (INDEXED, "this pod is number 1"),
+        ({**POD, **MASTER, "WORLD_SIZE": "2"}, "nothing says which of the pods"),
+        ({**INDEXED, "WORLD_SIZE": "2"}, "MASTER_ADDR does not say where they meet"),
+        (OPEN_MPI, "MASTER_ADDR does not say where they meet"),
+        ({"PMI_RANK": "0"}, "PMI_SIZE is not set"),
+        ({"PMI_RANK": "1", "PMI_SIZE": "2"}, "does not say which GPU is whose"),
+        ({"WORLD_SIZE": "two"}, "is no whole number"),
+    ],
+)
+def test_a_contradiction_is_no_world_of_one(environment: dict[str, str], cause: str) -> None:
+    with pytest.raises(UsageError, match=cause):
+        ranks_around(environment)
+
+
+def test_where_ranks_meet_is_kept() -> None:
+    assert ranks_around(ONE_HOST_MPI)["MASTER_ADDR"] == "127.0.0.1"
+    found = ranks_around({**ONE_HOST_MPI, "MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "4000"})
+    assert not {"MASTER_ADDR", "MASTER_PORT"} & found.keys()
