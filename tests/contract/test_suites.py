@@ -67,6 +67,8 @@ class Member:
     """Where it is known from the beginning."""
     has_host_form: bool = True
     """Whether several hosts of it are concluded; where they are not, the command refuses them."""
+    ends_with: ExitCode = ExitCode.DONE
+    """Where all launches are done, and like each other in every digit."""
     takes_hosts: bool = True
     """Whether it plans for named hosts at all."""
 
@@ -81,6 +83,11 @@ COLLECTIVE = RunConfig.model_validate(
 """Whatever it asks for is refused when it is read: it names no workload."""
 SCALE = recipe(suite="scale", scale={"batch_sizes": [16], "num_devices": [1, 2]}, run={"repeats": 2})
 """One device once, and two by both laws."""
+AB = recipe(
+    suite="ab",
+    ab={"b": {"data.batch_size": 8}, "max_regression": 0.0, "pilot_pairs": 3, "max_pairs": 5},
+    data={"batch_size": 16},
+)
 MEMBERS = {
     "recipe": Member(
         suite="recipe",
@@ -126,6 +133,14 @@ MEMBERS = {
         num_launches=6,
         has_host_form=False,
         takes_hosts=False,
+    ),
+    "ab": Member(
+        suite="ab",
+        config=AB,
+        bad=[of_another_model(AB)],
+        has_host_form=False,
+        takes_hosts=False,
+        ends_with=ExitCode.INCONCLUSIVE,  # launches like each other in every digit are copies
     ),
     "collective": Member(suite="collective", config=COLLECTIVE, bad=[], num_launches=2, has_host_form=False),
 }
@@ -308,7 +323,7 @@ def test_it_says_what_it_is(under_test: UnderTest) -> None:
     assert suite.name == under_test.member.suite == find_suite(under_test.config).name
     assert suite.summary
     assert "\n" not in suite.summary
-    assert suite.command in ("run", "load", "scale")
+    assert suite.command in ("run", "load", "scale", "compare")
     assert suite.scope in ("each_host", "whole")
     assert suite.options is None or dataclasses.is_dataclass(suite.options)
 
@@ -496,7 +511,7 @@ def test_launches_that_are_done_are_measured(
     request.getfixturevalue("without_workloads")
     result = concluded(concluding, walk.settled, tmp_path).result
     assert result.num_launches == result.num_planned == len(walk.settled)
-    assert result.exit_code == ExitCode.DONE
+    assert result.exit_code == concluding.member.ends_with
     assert result.validity in ("VALID", "SUSPECT")
     assert any(measure.value is not None for measure in result.measures)
     assert not result.failures

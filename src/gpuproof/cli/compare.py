@@ -17,12 +17,12 @@ from gpuproof.errors import ExitCode, UsageError
 if TYPE_CHECKING:
     from gpuproof.config.models import RunConfig
 
-SIDES = ("a", "b")
+SUITE, SIDES = "ab", ("a", "b")
 NOT_DIFFERENCES = ("run", "suite", "suite_options")
 """What configurations need not agree in: names, places, how often."""
 
 
-class Share(click.ParamType[float]):
+class PartOfOne(click.ParamType[float]):
     """A share of 1: 2% or 0.02."""
 
     name = "share"
@@ -51,13 +51,13 @@ class Share(click.ParamType[float]):
 )
 @click.option(
     "--max-regression",
-    type=Share(),
+    type=PartOfOne(),
     metavar="SHARE",
     help="Exit 3 where an interval lies wholly beyond this regression (2% or 0.02), 4 where none can tell.",
 )
 @click.option(
     "--find",
-    type=Share(),
+    type=PartOfOne(),
     metavar="SHARE",
     help="With --ab: the regression that must be found, which decides how many launches there are "
     "[default: 3%].",
@@ -104,46 +104,69 @@ def _compare(
     words: tuple[str, ...],
     ab: bool,
     aa: bool,
-    resume: Path | None,
     across: tuple[str, ...],
+    max_regression: float | None,
+    form: str | None,
+    output: Path | None,
+    save_dir: Path,
+    as_json: bool,
+    **in_turns: Any,
+) -> ExitCode:
+    if not (ab or aa or in_turns["resume"]):
+        chosen = "json" if as_json and form is None else form
+        return _compare_runs(
+            words,
+            across=across,
+            max_regression=max_regression,
+            form=chosen,
+            output=output,
+            save_dir=save_dir,
+        )
+    if across or form or output:
+        raise UsageError(
+            "--across, --format and --output are for two finished runs",
+            place="--ab",
+            next_step="Leave them out; `gpuproof report RUN --format FORMAT` writes its report",
+        )
+    return _launch(
+        words,
+        is_same=aa,
+        max_regression=max_regression,
+        save_dir=save_dir,
+        as_json=as_json,
+        **in_turns,
+    )
+
+
+def _launch(
+    words: tuple[str, ...],
+    *,
+    is_same: bool,
     max_regression: float | None,
     find: float | None,
     max_pairs: str | None,
     timeout: str | None,
     python: str | None,
+    resume: Path | None,
     retry_failed: bool,
     dry_run: bool,
-    form: str | None,
-    output: Path | None,
     save_dir: Path,
     as_json: bool,
 ) -> ExitCode:
-    if not (ab or aa or resume):
-        chosen = "json" if as_json and form is None else form
-        return _compare_runs(
-            words, across=across, max_regression=max_regression, form=chosen, output=output, save_dir=save_dir
-        )
     from gpuproof.cli.measuring import begin_run, finish_run, resumed, show_commands
 
+    where: dict[str, Any] = {"hosts": HERE_ALONE, "python": python}
     if resume is not None:
         directory = resumed(resume, None, words)
-        return finish_run(
-            directory,
-            hosts=HERE_ALONE,
-            python=python,
-            retry_failed=retry_failed,
-            as_json=as_json,
-            command="compare",
-        )
+        return finish_run(directory, retry_failed=retry_failed, as_json=as_json, command="compare", **where)
     block = {"max_regression": max_regression, "find": find, "max_pairs": max_pairs}
-    config, settings = _in_turns(words, is_same=aa, block=block)
+    config, settings = _in_turns(words, is_same=is_same, block=block)
     settings += [f"--run.save_dir={save_dir}"]
     settings += [] if timeout is None else [f"--run.time_limit_s={timeout}"]
     if dry_run:
-        show_commands(config, settings, hosts=HERE_ALONE, python=python)
+        show_commands(config, settings, **where)
         return ExitCode.DONE
-    _, code = begin_run(config, settings, hosts=HERE_ALONE, python=python, as_json=as_json, command="compare")
-    return code
+    return begin_run(config, settings, as_json=as_json, command="compare", **where)[1]
 
 
 def _compare_runs(
@@ -184,7 +207,7 @@ def _in_turns(words: Sequence[str], *, is_same: bool, block: dict[str, Any]) -> 
     num_named = next((place for place, word in enumerate(words) if word.startswith("--")), len(words))
     configs, settings = list(words[:num_named]), words[num_named:]
     own = {side: [_of_both(word, side) for word in settings if _is_of(word, side)] for side in SIDES}
-    both = [word for word in settings if not any(_is_of(word, side) for side in SIDES)]
+    both = [word for word in settings if not any(_is_of(word, side) for side in (*SIDES, SUITE))]
     is_told_apart = len(configs) == 2 or any(own.values())
     if len(configs) not in (1, 2) or is_told_apart == is_same:
         raise UsageError(
@@ -198,8 +221,9 @@ def _in_turns(words: Sequence[str], *, is_same: bool, block: dict[str, Any]) -> 
     for side, source in zip(SIDES, (configs[0], configs[-1]), strict=True):
         block[side] = _differences(base, load_config(source, [*both, *own[side]]).config)
         block[f"{side}_name"] = " ".join([source if len(configs) == 2 else side.upper(), *own[side]])
-    asked = [f"--ab.{key}={_written(value)}" for key, value in block.items() if value is not None]
-    return configs[0], [*both, "--suite=ab", *asked]
+    asked = [f"--{SUITE}.{key}={_written(value)}" for key, value in block.items() if value is not None]
+    looks = [word for word in settings if _is_of(word, SUITE)]
+    return configs[0], [*both, f"--suite={SUITE}", *asked, *looks]
 
 
 def _written(value: Any) -> str:
