@@ -24,7 +24,6 @@ from gpuproof.statistics.estimate import FloatArray
 from gpuproof.suites.ab.course import (
     BETTER,
     CONFIRMED,
-    MEDIAN_STEP,
     RATE,
     AbOptions,
     B,
@@ -145,16 +144,12 @@ def a_day(rng: np.random.Generator, shape: Shape, change: float, options: AbOpti
     """Run a whole comparison by the gate; say whether it called a regression, and the pairs of both runs."""
     order = in_turns([bool(turned) for turned in rng.integers(0, 2, options.max_pairs)])
     rates = np.exp(shape(rng, 2 * len(order))).reshape(-1, 2)
-    steps = np.exp(0.001 * rng.standard_normal(rates.shape)) / rates
     figures: dict[LaunchKey, LaunchFigures] = {}
     while len(figures) < 2 * (known := course(options, figures)).total:
         for pair in range(len(figures) // 2, known.total):
             for place, side in enumerate(order[pair]):
                 factor = 1 + change if side == B else 1.0
-                figures[side, pair] = {
-                    RATE: float(rates[pair, place] * factor),
-                    MEDIAN_STEP: float(steps[pair, place] / factor),
-                }
+                figures[side, pair] = {RATE: float(rates[pair, place] * factor)}
     return any(
         _is_confirmed(figures, name, known.num_pairs, options) for name in known.suspected
     ), known.total

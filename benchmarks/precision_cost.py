@@ -3,8 +3,8 @@
 Both sides are studies of fresh launches with ten steps of warm-up each. *Fixed*: 50 launches of 100 steps.
 *By precision*: five launches whose windows end by `measure_by: precision` at 1 %, then as many more as their
 spread asks for (`required_launches`). Prints the half-width of fixed studies, the device time by precision
-over theirs (promised where these overshoot ±1 %: a third), in how many studies ±1 % was reached, and how often
-each interval held the truth. For windows with the default limit of 60 s (15 s are measured in any case), and
+over theirs (promised where these overshoot ±1 %: a third), in how many studies ±1 % was reached, how often
+each interval held the truth. For windows with the default limit of 60 s (15 s measured in any case), and
 with a limit of 200 steps (100 in any case). Recorded steps are those of tests/replay, drawn in blocks.
 Asserts nothing. Usage: python benchmarks/precision_cost.py [--quick]
 """

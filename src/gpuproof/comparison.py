@@ -33,6 +33,9 @@ from gpuproof.verdict.simulated import CONDITION, as_simulated, marked
 
 NAME = "compare"
 ENVIRONMENT = "environment.json"
+OTHER_WORK = ("data.batch_size", "data.image_size", "distributed.gradient_accumulation_steps", "model")
+"""Keys with which a step is other work, so that its time says nothing."""
+STEP_TIMES = ("p50 step",)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,7 +122,11 @@ def _side_by_side(
     max_regression: float | None,
 ) -> SideBySide:
     labels = [key.key.rpartition(".")[2] for key in stated]
-    own, other = (comparable(side.result.measures, labels) for side in (a, b))
+    is_same_work = not any(covers(work, key.key) for work in OTHER_WORK for key in stated)
+    own, other = (
+        comparable([m for m in x.result.measures if is_same_work or m.name not in STEP_TIMES], labels)
+        for x in (a, b)
+    )
     sides = _compared_run(a), _compared_run(b)
     invalid = next((f"{side.name} is INVALID" for side in sides if side.validity == "INVALID"), None)
     measures = compare_measures(

@@ -219,7 +219,10 @@ def _in_turns(words: Sequence[str], *, is_same: bool, block: dict[str, Any]) -> 
 
     base = load_config(configs[0], both).config
     for side, source in zip(SIDES, (configs[0], configs[-1]), strict=True):
-        block[side] = _differences(base, load_config(source, [*both, *own[side]]).config)
+        other = load_config(source, [*both, *own[side]]).config
+        if other.suite is not None:
+            raise UsageError(f"a side is one recipe, and this is of the suite {other.suite}", place=source)
+        block[side] = _differences(base, other)
         block[f"{side}_name"] = " ".join([source if len(configs) == 2 else side.upper(), *own[side]])
     asked = [f"--{SUITE}.{key}={_written(value)}" for key, value in block.items() if value is not None]
     looks = [word for word in settings if _is_of(word, SUITE)]

@@ -157,7 +157,7 @@ def percent(ratio: float) -> str:
     ('-2.88 %', '+50.0 %')
     """
     change = (ratio - 1) * 100
-    digits = 2 if abs(change) < 10 else 1
+    digits = 2 if abs(change) < 9.995 else 1
     return f"{change:+.{digits}f} %"
 
 
