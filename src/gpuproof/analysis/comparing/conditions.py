@@ -19,12 +19,13 @@ from typing import Any
 from gpuproof.records.result import Result
 
 NO_CONDITIONS = (
-    *("run", "monitoring", "profiling", "distributed.timeout_s", "distributed.hang_timeout_s"),
+    *("suite", "run", "monitoring", "profiling", "distributed.timeout_s", "distributed.hang_timeout_s"),
     *("benchmark.measure_by", "benchmark.measure_steps", "benchmark.measure_seconds"),
     *("benchmark.target_precision", "benchmark.min_steps", "benchmark.log_step_times"),
     *("benchmark.count_flops", "benchmark.evaluate_after", "benchmark.own_compute"),
 )
-"""Keys of a recipe that change no step: names, lengths of windows, limits, what is looked at beside."""
+"""Keys of a recipe that change no step: names, lengths of windows, limits, what is looked at beside. Which
+suite ran is in the result."""
 ECHOED = ("kind", "model", "data", "batch_size", "precision", "dtype")
 """Conditions of a result that say again what the recipe says."""
 STACK = ("python", "torch", "torch_cuda", "torch_hip", "cudnn", "nccl", "rccl", "miopen", "driver", "os")
