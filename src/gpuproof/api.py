@@ -1,8 +1,9 @@
-"""The Python API: measure a recipe, or read what a run came to. `import gpuproof` offers these names.
+"""The Python API: measure a recipe, read what a run came to, compare two; offered by `import gpuproof`.
 
 result = gpuproof.run("quick", {"model.name": "resnet50", "run.repeats": 5})
 print(result.headline, result.validity)
 result = gpuproof.load_result("results/quick/run_20261120T133012_4711")
+found = gpuproof.compare("results/quick/before", "results/quick/after", max_regression=0.02)
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from gpuproof.campaign import create_run, run_campaign
+from gpuproof.comparison import compare_runs, read_finished
 from gpuproof.config.load import load_config
 from gpuproof.config.models import RunConfig
 from gpuproof.errors import RecordError, UsageError
@@ -98,6 +100,31 @@ def load_result(path: str | os.PathLike[str]) -> Result:
             next_step="Install a newer gpuproof",
         )
     return from_json(Result, content, place=str(file))
+
+
+def compare(
+    a: str | os.PathLike[str],
+    b: str | os.PathLike[str],
+    *,
+    across: Sequence[str] = (),
+    max_regression: float | None = None,
+) -> Result:
+    """Compare run B with run A, measure by measure, and return what that came to; launches nothing.
+
+    Args:
+        a: the directory of the run that is compared with.
+        b: the directory of the other.
+        across: keys, or sections of them, that are meant to differ: `["training.precision"]`, `["stack"]`.
+        max_regression: makes it a gate: `exit_code` is 3 where the interval of a measure lies wholly beyond
+            that regression (0.02 is 2 %), and 4 where it cannot be told.
+
+    Raises:
+        UsageError: the runs were not made alike, or there is none.
+        RecordError: a file of a run is damaged.
+    """
+    return compare_runs(
+        read_finished(Path(a)), read_finished(Path(b)), across=across, max_regression=max_regression
+    )
 
 
 class _Silence:

@@ -69,6 +69,8 @@ class Member:
     """Whether several hosts of it are concluded; where they are not, the command refuses them."""
     judges: bool = False
     """Whether its verdict is of readiness, which nothing that was measured alone amounts to."""
+    ends_with: ExitCode = ExitCode.DONE
+    """Where all launches are done, and like each other in every digit."""
     takes_hosts: bool = True
     """Whether it plans for named hosts at all."""
 
@@ -91,6 +93,11 @@ VALIDATE = recipe(
     run={"repeats": 2},
 )
 """Collectives on two devices, training on one and on two."""
+AB = recipe(
+    suite="ab",
+    ab={"b": {"data.batch_size": 8}, "max_regression": 0.0, "pilot_pairs": 3, "max_pairs": 5},
+    data={"batch_size": 16},
+)
 MEMBERS = {
     "recipe": Member(
         suite="recipe",
@@ -145,6 +152,14 @@ MEMBERS = {
         has_host_form=False,
         takes_hosts=False,
         judges=True,
+        ends_with=ExitCode.INCONCLUSIVE,
+    "ab": Member(
+        suite="ab",
+        config=AB,
+        bad=[of_another_model(AB)],
+        has_host_form=False,
+        takes_hosts=False,
+        ends_with=ExitCode.INCONCLUSIVE,  # launches like each other in every digit are copies
     ),
     "collective": Member(suite="collective", config=COLLECTIVE, bad=[], num_launches=2, has_host_form=False),
 }
@@ -328,6 +343,7 @@ def test_it_says_what_it_is(under_test: UnderTest) -> None:
     assert suite.summary
     assert "\n" not in suite.summary
     assert suite.command in ("run", "load", "scale", "validate")
+    assert suite.command in ("run", "load", "scale", "compare")
     assert suite.scope in ("each_host", "whole")
     assert suite.options is None or dataclasses.is_dataclass(suite.options)
 
@@ -516,7 +532,7 @@ def test_launches_that_are_done_are_measured(
     request.getfixturevalue("without_workloads")
     result = concluded(concluding, walk.settled, tmp_path).result
     assert result.num_launches == result.num_planned == len(walk.settled)
-    assert result.exit_code == (ExitCode.INCONCLUSIVE if concluding.member.judges else ExitCode.DONE)
+    assert result.exit_code == concluding.member.ends_with
     assert result.validity in ("VALID", "SUSPECT")
     assert any(measure.value is not None for measure in result.measures)
     assert not result.failures

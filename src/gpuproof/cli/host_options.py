@@ -44,6 +44,19 @@ class HostChoice:
         return self.inventory is not None or self.slurm is not None or self.one_job
 
 
+HERE_ALONE = HostChoice(
+    inventory=None,
+    key=None,
+    username=None,
+    known_hosts=None,
+    accept_new=False,
+    max_workers=None,
+    connect_timeout_s=0.0,
+    attempts=1,
+    lease_s=0.0,
+    one_job=False,
+)
+"""Of commands that work on this machine alone."""
 HOW = [field.name for field in fields(HostChoice) if field.name not in ("inventory", "slurm")]
 
 _OPTIONS = (

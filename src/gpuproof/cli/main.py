@@ -23,6 +23,7 @@ COMMANDS: dict[str, str] = {
     "validate": "gpuproof.cli.validate:validate",
     "rules": "gpuproof.cli.standards.rules:rules",
     "baseline": "gpuproof.cli.standards.baseline:baseline",
+    "compare": "gpuproof.cli.compare:compare",
     "report": "gpuproof.cli.report:report",
     "runs": "gpuproof.cli.report:runs",
     "doctor": "gpuproof.cli.doctor:doctor",

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from gpuproof.conclude import Concluded
     from gpuproof.errors import ExitCode
     from gpuproof.records.page import Page
+    from gpuproof.records.result import Result
     from gpuproof.store.run import RunDirectory
 
 LAST = "last"
@@ -78,12 +79,12 @@ def report(
     if output is None and chosen == "terminal":
         show_page(concluded.page)
     else:
-        _write(concluded, chosen, output)
+        write_report(concluded.result, concluded.page, chosen, output)
     ctx.exit(concluded.result.exit_code)
 
 
 def open_run(run: Path, save_dir: Path) -> RunDirectory:
-    """Open a run, or the `last` one.
+    """Open a run by its directory, or the newest where it is called `last`.
 
     Raises:
         UsageError: there is none.
@@ -101,11 +102,16 @@ def open_run(run: Path, save_dir: Path) -> RunDirectory:
     return found[0]
 
 
-def _write(concluded: Concluded, form: str, output: Path | None) -> None:
+def write_report(result: Result, page: Page, form: str, output: Path | None) -> None:
+    """Write a report to a file or to standard output.
+
+    Raises:
+        EnvironmentUnfitError: the file cannot be written.
+    """
     from gpuproof.errors import EnvironmentUnfitError
     from gpuproof.report.formats import choose_format, render
 
-    text = render(concluded.result, concluded.page, choose_format(form, None))
+    text = render(result, page, choose_format(form, None))
     if output is None:
         click.echo(text, nl=False)
         return

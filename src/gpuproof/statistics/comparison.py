@@ -32,6 +32,8 @@ from gpuproof.statistics.series import POWER
 ComparisonVerdict = Literal["faster", "slower", "no difference shown", "cannot tell"]
 MIN_LAUNCHES = 3
 """Two launches know their own spread so badly that no test of them keeps its rate of false alarms."""
+ROUNDING = 1e-12
+"""Differences of equal logarithms, from taking them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +69,9 @@ def compare_launches(
     then excludes 1 if and only if the test rejects. A cautious one has the degrees of freedom of the smaller
     side alone, which is enough however differently the sides scatter (Mickey and Brown 1966, Bounds on the
     distribution functions of the Behrens-Fisher statistic, Annals of Mathematical Statistics 37); Welch's own
-    are too many where few launches scatter five times as far as the others.
+    are too many where few launches scatter five times as far as the others. Of a cautious one the error is no
+    smaller than that of a spread common to both: a few launches that all took the same of two algorithms seem
+    to scatter less than they do. Where the sides have as many launches, both errors are the same.
 
     Raises:
         ValueError: a value is not finite or not above 0, or the confidence is not between 0 and 1.
@@ -76,17 +80,90 @@ def compare_launches(
     logs_a, logs_b = _logarithms(a), _logarithms(b)
     reason = _why_not(logs_a, logs_b)
     if reason is not None:
-        return Comparison(
-            verdict="cannot tell",
-            reason=reason,
-            ratio=None,
-            p_value=None,
-            min_detectable=None,
-            num_launches_a=logs_a.size,
-            num_launches_b=logs_b.size,
-            confidence=confidence,
-        )
-    return _welch(logs_a, logs_b, better, confidence, is_cautious=is_cautious)
+        return not_compared(reason, num_a=logs_a.size, num_b=logs_b.size, confidence=confidence)
+    variances = [float(logs.var(ddof=1)) / logs.size for logs in (logs_a, logs_b)]
+    freedom = _degrees_of_freedom(variances, logs_a.size, logs_b.size)
+    variance = sum(variances)
+    if is_cautious:
+        freedom = min(freedom, min(logs_a.size, logs_b.size) - 1)
+        variance = max(variance, _pooled_variance(logs_a, logs_b))
+    difference = _Difference(
+        centre=float(logs_b.mean() - logs_a.mean()),
+        error=sqrt(variance),
+        freedom=freedom,
+        method="Welch's t on logarithms of launches",
+    )
+    return _compared(difference, logs_a.size, logs_b.size, better, confidence)
+
+
+def compare_pairs(
+    a: Numbers,
+    b: Numbers,
+    *,
+    better: Literal["lower", "higher"],
+    confidence: float = 0.95,
+    num_pilot: int | None = None,
+) -> Comparison:
+    """Compare launches of A and B that ran next to each other, pair by pair: the n-th of A with that of B.
+
+    Student's t on the logarithms of the pairs' ratios: what changes slowly (clocks, temperature, neighbours)
+    is the same for both of a pair, and the sides may scatter as differently as they like. Where `num_pilot`
+    pairs decided how many there are (`pairs_to_find`), the spread of these pairs counts where the interval by
+    it is wider: only then is the error rate kept exactly (Stein 1945, A Two-Sample Test for a Linear
+    Hypothesis Whose Power Is Independent of the Variance, https://doi.org/10.1214/aoms/1177731088).
+
+    Raises:
+        ValueError: there are not as many of A as of B, or as `compare_launches`.
+    """
+    checked_confidence(confidence)
+    logs_a, logs_b = _logarithms(a), _logarithms(b)
+    if logs_a.size != logs_b.size:
+        raise ValueError(f"{logs_a.size} launches of A are no pairs with {logs_b.size} of B")
+    num_pairs, differences = logs_a.size, logs_b - logs_a
+    reason = _why_not(logs_a, logs_b)
+    if reason is None and np.ptp(differences) <= ROUNDING:
+        reason = "pairs do not differ in any digit: they are copies, or the clock is too coarse"
+    if reason is not None:
+        return not_compared(reason, num_a=num_pairs, num_b=num_pairs, confidence=confidence)
+    decisive = [differences] if num_pilot is None else [differences, differences[:num_pilot]]
+    error, freedom = max(
+        ((float(known.std(ddof=1)) / sqrt(num_pairs), known.size - 1.0) for known in decisive),
+        key=lambda found: found[0] * float(stdtrit(found[1], (1 + confidence) / 2)),
+    )
+    centre = float(differences.mean())
+    method = "Student's t on logarithms of ratios of neighbouring launches"
+    difference = _Difference(centre=centre, error=error, freedom=freedom, method=method)
+    return _compared(difference, num_pairs, num_pairs, better, confidence)
+
+
+def is_beyond(comparison: Comparison, limit: float, *, better: Literal["lower", "higher"]) -> bool:
+    """Say whether the whole interval is a regression of more than `limit` (0.02 is 2 %)."""
+    ratio = comparison.ratio
+    if ratio is None:
+        return False
+    return ratio.low > 1 + limit if better == "lower" else ratio.high < 1 - limit
+
+
+def is_within(comparison: Comparison, limit: float, *, better: Literal["lower", "higher"]) -> bool:
+    """Say whether the whole interval lies on this side of a regression of `limit`."""
+    ratio = comparison.ratio
+    if ratio is None:
+        return False
+    return ratio.high <= 1 + limit if better == "lower" else ratio.low >= 1 - limit
+
+
+def not_compared(reason: str, *, num_a: int, num_b: int, confidence: float) -> Comparison:
+    """Return the answer that launches cannot tell, and why."""
+    return Comparison(
+        verdict="cannot tell",
+        reason=reason,
+        ratio=None,
+        p_value=None,
+        min_detectable=None,
+        num_launches_a=num_a,
+        num_launches_b=num_b,
+        confidence=confidence,
+    )
 
 
 def _logarithms(values: Numbers) -> FloatArray:
@@ -106,40 +183,43 @@ def _why_not(logs_a: FloatArray, logs_b: FloatArray) -> str | None:
     return None
 
 
-def _welch(
-    logs_a: FloatArray,
-    logs_b: FloatArray,
-    better: Literal["lower", "higher"],
-    confidence: float,
-    *,
-    is_cautious: bool,
+def _pooled_variance(logs_a: FloatArray, logs_b: FloatArray) -> float:
+    squares = sum(float(logs.var()) * logs.size for logs in (logs_a, logs_b))
+    return squares / (logs_a.size + logs_b.size - 2) * (1 / logs_a.size + 1 / logs_b.size)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Difference:
+    """Of B's mean logarithm over A's."""
+
+    centre: float
+    error: float
+    freedom: float
+    method: str
+
+
+def _compared(
+    found: _Difference, num_a: int, num_b: int, better: Literal["lower", "higher"], confidence: float
 ) -> Comparison:
-    variances = [float(logs.var(ddof=1)) / logs.size for logs in (logs_a, logs_b)]
-    freedom = _degrees_of_freedom(variances, logs_a.size, logs_b.size)
-    if is_cautious:
-        freedom = min(freedom, min(logs_a.size, logs_b.size) - 1)
-    error = sqrt(sum(variances))
-    difference = float(logs_b.mean() - logs_a.mean())
-    quantile = float(stdtrit(freedom, (1 + confidence) / 2))
-    num_launches = logs_a.size + logs_b.size
+    quantile = float(stdtrit(found.freedom, (1 + confidence) / 2))
     ratio = Interval(
-        low=exp(difference - quantile * error),
-        high=exp(difference + quantile * error),
-        centre=exp(difference),
+        low=exp(found.centre - quantile * found.error),
+        high=exp(found.centre + quantile * found.error),
+        centre=exp(found.centre),
         confidence=confidence,
-        method="Welch's t on logarithms of launches",
-        num_launches=num_launches,
-        num_samples=num_launches,
+        method=found.method,
+        num_launches=num_a + num_b,
+        num_samples=num_a + num_b,
         between_launches=True,
     )
     return Comparison(
         verdict=_verdict(ratio, better),
         reason=None,
         ratio=ratio,
-        p_value=2 * float(stdtr(freedom, -abs(difference) / error)),
-        min_detectable=expm1((quantile + float(stdtrit(freedom, POWER))) * error),
-        num_launches_a=logs_a.size,
-        num_launches_b=logs_b.size,
+        p_value=2 * float(stdtr(found.freedom, -abs(found.centre) / found.error)),
+        min_detectable=expm1((quantile + float(stdtrit(found.freedom, POWER))) * found.error),
+        num_launches_a=num_a,
+        num_launches_b=num_b,
         confidence=confidence,
     )
 

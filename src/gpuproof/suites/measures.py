@@ -6,9 +6,10 @@ from collections.abc import Iterable, Sequence
 from math import ceil, log10
 
 from gpuproof import units
+from gpuproof.analysis.intervals import as_record
 from gpuproof.analysis.launch import Launch
 from gpuproof.records.collected import CaseRecords
-from gpuproof.records.result import Better, LaunchValue, Measure, MeasureInterval
+from gpuproof.records.result import Better, LaunchValue, Measure
 from gpuproof.records.run import Start
 from gpuproof.statistics.estimate import Interval, Unavailable
 from gpuproof.suites.base import LaunchKey, launch_key
@@ -54,17 +55,6 @@ def rates_of_launches(records: Iterable[CaseRecords], launches: Sequence[Launch]
             start=launch.start,
         )
         for launch in launches
-    )
-
-
-def as_record(interval: Interval) -> MeasureInterval:
-    """Return an interval as a result keeps it."""
-    return MeasureInterval(
-        low=interval.low,
-        high=interval.high,
-        level=interval.confidence,
-        kind="between_launches" if interval.between_launches else "within_launch",
-        method=interval.method,
     )
 
 

@@ -15,12 +15,13 @@ from gpuproof import units
 from gpuproof.analysis.data_wait import data_wait_share
 from gpuproof.analysis.explanations import RunEnergy
 from gpuproof.analysis.idleness import idle_share, idle_text
+from gpuproof.analysis.intervals import as_record
 from gpuproof.analysis.launch import Launch
 from gpuproof.records.case import InferencePhase, InferenceWork
 from gpuproof.records.result import LaunchValue, Measure
 from gpuproof.statistics.estimate import Interval, Unavailable
 from gpuproof.statistics.percentiles import Percentile, percentile
-from gpuproof.suites.measures import as_record, interval_text, seconds_measure, with_interval
+from gpuproof.suites.measures import interval_text, seconds_measure, with_interval
 from gpuproof.suites.recipe.work import memory_measures, work_measures
 from gpuproof.verdict.summary import RunSummary
 

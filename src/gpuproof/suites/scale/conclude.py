@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from gpuproof import units
+from gpuproof.analysis.intervals import as_record
 from gpuproof.analysis.points import PointFigures
 from gpuproof.analysis.scaling import (
     RuleOfThumb,
@@ -19,7 +20,7 @@ from gpuproof.analysis.scaling import (
 from gpuproof.config.models import RunConfig
 from gpuproof.readings.evidence import Evidence
 from gpuproof.records.codec import to_json
-from gpuproof.records.result import Doubt, Measure, MeasureInterval, Result, worst
+from gpuproof.records.result import Doubt, Measure, Result, worst
 from gpuproof.statistics.dispersion import outliers
 from gpuproof.statistics.launches import required_launches
 from gpuproof.suites.base import Conclusion
@@ -215,15 +216,7 @@ def _measures(detail: ScaleDetail) -> Iterator[Measure]:
             statistic="ratio of geometric means",
             labels=labels,
             better="higher",
-            interval=None
-            if ratio is None
-            else MeasureInterval(
-                low=ratio.low,
-                high=ratio.high,
-                level=ratio.confidence,
-                kind="between_launches",
-                method=ratio.method,
-            ),
+            interval=None if ratio is None else as_record(ratio),
             missing=row.speed_up.comparison.reason,
         )
 

@@ -1,0 +1,157 @@
+"""What does a throughput to ±1 % cost by precision, against 50 launches of 100 steps? Simulated and recorded.
+
+Both sides are studies of fresh launches with ten steps of warm-up each. *Fixed*: 50 launches of 100 steps.
+*By precision*: five launches whose windows end by `measure_by: precision` at 1 %, then as many more as their
+spread asks for (`required_launches`). Prints the half-width of fixed studies, the device time by precision
+over theirs (promised where these overshoot ±1 %: a third), in how many studies ±1 % was reached, how often
+each interval held the truth. For windows with the default limit of 60 s (15 s measured in any case), and
+with a limit of 200 steps (100 in any case). Recorded steps are those of tests/replay, drawn in blocks.
+Asserts nothing. Usage: python benchmarks/precision_cost.py [--quick]
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from gpuproof.statistics.estimate import FloatArray, Interval
+from gpuproof.statistics.launches import interval_of_launches, required_launches
+from gpuproof.worker.engine.stopping import PrecisionLimit
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))  # the shapes are the tests'
+
+from shapes import Shape, autoregressive, noisy, rare
+
+QUICK = "--quick" in sys.argv[1:]
+NUM_STUDIES = 4 if QUICK else 100
+TARGET, PILOT, MOST = 0.01, 5, 200
+FIXED_LAUNCHES, FIXED_STEPS, WARMUP_STEPS = 50, 100, 10
+CHUNK = 25
+LIMITS: dict[str, Callable[[float], float]] = {
+    "limit of 60 s": lambda _step_s: 60.0,
+    "limit of 200 steps": lambda step_s: 200 * step_s,
+}
+RECORDED = Path(__file__).resolve().parents[1] / "tests/replay/runs/training/run/cases/main"
+BLOCK = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Study:
+    """What a study came to: its interval of the mean step, relative to the truth, and the steps it ran."""
+
+    interval: Interval
+    num_steps: int
+
+    @property
+    def half_width(self) -> float:
+        return self.interval.relative_half_width or 0.0
+
+    @property
+    def held(self) -> bool:
+        return self.interval.low <= 1.0 <= self.interval.high
+
+
+def recorded() -> Shape:
+    """Return steps of recorded launches, drawn in blocks of neighbours, about a mean of 1."""
+    launches = []
+    for journal in sorted(RECORDED.glob("*/rank-0.jsonl")):
+        records = map(json.loads, journal.read_text(encoding="utf-8").splitlines())
+        steps = [r["durations_s"] for r in records if "durations_s" in r and r["phase"] == "measure"]
+        own = np.concatenate(steps)
+        launches.append(own / own.mean())
+    known = np.concatenate(launches)
+
+    def draw(rng: np.random.Generator, windows: int, steps: int) -> FloatArray:
+        starts = rng.integers(0, len(known) - BLOCK, size=(windows, -(-steps // BLOCK)))
+        drawn = known[starts[..., None] + np.arange(BLOCK)].reshape(windows, -1)
+        return np.asarray(drawn[:, :steps])
+
+    return Shape(draw=draw, mean=float(draw(np.random.default_rng(0), 200, 5000).mean()))
+
+
+def cases() -> Iterator[tuple[str, Shape, float]]:
+    """Yield shapes of steps, and by how much launches differ."""
+    for process in (0.002, 0.01, 0.03):
+        yield f"normal, 1 %; launches {process:.1%}", noisy(0.01), process
+    yield "AR(1) 0.9, 2 %; launches 0.5%", noisy(0.02, autoregressive(0.9)), 0.005
+    yield "1 % of steps × 3; launches 0.5%", rare(0.01, 3), 0.005
+    yield "recorded steps; launches 0.5%", recorded(), 0.005
+
+
+def fixed(rng: np.random.Generator, shape: Shape, process: float) -> Study:
+    """Run 50 launches of 100 steps."""
+    means = shape.draw(rng, FIXED_LAUNCHES, FIXED_STEPS).mean(axis=1) / shape.mean
+    found = interval_of_launches(means * np.exp(process * rng.standard_normal(FIXED_LAUNCHES)))
+    assert isinstance(found, Interval)
+    return Study(interval=found, num_steps=FIXED_LAUNCHES * (FIXED_STEPS + WARMUP_STEPS))
+
+
+def by_precision(
+    rng: np.random.Generator, shape: Shape, process: float, *, step_s: float, limit_s: float
+) -> Study:
+    """Run launches by precision: five, then as many as their spread asks for."""
+    means: list[float] = []
+    num_steps, wanted = 0, PILOT
+    while len(means) < wanted:
+        mean, steps = window(rng, shape, step_s=step_s, limit_s=limit_s)
+        means.append(mean * float(np.exp(process * rng.standard_normal())))
+        num_steps += steps + WARMUP_STEPS
+        if len(means) == PILOT:
+            needed = required_launches(means, relative_half_width=TARGET)
+            wanted = min(MOST, max(PILOT, needed if isinstance(needed, int) else MOST))
+    found = interval_of_launches(means)
+    assert isinstance(found, Interval)
+    return Study(interval=found, num_steps=num_steps)
+
+
+def window(rng: np.random.Generator, shape: Shape, *, step_s: float, limit_s: float) -> tuple[float, int]:
+    """Run one window; return its mean step, of a truth of 1, and its steps."""
+    plan = PrecisionLimit(TARGET, min_steps=100, limit_s=limit_s, agree=int, step_s=step_s)
+    capacity = max(CHUNK, int(limit_s / step_s)) + 2 * CHUNK
+    times = shape.draw(rng, 1, capacity)[0] / shape.mean
+    done, elapsed_s = 0, 0.0
+    while steps := plan.next_steps(done=done, elapsed_s=elapsed_s, capacity=CHUNK):
+        chunk = times[done : done + steps]
+        if not len(chunk):
+            break
+        plan.take(chunk.tolist())
+        done += len(chunk)
+        elapsed_s += step_s * float(chunk.sum())
+    return float(times[:done].mean()), done
+
+
+def main() -> None:
+    """Simulate and print."""
+    print(f"{NUM_STUDIES} studies each; device time is by precision over that of 50 × (10 + 100) steps")
+    for name, shape, process in cases():
+        rng = np.random.default_rng(3)
+        plain = [fixed(rng, shape, process) for _ in range(NUM_STUDIES)]
+        half = float(np.median([study.half_width for study in plain]))
+        print(f"{name}: fixed ±{half:.2%}, held {np.mean([study.held for study in plain]):.0%}", flush=True)
+        for limit, seconds in LIMITS.items():
+            for step_s in (0.001, 0.01, 0.1):
+                study = told(shape, process, step_s, seconds(step_s))
+                print(f"  {limit}, steps of {step_s * 1e3:g} ms: {study}", flush=True)
+
+
+def told(shape: Shape, process: float, step_s: float, limit_s: float) -> str:
+    """Say what studies by precision come to."""
+    rng = np.random.default_rng(4)
+    number = max(4, NUM_STUDIES // 10) if step_s == 0.001 and limit_s > 1 else NUM_STUDIES
+    found = [by_precision(rng, shape, process, step_s=step_s, limit_s=limit_s) for _ in range(number)]
+    cost = np.array([study.num_steps for study in found]) / (FIXED_LAUNCHES * (FIXED_STEPS + WARMUP_STEPS))
+    reached = np.mean([study.half_width <= TARGET for study in found])
+    held = np.mean([study.held for study in found])
+    return (
+        f"device time × {np.median(cost):.2f} (95 % of studies × {np.quantile(cost, 0.95):.2f}), "
+        f"±1 % reached in {reached:.0%}, held {held:.0%}"
+    )
+
+
+if __name__ == "__main__":
+    main()

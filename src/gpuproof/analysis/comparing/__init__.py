@@ -1,0 +1,1 @@
+"""Two runs side by side: may they be compared, and what do their launches say, measure by measure?"""

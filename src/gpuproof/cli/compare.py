@@ -1,0 +1,264 @@
+"""`gpuproof compare`: two finished runs, or two configurations whose launches take turns."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from gpuproof.cli.host_options import HERE_ALONE
+from gpuproof.cli.options import json_option, log_options
+from gpuproof.cli.report import save_dir_option
+from gpuproof.errors import ExitCode, UsageError
+
+if TYPE_CHECKING:
+    from gpuproof.config.models import RunConfig
+
+SUITE, SIDES = "ab", ("a", "b")
+NOT_DIFFERENCES = ("run", "suite", "suite_options")
+"""What configurations need not agree in: names, places, how often."""
+
+
+class PartOfOne(click.ParamType[float]):
+    """A share of 1: 2% or 0.02."""
+
+    name = "share"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Read a share; a plain number from 1 on is refused, since it may be meant as per cent."""
+        text = str(value).strip()
+        try:
+            number = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+        except ValueError:
+            self.fail(f"{value!r} is no share, such as 2% or 0.02", param, ctx)
+        if not 0 <= number < 1:
+            self.fail(f"{value!r} is not from 0 to below 1; 2 per cent is 2% or 0.02", param, ctx)
+        return number
+
+
+@click.command(context_settings={"ignore_unknown_options": True})
+@click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="A B [--KEY.SUBKEY=VALUE]...")
+@click.option("--ab", is_flag=True, help="A and B are configurations: launch them in turns, then compare.")
+@click.option("--aa", is_flag=True, help="A is one configuration: launch it in turns with itself.")
+@click.option(
+    "--across",
+    multiple=True,
+    metavar="KEY",
+    help="The difference that is the point, such as training.precision or stack; may be repeated.",
+)
+@click.option(
+    "--max-regression",
+    type=PartOfOne(),
+    metavar="SHARE",
+    help="Exit 3 where an interval lies wholly beyond this regression (2% or 0.02), 4 where none can tell.",
+)
+@click.option(
+    "--find",
+    type=PartOfOne(),
+    metavar="SHARE",
+    help="With --ab: the regression that must be found, which decides how many launches there are "
+    "[default: 3%].",
+)
+@click.option("--max-pairs", metavar="N", help="With --ab: pairs of launches at most [default: 60].")
+@click.option("--timeout", metavar="SECONDS", help="With --ab: time that one launch may take.")
+@click.option("--python", metavar="PATH", help="With --ab: run the ranks with this Python.")
+@click.option("--resume", type=click.Path(path_type=Path), metavar="RUN", help="Finish an interrupted --ab.")
+@click.option("--retry-failed", is_flag=True, help="With --resume: launch again what failed, too.")
+@click.option(
+    "--dry-run", is_flag=True, help="With --ab: print the command of each launch, and start nothing."
+)
+@click.option("--format", "form", metavar="FORMAT", help="terminal, markdown, html, json or csv.")
+@click.option(
+    "--output", "-o", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Write it there."
+)
+@save_dir_option
+@json_option
+@log_options
+@click.pass_context
+def compare(ctx: click.Context, /, **options: Any) -> None:
+    """Say whether run B is faster than run A, slower, or no difference is shown.
+
+    A and B are run directories, or `last`; nothing is launched. Runs that were not made alike are refused
+    with the keys in which they differ. With --ab they are recipes, or A alone is one and --a.KEY=VALUE or
+    --b.KEY=VALUE say what differs: their launches take turns on this machine, as many as it takes to find a
+    regression of --find, and with --max-regression one that shows is confirmed by as many again.
+
+    \b
+    gpuproof compare results/quick/before results/quick/after
+    gpuproof compare results/quick/fp32 last --across training.precision
+    gpuproof compare results/main/run_1 results/main/run_2 --max-regression 2%
+    gpuproof compare --ab before.yaml after.yaml --max-regression 0%
+    gpuproof compare --ab quick --b.training.precision=bf16
+    gpuproof compare --aa quick
+
+    Exit code 0 where it was told, 3 for a regression, 4 where it cannot be told.
+    """  # noqa: D301  # click reads the backspace character
+    ctx.exit(_compare(**options))
+
+
+def _compare(
+    *,
+    words: tuple[str, ...],
+    ab: bool,
+    aa: bool,
+    across: tuple[str, ...],
+    max_regression: float | None,
+    form: str | None,
+    output: Path | None,
+    save_dir: Path,
+    as_json: bool,
+    **in_turns: Any,
+) -> ExitCode:
+    if not (ab or aa or in_turns["resume"]):
+        chosen = "json" if as_json and form is None else form
+        return _compare_runs(
+            words,
+            across=across,
+            max_regression=max_regression,
+            form=chosen,
+            output=output,
+            save_dir=save_dir,
+        )
+    if across or form or output:
+        raise UsageError(
+            "--across, --format and --output are for two finished runs",
+            place="--ab",
+            next_step="Leave them out; `gpuproof report RUN --format FORMAT` writes its report",
+        )
+    return _launch(
+        words,
+        is_same=aa,
+        max_regression=max_regression,
+        save_dir=save_dir,
+        as_json=as_json,
+        **in_turns,
+    )
+
+
+def _launch(
+    words: tuple[str, ...],
+    *,
+    is_same: bool,
+    max_regression: float | None,
+    find: float | None,
+    max_pairs: str | None,
+    timeout: str | None,
+    python: str | None,
+    resume: Path | None,
+    retry_failed: bool,
+    dry_run: bool,
+    save_dir: Path,
+    as_json: bool,
+) -> ExitCode:
+    from gpuproof.cli.measuring import begin_run, finish_run, resumed, show_commands
+
+    where: dict[str, Any] = {"hosts": HERE_ALONE, "python": python}
+    if resume is not None:
+        directory = resumed(resume, None, words)
+        return finish_run(directory, retry_failed=retry_failed, as_json=as_json, command="compare", **where)
+    block = {"max_regression": max_regression, "find": find, "max_pairs": max_pairs}
+    config, settings = _in_turns(words, is_same=is_same, block=block)
+    settings += [f"--run.save_dir={save_dir}"]
+    settings += [] if timeout is None else [f"--run.time_limit_s={timeout}"]
+    if dry_run:
+        show_commands(config, settings, **where)
+        return ExitCode.DONE
+    return begin_run(config, settings, as_json=as_json, command="compare", **where)[1]
+
+
+def _compare_runs(
+    words: Sequence[str],
+    *,
+    across: Sequence[str],
+    max_regression: float | None,
+    form: str | None,
+    output: Path | None,
+    save_dir: Path,
+) -> ExitCode:
+    from gpuproof.cli.report import open_run, show_page, write_report
+    from gpuproof.comparison import compare_runs, page_of, read_finished
+    from gpuproof.report.formats import choose_format
+
+    chosen = choose_format(form, output)
+    if len(words) != 2 or any(word.startswith("--") for word in words):
+        raise UsageError(
+            f"two runs are compared, not {len(words)}",
+            place=" ".join(words) or "compare",
+            next_step="Name two run directories, as `gpuproof runs` lists them; or --ab for configurations",
+        )
+    sides = [read_finished(open_run(Path(word), save_dir).root) for word in words]
+    result = compare_runs(sides[0], sides[1], across=across, max_regression=max_regression)
+    if output is None and chosen == "terminal":
+        show_page(page_of(result))
+    else:
+        write_report(result, page_of(result), chosen, output)
+    return ExitCode(result.exit_code)
+
+
+def _in_turns(words: Sequence[str], *, is_same: bool, block: dict[str, Any]) -> tuple[str, list[str]]:
+    """Return the recipe of both sides, and the words that say in what each differs from it.
+
+    Raises:
+        UsageError: there are not one or two configurations, or nothing tells them apart.
+    """
+    num_named = next((place for place, word in enumerate(words) if word.startswith("--")), len(words))
+    configs, settings = list(words[:num_named]), words[num_named:]
+    own = {side: [_of_both(word, side) for word in settings if _is_of(word, side)] for side in SIDES}
+    both = [word for word in settings if not any(_is_of(word, side) for side in (*SIDES, SUITE))]
+    is_told_apart = len(configs) == 2 or any(own.values())
+    if len(configs) not in (1, 2) or is_told_apart == is_same:
+        raise UsageError(
+            "--aa takes one configuration and no key of a side; --ab two, or one and the keys of a side",
+            place=" ".join(words) or "compare",
+            next_step="Write --ab A.yaml B.yaml, --ab CONFIG --b.KEY=VALUE, or --aa CONFIG",
+        )
+    from gpuproof.config.load import load_config
+
+    base = load_config(configs[0], both).config
+    for side, source in zip(SIDES, (configs[0], configs[-1]), strict=True):
+        other = load_config(source, [*both, *own[side]]).config
+        if other.suite is not None:
+            raise UsageError(f"a side is one recipe, and this is of the suite {other.suite}", place=source)
+        block[side] = _differences(base, other)
+        block[f"{side}_name"] = " ".join([source if len(configs) == 2 else side.upper(), *own[side]])
+    asked = [f"--{SUITE}.{key}={_written(value)}" for key, value in block.items() if value is not None]
+    looks = [word for word in settings if _is_of(word, SUITE)]
+    return configs[0], [*both, f"--suite={SUITE}", *asked, *looks]
+
+
+def _written(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _is_of(word: str, side: str) -> bool:
+    return word.startswith(f"--{side}.")
+
+
+def _of_both(word: str, side: str) -> str:
+    """Return the word that sets the key for every side.
+
+    >>> _of_both("--a.training.precision=bf16", "a")
+    '--training.precision=bf16'
+    """
+    return f"--{word.removeprefix(f'--{side}.')}"
+
+
+def _differences(base: RunConfig, other: RunConfig) -> dict[str, Any]:
+    """Return the keys of a section, and those above sections, in which a configuration differs."""
+    before, after = (config.model_dump(mode="json") for config in (base, other))
+    found: dict[str, Any] = {}
+    for section, values in after.items():
+        if section in NOT_DIFFERENCES or values == before[section]:
+            continue
+        if not isinstance(values, dict):
+            found[section] = values
+            continue
+        found |= {
+            f"{section}.{key}": value
+            for key, value in values.items()
+            if key not in before[section] or value != before[section][key]
+        }
+    return found

@@ -1,0 +1,203 @@
+"""Two finished runs of any suite against each other: read from disk, compared by their measures, judged.
+
+Nothing is launched and nothing is written. Runs that were not made alike are refused with the keys in which
+they differ; `across` states the one difference that is the point.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from gpuproof import __version__
+from gpuproof.analysis.comparing.clocks import clocks_of
+from gpuproof.analysis.comparing.conditions import UnlikeKey, conditions_of, covers, unlike_keys
+from gpuproof.analysis.comparing.measures import Pairing, comparable, compare_measures, only_in_one
+from gpuproof.errors import UsageError
+from gpuproof.records.codec import from_json, to_json
+from gpuproof.records.page import Page
+from gpuproof.records.result import Result
+from gpuproof.store.run import RunDirectory
+from gpuproof.verdict.comparison.judge import (
+    ComparedRun,
+    SideBySide,
+    judge,
+    ratio_measures,
+    why_weakened,
+)
+from gpuproof.verdict.comparison.page import comparison_page, headline
+from gpuproof.verdict.simulated import CONDITION, as_simulated, marked
+
+NAME = "compare"
+ENVIRONMENT = "environment.json"
+OTHER_WORK = ("data.batch_size", "data.image_size", "distributed.gradient_accumulation_steps", "model")
+"""Keys with which a step is other work, so that its time says nothing."""
+STEP_TIMES = ("p50 step",)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FinishedRun:
+    """A run as it can be compared."""
+
+    name: str
+    result: Result
+    conditions: Mapping[str, Any]
+    knows_stack: bool
+    """Whether the hosts' facts were captured."""
+
+
+def read_finished(path: Path) -> FinishedRun:
+    """Read a run that was concluded.
+
+    Raises:
+        UsageError: there is no run, or it was not concluded.
+        RecordError: a file of it is damaged.
+    """
+    run = RunDirectory.open(path)
+    result = run.read_result()
+    if result is None:
+        raise UsageError(
+            "the run was not concluded: it has no result.json",
+            place=str(path),
+            next_step=f"`gpuproof report {path}` makes it",
+        )
+    facts = path / ENVIRONMENT
+    hosts = json.loads(facts.read_bytes()) if facts.is_file() else None
+    return FinishedRun(
+        name=str(path),
+        result=result,
+        conditions=conditions_of(result, run.description()["config"], hosts),
+        knows_stack=hosts is not None,
+    )
+
+
+def compare_runs(
+    a: FinishedRun, b: FinishedRun, *, across: Sequence[str] = (), max_regression: float | None = None
+) -> Result:
+    """Compare B with A; `across` names keys, or sections of them, that are meant to differ.
+
+    Raises:
+        UsageError: the runs differ in other keys, or do not differ in one of `across`. A gate
+            (`max_regression`, 0.02 is 2 %) answers unlike runs with CANNOT TELL instead.
+    """
+    unlike = unlike_keys(a.conditions, b.conditions)
+    stated = tuple(key for key in unlike if any(covers(named, key.key) for named in across))
+    others = tuple(key for key in unlike if key not in stated)
+    _refuse_idle(across, unlike)
+    if others and max_regression is None:
+        raise _refused(a, b, others)
+    found = _side_by_side(a, b, stated=stated, others=others, max_regression=max_regression)
+    return _result(found, a, b)
+
+
+def _refuse_idle(across: Sequence[str], unlike: Sequence[UnlikeKey]) -> None:
+    for named in across:
+        if not any(covers(named, key.key) for key in unlike):
+            known = ", ".join(key.key for key in unlike) or "nothing"
+            raise UsageError(
+                f"the runs do not differ in {named}",
+                place=f"--across {named}",
+                next_step=f"They differ in {known}",
+            )
+
+
+def _refused(a: FinishedRun, b: FinishedRun, others: Sequence[UnlikeKey]) -> UsageError:
+    sections = dict.fromkeys(key.key for key in others)
+    return UsageError(
+        f"the runs are unlike in {'; '.join(key.text for key in others)}",
+        place=f"{a.name} and {b.name}",
+        next_step=f"Compare like with like, or say that this is the point: --across {next(iter(sections))}",
+    )
+
+
+def _side_by_side(
+    a: FinishedRun,
+    b: FinishedRun,
+    *,
+    stated: tuple[UnlikeKey, ...],
+    others: tuple[UnlikeKey, ...],
+    max_regression: float | None,
+) -> SideBySide:
+    labels = [key.key.rpartition(".")[2] for key in stated]
+    is_same_work = not any(covers(work, key.key) for work in OTHER_WORK for key in stated)
+    own, other = (
+        comparable([m for m in x.result.measures if is_same_work or m.name not in STEP_TIMES], labels)
+        for x in (a, b)
+    )
+    sides = _compared_run(a), _compared_run(b)
+    invalid = next((f"{side.name} is INVALID" for side in sides if side.validity == "INVALID"), None)
+    measures = compare_measures(
+        own,
+        other,
+        clocks=(clocks_of(a.result), clocks_of(b.result)),
+        pairing=Pairing(),
+        refused=invalid or ("the runs are unlike" if others else None),
+    )
+    untold = (f"which versions and machine {x.name} had is not known" for x in (a, b) if not x.knows_stack)
+    return SideBySide(
+        a=sides[0],
+        b=sides[1],
+        is_interleaved=False,
+        measures=measures,
+        across=stated,
+        unlike=others,
+        max_regression=max_regression,
+        weakened=why_weakened(*sides, is_interleaved=False),
+        notes=(*untold, *only_in_one(own, other)),
+    )
+
+
+def _compared_run(run: FinishedRun) -> ComparedRun:
+    result = run.result
+    return ComparedRun(
+        name=run.name,
+        run_id=result.run_id,
+        verdict=result.verdict,
+        validity=result.validity,
+        doubts=result.doubts,
+    )
+
+
+def _result(found: SideBySide, a: FinishedRun, b: FinishedRun) -> Result:
+    judgement = judge(found)
+    conditions = {key: value for key, value in a.conditions.items() if b.conditions.get(key) == value}
+    sides = (a.result, b.result)
+    result = Result(
+        suite=NAME,
+        run_id=f"{a.result.run_id} and {b.result.run_id}",
+        gpuproof_version=__version__,
+        validity=_worse(sides),
+        verdict=judgement.word,
+        headline=headline(found),
+        exit_code=judgement.exit_code,
+        num_launches=sum(side.num_launches for side in sides),
+        num_planned=sum(side.num_planned for side in sides),
+        conditions=conditions,
+        doubts=tuple(doubt for side in sides for doubt in side.doubts),
+        failures=(),
+        measures=tuple(ratio_measures(found.measures)),
+        detail=to_json(found),
+    )
+    return as_simulated(result) if _is_simulated(sides) else result
+
+
+def _worse(sides: Sequence[Result]) -> Any:
+    found = [side.validity for side in sides]
+    order = ("INVALID", None, "SUSPECT", "VALID")
+    return min(found, key=order.index)
+
+
+def _is_simulated(sides: Sequence[Result]) -> bool:
+    return any(side.conditions.get(CONDITION) for side in sides)
+
+
+def page_of(result: Result) -> Page:
+    """Lay out a comparison from its result alone."""
+    found = from_json(SideBySide, result.detail, place="the comparison")
+    page = comparison_page(found, judge(found))
+    if page.verdict is None or not result.conditions.get(CONDITION):
+        return page
+    return marked(replace(page, verdict=replace(page.verdict, word=result.verdict)))

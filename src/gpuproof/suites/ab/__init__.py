@@ -1,0 +1,66 @@
+"""The suite of two configurations: launches take turns, and a regression is confirmed by others."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from gpuproof.config.models import RunConfig
+from gpuproof.errors import UsageError
+from gpuproof.readings.evidence import Evidence
+from gpuproof.records.page import Page
+from gpuproof.records.result import Result
+from gpuproof.suites.ab.course import NAME, AbOptions
+from gpuproof.suites.ab.plan import AbPlan, begin
+from gpuproof.suites.base import Conclusion, HostPlace
+from gpuproof.suites.points.plan import PlannedSuite
+
+
+class AbSuite(PlannedSuite):
+    """Two configurations of one recipe in pairs of launches, A B B A or B A A B."""
+
+    name = NAME
+    summary = "two configurations, launches in turns: faster, slower, or no difference shown"
+    command = "compare"
+    scope: Literal["each_host", "whole"] = "whole"
+    options = AbOptions
+
+    def answers(self, config: RunConfig) -> bool:
+        """Take no recipe that does not name it."""
+        return False
+
+    def begin(self, config: RunConfig, places: Sequence[HostPlace]) -> AbPlan:
+        """Plan the pilot's launches.
+
+        Raises:
+            UsageError: it is no recipe of one point, a side of it cannot be run, or hosts are named.
+        """
+        is_plain = config.kind in ("training", "inference") and not config.matrix
+        if not is_plain or config.search.kind is not None:
+            raise UsageError(
+                "two sides are compared of one training or inference recipe, without matrix or search",
+                place="suite",
+                next_step="Leave the sweep out, or compare two runs of it: gpuproof compare RUN_A RUN_B",
+            )
+        if any(place.name for place in places):
+            raise UsageError(
+                "launches take turns on one machine: this one",
+                place="--on",
+                next_step="Start it on the host itself",
+            )
+        return begin(config)
+
+    def conclude(self, evidence: Evidence) -> Conclusion:
+        """Compare the sides, and judge where a limit is given."""
+        from gpuproof.suites.ab.conclude import conclude
+
+        return conclude(evidence)
+
+    def page(self, result: Result) -> Page:
+        """Lay out the comparison, then what each side came to."""
+        from gpuproof.suites.ab.page import page
+
+        return page(result)
+
+
+SUITE = AbSuite()

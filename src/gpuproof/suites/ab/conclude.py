@@ -1,0 +1,222 @@
+"""What launches in turns come to: B against A by pairs, confirmation of a regression, verdict, exit code."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from gpuproof import units
+from gpuproof.analysis.comparing.clocks import clocks_of
+from gpuproof.analysis.comparing.conditions import UnlikeKey
+from gpuproof.analysis.comparing.measures import (
+    ComparedMeasure,
+    MeasureKey,
+    Pairing,
+    comparable,
+    compare_measures,
+)
+from gpuproof.config.models import RunConfig
+from gpuproof.errors import ExitCode
+from gpuproof.readings.evidence import Evidence
+from gpuproof.records.codec import to_json
+from gpuproof.records.result import NOTHING_MEASURED, LaunchValue, Measure, Result
+from gpuproof.statistics.comparison import compare_pairs
+from gpuproof.suites.ab.course import (
+    BETTER,
+    CONFIRMED,
+    NAME,
+    RATE,
+    AbOptions,
+    Course,
+    LaunchFigures,
+    course,
+    figures_of,
+    measures_in,
+    paired,
+    read_options,
+)
+from gpuproof.suites.ab.plan import points_of
+from gpuproof.suites.base import Conclusion, LaunchKey, launch_key
+from gpuproof.suites.measures import positions_in_time
+from gpuproof.suites.points.results import PointResult, conclude_points, conclusion_of_points
+from gpuproof.verdict.comparison.judge import (
+    ComparedRun,
+    Judgement,
+    SideBySide,
+    judge,
+    ratio_measures,
+    why_weakened,
+)
+from gpuproof.verdict.comparison.page import headline
+
+MAIN = "main"
+"""The case of both sides' measures, so that they stand beside each other."""
+JUDGEMENT = "judgement"
+"""Where the detail has what the comparison's verdict means."""
+
+
+def conclude(evidence: Evidence) -> Conclusion:
+    """Return the result of two configurations and its files."""
+    config: RunConfig = evidence.config
+    options = read_options(config)
+    concluded = list(conclude_points(evidence, points_of(config, options).values()))
+    figures = {launch_key(launch.case): figures_of(launch) for launch in evidence.launches}
+    taken = course(options, figures)
+    found = _side_by_side(evidence, options, taken, figures, concluded)
+    conclusion = conclusion_of_points(
+        NAME,
+        evidence,
+        concluded,
+        title=[
+            f"{config.model.name} {config.kind} on {config.data.name}",
+            f"{found.b.name} against {found.a.name}",
+        ],
+        num_planned=2 * taken.total,
+        notes=_notes(options, taken),
+        measures=list(ratio_measures(found.measures)),
+        is_ranked=False,
+    )
+    result = _judged(conclusion.result, found, taken)
+    return Conclusion(result=result, exports=conclusion.exports)
+
+
+def _side_by_side(
+    evidence: Evidence,
+    options: AbOptions,
+    taken: Course,
+    figures: Mapping[LaunchKey, LaunchFigures],
+    concluded: Sequence[PointResult],
+) -> SideBySide:
+    sides = [
+        _compared_run(point, name)
+        for point, name in zip(concluded, (options.a_name, options.b_name), strict=True)
+    ]
+    measures = [_measures(evidence, point, figures, taken) for point in concluded]
+    clocks = [
+        {(MAIN, replicate): clock for (_, replicate), clock in clocks_of(point.result).items()}
+        for point in concluded
+    ]
+    pilot = len(paired(figures, RATE, range(options.pilot_pairs))[0]) or options.pilot_pairs
+    compared = compare_measures(
+        measures[0],
+        measures[1],
+        clocks=(clocks[0], clocks[1]),
+        pairing=Pairing(is_interleaved=True, num_pilot=pilot),
+        refused=next((f"{x.name} is INVALID" for x in sides if x.validity == "INVALID"), None),
+    )
+    return SideBySide(
+        a=sides[0],
+        b=sides[1],
+        is_interleaved=True,
+        measures=tuple(_confirmed(measure, figures, taken) for measure in compared),
+        across=tuple(_differences(evidence.config, options)),
+        max_regression=options.max_regression,
+        weakened=why_weakened(sides[0], sides[1], is_interleaved=True),
+    )
+
+
+def _compared_run(point: PointResult, name: str) -> ComparedRun:
+    found = point.result
+    return ComparedRun(
+        name=name, run_id=found.run_id, verdict=found.verdict, validity=found.validity, doubts=found.doubts
+    )
+
+
+def _measures(
+    evidence: Evidence, point: PointResult, figures: Mapping[LaunchKey, LaunchFigures], taken: Course
+) -> dict[MeasureKey, Measure]:
+    """Return what the launches of a side's first run say, as measures that can be compared."""
+    positions, side = positions_in_time(evidence.launches), point.point.case_id
+    found = []
+    for name in measures_in(figures):
+        launches = tuple(
+            LaunchValue(
+                replicate=pair, order=positions[side, pair], value=figures[side, pair][name], start="exec"
+            )
+            for pair in range(taken.num_pairs)
+            if name in figures.get((side, pair), {})
+        )
+        values = [launch.value for launch in launches]
+        value = sum(values) / len(values) if values else None
+        unit = f"{point.figures.item}/s" if name == RATE else "s"
+        found.append(
+            Measure(
+                name=name,
+                value=value,
+                unit=unit,
+                text="",
+                case=MAIN,
+                statistic="mean of launches",
+                better=BETTER[name],
+                launches=launches,
+            )
+        )
+    return comparable(found)
+
+
+def _confirmed(
+    measure: ComparedMeasure, figures: Mapping[LaunchKey, LaunchFigures], taken: Course
+) -> ComparedMeasure:
+    """Add the confirmation of a measure whose regression the first run shows."""
+    if measure.name not in taken.suspected:
+        return measure
+    again = paired(figures, measure.name, range(taken.num_pairs, taken.total))
+    found = compare_pairs(*again, better=measure.better, confidence=CONFIRMED)
+    return replace(measure, confirmation=found)
+
+
+def _differences(config: RunConfig, options: AbOptions) -> Iterator[UnlikeKey]:
+    values = config.model_dump(mode="json")
+    for key in dict.fromkeys([*options.a, *options.b]):
+        section, _, name = key.partition(".")
+        base = values[section][name] if name else values[section]
+        a, b = options.a.get(key, base), options.b.get(key, base)
+        if a != b:
+            yield UnlikeKey(key=key, a=str(a), b=str(b))
+
+
+def _judged(result: Result, found: SideBySide, taken: Course) -> Result:
+    """Put the comparison's verdict over what the launches came to; failures of launches count first."""
+    judgement = _judge(found, taken)
+    detail = {NAME: to_json(found), JUDGEMENT: to_json(judgement)}
+    result = replace(result, detail={**result.detail, **detail})
+    if result.verdict == NOTHING_MEASURED:
+        return result
+    code = judgement.exit_code if result.exit_code == ExitCode.DONE else result.exit_code
+    return replace(
+        result, verdict=judgement.word, exit_code=code, headline=headline(found) or result.headline
+    )
+
+
+def _judge(found: SideBySide, taken: Course) -> Judgement:
+    """Judge a comparison; a gate that had the launches it takes passes what is not shown to be beyond it."""
+    judgement = judge(found)
+    if found.max_regression is None or taken.is_short or judgement.word != "CANNOT TELL":
+        return judgement
+    is_whole = all(measure.comparison.ratio is not None for measure in found.measures)
+    if found.weakened or not found.measures or not is_whole:
+        return judgement
+    return Judgement(
+        word="NO REGRESSION",
+        meaning=f"shown beyond {units.share(found.max_regression)}",
+        exit_code=ExitCode.DONE,
+    )
+
+
+def _notes(options: AbOptions, taken: Course) -> Iterator[str]:
+    yield (
+        "launches took turns in pairs, A B B A or B A A B as drawn, each a fresh process; what both of a "
+        "pair have in common cancels"
+    )
+    beyond = "" if options.max_regression is None else f" beyond {units.share(options.limit)}"
+    goal = f"a difference of {units.share(options.find)}{beyond}"
+    if taken.needed is None:
+        yield f"how many pairs find {goal} is not known: the pilot of {options.pilot_pairs} did not end well"
+    else:
+        capped = f", of which max_pairs allows {taken.num_pairs}" if taken.is_short else ""
+        yield f"by the spread of the first {options.pilot_pairs} pairs, {taken.needed} find {goal}{capped}"
+    if taken.suspected:
+        yield (
+            f"a regression of {', '.join(taken.suspected)} was to be confirmed by {taken.num_pairs} more "
+            f"pairs (interval at {CONFIRMED:.0%})"
+        )

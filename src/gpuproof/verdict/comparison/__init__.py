@@ -1,0 +1,1 @@
+"""What a comparison of two runs comes to: verdict, exit code and page."""

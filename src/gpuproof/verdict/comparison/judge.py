@@ -1,0 +1,196 @@
+"""From compared measures to one verdict and one exit code, the same for two runs and for launches in turns.
+
+Without a limit a comparison tells, and ends with 0; where it cannot tell, with 4. With `max_regression` it is
+a gate: 3 where the interval of a measure lies wholly beyond the limit, 0 where it lies within it or where a
+regression of that size would have been shown, else 4. Figures that are SUSPECT pass no gate and fail none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from gpuproof import units
+from gpuproof.analysis.comparing.conditions import UnlikeKey
+from gpuproof.analysis.comparing.measures import ComparedMeasure
+from gpuproof.analysis.intervals import as_record
+from gpuproof.errors import ExitCode
+from gpuproof.records.result import Doubt, Measure, Validity
+from gpuproof.statistics.comparison import Comparison, is_beyond, is_within
+from gpuproof.statistics.estimate import Interval
+
+ComparisonWord = Literal[
+    "FASTER",
+    "SLOWER",
+    "FASTER AND SLOWER",
+    "NO DIFFERENCE SHOWN",
+    "CANNOT TELL",
+    "REGRESSION",
+    "NO REGRESSION",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparedRun:
+    """One of two sides."""
+
+    name: str
+    """As the user calls it."""
+    run_id: str
+    verdict: str
+    validity: Validity | None
+    doubts: tuple[Doubt, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SideBySide:
+    """Two sides and what was found: all that the page needs."""
+
+    a: ComparedRun
+    b: ComparedRun
+    is_interleaved: bool
+    measures: tuple[ComparedMeasure, ...]
+    across: tuple[UnlikeKey, ...] = ()
+    """What the sides were meant to differ in."""
+    unlike: tuple[UnlikeKey, ...] = ()
+    """What they differ in besides, so that nothing can be told."""
+    max_regression: float | None = None
+    """The limit of a gate; None where none was asked for."""
+    weakened: str | None = None
+    """Why no gate is passed or failed by these figures."""
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judgement:
+    """The word over a comparison, why, and how a command ends with it."""
+
+    word: ComparisonWord
+    meaning: str
+    exit_code: int
+
+
+def why_weakened(a: ComparedRun, b: ComparedRun, *, is_interleaved: bool) -> str | None:
+    """Say why figures pass no gate: a side is SUSPECT, of launches in turns for what the other side is not.
+
+    What troubles both sides of launches in turns alike is in the scatter of their pairs already.
+    """
+    codes = [{doubt.code for doubt in side.doubts} for side in (a, b)]
+    shared = codes[0] & codes[1] if is_interleaved else set()
+    for name, side in (("A", a), ("B", b)):
+        for doubt in side.doubts:
+            if doubt.code not in shared:
+                return f"{name} is {doubt.validity}: {doubt.reason}"
+    return None
+
+
+def judge(found: SideBySide) -> Judgement:
+    """Return the verdict of a comparison; of a gate where a limit is given."""
+    if found.unlike:
+        named = "; ".join(unlike.text for unlike in found.unlike)
+        return Judgement(word="CANNOT TELL", meaning=f"unlike in {named}", exit_code=ExitCode.INCONCLUSIVE)
+    told = [measure for measure in found.measures if measure.comparison.ratio is not None]
+    if not told:
+        return Judgement(
+            word="CANNOT TELL", meaning=_why_nothing(found.measures), exit_code=ExitCode.INCONCLUSIVE
+        )
+    return _told(found, told) if found.max_regression is None else _gated(found, found.max_regression)
+
+
+def _why_nothing(measures: Sequence[ComparedMeasure]) -> str:
+    reasons = dict.fromkeys(measure.comparison.reason for measure in measures)
+    return next((reason for reason in reasons if reason), "the runs have no measure with launches in common")
+
+
+def _told(found: SideBySide, told: Sequence[ComparedMeasure]) -> Judgement:
+    verdicts = {measure.comparison.verdict for measure in told}
+    word: ComparisonWord = "NO DIFFERENCE SHOWN"
+    if {"faster", "slower"} <= verdicts:
+        word = "FASTER AND SLOWER"
+    elif verdicts & {"faster", "slower"}:
+        word = "FASTER" if "faster" in verdicts else "SLOWER"
+    meaning = f"with care: {found.weakened}" if found.weakened else ""
+    return Judgement(word=word, meaning=meaning, exit_code=ExitCode.DONE)
+
+
+def _gated(found: SideBySide, limit: float) -> Judgement:
+    if worse := [measure for measure in found.measures if is_regression(measure, limit)]:
+        named = ", ".join(measure.title for measure in worse)
+        return _unless_weakened(
+            found, "REGRESSION", f"{named} by more than {units.share(limit)}", ExitCode.FAILED
+        )
+    if open_still := [measure for measure in found.measures if not _is_excluded(measure, limit)]:
+        named = ", ".join(measure.title for measure in open_still)
+        meaning = f"whether {named} regressed by more than {units.share(limit)} is not known"
+        return Judgement(word="CANNOT TELL", meaning=meaning, exit_code=ExitCode.INCONCLUSIVE)
+    return _unless_weakened(found, "NO REGRESSION", f"of more than {units.share(limit)}", ExitCode.DONE)
+
+
+def _unless_weakened(found: SideBySide, word: ComparisonWord, meaning: str, code: ExitCode) -> Judgement:
+    if found.weakened is None:
+        return Judgement(word=word, meaning=meaning, exit_code=code)
+    shown = f"{word.lower()} {meaning} by these figures, but {found.weakened}"
+    return Judgement(word="CANNOT TELL", meaning=shown, exit_code=ExitCode.INCONCLUSIVE)
+
+
+def is_regression(measure: ComparedMeasure, limit: float) -> bool:
+    """Say whether a measure regressed by more than a limit, and again where that was to be confirmed."""
+    intervals = [measure.comparison, *([measure.confirmation] if measure.confirmation else [])]
+    return all(is_beyond(found, limit, better=measure.better) for found in intervals)
+
+
+def _is_excluded(measure: ComparedMeasure, limit: float) -> bool:
+    """Say whether a regression beyond the limit is excluded, was not confirmed, or would have been shown."""
+    found = measure.comparison
+    if measure.confirmation is not None:  # the second run had what it takes, and did not find it again
+        return measure.confirmation.ratio is not None
+    would_show = found.min_detectable is not None and found.min_detectable <= limit
+    is_none_shown = found.verdict == "no difference shown"
+    return is_within(found, limit, better=measure.better) or (is_none_shown and would_show)
+
+
+def percent(ratio: float) -> str:
+    """Write a ratio as a change, in hundredths of a per cent where it is small.
+
+    >>> percent(0.9712), percent(1.5)
+    ('-2.88 %', '+50.0 %')
+    """
+    change = (ratio - 1) * 100
+    digits = 2 if abs(change) < 9.995 else 1
+    return f"{change:+.{digits}f} %"
+
+
+def change_text(ratio: Interval) -> str:
+    """Write a ratio's change with its interval."""
+    return f"{percent(ratio.centre)} ({percent(ratio.low)} to {percent(ratio.high)})"
+
+
+def verdict_text(found: Comparison) -> str:
+    """Write a verdict as people read it; what was not shown with the difference that would have been."""
+    if found.verdict == "cannot tell":
+        return f"cannot tell: {found.reason}"
+    if found.verdict == "no difference shown" and found.min_detectable is not None:
+        return f"no difference shown (one of {units.share(found.min_detectable)} would show)"
+    return found.verdict
+
+
+def ratio_measures(measures: Sequence[ComparedMeasure]) -> Iterator[Measure]:
+    """Yield each compared measure as a figure: B/A with its interval, or why there is none."""
+    for found in measures:
+        ratio = found.comparison.ratio
+        yield Measure(
+            name=f"{found.name}, B over A",
+            case=found.case,
+            subject=found.subject,
+            statistic="ratio of geometric means",
+            labels=found.labels,
+            value=None if ratio is None else ratio.centre,
+            unit="1",
+            text=units.MISSING if ratio is None else change_text(ratio),
+            detail=verdict_text(found.comparison),
+            better=found.better,
+            num_samples=None if ratio is None else ratio.num_samples,
+            interval=None if ratio is None else as_record(ratio),
+            missing=found.comparison.reason,
+        )

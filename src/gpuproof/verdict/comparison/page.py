@@ -1,0 +1,167 @@
+"""The page of a comparison: each measure of A and of B, verdicts, clocks, outliers, what more it needs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from gpuproof import units
+from gpuproof.analysis.comparing.clocks import explained_by_clocks
+from gpuproof.analysis.comparing.measures import CONFIDENCE, ComparedMeasure, SideFigures
+from gpuproof.records.page import Cell, Column, Notice, Notices, Page, Section, Text, Tone, Verdict, table
+from gpuproof.statistics.comparison import Comparison
+from gpuproof.verdict.comparison.judge import (
+    ComparedRun,
+    Judgement,
+    SideBySide,
+    change_text,
+    verdict_text,
+)
+
+TONES: dict[str, Tone] = {
+    "FASTER": "good",
+    "SLOWER": "warn",
+    "FASTER AND SLOWER": "warn",
+    "REGRESSION": "bad",
+    "NO REGRESSION": "good",
+    "CANNOT TELL": "bad",
+}
+VERDICT_TONES: dict[str, Tone] = {"faster": "good", "slower": "warn"}
+AT_OTHER_TIMES = (
+    "A and B ran at different times: what changed on the machine between them is in the difference, and in "
+    "no interval; `gpuproof compare --ab` has launches take turns"
+)
+NO_LONGER = "a launch that stands apart has a modified Z over 3.5, and is left out of no figure above"
+
+
+def headline(found: SideBySide) -> str:
+    """Return what a list shows of a comparison: the first measure that could be told."""
+    for measure in found.measures:
+        if measure.comparison.ratio is not None:
+            return f"{measure.title} {change_text(measure.comparison.ratio)}"
+    return ""
+
+
+def comparison_page(found: SideBySide, judgement: Judgement) -> Page:
+    """Lay out a comparison of two runs by itself."""
+    verdict = Verdict(
+        headline=headline(found),
+        uncertainty="",
+        word=judgement.word,
+        tone=TONES.get(judgement.word, "plain"),
+        meaning=judgement.meaning,
+    )
+    title = f"{found.b.name} against {found.a.name}"
+    sections = (_sides(found), *_doubts(found), *comparison_sections(found))
+    return Page(title=title, verdict=verdict, sections=sections)
+
+
+def comparison_sections(found: SideBySide) -> tuple[Section, ...]:
+    """Lay out the measures and what there is to say of them."""
+    texts = (
+        Text(title="They differ in", lines=tuple(unlike.text for unlike in found.across)),
+        Text(title="Clocks", lines=tuple(_clocks(found.measures))),
+        Text(title="Launches", lines=tuple(_launches(found))),
+        Text(title="About the comparison", lines=tuple(_about(found))),
+    )
+    return (_measures(found), *(text for text in texts if text.lines))
+
+
+def _sides(found: SideBySide) -> Section:
+    return table(
+        "Compared",
+        [("A", found.a), ("B", found.b)],
+        Column.of("", lambda row: row[0], align="left"),
+        Column.of("run", lambda row: row[1].name, align="left", folds=True),
+        Column.of("verdict", lambda row: row[1].verdict, align="left"),
+    )
+
+
+def _doubts(found: SideBySide) -> Iterator[Section]:
+    notices = tuple(
+        Notice(
+            word=f"{name} {doubt.validity}",
+            tone="bad" if doubt.validity == "INVALID" else "warn",
+            text=doubt.reason,
+            advice=doubt.remedy,
+        )
+        for name, side in _named(found)
+        for doubt in side.doubts
+    )
+    if notices:
+        yield Notices(title="Why to doubt it", notices=notices)
+
+
+def _named(found: SideBySide) -> tuple[tuple[str, ComparedRun], ...]:
+    return ("A", found.a), ("B", found.b)
+
+
+def _measures(found: SideBySide) -> Section:
+    return table(
+        "Measures",
+        found.measures,
+        Column.of("measure", lambda row: row.title, align="left", folds=True),
+        Column.of("A", lambda row: _value(row.a, row.unit)),
+        Column.of("B", lambda row: _value(row.b, row.unit)),
+        Column.of("launches", _num_launches),
+        Column.of("B against A", lambda row: _change(row.comparison)),
+        Column.of("verdict", _verdict, align="left", folds=True),
+        Column.of("confirmation", _confirmation, align="left", is_optional=True),
+    )
+
+
+def _value(side: SideFigures, unit: str) -> str:
+    if side.value is None:
+        return units.MISSING
+    return units.seconds(side.value) if unit == "s" else f"{units.significant(side.value)} {unit}"
+
+
+def _num_launches(row: ComparedMeasure) -> str:
+    a, b = row.comparison.num_launches_a, row.comparison.num_launches_b
+    return f"{a} + {b}"
+
+
+def _change(found: Comparison) -> str:
+    return units.MISSING if found.ratio is None else change_text(found.ratio)
+
+
+def _verdict(row: ComparedMeasure) -> Cell:
+    return Cell(verdict_text(row.comparison), VERDICT_TONES.get(row.comparison.verdict, "plain"))
+
+
+def _confirmation(row: ComparedMeasure) -> str:
+    return "" if row.confirmation is None else _change(row.confirmation)
+
+
+def _clocks(measures: Sequence[ComparedMeasure]) -> Iterator[str]:
+    for measure in measures:
+        if said := explained_by_clocks(measure.comparison, measure.cycles):
+            yield f"{measure.title}: {said}"
+
+
+def _launches(found: SideBySide) -> Iterator[str]:
+    for measure in found.measures:
+        named = [
+            f"{name} {', '.join(str(replicate + 1) for replicate in side.outlying)}"
+            for name, side in (("A", measure.a), ("B", measure.b))
+            if side.outlying
+        ]
+        if named and measure.without_outliers is not None:
+            without = measure.without_outliers
+            yield (
+                f"{measure.title}: launch {' and '.join(named)} stands apart; without "
+                f"{_change(without)}, {verdict_text(without)}"
+            )
+    if any(measure.without_outliers for measure in found.measures):
+        yield NO_LONGER
+    needed = [measure.launches_for_one_percent for measure in found.measures]
+    if most := max((number for number in needed if number is not None), default=None):
+        yield f"for a ratio to ±1 % {most} launches a side would be needed at this spread"
+
+
+def _about(found: SideBySide) -> Iterator[str]:
+    num = len(found.measures)
+    together = f" for all {num} measures together" if num > 1 else ""
+    yield f"intervals hold at {CONFIDENCE:.0%}{together}"
+    if not found.is_interleaved:
+        yield AT_OTHER_TIMES
+    yield from found.notes
