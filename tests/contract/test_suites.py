@@ -153,10 +153,12 @@ MEMBERS = {
         takes_hosts=False,
         judges=True,
         ends_with=ExitCode.INCONCLUSIVE,
+    ),
     "ab": Member(
         suite="ab",
         config=AB,
         bad=[of_another_model(AB)],
+        num_launches=None,
         has_host_form=False,
         takes_hosts=False,
         ends_with=ExitCode.INCONCLUSIVE,  # launches like each other in every digit are copies
