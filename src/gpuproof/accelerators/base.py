@@ -149,6 +149,15 @@ class Accelerator(Protocol):
             run()
         here.wait_stream(side)
 
+    def run_both(self, run: Work, other: Work) -> None:
+        """Run two pieces of work on two streams at once; what is queued next waits for both."""
+        here, side = self.module.current_stream(), self.module.Stream()
+        side.wait_stream(here)
+        with self.module.stream(side):
+            other()
+        run()
+        here.wait_stream(side)
+
     def capture_graph(self, run: Work) -> Work:
         """Record what `run` gives to the device, without running it; return what replays it."""
         graph = torch.accelerator.Graph()

@@ -15,6 +15,7 @@ from gpuproof.config.rules import (
     data,
     launch,
     measuring,
+    probe,
     ranks,
     serving,
     sweeps,
@@ -69,6 +70,8 @@ OF_RECIPE: tuple[Callable[[RunConfig], Refusals], ...] = (
     sweeps.block_is_of_the_suite,
     collective.sizes_go_up,
     collective.collective_has_no_model,
+    probe.probe_keys_are_of_the_probe,
+    probe.probe_can_be_done,
 )
 OF_WORKLOAD: tuple[Callable[[RunConfig, ChosenWorkload], Refusals], ...] = (
     workload.workload_is_of_the_kind,
@@ -88,6 +91,7 @@ OF_PLACE: tuple[Callable[[RunConfig, Facts], Refusals], ...] = (
     launch.hosts_are_not_swept,
     launch.each_host_has_a_report,
     collective.collective_has_ranks,
+    probe.probe_has_its_ranks,
 )
 
 
@@ -103,8 +107,8 @@ def check_place(config: RunConfig, facts: Facts) -> list[Refusal]:
 
 def check_workload(config: RunConfig) -> list[Refusal]:
     """Return what a recipe is refused for with its workload; of one that names none by itself, nothing."""
-    if config.kind in ("load", "collective") or config.matrix:
-        return []  # each test, and each point, has a workload of its own; a collective has none
+    if config.kind in ("load", "collective", "probe") or config.matrix:
+        return []  # each test, and each point, has a workload of its own; collectives and probes have none
     try:
         chosen = choose_workload(config)
     except UsageError as error:
