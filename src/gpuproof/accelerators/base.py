@@ -67,6 +67,7 @@ class Arithmetic:
     """torch has the product of fp8 matrices, and takes a scale for each."""
     tf32_override: str | None
     """The value of NVIDIA_TF32_OVERRIDE."""
+    has_fp64: bool = True
 
 
 class Accelerator(Protocol):
@@ -206,6 +207,7 @@ class Accelerator(Protocol):
             has_bf16=_multiplies(torch.bfloat16, device) if answer is None else bool(answer),
             has_scaled_products=has_scaled_products(),
             tf32_override=None,
+            has_fp64=_multiplies(torch.float64, device),
         )
 
     def use_tf32(self, *, on: bool) -> None:

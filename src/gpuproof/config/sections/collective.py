@@ -9,6 +9,7 @@ from pydantic import Field
 from gpuproof.config.sections.base import Bytes, ConfigSection, growing_sizes
 from gpuproof.records.work.collective import ElementType, Operation, Reduction
 
+
 class CollectiveConfig(ConfigSection):
     """Collective operations over all ranks, counted as nccl-tests counts them."""
 

@@ -25,7 +25,7 @@ class ProbeFigure:
     unit: str
     labels: Mapping[str, Any] = field(default_factory=dict)
     amount: float | None = None
-    """What one repeat did, in `unit` times seconds (bytes, of a bandwidth); None where time is the quantity."""
+    """What one repeat did: bytes, of a bandwidth. None where time itself is the quantity."""
     durations_s: tuple[float, ...] = ()
     """Of each repeat, in order."""
     value: float | None = None
