@@ -15,6 +15,7 @@ from gpuproof.records.collected import CaseRecords
 from gpuproof.records.memory import Memory
 from gpuproof.records.run import Ceilings, DeviceBusy, Evaluation, Fp8Casts, OwnCompute, Setup, Start, Window
 from gpuproof.records.what_ran import Compilation, Effective
+from gpuproof.records.work.probe_figure import ProbeFigure
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +45,9 @@ class Launch:
     """What torch.compile made on each rank; empty where it was not asked to."""
     own_compute: tuple[OwnCompute, ...] = ()
     """How fast each rank is by itself, in the order of ranks; empty where nobody looked."""
+
+    checks: tuple[ProbeFigure, ...] = ()
+    """What comparing results with a reference found, rank by rank; empty where nothing was compared."""
 
     @property
     def slowest(self) -> Window:
@@ -158,5 +162,6 @@ def summarize_launch(records: CaseRecords) -> Launch | None:
         start=next((start.start for start in records.of(Start)), "exec"),
         effective=records.of(Effective),
         compilations=records.of(Compilation),
+        checks=records.of(ProbeFigure),
         own_compute=tuple(sorted(records.of(OwnCompute), key=lambda found: found.rank)),
     )

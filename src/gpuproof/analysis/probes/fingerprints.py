@@ -2,8 +2,8 @@
 
 Devices are compared where model and software are the same: others may add up in another order and both be
 right. Of a kind of work, what more than half of the devices give in more than half of their rounds is taken
-as right. Where there is no such digest (two devices that differ, one alone) nobody can say who is wrong, but a
-device that gives different bits from round to round contradicts itself.
+as right. Where there is no such digest (two devices that differ, one alone) nobody can say who is wrong, but
+a device that gives different bits from round to round contradicts itself.
 
 >>> one, two = (Fingerprint(subject=s, kind="A", work="gemm", round_number=0, digest=d)
 ...             for s, d in (("host/a/gpu/0", "x"), ("host/a/gpu/1", "y")))

@@ -75,6 +75,7 @@ OF_RECIPE: tuple[Callable[[RunConfig], Refusals], ...] = (
 )
 OF_WORKLOAD: tuple[Callable[[RunConfig, ChosenWorkload], Refusals], ...] = (
     workload.workload_is_of_the_kind,
+    workload.fp64_is_of_plain_products,
     text.a_phase_has_a_cache,
     text.requests_are_answered,
     data.workload_takes_the_samples,

@@ -17,11 +17,10 @@ from gpuproof.analysis.probes.figures import (
     summarize_probe,
 )
 from gpuproof.config.models import RunConfig
-from gpuproof.errors import ExitCode
 from gpuproof.readings.evidence import Evidence
 from gpuproof.records.codec import to_json
 from gpuproof.records.outcome import Judged, Outcome
-from gpuproof.records.result import Better, Doubt, LaunchValue, Measure, Result
+from gpuproof.records.result import Better, Doubt, LaunchValue, Measure
 from gpuproof.statistics.estimate import Interval, Unavailable
 from gpuproof.statistics.launches import interval_of_launches
 from gpuproof.statistics.mean import interval_of_mean
@@ -82,23 +81,19 @@ def conclude(evidence: Evidence) -> Conclusion:
         doubts=invalid_first([*_doubts(measured), *prints.doubts, *doubts_about_readings(explanations)]),
         failures=tuple(f for one in evidence.launches if one.status != "done" and (f := one.primary_failure)),
         num_launches=len(measured),
-        num_planned=len(evidence.hosts or (None,)) * config.run.repeats
-        if config.distributed.nodes == 1
-        else config.run.repeats,
+        num_planned=_num_places(evidence) * config.run.repeats - (len(found) - len(measured)),
         conditions=_conditions(config, measured),
         detail=to_json(detail),
         headline_text=_headline(measures, prints),
     )
     outcomes = (*_inapplicable(found, config), *_wrong(measures), *prints.outcomes)
     exports = (Export(name=CSV_FILE, content=csv_text([_flat(row) for row in rows])),) if rows else ()
-    return Conclusion(result=_judged(result, outcomes), exports=exports)
+    return Conclusion(result=replace(result, outcomes=outcomes), exports=exports)
 
 
-def _judged(result: Result, outcomes: tuple[Judged, ...]) -> Result:
-    """Return wrong values as a failed test: they were measured, and there is no doubt about them."""
-    failed = any(judged.outcome.status == "FAIL" for judged in outcomes)
-    code = ExitCode.FAILED if failed else result.exit_code
-    return replace(result, outcomes=outcomes, exit_code=code)
+def _num_places(evidence: Evidence) -> int:
+    """Count where the probe is planned to run: on each host, or once over all of them."""
+    return max(1, len(evidence.hosts)) if evidence.config.distributed.nodes == 1 else 1
 
 
 def _doubts(launches: Sequence[ProbeLaunch]) -> list[Doubt]:

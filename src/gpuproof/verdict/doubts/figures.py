@@ -22,7 +22,14 @@ COUNTS_AGREE = 0.01
 ELSEWHERE = 0.05
 """Share of the FLOPs that may run in an arithmetic or a layout that was not asked for."""
 MOSTLY = 0.5
-TYPES = {"fp32": "float32", "tf32": "float32", "amp": "float16", "bf16": "bfloat16", "fp8": "float8"}
+TYPES = {
+    "fp64": "float64",
+    "fp32": "float32",
+    "tf32": "float32",
+    "amp": "float16",
+    "bf16": "bfloat16",
+    "fp8": "float8",
+}
 """How the operands' type begins in each precision."""
 BESIDE = {"fp8": "bfloat16"}
 """The type of what a precision leaves as it is: in fp8, all that is no linear layer."""

@@ -27,6 +27,20 @@ def wrong_words(measured: Measured) -> Iterator[Doubt]:
         )
 
 
+def wrong_products(measured: Measured) -> Iterator[Doubt]:
+    """Find products that are not what a reference says."""
+    wrong = [found for found in measured.launch.checks if found.value]
+    if wrong:
+        first = wrong[0]
+        yield invalid(
+            WRONG,
+            f"{count(int(first.value or 0))} elements of the last product of rank {first.rank} are wrong "
+            f"({'; '.join(first.evidence)}); ranks with wrong products: "
+            f"{', '.join(str(found.rank) for found in wrong)}",
+            "Take the device out of use, and show its maker these records",
+        )
+
+
 def scattered_repeats(measured: Measured) -> Iterator[Doubt]:
     """Find figures whose repeats scatter, or are too few to tell. Each read at random is another one."""
     timed = [found for found in _values(measured) if found.durations_s and "access" not in found.labels]

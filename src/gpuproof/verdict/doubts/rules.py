@@ -30,7 +30,7 @@ from gpuproof.verdict.doubts.figures import (
     work_disagrees,
 )
 from gpuproof.verdict.doubts.neighbours import device_faults, device_neighbours, processor_neighbours
-from gpuproof.verdict.doubts.probes import scattered_repeats, wrong_words
+from gpuproof.verdict.doubts.probes import scattered_repeats, wrong_products, wrong_words
 from gpuproof.verdict.doubts.ranks import unequal_ranks
 from gpuproof.verdict.doubts.serving import unfair_requests
 from gpuproof.verdict.doubts.window import data_bound, gaps, growing, too_short, unsteady
@@ -51,6 +51,7 @@ OF_STEPS: tuple[Rule, ...] = (
     work_disagrees,
     uncounted_work,
     data_bound,
+    wrong_products,
 )
 """For launches that run steps."""
 OF_REQUESTS: tuple[Rule, ...] = (unfair_requests, processor_neighbours, device_neighbours)
