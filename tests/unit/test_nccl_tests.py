@@ -10,11 +10,11 @@ from gpuproof.worker.probes.nccl_tests import command_of, figures_of, read_table
 HEAD = """# nThread 1 nGpus 2 minBytes 8 maxBytes 1024 step: 4(factor) warmup iters: 5 iters: 20
 #
 #                                                              out-of-place                       in-place
-#       size         count      type   redop    root     time   algbw   busbw #wrong     time   algbw   busbw #wrong
+#     size       count    type   redop   root    time   algbw   busbw #wrong    time   algbw   busbw #wrong
 #        (B)    (elements)                               (us)  (GB/s)  (GB/s)            (us)  (GB/s)  (GB/s)
 """
-ROWS = """           8             2     float     sum      -1    12.34    0.00    0.00      0    12.20    0.00    0.00      0
-     1048576        262144     float     sum      -1    25.00   41.94   41.94      0    24.00   43.69   43.69      0
+ROWS = """  8           2   float     sum     -1   12.34    0.00    0.00      0   12.20    0.00    0.00      0
+   1048576      262144   float     sum     -1   25.00   41.94   41.94      0   24.00   43.69   43.69      0
 """
 FOOT = """# Out of bounds values : 0 OK
 # Avg bus bandwidth    : 21.4075

@@ -9,7 +9,7 @@ that inherits from `Accelerator` has all that torch's conventions for a device's
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -150,11 +150,17 @@ class Accelerator(Protocol):
             run()
         here.wait_stream(side)
 
-    def run_both(self, run: Work, other: Work) -> None:
-        """Run two pieces of work on two streams at once; what is queued next waits for both."""
+    def run_both(self, run: Work, other: Work, *, peer: torch.device | None = None) -> None:
+        """Run two pieces of work on two streams at once; what is queued next waits for both.
+
+        Work that copies to or from a `peer` waits for its stream too: `other` has another one there as well.
+        """
         here, side = self.module.current_stream(), self.module.Stream()
         side.wait_stream(here)
-        with self.module.stream(side):
+        with ExitStack() as streams:
+            streams.enter_context(self.module.stream(side))
+            if peer is not None:
+                streams.enter_context(self.module.stream(self.module.Stream(peer)))
             other()
         run()
         here.wait_stream(side)

@@ -148,7 +148,7 @@ def _between(
     ends = _Ends(source=source, target=target, size_bytes=words.nbytes)
     yield _timed(ends, "one_way", forth, spec, bench)
     if spec.both_ways and source.index < target.index:
-        yield _timed(ends, "both_ways", lambda: accelerator.run_both(forth, back), spec, bench)
+        yield _timed(ends, "both_ways", lambda: accelerator.run_both(forth, back, peer=target), spec, bench)
     accelerator.synchronize(source)
     accelerator.synchronize(target)
     yield _wrong(ends, there.cpu(), words, bench)
