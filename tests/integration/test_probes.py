@@ -104,7 +104,7 @@ def test_a_stuck_bit_is_found_with_its_address(tmp_path: Path) -> None:
 
 @needs_simulator
 def test_links_reach_what_is_declared_and_a_wrong_copy_is_found(tmp_path: Path) -> None:
-    size, rate = 2**20, 2e7
+    size, rate = 2**20, 4e6
     environment = simulated(
         {1: {"wrong_copy": LAST_TO_THE_DEVICE}},
         devices=2,
@@ -120,7 +120,7 @@ def test_links_reach_what_is_declared_and_a_wrong_copy_is_found(tmp_path: Path) 
         for m in result["measures"]
         if m["name"] == "link bandwidth"
     }
-    assert size / rate > 0.05, "the device is behind the host, or pauses would be in the time"
+    assert size / rate > 0.2, "the device is behind the host, or pauses would be in the time"
     expected = {
         ("h2d", "one_way"): rate,
         ("d2h", "one_way"): rate,
@@ -128,7 +128,7 @@ def test_links_reach_what_is_declared_and_a_wrong_copy_is_found(tmp_path: Path) 
         ("d2d", "one_way"): 2 * rate,
         ("d2d", "both_ways"): 4 * rate,
     }
-    assert rates == pytest.approx(expected, rel=0.1)
+    assert rates == pytest.approx(expected, rel=0.2)
     assert result["exit_code"] == ExitCode.FAILED
     wrong = {m["subject"].split("/gpu/")[-1]: m["value"] for m in result["measures"] if m["value"] == 1.0}
     assert wrong == {"SIM-0001": 1.0}

@@ -89,7 +89,7 @@ def _measure(subject: str, found: Sequence[_DeviceRate], summary: RunSummary) ->
         better="higher",
         launches=launches,
     )
-    return replace(made, subject=subject, statistic="mean", labels=_labels(first))
+    return replace(made, subject=subject, statistic="total", labels=_labels(first))
 
 
 def _text(value: float, unit: str, item: str) -> str:
