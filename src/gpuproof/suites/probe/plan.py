@@ -33,8 +33,8 @@ class ProbePlan:
     def next(self, running: Collection[LaunchKey]) -> Iterator[Case]:
         """Yield what is neither settled nor running."""
         for case in self.plan.next(running):
-            placed = place_case(replace(case, case_id=CASE_ID), *self.places[case.case_id])
-            yield replace(placed, capture_env=case.capture_env)
+            places = self.places[case.case_id]
+            yield case if case.case_id == CASE_ID else place_case(replace(case, case_id=CASE_ID), *places)
 
 
 def plan_probes(config: RunConfig, places: Sequence[HostPlace]) -> ProbePlan:
