@@ -111,8 +111,8 @@ def run_nccl_tests(spec: NcclTestsSpec, bench: Bench) -> Iterator[ProbeFigure]:
     reason = None
     if found is None:
         reason = f"{spec.program} is not on PATH"
-    elif bench.device.type != "cuda":
-        reason = f"{spec.program} needs CUDA devices, and the rank computes on the {accelerator.title}"
+    elif "nccl" not in accelerator.collectives:
+        reason = f"{spec.program} needs devices that talk over NCCL, and the rank computes on the {accelerator.title}"
     if found is None or reason is not None:
         yield ProbeFigure(
             rank=bench.identity.rank,
