@@ -112,7 +112,7 @@ def run_nccl_tests(spec: NcclTestsSpec, bench: Bench) -> Iterator[ProbeFigure]:
     if found is None:
         reason = f"{spec.program} is not on PATH"
     elif "nccl" not in accelerator.collectives:
-        reason = f"{spec.program} needs devices that talk over NCCL, and the rank computes on the {accelerator.title}"
+        reason = f"{spec.program} needs devices that talk over NCCL, and the rank has the {accelerator.title}"
     if found is None or reason is not None:
         yield ProbeFigure(
             rank=bench.identity.rank,
