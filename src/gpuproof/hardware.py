@@ -12,7 +12,14 @@ from importlib.resources import files
 
 import tomllib
 
-PEAK_TYPE_OF_PRECISION = {"fp32": "fp32", "tf32": "tf32", "amp": "fp16", "bf16": "bf16", "fp8": "fp8"}
+PEAK_TYPE_OF_PRECISION = {
+    "fp64": "fp64",
+    "fp32": "fp32",
+    "tf32": "tf32",
+    "amp": "fp16",
+    "bf16": "bf16",
+    "fp8": "fp8",
+}
 """The fastest arithmetic that a step in this precision may use.
 
 A step in fp8 still multiplies some matrices in bf16. Its share is of the fp8 peak all the same: only that is

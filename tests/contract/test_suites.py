@@ -29,6 +29,7 @@ from gpuproof.suites.base import AfterFailure, Conclusion, HostPlace, LaunchKey,
 from gpuproof.suites.by_host import ByHost
 from gpuproof.suites.registry import OURS, find_suite, load_suite, suite_on
 from planning import HERE
+from probes_by_hand import probe_records
 from records_by_hand import ITEMS_PER_STEP, NUM_STEPS, Story, description, failure, setup, start, window
 from served_by_hand import answered
 
@@ -83,6 +84,7 @@ COLLECTIVE = RunConfig.model_validate(
     {"kind": "collective", "distributed": {"nproc": 2}, "run": {"repeats": 2}}
 )
 """Whatever it asks for is refused when it is read: it names no workload."""
+PROBE = RunConfig.model_validate({"kind": "probe", "run": {"repeats": 2}})
 SCALE = recipe(suite="scale", scale={"batch_sizes": [16], "num_devices": [1, 2]}, run={"repeats": 2})
 """One device once, and two by both laws."""
 VALIDATE = recipe(
@@ -162,6 +164,9 @@ MEMBERS = {
         has_host_form=False,
         takes_hosts=False,
         ends_with=ExitCode.INCONCLUSIVE,  # launches like each other in every digit are copies
+    ),
+    "probe": Member(
+        suite="probe", config=PROBE, bad=[], num_launches=2, has_host_form=False, takes_hosts=False
     ),
     "collective": Member(suite="collective", config=COLLECTIVE, bad=[], num_launches=2, has_host_form=False),
 }
@@ -261,6 +266,8 @@ def done(case: Case) -> CaseRecords:
         return answered(case, offline_per_s=1000.0, highest_per_s=700.0)
     if case.kind == "collective":
         return collective_records(case)
+    if case.kind == "probe":
+        return probe_records(case)
     data = case.model_work.data
     ranks = range(case.placement.num_ranks)
     windows = [replace(window(rank), items=NUM_STEPS * data.batch_size) for rank in ranks]

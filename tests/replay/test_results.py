@@ -90,6 +90,11 @@ def test_measures_say_what_a_comparison_needs(kind: str, concluded: Conclude) ->
     assert {"kind", "model", "precision", "device"} <= set(result.conditions)
 
 
+def throughputs(found: Concluded) -> list[Measure]:
+    """Return those of runs and hosts; each device has one too."""
+    return [m for m in found.result.measures if m.name == "throughput" and "/gpu/" not in m.subject]
+
+
 def identity(measure: Measure) -> tuple[str, ...]:
     """Return what no two measures of a result share."""
     labels = json.dumps(to_json(measure.labels), sort_keys=True)
@@ -97,7 +102,9 @@ def identity(measure: Measure) -> tuple[str, ...]:
 
 
 def test_every_launch_stands_in_its_measure(concluded: Conclude) -> None:
-    (throughput,) = [m for m in concluded("training")[1].result.measures if m.name == "throughput"]
+    (throughput,) = [
+        m for m in concluded("training")[1].result.measures if (m.name, m.subject) == ("throughput", "whole")
+    ]
     assert [launch.replicate for launch in throughput.launches] == [0, 1, 2]
     assert [launch.order for launch in throughput.launches] == [0, 1, 2]
     assert {launch.start for launch in throughput.launches} == {"exec"}
@@ -117,13 +124,14 @@ def test_every_launch_stands_in_its_measure(concluded: Conclude) -> None:
 def test_subjects_are_hosts_where_there_are_hosts(kind: str, concluded: Conclude) -> None:
     _, found = concluded(kind)
     hosts = ON_HOSTS.get(kind, [])
-    subjects = {measure.subject for measure in found.result.measures}
+    of_all = {measure.subject for measure in found.result.measures}
+    subjects = {subject for subject in of_all if "/gpu/" not in subject}
     assert subjects <= {"whole", *(f"host/{host}" for host in hosts)}
     if not hosts:
         assert subjects == {"whole"}
         return
     measured = hosts[:2]  # the third host of fleet_load was not reached
-    rates = [m for m in found.result.measures if m.name == "throughput" and m.subject != "whole"]
+    rates = [m for m in throughputs(found) if m.subject != "whole"]
     assert {m.subject for m in rates} == {f"host/{host}" for host in measured}
     assert all(m.launches for m in rates)
     assert found.result.conditions["num_hosts"] == len(hosts)
@@ -132,7 +140,7 @@ def test_subjects_are_hosts_where_there_are_hosts(kind: str, concluded: Conclude
 
 
 def test_a_measure_of_a_sweep_has_the_labels_of_its_point(concluded: Conclude) -> None:
-    rates = [m for m in concluded("sweep")[1].result.measures if m.name == "throughput"]
+    rates = throughputs(concluded("sweep")[1])
     assert {(m.labels["batch_size"], m.labels["precision"]) for m in rates} == set(
         product((4, 8), ("fp32", "bf16"))
     )
@@ -142,7 +150,7 @@ def test_a_measure_of_a_sweep_has_the_labels_of_its_point(concluded: Conclude) -
         assert len(m.launches) == 2
     orders = sorted(launch.order for m in rates for launch in m.launches)
     assert orders == list(range(8))
-    on_hosts = [m for m in concluded("fleet_sweep")[1].result.measures if m.name == "throughput"]
+    on_hosts = throughputs(concluded("fleet_sweep")[1])
     assert {(m.subject, m.labels["batch_size"]) for m in on_hosts} == {
         (f"host/{host}", batch) for host in ("node 0", "node 1") for batch in (2, 4)
     }

@@ -50,12 +50,13 @@ def _settings(declared: SimulatedDevices, index: int) -> dict[str, Any]:
     """Return what the C++ part takes of one device: nanoseconds, factors, and -1 for never."""
     fault = declared.fault(index)
     after_s = fault.throttled_after_s
+    link_factor = 1 + fault.slower_link_percent / 100
     return {
         "flops_per_s": declared.flops_per_s,
         "flops_16bit_per_s": declared.flops_16bit_per_s,
         "memory_bytes_per_s": declared.memory_bytes_per_s,
-        "host_link_bytes_per_s": declared.host_link_bytes_per_s,
-        "peer_link_bytes_per_s": declared.peer_link_bytes_per_s,
+        "host_link_bytes_per_s": declared.host_link_bytes_per_s / link_factor,
+        "peer_link_bytes_per_s": declared.peer_link_bytes_per_s / link_factor,
         "launch_latency_ns": round(declared.launch_latency_s * _NS),
         "link_latency_ns": round(declared.link_latency_s * _NS),
         "queue_depth": declared.queue_depth,
@@ -64,6 +65,9 @@ def _settings(declared: SimulatedDevices, index: int) -> dict[str, Any]:
         "throttled_after_ns": -1 if after_s is None else round(after_s * _NS),
         "throttled_slowdown": (1 + fault.slower_percent / 100) * (1 + fault.throttled_percent / 100),
         "wrong_product": -1 if fault.wrong_product is None else fault.wrong_product,
+        "wrong_products_from": -1 if fault.wrong_products_from is None else fault.wrong_products_from,
+        "wrong_copy": -1 if fault.wrong_copy is None else fault.wrong_copy,
+        "stuck_byte": -1 if fault.stuck_byte is None else fault.stuck_byte,
         "hang_in_kernel": -1 if fault.hang_in_kernel is None else fault.hang_in_kernel,
     }
 

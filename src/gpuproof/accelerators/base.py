@@ -9,7 +9,7 @@ that inherits from `Accelerator` has all that torch's conventions for a device's
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -67,6 +67,7 @@ class Arithmetic:
     """torch has the product of fp8 matrices, and takes a scale for each."""
     tf32_override: str | None
     """The value of NVIDIA_TF32_OVERRIDE."""
+    has_fp64: bool = True
 
 
 class Accelerator(Protocol):
@@ -149,6 +150,21 @@ class Accelerator(Protocol):
             run()
         here.wait_stream(side)
 
+    def run_both(self, run: Work, other: Work, *, peer: torch.device | None = None) -> None:
+        """Run two pieces of work on two streams at once; what is queued next waits for both.
+
+        Work that copies to or from a `peer` waits for its stream too: `other` has another one there as well.
+        """
+        here, side = self.module.current_stream(), self.module.Stream()
+        side.wait_stream(here)
+        with ExitStack() as streams:
+            streams.enter_context(self.module.stream(side))
+            if peer is not None:
+                streams.enter_context(self.module.stream(self.module.Stream(peer)))
+            other()
+        run()
+        here.wait_stream(side)
+
     def capture_graph(self, run: Work) -> Work:
         """Record what `run` gives to the device, without running it; return what replays it."""
         graph = torch.accelerator.Graph()
@@ -197,6 +213,7 @@ class Accelerator(Protocol):
             has_bf16=_multiplies(torch.bfloat16, device) if answer is None else bool(answer),
             has_scaled_products=has_scaled_products(),
             tf32_override=None,
+            has_fp64=_multiplies(torch.float64, device),
         )
 
     def use_tf32(self, *, on: bool) -> None:

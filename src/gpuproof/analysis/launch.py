@@ -15,6 +15,7 @@ from gpuproof.records.collected import CaseRecords
 from gpuproof.records.memory import Memory
 from gpuproof.records.run import Ceilings, DeviceBusy, Evaluation, Fp8Casts, OwnCompute, Setup, Start, Window
 from gpuproof.records.what_ran import Compilation, Effective
+from gpuproof.records.work.probe_figure import ProbeFigure
 from gpuproof.records.work.pruning import Pruned
 
 
@@ -47,6 +48,9 @@ class Launch:
     """How fast each rank is by itself, in the order of ranks; empty where nobody looked."""
     pruned: tuple[Pruned, ...] = ()
     """What each rank pruned, in the order of ranks; empty where nothing is pruned."""
+
+    checks: tuple[ProbeFigure, ...] = ()
+    """What comparing results with a reference found, rank by rank; empty where nothing was compared."""
 
     @property
     def slowest(self) -> Window:
@@ -161,6 +165,7 @@ def summarize_launch(records: CaseRecords) -> Launch | None:
         start=next((start.start for start in records.of(Start)), "exec"),
         effective=records.of(Effective),
         compilations=records.of(Compilation),
+        checks=records.of(ProbeFigure),
         own_compute=tuple(sorted(records.of(OwnCompute), key=lambda found: found.rank)),
         pruned=tuple(sorted(records.of(Pruned), key=lambda found: found.rank)),
     )

@@ -31,6 +31,7 @@ PHASES = {
     "warmup": "warming up",
     "observe": "observing a step",
     "measure": "measuring",
+    "check": "comparing with a reference",
     "evaluate": "evaluating",
     "own_compute": "timing each rank by itself",
     "ceilings": "measuring ceilings",

@@ -23,6 +23,7 @@ from gpuproof.config.sections.distributed import DistributedConfig
 from gpuproof.config.sections.inference import InferenceConfig
 from gpuproof.config.sections.load import LoadConfig
 from gpuproof.config.sections.model import ModelConfig
+from gpuproof.config.sections.probe import ProbeConfig
 from gpuproof.config.sections.run import RunSection
 from gpuproof.config.sections.search import SearchConfig
 from gpuproof.config.sections.serving import ServingConfig
@@ -36,7 +37,7 @@ class RunConfig(ConfigSection):
 
     kind: WorkKind | Literal["load"] = "training"
     """Train the model, run it forward only, serve requests with it, measure collective operations over all
-    ranks, or run the twelve tests of the load suite."""
+    ranks, probe one property of devices, links or a disk, or run the twelve tests of the load suite."""
     data: DataConfig = Field(default_factory=DataConfig)
     """Where the samples come from."""
     model: ModelConfig = Field(default_factory=ModelConfig)
@@ -66,6 +67,8 @@ class RunConfig(ConfigSection):
     """The load suite, for the kind load."""
     collective: CollectiveConfig = Field(default_factory=CollectiveConfig)
     """Operations and sizes, for the kind collective."""
+    probe: ProbeConfig = Field(default_factory=ProbeConfig)
+    """One property of devices, links or a disk, for the kind probe."""
 
     suite: Annotated[str, Field(max_length=100)] | None = None
     """The suite that plans and concludes the run; null is chosen by kind, matrix and search. A suite of

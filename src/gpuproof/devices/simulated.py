@@ -33,6 +33,14 @@ class SimulatedFault:
     """How much longer work takes while it is throttled."""
     wrong_product: int | None = None
     """Which matrix product or convolution comes out wrong in one element, counted from 1."""
+    wrong_products_from: int | None = None
+    """From which matrix product or convolution on each is wrong in one element, counted from 1."""
+    wrong_copy: int | None = None
+    """Which copy over a link of its own comes out wrong in one bit, counted from 1."""
+    stuck_byte: int | None = None
+    """Of each allocation that is longer, one bit of the byte at this offset is always 1."""
+    slower_link_percent: float = 0.0
+    """How much longer copies over its links take."""
     hang_in_kernel: int | None = None
     """Which kernel never ends, counted from 1."""
     xid_after_s: float | None = None

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from gpuproof.records.work.collective import CollectiveSpec
+from gpuproof.records.work.probe import ProbeSpec
 from gpuproof.records.work.pruning import PruningSpec, SpamSpec
 from gpuproof.records.work.serving import ServingSpec
 
@@ -17,9 +18,9 @@ CASE_SCHEMA_VERSION = 3
 """2 (2026-11): `placement` for `host` and for `nproc`, `nodes`, `device` and `devices` of `parallel`.
 3 (2026-11): `work` for `kind` and all that says what is run; `monitor` for its two intervals."""
 
-WorkKind = Literal["training", "inference", "serving", "collective"]
-Precision = Literal["fp32", "tf32", "amp", "bf16", "fp8"]
 OptimizerName = Literal["SGD", "Adam", "AdamW", "AdamWAdv", "AdamWSpam", "AdamWPrune"]
+WorkKind = Literal["training", "inference", "serving", "collective", "probe"]
+Precision = Literal["fp64", "fp32", "tf32", "amp", "bf16", "fp8"]
 OptimizerImplementation = Literal["for_loop", "foreach", "fused"]
 OptimizerChoice = Literal["auto", "for_loop", "foreach", "fused"]
 Checkpointing = Literal["none", "selective", "blocks", "all"]
@@ -335,10 +336,19 @@ class CollectiveWork:
     parallel: ParallelSpec
 
 
-Work = TrainingWork | InferenceWork | ServingWork | CollectiveWork
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbeWork:
+    """Measure one property of devices, links or a disk, with no model."""
+
+    kind: Literal["probe"] = "probe"
+    probe: ProbeSpec
+    parallel: ParallelSpec
+
+
+Work = TrainingWork | InferenceWork | ServingWork | CollectiveWork | ProbeWork
 """What a launch does; JSON tells the kinds apart by `kind`.
 
-More kinds may join: `probe` (one property of a device or a link) and `command` (the user's own command line).
+Another kind may join: `command` (the user's own command line).
 """
 
 

@@ -71,8 +71,6 @@ class Outcome:
     """The smallest share by which it could be worse and these data would have shown it; None is not known."""
     unit: str | None = None
     """Unit of all the numbers; "1" for a ratio."""
-    minimum_detectable: float | None = None
-    """The smallest loss, as a share of the expectation, that these data would have shown; None: not known."""
     records: tuple[str, ...] = ()
     """What it rests on: launches as CASE/REPLICATE, or files of the run directory."""
 

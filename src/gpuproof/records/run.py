@@ -23,6 +23,7 @@ PhaseName = Literal[
     "warmup",
     "observe",
     "measure",
+    "check",
     "evaluate",
     "own_compute",
     "ceilings",

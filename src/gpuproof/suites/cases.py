@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
@@ -11,6 +11,7 @@ from gpuproof.config.models import RunConfig
 from gpuproof.config.rules import require_workload
 from gpuproof.config.rules.base import changed_keys
 from gpuproof.config.sections.data import DataConfig
+from gpuproof.config.sections.probe import LinkConfig
 from gpuproof.config.sections.training import PruningConfig, TrainingConfig
 from gpuproof.datasets.catalogue import prepared_file
 from gpuproof.records.case import (
@@ -26,6 +27,7 @@ from gpuproof.records.case import (
     MonitorSpec,
     ParallelSpec,
     Placement,
+    ProbeWork,
     ServingWork,
     StartMode,
     TrainingSpec,
@@ -35,6 +37,16 @@ from gpuproof.records.case import (
 )
 from gpuproof.records.codec import to_json
 from gpuproof.records.work.collective import CollectiveSpec
+from gpuproof.records.work.probe import (
+    FingerprintSpec,
+    LinkSpec,
+    NcclTestsSpec,
+    OverlapSpec,
+    PatternSpec,
+    ProbeName,
+    ProbeSpec,
+    StorageSpec,
+)
 from gpuproof.records.work.pruning import PruningSpec, SpamSpec
 from gpuproof.records.work.serving import ServingSpec
 from gpuproof.suites.base import HostPlace
@@ -46,6 +58,13 @@ AT, AND = "@", "+"
 """Between a case and its hosts, and between these."""
 LONGEST_HOST = 120
 """Characters of all hosts' names in the name of a case, which is a folder's."""
+PROBE_SPECS: Mapping[ProbeName, type[ProbeSpec]] = {
+    "pattern": PatternSpec,
+    "fingerprint": FingerprintSpec,
+    "overlap": OverlapSpec,
+    "storage": StorageSpec,
+    "nccl_tests": NcclTestsSpec,
+}
 PRECISION_LIMIT_S = 60.0
 """Where a window measured by precision has no limit of its own."""
 
@@ -89,6 +108,8 @@ def build_case(
 def _work(config: RunConfig, serving: ServingSpec | None) -> Work:
     if config.kind == "collective":
         return CollectiveWork(collective=_collective(config), parallel=_parallel(config))
+    if config.kind == "probe":
+        return ProbeWork(probe=_probe(config), parallel=_parallel(config))
     chosen = require_workload(config)
     asked: dict[str, Any] = {
         "model": ModelSpec(
@@ -117,6 +138,15 @@ def _collective(config: RunConfig) -> CollectiveSpec:
     asked = config.collective
     own = asked.model_dump(exclude={"min_bytes", "max_bytes", "factor"})
     return CollectiveSpec(**own, sizes_bytes=asked.sizes_bytes())
+
+
+def _probe(config: RunConfig) -> ProbeSpec:
+    """Return what is asked of the one probe that is named; its keys are those of its section."""
+    asked = getattr(config.probe, config.probe.name)
+    if isinstance(asked, LinkConfig):
+        own = asked.model_dump(exclude={"min_bytes", "max_bytes", "factor"})
+        return LinkSpec(**own, sizes_bytes=asked.sizes_bytes())
+    return PROBE_SPECS[config.probe.name](**asked.model_dump())
 
 
 def _only_for_training(training: TrainingConfig) -> Iterator[str]:

@@ -10,6 +10,7 @@ from gpuproof.readings.evidence import Evidence
 from gpuproof.records.result import NOTHING_MEASURED, Doubt, Measure, Result, Validity, worst
 from gpuproof.records.run import Failure
 from gpuproof.suites.sections import headline
+from gpuproof.verdict.doubts.collectives import WRONG
 
 
 def benchmark_result(
@@ -33,6 +34,8 @@ def benchmark_result(
     validity = worst(doubts) if num_launches else None
     is_complete, has_points = num_launches >= num_planned, is_of_points and num_launches > 0
     code = exit_code_for(failures, validity, is_complete=is_complete, has_points=has_points)
+    if any(doubt.code == WRONG for doubt in doubts):
+        code = ExitCode.FAILED  # wrong results were measured, and there is no doubt about them
     return Result(
         suite=suite,
         run_id=str(evidence.description["run_id"]),

@@ -90,6 +90,9 @@ class Call {
       compute();
     }
     const std::vector<c10::IValue> results(stack_->begin() + first_, stack_->end());
+    for (const c10::IValue& result : results) {
+      if (result.isTensor()) stick(result.toTensor(), index_);
+    }
     swap_results();
     follow_resizes();
     if (!is_view_only_) spend(arguments, results);
@@ -262,7 +265,8 @@ class Call {
   void maybe_spoil() {
     static auto* counts = new std::vector<std::atomic<int64_t>>(num_devices());
     const int64_t nth = ++(*counts)[index_];
-    if (nth != settings().devices[index_].wrong_product) return;
+    const int64_t from = settings().devices[index_].wrong_products_from;
+    if (nth != settings().devices[index_].wrong_product && (from < 0 || nth < from)) return;
     const at::Tensor result = (*stack_)[first_].toTensor();
     if (result.defined() && result.numel() > 0) {
       result.as_strided({1}, {1}, result.storage_offset()).mul_(2).add_(1);

@@ -28,16 +28,15 @@ void HostCopies::hold_back(const at::Tensor& destination, at::Tensor values, Nan
 }
 
 void HostCopies::deliver(Nanos reached) {
+  // Let go of tensors without the lock: that may take the interpreter's, whose holder may wait for ours.
+  std::vector<Held> delivered;
   const std::lock_guard<std::mutex> lock(mutex_);
   if (held_.empty()) return;
   const at::NoGradGuard no_grad;
   std::vector<Held> later;
   for (auto& copy : held_) {  // in the order of their launch: a later copy to one place wins
-    if (copy.due <= reached) {
-      copy.destination.copy_(copy.values);
-    } else {
-      later.push_back(std::move(copy));
-    }
+    if (copy.due <= reached) copy.destination.copy_(copy.values);
+    (copy.due <= reached ? delivered : later).push_back(std::move(copy));
   }
   held_ = std::move(later);
 }

@@ -14,6 +14,8 @@
 #include <c10/core/DeviceGuard.h>
 #include <torch/library.h>
 
+#include <atomic>
+
 #include "cost.h"
 #include "graph.h"
 #include "host_copies.h"
@@ -54,6 +56,32 @@ const at::Tensor& resize_(
 
 double moved_bytes(const at::Tensor& from, const at::Tensor& to) { return bytes_of(from) + bytes_of(to); }
 
+// Turns a bit in the middle of the copy that is declared to come out wrong.
+void maybe_spoil_copy(const at::Tensor& copied, c10::DeviceIndex index) {
+  static auto* counts = new std::vector<std::atomic<int64_t>>(num_devices());
+  if (++(*counts)[index] != settings().devices[index].wrong_copy || !copied.is_contiguous()) return;
+  static_cast<uint8_t*>(copied.mutable_data_ptr())[copied.nbytes() / 2] ^= 0x10;
+}
+
+// Between two devices: on the stream of the one that sends, and the other one's waits for it.
+void copy_between(const at::Tensor& from, const at::Tensor& to) {
+  TORCH_CHECK(!is_capturing(), "a copy between devices is not permitted while capturing");
+  const Nanos launched = now();
+  const c10::DeviceIndex sender = from.device().index();
+  const c10::DeviceIndex receiver = to.device().index();
+  const at::Tensor target = host_view(to);
+  target.copy_(host_view(from));
+  maybe_spoil_copy(target, sender);
+  stick(target, receiver);
+  const auto& devices = settings().devices;
+  const double rate =
+      std::min(devices[sender].peer_link_bytes_per_s, devices[receiver].peer_link_bytes_per_s);
+  const c10::StreamId stream = current_stream(sender);
+  timeline(sender).wait_for(stream, timeline(receiver).end_of(current_stream(receiver)));
+  const Nanos end = timeline(sender).launch_copy(stream, Engine::link, bytes_of(to), rate, launched);
+  timeline(receiver).wait_for(current_stream(receiver), end);
+}
+
 void copy_within(const at::Tensor& from, const at::Tensor& to) {
   const Nanos launched = now();
   const c10::DeviceIndex index = to.device().index();
@@ -66,11 +94,8 @@ void copy_within(const at::Tensor& from, const at::Tensor& to) {
     capture(cost, [source, target, memory] { target.copy_(source); });
   }
   target.copy_(source);
+  stick(target, index);
   if (is_capturing()) return;
-  const Nanos ready = from.device() == to.device()
-      ? 0
-      : timeline(from.device().index()).end_of(current_stream(from.device().index()));
-  timeline(index).wait_for(current_stream(index), ready);
   timeline(index).launch(current_stream(index), {cost}, launched);
 }
 
@@ -85,9 +110,12 @@ void copy_to_device(const at::Tensor& from, const at::Tensor& to, bool non_block
     capture(Cost{0, 0, moved_bytes(from, to)}, [from, target, memory = to.storage()] { target.copy_(from); });
   }
   target.copy_(from);
+  maybe_spoil_copy(target, index);
+  stick(target, index);
   if (is_capturing()) return;
   const c10::StreamId stream = current_stream(index);
-  const Nanos end = timeline(index).launch_copy(stream, Engine::to_device, bytes_of(to), launched);
+  const double rate = settings().devices[index].host_link_bytes_per_s;
+  const Nanos end = timeline(index).launch_copy(stream, Engine::to_device, bytes_of(to), rate, launched);
   if (!non_blocking || !from.is_pinned()) synchronize_until(end);
 }
 
@@ -95,13 +123,16 @@ void copy_to_host(const at::Tensor& from, const at::Tensor& to, bool non_blockin
   refuse_while_capturing("copying to the host");
   const c10::DeviceIndex index = from.device().index();
   const c10::StreamId stream = current_stream(index);
-  const Nanos end = timeline(index).launch_copy(stream, Engine::to_host, bytes_of(from), now());
+  const double rate = settings().devices[index].host_link_bytes_per_s;
+  const Nanos end = timeline(index).launch_copy(stream, Engine::to_host, bytes_of(from), rate, now());
+  const at::Tensor values = host_view(from).clone();
+  maybe_spoil_copy(values, index);
   if (non_blocking) {
-    host_copies().hold_back(to, host_view(from).clone(), end);
+    host_copies().hold_back(to, values, end);
     return;
   }
   synchronize_until(end);
-  to.copy_(host_view(from));
+  to.copy_(values);
 }
 
 at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool non_blocking) {
@@ -110,6 +141,8 @@ at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool non_bloc
     copy_to_device(from, to, non_blocking);
   } else if (!is_on_device(to)) {
     copy_to_host(from, to, non_blocking);
+  } else if (from.device() != to.device()) {
+    copy_between(from, to);
   } else {
     copy_within(from, to);
   }
@@ -124,7 +157,9 @@ at::Tensor copy_from_and_resize(const at::Tensor& from, const at::Tensor& to) {
 at::Scalar local_scalar(const at::Tensor& self) {
   const c10::DeviceIndex index = self.device().index();
   refuse_while_capturing("reading a value");
-  synchronize_until(timeline(index).launch_copy(current_stream(index), Engine::to_host, bytes_of(self), now()));
+  const double rate = settings().devices[index].host_link_bytes_per_s;
+  synchronize_until(
+      timeline(index).launch_copy(current_stream(index), Engine::to_host, bytes_of(self), rate, now()));
   return at::_local_scalar_dense(host_view(self));
 }
 

@@ -256,6 +256,12 @@ at::Tensor alias(const at::Tensor& host_tensor, const at::Tensor& base) {
   return make(base.storage(), c10::DispatchKey::PrivateUse1, host_tensor);
 }
 
+void stick(const at::Tensor& host, c10::DeviceIndex index) {
+  const int64_t byte = settings().devices[index].stuck_byte;
+  if (byte < 0 || !host.defined() || static_cast<int64_t>(host.storage().nbytes()) <= byte) return;
+  static_cast<uint8_t*>(host.storage().mutable_data())[byte] |= 0x10;
+}
+
 void follow_resize(const at::Tensor& device_tensor, const at::Tensor& host_tensor) {
   if (host_tensor.storage().data() != device_tensor.storage().data()) {
     const c10::Storage& storage = host_tensor.storage();

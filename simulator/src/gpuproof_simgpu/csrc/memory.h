@@ -18,6 +18,9 @@ at::Tensor alias(const at::Tensor& host_tensor, const at::Tensor& base);
 void follow_resize(const at::Tensor& device_tensor, const at::Tensor& host_tensor);
 bool is_on_device(const at::Tensor& tensor);
 
+// Has the device's stuck bit, if it has one, show in the memory under this host view.
+void stick(const at::Tensor& host, c10::DeviceIndex index);
+
 bool is_pinned(const void* place);
 c10::Allocator* pinned_allocator();
 c10::Device device_of_memory(const void* place);

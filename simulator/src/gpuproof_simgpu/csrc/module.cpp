@@ -27,6 +27,9 @@ simgpu::DeviceSettings device_settings(const py::dict& declared) {
   device.throttled_after_ns = declared["throttled_after_ns"].cast<simgpu::Nanos>();
   device.throttled_slowdown = declared["throttled_slowdown"].cast<double>();
   device.wrong_product = declared["wrong_product"].cast<int64_t>();
+  device.wrong_products_from = declared["wrong_products_from"].cast<int64_t>();
+  device.wrong_copy = declared["wrong_copy"].cast<int64_t>();
+  device.stuck_byte = declared["stuck_byte"].cast<int64_t>();
   device.hang_in_kernel = declared["hang_in_kernel"].cast<int64_t>();
   return device;
 }

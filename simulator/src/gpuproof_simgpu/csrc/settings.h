@@ -23,7 +23,10 @@ struct DeviceSettings {
   Nanos throttled_after_ns = -1;      // counted from the device's first kernel; -1: never
   double throttled_slowdown = 1;      // takes the place of `slowdown` from then on
   int64_t wrong_product = -1;         // the n-th matrix product or convolution, from 1; -1: none
+  int64_t wrong_products_from = -1;   // this product and every one after it, from 1; -1: none
   int64_t hang_in_kernel = -1;        // the n-th kernel, from 1; -1: none
+  int64_t wrong_copy = -1;            // the n-th copy over a link, from 1; -1: none
+  int64_t stuck_byte = -1;            // of each allocation longer than this, one bit of this byte is always 1
 };
 
 struct Settings {

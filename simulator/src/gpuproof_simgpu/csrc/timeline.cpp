@@ -93,11 +93,12 @@ void Timeline::launch(c10::StreamId stream, c10::ArrayRef<Cost> kernels, Nanos l
   add_busy(begin, end);
 }
 
-Nanos Timeline::launch_copy(c10::StreamId stream, Engine direction, double bytes, Nanos launched) {
+Nanos Timeline::launch_copy(
+    c10::StreamId stream, Engine direction, double bytes, double bytes_per_s, Nanos launched) {
   std::unique_lock<std::mutex> lock(mutex_);
   const DeviceSettings& device = settings().devices[index_];
   const Nanos begin = enqueue(lock, stream, direction, launched);
-  const Nanos duration = std::llround(bytes / device.host_link_bytes_per_s * 1e9);
+  const Nanos duration = std::llround(bytes / bytes_per_s * 1e9);
   occupy(stream, direction, std::min(begin + device.launch_latency_ns + duration, kNever));
   return stream_end(stream);
 }

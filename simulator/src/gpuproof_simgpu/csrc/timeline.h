@@ -39,8 +39,9 @@ class Timeline {
   // Launches a kernel, or all those of a graph as one command; waits while the queue is full. `launched` is
   // the moment before its values were computed: the device does not wait for that.
   void launch(c10::StreamId stream, c10::ArrayRef<Cost> kernels, Nanos launched);
-  // Launches a copy over the host link; returns its end.
-  Nanos launch_copy(c10::StreamId stream, Engine direction, double bytes, Nanos launched);
+  // Launches a copy over a link of this rate; returns its end.
+  Nanos launch_copy(
+      c10::StreamId stream, Engine direction, double bytes, double bytes_per_s, Nanos launched);
   // Ends a collective that all ranks had reached at `ready`, and that keeps the link for `duration`.
   Nanos finish_collective(c10::StreamId stream, Nanos reached, Nanos ready, Nanos duration);
 

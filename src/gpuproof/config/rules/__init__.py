@@ -15,6 +15,7 @@ from gpuproof.config.rules import (
     data,
     launch,
     measuring,
+    probe,
     pruning,
     ranks,
     serving,
@@ -77,9 +78,12 @@ OF_RECIPE: tuple[Callable[[RunConfig], Refusals], ...] = (
     pruning.whole_weights_are_pruned,
     pruning.scores_see_whole_gradients,
     pruning.a_graph_replays_one_update,
+    probe.probe_keys_are_of_the_probe,
+    probe.probe_can_be_done,
 )
 OF_WORKLOAD: tuple[Callable[[RunConfig, ChosenWorkload], Refusals], ...] = (
     workload.workload_is_of_the_kind,
+    workload.fp64_is_of_plain_products,
     text.a_phase_has_a_cache,
     text.requests_are_answered,
     data.workload_takes_the_samples,
@@ -96,6 +100,7 @@ OF_PLACE: tuple[Callable[[RunConfig, Facts], Refusals], ...] = (
     launch.hosts_are_not_swept,
     launch.each_host_has_a_report,
     collective.collective_has_ranks,
+    probe.probe_has_its_ranks,
 )
 
 
@@ -111,8 +116,8 @@ def check_place(config: RunConfig, facts: Facts) -> list[Refusal]:
 
 def check_workload(config: RunConfig) -> list[Refusal]:
     """Return what a recipe is refused for with its workload; of one that names none by itself, nothing."""
-    if config.kind in ("load", "collective") or config.matrix:
-        return []  # each test, and each point, has a workload of its own; a collective has none
+    if config.kind in ("load", "collective", "probe") or config.matrix:
+        return []  # each test, and each point, has a workload of its own; collectives and probes have none
     try:
         chosen = choose_workload(config)
     except UsageError as error:

@@ -62,6 +62,16 @@ def _adapter(options_type: Any) -> TypeAdapter[Any]:
     return TypeAdapter(options_type)
 
 
+def fp64_is_of_plain_products(config: RunConfig, chosen: ChosenWorkload) -> Refusals:
+    """Refuse 8-byte numbers for models: nobody trains in them, and only gemm is written for them."""
+    if config.training.precision == "fp64" and chosen.info.name != "gemm":
+        yield Refusal(
+            keys=("training.precision", "model.name"),
+            cause=f"fp64 is for plain matrix products, and {chosen.info.name} is a model or moves memory",
+            next_step="Set model.name to gemm, or another precision",
+        )
+
+
 def workload_is_of_the_kind(config: RunConfig, chosen: ChosenWorkload) -> Refusals:
     """Refuse a kind of run that the workload is not for."""
     if config.kind not in chosen.info.kinds:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import re
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 MAX_SECONDS = 7 * 86_400
 """A week: longer than any benchmark that somebody still waits for."""
@@ -21,6 +22,39 @@ CommitHash = Annotated[
 DeviceIndices = Annotated[  # not strict, so that a list will do
     tuple[Annotated[int, Field(ge=0, le=1023)], ...], Field(min_length=1, max_length=1024, strict=False)
 ]
+
+
+SUFFIXES = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
+MAX_BYTES = 2**40
+
+
+def _read_bytes(value: Any) -> Any:
+    """Read 64, "64", "8K", "128M" or "2G", with binary units as in nccl-tests; others are left to be refused.
+
+    >>> _read_bytes("128M"), _read_bytes(8)
+    (134217728, 8)
+    """
+    if isinstance(value, str) and (
+        found := re.fullmatch(r"(\d+)\s*([KMG]?)i?B?", value.strip(), re.IGNORECASE)
+    ):
+        return int(found[1]) * SUFFIXES[found[2].upper()]
+    return value
+
+
+Bytes = Annotated[int, BeforeValidator(_read_bytes), Field(ge=1, le=MAX_BYTES)]
+
+
+def growing_sizes(smallest: int, largest: int, factor: int) -> tuple[int, ...]:
+    """Return the sizes from the smallest up to the largest that the factor reaches.
+
+    >>> growing_sizes(8, 600, 8)
+    (8, 64, 512)
+    """
+    sizes, size = [], smallest
+    while size <= largest:
+        sizes.append(size)
+        size *= factor
+    return tuple(sizes)
 
 
 class ConfigSection(BaseModel):

@@ -2,32 +2,12 @@
 
 from __future__ import annotations
 
-import re
-from typing import Annotated, Any
+from typing import Annotated
 
-from pydantic import BeforeValidator, Field
+from pydantic import Field
 
-from gpuproof.config.sections.base import ConfigSection
+from gpuproof.config.sections.base import Bytes, ConfigSection, growing_sizes
 from gpuproof.records.work.collective import ElementType, Operation, Reduction
-
-SUFFIXES = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
-MAX_BYTES = 2**40
-
-
-def _read_bytes(value: Any) -> Any:
-    """Read 64, "64", "8K", "128M" or "2G", with binary units as in nccl-tests; others are left to be refused.
-
-    >>> _read_bytes("128M"), _read_bytes(8)
-    (134217728, 8)
-    """
-    if isinstance(value, str) and (
-        found := re.fullmatch(r"(\d+)\s*([KMG]?)i?B?", value.strip(), re.IGNORECASE)
-    ):
-        return int(found[1]) * SUFFIXES[found[2].upper()]
-    return value
-
-
-Bytes = Annotated[int, BeforeValidator(_read_bytes), Field(ge=1, le=MAX_BYTES)]
 
 
 class CollectiveConfig(ConfigSection):
@@ -61,8 +41,4 @@ class CollectiveConfig(ConfigSection):
 
     def sizes_bytes(self) -> tuple[int, ...]:
         """Return the sizes, from the smallest up to the largest that the factor reaches."""
-        sizes, size = [], self.min_bytes
-        while size <= self.max_bytes:
-            sizes.append(size)
-            size *= self.factor
-        return tuple(sizes)
+        return growing_sizes(self.min_bytes, self.max_bytes, self.factor)

@@ -67,7 +67,7 @@ class TrainingConfig(ConfigSection):
     """Epochs at most; the measured window may end sooner."""
     precision: Precision = "amp"
     """fp32 is without TF32, tf32 with it; amp is fp16 with a gradient scaler; bf16 is bfloat16 autocast; fp8
-    is bf16 with the linear layers' products in fp8."""
+    is bf16 with the linear layers' products in fp8. fp64 is for plain products (gemm)."""
     optimizer: Annotated[OptimizerName, BeforeValidator(_canonical_optimizer)] = "SGD"
     """The optimizer, upper or lower case. AdamWAdv is AdamW with AMSGrad, a learning rate that falls to 1e-6
     as a cosine, and gradients clipped at norm 1; AdamWSpam resets its moments and cuts spikes back;

@@ -10,10 +10,9 @@ from gpuproof import units
 from gpuproof.analysis.collectives import CollectiveFigures, CollectiveLaunch, summarize_collectives
 from gpuproof.analysis.explanations import LaunchExplanation, explain_launch
 from gpuproof.config.models import RunConfig
-from gpuproof.errors import ExitCode
 from gpuproof.readings.evidence import Evidence
 from gpuproof.records.codec import to_json
-from gpuproof.records.result import Doubt, LaunchValue, Measure, Result
+from gpuproof.records.result import Doubt, LaunchValue, Measure
 from gpuproof.records.work.collective import REDUCING, ROOTED
 from gpuproof.statistics.launches import interval_of_launches
 from gpuproof.suites.base import Conclusion, Export, LaunchKey, launch_key
@@ -22,7 +21,6 @@ from gpuproof.suites.measures import positions_in_time, with_interval
 from gpuproof.suites.results import benchmark_result
 from gpuproof.suites.sections import Common, notes_of_setup, read_during, torn_notes
 from gpuproof.verdict.doubts.base import Measured
-from gpuproof.verdict.doubts.collectives import WRONG
 from gpuproof.verdict.doubts.rules import doubts_about, doubts_about_readings, invalid_first, said_once
 
 CSV_FILE = "collectives.csv"
@@ -93,13 +91,7 @@ def conclude(evidence: Evidence) -> Conclusion:
         headline_text=None if headlines else "",
     )
     exports = (Export(name=CSV_FILE, content=csv_text([to_json(row) for row in rows])),)
-    return Conclusion(result=_failed_where_wrong(result), exports=exports)
-
-
-def _failed_where_wrong(result: Result) -> Result:
-    """Return wrong results as a failed test: they were measured, and there is no doubt about them."""
-    is_wrong = any(doubt.code == WRONG for doubt in result.doubts)
-    return replace(result, exit_code=ExitCode.FAILED) if is_wrong else result
+    return Conclusion(result=result, exports=exports)
 
 
 def _doubts(launches: Sequence[CollectiveLaunch], observed: Sequence[Doubt]) -> tuple[Doubt, ...]:

@@ -13,7 +13,7 @@ from gpuproof.analysis.launch import Launch, summarize_launch
 from gpuproof.analysis.points import BatchLimits, PointFigures, Ranking, rank
 from gpuproof.readings.evidence import Evidence
 from gpuproof.records.codec import from_json, to_json
-from gpuproof.records.result import Doubt, LaunchValue, Measure, Result
+from gpuproof.records.result import WHOLE, Doubt, LaunchValue, Measure, Result
 from gpuproof.suites.base import Conclusion, LaunchKey
 from gpuproof.suites.measures import positions_in_time
 from gpuproof.suites.points.exports import exports_of_points
@@ -208,7 +208,7 @@ def _ranking_notes(ranking: Ranking, launches: Sequence[Launch]) -> Iterator[str
 
 def _best(point: PointResult) -> list[Measure]:
     """Return the throughput of the best point under a name of its own."""
-    found = [m for m in point.result.measures if m.name == "throughput"]
+    found = [m for m in point.result.measures if m.name == "throughput" and m.subject == WHOLE]
     return [replace(m, name="best throughput", detail=f"at {m.case}; {m.detail}") for m in found]
 
 

@@ -22,6 +22,7 @@ from gpuproof.records.result import LaunchValue, Measure
 from gpuproof.statistics.estimate import Interval, Unavailable
 from gpuproof.statistics.percentiles import Percentile, percentile
 from gpuproof.suites.measures import interval_text, seconds_measure, with_interval
+from gpuproof.suites.recipe.devices import device_measures
 from gpuproof.suites.recipe.work import memory_measures, work_measures
 from gpuproof.verdict.summary import RunSummary
 
@@ -61,6 +62,8 @@ def recipe_measures(
             *work_measures(summary),
         ]
     found += _energy(summary, energy)
+    if not summary.launches[0].case.measures_latency:
+        found += device_measures(summary, rates)
     return tuple(replace(measure, validity=summary.validity) for measure in found)
 
 

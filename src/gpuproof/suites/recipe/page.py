@@ -5,7 +5,7 @@ from __future__ import annotations
 from gpuproof import units
 from gpuproof.records.codec import from_json
 from gpuproof.records.page import Column, Page, Table, table
-from gpuproof.records.result import Result
+from gpuproof.records.result import WHOLE, Result
 from gpuproof.suites.recipe.conclude import LaunchRow, RecipeDetail
 from gpuproof.suites.recipe.options import OptionsInEffect
 from gpuproof.suites.recipe.profile import sections_of_profile
@@ -24,6 +24,7 @@ def page(result: Result) -> Page:
         *([_launches(detail.launches)] if len(detail.launches) > 1 else []),
         *([] if ranks is None else sections_of_ranks(ranks, num_launches=len(detail.launches))),
         after=() if detail.profile is None else sections_of_profile(detail.profile),
+        num_measures=sum(measure.subject == WHOLE for measure in result.measures),
     )
 
 

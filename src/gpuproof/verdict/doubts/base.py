@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from gpuproof.analysis.collectives import CollectiveLaunch
 from gpuproof.analysis.launch import Launch
+from gpuproof.analysis.probes.figures import ProbeLaunch
 from gpuproof.analysis.requests.served import Served
 from gpuproof.hardware import MemoryPeak, Peak
 from gpuproof.records.result import Doubt
@@ -31,6 +32,8 @@ class Measured:
     """The requests of its window; None where it served none."""
     collectives: CollectiveLaunch | None = None
     """The operations over all ranks; None where it measured none."""
+    probe: ProbeLaunch | None = None
+    """The figures of a probe; None where it was none."""
 
 
 Rule = Callable[[Measured], Iterator[Doubt]]

@@ -24,7 +24,14 @@ ELSEWHERE = 0.05
 MOSTLY = 0.5
 SPARSITY_AGREES = 0.001
 """Share of the weights by which what is pruned may be off what was asked for."""
-TYPES = {"fp32": "float32", "tf32": "float32", "amp": "float16", "bf16": "bfloat16", "fp8": "float8"}
+TYPES = {
+    "fp64": "float64",
+    "fp32": "float32",
+    "tf32": "float32",
+    "amp": "float16",
+    "bf16": "bfloat16",
+    "fp8": "float8",
+}
 """How the operands' type begins in each precision."""
 BESIDE = {"fp8": "bfloat16"}
 """The type of what a precision leaves as it is: in fp8, all that is no linear layer."""

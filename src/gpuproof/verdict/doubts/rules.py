@@ -30,6 +30,7 @@ from gpuproof.verdict.doubts.figures import (
     work_disagrees,
 )
 from gpuproof.verdict.doubts.neighbours import device_faults, device_neighbours, processor_neighbours
+from gpuproof.verdict.doubts.probes import scattered_repeats, wrong_products, wrong_words
 from gpuproof.verdict.doubts.ranks import unequal_ranks
 from gpuproof.verdict.doubts.serving import unfair_requests
 from gpuproof.verdict.doubts.window import data_bound, gaps, growing, too_short, unsteady
@@ -50,6 +51,7 @@ OF_STEPS: tuple[Rule, ...] = (
     work_disagrees,
     uncounted_work,
     data_bound,
+    wrong_products,
 )
 """For launches that run steps."""
 OF_REQUESTS: tuple[Rule, ...] = (unfair_requests, processor_neighbours, device_neighbours)
@@ -65,6 +67,8 @@ OF_COLLECTIVES: tuple[Rule, ...] = (
     device_neighbours,
 )
 """For launches that measure operations over all ranks, whose times differ from size to size by intent."""
+OF_PROBES: tuple[Rule, ...] = (wrong_words, scattered_repeats, processor_neighbours, device_neighbours)
+"""For launches that look at one property, and run no steps of equal work."""
 OF_READINGS = (device_faults,)
 
 
@@ -73,6 +77,8 @@ def doubts_about(measured: Measured) -> tuple[Doubt, ...]:
     rules = OF_STEPS if measured.served is None else OF_REQUESTS
     if measured.collectives is not None:
         rules = OF_COLLECTIVES
+    if measured.probe is not None:
+        rules = OF_PROBES
     return tuple(doubt for rule in rules for doubt in rule(measured))
 
 

@@ -6,49 +6,24 @@ over all of them, to which readings of the host are joined.
 
 from __future__ import annotations
 
-import os
-import socket
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from time import monotonic
 
-import torch
 from torch.distributed.distributed_c10d import Store
 
-from gpuproof.accelerators.choose import accelerator_of
-from gpuproof.devices.neighbours import other_users
 from gpuproof.errors import EnvironmentUnfitError
 from gpuproof.records.case import Case, CollectiveWork
-from gpuproof.records.run import Environment, Progress, RankResult, Setup, Window
+from gpuproof.records.run import RankResult
 from gpuproof.records.work.collective import CollectiveSpec, CollectiveTrial
 from gpuproof.worker.collectives.operations import OPERATIONS, Asked, Collective, whole_elements
 from gpuproof.worker.collectives.patterns import pattern_for
-from gpuproof.worker.engine.clocks import EventClock, HostClock, clock_for
-from gpuproof.worker.engine.loop import StepClock, paused_collector
-from gpuproof.worker.host.environment import describe_host
-from gpuproof.worker.host.host_load import load_between, read_load
-from gpuproof.worker.parallel.distributed import Ranks, choose_device
-from gpuproof.worker.rank.identity import RankIdentity, effective_threads
+from gpuproof.worker.engine.loop import StepClock
+from gpuproof.worker.engine.repeats import time_repeats
+from gpuproof.worker.rank.bench import Bench, prepare_bench, setup_without_model, window_of
+from gpuproof.worker.rank.identity import RankIdentity
 from gpuproof.worker.rank.recorder import NANOSECOND_DIGITS, Recorder
-from gpuproof.worker.step.preparation import device_record
 
 ITEM = "operations"
-
-
-@dataclass(slots=True, kw_only=True)
-class Bench:
-    """What all operations of a case are timed with on this rank."""
-
-    work: CollectiveWork
-    identity: RankIdentity
-    device: torch.device
-    ranks: Ranks
-    clock: EventClock | HostClock
-    recorder: Recorder
-    done: int = 0
-    """Timed iterations so far."""
-    steps_s: list[float] = field(default_factory=list)
-    """Time in operations, one sum for each that was timed."""
 
 
 def run_collective_case(
@@ -71,96 +46,27 @@ def run_collective_case(
             next_step="Start at least two ranks: --nproc 2",
         )
     with recorder.phase("prepare"):
-        if case.capture_env and identity.local_rank == 0:
-            recorder.write(Environment(host=socket.gethostname(), facts=describe_host()))
-        bench = _prepare(case, work, identity=identity, recorder=recorder, store=store)
-    recorder.write(_setup(bench))
-    _measure(bench)
+        bench = prepare_bench(case, identity=identity, recorder=recorder, store=store)
+    recorder.write(setup_without_model(bench, precision=work.collective.dtype, item=ITEM))
+    _measure(bench, work.collective)
     recorder.begin("finish")
     bench.ranks.barrier()
     recorder.write(RankResult(rank=identity.rank, monotonic_s=monotonic(), last_loss=None))
     bench.ranks.close()
 
 
-def _prepare(
-    case: Case, work: CollectiveWork, *, identity: RankIdentity, recorder: Recorder, store: Store | None
-) -> Bench:
-    torch.set_num_threads(effective_threads(work.parallel, identity))
-    device = choose_device(case.placement, identity)
-    accelerator_of(device).set_device(device)
-    ranks = Ranks(identity, device=device, parallel=work.parallel, store=store)
-    return Bench(
-        work=work,
-        identity=identity,
-        device=device,
-        ranks=ranks,
-        clock=clock_for(device, synchronised=False),
-        recorder=recorder,
-    )
-
-
-def _setup(bench: Bench) -> Setup:
-    """Say what is measured with; there is no model, so that nothing of one is counted."""
-    return Setup(
-        rank=bench.identity.rank,
-        device=device_record(bench.device),
-        backend=bench.ranks.backend,
-        threads=torch.get_num_threads(),
-        num_parameters=0,
-        items_per_step=1,
-        item=ITEM,
-        flops_per_step=None,
-        precision=bench.work.collective.dtype,
-        compiled=None,
-        data="none",
-        pool_samples=0,
-        not_applied=(),
-        notes=(),
-        monotonic_s=monotonic(),
-    )
-
-
-def _measure(bench: Bench) -> None:
+def _measure(bench: Bench, spec: CollectiveSpec) -> None:
     """Time every operation at every size in turn, and write down the window over all of them."""
-    spec, recorder = bench.work.collective, bench.recorder
-    uuid = accelerator_of(bench.device).driver_uuid(bench.device)
     expected = len(spec.operations) * len(spec.sizes_bytes) * spec.iterations
-    with recorder.phase("measure", expected_steps=expected):
-        bench.ranks.barrier()
-        before, begin_s = read_load(), monotonic()
-        for asked_bytes, asked in _all_asked(bench):
-            recorder.write(_trial(bench, asked, asked_bytes=asked_bytes))
-            at_s, done = monotonic(), bench.done
-            recorder.write(
-                Progress(rank=bench.identity.rank, phase="measure", steps_done=done, monotonic_s=at_s)
-            )
-        end_s, after = monotonic(), read_load()
-        recorder.write(
-            Window(
-                rank=bench.identity.rank,
-                host=socket.gethostname(),
-                num_steps=bench.done,
-                requested_steps=None,
-                requested_s=None,
-                items=bench.done,
-                wall_s=end_s - begin_s,
-                steps_s=sum(bench.steps_s),
-                clock=bench.clock.name,
-                stop_reason="all sizes were measured",
-                begin_monotonic_s=begin_s,
-                end_monotonic_s=end_s,
-                load=load_between(before, after),
-                neighbours=other_users(uuid, own_pids=(os.getpid(),)),
-                peak_allocated_bytes=None,
-                peak_reserved_bytes=None,
-                peak_with_warmup_bytes=None,
-            )
-        )
+    with window_of(bench, expected_steps=expected, stop_reason="all sizes were measured"):
+        for asked_bytes, asked in _all_asked(bench, spec):
+            bench.recorder.write(_trial(bench, asked, asked_bytes=asked_bytes))
+            bench.write_progress()
 
 
-def _all_asked(bench: Bench) -> Iterator[tuple[int, Asked]]:
+def _all_asked(bench: Bench, spec: CollectiveSpec) -> Iterator[tuple[int, Asked]]:
     """Yield each operation at each size, with the size in bytes that was asked for."""
-    spec, identity = bench.work.collective, bench.identity
+    identity = bench.identity
     for operation in spec.operations:
         for size_bytes in spec.sizes_bytes:
             yield (
@@ -183,11 +89,8 @@ def _trial(bench: Bench, asked: Asked, *, asked_bytes: int) -> CollectiveTrial:
         why = f"{asked_bytes} bytes hold no whole element of each of {asked.num_ranks} ranks"
         return _record(asked, asked_bytes=asked_bytes, num_elements=0, not_checked=why)
     collective = OPERATIONS[asked.operation](asked)
-    spec = bench.work.collective
-    times_s = time_iterations(spec, collective, clock=bench.clock, meet=bench.ranks.barrier)
-    bench.done += len(times_s)
-    bench.steps_s.append(sum(times_s))
-    bench.recorder.heartbeat.beat(steps_done=bench.done)
+    times_s = time_iterations(asked.spec, collective, clock=bench.clock, meet=bench.ranks.barrier)
+    bench.count(times_s)
     checked, wrong, not_checked = _check(bench, collective)
     return _record(
         asked,
@@ -227,29 +130,20 @@ def time_iterations(
     spec: CollectiveSpec, collective: Collective, *, clock: StepClock, meet: Callable[[], None]
 ) -> list[float]:
     """Return the seconds of each iteration, after the warm-up; all ranks begin together."""
-    for _ in range(spec.warmup_iterations):
-        collective.refill()
-        collective.run()
-    clock.synchronize()
-    meet()
-    times_s: list[float] = []
-    with paused_collector():
-        for _ in range(spec.iterations):
-            collective.refill()
-            clock.begin()
-            collective.run()
-            clock.end()
-            times_s += clock.drain(in_flight=spec.iterations)
-            if spec.blocking:
-                clock.synchronize()
-                meet()
-        times_s += clock.drain(in_flight=0)
-    return times_s
+    return time_repeats(
+        collective.run,
+        clock=clock,
+        iterations=spec.iterations,
+        warmup_iterations=spec.warmup_iterations,
+        before=collective.refill,
+        meet=meet,
+        waits_for_each=spec.blocking,
+    )
 
 
 def _check(bench: Bench, collective: Collective) -> tuple[int, int, str | None]:
     """Do the operation again and compare its output: elements compared, wrong ones, why nothing was."""
-    spec = bench.work.collective
+    spec = collective.asked.spec
     if not spec.check_iterations:
         return 0, 0, "collective.check_iterations is 0"
     if collective.asked.pattern is None:

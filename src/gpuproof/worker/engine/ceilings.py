@@ -26,7 +26,13 @@ from gpuproof.workloads.info.catalogue.memory import BUFFERS, Pattern, memory_by
 from gpuproof.workloads.torch.gemm import MatrixProduct
 from gpuproof.workloads.torch.memory_pass import MemoryPass
 
-GEMM_TYPES = {"fp32": torch.float32, "tf32": torch.float32, "amp": torch.float16, "bf16": torch.bfloat16}
+GEMM_TYPES = {
+    "fp64": torch.float64,
+    "fp32": torch.float32,
+    "tf32": torch.float32,
+    "amp": torch.float16,
+    "bf16": torch.bfloat16,
+}
 """The type of the operands in each precision; the process's TF32 switches are those of the run."""
 
 

@@ -20,8 +20,9 @@ from typing import TYPE_CHECKING, NoReturn
 
 from gpuproof import __version__
 from gpuproof.errors import EnvironmentUnfitError, ExitCode
-from gpuproof.records.case import Case, CollectiveWork, ModelWork, ServingWork, StartMode
+from gpuproof.records.case import Case, CollectiveWork, ModelWork, ProbeWork, ServingWork, StartMode, Work
 from gpuproof.records.run import Failure, Start
+from gpuproof.records.work.probe import FingerprintSpec
 from gpuproof.worker.rank.failure import failure_from, failure_from_words
 from gpuproof.worker.rank.identity import RankIdentity, effective_threads
 from gpuproof.worker.rank.recorder import Recorder
@@ -108,7 +109,7 @@ def _run(assignment: Assignment, recorder: Recorder, watchdog: Watchdog) -> None
     # Before torch is imported, since its OpenMP reads it once; torchrun would leave 1.
     work = assignment.case.work
     os.environ["OMP_NUM_THREADS"] = str(effective_threads(work.parallel, assignment.identity))
-    if isinstance(work, ModelWork) and work.compute.deterministic:
+    if _must_repeat(work):
         set_deterministic_environment(os.environ)
     prepared = None
     match work:
@@ -116,6 +117,8 @@ def _run(assignment: Assignment, recorder: Recorder, watchdog: Watchdog) -> None
             prepared = _run_serving(work, assignment, recorder)
         case CollectiveWork():
             _run_collectives(work, assignment, recorder)
+        case ProbeWork():
+            _run_probe(work, assignment, recorder)
         case _:
             prepared = _run_steps(assignment, recorder)
     watchdog.rest()
@@ -161,6 +164,22 @@ def _run_collectives(work: CollectiveWork, assignment: Assignment, recorder: Rec
     run_collective_case(
         assignment.case, work, identity=assignment.identity, recorder=recorder, store=assignment.store
     )
+
+
+def _run_probe(work: ProbeWork, assignment: Assignment, recorder: Recorder) -> None:
+    import_torch()
+    from gpuproof.worker.probes.session import run_probe_case
+
+    run_probe_case(
+        assignment.case, work, identity=assignment.identity, recorder=recorder, store=assignment.store
+    )
+
+
+def _must_repeat(work: Work) -> bool:
+    """Say whether the same work must give the same bits."""
+    if isinstance(work, ProbeWork):
+        return isinstance(work.probe, FingerprintSpec)
+    return isinstance(work, ModelWork) and work.compute.deterministic
 
 
 def import_torch() -> None:

@@ -62,7 +62,9 @@ from gpuproof.worker.step.generation import tokens_before
 from gpuproof.worker.step.inference import evaluate
 from gpuproof.worker.step.memory import MemoryWatch
 from gpuproof.worker.step.preparation import Prepared, num_steps_of_window, prepare, setup_record
+from gpuproof.worker.step.product_check import check_product
 from gpuproof.worker.step.training import TrainingStep
+from gpuproof.workloads.torch.gemm import MatrixProduct
 
 COMPILE_STEPS = 2
 PROFILED_STEPS = 5
@@ -115,6 +117,8 @@ def _finite_loss(loss: torch.Tensor | None) -> float | None:
 def run_after_window(prepared: Prepared, recorder: Recorder, measured: Window) -> None:
     """Do what was asked for beyond the window, after it; last what runs more steps, which go on learning."""
     window = prepared.work.window
+    if isinstance(prepared.workload.module, MatrixProduct) and prepared.work.model.options.get("check"):
+        check_last_product(prepared, recorder, prepared.workload.module)
     if window.evaluate_after:
         evaluate_model(prepared, recorder)
     if window.own_compute and waits_for_others(prepared):
@@ -128,6 +132,14 @@ def run_after_window(prepared: Prepared, recorder: Recorder, measured: Window) -
         measure_busy(prepared, recorder, step_s=measured.wall_s / measured.num_steps)
     if window.profile:
         profile(prepared, recorder)
+
+
+def check_last_product(prepared: Prepared, recorder: Recorder, product: MatrixProduct) -> None:
+    """Compare the last product of the window with a reference."""
+    with recorder.phase("check"):
+        prepared.clock.synchronize()
+        precision = prepared.work.compute.precision
+        recorder.write(check_product(product, precision, rank=prepared.identity.rank))
 
 
 def count_work(prepared: Prepared, recorder: Recorder) -> CountedFlops:

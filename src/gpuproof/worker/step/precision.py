@@ -49,6 +49,8 @@ def refusal(name: Precision, arithmetic: Arithmetic) -> str | None:
         return _refuse_tf32(arithmetic)
     if name == "fp8":
         return _refuse_fp8(arithmetic)
+    if name == "fp64" and not arithmetic.has_fp64:
+        return f"{arithmetic.name} has no arithmetic of 8-byte numbers"
     if name == "bf16" and not arithmetic.has_bf16:
         return f"{arithmetic.name} has no bfloat16 arithmetic"
     if name == "fp32" and arithmetic.tf32_override not in (None, "0"):

@@ -17,7 +17,7 @@ from torch import nn
 from torch.distributed.distributed_c10d import Store
 
 from gpuproof.accelerators.choose import accelerator_of
-from gpuproof.records.case import Case, ModelWork, TrainingWork
+from gpuproof.records.case import Case, ModelWork, Precision, TrainingWork
 from gpuproof.records.parallel import Arrangement, Parallelism
 from gpuproof.records.run import Device, Setup
 from gpuproof.records.what_ran import StepOptions
@@ -50,6 +50,10 @@ from gpuproof.worker.step.optimizers import read_implementation
 from gpuproof.worker.step.precision import PrecisionPolicy, apply_precision
 from gpuproof.worker.step.training import TrainingStep
 from gpuproof.workloads.info.library_models import LibraryModel
+from gpuproof.workloads.torch.gemm import FP8, MatrixProduct
+
+PLAIN_TYPES: dict[Precision, torch.dtype] = {"fp64": torch.float64, "fp8": FP8}
+"""Types of plain products that no autocast gives."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -196,7 +200,10 @@ def _load(
     work: ModelWork, device: torch.device, *, precision: PrecisionPolicy, split: bool
 ) -> WorkloadOnTorch:
     workload = load_workload(work, device)
-    if precision.name == "fp8":
+    if isinstance(workload.module, MatrixProduct):
+        if precision.name in PLAIN_TYPES:
+            workload.module.in_type(PLAIN_TYPES[precision.name])
+    elif precision.name == "fp8":
         convert_linear_layers(workload.module, name=work.model.name, split=split)
     return workload
 

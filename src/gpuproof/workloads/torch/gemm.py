@@ -11,33 +11,58 @@ from torch import nn
 from gpuproof.workloads.info.base import InputShape
 from gpuproof.workloads.info.catalogue.gemm import GemmOptions
 
+FP8 = torch.float8_e4m3fn
+FP8_RESULT = torch.bfloat16
+BEYOND_CACHES = 2**29
+"""Bytes of operands in turn that no cache holds: the largest known has 256 MiB."""
+
 
 class MatrixProduct(nn.Module):
-    """C = A·B, once for each sample of a batch; the samples themselves are not looked at."""
+    """C = A·B, once for each sample of a batch; the samples themselves are not looked at.
+
+    With several sets of operands each product takes the next one: where all of them together are larger than
+    any cache, every product reads its operands from memory, and nothing but products is in the time.
+    """
 
     left: torch.Tensor
     right: torch.Tensor
     product: torch.Tensor
+    scale: torch.Tensor
+    """Of fp8, which is taken as it is: 1."""
 
-    def __init__(self, m: int, n: int, k: int) -> None:
+    def __init__(self, m: int, n: int, k: int, *, sets: int = 1) -> None:
         super().__init__()
-        for name, shape in (("left", (m, k)), ("right", (k, n)), ("product", (m, n))):
+        for name, shape in (("left", (sets, m, k)), ("right", (sets, k, n)), ("product", (m, n))):
             self.register_buffer(name, torch.randn(shape), persistent=False)
+        self._next = 0
+        self.last = 0
+        """The set that was multiplied last."""
 
     def in_type(self, dtype: torch.dtype) -> MatrixProduct:
-        """Round the operands to `dtype`, in which products are then made."""
+        """Round the operands to `dtype`, in which products are then made; of fp8 the result is bfloat16."""
         self.left, self.right = self.left.to(dtype), self.right.to(dtype)
-        self.product = self.product.to(dtype)
+        if dtype == FP8:  # the product wants its right operand laid out by columns
+            self.right = self.right.transpose(1, 2).contiguous().transpose(1, 2)
+            self.register_buffer("scale", torch.ones((), device=self.left.device), persistent=False)
+        self.product = self.product.to(FP8_RESULT if dtype == FP8 else dtype)
         return self
 
     def multiply(self) -> None:
         """Make one product."""
-        torch.mm(self.left, self.right, out=self.product)
+        self.last = self._next
+        self._next = (self._next + 1) % len(self.left)
+        left, right = self.left[self.last], self.right[self.last]
+        if left.dtype == FP8:
+            self.product = torch._scaled_mm(  # torch has no public name for it
+                left, right, scale_a=self.scale, scale_b=self.scale, out_dtype=FP8_RESULT
+            )
+        else:
+            torch.mm(left, right, out=self.product)
 
     def forward(self, samples: torch.Tensor) -> torch.Tensor:
-        """Make one product for each sample, in the type of autocast where that is on."""
+        """Make one product for each sample, in the type of autocast where that is on and none was set."""
         device = self.left.device.type
-        if torch.is_autocast_enabled(device) and self.left.dtype != torch.get_autocast_dtype(device):
+        if torch.is_autocast_enabled(device) and self.left.dtype == torch.float32:
             self.in_type(torch.get_autocast_dtype(device))
         for _ in range(len(samples)):
             self.multiply()
@@ -46,4 +71,6 @@ class MatrixProduct(nn.Module):
 
 def build_gemm(options: GemmOptions, _shape: InputShape) -> MatrixProduct:
     """Build the product of `options`; maps (batch, 1) to itself."""
-    return MatrixProduct(options.m, options.n, options.k)
+    own_bytes = 2 * (options.m * options.k + options.k * options.n)  # in 2-byte numbers; fp8 may stay in part
+    sets = 1 + -(-BEYOND_CACHES // own_bytes) if options.cold_cache else 1
+    return MatrixProduct(options.m, options.n, options.k, sets=sets)

@@ -17,6 +17,10 @@ class GemmOptions:
     m: int = 4096
     n: int = 4096
     k: int = 4096
+    cold_cache: bool = False
+    """Multiply other operands each time, more in turn than any cache holds."""
+    check: bool = True
+    """Compare the last product with one in 8-byte numbers, made by the processor."""
 
     def __post_init__(self) -> None:
         require_positive(self)

@@ -1,0 +1,161 @@
+"""Which device gives other bits than the rest? Digests of the same work, compared by majority.
+
+Devices are compared where model and software are the same: others may add up in another order and both be
+right. Of a kind of work, what more than half of the devices give in more than half of their rounds is taken
+as right. Where there is no such digest (two devices that differ, one alone) nobody can say who is wrong, but
+a device that gives different bits from round to round contradicts itself.
+
+>>> one, two = (Fingerprint(subject=s, kind="A", work="gemm", round_number=0, digest=d)
+...             for s, d in (("host/a/gpu/0", "x"), ("host/a/gpu/1", "y")))
+>>> [found.verdict for found in compare_fingerprints([one, two]).devices]
+['cannot tell', 'cannot tell']
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+DeviceVerdict = Literal["agrees", "always wrong", "sometimes wrong", "contradicts itself", "cannot tell"]
+GRAVEST: tuple[DeviceVerdict, ...] = (
+    "always wrong",
+    "sometimes wrong",
+    "contradicts itself",
+    "cannot tell",
+    "agrees",
+)
+WRONG: tuple[DeviceVerdict, ...] = GRAVEST[:3]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fingerprint:
+    """One digest of one device."""
+
+    subject: str
+    kind: str
+    """Model of the device and software: only alike ones are compared."""
+    work: str
+    """What was done: the same work gives the same bits in every round."""
+    round_number: int
+    digest: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceFingerprints:
+    """What all digests of one device come to."""
+
+    subject: str
+    kind: str
+    verdict: DeviceVerdict
+    num_compared: int
+    """Digests that stood against a majority."""
+    num_wrong: int | None
+    """Of them those that differ; None where there was no majority."""
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FingerprintsCompared:
+    """All devices, and how many disagree in each round of each kind of work."""
+
+    devices: tuple[DeviceFingerprints, ...]
+    disagreeing: Mapping[tuple[str, str, int], int | None]
+    """By kind, work and round; None where there is no majority."""
+    differing: tuple[str, ...]
+    """Kinds of device within which results differ and nobody can say whose are wrong."""
+
+
+def compare_fingerprints(prints: Iterable[Fingerprint]) -> FingerprintsCompared:
+    """Compare the digests of all devices of all hosts."""
+    groups: dict[tuple[str, str], list[Fingerprint]] = {}
+    for found in prints:
+        groups.setdefault((found.kind, found.work), []).append(found)
+    right = {key: _majority(group) for key, group in groups.items()}
+    disagreeing: dict[tuple[str, str, int], int | None] = {}
+    for (kind, work), group in groups.items():
+        for number in sorted({found.round_number for found in group}):
+            given = [found.digest for found in group if found.round_number == number]
+            reference = right[kind, work]
+            wrong = None if reference is None else sum(digest != reference for digest in given)
+            disagreeing[kind, work, number] = wrong
+    by_device: dict[tuple[str, str], list[Fingerprint]] = {}
+    for group in groups.values():
+        for found in group:
+            by_device.setdefault((found.kind, found.subject), []).append(found)
+    devices = tuple(
+        _judge(own, right, num_alike=len({s for k, s in by_device if k == kind}))
+        for (kind, _), own in sorted(by_device.items())
+    )
+    undecided = [key for key, group in groups.items() if right[key] is None and _differ(group)]
+    return FingerprintsCompared(
+        devices=devices,
+        disagreeing=disagreeing,
+        differing=tuple(dict.fromkeys(kind for kind, _ in undecided)),
+    )
+
+
+def _by_subject(group: Iterable[Fingerprint]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for one in group:
+        found.setdefault(one.subject, []).append(one.digest)
+    return found
+
+
+def _majority(group: Sequence[Fingerprint]) -> str | None:
+    """Return what more than half of at least two devices give in more than half of their rounds."""
+    devices = _by_subject(group)
+    usual = Counter(
+        digest
+        for digests in devices.values()
+        for digest, times in Counter(digests).most_common(1)
+        if times > len(digests) / 2
+    )
+    if len(devices) < 2 or not usual:
+        return None
+    digest, times = usual.most_common(1)[0]
+    return digest if times > len(devices) / 2 else None
+
+
+def _differ(group: Iterable[Fingerprint]) -> bool:
+    return len(_by_subject(group)) > 1 and len({found.digest for found in group}) > 1
+
+
+def _judge(
+    own: Sequence[Fingerprint], right: Mapping[tuple[str, str], str | None], *, num_alike: int
+) -> DeviceFingerprints:
+    judged = [(found, reference) for found in own if (reference := right[found.kind, found.work]) is not None]
+    num_wrong = sum(found.digest != reference for found, reference in judged)
+    works: dict[str, list[Fingerprint]] = {}
+    for found in own:
+        works.setdefault(found.work, []).append(found)
+    verdicts = [_of_work(found, right[found[0].kind, found[0].work]) for found in works.values()]
+    verdict = min(verdicts, key=GRAVEST.index)
+    return DeviceFingerprints(
+        subject=own[0].subject,
+        kind=own[0].kind,
+        verdict=verdict,
+        num_compared=len(judged),
+        num_wrong=num_wrong if judged else None,
+        reason=_reason(verdict, num_wrong, len(judged), num_alike),
+    )
+
+
+def _of_work(own: Sequence[Fingerprint], reference: str | None) -> DeviceVerdict:
+    digests = {found.digest for found in own}
+    if reference is None:
+        return "contradicts itself" if len(digests) > 1 else "cannot tell"
+    if reference not in digests:
+        return "always wrong"
+    return "agrees" if len(digests) == 1 else "sometimes wrong"
+
+
+def _reason(verdict: DeviceVerdict, num_wrong: int, num_compared: int, num_alike: int) -> str:
+    if verdict == "contradicts itself":
+        return "the same work gave it different bits from round to round"
+    if verdict == "cannot tell" and num_alike == 1:
+        return "no other device of this model and software took part, and a device cannot vouch for itself"
+    if verdict == "cannot tell":
+        return f"no digest has a majority among {num_alike} devices of this model and software"
+    return f"{num_wrong} of {num_compared} results differ from those of most of {num_alike} devices"

@@ -1,0 +1,96 @@
+"""What each probe needs, and which sections have nothing to say of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, get_args
+
+from gpuproof.config.rules.base import Facts, Refusal, Refusals, changed_keys
+from gpuproof.config.rules.collective import OF_A_MODEL
+from gpuproof.records.work.probe import ProbeName
+
+if TYPE_CHECKING:
+    from gpuproof.config.models import RunConfig
+
+ONE_RANK: tuple[ProbeName, ...] = ("link", "nccl_tests")
+"""Probes in which one rank goes through all devices of its host."""
+PAGE_BYTES = 4096
+
+
+def probe_keys_are_of_the_probe(config: RunConfig) -> Refusals:
+    """Refuse keys that nothing of this probe heeds, and the section `probe` for other kinds."""
+    if config.kind != "probe":
+        for key in changed_keys(config.probe):
+            yield Refusal(
+                keys=(f"probe.{key}", "kind"),
+                cause=f"it is for probes, and kind is {config.kind}",
+                next_step="Set kind to probe, or remove the section",
+            )
+        return
+    for name in get_args(ProbeName):
+        for key in changed_keys(getattr(config.probe, name)) if name != config.probe.name else ():
+            yield Refusal(
+                keys=(f"probe.{name}.{key}", "probe.name"),
+                cause=f"it is of the probe {name}, and this one is {config.probe.name}",
+                next_step=f"Set probe.name to {name}, or remove the key",
+            )
+    for section in (*OF_A_MODEL, "collective"):
+        for key in changed_keys(getattr(config, section)):
+            yield Refusal(
+                keys=(f"{section}.{key}", "kind"),
+                cause="probes run no model, so that nothing heeds it",
+                next_step="Remove it",
+            )
+    if config.matrix:
+        yield Refusal(
+            keys=("matrix", "kind"),
+            cause="probes are not swept",
+            next_step="Give sizes, patterns and number formats as the probe's own lists",
+        )
+
+
+def probe_can_be_done(config: RunConfig) -> Refusals:
+    """Refuse sizes that go down, blocks that no disk reads by, and a storage probe without a folder."""
+    if config.kind != "probe":
+        return
+    for name in ("link", "nccl_tests"):
+        asked = getattr(config.probe, name)
+        if asked.min_bytes > asked.max_bytes:
+            yield Refusal(
+                keys=(f"probe.{name}.min_bytes", f"probe.{name}.max_bytes"),
+                cause=f"the smallest size, {asked.min_bytes}, is above the largest, {asked.max_bytes}",
+                next_step=f"Lower probe.{name}.min_bytes, or raise probe.{name}.max_bytes",
+            )
+    storage = config.probe.storage
+    if config.probe.name == "storage" and storage.folder is None:
+        yield Refusal(
+            keys=("probe.storage.folder", "probe.name"),
+            cause="the storage probe writes only where it is told to",
+            next_step="Name a folder on the disk to be tried: --probe.storage.folder=/scratch",
+        )
+    for key in ("block_bytes", "random_block_bytes"):
+        if getattr(storage, key) % PAGE_BYTES:
+            yield Refusal(
+                keys=(f"probe.storage.{key}",),
+                cause=f"reads past the cache are of whole pages, and it is no multiple of {PAGE_BYTES}",
+                next_step="Give a multiple of 4096, such as 8M",
+            )
+
+
+def probe_has_its_ranks(config: RunConfig, facts: Facts) -> Refusals:
+    """Refuse several ranks where one goes through all devices, and one rank where two must talk."""
+    if config.kind != "probe" or facts.hosts is None or facts.is_attached:
+        return
+    name, ranks = config.probe.name, config.distributed.nproc * config.distributed.nodes
+    given = any(host.gpus is not None for host in facts.hosts)
+    if name in ONE_RANK and (ranks > 1 or config.distributed.nodes > 1):
+        yield Refusal(
+            keys=("distributed.nproc", "probe.name"),
+            cause=f"the probe {name} goes through all devices of a host from one rank",
+            next_step="Leave distributed.nproc and distributed.nodes at 1",
+        )
+    if name == "overlap" and ranks < 2 and not given:
+        yield Refusal(
+            keys=("distributed.nproc", "probe.name"),
+            cause="one rank has nobody to talk to while it computes",
+            next_step="Start more ranks: --nproc N",
+        )

@@ -1,0 +1,281 @@
+"""What a probe comes to: figures of every device, link and host, and who stands apart."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean
+from typing import Any
+
+from gpuproof import units
+from gpuproof.analysis.explanations import LaunchExplanation, explain_launch
+from gpuproof.analysis.probes.figures import (
+    FINGERPRINT,
+    WRONG_VALUES,
+    ProbeLaunch,
+    ProbeValue,
+    summarize_probe,
+)
+from gpuproof.config.models import RunConfig
+from gpuproof.readings.evidence import Evidence
+from gpuproof.records.codec import to_json
+from gpuproof.records.outcome import Judged, Outcome
+from gpuproof.records.result import Better, Doubt, LaunchValue, Measure
+from gpuproof.statistics.estimate import Interval, Unavailable
+from gpuproof.statistics.launches import interval_of_launches
+from gpuproof.statistics.mean import interval_of_mean
+from gpuproof.suites.base import Conclusion, Export, launch_key
+from gpuproof.suites.exports import csv_text
+from gpuproof.suites.measures import positions_in_time, with_interval
+from gpuproof.suites.probe.fingerprints import FingerprintFindings, conclude_fingerprints
+from gpuproof.suites.results import benchmark_result
+from gpuproof.suites.sections import Common, notes_of_setup, read_during, torn_notes
+from gpuproof.verdict.doubts.base import Measured
+from gpuproof.verdict.doubts.rules import doubts_about, doubts_about_readings, invalid_first, said_once
+
+CSV_FILE = "probe.csv"
+BETTER: Mapping[str, Better] = {"B/s": "higher", "share": "higher"}
+"""Of other units, less is better: wrong values, seconds."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbeRow:
+    """One figure, all launches together: a row of the table."""
+
+    quantity: str
+    subject: str
+    labels: Mapping[str, Any]
+    value: float | None
+    unit: str
+    text: str
+    uncertainty: str | None
+    detail: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbeDetail:
+    """What the page of a probe needs beyond the result."""
+
+    common: Common
+    rows: tuple[ProbeRow, ...]
+
+
+def conclude(evidence: Evidence) -> Conclusion:
+    """Return the result of a probe and its file of figures."""
+    config = evidence.config
+    found = [probe for one in evidence.launches if (probe := summarize_probe(one)) is not None]
+    measured = [probe for probe in found if probe.launch is not None]
+    explanations = [
+        explain_launch(probe.launch, evidence)
+        for probe in measured
+        if probe.launch is not None and probe.records.case.monitor is not None
+    ]
+    prints = conclude_fingerprints(found)
+    measures = [*_measures(found, evidence), *prints.measures]
+    rows = tuple(_row(measure) for measure in measures if measure.name != FINGERPRINT)
+    detail = ProbeDetail(common=_common(config, measured, explanations, evidence), rows=rows)
+    result = benchmark_result(
+        "probe",
+        evidence,
+        measures=measures,
+        doubts=invalid_first([*_doubts(measured), *prints.doubts, *doubts_about_readings(explanations)]),
+        failures=tuple(f for one in evidence.launches if one.status != "done" and (f := one.primary_failure)),
+        num_launches=len(measured),
+        num_planned=_num_places(evidence) * config.run.repeats - (len(found) - len(measured)),
+        conditions=_conditions(config, measured),
+        detail=to_json(detail),
+        headline_text=_headline(measures, prints),
+    )
+    outcomes = (*_inapplicable(found, config), *_wrong(measures), *prints.outcomes)
+    exports = (Export(name=CSV_FILE, content=csv_text([_flat(row) for row in rows])),) if rows else ()
+    return Conclusion(result=replace(result, outcomes=outcomes), exports=exports)
+
+
+def _num_places(evidence: Evidence) -> int:
+    """Count where the probe is planned to run: on each host, or once over all of them."""
+    return max(1, len(evidence.hosts)) if evidence.config.distributed.nodes == 1 else 1
+
+
+def _doubts(launches: Sequence[ProbeLaunch]) -> list[Doubt]:
+    return said_once(
+        [
+            doubts_about(Measured(launch=probe.launch, probe=probe))
+            for probe in launches
+            if probe.launch is not None
+        ]
+    )
+
+
+def _measures(launches: Sequence[ProbeLaunch], evidence: Evidence) -> Iterator[Measure]:
+    """Yield each figure over the launches that have it; digests are compared apart."""
+    places = positions_in_time(evidence.launches)
+    same: dict[tuple[Any, ...], list[tuple[ProbeLaunch, ProbeValue]]] = {}
+    for launch in launches:
+        for value in launch.values:
+            if value.quantity != FINGERPRINT:
+                same.setdefault(value.key, []).append((launch, value))
+    for figures in same.values():
+        known = [(launch.records.case, value) for launch, value in figures if value.value is not None]
+        yield _measure(
+            [value for _, value in figures],
+            tuple(
+                LaunchValue(
+                    replicate=case.replicate, order=places[launch_key(case)], value=value.value or 0.0
+                )
+                for case, value in known
+            ),
+        )
+
+
+def _measure(figures: Sequence[ProbeValue], launches: tuple[LaunchValue, ...]) -> Measure:
+    first, values = figures[0], [launch.value for launch in launches]
+    value = (sum(values) if first.quantity == WRONG_VALUES else fmean(values)) if values else None
+    better = BETTER.get(first.unit, "lower")
+    made = with_interval(
+        first.quantity,
+        value,
+        first.unit,
+        _text(value, first),
+        _interval(figures, values),
+        better=better,
+        launches=launches,
+    )
+    if first.quantity == WRONG_VALUES or value is None:
+        made = replace(made, interval=None, uncertainty=None, detail="; ".join(first.evidence))
+    told = "; ".join(dict.fromkeys(line for figure in figures for line in figure.evidence))
+    return replace(
+        made,
+        subject=first.subject,
+        labels=first.labels,
+        statistic="sum" if first.quantity == WRONG_VALUES else "mean",
+        num_samples=sum(len(figure.durations_s) for figure in figures) or len(values) or None,
+        detail=told or made.detail,
+        missing=None if value is not None else first.missing,
+    )
+
+
+def _interval(figures: Sequence[ProbeValue], values: Sequence[float]) -> Interval | Unavailable:
+    """Give the interval between launches; within one, that of the mean time, as a rate of a bandwidth."""
+    if len(values) != 1:
+        return interval_of_launches(values)
+    (value,), figure = values, next(figure for figure in figures if figure.value is not None)
+    found = interval_of_mean(figure.durations_s)
+    if isinstance(found, Unavailable) or figure.unit != "B/s":
+        return found
+    low, high = value * found.centre / found.high, value * found.centre / found.low
+    return replace(found, low=low, high=high, centre=value)
+
+
+def _text(value: float | None, of: ProbeValue) -> str:
+    if value is None:
+        return units.MISSING
+    if of.unit == "B/s":
+        return units.bandwidth(value)
+    if of.unit == "share":
+        return units.share(value)
+    return units.seconds(value) if of.unit == "s" else f"{units.count(round(value))} {of.quantity}"
+
+
+def _wrong(measures: Iterable[Measure]) -> Iterator[Judged]:
+    """Judge each subject's comparisons together: all values right, or how many are wrong."""
+    by_subject: dict[str, list[Measure]] = {}
+    for measure in measures:
+        if measure.name == WRONG_VALUES and measure.value is not None and "digests" not in measure.labels:
+            by_subject.setdefault(measure.subject, []).append(measure)
+    for subject, found in by_subject.items():
+        num_wrong = sum(measure.value or 0.0 for measure in found)
+        worst = max(found, key=lambda measure: measure.value or 0.0)
+        yield Judged(
+            name=WRONG_VALUES,
+            outcome=Outcome(
+                status="FAIL" if num_wrong else "PASS",
+                subject=subject,
+                measured=f"{units.count(int(num_wrong))} wrong in {len(found)} comparisons"
+                + (f": {worst.detail}" if num_wrong else ""),
+                expected="none",
+                source="what was written",
+                measured_value=num_wrong,
+                expected_value=0.0,
+                unit="1",
+                next_step="Take it out of use and show its maker these records" if num_wrong else None,
+                responsible="vendor" if num_wrong else None,
+            ),
+        )
+
+
+def _inapplicable(launches: Sequence[ProbeLaunch], config: RunConfig) -> Iterator[Judged]:
+    """Say what there was nothing to measure of, once a subject and reason."""
+    seen = {
+        (value.subject, value.missing or "", str(value.labels.get("dtype", "")))
+        for launch in launches
+        for value in launch.values
+        if value.is_inapplicable
+    }
+    for subject, reason, dtype in sorted(seen):
+        told = f"{dtype}: {reason}" if dtype else reason
+        yield Judged(
+            name=config.probe.name, outcome=Outcome(status="NOT-APPLICABLE", subject=subject, reason=told)
+        )
+
+
+def _headline(measures: Sequence[Measure], prints: FingerprintFindings) -> str:
+    if prints.headline:
+        return prints.headline
+    compared = [measure for measure in measures if measure.name == WRONG_VALUES and measure.value is not None]
+    wrong = sum(measure.value or 0.0 for measure in compared)
+    timed = [measure for measure in measures if measure.name != WRONG_VALUES and measure.value is not None]
+    if wrong or not timed:
+        return f"{units.count(int(wrong))} wrong values in {len(compared)} comparisons" if compared else ""
+    shown = next((measure for measure in timed if measure.unit == "B/s"), timed[-1])
+    slowest = min((m for m in timed if m.name == shown.name), key=lambda m: m.value or 0.0)
+    of = f"; slowest of {len(timed)}: {slowest.text}" if len(timed) > 1 and shown.unit == "B/s" else ""
+    return f"{shown.text} {shown.name}{of}"
+
+
+def _row(measure: Measure) -> ProbeRow:
+    return ProbeRow(
+        quantity=measure.name,
+        subject=measure.subject,
+        labels=measure.labels,
+        value=measure.value,
+        unit=measure.unit,
+        text=measure.text,
+        uncertainty=measure.uncertainty,
+        detail=measure.missing or measure.detail,
+    )
+
+
+def _flat(row: ProbeRow) -> dict[str, Any]:
+    labels = "; ".join(f"{key}={value}" for key, value in row.labels.items())
+    return {**to_json(row), "labels": labels}
+
+
+def _common(
+    config: RunConfig,
+    launches: Sequence[ProbeLaunch],
+    explanations: Sequence[LaunchExplanation],
+    evidence: Evidence,
+) -> Common:
+    work = f"probe {config.probe.name}"
+    measured = [probe.launch for probe in launches if probe.launch is not None]
+    names = dict.fromkeys(setup.device.name for launch in measured for setup in launch.setups)
+    hosts = len({window.host for launch in measured for window in launch.windows})
+    title = f"{work}, {', '.join(names)}{f' on {hosts} hosts' if hosts > 1 else ''}" if names else work
+    return Common(
+        title=title,
+        work=work,
+        names_cases=len(evidence.hosts) > 1,
+        notes=(*notes_of_setup(measured), *torn_notes(evidence.launches)),
+        **read_during(explanations),
+    )
+
+
+def _conditions(config: RunConfig, launches: Sequence[ProbeLaunch]) -> dict[str, object]:
+    names = {
+        setup.device.name for probe in launches if probe.launch is not None for setup in probe.launch.setups
+    }
+    return {
+        "kind": "probe",
+        "probe": config.probe.name,
+        "device": next(iter(names)) if len(names) == 1 else None,
+    }

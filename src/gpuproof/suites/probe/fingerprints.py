@@ -1,0 +1,164 @@
+"""Digests of all devices of all hosts, compared: measures, outcomes and doubts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from gpuproof.analysis.probes.figures import FINGERPRINT, WRONG_VALUES, ProbeLaunch, ProbeValue
+from gpuproof.analysis.probes.fingerprints import (
+    WRONG,
+    DeviceFingerprints,
+    Fingerprint,
+    FingerprintsCompared,
+    compare_fingerprints,
+)
+from gpuproof.records.outcome import Judged, Outcome
+from gpuproof.records.result import Doubt, Measure
+from gpuproof.verdict.doubts.base import invalid
+from gpuproof.verdict.doubts.collectives import WRONG as WRONG_RESULTS
+
+SOURCE = "same seed, same work, same model of device and software: the same bits"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FingerprintFindings:
+    """What the digests of a run come to; nothing where none were taken."""
+
+    measures: tuple[Measure, ...] = ()
+    outcomes: tuple[Judged, ...] = ()
+    doubts: tuple[Doubt, ...] = ()
+    headline: str = ""
+
+
+def conclude_fingerprints(launches: Sequence[ProbeLaunch]) -> FingerprintFindings:
+    """Compare the digests of all launches; replicates count as further rounds."""
+    taken = [
+        (launch, value)
+        for launch in launches
+        for value in launch.values
+        if value.quantity == FINGERPRINT and value.missing is None
+    ]
+    if not taken:
+        return FingerprintFindings()
+    prints = [_print(launch, value) for launch, value in taken]
+    compared = compare_fingerprints(prints)
+    wrong = [device for device in compared.devices if device.verdict in WRONG]
+    values = [value for _, value in taken]
+    return FingerprintFindings(
+        measures=(*_of_devices(compared), *_of_rounds(values, prints, compared)),
+        outcomes=(*_undecided(compared), *(_outcome(device) for device in compared.devices)),
+        doubts=tuple(_doubts(compared, wrong)),
+        headline=_headline(compared, wrong),
+    )
+
+
+def _print(launch: ProbeLaunch, value: ProbeValue) -> Fingerprint:
+    labels = value.labels
+    return Fingerprint(
+        subject=value.subject,
+        kind=f"{value.device_name}, {labels['stack']}",
+        work=f"{labels['workload']} in {labels['dtype']}",
+        round_number=launch.records.case.replicate * ROUNDS_OF_A_LAUNCH + labels["round"],
+        digest=labels["digest"],
+    )
+
+
+ROUNDS_OF_A_LAUNCH = 10**5
+"""More rounds than a launch may have, so that rounds of several launches are told apart."""
+
+
+def _of_devices(compared: FingerprintsCompared) -> Iterator[Measure]:
+    """Yield of each device how many of its digests differ from the majority's."""
+    for device in compared.devices:
+        yield Measure(
+            name=WRONG_VALUES,
+            value=None if device.num_wrong is None else float(device.num_wrong),
+            unit="1",
+            text="cannot be compared" if device.num_wrong is None else f"{device.num_wrong} wrong digests",
+            detail=f"{device.verdict}: {device.reason}",
+            subject=device.subject,
+            statistic="sum",
+            labels={"pattern": FINGERPRINT, "digests": device.num_compared},
+            better="lower",
+            num_samples=device.num_compared,
+            missing=device.reason if device.num_wrong is None else None,
+        )
+
+
+def _of_rounds(
+    values: Sequence[ProbeValue], prints: Sequence[Fingerprint], compared: FingerprintsCompared
+) -> Iterator[Measure]:
+    """Yield each digest, with the number of devices that disagree with the majority in its round."""
+    for value, found in zip(values, prints, strict=True):
+        disagree = compared.disagreeing[found.kind, found.work, found.round_number]
+        labels = {key: label for key, label in value.labels.items() if key != "stack"}
+        yield Measure(
+            name=FINGERPRINT,
+            value=None if disagree is None else float(disagree),
+            unit="1",
+            text=found.digest,
+            subject=found.subject,
+            labels=labels,
+            better="lower",
+            missing="no digest has a majority" if disagree is None else None,
+        )
+
+
+def _outcome(device: DeviceFingerprints) -> Judged:
+    if device.verdict == "cannot tell":
+        outcome = Outcome(status="SKIP", subject=device.subject, reason=device.reason)
+    else:
+        is_wrong = device.verdict in WRONG
+        outcome = Outcome(
+            status="FAIL" if is_wrong else "PASS",
+            subject=device.subject,
+            measured=f"{device.verdict}: {device.reason}",
+            expected="the bits that most devices give",
+            source=SOURCE,
+            next_step="Take the device out of use, and show its maker these records" if is_wrong else None,
+            responsible="vendor" if is_wrong else None,
+        )
+    return Judged(name=FINGERPRINT, outcome=outcome)
+
+
+def _undecided(compared: FingerprintsCompared) -> Iterator[Judged]:
+    """Say that devices differ of which nobody knows who is wrong: that is a failure of them together."""
+    for kind in compared.differing:
+        yield Judged(
+            name=FINGERPRINT,
+            outcome=Outcome(
+                status="FAIL",
+                measured=f"devices differ, and none of their results has a majority ({kind})",
+                expected="the same bits from all of them",
+                source=SOURCE,
+                next_step="Run it with a third device of the same model and software",
+                responsible="user",
+            ),
+        )
+
+
+def _doubts(compared: FingerprintsCompared, wrong: Sequence[DeviceFingerprints]) -> Iterator[Doubt]:
+    if wrong:
+        named = ", ".join(f"{device.subject} ({device.verdict})" for device in wrong)
+        yield invalid(
+            WRONG_RESULTS,
+            f"{len(wrong)} of {len(compared.devices)} devices give wrong results: {named}",
+            "Take them out of use, and show their maker these records",
+        )
+    elif compared.differing:
+        yield invalid(
+            WRONG_RESULTS,
+            "devices of one model and software differ, and nobody can say which is wrong",
+            "Run it with a third device of the same model and software",
+        )
+
+
+def _headline(compared: FingerprintsCompared, wrong: Sequence[DeviceFingerprints]) -> str:
+    devices = len(compared.devices)
+    if wrong:
+        return f"{len(wrong)} of {devices} devices wrong"
+    unknown = sum(device.verdict == "cannot tell" for device in compared.devices)
+    if unknown:
+        return f"{unknown} of {devices} devices could not be compared"
+    return f"{devices} devices give the same bits"

@@ -1,0 +1,53 @@
+"""The launches of a probe: `run.repeats` on each host by itself, or of one job over all hosts."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from gpuproof.config.models import RunConfig
+from gpuproof.records.case import Case
+from gpuproof.records.collected import CaseRecords
+from gpuproof.suites.base import HostPlace, LaunchKey
+from gpuproof.suites.cases import CASE_ID, place_case, placed_name
+from gpuproof.suites.points.plan import Plan, Point, checked
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbePlan:
+    """A plan whose points are the places: the same recipe on each."""
+
+    plan: Plan
+    places: Mapping[str, tuple[HostPlace, ...]]
+    """By the id of the placed case."""
+
+    @property
+    def num_left(self) -> int:
+        """Launches that are not settled."""
+        return self.plan.num_left
+
+    def settle(self, launch: CaseRecords) -> ProbePlan:
+        """Return the plan after a launch ended."""
+        return replace(self, plan=self.plan.settle(launch))
+
+    def next(self, running: Collection[LaunchKey]) -> Iterator[Case]:
+        """Yield what is neither settled nor running."""
+        for case in self.plan.next(running):
+            places = self.places[case.case_id]
+            yield case if case.case_id == CASE_ID else place_case(replace(case, case_id=CASE_ID), *places)
+
+
+def plan_probes(config: RunConfig, places: Sequence[HostPlace]) -> ProbePlan:
+    """Plan a probe's launches, the hosts in turn.
+
+    Raises:
+        UsageError: it cannot be run.
+    """
+    groups = [tuple(places)] if config.distributed.nodes > 1 else [(place,) for place in places]
+    by_name = {placed_name(CASE_ID, *group): group for group in groups}
+    plan = Plan(
+        points={name: Point(case_id=name, assignment={}, config=config) for name in by_name},
+        order=tuple((name, replicate) for replicate in range(config.run.repeats) for name in by_name),
+        is_sweep=False,
+    )
+    return ProbePlan(plan=checked(plan), places=by_name)

@@ -1,0 +1,135 @@
+"""The throughput of each device by itself: what rules about a GPU are held against.
+
+A device's rate is what its rank did over its own window. Of plain products it is FLOP/s, of passes over
+memory bytes/s, of models their items. Ranks that average gradients all go at the pace of the slowest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean
+from typing import Any
+
+from gpuproof import units
+from gpuproof.analysis.launch import Launch
+from gpuproof.analysis.rates import throughput
+from gpuproof.analysis.subjects import subjects_of_ranks
+from gpuproof.hardware import PEAK_TYPE_OF_PRECISION
+from gpuproof.records.result import LaunchValue, Measure
+from gpuproof.records.work.probe_figure import ProbeFigure
+from gpuproof.statistics.estimate import Interval, Unavailable
+from gpuproof.statistics.launches import interval_of_launches
+from gpuproof.suites.measures import with_interval
+from gpuproof.verdict.summary import RunSummary
+
+PLAIN_WORK = {"gemm": "FLOP/s", "memory": "B/s"}
+"""Workloads whose rate is what the device does, and not how many samples that is."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _DeviceRate:
+    launch: Launch
+    value: LaunchValue
+
+
+def device_measures(summary: RunSummary, rates: tuple[LaunchValue, ...]) -> Iterator[Measure]:
+    """Yield the throughput of each device, and how many of its results were wrong.
+
+    `rates` are those of whole launches.
+    """
+    by_subject: dict[str, list[_DeviceRate]] = {}
+    wrong: dict[str, list[ProbeFigure]] = {}
+    for launch, of_launch in zip(summary.launches, rates, strict=True):
+        subjects = [rank.device for rank in subjects_of_ranks(launch.case, launch.windows, launch.setups)]
+        for subject, value in zip(subjects, _rates_of_ranks(launch), strict=True):
+            if value is not None:
+                told = replace(of_launch, value=value)
+                by_subject.setdefault(subject, []).append(_DeviceRate(launch=launch, value=told))
+        for check in launch.checks:
+            wrong.setdefault(subjects[check.rank], []).append(check)
+    for subject, found in by_subject.items():
+        yield _measure(subject, found, summary)
+    for subject, checks in wrong.items():
+        yield _wrong_values(subject, checks, summary.launches[0])
+
+
+def _rates_of_ranks(launch: Launch) -> list[float | None]:
+    """Return what each rank did in a second: FLOPs, bytes or items; None where it counts for nothing."""
+    name = launch.case.model_work.model.name
+    pairs = list(zip(launch.setups, launch.windows, strict=True))
+    if name == "gemm":
+        amounts = [_of_steps(setup.flops_per_step, window.num_steps) for setup, window in pairs]
+    elif name == "memory":
+        amounts = [_of_steps(setup.bytes_per_step, window.num_steps) for setup, window in pairs]
+    else:
+        amounts = [float(window.items) or None for _, window in pairs]
+    return [
+        None if amount is None else throughput(amount, window.wall_s)
+        for amount, (_, window) in zip(amounts, pairs, strict=True)
+    ]
+
+
+def _of_steps(per_step: float | None, num_steps: int) -> float | None:
+    return None if per_step is None else per_step * num_steps
+
+
+def _measure(subject: str, found: Sequence[_DeviceRate], summary: RunSummary) -> Measure:
+    first = found[0].launch
+    name = first.case.model_work.model.name
+    unit = PLAIN_WORK.get(name, f"{first.setup.item}/s")
+    launches = tuple(rate.value for rate in found)
+    value = fmean(launch.value for launch in launches)
+    made = with_interval(
+        "throughput",
+        value,
+        unit,
+        _text(value, unit, first.setup.item),
+        _interval(launches, summary),
+        better="higher",
+        launches=launches,
+    )
+    return replace(made, subject=subject, statistic="total", labels=_labels(first))
+
+
+def _text(value: float, unit: str, item: str) -> str:
+    if unit == "FLOP/s":
+        return units.flops(value)
+    return units.bandwidth(value) if unit == "B/s" else units.rate(value, item)
+
+
+def _interval(launches: Sequence[LaunchValue], summary: RunSummary) -> Interval | Unavailable:
+    """Give the interval between launches; of one device in one launch, the launch's own in this unit."""
+    values = [launch.value for launch in launches]
+    whole = summary.items_per_s_total_interval
+    if len(summary.launches) > 1 or summary.launches[0].world_size > 1 or isinstance(whole, Unavailable):
+        return interval_of_launches(values)
+    scale = values[0] / whole.centre
+    return replace(whole, low=whole.low * scale, high=whole.high * scale, centre=values[0])
+
+
+def _labels(launch: Launch) -> dict[str, Any]:
+    """Say what was done: workload, number format, whether other devices worked too, and the shape."""
+    model = launch.case.model_work.model
+    return {
+        **(model.options if model.name in PLAIN_WORK else {}),
+        "workload": model.name,
+        "dtype": PEAK_TYPE_OF_PRECISION[launch.setup.precision],
+        "at_once": launch.world_size > 1,
+    }
+
+
+def _wrong_values(subject: str, checks: Sequence[ProbeFigure], launch: Launch) -> Measure:
+    value = sum(check.value or 0.0 for check in checks)
+    return Measure(
+        name="wrong values",
+        value=value,
+        unit="1",
+        text=units.count(int(value)),
+        detail="; ".join(dict.fromkeys(line for check in checks for line in check.evidence)),
+        subject=subject,
+        statistic="sum",
+        labels={**_labels(launch), **checks[0].labels},
+        better="lower",
+        num_samples=len(checks),
+    )

@@ -1,0 +1,67 @@
+"""Can the figures of a probe be believed? Right values, and times that keep together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gpuproof.analysis.probes.figures import WRONG_VALUES, ProbeValue
+from gpuproof.records.result import Doubt
+from gpuproof.statistics.dispersion import noise
+from gpuproof.units import count, seconds, share
+from gpuproof.verdict.doubts.base import Measured, invalid, suspect
+from gpuproof.verdict.doubts.collectives import FEW_ITERATIONS, SCATTER, WRONG
+
+
+def wrong_words(measured: Measured) -> Iterator[Doubt]:
+    """Find values that are not what was written or computed."""
+    values = [found for found in _values(measured) if found.quantity == WRONG_VALUES]
+    wrong = [found for found in values if found.value]
+    if wrong:
+        worst = max(wrong, key=lambda found: found.value or 0.0)
+        told = "; ".join(worst.evidence)
+        yield invalid(
+            WRONG,
+            f"{count(int(worst.value or 0))} values are wrong at {worst.subject} ({told}); "
+            f"{len(wrong)} of {len(values)} comparisons found wrong values",
+            "Take it out of use and show its maker these records; run it again to see whether it stays",
+        )
+
+
+def wrong_products(measured: Measured) -> Iterator[Doubt]:
+    """Find products that are not what a reference says."""
+    wrong = [found for found in measured.launch.checks if found.value]
+    if wrong:
+        first = wrong[0]
+        yield invalid(
+            WRONG,
+            f"{count(int(first.value or 0))} elements of the last product of rank {first.rank} are wrong "
+            f"({'; '.join(first.evidence)}); ranks with wrong products: "
+            f"{', '.join(str(found.rank) for found in wrong)}",
+            "Take the device out of use, and show its maker these records",
+        )
+
+
+def scattered_repeats(measured: Measured) -> Iterator[Doubt]:
+    """Find figures whose repeats scatter, or are too few to tell. Each read at random is another one."""
+    timed = [found for found in _values(measured) if found.durations_s and "access" not in found.labels]
+    if few := [found for found in timed if len(found.durations_s) < FEW_ITERATIONS]:
+        yield suspect(
+            "few-steps",
+            f"too few repeats were timed: {len(few[0].durations_s)}, and it takes at least {FEW_ITERATIONS}",
+            "Raise the iterations of the probe",
+        )
+    wide = [(spread, found) for found in timed if (spread := noise(found.durations_s) or 0.0) > SCATTER]
+    if wide:
+        spread, worst = max(wide, key=lambda pair: pair[0])
+        middle_s = sorted(worst.durations_s)[len(worst.durations_s) // 2]
+        yield suspect(
+            "noisy",
+            f"of {len(wide)} of {len(timed)} figures the middle half of the times spans over "
+            f"{share(SCATTER)} of their median; most at {worst.subject}: {share(spread)} of "
+            f"{seconds(middle_s)}",
+            "Raise the iterations of the probe, look for what else used the links or the processors",
+        )
+
+
+def _values(measured: Measured) -> tuple[ProbeValue, ...]:
+    return () if measured.probe is None else measured.probe.values

@@ -1,0 +1,142 @@
+"""The same work from the same seed, as a digest of every bit of its results: one that differs is wrong.
+
+Operands, weights and samples are drawn on the processor, so that every device starts from the same bits. A
+device cannot vouch for itself: what it gives in every round may be wrong in every round. So digests are
+written down here, and compared over all devices of all hosts where the run is concluded.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from time import monotonic
+
+import torch
+from torch.nn import functional
+
+from gpuproof.accelerators.choose import accelerator_of
+from gpuproof.records.case import Precision
+from gpuproof.records.work.probe import FingerprintSpec, NumberFormat
+from gpuproof.records.work.probe_figure import ProbeFigure
+from gpuproof.worker.rank.bench import Bench
+from gpuproof.worker.step.determinism import choose_algorithms
+from gpuproof.worker.step.precision import refusal
+
+TORCH_TYPES: Mapping[NumberFormat, torch.dtype] = {
+    "fp64": torch.float64,
+    "fp32": torch.float32,
+    "tf32": torch.float32,
+    "fp16": torch.float16,
+    "bf16": torch.bfloat16,
+}
+PRECISIONS: Mapping[NumberFormat, Precision] = {
+    "fp64": "fp64",
+    "fp32": "fp32",
+    "tf32": "tf32",
+    "fp16": "amp",
+    "bf16": "bf16",
+}
+DIGEST_BYTES = 8
+SAMPLES = 256
+"""Rows that go through the small model."""
+Workload = Callable[[], tuple[torch.Tensor, ...]]
+
+
+def take_fingerprints(spec: FingerprintSpec, bench: Bench) -> Iterator[ProbeFigure]:
+    """Yield a digest for each round, number format and kind of work; formats that are not there are told."""
+    accelerator = accelerator_of(bench.device)
+    choose_algorithms(accelerator, deterministic=True, cudnn_benchmark=False)
+    arithmetic = accelerator.arithmetic(bench.device)
+    stack, drawn = _stack(bench), _Drawn(spec, bench.device)
+    usable: list[NumberFormat] = []
+    for dtype in spec.dtypes:
+        reason = refusal(PRECISIONS[dtype], arithmetic)
+        if reason is None:
+            usable.append(dtype)
+        else:
+            yield _figure(bench, {"dtype": dtype}, missing=reason)
+    for number in range(spec.rounds):
+        _heat(spec.heat_s, drawn, bench)
+        for dtype in usable:
+            accelerator.use_tf32(on=dtype == "tf32")
+            for name, work in (("gemm", drawn.product), ("model", drawn.model)):
+                digest = digest_of(work(TORCH_TYPES[dtype]))
+                bench.count_one()
+                labels = {"digest": digest, "round": number, "workload": name, "dtype": dtype, "stack": stack}
+                yield _figure(bench, labels)
+
+
+def _figure(bench: Bench, labels: Mapping[str, object], *, missing: str | None = None) -> ProbeFigure:
+    return ProbeFigure(
+        rank=bench.identity.rank,
+        quantity="fingerprint",
+        unit="1",
+        labels=dict(labels),
+        missing=missing,
+        is_inapplicable=missing is not None,
+    )
+
+
+def _stack(bench: Bench) -> str:
+    """Name the software that decides which kernels run: results are equal in every bit under one of it."""
+    versions = accelerator_of(bench.device).library_versions()
+    named = [f"{name} {version}" for name, version in sorted(versions.items()) if version is not None]
+    toolkit = torch.version.cuda or torch.version.hip
+    return ", ".join([f"torch {torch.__version__}", *([f"toolkit {toolkit}"] if toolkit else []), *named])
+
+
+@dataclass(slots=True)
+class _Drawn:
+    """Operands on the device, from one seed: made on the processor in fp32, rounded where they are used."""
+
+    left: torch.Tensor
+    right: torch.Tensor
+    samples: torch.Tensor
+    device: torch.device
+
+    def __init__(self, spec: FingerprintSpec, device: torch.device) -> None:
+        source = torch.Generator().manual_seed(spec.seed)
+        edge = spec.edge
+        self.device = device
+        self.left, self.right = (torch.randn(edge, edge, generator=source).to(device) for _ in range(2))
+        self.samples = torch.randn(SAMPLES, edge, generator=source).to(device)
+
+    def product(self, dtype: torch.dtype) -> tuple[torch.Tensor, ...]:
+        """Multiply the matrices."""
+        return (self.left.to(dtype) @ self.right.to(dtype),)
+
+    def model(self, dtype: torch.dtype) -> tuple[torch.Tensor, ...]:
+        """Go forward and backward through two layers; return their output and all gradients."""
+        scale = self.left.shape[0] ** -0.5
+        weights = [
+            (matrix * scale).to(dtype).requires_grad_(requires_grad=True)
+            for matrix in (self.left, self.right)
+        ]
+        hidden = functional.gelu(functional.linear(self.samples.to(dtype), weights[0]))
+        output = functional.linear(functional.layer_norm(hidden, hidden.shape[1:]), weights[1])
+        gradients = torch.autograd.grad(output.float().square().mean(), weights)
+        return (output.detach(), *gradients)
+
+
+def _heat(seconds: float, drawn: _Drawn, bench: Bench) -> None:
+    """Multiply without a pause for so long."""
+    until_s = monotonic() + seconds
+    while monotonic() < until_s:
+        drawn.product(torch.float32)
+        bench.clock.synchronize()
+        bench.beat()
+
+
+def digest_of(tensors: tuple[torch.Tensor, ...]) -> str:
+    """Return a digest of every bit of all tensors, in order, worked out on the host.
+
+    >>> digest_of((torch.zeros(2),)) == digest_of((torch.tensor([0.0, -0.0]),))
+    False
+    """
+    digest = hashlib.blake2b(digest_size=DIGEST_BYTES)
+    for tensor in tensors:
+        here = tensor.cpu().contiguous()
+        digest.update((ctypes.c_char * here.nbytes).from_address(here.data_ptr()))
+    return digest.hexdigest()

@@ -1,0 +1,215 @@
+"""NVIDIA's nccl-tests, run where they are installed, and their table read.
+
+The table is the documented one (https://github.com/NVIDIA/nccl-tests): lines of `#` are comments; a row is
+size, count, type, redop, root, and time (µs), algbw, busbw (GB/s) and #wrong, once out of place and once in
+place. N/A stands for what does not apply or was not checked. A table without its footer was cut off.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from time import monotonic
+
+from gpuproof.accelerators.choose import accelerator_of
+from gpuproof.errors import EnvironmentUnfitError
+from gpuproof.records.work.probe import NcclTestsSpec
+from gpuproof.records.work.probe_figure import ProbeFigure
+from gpuproof.worker.rank.bench import Bench
+
+QUANTITY = "bus bandwidth"
+OUTPUT = "nccl-tests.txt"
+NOT_GIVEN = "N/A"
+NUM_COLUMNS = 13
+GIGA = 1e9
+FOOTER = re.compile(r"#\s*Avg bus bandwidth\s*:")
+SHOWN_CHARACTERS = 300
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Half:
+    """One half of a row: out of place, or in place."""
+
+    time_s: float
+    bus_bytes_per_s: float
+    num_wrong: int | None
+    """None where the program did not check."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableRow:
+    """One size."""
+
+    size_bytes: int
+    dtype: str
+    out_of_place: Half | None
+    """None where the operation has no such form."""
+    in_place: Half | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NcclTable:
+    """What was printed."""
+
+    rows: tuple[TableRow, ...]
+    is_complete: bool
+    not_understood: tuple[str, ...]
+    """Lines that are neither comments nor rows."""
+
+
+def read_table(text: str) -> NcclTable:
+    """Read what nccl-tests printed; what cannot be understood is told, and never guessed."""
+    rows, strange, ended = [], [], False
+    for line in text.splitlines():
+        if line.startswith("#"):
+            ended = ended or FOOTER.match(line) is not None
+        elif line.strip():
+            row = _row(line.split())
+            if row is None:
+                strange.append(line.strip())
+            else:
+                rows.append(row)
+    return NcclTable(rows=tuple(rows), is_complete=ended, not_understood=tuple(strange))
+
+
+def _row(words: Sequence[str]) -> TableRow | None:
+    if len(words) != NUM_COLUMNS:
+        return None
+    try:
+        return TableRow(
+            size_bytes=int(words[0]),
+            dtype=words[2],
+            out_of_place=_half(words[5:9]),
+            in_place=_half(words[9:13]),
+        )
+    except ValueError:
+        return None
+
+
+def _half(words: Sequence[str]) -> Half | None:
+    time, _, bus, wrong = words
+    if NOT_GIVEN in (time, bus):
+        return None
+    return Half(
+        time_s=float(time) / 1e6,
+        bus_bytes_per_s=float(bus) * GIGA,
+        num_wrong=None if wrong == NOT_GIVEN else round(float(wrong)),  # older ones print 0e+00
+    )
+
+
+def run_nccl_tests(spec: NcclTestsSpec, bench: Bench) -> Iterator[ProbeFigure]:
+    """Yield bus bandwidth and wrong values of each size.
+
+    Raises:
+        EnvironmentUnfitError: the program failed, ran too long, or printed what is no table.
+    """
+    found, accelerator = shutil.which(spec.program), accelerator_of(bench.device)
+    reason = None
+    if found is None:
+        reason = f"{spec.program} is not on PATH"
+    elif "nccl" not in accelerator.collectives:
+        reason = f"{spec.program} needs devices that talk over NCCL, and the rank has the {accelerator.title}"
+    if found is None or reason is not None:
+        yield ProbeFigure(
+            rank=bench.identity.rank,
+            quantity=QUANTITY,
+            unit="B/s",
+            missing=reason,
+            is_inapplicable=True,
+            is_of_host=True,
+        )
+        return
+    named = bench.case.placement.devices
+    command = command_of(found, spec, num_devices=accelerator.count() if named is None else len(named))
+    table = read_table(_output_of(command, spec, bench))
+    if not table.rows:
+        printed = " | ".join(table.not_understood)[:SHOWN_CHARACTERS]
+        raise EnvironmentUnfitError(
+            f"{spec.program} printed no row of its table: {printed}",
+            next_step=f"Read {OUTPUT} beside the records; run {' '.join(command)} by hand",
+        )
+    yield from figures_of(table, spec, rank=bench.identity.rank)
+
+
+def command_of(program: str, spec: NcclTestsSpec, *, num_devices: int) -> list[str]:
+    """Return the command line."""
+    asked = {
+        "-b": spec.min_bytes,
+        "-e": spec.max_bytes,
+        "-f": spec.factor,
+        "-n": spec.iterations,
+        "-w": spec.warmup_iterations,
+        "-g": num_devices,
+    }
+    return [program, *(word for letter, value in asked.items() for word in (letter, str(value)))]
+
+
+def _output_of(command: Sequence[str], spec: NcclTestsSpec, bench: Bench) -> str:
+    path = Path(bench.recorder.path).with_name(OUTPUT)
+    until_s = monotonic() + spec.time_limit_s
+    with path.open("wb") as file:
+        running = subprocess.Popen(list(command), stdout=file, stderr=subprocess.STDOUT)
+        while True:
+            try:
+                status = running.wait(timeout=1.0)
+                break
+            except subprocess.TimeoutExpired:
+                bench.beat()
+                if monotonic() > until_s:
+                    running.kill()
+                    running.wait()
+                    raise EnvironmentUnfitError(
+                        f"{spec.program} was not done within {spec.time_limit_s:g} s",
+                        next_step="Raise probe.nccl_tests.time_limit_s, or lower max_bytes",
+                    ) from None
+    text = path.read_text("utf-8", errors="replace")
+    if status:
+        last = (text.strip().splitlines() or ["it printed nothing"])[-1]
+        raise EnvironmentUnfitError(
+            f"{spec.program} ended with status {status}: {last[:SHOWN_CHARACTERS]}",
+            next_step=f"Read {OUTPUT} beside the records; run {' '.join(command)} by hand",
+        )
+    return text
+
+
+def figures_of(table: NcclTable, spec: NcclTestsSpec, *, rank: int) -> Iterator[ProbeFigure]:
+    """Yield what the table says; a bandwidth that is printed as 0 is below its last digit, and no value."""
+    operation = spec.program.removesuffix("_perf")
+    told = [] if table.is_complete else ["the table has no footer: the program was cut off"]
+    told += [f"not understood: {line[:SHOWN_CHARACTERS]}" for line in table.not_understood]
+    for row in table.rows:
+        for place, half in (("out_of_place", row.out_of_place), ("in_place", row.in_place)):
+            if half is None:
+                continue
+            labels = {
+                "operation": operation,
+                "size_bytes": row.size_bytes,
+                "dtype": row.dtype,
+                "place": place,
+                "tool": "nccl-tests",
+            }
+            bandwidth = half.bus_bytes_per_s
+            yield ProbeFigure(
+                rank=rank,
+                quantity=QUANTITY,
+                unit="B/s",
+                labels=labels,
+                value=bandwidth or None,
+                missing=None if bandwidth else "printed as 0.00 GB/s: below what the table shows",
+                evidence=tuple(told),
+                is_of_host=True,
+            )
+            yield ProbeFigure(
+                rank=rank,
+                quantity="wrong values",
+                unit="1",
+                labels=labels,
+                value=None if half.num_wrong is None else float(half.num_wrong),
+                missing="the program did not check" if half.num_wrong is None else None,
+                evidence=tuple(told),
+                is_of_host=True,
+            )

@@ -1,0 +1,68 @@
+"""What does communication cost beside compute? Products, an all-reduce, and both together.
+
+What both take together, less what the products take alone, is exposed: no compute hides it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import torch
+import torch.distributed as dist
+
+from gpuproof.records.work.probe import OverlapSpec
+from gpuproof.records.work.probe_figure import ProbeFigure
+from gpuproof.worker.engine.repeats import time_repeats
+from gpuproof.worker.rank.bench import Bench
+from gpuproof.worker.rank.recorder import NANOSECOND_DIGITS
+from gpuproof.workloads.torch.gemm import MatrixProduct
+
+ELEMENT_BYTES = 4
+
+
+def measure_overlap(spec: OverlapSpec, bench: Bench) -> Iterator[ProbeFigure]:
+    """Yield the times of compute alone, of communication alone, and of both."""
+    with torch.device(bench.device):
+        product = MatrixProduct(spec.edge, spec.edge, spec.edge)
+        message = torch.zeros(max(1, spec.message_bytes // ELEMENT_BYTES))
+
+    @torch.inference_mode()
+    def compute() -> None:
+        for _ in range(spec.products):
+            product.multiply()
+
+    def communicate() -> None:
+        dist.all_reduce(message)
+
+    def both() -> None:
+        under_way = dist.all_reduce(message, async_op=True)
+        compute()
+        assert under_way is not None
+        under_way.wait()
+
+    for name, run in (("compute", compute), ("communication", communicate), ("both", both)):
+        yield _timed(name, run, spec, bench)
+
+
+def _timed(name: str, run: Callable[[], None], spec: OverlapSpec, bench: Bench) -> ProbeFigure:
+    times_s = time_repeats(
+        run,
+        clock=bench.clock,
+        iterations=spec.iterations,
+        warmup_iterations=spec.warmup_iterations,
+        meet=bench.ranks.barrier,
+        waits_for_each=True,
+    )
+    bench.count(times_s)
+    return ProbeFigure(
+        rank=bench.identity.rank,
+        quantity="time",
+        unit="s",
+        labels={
+            "of": name,
+            "edge": spec.edge,
+            "products": spec.products,
+            "message_bytes": spec.message_bytes,
+        },
+        durations_s=tuple(round(time_s, NANOSECOND_DIGITS) for time_s in times_s),
+    )

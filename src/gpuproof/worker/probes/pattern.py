@@ -1,0 +1,175 @@
+"""Does every word of the memory keep what is written to it?
+
+All of the area is written before any of it is read, so that two addresses that are one cell show. Patterns
+are those that memory tests have used for long: a one (or a zero) that walks through the word, the word's own
+address, random words and the same turned over. What is read is compared on the device; words that differ are
+brought to the host, with their address in the area and the bits that are wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+
+from gpuproof.accelerators.base import OutOfMemory
+from gpuproof.accelerators.choose import accelerator_of
+from gpuproof.errors import EnvironmentUnfitError
+from gpuproof.records.work.probe import PatternSpec, WordPattern
+from gpuproof.records.work.probe_figure import ProbeFigure
+from gpuproof.worker.rank.bench import Bench
+
+WORD_BYTES = 8
+BLOCK_WORDS = 2**25
+"""Blocks of 256 MiB: no device need find all of the area in one piece."""
+CHUNK_WORDS = 2**21
+"""Words that are made and compared at once."""
+MOST_SHOWN = 8
+"""Wrong words that are told one by one."""
+MIX = (-0x61C8864680B583EB, -0x40A7B892E31B1A47, -0x6B2FB644ECCEEE15)
+"""Constants of SplitMix64 (https://doi.org/10.1145/2714064.2660195) as signed numbers."""
+
+
+def try_memory(spec: PatternSpec, bench: Bench) -> Iterator[ProbeFigure]:
+    """Yield the wrong words of each pattern and pass.
+
+    Raises:
+        EnvironmentUnfitError: nobody knows how much memory is free.
+    """
+    area = _Area(bench, _free_bytes(bench), spec)
+    for number in range(spec.passes):
+        for pattern in spec.patterns:
+            seed = spec.seed + number
+            area.write(pattern, seed)
+            found = area.read(pattern, seed)
+            yield ProbeFigure(
+                rank=bench.identity.rank,
+                quantity="wrong values",
+                unit="1",
+                labels={"pattern": pattern, "pass": number, "num_words": area.num_words},
+                value=float(found.num_wrong),
+                evidence=(area.told, *found.shown),
+            )
+
+
+def _free_bytes(bench: Bench) -> int:
+    memory = accelerator_of(bench.device).free_and_total_bytes(bench.device)
+    if memory is not None:
+        return memory[0]
+    available = _available_host_bytes() if bench.device.type == "cpu" else None
+    if available is None:
+        raise EnvironmentUnfitError(
+            "nobody tells how much of the memory is free", place="probe.pattern.memory_share"
+        )
+    return available // bench.identity.local_world_size
+
+
+def _available_host_bytes() -> int | None:
+    """Return what the kernel could give without swapping; None where it does not say."""
+    try:
+        with open("/proc/meminfo", encoding="ascii") as lines:
+            told = dict(line.split(":", 1) for line in lines)
+        return int(told["MemAvailable"].split()[0]) * 1024
+    except (OSError, KeyError, ValueError):
+        return None
+
+
+@dataclass(slots=True)
+class _Found:
+    num_wrong: int
+    shown: tuple[str, ...]
+
+
+class _Area:
+    """Blocks of the device's memory, counted as one run of words."""
+
+    def __init__(self, bench: Bench, free_bytes: int, spec: PatternSpec) -> None:
+        self._bench = bench
+        wanted = int(free_bytes * spec.memory_share) // WORD_BYTES
+        self._blocks = _allocate(max(1, wanted), bench.device)
+        self.num_words = sum(len(block) for block in self._blocks)
+        share = self.num_words * WORD_BYTES / free_bytes
+        less = "" if self.num_words >= wanted else "; more could not be allocated"
+        self.told = f"{self.num_words * WORD_BYTES:,} bytes, {share:.0%} of what was free{less}"
+
+    def write(self, pattern: WordPattern, seed: int) -> None:
+        """Fill all words."""
+        for first, words in self._chunks():
+            words.copy_(words_of(pattern, first, len(words), seed=seed, like=words))
+            self._bench.beat()
+
+    def read(self, pattern: WordPattern, seed: int) -> _Found:
+        """Count the words that differ, and tell of the first ones."""
+        num_wrong = 0
+        shown: list[str] = []
+        for first, words in self._chunks():
+            expected = words_of(pattern, first, len(words), seed=seed, like=words)
+            differing = words != expected
+            here = int(differing.sum())
+            num_wrong += here
+            if here and len(shown) < MOST_SHOWN:
+                places = differing.nonzero().flatten()[: MOST_SHOWN - len(shown)]
+                pairs = zip(places.tolist(), words[places].tolist(), expected[places].tolist(), strict=True)
+                shown += [describe(first + place, got, right) for place, got, right in pairs]
+            self._bench.count_one()
+        return _Found(num_wrong, tuple(shown))
+
+    def _chunks(self) -> Iterator[tuple[int, torch.Tensor]]:
+        first = 0
+        for block in self._blocks:
+            for words in block.split(CHUNK_WORDS):
+                yield first, words
+                first += len(words)
+
+
+def _allocate(num_words: int, device: torch.device) -> list[torch.Tensor]:
+    """Take blocks until there are so many words, or no block more can be had."""
+    blocks: list[torch.Tensor] = []
+    while num_words > 0:
+        try:
+            block = torch.empty(min(num_words, BLOCK_WORDS), dtype=torch.int64, device=device)
+        except (OutOfMemory, MemoryError):
+            if not blocks:
+                raise
+            return blocks
+        blocks.append(block)
+        num_words -= len(block)
+    return blocks
+
+
+def describe(place: int, got: int, expected: int) -> str:
+    """Tell of one wrong word: where it is, and which of its bits.
+
+    >>> describe(2, 0b1001, 0b1000)
+    'byte 0x10: bit 0 is wrong (0x9, not 0x8)'
+    """
+    bits = [bit for bit in range(64) if (got ^ expected) >> bit & 1]
+    which = f"bit {bits[0]} is" if len(bits) == 1 else f"bits {', '.join(map(str, bits))} are"
+    mask = 2**64 - 1
+    return f"byte {place * WORD_BYTES:#x}: {which} wrong ({got & mask:#x}, not {expected & mask:#x})"
+
+
+def words_of(pattern: WordPattern, first: int, count: int, *, seed: int, like: torch.Tensor) -> torch.Tensor:
+    """Return words `first` … of a pattern, as 64-bit numbers where `like` is; shape (count,)."""
+    index = torch.arange(first, first + count, dtype=torch.int64, device=like.device)
+    if pattern == "address":
+        return index * WORD_BYTES
+    if pattern in ("walking_ones", "walking_zeros"):
+        ones = torch.ones_like(index) << index % 64
+        return ones if pattern == "walking_ones" else ~ones
+    mixed = _mixed(index + seed * 2**32)
+    return mixed if pattern == "random" else ~mixed
+
+
+def _mixed(index: torch.Tensor) -> torch.Tensor:
+    """Return SplitMix64 of each index; products run over, as they are meant to."""
+    mixed = index * MIX[0]
+    for shift, factor in ((30, MIX[1]), (27, MIX[2])):
+        mixed = (mixed ^ _shifted(mixed, shift)) * factor
+    return mixed ^ _shifted(mixed, 31)
+
+
+def _shifted(words: torch.Tensor, by: int) -> torch.Tensor:
+    """Shift right and fill with zeros: torch's own shift repeats the sign."""
+    return words >> by & (1 << 64 - by) - 1

@@ -1,0 +1,76 @@
+"""One probe on one rank: prepared, run inside a window, each figure written down as it is found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from time import monotonic
+
+from torch.distributed.distributed_c10d import Store
+
+from gpuproof.records.case import Case, ProbeWork
+from gpuproof.records.run import RankResult
+from gpuproof.records.work.probe import (
+    FingerprintSpec,
+    LinkSpec,
+    NcclTestsSpec,
+    OverlapSpec,
+    PatternSpec,
+    ProbeSpec,
+    StorageSpec,
+)
+from gpuproof.records.work.probe_figure import ProbeFigure
+from gpuproof.worker.probes.fingerprint import take_fingerprints
+from gpuproof.worker.probes.link import measure_links
+from gpuproof.worker.probes.nccl_tests import run_nccl_tests
+from gpuproof.worker.probes.overlap import measure_overlap
+from gpuproof.worker.probes.pattern import try_memory
+from gpuproof.worker.probes.storage import try_storage
+from gpuproof.worker.rank.bench import Bench, prepare_bench, setup_without_model, window_of
+from gpuproof.worker.rank.identity import RankIdentity
+from gpuproof.worker.rank.recorder import Recorder
+
+ITEM = "repeats"
+
+
+def run_probe_case(
+    case: Case,
+    work: ProbeWork,
+    *,
+    identity: RankIdentity,
+    recorder: Recorder,
+    store: Store | None = None,
+) -> None:
+    """Run the probe on this rank; its last record is the result.
+
+    Raises:
+        EnvironmentUnfitError: this rank lacks its device or backend, or the folder that was named.
+    """
+    with recorder.phase("prepare"):
+        bench = prepare_bench(case, identity=identity, recorder=recorder, store=store)
+        find = _found_by(work.probe, bench)
+    recorder.write(setup_without_model(bench, precision=work.probe.kind, item=ITEM))
+    with window_of(bench, expected_steps=None, stop_reason="the probe was done"):
+        for figure in find():
+            recorder.write(figure)
+            bench.write_progress()
+        bench.ranks.barrier()
+    recorder.begin("finish")
+    recorder.write(RankResult(rank=identity.rank, monotonic_s=monotonic(), last_loss=None))
+    bench.ranks.close()
+
+
+def _found_by(spec: ProbeSpec, bench: Bench) -> Callable[[], Iterator[ProbeFigure]]:
+    match spec:
+        case LinkSpec():
+            return partial(measure_links, spec, bench)
+        case PatternSpec():
+            return partial(try_memory, spec, bench)
+        case FingerprintSpec():
+            return partial(take_fingerprints, spec, bench)
+        case OverlapSpec():
+            return partial(measure_overlap, spec, bench)
+        case StorageSpec():
+            return partial(try_storage, spec, bench)
+        case NcclTestsSpec():
+            return partial(run_nccl_tests, spec, bench)

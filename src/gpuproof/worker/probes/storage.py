@@ -1,0 +1,181 @@
+"""How fast is a disk: a checkpoint written to it, read again in order, and read at random?
+
+Everything is bounded in size and in time, done in the one folder that the user names, and removed at the end.
+Reads go past the page cache (O_DIRECT) where the file system takes that; else the cache is told to forget the
+file, and where even that is not known to work the figure says so.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import random
+import tempfile
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter
+
+from gpuproof.errors import EnvironmentUnfitError
+from gpuproof.records.work.probe import StorageSpec
+from gpuproof.records.work.probe_figure import ProbeFigure
+from gpuproof.worker.rank.bench import Bench
+from gpuproof.worker.rank.recorder import NANOSECOND_DIGITS
+
+DIRECT = "read past the page cache (O_DIRECT)"
+FORGOTTEN = "the page cache was told to forget the file (POSIX_FADV_DONTNEED); what lies under it may hold it"
+FEWEST_FREE = 2
+"""The file may take one part in so many of the free room."""
+
+
+def try_storage(spec: StorageSpec, bench: Bench) -> Iterator[ProbeFigure]:
+    """Yield the bandwidths; one rank of each host works, the others have nothing to do.
+
+    Raises:
+        EnvironmentUnfitError: the folder is not there, cannot be written to, or is nearly full.
+    """
+    if bench.identity.local_rank:
+        bench.count_one()
+        return
+    folder = Path(spec.folder)
+    _check(folder, spec)
+    handle, name = tempfile.mkstemp(prefix=".gpuproof-storage-", dir=folder)
+    os.close(handle)
+    try:
+        trial = _Trial(path=Path(name), spec=spec, bench=bench)
+        yield trial.write()
+        yield from trial.read()
+    finally:
+        with suppress(OSError):
+            os.unlink(name)
+
+
+def _check(folder: Path, spec: StorageSpec) -> None:
+    place = "probe.storage.folder"
+    if not folder.is_dir() or not os.access(folder, os.W_OK):
+        raise EnvironmentUnfitError(
+            f"{folder} is no folder that this user can write to on this host",
+            place=place,
+            next_step="Make it, or name another",
+        )
+    room = os.statvfs(folder)
+    free_bytes = room.f_bavail * room.f_frsize
+    if free_bytes < FEWEST_FREE * spec.file_bytes:
+        raise EnvironmentUnfitError(
+            f"{folder} has {free_bytes:,} bytes free; of them half are left alone, and the probe wants "
+            f"{spec.file_bytes:,}",
+            place=place,
+            next_step="Lower probe.storage.file_bytes, or name a folder with more room",
+        )
+
+
+@dataclass(slots=True, kw_only=True)
+class _Trial:
+    """One file, and what was done to it."""
+
+    path: Path
+    spec: StorageSpec
+    bench: Bench
+    written_bytes: int = 0
+
+    def write(self) -> ProbeFigure:
+        """Write blocks of random bytes, and wait until the disk has them."""
+        spec = self.spec
+        block = memoryview(os.urandom(spec.block_bytes))
+        file = os.open(self.path, os.O_WRONLY)
+        begin_s = perf_counter()
+        try:
+            while self.written_bytes < spec.file_bytes and perf_counter() - begin_s < spec.time_limit_s:
+                self.written_bytes += os.write(file, block[: spec.file_bytes - self.written_bytes])
+                self.bench.beat()
+            os.fsync(file)
+            took_s = perf_counter() - begin_s
+            os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
+        finally:
+            os.close(file)
+        return self._figure(
+            "storage write",
+            (took_s,),
+            self.written_bytes,
+            labels={"access": "sequential", "block_bytes": spec.block_bytes},
+            evidence=("until fsync returned", *self._cut_short(self.written_bytes, spec.file_bytes)),
+        )
+
+    def read(self) -> Iterator[ProbeFigure]:
+        """Read the file in order, then blocks of it at random."""
+        spec, whole = self.spec, self.written_bytes // mmap.PAGESIZE * mmap.PAGESIZE
+        sizes = {"sequential": spec.block_bytes, "random": spec.random_block_bytes}
+        blocks = {access: whole // size for access, size in sizes.items()}
+        if not blocks["sequential"] or not blocks["random"]:
+            yield self._missing(f"only {self.written_bytes:,} bytes were written in the time there was")
+            return
+        draw = random.Random(0)  # noqa: S311  # no secret
+        at_random = [draw.randrange(blocks["random"]) for _ in range(spec.random_reads)]
+        orders = {"sequential": range(blocks["sequential"]), "random": at_random}
+        for access, size in sizes.items():
+            file, how = self._open()
+            try:
+                offsets = [place * size for place in orders[access]]
+                times_s = self._read_blocks(file, offsets, size)
+            finally:
+                os.close(file)
+            yield self._figure(
+                "storage read",
+                tuple(times_s),
+                size,
+                labels={"access": access, "block_bytes": size},
+                evidence=(how, *self._cut_short(len(times_s), len(offsets))),
+            )
+
+    def _open(self) -> tuple[int, str]:
+        """Open the file to be read past the cache, or with a cache that was told to forget it."""
+        with suppress(OSError, AttributeError):
+            return os.open(self.path, os.O_RDONLY | os.O_DIRECT), DIRECT
+        file = os.open(self.path, os.O_RDONLY)
+        os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
+        return file, FORGOTTEN
+
+    def _read_blocks(self, file: int, offsets: list[int], size: int) -> list[float]:
+        buffer = mmap.mmap(-1, size)  # whole pages, as O_DIRECT wants them
+        begin_s, times_s = perf_counter(), []
+        for offset in offsets:
+            before_s = perf_counter()
+            if os.preadv(file, [buffer], offset) != size:
+                raise OSError(f"{self.path}: a read at byte {offset} came short")
+            now_s = perf_counter()
+            times_s.append(now_s - before_s)
+            if now_s - begin_s > self.spec.time_limit_s:
+                break
+            self.bench.beat()
+        return times_s
+
+    def _cut_short(self, done: int, asked: int) -> tuple[str, ...]:
+        if done >= asked:
+            return ()
+        return (f"cut short by probe.storage.time_limit_s: {done:,} of {asked:,}",)
+
+    def _figure(
+        self,
+        quantity: str,
+        times_s: tuple[float, ...],
+        amount: int,
+        *,
+        labels: dict[str, object],
+        evidence: tuple[str, ...],
+    ) -> ProbeFigure:
+        self.bench.count(list(times_s))
+        return ProbeFigure(
+            rank=self.bench.identity.rank,
+            quantity=quantity,
+            unit="B/s",
+            labels=labels,
+            amount=float(amount),
+            durations_s=tuple(round(time_s, NANOSECOND_DIGITS) for time_s in times_s),
+            evidence=evidence,
+            is_of_host=True,
+        )
+
+    def _missing(self, reason: str) -> ProbeFigure:
+        rank = self.bench.identity.rank
+        return ProbeFigure(rank=rank, quantity="storage read", unit="B/s", missing=reason, is_of_host=True)

@@ -1,0 +1,103 @@
+"""Is the last product of the window right? Each element against a sum in 8-byte numbers, on the host.
+
+The reference is made by the processor from the operands as they were rounded: a device that multiplies
+wrongly would make the same mistake twice. An element may be off by what its arithmetic rounds away:
+
+    λ·r·u·‖a‖·‖b‖ + v·|c|,  λ = √(2·ln(2·m·n·k/δ)),  r = min(√k, λ/√2)
+
+u is the unit roundoff of the sums and v of the result; ‖a‖·‖b‖ bounds Σ|aᵢ·bᵢ| (Cauchy and Schwarz). Rounding
+errors of one sum hardly ever add up to more than λ·√k of them (Higham and Mary 2019,
+https://doi.org/10.1137/18M1226312), δ being how often: in one product of a million. Operands are drawn
+independently, so that a running sum of l terms hardly ever exceeds λ·√l of them either, and its roundings
+λ·√(Σ l)·λ·u = λ²·u·k/√2, which is less for long sums. Operands of TF32 are rounded inside the device, which
+adds λ·2·w·‖a∘b‖, w being TF32's roundoff.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import log, sqrt
+
+import torch
+
+from gpuproof.records.case import Precision
+from gpuproof.records.work.probe_figure import ProbeFigure
+from gpuproof.workloads.info.catalogue.gemm import gemm_flops
+from gpuproof.workloads.torch.gemm import MatrixProduct
+
+FALSE_ALARM = 1e-6
+"""Of a whole product."""
+MOST_FLOPS = 2**39
+"""Of the reference: larger products are compared in as many rows, evenly spread, as that allows."""
+ROWS_AT_ONCE = 256
+MOST_SHOWN = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Roundoff:
+    """Unit roundoffs of an arithmetic: of its sums, of the result, and of operands inside the device."""
+
+    sums: float
+    result: float
+    operands: float = 0.0
+
+
+ROUNDOFFS: dict[Precision, Roundoff] = {
+    "fp64": Roundoff(2**-52, 2**-53),
+    "fp32": Roundoff(2**-24, 2**-24),
+    "tf32": Roundoff(2**-23, 2**-24, operands=2**-10),
+    "amp": Roundoff(2**-23, 2**-11),
+    "bf16": Roundoff(2**-23, 2**-8),
+    "fp8": Roundoff(2**-13, 2**-8),
+}
+"""Sums of half precision are made in fp32, and tensor cores may cut bits off where others round: a bit more.
+Those of fp8 keep about 14 bits on Hopper (https://arxiv.org/abs/2412.19437, 3.3.2). The reference of fp64 is
+made in fp64 too: both may be off."""
+
+
+def check_product(product: MatrixProduct, precision: Precision, *, rank: int) -> ProbeFigure:
+    """Compare the product that was made last; the figure is how many elements are wrong."""
+    left, right = (side[product.last].cpu().double() for side in (product.left, product.right))
+    got = product.product.cpu().double()
+    rows = _rows(left.shape[0], right.shape[1], left.shape[1])
+    wrong, widest = 0, 0.0
+    shown: list[str] = []
+    for some in rows.split(ROWS_AT_ONCE):
+        expected = left[some] @ right
+        allowed = _allowed(left[some], right, expected, ROUNDOFFS[precision])
+        off = ~((got[some] - expected).abs() <= allowed)  # a NaN is off too
+        wrong += int(off.sum())
+        widest = max(widest, float(allowed.max()))
+        for row, column in off.nonzero()[: MOST_SHOWN - len(shown)].tolist():
+            found, right_value = float(got[some[row], column]), float(expected[row, column])
+            shown.append(f"element ({int(some[row])}, {column}) is {found:.6g}, not {right_value:.6g}")
+    share = "all elements" if len(rows) == len(left) else f"{len(rows)} of {len(left)} rows"
+    return ProbeFigure(
+        rank=rank,
+        quantity="wrong values",
+        unit="1",
+        labels={"workload": "gemm", "pattern": "reference"},
+        value=float(wrong),
+        evidence=(f"{share} compared in fp64 on the host, to within {widest:.3g}", *shown),
+    )
+
+
+def _rows(m: int, n: int, k: int) -> torch.Tensor:
+    """Return the rows that are compared: all, or as many as the reference may cost."""
+    affordable = max(1, min(m, int(MOST_FLOPS / gemm_flops(1, n, k))))
+    return torch.linspace(0, m - 1, affordable).round().long()
+
+
+def _allowed(
+    left: torch.Tensor, right: torch.Tensor, expected: torch.Tensor, roundoff: Roundoff
+) -> torch.Tensor:
+    """Return how far each element may be off; see the head of this file."""
+    k = left.shape[1]
+    usual = sqrt(2 * log(2 * expected.numel() * k / FALSE_ALARM))
+    spread = min(sqrt(k), usual / sqrt(2))
+    sums = usual * spread * roundoff.sums * torch.outer(left.norm(dim=1), right.norm(dim=0))
+    allowed = sums + roundoff.result * expected.abs()
+    if roundoff.operands:
+        squares = torch.outer((left**2).norm(dim=1), (right**2).norm(dim=0)).sqrt()
+        allowed += usual * 2 * roundoff.operands * squares
+    return allowed

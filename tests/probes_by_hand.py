@@ -1,0 +1,56 @@
+"""Launches of probes by hand: figures of two devices of one host."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from gpuproof.records.case import Case
+from gpuproof.records.collected import CaseRecords
+from gpuproof.records.run import Device
+from gpuproof.records.work.probe_figure import ProbeFigure
+from records_by_hand import H200, result, setup, start, window
+
+COPY_BYTES = 2**20
+COPY_S = 0.001
+
+
+def device(number: int) -> Device:
+    return replace(H200, index=number, uuid=f"GPU-{number}")
+
+
+def copies(rank: int = 0, number: int = 0, **changes: Any) -> ProbeFigure:
+    """Twenty copies of 1 MiB to a device, in 1 ms each."""
+    whole = ProbeFigure(
+        rank=rank,
+        quantity="link bandwidth",
+        unit="B/s",
+        labels={"kind": "h2d", "direction": "one_way", "size_bytes": COPY_BYTES, "host_memory": "pinned"},
+        amount=float(COPY_BYTES),
+        durations_s=tuple(COPY_S * (1 + (0.001 if i % 2 else -0.001)) for i in range(20)),
+        target=device(number),
+    )
+    return replace(whole, **changes)
+
+
+def digest(rank: int, given: str, *, round_number: int = 0, stack: str = "torch 2.13") -> ProbeFigure:
+    """What one rank gave for a product in fp32."""
+    labels = {"digest": given, "round": round_number, "workload": "gemm", "dtype": "fp32", "stack": stack}
+    return ProbeFigure(rank=rank, quantity="fingerprint", unit="1", labels=labels)
+
+
+def probe_records(case: Case, figures: Sequence[ProbeFigure] = (), *, num_steps: int = 20) -> CaseRecords:
+    """A launch that ended well, of as many ranks as the figures name: of copies, unless they are given."""
+    told = figures or [copies()]
+    ranks = range(max(figure.rank for figure in told) + 1)
+    return CaseRecords(
+        case=case,
+        records=(
+            *(start(rank, world_size=len(ranks)) for rank in ranks),
+            *(setup(rank, device=device(rank), item="repeats", precision="link") for rank in ranks),
+            *told,
+            *(window(rank, num_steps=num_steps, items=num_steps) for rank in ranks),
+            *(result(rank) for rank in ranks),
+        ),
+    )
