@@ -31,6 +31,8 @@ LONGEST_MEMORY = 3
 """Figures that a level of earlier rounds counts for, at most: it follows where the level drifts."""
 CHANCE = 1.4
 """By so many standard deviations the fastest of eight is above the middle."""
+FOLLOWED = 1 / 3
+"""A figure moves the level of earlier rounds where it is off by so much of the slowdown at most."""
 LEAST_NOISE = 1e-4
 """Relative; figures that are equal to the last digit were rounded."""
 
@@ -83,7 +85,8 @@ def level_of(
     if trusted:
         return Level(value=median(trusted), num_values=len(trusted))
     if before is not None:
-        alike = [v for each in figures for v in each.values if v >= before.value * (1 - slowdown / 2)]
+        near = slowdown * FOLLOWED
+        alike = [v for each in figures for v in each.values if abs(v / before.value - 1) <= near]
         return _moved(before, alike)
     if not figures:
         return None

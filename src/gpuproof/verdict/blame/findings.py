@@ -26,7 +26,9 @@ class GroupTest:
 
     @property
     def slower_by(self) -> float | None:
-        """Share by which it was under the level."""
+        """Share by which it was under the level; 1 where nothing got through."""
+        if self.value == 0:
+            return 1.0
         return None if self.value is None or not self.level else 1 - self.value / self.level
 
 

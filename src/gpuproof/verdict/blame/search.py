@@ -2,8 +2,8 @@
 
 `begin` with the members, ask `next_round` for disjoint groups, test them (one collective or job over each, at
 the same time or not), give the figures to `settle`, and go on until a round is empty; `findings` then say who
-is slow. Figures are higher where better; None is a test that gave none. What all groups have in common cannot
-be seen, since groups are compared with each other.
+is slow. Figures are higher where better; None is a test that gave none, 0 one in which nothing got through.
+What all groups have in common cannot be seen, since groups are compared with each other.
 
 >>> search = begin([f"n{i}" for i in range(8)], noise=0.01, slowdown=0.1)
 >>> while groups := search.next_round():
@@ -20,6 +20,7 @@ from math import ceil, isfinite, sqrt
 
 from gpuproof.verdict.blame.evidence import (
     FAILED,
+    SLOW,
     Group,
     GroupFigures,
     Level,
@@ -189,9 +190,10 @@ class BlameSearch:
                 return asked
             value = results[asked.group]
             asked = replace(asked, is_due=False, tries=asked.tries + 1)
-            if value is None:
-                weight = asked.weight + FAILED
-                return replace(asked, weight=weight, verdict=judge(weight, tries=asked.tries), is_due=True)
+            if not value:  # no figure, or one of a test in which nothing got through
+                weight = asked.weight + (FAILED if value is None else SLOW)
+                verdict = judge(weight, tries=asked.tries)
+                return replace(asked, weight=weight, verdict=verdict, is_due=verdict is None)
             return replace(asked, waiting=(*asked.waiting, value))
 
         tests = (

@@ -1,0 +1,1 @@
+"""Is this machine or cluster ready? What is measured, judged, and blamed."""
