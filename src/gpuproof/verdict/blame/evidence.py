@@ -93,9 +93,9 @@ def level_of(
     # The fastest of several is so by chance, too: what is as far below the middle is no slower.
     fastest = max(figures, key=lambda each: median_low(each.values))
     slowest = median_low(fastest.values) * (1 - slowdown / 2 - CHANCE * noise)
-    near = [each for each in figures if median_low(each.values) >= slowest]
-    alike = [value for each in near for value in each.values]
-    is_stray = len(near) <= len(figures) // 2 and len(fastest.values) < 2
+    close = [each for each in figures if median_low(each.values) >= slowest]
+    alike = [value for each in close for value in each.values]
+    is_stray = len(close) <= len(figures) // 2 and len(fastest.values) < 2
     return None if is_stray or len(alike) < 2 else Level(value=median(alike), num_values=len(alike))
 
 

@@ -184,10 +184,14 @@ def _trial(bench: Bench, asked: Asked, *, asked_bytes: int) -> CollectiveTrial:
         return _record(asked, asked_bytes=asked_bytes, num_elements=0, not_checked=why)
     collective = OPERATIONS[asked.operation](asked)
     spec = bench.work.collective
-    times_s = time_iterations(spec, collective, clock=bench.clock, meet=bench.ranks.barrier)
+    heartbeat = bench.recorder.heartbeat
+    heartbeat.clock, heartbeat.operation = bench.clock, f"{asked.operation} of {asked_bytes} bytes"
+    times_s = time_iterations(
+        spec, collective, clock=bench.clock, meet=bench.ranks.barrier, beat=heartbeat.beat
+    )
     bench.done += len(times_s)
     bench.steps_s.append(sum(times_s))
-    bench.recorder.heartbeat.beat(steps_done=bench.done)
+    heartbeat.beat(steps_done=bench.done)
     checked, wrong, not_checked = _check(bench, collective)
     return _record(
         asked,
@@ -224,9 +228,17 @@ def _record(
 
 
 def time_iterations(
-    spec: CollectiveSpec, collective: Collective, *, clock: StepClock, meet: Callable[[], None]
+    spec: CollectiveSpec,
+    collective: Collective,
+    *,
+    clock: StepClock,
+    meet: Callable[[], None],
+    beat: Callable[[], None] = lambda: None,
 ) -> list[float]:
-    """Return the seconds of each iteration, after the warm-up; all ranks begin together."""
+    """Return the seconds of each iteration, after the warm-up; all ranks begin together.
+
+    `beat` is called when the device has done more of them, and not because the host asked for more.
+    """
     for _ in range(spec.warmup_iterations):
         collective.refill()
         collective.run()
@@ -239,7 +251,10 @@ def time_iterations(
             clock.begin()
             collective.run()
             clock.end()
-            times_s += clock.drain(in_flight=spec.iterations)
+            done = clock.drain(in_flight=spec.iterations)
+            times_s += done
+            if done:
+                beat()
             if spec.blocking:
                 clock.synchronize()
                 meet()
