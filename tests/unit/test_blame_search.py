@@ -86,7 +86,7 @@ def test_on_shapes_that_fool_others_it_names_the_right_ones(world: dict[str, Any
     "world",
     [
         {"present": 0.5, "slow_hosts": 1},
-        {"noise": 0.05, "slow_hosts": 1, "tails": "t4"},
+        {"noise": 0.04, "slow_hosts": 1, "tails": "t4"},
         {"noise": 0.03},
         {"slow_hosts": 40},
         {"hosts": 8, "slow_links": 1, "tails": "t4"},

@@ -37,7 +37,7 @@ from gpuproof.verdict.blame.step import Accusation, Outcome, Step, Undecided
 FEW_MEMBERS = 7
 """Among so many all pairs are tried; among more, groups."""
 LEAST_GROUPS = 4
-LEAST_OVER_NOISE = 2.0
+LEAST_OVER_NOISE = 2.5
 """A smaller slowdown, in standard deviations of a test, takes so many tests that chance names somebody."""
 Kind = tuple[int, bool]
 
