@@ -1,4 +1,4 @@
-"""The search over hosts in network namespaces: a slow host, a link slow one way, ranks that stand still."""
+"""The search over hosts in network namespaces: a slow host, a lossy link, ranks that stand still."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ PROGRAM = Path(__file__).parents[1] / "blaming_hosts.py"
 WORDS = (
     *("--distributed.device=cpu", "--distributed.backend=gloo", "--distributed.threads_per_rank=1"),
     *("--monitoring.enabled=false", "--run.capture_env=false", "--run.commit_hash=null", "--run.run_id=b"),
-    *("--collective.min_bytes=1M", "--collective.max_bytes=1M", "--collective.iterations=9"),
+    *("--collective.min_bytes=256K", "--collective.max_bytes=256K", "--collective.iterations=9"),
     *("--collective.warmup_iterations=2", "--run.repeats=1"),
 )
 PATIENCE_S = 1500.0
-NOISE, SLOWDOWN = 0.2, 0.8
-"""On a machine that others use, too. The faults are far slower than that; all figures are of one machine."""
+NOISE, SLOWDOWN = 0.15, 0.7
+"""All hosts are one machine, which others use, too: figures scatter. The faults are slower by far more."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,32 +110,19 @@ def subjects(found: Any) -> list[str]:
 
 
 def test_the_host_behind_a_slow_link_is_named_and_not_its_partners(fleet: Fleet, tmp_path: Path) -> None:
-    fleet.links[1].slow_down("100mbit")
+    fleet.links[1].slow_down("20mbit")
     found = fleet.search(tmp_path)
     assert subjects(found) == ["host/node1"], found
     assert "in pairs with" in found["named"][0]["evidence"]
 
 
-def test_a_link_that_is_slow_one_way_is_named_with_its_direction(fleet: Fleet, tmp_path: Path) -> None:
-    slow_towards(fleet.links[0], fleet.links[2], "50mbit")
+def test_a_link_that_loses_packets_is_named_and_not_its_ends(fleet: Fleet, tmp_path: Path) -> None:
+    from_node0 = ("-s", fleet.links[0].address, "-p", "tcp", "!", "--sport", "22")
+    lost = ("-m", "statistic", "--mode", "random", "--probability", "0.3", "-j", "DROP")
+    fleet.links[2].firewall("-A", "INPUT", *from_node0, *lost)
     found = fleet.search(tmp_path)
-    assert [set(test[:2]) for test in found["tests"][:3]].count({"node0", "node2"}) == 1
-    assert subjects(found)[0].startswith("link/"), found
-    assert {*subjects(found)[0].removeprefix("link/").split(">")} == {"node0", "node2"}
-
-
-def slow_towards(link: Host, other: Host, rate: str) -> None:
-    """Let less through from one host to another, and everything else as before."""
-    device = ("dev", link.interface)
-    for words in (
-        ("qdisc", "add", *device, "root", "handle", "1:", "prio"),
-        ("qdisc", "add", *device, "parent", "1:3", "tbf", "rate", rate, "burst", "16k", "latency", "400ms"),
-        (
-            *("filter", "add", *device, "protocol", "ip", "parent", "1:0", "prio", "3"),
-            *("u32", "match", "ip", "dst", f"{other.address}/32", "flowid", "1:3"),
-        ),
-    ):
-        subprocess.run([*link.within, "tc", *words], check=True, capture_output=True, text=True)
+    (subject,) = {frozenset(named.removeprefix("link/").split(">")) for named in subjects(found)}
+    assert subject == {"node0", "node2"}, found
 
 
 class Stopper(Thread):
@@ -157,7 +144,7 @@ def is_rank(pid: int) -> bool:
         words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
     except OSError:
         return False
-    return b"-m" not in words and b"run" in words and b"--parent-pid" in words
+    return any(word.endswith(b"spec.json") for word in words) and b"torch.distributed.run" not in words
 
 
 def test_the_host_whose_ranks_stand_still_is_named(fleet: Fleet, tmp_path: Path) -> None:
