@@ -80,7 +80,7 @@ def test_a_launch_of_something_else_changes_nothing() -> None:
 
 def test_what_began_and_did_not_end_moved_nothing_and_what_did_not_begin_says_nothing() -> None:
     case = next(blame_hosts(CONFIG, HOSTS, **LOOKED_FOR).next(()))
-    words = {"host": "n0", "message": "", "unix_s": 1.0}
+    words: dict[str, Any] = {"host": "n0", "message": "", "unix_s": 1.0}
     hung = Failure(rank=0, phase="measure", cause="hang", **words)
     assert figure_of(CaseRecords(case=case, records=(start(0, world_size=4), hung))) == 0.0
     unreachable = Failure(rank=None, phase="setup", cause="environment", **words)

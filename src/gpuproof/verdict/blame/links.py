@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from gpuproof.verdict.blame.evidence import Group, Verdicts
 from gpuproof.verdict.blame.one_by_one import ConfirmLink
-from gpuproof.verdict.blame.step import Accusation, Outcome, Step, filled, halves, unclear
+from gpuproof.verdict.blame.step import Accusation, Step, StepOutcome, filled, halves, unclear
 
 FEW = 6
 """Members among whom all pairs are tried; of more, where a test goes over every link, quarters."""
@@ -49,7 +49,7 @@ class Quarters:
             groups.append(group)
         return tuple(groups)
 
-    def settle(self, verdicts: Verdicts) -> Outcome:
+    def settle(self, verdicts: Verdicts) -> StepOutcome:
         """Go on with what is slow together; three slow ones have the quarter in common with both ends."""
         slow = [
             both for both, verdict in zip(self._both(), verdicts.values(), strict=True) if verdict == "slow"
@@ -57,16 +57,16 @@ class Quarters:
         common = set(slow[0]).intersection(*slow) if len(slow) == 3 else set()
         sets = [tuple(m for m in self.members if m in common)] if len(common) > 1 else slow
         steps = tuple(search_links(each, size=self.size, every_link=True) for each in sets)
-        return Outcome(steps=steps) if steps else not_apart(self.members)
+        return StepOutcome(steps=steps) if steps else not_apart(self.members)
 
     def instead(self) -> Step:
         """Try all pairs."""
         return AllPairs(members=self.members, are_good=True)
 
 
-def not_apart(members: Sequence[str]) -> Outcome:
+def not_apart(members: Sequence[str]) -> StepOutcome:
     """Say that members are slow together and not in parts."""
-    return Outcome(
+    return StepOutcome(
         undecided=(unclear(members, "slow together, and not in parts: it comes and goes, or needs them all"),)
     )
 
@@ -88,7 +88,7 @@ class AllPairs:
         """Ask for all pairs, in the order of rounds."""
         return tuple(pairs_in_rounds(self.members))
 
-    def settle(self, verdicts: Verdicts) -> Outcome:
+    def settle(self, verdicts: Verdicts) -> StepOutcome:
         """Clear who is in a fast pair; a slow pair of two such is a link, and the rest is slow itself."""
         fast = {
             member for group, verdict in verdicts.items() if verdict == "fast" for member in group.members
@@ -102,7 +102,7 @@ class AllPairs:
         )
         outcomes = [self._judge(m, slow, good) for m in self.members if m not in good]
         nothing = self.are_good and not links
-        return Outcome(
+        return StepOutcome(
             steps=links,
             cleared=tuple(member for member in self.members if member in good),
             accused=tuple(each for outcome in outcomes for each in outcome.accused),
@@ -114,14 +114,16 @@ class AllPairs:
         )
 
     @staticmethod
-    def _judge(member: str, slow: Sequence[Group], good: set[str]) -> Outcome:
+    def _judge(member: str, slow: Sequence[Group], good: set[str]) -> StepOutcome:
         """Accuse a member that is in no fast pair, where two good partners were slow with it."""
         with_good = tuple(
             g for g in slow if member in g.members and any(other in good for other in g.members)
         )
         if len(with_good) >= 2:
-            return Outcome(accused=(Accusation(members=(member,), groups=with_good),))
-        return Outcome(undecided=(unclear((member,), "fewer than two good partners were tested with it"),))
+            return StepOutcome(accused=(Accusation(members=(member,), groups=with_good),))
+        return StepOutcome(
+            undecided=(unclear((member,), "fewer than two good partners were tested with it"),)
+        )
 
     def instead(self) -> Step | None:
         """Nothing: it needs no partners."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from gpuproof.verdict.blame.evidence import Group, Verdicts
 from gpuproof.verdict.blame.links import search_links
 from gpuproof.verdict.blame.one_by_one import CONTROL, ConfirmLink, Each
-from gpuproof.verdict.blame.step import Accusation, Outcome, Step, filled, halves, unclear
+from gpuproof.verdict.blame.step import Accusation, Step, StepOutcome, filled, halves, unclear
 
 HALVED_FOR = 2
 """Members found in one group by halving; then its others are tried one by one, which costs less."""
@@ -68,7 +68,7 @@ class Screen:
         whole = len(self.members) - len(self.members) % self.size
         return tuple(Group(self.members[at : at + self.size]) for at in range(0, whole, self.size))
 
-    def settle(self, verdicts: Verdicts) -> Outcome:
+    def settle(self, verdicts: Verdicts) -> StepOutcome:
         """Clear the fast groups and halve the slow ones; where all are alike, look at some pairs."""
         over = self.members[len(verdicts) * self.size :]
         steps: list[Step] = []
@@ -79,7 +79,7 @@ class Screen:
             steps.append(SpotCheck(members=self.members[: len(verdicts) * self.size]))
         if over:
             steps.append(Whole(about=self._about(over)))
-        return Outcome(
+        return StepOutcome(
             steps=tuple(steps),
             cleared=tuple(
                 m for group, verdict in verdicts.items() if verdict == "fast" for m in group.members
@@ -112,7 +112,7 @@ class SpotCheck:
         chosen = [self.members[i * len(self.members) // count] for i in range(count)]
         return tuple(Group((chosen[i], chosen[i + count // 2])) for i in range(count // 2))
 
-    def settle(self, verdicts: Verdicts) -> Outcome:
+    def settle(self, verdicts: Verdicts) -> StepOutcome:
         """Believe the groups, unless an end of a slow pair turns out to be slow: then try everybody else.
 
         Where several pairs are slow, many members are, and only the fast pairs can be believed.
@@ -121,9 +121,9 @@ class SpotCheck:
         if len(slow) >= MANY_PAIRS:
             good = {m for group, verdict in verdicts.items() if verdict == "fast" for m in group.members}
             others = tuple(member for member in self.members if member not in good)
-            return Outcome(steps=(Each(todo=others),), doubted=others)
+            return StepOutcome(steps=(Each(todo=others),), doubted=others)
         steps = (ConfirmLink(ends=(one, other), in_doubt=self.members) for one, other in slow)
-        return Outcome(steps=tuple(steps))
+        return StepOutcome(steps=tuple(steps))
 
     def instead(self) -> Step | None:
         """Nothing: it needs no partners."""
@@ -148,24 +148,24 @@ class Whole:
         about = replace(self.about, is_careful=self.is_repeat or self.about.is_careful)
         return about.fill(about.origin, partners=partners)
 
-    def settle(self, verdicts: Verdicts) -> Outcome:
+    def settle(self, verdicts: Verdicts) -> StepOutcome:
         """Clear them, look for the slow one, or for a link between good ones."""
         about = self.about
         match next(iter(verdicts.values())):
             case "undecided":
-                return Outcome(undecided=(unclear(about.origin),))
+                return StepOutcome(undecided=(unclear(about.origin),))
             case "fast" if self.is_repeat:
                 why = "slow together once, and neither again nor in parts: it comes and goes, or was chance"
-                return Outcome(undecided=(unclear(about.origin, why),))
+                return StepOutcome(undecided=(unclear(about.origin, why),))
             case "fast":
-                return Outcome(cleared=about.origin)
+                return StepOutcome(cleared=about.origin)
             case _ if self.is_repeat and not about.is_careful:
-                return Outcome(steps=(Halve(about=replace(about, is_careful=True)),))
+                return StepOutcome(steps=(Halve(about=replace(about, is_careful=True)),))
             case _ if self.is_repeat:
-                return Outcome(
+                return StepOutcome(
                     steps=(search_links(about.origin, size=about.size, every_link=about.every_link),)
                 )
-        return Outcome(steps=(narrowed(about, about.origin, ()),))
+        return StepOutcome(steps=(narrowed(about, about.origin, ()),))
 
     def instead(self) -> Step | None:
         """Try each of them."""
@@ -187,13 +187,13 @@ class Halve:
         """Ask for both halves, each filled up with partners of its own."""
         return self.about.fill(*halves(self.about.origin), partners=partners)
 
-    def settle(self, verdicts: Verdicts) -> Outcome:
+    def settle(self, verdicts: Verdicts) -> StepOutcome:
         """Go on in the slow half; where neither is, see whether the whole still is."""
         both = list(zip(halves(self.about.origin), verdicts.values(), strict=False))
         steps: list[Step] = [narrowed(self.about, half, ()) for half, verdict in both if verdict == "slow"]
         if all(verdict == "fast" for _, verdict in both):
             steps = [Whole(about=self.about, is_repeat=True)]
-        return Outcome(
+        return StepOutcome(
             steps=tuple(steps),
             cleared=tuple(member for half, verdict in both if verdict == "fast" for member in half),
             undecided=tuple(unclear(half) for half, verdict in both if verdict == "undecided"),
@@ -229,15 +229,15 @@ class Narrow:
         """Ask for the first half, filled up."""
         return self.about.fill(halves(self.candidates)[0], partners=partners)
 
-    def settle(self, verdicts: Verdicts) -> Outcome:
+    def settle(self, verdicts: Verdicts) -> StepOutcome:
         """Keep the half with the slow one."""
         first, second = halves(self.candidates)
         match next(iter(verdicts.values())):
             case "slow":
-                return Outcome(steps=(narrowed(self.about, first, (*self.skipped, *second)),))
+                return StepOutcome(steps=(narrowed(self.about, first, (*self.skipped, *second)),))
             case "fast":
-                return Outcome(steps=(narrowed(self.about, second, self.skipped),), cleared=first)
-        return Outcome(undecided=(unclear(self.suspects),))
+                return StepOutcome(steps=(narrowed(self.about, second, self.skipped),), cleared=first)
+        return StepOutcome(undecided=(unclear(self.suspects),))
 
     def instead(self) -> Step | None:
         """Try each of them."""
@@ -270,7 +270,7 @@ class Confirm:
         rest = rest or filled(self.rest, free, self.about.size)
         return None if rest is None else (*pairs, rest)
 
-    def settle(self, verdicts: Verdicts) -> Outcome:
+    def settle(self, verdicts: Verdicts) -> StepOutcome:
         """Accuse the member or clear it, and go on with the rest while that is slow."""
         pair, *others = verdicts
         of_rest = verdicts[others[1]] if self.rest else "fast"
@@ -290,13 +290,13 @@ class Confirm:
             undecided=(*alone.undecided, *((unclear(self.rest),) if of_rest == "undecided" else ())),
         )
 
-    def _of_member(self, verdicts: Verdicts, pair: Group) -> Outcome:
+    def _of_member(self, verdicts: Verdicts, pair: Group) -> StepOutcome:
         match verdicts[pair]:
             case "slow":
-                return Outcome(accused=(Accusation(members=(self.member,), groups=(pair,)),))
+                return StepOutcome(accused=(Accusation(members=(self.member,), groups=(pair,)),))
             case "fast":
-                return Outcome(cleared=(self.member,))
-        return Outcome(undecided=(unclear((self.member,)),))
+                return StepOutcome(cleared=(self.member,))
+        return StepOutcome(undecided=(unclear((self.member,)),))
 
     def instead(self) -> Step | None:
         """Try each of them."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from gpuproof.verdict.blame.evidence import Group, Verdicts
-from gpuproof.verdict.blame.step import Accusation, Outcome, Step, unclear
+from gpuproof.verdict.blame.step import Accusation, Step, StepOutcome, unclear
 
 CONFIRMATIONS = 2
 CONTROL = 2
@@ -42,7 +42,7 @@ class Each:
                 groups.append(Group((member, other)))
         return (control, *groups) if groups else None
 
-    def settle(self, verdicts: Verdicts) -> Outcome:
+    def settle(self, verdicts: Verdicts) -> StepOutcome:
         """Accuse who was slow with two partners; who was slow with one of them has a slow link to it."""
         _, *groups = verdicts
         before, again, outcomes = dict(self.once), [], []
@@ -51,14 +51,14 @@ class Each:
             match verdicts[group]:
                 case "slow" if member in before:
                     pairs = Group((member, before[member])), group
-                    outcomes.append(Outcome(accused=(Accusation(members=(member,), groups=pairs),)))
+                    outcomes.append(StepOutcome(accused=(Accusation(members=(member,), groups=pairs),)))
                 case "slow":
                     again.append((member, partner))
                 case "fast":
                     links = (ConfirmLink(ends=(member, before[member])),) if member in before else ()
-                    outcomes.append(Outcome(cleared=(member,), steps=links))
+                    outcomes.append(StepOutcome(cleared=(member,), steps=links))
                 case _:
-                    outcomes.append(Outcome(undecided=(unclear((member,)),)))
+                    outcomes.append(StepOutcome(undecided=(unclear((member,)),)))
         tried = {group.members[0] for group in groups}
         left = Each(
             todo=tuple(member for member in self.todo if member not in tried),
@@ -67,7 +67,7 @@ class Each:
         )
         return self._doubting(merged(outcomes, left))
 
-    def _doubting(self, outcome: Outcome) -> Outcome:
+    def _doubting(self, outcome: StepOutcome) -> StepOutcome:
         """Add the others, where somebody among these was found."""
         if not (self.in_doubt and outcome.accused):
             return outcome
@@ -80,9 +80,9 @@ class Each:
         return None
 
 
-def merged(outcomes: Sequence[Outcome], left: Each) -> Outcome:
+def merged(outcomes: Sequence[StepOutcome], left: Each) -> StepOutcome:
     """Return what several members' outcomes come to, with the step for those that are left."""
-    return Outcome(
+    return StepOutcome(
         steps=(*(step for one in outcomes for step in one.steps), *((left,) if left.suspects else ())),
         cleared=tuple(member for one in outcomes for member in one.cleared),
         accused=tuple(each for one in outcomes for each in one.accused),
@@ -111,21 +111,21 @@ class ConfirmLink:
         first, second = self.ends
         return Group(self.ends), Group((first, partners[0])), Group((second, partners[-1]))
 
-    def settle(self, verdicts: Verdicts) -> Outcome:
+    def settle(self, verdicts: Verdicts) -> StepOutcome:
         """Accuse the link once it was confirmed twice, by direction; look at a slow end alone."""
         told = list(verdicts.items())
         if [verdict for _, verdict in told] != ["slow", "fast", "fast"]:
             ends = [group.members for group, verdict in told[1:] if verdict == "slow"]
             if ends:
                 once = tuple((end, partner) for end, partner in ends)
-                return Outcome(steps=(Each(todo=(), once=once, in_doubt=self.in_doubt),))
+                return StepOutcome(steps=(Each(todo=(), once=once, in_doubt=self.in_doubt),))
             said = ", ".join(f"{' and '.join(group.members)} {verdict}" for group, verdict in told)
             why = f"as a pair they were slow, and then not alike: {said}; it comes and goes"
-            return Outcome(undecided=(unclear(self.ends, why),))
+            return StepOutcome(undecided=(unclear(self.ends, why),))
         again = replace(self, confirmed=(*self.confirmed, *verdicts))
         if len(again.confirmed) < CONFIRMATIONS * len(verdicts):
-            return Outcome(steps=(again,))
-        return Outcome(steps=(Directions(ends=self.ends, confirmed=again.confirmed),))
+            return StepOutcome(steps=(again,))
+        return StepOutcome(steps=(Directions(ends=self.ends, confirmed=again.confirmed),))
 
     def instead(self) -> Step | None:
         """Nothing: without another partner a pair says nothing."""
@@ -158,12 +158,12 @@ class Directions:
             Group((second, first), one_way=True),
         )
 
-    def settle(self, verdicts: Verdicts) -> Outcome:
+    def settle(self, verdicts: Verdicts) -> StepOutcome:
         """Accuse the link, with the directions that are slow."""
         slow = [g for g, v in verdicts.items() if v == "slow" and set(g.members) == set(self.ends)]
         ways = tuple((group.members[0], group.members[1]) for group in slow)
         groups = (*dict.fromkeys(self.confirmed), *verdicts)
-        return Outcome(accused=(Accusation(members=self.ends, groups=groups, directions=ways),))
+        return StepOutcome(accused=(Accusation(members=self.ends, groups=groups, directions=ways),))
 
     def instead(self) -> Step | None:
         """Accuse the link as it is: two partners are needed to compare a direction with."""

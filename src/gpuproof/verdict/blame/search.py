@@ -32,7 +32,7 @@ from gpuproof.verdict.blame.evidence import (
 from gpuproof.verdict.blame.findings import Findings, GroupTest, conclude
 from gpuproof.verdict.blame.links import AllPairs
 from gpuproof.verdict.blame.members import Screen
-from gpuproof.verdict.blame.step import Accusation, Outcome, Step, Undecided
+from gpuproof.verdict.blame.step import Accusation, Step, StepOutcome, Undecided
 
 FEW_MEMBERS = 7
 """Among so many all pairs are tried; among more, groups."""
@@ -43,7 +43,7 @@ Kind = tuple[int, bool]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class AskedGroup:
     """A group that a step asked for, and what its tests said so far."""
 
     group: Group
@@ -61,7 +61,7 @@ class Open:
     """A step that is not settled; nothing asked where it waits for partners."""
 
     step: Step
-    asked: tuple[Asked, ...] = ()
+    asked: tuple[AskedGroup, ...] = ()
 
     @property
     def is_judged(self) -> bool:
@@ -147,7 +147,7 @@ class BlameSearch:
                 if groups == ():
                     return self._settled(each, each.step.settle({}))._with_asked()
                 taken |= {m for group in groups or () for m in group.members}
-                now.append(replace(each, asked=tuple(Asked(group=group) for group in groups or ())))
+                now.append(replace(each, asked=tuple(AskedGroup(group=group) for group in groups or ())))
             else:
                 now.append(each)
         return replace(self, open=tuple(now))
@@ -171,7 +171,7 @@ class BlameSearch:
         left = tuple(Undecided(members=each.step.suspects, why=why) for each in self.open)
         return replace(self, open=(), undecided=(*self.undecided, *left))
 
-    def _round(self) -> Iterator[Asked]:
+    def _round(self) -> Iterator[AskedGroup]:
         """Yield what is due and disjoint."""
         taken: set[str] = set()
         for each in self.open:
@@ -185,7 +185,7 @@ class BlameSearch:
     def _heard(self, results: Mapping[Group, float | None]) -> BlameSearch:
         """Take down the figures of a round."""
 
-        def told(asked: Asked) -> Asked:
+        def told(asked: AskedGroup) -> AskedGroup:
             if asked.group not in results:
                 return asked
             value = results[asked.group]
@@ -233,7 +233,7 @@ class BlameSearch:
             for t in self.tests
         )
 
-        def weighed(asked: Asked) -> Asked:
+        def weighed(asked: AskedGroup) -> AskedGroup:
             if asked.group.kind != kind or asked.verdict is not None or not asked.waiting:
                 return asked
             weights = (weigh(v, level, noise=self.noise, slowdown=self.slowdown) for v in asked.waiting)
@@ -262,7 +262,7 @@ class BlameSearch:
             return self
         fastest = max(figures, key=lambda each: sum(each.values) / len(each.values)).group
 
-        def again(asked: Asked) -> Asked:
+        def again(asked: AskedGroup) -> AskedGroup:
             return replace(asked, is_due=True) if asked.group == fastest else asked
 
         opened = (replace(each, asked=tuple(map(again, each.asked))) for each in self.open)
@@ -277,7 +277,7 @@ class BlameSearch:
                 search = search._settled(each, each.step.settle(verdicts))
         return search
 
-    def _settled(self, settled: Open, outcome: Outcome) -> BlameSearch:
+    def _settled(self, settled: Open, outcome: StepOutcome) -> BlameSearch:
         accused = {
             m for each in (*self.accused, *outcome.accused) if len(each.members) == 1 for m in each.members
         }

@@ -31,7 +31,7 @@ class Undecided:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class StepOutcome:
     """What a step came to."""
 
     steps: tuple[Step, ...] = ()
@@ -55,7 +55,7 @@ class Step(Protocol):
         Groups that have a member in common are tested in different rounds.
         """
 
-    def settle(self, verdicts: Verdicts) -> Outcome:
+    def settle(self, verdicts: Verdicts) -> StepOutcome:
         """Return what follows from the verdicts of all groups that it asked for."""
 
     def instead(self) -> Step | None:
