@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -130,14 +131,18 @@ def test_a_hung_rank_leaves_the_stack_of_each_rank(a_run: Run) -> None:
         "faulty", "--nproc=2", patience, steps=SHORT, fault="sleep", on_rank=1, unless_file="struck"
     )
     assert ended.returncode == 3
-    failures = a_run.case().of(Failure)
-    assert [(failure.rank, failure.cause) for failure in failures] == [(0, "hang"), (1, "hang")]
-    waits, sleeps = (failure.stacks or "" for failure in failures)
+    by_rank = {failure.rank: failure for failure in a_run.case().of(Failure)}
+    assert {rank: failure.cause for rank, failure in by_rank.items()} == dict.fromkeys((None, 0, 1), "hang")
+    waits, sleeps = (by_rank[rank].stacks or "" for rank in (0, 1))
     assert "time.sleep(FOR_EVER_S)" in sleeps
     assert "backward" in waits
     assert "time.sleep(FOR_EVER_S)" not in waits
     assert a_run.statuses() == ["failed"]
-    assert "hang rank" in a_run.report()
+    found = (
+        r"rank 0 on \S+ waits in \S+ of [\d,]+ elements \(number \d+\), to which rank 1 on \S+ did not come"
+    )
+    assert re.fullmatch(found, by_rank[None].message)
+    assert by_rank[None].message in " ".join(a_run.report().split())
     assert a_run.all_gone()
 
     retried = a_run.resume("--retry-failed")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from signal import Signals
 
@@ -15,6 +16,11 @@ from gpuproof.launchers.base import HostError
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import TRANSIENT_CAUSES, Failure, FailureCause, RankResult, Start
 from gpuproof.store import layout
+from gpuproof.verdict.blame.hang import explain_hang
+
+WHERE_IT_HANGS = (
+    "The stacks of each rank show where; raise distributed.hang_timeout_s if the work is that slow"
+)
 
 
 def launch_failure(
@@ -57,10 +63,15 @@ def unsaid_failure(
     host = records.case.placement.host
     if status is None:
         return launch_failure("timeout", f"not done within {time_limit_s:g} s", host=host)
-    silent = _silent_ranks(records)
+    silent, hang = _silent_ranks(records), explain_hang(records)
     if silent and not records.of(Start) and status > 0:
         return _not_begun(folder, host)
-    return _lost(silent, status, folder, records) if silent else None
+    if silent:
+        lost = _lost(silent, status, folder, records)
+        return lost if hang is None else replace(lost, message=f"{lost.message}; {hang.text}")
+    if hang is None:
+        return None
+    return launch_failure("hang", hang.text, next_step=WHERE_IT_HANGS, host=host)
 
 
 def _not_begun(folder: Path, host: str | None) -> Failure:

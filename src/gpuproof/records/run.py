@@ -13,6 +13,7 @@ from typing import Any, Literal, get_args
 
 from gpuproof.records.journal import record_kind
 from gpuproof.records.parallel import Parallelism
+from gpuproof.records.progress import RankProgress
 from gpuproof.records.what_ran import StepOptions
 
 PhaseName = Literal[
@@ -393,6 +394,7 @@ class Failure:
     traceback: str | None = None
     stacks: str | None = None
     steps_done: int | None = None
+    progress: RankProgress | None = None
 
 
 def is_host_failure(failure: Failure) -> bool:

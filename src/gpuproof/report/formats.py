@@ -24,6 +24,7 @@ from gpuproof.errors import UsageError
 from gpuproof.records.codec import to_json
 from gpuproof.records.outcome import Judged, Outcome
 from gpuproof.records.page import Page
+from gpuproof.records.progress import CollectiveCall, RankProgress
 from gpuproof.records.result import Doubt, LaunchValue, Measure, MeasureInterval, Result
 from gpuproof.records.run import Failure
 
@@ -39,7 +40,17 @@ SUFFIXES: Mapping[str, ReportFormat] = {
     ".csv": "csv",
     ".xml": "junit",
 }
-IN_RESULTS = (Doubt, Failure, Judged, LaunchValue, Measure, MeasureInterval, Outcome)
+IN_RESULTS = (
+    CollectiveCall,
+    Doubt,
+    Failure,
+    Judged,
+    LaunchValue,
+    Measure,
+    MeasureInterval,
+    Outcome,
+    RankProgress,
+)
 """The types of which a result is made."""
 
 

@@ -89,7 +89,11 @@ def _trial(bench: Bench, asked: Asked, *, asked_bytes: int) -> CollectiveTrial:
         why = f"{asked_bytes} bytes hold no whole element of each of {asked.num_ranks} ranks"
         return _record(asked, asked_bytes=asked_bytes, num_elements=0, not_checked=why)
     collective = OPERATIONS[asked.operation](asked)
-    times_s = time_iterations(asked.spec, collective, clock=bench.clock, meet=bench.ranks.barrier)
+    heartbeat = bench.recorder.heartbeat
+    heartbeat.clock, heartbeat.operation = bench.clock, f"{asked.operation} of {asked_bytes} bytes"
+    times_s = time_iterations(
+        asked.spec, collective, clock=bench.clock, meet=bench.ranks.barrier, beat=heartbeat.beat
+    )
     bench.count(times_s)
     checked, wrong, not_checked = _check(bench, collective)
     return _record(
@@ -127,9 +131,17 @@ def _record(
 
 
 def time_iterations(
-    spec: CollectiveSpec, collective: Collective, *, clock: StepClock, meet: Callable[[], None]
+    spec: CollectiveSpec,
+    collective: Collective,
+    *,
+    clock: StepClock,
+    meet: Callable[[], None],
+    beat: Callable[[], None] = lambda: None,
 ) -> list[float]:
-    """Return the seconds of each iteration, after the warm-up; all ranks begin together."""
+    """Return the seconds of each iteration, after the warm-up; all ranks begin together.
+
+    `beat` is called when the device has done more of them, and not because the host asked for more.
+    """
     return time_repeats(
         collective.run,
         clock=clock,
@@ -138,6 +150,7 @@ def time_iterations(
         before=collective.refill,
         meet=meet,
         waits_for_each=spec.blocking,
+        beat=beat,
     )
 
 

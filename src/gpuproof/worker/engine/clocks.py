@@ -34,9 +34,12 @@ class HostClock:
     def __init__(self) -> None:
         self._begin_s = 0.0
         self._times_s: list[float] = []
+        self._begun = 0
+        self._drained = 0
 
     def begin(self) -> None:
         """Mark the start of a step."""
+        self._begun += 1
         self._begin_s = perf_counter()
 
     def end(self) -> None:
@@ -46,7 +49,12 @@ class HostClock:
     def drain(self, *, in_flight: int) -> Sequence[float]:
         """Return the step times since the last call; none is ever under way."""
         times, self._times_s = self._times_s, []
+        self._drained += len(times)
         return times
+
+    def progress(self) -> tuple[int, int, int]:
+        """Return how many steps were launched, begun and done; one that is launched has begun."""
+        return self._begun, self._begun, self._drained + len(self._times_s)
 
     def synchronize(self) -> None:
         """Do nothing: a processor has done its work when the call returns."""
@@ -82,6 +90,8 @@ class EventClock:
         """Steps that the device had begun with when the host came to their end."""
         self._free = deque((make_event(), make_event()) for _ in range(RING_PAIRS))
         self._recorded: deque[tuple[TimingEvent, TimingEvent]] = deque()
+        self._drained = 0
+        self._is_open = False
         self.synchronize = synchronize
 
     @property
@@ -92,6 +102,7 @@ class EventClock:
     def begin(self) -> None:
         """Record the start of a step."""
         self._free[0][0].record()
+        self._is_open = True
 
     def end(self) -> None:
         """Record the end of a step."""
@@ -99,6 +110,7 @@ class EventClock:
         self.caught_up += pair[0].query()
         pair[1].record()
         self._recorded.append(pair)
+        self._is_open = False
 
     def drain(self, *, in_flight: int) -> Sequence[float]:
         """Wait until at most `in_flight` steps are under way, or half the ring; return the times of the rest.
@@ -113,7 +125,17 @@ class EventClock:
             pair = self._recorded.popleft()
             times.append(pair[0].elapsed_time(pair[1]) / 1e3)
             self._free.append(pair)
+        self._drained += len(times)
         return times
+
+    def progress(self) -> tuple[int, int, int]:
+        """Return how many steps were launched, begun by the device and done by it; any thread may ask."""
+        pairs = [*self._recorded]
+        begins = [begin for begin, _ in pairs] + ([self._free[0][0]] if self._is_open else [])
+        before = self._drained
+        begun = sum(event.query() for event in begins)
+        done = sum(end.query() for _, end in pairs)
+        return before + len(begins), before + begun, before + done
 
 
 def clock_for(device: torch.device, *, synchronised: bool) -> HostClock | EventClock:

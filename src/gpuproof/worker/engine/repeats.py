@@ -23,11 +23,13 @@ def time_repeats(
     before: Callable[[], None] = nothing,
     meet: Callable[[], None] = nothing,
     waits_for_each: bool = False,
+    beat: Callable[[], None] = nothing,
 ) -> list[float]:
     """Return the seconds of each repeat, after the warm-up.
 
     `before` is done before each; at `meet` all ranks wait for each other: before the first timed repeat, and
-    with `waits_for_each` after every one, when the device is done with it.
+    with `waits_for_each` after every one, when the device is done with it. `beat` is called when the device
+    has done more of them, and not because the host asked for more.
     """
     for _ in range(warmup_iterations):
         before()
@@ -41,7 +43,10 @@ def time_repeats(
             clock.begin()
             run()
             clock.end()
-            times_s += clock.drain(in_flight=iterations)
+            done = clock.drain(in_flight=iterations)
+            times_s += done
+            if done:
+                beat()
             if waits_for_each:
                 clock.synchronize()
                 meet()

@@ -11,6 +11,7 @@ from dataclasses import replace
 from gpuproof.errors import EnvironmentUnfitError, GpuproofError
 from gpuproof.records.run import Failure, FailureCause
 from gpuproof.worker.data.loader_failure import explain_loader_error
+from gpuproof.worker.rank.progress import look_at_progress
 from gpuproof.worker.rank.watchdog import Heartbeat, LastWords
 
 NEXT_STEPS: dict[FailureCause, str] = {
@@ -46,6 +47,7 @@ def _failure(
         unix_s=time.time(),
         next_step=next_step,
         steps_done=heartbeat.steps_done,
+        progress=look_at_progress(heartbeat.clock, operation=heartbeat.operation),
     )
 
 

@@ -84,6 +84,7 @@ def run_case(
             facts = describe_host(device=case.placement.device)
             recorder.write(Environment(host=socket.gethostname(), facts=facts))
         prepared = prepare(case, identity=identity, run_folder=run_folder, store=store)
+        recorder.heartbeat.clock = prepared.clock
 
     counted = count_work(prepared, recorder)
     if case.model_work.compute.compile_enabled:

@@ -22,6 +22,7 @@ from time import monotonic, sleep
 from typing import NoReturn
 
 from gpuproof.records.run import FailureCause
+from gpuproof.worker.rank.progress import ProgressClock
 
 POLL_S = 0.5
 LINGER_S = 2.0
@@ -37,6 +38,10 @@ class Heartbeat:
     phase: str = "prepare"
     steps_done: int = 0
     at_s: float = 0.0
+    clock: ProgressClock | None = None
+    """What times the work, and so knows how far the device is."""
+    operation: str | None = None
+    """The collective that is being timed."""
 
     def beat(self, *, phase: str | None = None, steps_done: int | None = None) -> None:
         """Say that work goes on."""

@@ -1,0 +1,276 @@
+"""How many tests does it take to find who is slow, and how often is somebody accused wrongly?
+
+Simulates fleets in which hosts or links are slow, and searches them (`gpuproof.verdict.blame`). A group's
+figure is that of its slowest member or link, times a level of its size, a drift and noise. Prints tests
+(median, 95 %, most), rounds, and in which share of searches the slow ones and nobody else were named, some
+were missed, a healthy one was named (with the 95 % upper bound of that), something was left undecided, and
+the slow link was listed as not tested. Asserts nothing.
+Promise: one of 232 hosts 10 % slow at 1 % noise: median 18 tests at most, 95 % within 24; all healthy 20; two
+slow 40; wrong accusations 0.5 % at most.
+Usage: python benchmarks/blame_tests.py [--quick] [DRAWS [WORLD]]; 1,000 take about five minutes.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from gpuproof.verdict.blame.evidence import Group
+from gpuproof.verdict.blame.findings import Findings, links_not_tried
+from gpuproof.verdict.blame.search import begin
+from healthy_fleets import upper_bound
+
+DRAWS = 1000
+QUICK_DRAWS = 20
+LIMIT = 5000
+"""Tests after which a search is given up."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class World:
+    """A fleet, and how its tests behave."""
+
+    name: str
+    hosts: int = 232
+    slow_hosts: int = 0
+    in_a_row: bool = False
+    """Whether the slow ones are neighbours, as behind one switch."""
+    slow_links: int = 0
+    slow_switch: int = 0
+    """Hosts behind a switch whose link to all others is slow, and not among themselves."""
+    slower_by: float = 0.1
+    noise: float = 0.01
+    tails: str = "normal"
+    drift: float = 0.0
+    """By how much all figures fall from one round to the next."""
+    common: float = 0.0
+    """Standard deviation of what all figures of a round have in common, an AR(1) process with φ = 0.9."""
+    failing: float = 0.0
+    """Share of tests that give no figure."""
+    present: float = 1.0
+    """Share of tests in which a slow member is slow."""
+    rounded: float = 0.0
+    dead: int = 0
+    """Hosts with which no test gives a figure."""
+    every_link: bool = True
+    told_noise: float | None = None
+    """What the search is told; None is the truth."""
+    sought: float = 0.1
+    """The slowdown that is looked for."""
+
+    @property
+    def healthy(self) -> bool:
+        """Whether there is nobody to be found."""
+        return not (self.slow_hosts or self.slow_links or self.slow_switch or self.dead)
+
+
+@dataclass(kw_only=True)
+class Drawn:
+    """One fleet of a world."""
+
+    world: World
+    rng: np.random.Generator
+    members: list[str]
+    hosts: frozenset[str]
+    links: frozenset[frozenset[str]]
+    dead: frozenset[str]
+    switch: frozenset[str]
+    common: float = 0.0
+    level: float = field(default=100.0)
+
+    def begin_round(self, number: int) -> None:
+        """Let all figures move."""
+        world = self.world
+        self.common = 0.9 * self.common + (1 - 0.9**2) ** 0.5 * world.common * self.rng.standard_normal()
+        self.level = 100.0 * (1 - world.drift) ** number * (1 + self.common)
+
+    def test(self, group: Group) -> float | None:
+        """Return a group's figure."""
+        world = self.world
+        if self.rng.random() < world.failing or not self.dead.isdisjoint(group.members):
+            return None
+        drawn = self.rng.standard_normal() if world.tails == "normal" else self.rng.standard_t(4) / 2**0.5
+        is_slow = self._is_slow(group) and self.rng.random() < world.present
+        healthy = self.level * (1 + 0.3 / len(group.members))
+        value = healthy * (1 - world.slower_by * is_slow) * (1 + world.noise * drawn)
+        if world.rounded:
+            value = round(value / world.rounded) * world.rounded
+        return max(0.0, float(value))
+
+    def _is_slow(self, group: Group) -> bool:
+        if not self.hosts.isdisjoint(group.members):
+            return True
+        behind = self.switch.intersection(group.members)
+        if behind and len(behind) < len(group.members):
+            return True
+        return any(link.issubset(group.members) for link in self.links)
+
+
+def draw(world: World, rng: np.random.Generator) -> Drawn:
+    """Draw who is slow."""
+    members = [f"n{number}" for number in range(world.hosts)]
+    order = [members[i] for i in rng.permutation(world.hosts)]
+    if world.in_a_row:
+        first = int(rng.integers(world.hosts - world.slow_hosts + 1))
+        order = members[first:] + order
+    links = [frozenset(order[2 * i : 2 * i + 2]) for i in range(world.slow_links)]
+    first = int(rng.integers(max(1, world.hosts - world.slow_switch)))
+    return Drawn(
+        world=world,
+        rng=rng,
+        members=members,
+        hosts=frozenset(order[: world.slow_hosts]),
+        links=frozenset(links),
+        dead=frozenset(order[: world.dead]),
+        switch=frozenset(members[first : first + world.slow_switch]),
+    )
+
+
+def search(drawn: Drawn) -> Findings:
+    """Search a fleet to the end."""
+    world = drawn.world
+    noise = world.noise if world.told_noise is None else world.told_noise
+    state = begin(
+        drawn.members, noise=noise, slowdown=world.sought, every_link=world.every_link, most_tests=LIMIT
+    )
+    while groups := state.next_round():
+        drawn.begin_round(state.num_rounds)
+        state = state.settle({group: drawn.test(group) for group in groups})
+    return state.findings()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tally:
+    """What the searches of one world came to."""
+
+    tests: list[int]
+    rounds: list[int]
+    exact: int
+    missed: int
+    wrong: int
+    undecided: int
+    not_tried: int
+
+
+def tally(world: World, draws: int, seed: int) -> Tally:
+    """Search many fleets of a world."""
+    rng = np.random.default_rng(seed)
+    tests, rounds, exact, missed, wrong, undecided, not_tried = [], [], 0, 0, 0, 0, 0
+    for _ in range(draws):
+        drawn = draw(world, rng)
+        found = search(drawn)
+        named = {frozenset(each.members) for each in (*found.accused, *found.links)}
+        guilty = {frozenset((host,)) for host in (*drawn.hosts, *drawn.dead)} | set(drawn.links)
+        guilty |= _behind(drawn, named)
+        tests.append(found.num_tests)
+        rounds.append(found.num_rounds)
+        exact += named == guilty
+        missing = guilty - named
+        untried = missing & _not_tried(drawn, found)
+        missed += bool(missing - untried)
+        not_tried += bool(untried)
+        wrong += bool(named - guilty)
+        undecided += bool(found.undecided)
+    return Tally(
+        tests=tests,
+        rounds=rounds,
+        exact=exact,
+        missed=missed,
+        wrong=wrong,
+        undecided=undecided,
+        not_tried=not_tried,
+    )
+
+
+def _behind(drawn: Drawn, named: set[frozenset[str]]) -> set[frozenset[str]]:
+    """Return whom it is right to name of those behind a slow switch: any of them, or a link out of it."""
+    return {each for each in named if len(each & drawn.switch) == 1}
+
+
+def _not_tried(drawn: Drawn, found: Findings) -> set[frozenset[str]]:
+    """Return the slow links that the findings list as not tested."""
+    if not drawn.links:
+        return set()
+    pairs = links_not_tried(drawn.members, found.tests, every_link=drawn.world.every_link)
+    return set(drawn.links) & {frozenset(pair) for pair in pairs}
+
+
+def worlds() -> Iterator[World]:
+    """Yield what is promised, then other shapes."""
+    yield World(name="all healthy")
+    yield World(name="one slow", slow_hosts=1)
+    yield World(name="two slow", slow_hosts=2)
+    yield World(name="one slow, ring", slow_hosts=1, every_link=False)
+    for tails in ("t4",):
+        yield World(name="all healthy, t4", tails=tails)
+        yield World(name="one slow, t4", slow_hosts=1, tails=tails)
+        yield World(name="two slow, t4", slow_hosts=2, tails=tails)
+    for healthy in (0, 1):
+        yield World(name=f"{healthy} slow, drift 1 % a round", slow_hosts=healthy, drift=0.01)
+        yield World(name=f"{healthy} slow, rounds alike ±2 %", slow_hosts=healthy, common=0.02)
+        yield World(name=f"{healthy} slow, 5 % of tests fail", slow_hosts=healthy, failing=0.05)
+        yield World(name=f"{healthy} slow, rounded to 2 %", slow_hosts=healthy, rounded=2.0)
+        yield World(name=f"{healthy} slow, noise 3 %", slow_hosts=healthy, noise=0.03)
+        yield World(name=f"{healthy} slow, noise 4 %", slow_hosts=healthy, noise=0.04)
+        yield World(name=f"{healthy} slow, noise 4 %, t4", slow_hosts=healthy, noise=0.04, tails="t4")
+        yield World(name=f"{healthy} slow, noise 10 %", slow_hosts=healthy, noise=0.1)
+        yield World(
+            name=f"{healthy} slow, noise 2 %, told 1 %", slow_hosts=healthy, noise=0.02, told_noise=0.01
+        )
+    yield World(name="one 5 % slow", slow_hosts=1, slower_by=0.05)
+    yield World(name="one 5 % slow, sought", slow_hosts=1, slower_by=0.05, sought=0.05)
+    yield World(name="healthy, 5 % sought", sought=0.05)
+    yield World(name="one 30 % slow", slow_hosts=1, slower_by=0.3)
+    yield World(name="one slow in half of tests", slow_hosts=1, present=0.5)
+    yield World(name="one slow in nine of ten", slow_hosts=1, present=0.9)
+    yield World(name="one with which all tests fail", dead=1)
+    yield World(name="16 in a row slow", slow_hosts=16, in_a_row=True)
+    yield World(name="8 slow anywhere", slow_hosts=8)
+    yield World(name="40 slow anywhere", slow_hosts=40)
+    yield World(name="16 behind a slow switch", slow_switch=16)
+    yield World(name="a slow link", slow_links=1)
+    yield World(name="a slow link of 16 hosts", hosts=16, slow_links=1)
+    yield World(name="a slow link of 16 hosts, ring", hosts=16, slow_links=1, every_link=False)
+    for hosts in (2, 3, 5, 8, 16, 64):
+        yield World(name=f"{hosts} hosts, healthy", hosts=hosts)
+        yield World(name=f"{hosts} hosts, one slow", hosts=hosts, slow_hosts=1)
+        yield World(name=f"{hosts} hosts, one slow, t4", hosts=hosts, slow_hosts=1, tails="t4")
+        if hosts > 2:
+            yield World(name=f"{hosts} hosts, two slow", hosts=hosts, slow_hosts=2)
+            yield World(name=f"{hosts} hosts, a slow link", hosts=hosts, slow_links=1)
+    yield World(name="4,096 hosts, healthy", hosts=4096)
+    yield World(name="4,096 hosts, one slow", hosts=4096, slow_hosts=1)
+    yield World(name="4,096 hosts, 5 slow", hosts=4096, slow_hosts=5)
+
+
+HEADER = f"{'':34} tests: median  95 %  most  rounds   exact  missed   wrong (under)  undecided  not tested"
+
+
+def told(world: World, found: Tally, draws: int) -> str:
+    """Return a line of the table."""
+    quantile = np.quantile(found.tests, 0.95, method="higher")
+    shares = f"{found.exact / draws:7.1%} {found.missed / draws:7.1%} {found.wrong / draws:7.2%}"
+    return (
+        f"{world.name:34} {np.median(found.tests):13.0f} {quantile:5.0f} {max(found.tests):5.0f} "
+        f"{np.median(found.rounds):7.0f} {shares} ({upper_bound(found.wrong, draws):.2%}) "
+        f"{found.undecided / draws:9.1%} {found.not_tried / draws:9.1%}"
+    )
+
+
+def main() -> None:
+    """Simulate and print."""
+    words = [word for word in sys.argv[1:] if word != "--quick"]
+    draws = int(words[0]) if words else QUICK_DRAWS if "--quick" in sys.argv else DRAWS
+    only = words[1] if len(words) > 1 else ""
+    print(HEADER)
+    for seed, world in enumerate(worlds()):
+        count = max(20, draws // 20) if world.hosts > 1000 else draws
+        if only in world.name:
+            print(told(world, tally(world, count, seed), count), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,132 @@
+"""Is a group slow? What one more figure of it says, against figures of groups of the same size.
+
+A group's figure is higher where it is better: bandwidth, or a rate. Only groups of the same size are
+compared, in the same round or with rounds before. A figure weighs as the logarithm of a likelihood ratio:
+slower by `slowdown` or more, against as fast as the level. Errors are taken as Student's t with 4 degrees of
+freedom, so that a single stray figure decides little.
+
+>>> level = Level(value=100.0, num_values=8)
+>>> weigh(90.0, level, noise=0.01, slowdown=0.1) > SLOW, weigh(99.5, level, noise=0.01, slowdown=0.1) < FAST
+(True, True)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import log, sqrt
+from statistics import median, median_low
+from typing import Literal
+
+SLOW = log(1000.0)
+"""From here on a group is slow: a thousand times likelier than not."""
+FAST = -log(100.0)
+"""Under this it is not. A slow group that is taken for a fast one costs tests; the other way round a name."""
+FAILED = log(1000.0) / 3
+"""What a test without a figure weighs: three of them in a row, and none with one, are as bad as slow."""
+MOST_TRIES = 9
+"""Tests of one group until it is left undecided."""
+DEGREES = 4.0
+LONGEST_MEMORY = 3
+"""Figures that a level of earlier rounds counts for, at most: it follows where the level drifts."""
+CHANCE = 1.4
+"""By so many standard deviations the fastest of eight is above the middle."""
+FOLLOWED = 1 / 3
+"""A figure moves the level of earlier rounds where it is off by so much of the slowdown at most."""
+LEAST_NOISE = 1e-4
+"""Relative; figures that are equal to the last digit were rounded."""
+
+Verdict = Literal["slow", "fast", "undecided"]
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Subjects that are tested together; two are a pair, and its figure is of the link between them."""
+
+    members: tuple[str, ...]
+    one_way: bool = False
+    """Of a pair: the first sends, the second receives, and nothing goes back."""
+
+    @property
+    def kind(self) -> tuple[int, bool]:
+        """What its figure may be compared with: groups as large, tested in the same way."""
+        return len(self.members), self.one_way
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Level:
+    """What healthy groups of one kind reach."""
+
+    value: float
+    num_values: int
+    """Figures behind it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupFigures:
+    """A group's figures of a round, or of several where none could be judged before."""
+
+    group: Group
+    values: tuple[float, ...]
+    is_trusted: bool
+    """Whether all of its members are known to be good."""
+
+
+def level_of(
+    figures: Sequence[GroupFigures], before: Level | None, *, noise: float, slowdown: float
+) -> Level | None:
+    """Return the level of one kind of group; None where no two figures agree on it.
+
+    Figures of groups of good members alone come first; then those that agree with the level before; else the
+    fastest, if there are two of them, and most groups are so, or the fastest was so twice: what is slow is
+    never fast, and what is fast by chance is not so again.
+    """
+    trusted = [value for each in figures if each.is_trusted for value in each.values]
+    if trusted:
+        return Level(value=median(trusted), num_values=len(trusted))
+    if before is not None:
+        near = slowdown * FOLLOWED
+        alike = [v for each in figures for v in each.values if abs(v / before.value - 1) <= near]
+        return _moved(before, alike)
+    if not figures:
+        return None
+    # The fastest of several is so by chance, too: what is as far below the middle is no slower.
+    fastest = max(figures, key=lambda each: median_low(each.values))
+    slowest = median_low(fastest.values) * (1 - slowdown / 2 - CHANCE * noise)
+    close = [each for each in figures if median_low(each.values) >= slowest]
+    alike = [value for each in close for value in each.values]
+    is_stray = len(close) <= len(figures) // 2 and len(fastest.values) < 2
+    return None if is_stray or len(alike) < 2 else Level(value=median(alike), num_values=len(alike))
+
+
+def _moved(before: Level, alike: Sequence[float]) -> Level:
+    kept = min(before.num_values, LONGEST_MEMORY)
+    value = (before.value * kept + sum(alike)) / (kept + len(alike))
+    return Level(value=value, num_values=kept + len(alike))
+
+
+def weigh(value: float, level: Level, *, noise: float, slowdown: float) -> float:
+    """Return how much likelier a figure is of a slow group than of one at the level, as a logarithm.
+
+    `noise` is the relative standard deviation of one figure.
+    """
+    scale = max(noise, LEAST_NOISE) * sqrt((1 - 2 / DEGREES) * (1 + 1 / level.num_values))
+    below = 1 - value / level.value
+    return _log_density(max(0.0, slowdown - below) / scale) - _log_density(max(0.0, below) / scale)
+
+
+def _log_density(deviation: float) -> float:
+    """Student's t, less its constant."""
+    return -(DEGREES + 1) / 2 * log(1 + deviation * deviation / DEGREES)
+
+
+def judge(weight: float, *, tries: int) -> Verdict | None:
+    """Return what the tests of a group together say; None where another one is needed."""
+    if weight >= SLOW:
+        return "slow"
+    if weight <= FAST:
+        return "fast"
+    return "undecided" if tries >= MOST_TRIES else None
+
+
+Verdicts = Mapping[Group, Verdict]

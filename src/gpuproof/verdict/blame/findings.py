@@ -1,0 +1,172 @@
+"""What a search for slow members came to, and what it did not look at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from gpuproof.verdict.blame.evidence import Group
+from gpuproof.verdict.blame.step import Accusation, Undecided
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupTest:
+    """One test of a group."""
+
+    round: int
+    """Counting from 0."""
+    group: Group
+    value: float | None
+    """None where it gave no figure."""
+    level: float | None
+    """What good groups of this size reached; None where that was never known."""
+
+    @property
+    def slower_by(self) -> float | None:
+        """Share by which it was under the level; 1 where nothing got through."""
+        if self.value == 0:
+            return 1.0
+        return None if self.value is None or not self.level else 1 - self.value / self.level
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """A member or a link that is slow."""
+
+    members: tuple[str, ...]
+    slower_by: float | None
+    """In the tests that confirmed it, on average; None where these gave no figure: tests with it fail."""
+    directions: tuple[tuple[str, str], ...]
+    tests: tuple[GroupTest, ...]
+    """Every test that it was in: the evidence."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinksTried:
+    """Which links between members some test went over."""
+
+    num_tried: int
+    num_not_tried: int
+    not_tried: tuple[tuple[str, ...], ...]
+    """Sets of members between which no link at all was tried; within a set some may be missing, too."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Findings:
+    """What a search came to."""
+
+    accused: tuple[Found, ...]
+    links: tuple[Found, ...]
+    cleared: tuple[str, ...]
+    undecided: tuple[Undecided, ...]
+    links_tried: LinksTried
+    tests: tuple[GroupTest, ...]
+    num_rounds: int
+
+    @property
+    def num_tests(self) -> int:
+        """Tests of groups, those at the same time counted singly."""
+        return len(self.tests)
+
+
+def conclude(
+    members: Sequence[str],
+    *,
+    accused: Sequence[Accusation],
+    good: Sequence[str],
+    undecided: Sequence[Undecided],
+    tests: tuple[GroupTest, ...],
+    num_rounds: int,
+    every_link: bool,
+) -> Findings:
+    """Put together what is known, each accusation with its evidence."""
+    found = [_found(each, tests) for each in accused]
+    named = {member for each in found if len(each.members) == 1 for member in each.members}
+    return Findings(
+        accused=tuple(each for each in found if len(each.members) == 1),
+        links=tuple(each for each in found if len(each.members) == 2),
+        cleared=tuple(member for member in good if member not in named),
+        undecided=tuple(undecided),
+        links_tried=links_tried(members, tests, every_link=every_link),
+        tests=tests,
+        num_rounds=num_rounds,
+    )
+
+
+def _found(accusation: Accusation, tests: Sequence[GroupTest]) -> Found:
+    ends = set(accusation.members)
+    own = tuple(test for test in tests if ends.issubset(test.group.members))
+    confirming = [t.slower_by for t in own if t.group in accusation.groups and t.slower_by is not None]
+    return Found(
+        members=accusation.members,
+        slower_by=float(np.mean(confirming)) if confirming else None,
+        directions=accusation.directions,
+        tests=own,
+    )
+
+
+def links_tried(members: Sequence[str], tests: Sequence[GroupTest], *, every_link: bool) -> LinksTried:
+    """Return which links were in a test: of pairs always, of larger groups where a test goes over every link.
+
+    >>> test = GroupTest(round=0, group=Group(("a", "b")), value=1.0, level=None)
+    >>> links_tried("abc", [test], every_link=False)
+    LinksTried(num_tried=1, num_not_tried=2, not_tried=(('a', 'b'), ('c',)))
+    """
+    tried = _tried(members, tests, every_link=every_link)
+    num_links = len(members) * (len(members) - 1) // 2
+    num_tried = (int(tried.sum()) - len(members)) // 2
+    return LinksTried(
+        num_tried=num_tried,
+        num_not_tried=num_links - num_tried,
+        not_tried=_sets_apart(members, tests, every_link=every_link) if num_tried < num_links else (),
+    )
+
+
+def links_not_tried(
+    members: Sequence[str], tests: Sequence[GroupTest], *, every_link: bool
+) -> Iterator[tuple[str, str]]:
+    """Yield every link that no test went over; of thousands of members there are millions.
+
+    >>> list(links_not_tried("abc", [GroupTest(round=0, group=Group(("a", "b")), value=1.0, level=None)],
+    ...                      every_link=False))
+    [('a', 'c'), ('b', 'c')]
+    """
+    tried = _tried(members, tests, every_link=every_link)
+    for row, member in enumerate(members):
+        for column in np.flatnonzero(~tried[row, row:]):
+            yield member, members[row + int(column)]
+
+
+def _goes_over_links(test: GroupTest, *, every_link: bool) -> bool:
+    return test.value is not None and (every_link or len(test.group.members) == 2)
+
+
+def _tried(members: Sequence[str], tests: Sequence[GroupTest], *, every_link: bool) -> np.ndarray[Any, Any]:
+    """Return for each two members whether a test went over their link; True of each with itself."""
+    position = {member: number for number, member in enumerate(members)}
+    tried = np.eye(len(members), dtype=bool)
+    for test in tests:
+        if _goes_over_links(test, every_link=every_link):
+            rows = np.array([position[member] for member in test.group.members])
+            tried[np.ix_(rows, rows)] = True
+    return tried
+
+
+def _sets_apart(
+    members: Sequence[str], tests: Sequence[GroupTest], *, every_link: bool
+) -> tuple[tuple[str, ...], ...]:
+    """Join members that were in a test together, again and again."""
+    of_member = {member: number for number, member in enumerate(members)}
+    joined = {number: [member] for member, number in of_member.items()}
+    for test in tests:
+        if _goes_over_links(test, every_link=every_link):
+            into, *others = sorted({of_member[member] for member in test.group.members})
+            for other in others:
+                for member in joined.pop(other):
+                    of_member[member] = into
+                    joined[into].append(member)
+    order = {member: number for number, member in enumerate(members)}
+    return tuple(tuple(sorted(joined[number], key=lambda member: order[member])) for number in sorted(joined))

@@ -1,0 +1,303 @@
+"""The steps of a search for slow members: groups, halves of a slow one, the accused with a good partner."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from gpuproof.verdict.blame.evidence import Group, Verdicts
+from gpuproof.verdict.blame.links import search_links
+from gpuproof.verdict.blame.one_by_one import CONTROL, ConfirmLink, Each
+from gpuproof.verdict.blame.step import Accusation, Step, StepOutcome, filled, halves, unclear
+
+HALVED_FOR = 2
+"""Members found in one group by halving; then its others are tried one by one, which costs less."""
+SPOT_PAIRS = 8
+MANY_PAIRS = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Suspicion:
+    """What the steps about one group share."""
+
+    origin: tuple[str, ...]
+    """The group that was slow together."""
+    size: int
+    """To which tests are filled up."""
+    every_link: bool
+    found: int = 0
+    """Members accused so far."""
+    is_careful: bool = False
+    """Searched again, with good members beside each test: the level may have moved meanwhile."""
+
+    def fill(self, *parts: Sequence[str], partners: Sequence[str]) -> tuple[Group, ...] | None:
+        """Return a group for each part, filled up; None where partners are too few.
+
+        Partners from elsewhere come first: who was cleared in this group may be slow now and then. In a
+        careful search one group more is of partners alone, where there are enough.
+        """
+        own = set(self.origin)
+        free = sorted(partners, key=own.__contains__)
+        groups = []
+        for part in parts:
+            group = filled(part, free, self.size)
+            if group is None:
+                return None
+            groups.append(group)
+            free = free[len(group.members) - len(part) :]
+        if self.is_careful and len(free) >= self.size:
+            groups.append(Group(tuple(free[: self.size])))
+        return tuple(groups)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Screen:
+    """All members in groups of one size; what is left over comes after them, filled up."""
+
+    members: tuple[str, ...]
+    size: int
+    every_link: bool
+
+    @property
+    def suspects(self) -> tuple[str, ...]:
+        """Everybody."""
+        return self.members
+
+    def ask(self, partners: Sequence[str]) -> tuple[Group, ...]:
+        """Ask for the groups."""
+        whole = len(self.members) - len(self.members) % self.size
+        return tuple(Group(self.members[at : at + self.size]) for at in range(0, whole, self.size))
+
+    def settle(self, verdicts: Verdicts) -> StepOutcome:
+        """Clear the fast groups and halve the slow ones; where all are alike, look at some pairs."""
+        over = self.members[len(verdicts) * self.size :]
+        steps: list[Step] = []
+        for group, verdict in verdicts.items():
+            if verdict == "slow":
+                steps.append(Halve(about=self._about(group.members)))
+        if not steps:
+            steps.append(SpotCheck(members=self.members[: len(verdicts) * self.size]))
+        if over:
+            steps.append(Whole(about=self._about(over)))
+        return StepOutcome(
+            steps=tuple(steps),
+            cleared=tuple(
+                m for group, verdict in verdicts.items() if verdict == "fast" for m in group.members
+            ),
+            undecided=tuple(unclear(g.members) for g, v in verdicts.items() if v == "undecided"),
+        )
+
+    def _about(self, members: tuple[str, ...]) -> Suspicion:
+        return Suspicion(origin=members, size=self.size, every_link=self.every_link)
+
+    def instead(self) -> Step | None:
+        """Nothing: it needs no partners."""
+        return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpotCheck:
+    """Groups that are all alike may each hold somebody slow: pairs from all over would differ then."""
+
+    members: tuple[str, ...]
+
+    @property
+    def suspects(self) -> tuple[str, ...]:
+        """Those of the pairs."""
+        return tuple(member for group in self.ask(()) for member in group.members)
+
+    def ask(self, partners: Sequence[str]) -> tuple[Group, ...]:
+        """Ask for pairs of members that stand evenly apart."""
+        count = min(2 * SPOT_PAIRS, len(self.members) // 2 * 2)
+        chosen = [self.members[i * len(self.members) // count] for i in range(count)]
+        return tuple(Group((chosen[i], chosen[i + count // 2])) for i in range(count // 2))
+
+    def settle(self, verdicts: Verdicts) -> StepOutcome:
+        """Believe the groups, unless an end of a slow pair turns out to be slow: then try everybody else.
+
+        Where several pairs are slow, many members are, and only the fast pairs can be believed.
+        """
+        slow = [group.members for group, verdict in verdicts.items() if verdict == "slow"]
+        if len(slow) >= MANY_PAIRS:
+            good = {m for group, verdict in verdicts.items() if verdict == "fast" for m in group.members}
+            others = tuple(member for member in self.members if member not in good)
+            return StepOutcome(steps=(Each(todo=others),), doubted=others)
+        steps = (ConfirmLink(ends=(one, other), in_doubt=self.members) for one, other in slow)
+        return StepOutcome(steps=tuple(steps))
+
+    def instead(self) -> Step | None:
+        """Nothing: it needs no partners."""
+        return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Whole:
+    """Is anybody of these slow? All of them at once."""
+
+    about: Suspicion
+    is_repeat: bool = False
+    """Slow before, while none of its members is: is it still?"""
+
+    @property
+    def suspects(self) -> tuple[str, ...]:
+        """All of them."""
+        return self.about.origin
+
+    def ask(self, partners: Sequence[str]) -> tuple[Group, ...] | None:
+        """Ask for all of them, filled up."""
+        about = replace(self.about, is_careful=self.is_repeat or self.about.is_careful)
+        return about.fill(about.origin, partners=partners)
+
+    def settle(self, verdicts: Verdicts) -> StepOutcome:
+        """Clear them, look for the slow one, or for a link between good ones."""
+        about = self.about
+        match next(iter(verdicts.values())):
+            case "undecided":
+                return StepOutcome(undecided=(unclear(about.origin),))
+            case "fast" if self.is_repeat:
+                why = "slow together once, and neither again nor in parts: it comes and goes, or was chance"
+                return StepOutcome(undecided=(unclear(about.origin, why),))
+            case "fast":
+                return StepOutcome(cleared=about.origin)
+            case _ if self.is_repeat and not about.is_careful:
+                return StepOutcome(steps=(Halve(about=replace(about, is_careful=True)),))
+            case _ if self.is_repeat:
+                return StepOutcome(
+                    steps=(search_links(about.origin, size=about.size, every_link=about.every_link),)
+                )
+        return StepOutcome(steps=(narrowed(about, about.origin, ()),))
+
+    def instead(self) -> Step | None:
+        """Try each of them."""
+        return Each(todo=self.about.origin)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Halve:
+    """In which half of a slow group is the slow member? Both are tested."""
+
+    about: Suspicion
+
+    @property
+    def suspects(self) -> tuple[str, ...]:
+        """The group."""
+        return self.about.origin
+
+    def ask(self, partners: Sequence[str]) -> tuple[Group, ...] | None:
+        """Ask for both halves, each filled up with partners of its own."""
+        return self.about.fill(*halves(self.about.origin), partners=partners)
+
+    def settle(self, verdicts: Verdicts) -> StepOutcome:
+        """Go on in the slow half; where neither is, see whether the whole still is."""
+        both = list(zip(halves(self.about.origin), verdicts.values(), strict=False))
+        steps: list[Step] = [narrowed(self.about, half, ()) for half, verdict in both if verdict == "slow"]
+        if all(verdict == "fast" for _, verdict in both):
+            steps = [Whole(about=self.about, is_repeat=True)]
+        return StepOutcome(
+            steps=tuple(steps),
+            cleared=tuple(member for half, verdict in both if verdict == "fast" for member in half),
+            undecided=tuple(unclear(half) for half, verdict in both if verdict == "undecided"),
+        )
+
+    def instead(self) -> Step | None:
+        """Try each of them."""
+        return Each(todo=self.about.origin)
+
+
+def narrowed(about: Suspicion, candidates: tuple[str, ...], skipped: tuple[str, ...]) -> Step:
+    """Return the step that brings candidates, among whom is somebody slow, nearer to one."""
+    if len(candidates) == 1:
+        return Confirm(about=about, member=candidates[0], rest=skipped)
+    return Narrow(about=about, candidates=candidates, skipped=skipped)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Narrow:
+    """Is the slow one in the first half of the candidates? If not, it is in the second."""
+
+    about: Suspicion
+    candidates: tuple[str, ...]
+    skipped: tuple[str, ...]
+    """Of whom nothing is known, since another half was slow: tested again at the end."""
+
+    @property
+    def suspects(self) -> tuple[str, ...]:
+        """Candidates, and who was skipped."""
+        return (*self.candidates, *self.skipped)
+
+    def ask(self, partners: Sequence[str]) -> tuple[Group, ...] | None:
+        """Ask for the first half, filled up."""
+        return self.about.fill(halves(self.candidates)[0], partners=partners)
+
+    def settle(self, verdicts: Verdicts) -> StepOutcome:
+        """Keep the half with the slow one."""
+        first, second = halves(self.candidates)
+        match next(iter(verdicts.values())):
+            case "slow":
+                return StepOutcome(steps=(narrowed(self.about, first, (*self.skipped, *second)),))
+            case "fast":
+                return StepOutcome(steps=(narrowed(self.about, second, self.skipped),), cleared=first)
+        return StepOutcome(undecided=(unclear(self.suspects),))
+
+    def instead(self) -> Step | None:
+        """Try each of them."""
+        return Each(todo=self.suspects)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Confirm:
+    """Is a member slow with one good partner, too? And is the rest of its group fast without it?"""
+
+    about: Suspicion
+    member: str
+    rest: tuple[str, ...]
+
+    @property
+    def suspects(self) -> tuple[str, ...]:
+        """The member, and the rest of the group that is not cleared."""
+        return (self.member, *self.rest)
+
+    def ask(self, partners: Sequence[str]) -> tuple[Group, ...] | None:
+        """Ask for the pair, for a pair of two good partners, and for the rest, filled up."""
+        own = set(self.about.origin)
+        free = sorted(partners, key=own.__contains__)
+        if len(free) < 1 + CONTROL:
+            return None
+        pairs = Group((self.member, free[0])), Group((free[1], free[2]))
+        if not self.rest:
+            return pairs
+        rest = filled(self.rest, free[1 + CONTROL :], self.about.size)
+        rest = rest or filled(self.rest, free, self.about.size)
+        return None if rest is None else (*pairs, rest)
+
+    def settle(self, verdicts: Verdicts) -> StepOutcome:
+        """Accuse the member or clear it, and go on with the rest while that is slow."""
+        pair, *others = verdicts
+        of_rest = verdicts[others[1]] if self.rest else "fast"
+        alone = self._of_member(verdicts, pair)
+        about = replace(self.about, found=self.about.found + len(alone.accused))
+        steps: tuple[Step, ...] = ()
+        if of_rest == "slow":
+            by_one = about.found >= HALVED_FOR
+            again = replace(about, origin=self.rest, is_careful=True)
+            steps = (Each(todo=self.rest) if by_one else Whole(about=again),)
+        elif of_rest == "fast" and not about.found and verdicts[pair] == "fast":
+            steps = (Whole(about=about, is_repeat=True),)
+        return replace(
+            alone,
+            steps=steps,
+            cleared=(*alone.cleared, *(self.rest if of_rest == "fast" else ())),
+            undecided=(*alone.undecided, *((unclear(self.rest),) if of_rest == "undecided" else ())),
+        )
+
+    def _of_member(self, verdicts: Verdicts, pair: Group) -> StepOutcome:
+        match verdicts[pair]:
+            case "slow":
+                return StepOutcome(accused=(Accusation(members=(self.member,), groups=(pair,)),))
+            case "fast":
+                return StepOutcome(cleared=(self.member,))
+        return StepOutcome(undecided=(unclear((self.member,)),))
+
+    def instead(self) -> Step | None:
+        """Try each of them."""
+        return Each(todo=self.suspects)

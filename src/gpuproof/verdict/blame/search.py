@@ -1,0 +1,350 @@
+"""Who makes a group slow? A search by tests of groups, as an immutable value that starts nothing.
+
+`begin` with the members, ask `next_round` for disjoint groups, test them (one collective or job over each, at
+the same time or not), give the figures to `settle`, and go on until a round is empty; `findings` then say who
+is slow. Figures are higher where better; None is a test that gave none, 0 one in which nothing got through.
+What all groups have in common cannot be seen, since groups are compared with each other.
+
+>>> search = begin([f"n{i}" for i in range(8)], noise=0.01, slowdown=0.1)
+>>> while groups := search.next_round():
+...     search = search.settle({g: 90.0 if "n5" in g.members else 100.0 for g in groups})
+>>> [found.members for found in search.findings().accused], len(search.tests)
+([('n5',)], 8)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import ceil, isfinite, sqrt
+
+from gpuproof.verdict.blame.evidence import (
+    FAILED,
+    SLOW,
+    Group,
+    GroupFigures,
+    Level,
+    Verdict,
+    judge,
+    level_of,
+    weigh,
+)
+from gpuproof.verdict.blame.findings import Findings, GroupTest, conclude
+from gpuproof.verdict.blame.links import AllPairs
+from gpuproof.verdict.blame.members import Screen
+from gpuproof.verdict.blame.step import Accusation, Step, StepOutcome, Undecided
+
+FEW_MEMBERS = 7
+"""Among so many all pairs are tried; among more, groups."""
+LEAST_GROUPS = 4
+LEAST_OVER_NOISE = 2.5
+"""A smaller slowdown, in standard deviations of a test, takes so many tests that chance names somebody."""
+Kind = tuple[int, bool]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskedGroup:
+    """A group that a step asked for, and what its tests said so far."""
+
+    group: Group
+    is_due: bool = True
+    """Whether it is to be tested in the next round that has room for it."""
+    waiting: tuple[float, ...] = ()
+    """Figures that could not be weighed yet, for want of a level."""
+    weight: float = 0.0
+    tries: int = 0
+    verdict: Verdict | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Open:
+    """A step that is not settled; nothing asked where it waits for partners."""
+
+    step: Step
+    asked: tuple[AskedGroup, ...] = ()
+
+    @property
+    def is_judged(self) -> bool:
+        """Whether all its groups have a verdict."""
+        return bool(self.asked) and all(each.verdict is not None for each in self.asked)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlameSearch:
+    """How far a search is."""
+
+    members: tuple[str, ...]
+    noise: float
+    slowdown: float
+    every_link: bool
+    most_tests: int | None
+    open: tuple[Open, ...]
+    good: tuple[str, ...] = ()
+    """Known to be good, in the order of members."""
+    levels: Mapping[Kind, Level] = field(default_factory=dict)
+    tests: tuple[GroupTest, ...] = ()
+    num_rounds: int = 0
+    accused: tuple[Accusation, ...] = ()
+    undecided: tuple[Undecided, ...] = ()
+
+    def next_round(self) -> tuple[Group, ...]:
+        """Return disjoint groups to test next; none where the search is over."""
+        return tuple(each.group for each in self._planned()._round())
+
+    def settle(self, results: Mapping[Group, float | None]) -> BlameSearch:
+        """Return the search after a round; a group of it that is not among the results is asked for again.
+
+        Raises:
+            ValueError: a figure is negative or not finite.
+        """
+        wrong = [v for v in results.values() if v is not None and not (v >= 0 and isfinite(v))]
+        if wrong:
+            raise ValueError(f"{wrong[0]} is no figure of a test; what gave none is None")
+        planned = self._planned()
+        due = {each.group for each in planned._round()}
+        heard = {group: value for group, value in results.items() if group in due}
+        return planned._heard(heard)._weighed(heard)._stepped()
+
+    def findings(self) -> Findings:
+        """Return what is known now; what a search that goes on has not decided is undecided."""
+        planned = self._planned()
+        left = tuple(
+            Undecided(members=each.step.suspects, why="the search did not come to its end")
+            for each in planned.open
+        )
+        return conclude(
+            planned.members,
+            accused=planned.accused,
+            good=planned.good,
+            undecided=(*planned.undecided, *left),
+            tests=planned.tests,
+            num_rounds=planned.num_rounds,
+            every_link=planned.every_link,
+        )
+
+    # Planning.
+
+    def _planned(self) -> BlameSearch:
+        """Let every step ask for its groups, those first that have asked before; give up what cannot."""
+        if self.most_tests is not None and len(self.tests) >= self.most_tests:
+            return self._given_up(f"the {self.most_tests} tests that were allowed are used up")
+        search = self
+        while True:
+            asked = search._with_asked()
+            if not asked.open or any(each.asked for each in asked.open):
+                return asked
+            search = asked._with_instead()
+
+    def _with_asked(self) -> BlameSearch:
+        """Let steps that have no groups yet ask for them, with partners that nobody else needs."""
+        taken = {m for each in self.open for a in each.asked for m in a.group.members}
+        suspects = {m for each in self.open for m in each.step.suspects}
+        now: list[Open] = []
+        for each in self.open:
+            if not each.asked and taken.isdisjoint(each.step.suspects):
+                free = [m for m in self._partners() if m not in taken and m not in suspects]
+                groups = each.step.ask(free)
+                if groups == ():
+                    return self._settled(each, each.step.settle({}))._with_asked()
+                taken |= {m for group in groups or () for m in group.members}
+                now.append(replace(each, asked=tuple(AskedGroup(group=group) for group in groups or ())))
+            else:
+                now.append(each)
+        return replace(self, open=tuple(now))
+
+    def _partners(self) -> tuple[str, ...]:
+        """Return good members, others first in each round, so that one that is slow after all is met once."""
+        offset = self.num_rounds * 7 % len(self.good) if self.good else 0
+        return (*self.good[offset:], *self.good[:offset])
+
+    def _with_instead(self) -> BlameSearch:
+        """Replace the first step that cannot ask by what it can do with fewer partners, or give it up."""
+        first, *others = self.open
+        instead = first.step.instead()
+        if instead is not None:
+            return replace(self, open=(Open(step=instead), *others))
+        few = f"too few healthy partners: {len(self.good)} are known to compare with"
+        undecided = (*self.undecided, Undecided(members=first.step.suspects, why=few))
+        return replace(self, open=tuple(others), undecided=undecided)
+
+    def _given_up(self, why: str) -> BlameSearch:
+        left = tuple(Undecided(members=each.step.suspects, why=why) for each in self.open)
+        return replace(self, open=(), undecided=(*self.undecided, *left))
+
+    def _round(self) -> Iterator[AskedGroup]:
+        """Yield what is due and disjoint."""
+        taken: set[str] = set()
+        for each in self.open:
+            for asked in each.asked:
+                if asked.is_due and taken.isdisjoint(asked.group.members):
+                    taken.update(asked.group.members)
+                    yield asked
+
+    # Settling.
+
+    def _heard(self, results: Mapping[Group, float | None]) -> BlameSearch:
+        """Take down the figures of a round."""
+
+        def told(asked: AskedGroup) -> AskedGroup:
+            if asked.group not in results:
+                return asked
+            value = results[asked.group]
+            asked = replace(asked, is_due=False, tries=asked.tries + 1)
+            if not value:  # no figure, or one of a test in which nothing got through
+                weight = asked.weight + (FAILED if value is None else SLOW)
+                verdict = judge(weight, tries=asked.tries)
+                return replace(asked, weight=weight, verdict=verdict, is_due=verdict is None)
+            return replace(asked, waiting=(*asked.waiting, value))
+
+        tests = (
+            GroupTest(round=self.num_rounds, group=group, value=value, level=None)
+            for group, value in results.items()
+        )
+        return replace(
+            self,
+            open=tuple(replace(each, asked=tuple(map(told, each.asked))) for each in self.open),
+            tests=(*self.tests, *tests),
+            num_rounds=self.num_rounds + 1,
+        )
+
+    def _weighed(self, results: Mapping[Group, float | None]) -> BlameSearch:
+        """Weigh the figures that wait, where there is a level to hold them against."""
+        search = self
+        for kind in {group.kind for group in results}:
+            search = search._weighed_kind(kind, results)
+        return search
+
+    def _weighed_kind(self, kind: Kind, results: Mapping[Group, float | None]) -> BlameSearch:
+        before = self.levels.get(kind)
+        alike = [each for open_ in self.open for each in open_.asked if each.group.kind == kind]
+        untested = any(each.verdict is None and not each.tries for each in alike)
+        figures = list(self._figures(kind))
+        level = (
+            None
+            if before is None and untested
+            else level_of(figures, before, noise=self.noise, slowdown=self.slowdown)
+        )
+        if level is None:
+            return self if untested else self._asking_again(figures)
+        tests = tuple(
+            replace(t, level=level.value)
+            if t.level is None and t.group.kind == kind and t.value is not None
+            else t
+            for t in self.tests
+        )
+
+        def weighed(asked: AskedGroup) -> AskedGroup:
+            if asked.group.kind != kind or asked.verdict is not None or not asked.waiting:
+                return asked
+            weights = (weigh(v, level, noise=self.noise, slowdown=self.slowdown) for v in asked.waiting)
+            weight = asked.weight + sum(weights)
+            verdict = judge(weight, tries=asked.tries)
+            return replace(asked, weight=weight, waiting=(), verdict=verdict, is_due=verdict is None)
+
+        return replace(
+            self,
+            levels={**self.levels, kind: level},
+            open=tuple(replace(each, asked=tuple(map(weighed, each.asked))) for each in self.open),
+            tests=tests,
+        )
+
+    def _figures(self, kind: Kind) -> Iterator[GroupFigures]:
+        good = set(self.good)
+        for each in self.open:
+            for asked in each.asked:
+                if asked.group.kind == kind and asked.waiting:
+                    known = good.difference(each.step.suspects).issuperset(asked.group.members)
+                    yield GroupFigures(group=asked.group, values=asked.waiting, is_trusted=known)
+
+    def _asking_again(self, figures: Sequence[GroupFigures]) -> BlameSearch:
+        """Ask once more for the fastest group: one figure alone is no level."""
+        if not figures:
+            return self
+        fastest = max(figures, key=lambda each: sum(each.values) / len(each.values)).group
+
+        def again(asked: AskedGroup) -> AskedGroup:
+            return replace(asked, is_due=True) if asked.group == fastest else asked
+
+        opened = (replace(each, asked=tuple(map(again, each.asked))) for each in self.open)
+        return replace(self, open=tuple(opened))
+
+    def _stepped(self) -> BlameSearch:
+        """Settle every step whose groups all have a verdict."""
+        search = self
+        for each in self.open:
+            if each.is_judged:
+                verdicts = {a.group: a.verdict for a in each.asked if a.verdict is not None}
+                search = search._settled(each, each.step.settle(verdicts))
+        return search
+
+    def _settled(self, settled: Open, outcome: StepOutcome) -> BlameSearch:
+        accused = {
+            m for each in (*self.accused, *outcome.accused) if len(each.members) == 1 for m in each.members
+        }
+        good = ({*self.good, *outcome.cleared} - {*outcome.doubted}) - accused
+        return replace(
+            self,
+            open=(
+                *(each for each in self.open if each is not settled),
+                *(Open(step=step) for step in outcome.steps),
+            ),
+            good=tuple(member for member in self.members if member in good),
+            accused=(*self.accused, *outcome.accused),
+            undecided=(*self.undecided, *outcome.undecided),
+        )
+
+
+def begin(
+    members: Sequence[str],
+    *,
+    noise: float,
+    slowdown: float = 0.1,
+    every_link: bool = False,
+    most_tests: int | None = None,
+) -> BlameSearch:
+    """Begin a search among members for those slower by `slowdown` or more (relative).
+
+    `noise` is the relative standard deviation of one test's figure. `every_link`: a test goes over every link
+    between its members, as all_to_all does and a ring does not.
+
+    Raises:
+        ValueError: a member is named twice, noise is negative, or the slowdown is no share.
+    """
+    if len(set(members)) != len(members):
+        raise ValueError("a member is named twice")
+    if not (0 <= noise < 1 and 0 < slowdown <= 1):
+        raise ValueError(
+            f"noise {noise} and slowdown {slowdown} are shares: at least 0, and above 0, up to 1"
+        )
+    names = tuple(members)
+    why = why_hopeless(names, noise=noise, slowdown=slowdown)
+    return BlameSearch(
+        members=names,
+        noise=noise,
+        slowdown=slowdown,
+        every_link=every_link,
+        most_tests=most_tests,
+        open=(Open(step=first_step(names, every_link=every_link)),) if why is None else (),
+        undecided=() if why is None else (Undecided(members=names, why=why),),
+    )
+
+
+def why_hopeless(members: Sequence[str], *, noise: float, slowdown: float) -> str | None:
+    """Say why nobody could be named; None where a search may find somebody."""
+    if len(members) < 3:
+        return "of fewer than three nobody can be named: a pair's figure is of the link between its ends"
+    if noise * LEAST_OVER_NOISE > slowdown:
+        least = noise * LEAST_OVER_NOISE
+        return (
+            f"noise is too large: tests scatter by {noise:.1%}, so that a slowdown of {least:.0%} or more "
+            f"could be found, and {slowdown:.0%} was looked for"
+        )
+    return None
+
+
+def first_step(members: tuple[str, ...], *, every_link: bool) -> Step:
+    """Return how a search begins: with pairs of few, with groups of many."""
+    if len(members) <= FEW_MEMBERS:
+        return AllPairs(members=members, are_good=False)
+    groups = max(LEAST_GROUPS, ceil(sqrt(len(members)) / 2))
+    return Screen(members=members, size=len(members) // groups, every_link=every_link)
