@@ -33,6 +33,7 @@ PHASES = {
     "measure": "measuring",
     "evaluate": "evaluating",
     "own_compute": "timing each rank by itself",
+    "breakdown": "taking steps apart",
     "ceilings": "measuring ceilings",
     "casts": "timing casts to fp8",
     "busy": "looking at how busy the device is",

@@ -25,6 +25,7 @@ PhaseName = Literal[
     "measure",
     "evaluate",
     "own_compute",
+    "breakdown",
     "ceilings",
     "casts",
     "busy",
