@@ -78,6 +78,8 @@ class BucketAllReduce:
     """Of each bucket, of each iteration."""
     missing: str | None
     """Why there are none."""
+    is_queued: bool = True
+    """Whether each was in the queue before it began: else the times hold waits for the host."""
 
 
 @record_kind("step_phases")

@@ -16,9 +16,10 @@ from gpuproof.analysis.collectives import bus_factor
 from gpuproof.analysis.launch import Launch
 from gpuproof.analysis.rates import throughput
 from gpuproof.analysis.scale.per_launch import LaunchFigure, figure_of, first_reason
-from gpuproof.records.breakdown import BucketAllReduce, SyncRound
+from gpuproof.records.breakdown import BucketAllReduce, CollectiveOverlap, GradientSync, SyncRound
 
 ALONE = "one device talks to no other"
+NOT_BEHIND = "the device caught up with the host: times of all-reduces by themselves would hold waits for it"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +67,13 @@ def _figure(
 
 
 def _reason_of(kind: str) -> Callable[[Launch], str | None]:
-    return lambda launch: first_reason([found.missing for found in getattr(launch, kind)])
+    return lambda launch: first_reason([_reason(found) for found in getattr(launch, kind)])
+
+
+def _reason(found: BucketAllReduce | CollectiveOverlap | GradientSync) -> str | None:
+    if isinstance(found, BucketAllReduce) and not found.is_queued:
+        return NOT_BEHIND
+    return found.missing
 
 
 def sync_difference_s(launch: Launch) -> float | None:
@@ -94,8 +101,10 @@ def overlapped_s(launch: Launch) -> float | None:
 
 def standalone_s(launch: Launch) -> float | None:
     """Return what all buckets take one after another."""
-    ranks = [_all_buckets(found) for found in launch.bucket_all_reduce if found.durations_s]
-    return fmean(ranks) if ranks else None
+    told = [found for found in launch.bucket_all_reduce if found.durations_s]
+    if not told or not all(found.is_queued for found in told):
+        return None
+    return fmean(map(_all_buckets, told))
 
 
 def _all_buckets(found: BucketAllReduce) -> float:

@@ -35,7 +35,7 @@ TRIAL_REACH = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Trial:
+class LawTrial:
     """The largest number of devices, predicted from the others."""
 
     num_devices: int
@@ -60,7 +60,7 @@ class Prediction:
     """Efficiency beyond the measured."""
 
     law: LawName
-    trial: Trial
+    trial: LawTrial
     points: tuple[PredictedPoint, ...]
 
 
@@ -95,7 +95,7 @@ def choose_law(points: Sequence[CurvePoint]) -> LawName | Unavailable:
     return Unavailable(reason=f"no law fits; {AMDAHL}: {simple.reason}")
 
 
-def try_out(points: Sequence[CurvePoint], law: LawName) -> Trial:
+def try_out(points: Sequence[CurvePoint], law: LawName) -> LawTrial:
     """Predict the largest number of devices from the others, and see whether it was so.
 
     Held against each other are N / X(N) as predicted and as measured, which have no launch in common.
@@ -106,9 +106,9 @@ def try_out(points: Sequence[CurvePoint], law: LawName) -> Trial:
     times = last.num_devices / np.array(last.rates)
     parts = [*(row @ fit.gains) ** 2 * fit.variances, max(float(times.var(ddof=1)), 1e-30) / times.size]
     freedom = welch_degrees_of_freedom(parts, [*fit.freedoms, times.size - 1.0])
-    reach = float(stdtrit(freedom, (1 + TRIAL_CONFIDENCE) / 2)) * sum(parts) ** 0.5
+    reach = float(stdtrit(freedom, (1 + TRIAL_CONFIDENCE) / 2)) * float(sum(parts)) ** 0.5
     one, largest = float(np.mean(points[0].rates)), float(np.mean(last.rates))
-    return Trial(
+    return LawTrial(
         num_devices=last.num_devices,
         predicted=_efficiency([fit.slowdown(last.num_devices)]),
         measured=largest / (last.num_devices * one),
@@ -117,7 +117,7 @@ def try_out(points: Sequence[CurvePoint], law: LawName) -> Trial:
     )
 
 
-def why_not_tried(trial: Trial, law: LawName) -> str | None:
+def why_not_tried(trial: LawTrial, law: LawName) -> str | None:
     """Say why the trial speaks against a prediction; None where the law passed one that it could fail."""
     found = trial.predicted
     if not trial.passed:
@@ -126,7 +126,8 @@ def why_not_tried(trial: Trial, law: LawName) -> str | None:
             f"{found.centre:.1%} ({found.low:.1%} to {found.high:.1%}), and {trial.measured:.1%} was measured"
         )
     if trial.reach > TRIAL_REACH:
-        return f"without {trial.num_devices} devices {law} is known to ±{trial.reach:.0%} only: it could not fail"
+        known = f"{law} is known to ±{trial.reach:.0%} only"
+        return f"without {trial.num_devices} devices {known}: it could not fail"
     return None
 
 

@@ -21,7 +21,9 @@ from gpuproof.worker.rank.recorder import Recorder
 from gpuproof.worker.step.preparation import Prepared
 from gpuproof.worker.step.training import TrainingStep
 
-ITERATIONS = 10
+ITERATIONS = 6
+LONGEST_S = 10.0
+"""For which a device is kept busy at most: that is how long hosts take that share few processors."""
 NO_BUCKETS = "{} sends no buckets of gradients"
 COMPRESSED = "gradients are compressed before they are sent ({}), and the sizes of what is sent are not known"
 NOT_TOLD = "torch told no sizes of buckets"
@@ -33,14 +35,20 @@ def measure_buckets(prepared: Prepared, recorder: Recorder) -> None:
     missing = sizes if isinstance(sizes, str) else None
     told = () if isinstance(sizes, str) else sizes
     busy = BusyQueue(prepared.device, prepared.clock)
-    durations = []
+    durations, is_queued = [], True
     for size in told:
         recorder.heartbeat.beat()
-        durations.append(_durations_s(prepared, size, busy))
-    rank, clock = prepared.identity.rank, prepared.clock.name
+        times_s, was_behind = _durations_s(prepared, size, busy)
+        durations.append(times_s)
+        is_queued = is_queued and was_behind
     recorder.write(
         BucketAllReduce(
-            rank=rank, clock=clock, bucket_bytes=told, durations_s=tuple(durations), missing=missing
+            rank=prepared.identity.rank,
+            clock=prepared.clock.name,
+            bucket_bytes=told,
+            durations_s=tuple(durations),
+            missing=missing,
+            is_queued=is_queued,
         )
     )
 
@@ -58,8 +66,11 @@ def bucket_bytes(prepared: Prepared) -> tuple[int, ...] | str:
     return tuple(int(size) for size in text.split(",")) if text else NOT_TOLD
 
 
-def _durations_s(prepared: Prepared, size_bytes: int, busy: BusyQueue) -> tuple[float, ...]:
-    """Time it once to see how long the host takes, and then behind a device that is kept busy as long."""
+def _durations_s(prepared: Prepared, size_bytes: int, busy: BusyQueue) -> tuple[tuple[float, ...], bool]:
+    """Time it once to see how long the host takes, and then behind a device that is kept busy as long.
+
+    Returns the times, and whether the device was behind the host in all of them.
+    """
     ranks, clock = prepared.ranks, prepared.clock
     collective = OPERATIONS["all_reduce"](_asked(prepared, size_bytes))
     spec = collective.asked.spec
@@ -69,11 +80,12 @@ def _durations_s(prepared: Prepared, size_bytes: int, busy: BusyQueue) -> tuple[
 
     def meet() -> None:
         ranks.barrier()
-        busy.hold(host_s)
+        busy.hold(host_s, longest_s=LONGEST_S)
 
+    before = clock.caught_up
     if busy.is_needed:
         times_s = time_iterations(spec, collective, clock=clock, meet=meet)
-    return rounded(times_s)
+    return rounded(times_s), clock.caught_up == before
 
 
 def _asked(prepared: Prepared, size_bytes: int) -> Asked:

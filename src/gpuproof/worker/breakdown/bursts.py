@@ -10,7 +10,6 @@ from gpuproof.worker.step.preparation import Prepared
 from gpuproof.worker.step.training import TrainingStep
 
 BURST_S = 0.1
-MIN_STEPS = 4
 
 
 def without_sync(step: TrainingStep) -> StepFunction:
@@ -23,12 +22,12 @@ def without_sync(step: TrainingStep) -> StepFunction:
     return own_step
 
 
-def agreed_steps(prepared: Prepared, step: StepFunction, *, most: int) -> int:
+def agreed_steps(prepared: Prepared, step: StepFunction, *, least: int, most: int) -> int:
     """Return the steps of a burst of about `BURST_S`, as many on every rank; takes one step to see."""
     begin_s = perf_counter()
     timed_burst(prepared, step, num_steps=1)
     planned = steps_within(BURST_S, step_s=perf_counter() - begin_s)
-    return prepared.ranks.agree(min(most, max(MIN_STEPS, planned)))
+    return prepared.ranks.agree(min(most, max(least, planned)))
 
 
 def timed_burst(prepared: Prepared, step: StepFunction, *, num_steps: int) -> tuple[float, ...]:

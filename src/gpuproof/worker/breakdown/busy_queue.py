@@ -19,6 +19,7 @@ SMALLEST, LARGEST = 256, 8192
 MARGIN = 2.0
 """The device is kept busy for so much longer than the host took to queue the same."""
 LONGEST_S = 1.0
+"""As a rule: where the host takes as long for a step, the device hardly waits for it."""
 
 
 class BusyQueue:
@@ -36,10 +37,10 @@ class BusyQueue:
         """Whether the device runs ahead of what is timed on it."""
         return self._product_s > 0
 
-    def hold(self, host_s: float) -> None:
+    def hold(self, host_s: float, *, longest_s: float = LONGEST_S) -> None:
         """Keep the device busy for `MARGIN` times the seconds that the host takes to queue the work."""
         if self.is_needed:
-            self._multiply(ceil(min(LONGEST_S, MARGIN * host_s) / self._product_s))
+            self._multiply(ceil(min(longest_s, MARGIN * host_s) / self._product_s))
 
     def _calibrate(self) -> None:
         size = SMALLEST

@@ -25,7 +25,7 @@ from gpuproof.worker.step.training import TrainingStep
 NUM_QUEUES = 8
 """Of each two steps, of which the second is kept."""
 NUM_BURSTS = 5
-MAX_STEPS = 20
+MIN_STEPS, MAX_STEPS = 2, 20
 """Of a burst of steps with or without marks."""
 CAPTURED = "a captured graph is one launch, and nothing of it can be told apart"
 
@@ -109,7 +109,7 @@ def _bursts(prepared: Prepared, step: TrainingStep) -> tuple[list[float], list[f
         marked_step(step, _marks_for(prepared))
 
     kinds: tuple[StepFunction, ...] = (step, with_marks)
-    num_steps = agreed_steps(prepared, step, most=MAX_STEPS)
+    num_steps = agreed_steps(prepared, step, least=MIN_STEPS, most=MAX_STEPS)
     means: tuple[list[float], list[float]] = ([], [])
     for _ in range(NUM_BURSTS):
         for kind, of_kind in zip(kinds, means, strict=True):

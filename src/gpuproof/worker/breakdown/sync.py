@@ -20,7 +20,7 @@ from gpuproof.worker.step.preparation import Prepared
 from gpuproof.worker.step.training import TrainingStep
 
 NUM_ROUNDS = 5
-MAX_STEPS = 20
+MIN_STEPS, MAX_STEPS = 2, 20
 """Of a burst; four bursts make a round."""
 REBUILT_AFTER = 2
 """Steps after which a data-parallel module has its buckets in the order in which gradients come."""
@@ -44,7 +44,7 @@ def _rounds(prepared: Prepared, *, beat: Callable[[], None]) -> Iterator[SyncRou
     for kind in kinds.values():
         for _ in range(REBUILT_AFTER):
             kind()
-    num_steps = agreed_steps(prepared, step, most=MAX_STEPS)
+    num_steps = agreed_steps(prepared, step, least=MIN_STEPS, most=MAX_STEPS)
     for number in range(NUM_ROUNDS):
         bursts = {}
         for name in list(kinds)[:: -1 if number % 2 else 1]:  # a machine that warms up treats them alike

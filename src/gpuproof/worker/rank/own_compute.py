@@ -18,7 +18,7 @@ from gpuproof.worker.step.preparation import Prepared
 from gpuproof.worker.step.training import TrainingStep
 
 NUM_BURSTS = 5
-MAX_STEPS = 50
+MIN_STEPS, MAX_STEPS = 4, 50
 """Of a burst. All bursts and what lies between them take about a second, for steps of up to 25 ms; with fewer
 steps of longer ones, noise that lasts for tens of steps passes for a slow rank."""
 SHARED = (
@@ -55,7 +55,7 @@ def _bursts(prepared: Prepared, *, beat: Callable[[], None]) -> Iterator[tuple[f
     step, clock, last_loss = prepared.step, prepared.clock, prepared.step.last_loss
     assert isinstance(step, TrainingStep)  # a captured graph holds one rank only
     own_step = without_sync(step)
-    num_steps = agreed_steps(prepared, own_step, most=MAX_STEPS)
+    num_steps = agreed_steps(prepared, own_step, least=MIN_STEPS, most=MAX_STEPS)
     for _ in range(NUM_BURSTS):
         run_window(step, clock, FixedSteps(num_steps), lambda _times: beat())
         own_step()  # after steps together this one still hands the buffers of batch norm round
