@@ -170,7 +170,7 @@ SLOWDOWN = {1: 1.0, 2: 1.02, 4: 1.06, 8: 1.14}
 """1 + 0.02 (N - 1)."""
 
 
-def study(tmp_path: Path) -> Concluded:
+def study(tmp_path: Path, *, hosts_of_eight: int = 1) -> Concluded:
     """A study by hand, whose steps are 10 ms on one device, and longer by Amdahl's law on more."""
     found = []
     for case in next_cases(RunConfig.model_validate(STUDY)):
@@ -180,6 +180,7 @@ def study(tmp_path: Path) -> Concluded:
         windows = [
             window(
                 rank,
+                host=f"node{rank % (hosts_of_eight if ranks == 8 else 1)}",
                 items=NUM_STEPS * 32,
                 wall_s=NUM_STEPS * step_s,
                 steps_s=NUM_STEPS * step_s,
@@ -229,7 +230,7 @@ def test_the_page_shows_them_apart_and_predicts_from_the_law(tmp_path: Path) -> 
     assert [row["efficiency"].text for row in predicted] == ["77 %", "62 %", "44 %"]
     assert {row["rests on"].text for row in predicted} == {"Amdahl's law"}
     laws = lines_of(done, "Scaling laws")
-    assert any("Amdahl's law: σ 0.0200 (" in line for line in laws)
+    assert any("Amdahl's law: σ 0.02 (" in line for line in laws)
     assert any(
         "without 8 devices it says an efficiency of 88 % there, and 88 % was measured" in x for x in laws
     )
@@ -241,9 +242,21 @@ def test_the_page_shows_them_apart_and_predicts_from_the_law(tmp_path: Path) -> 
         "Step times, batch 32, weak",
         "Phases of a step, batch 32, weak",
     ]
-    (speed_up,) = charts["Speed-up by devices"].series
+    speed_up, linear = charts["Speed-up by devices"].series
+    assert linear.points == ((1.0, 1.0), (2.0, 2.0), (4.0, 4.0), (8.0, 8.0))
     assert all(low <= y <= high for (_, y), (low, high) in zip(speed_up.points, speed_up.ranges, strict=True))
     assert "host gap" in text_of(done)
+
+
+def test_nothing_is_fitted_or_predicted_into_a_second_host(tmp_path: Path) -> None:
+    done = study(tmp_path, hosts_of_eight=2)
+    laws = lines_of(done, "Scaling laws")
+    assert "batch 32, weak: broken between 4 and 8 devices, from 1 host to 2" in laws
+    assert any("nothing is predicted: the curve is broken between 4 and 8 devices" in line for line in laws)
+    charts = {section.title: section for section in done.page.sections if isinstance(section, Chart)}
+    names = [series.name for series in charts["Efficiency by devices"].series]
+    assert names == ["batch 32, weak", "batch 32, weak, from 8 on"]
+    assert [len(series.points) for series in charts["Efficiency by devices"].series] == [3, 1]
 
 
 def test_the_files_say_which_measure_their_one_figure_is(tmp_path: Path) -> None:

@@ -3,25 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
+from math import inf
 
 from gpuproof.records.page import Axis, Chart, Reference, Series
 from gpuproof.suites.scale.apart import NUM_QUANTILES, PointApart
 from gpuproof.suites.scale.conclude import ScaleRow
+from gpuproof.suites.scale.curves import ScaleCurve
+from gpuproof.suites.scale.plan import Law
 
 DEVICES = Axis(label="devices")
 
 
-def curve_charts(rows: Sequence[ScaleRow]) -> Iterator[Chart]:
-    """Yield throughput, speed-up and efficiency against devices: a line for each batch size and law."""
+def curve_charts(rows: Sequence[ScaleRow], curves: Sequence[ScaleCurve]) -> Iterator[Chart]:
+    """Yield throughput, speed-up and efficiency against devices: a line for each batch size and law.
+
+    A curve that is broken goes on as another line.
+    """
     if not any(row.law for row in rows):
         return
     unit = f"{rows[0].figures.item}/s"
-    one = Reference(label="one device", x=1.0)
-    yield _chart("Throughput by devices", Axis(label="throughput", unit=unit), _lines(rows, _rate), one)
-    speed_ups = [_with_ranges(series, rows) for series in _lines(rows, _ratio)]
-    yield _chart("Speed-up by devices", Axis(label="speed-up"), speed_ups, Reference(label="none", y=1.0))
-    whole = Reference(label="all of each device", y=1.0)
-    yield _chart("Efficiency by devices", Axis(label="efficiency"), _lines(rows, _efficiency), whole)
+    one, whole = Reference(label="one device", x=1.0), Reference(label="all of each device", y=1.0)
+    throughput = _lines(rows, curves, _rate)
+    yield _chart("Throughput by devices", Axis(label="throughput", unit=unit), throughput, one)
+    speed_ups = [_with_ranges(series, rows) for series in _lines(rows, curves, _ratio)]
+    numbers = sorted({float(row.num_devices) for row in rows})
+    linear = Series(name="as many as devices", points=tuple((number, number) for number in numbers))
+    yield _chart("Speed-up by devices", Axis(label="speed-up"), [*speed_ups, linear], one)
+    yield _chart("Efficiency by devices", Axis(label="efficiency"), _lines(rows, curves, _efficiency), whole)
 
 
 def _chart(title: str, y: Axis, series: Sequence[Series], reference: Reference) -> Chart:
@@ -36,13 +45,22 @@ def _chart(title: str, y: Axis, series: Sequence[Series], reference: Reference) 
     )
 
 
-def _lines(rows: Sequence[ScaleRow], value: Callable[[ScaleRow], float | None]) -> list[Series]:
+def _lines(
+    rows: Sequence[ScaleRow], curves: Sequence[ScaleCurve], value: Callable[[ScaleRow], float | None]
+) -> list[Series]:
     lines = []
     for batch, law in dict.fromkeys((row.batch_size, row.law) for row in rows if row.law is not None):
         chosen = [row for row in rows if row.batch_size == batch and row.law in (law, None)]
         points = [(float(row.num_devices), found) for row in chosen if (found := value(row)) is not None]
-        lines.append(Series(name=f"batch {batch}, {law}", points=tuple(points)))
+        afters = [x.after for c in curves if (c.batch_size, c.scaling) == (batch, law) for x in c.breaks]
+        for begin, end in pairwise((0, *afters, inf)):
+            piece = tuple(point for point in points if begin <= point[0] < end)
+            lines.append(Series(name=_name(batch, law, begin), points=piece))
     return lines
+
+
+def _name(batch: int, law: Law | None, begin: float) -> str:
+    return f"batch {batch}, {law}{f', from {begin:g} on' if begin else ''}"
 
 
 def _rate(row: ScaleRow) -> float | None:
@@ -60,11 +78,11 @@ def _efficiency(row: ScaleRow) -> float | None:
 def _with_ranges(series: Series, rows: Sequence[ScaleRow]) -> Series:
     """Add the intervals of speed-ups; the one of one device is 1 by definition."""
     known = {
-        (f"batch {row.batch_size}, {row.law}", float(row.num_devices)): (ratio.low, ratio.high)
+        (_name(row.batch_size, row.law, 0), float(row.num_devices)): (ratio.low, ratio.high)
         for row in rows
         if row.speed_up is not None and (ratio := row.speed_up.comparison.ratio) is not None
     }
-    ranges = tuple(known.get((series.name, x), (y, y)) for x, y in series.points)
+    ranges = tuple(known.get((series.name.partition(", from ")[0], x), (y, y)) for x, y in series.points)
     return Series(name=series.name, points=series.points, ranges=ranges)
 
 

@@ -42,7 +42,7 @@ def page(result: Result) -> Page:
         points.common,
         rows,
         Text(title="Over all batch sizes", lines=tuple(_averages(detail))),
-        *curve_charts(detail.rows),
+        *curve_charts(detail.rows, detail.curves),
         overheads(detail.curves),
         laws_section(detail.curves),
         predictions(detail.curves),

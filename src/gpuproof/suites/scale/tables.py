@@ -163,8 +163,7 @@ def _law(found: FittedLaw) -> str:
 
 
 def _plain(interval: Interval) -> str:
-    low, high = units.significant(max(0.0, interval.low)), units.significant(interval.high)
-    return f"{units.significant(interval.centre)} ({low} – {high})"
+    return f"{interval.centre:.3g} ({max(0.0, interval.low):.3g} – {interval.high:.3g})"
 
 
 def predictions(curves: Sequence[ScaleCurve]) -> Table:
