@@ -30,6 +30,8 @@ TRUTHS: dict[str, Slowdown] = {
     "slower link": lambda n: 1 + SIGMA * (n - 1) + (0.25 if n > 4 else 0.0),
     "linear": lambda _n: 1.0,
 }
+HAVE_SIGMA = ("Amdahl", "USL", "USL, hidden")
+"""Truths of which σ is a parameter."""
 LADDERS = {"1 2 4 8": (1, 2, 4, 8), "1 2 3 4 6 8": (1, 2, 3, 4, 6, 8), "1 2 4 8 16": (1, 2, 4, 8, 16)}
 
 
@@ -105,13 +107,14 @@ def _lines(studies: int, seed: int) -> Iterator[str]:
             for launches, spread in ((3, 0.005), (10, 0.005), (10, 0.02)):
                 rng = np.random.default_rng([seed, launches, len(ladder)])
                 found = tally(truth, ladder, launches=launches, spread=spread, studies=studies, rng=rng)
-                yield f"{name:12} {shown:12} {launches:8} {spread:7.1%}  {_row(found)}"
+                row = _row(found, has_sigma=name in HAVE_SIGMA)
+                yield f"{name:12} {shown:12} {launches:8} {spread:7.1%}  {row}"
 
 
-def _row(found: Tally) -> str:
+def _row(found: Tally, *, has_sigma: bool) -> str:
     def fitted(law: str) -> str:
         fits = found.fits[law]
-        missed = f"{found.sigma_missed[law] / fits:.1%}" if fits else "–"
+        missed = f"{found.sigma_missed[law] / fits:.1%}" if fits and has_sigma else "–"
         return f"{fits / found.studies:6.1%} ({missed})"
 
     missed = ", ".join(

@@ -72,8 +72,10 @@ def _about_communication(points: Sequence[PointApart]) -> Iterator[str]:
         "and beside computing, waits for other ranks included; and what the same bytes take by themselves"
     )
     ways = ("sync_difference", "exposed", "standalone")
-    reasons = [getattr(point.communication, way).missing for point in points for way in ways]
-    yield from (f"{units.MISSING}: {reason}" for reason in dict.fromkeys(reasons) if reason)
+    figures = [getattr(point.communication, way) for point in points for way in ways]
+    reasons = [(f.mean_s is None, f.missing) for f in figures if f.missing]
+    for is_missing, reason in dict.fromkeys(reasons):
+        yield f"{units.MISSING if is_missing else 'no intervals'}: {reason}"
 
 
 def _phases(points: Sequence[PointApart]) -> Table:

@@ -37,6 +37,8 @@ class _Looked:
     seconds: Mapping[PhaseOfStep, float]
     is_queued: bool
     """Whether all of it was in the queue before it ran, or it is done when it returns."""
+    host_s: float
+    """What the host took for it and for the step before."""
 
 
 def measure_phases(prepared: Prepared, recorder: Recorder) -> None:
@@ -52,7 +54,7 @@ def measure_phases(prepared: Prepared, recorder: Recorder) -> None:
     if prepared.parallelism is not None and prepared.parallelism.strategy == "ddp":
         with step.without_sync():
             alone = _looked(prepared, step, busy, beat=recorder.heartbeat.beat)
-    plain_s, marked_s = _bursts(prepared, step)
+    plain_s, marked_s = _bursts(prepared, step, beat=recorder.heartbeat.beat)
     step.last_loss = last_loss
     recorder.write(
         StepPhases(
@@ -78,31 +80,32 @@ def _looked(
     prepared: Prepared, step: TrainingStep, busy: BusyQueue, *, beat: Callable[[], None]
 ) -> list[_Looked]:
     """Take steps with marks behind a busy device; those that were queued whole, or all where none was."""
-    found, hold_s = [], 0.0
-    for number in range(NUM_QUEUES + 1):
-        prepared.clock.synchronize()
-        prepared.ranks.barrier()
-        busy.hold(hold_s)
-        begin_s = perf_counter()
-        marked_step(step, _marks_for(prepared))
-        last = _look(prepared, step)
-        if number:  # the first one shows how long the host takes
-            found.append(last)
-        hold_s = (
-            max(hold_s, perf_counter() - begin_s) if not number else hold_s * (1 if last.is_queued else 2)
-        )
+    first = _look(prepared, step, busy, hold_s=0.0)  # shows how long the host takes
+    found, hold_s = list[_Looked](), first.host_s
+    for _ in range(NUM_QUEUES):
+        found.append(_look(prepared, step, busy, hold_s=hold_s))
+        hold_s *= 1 if found[-1].is_queued else 2
         beat()
     return [one for one in found if one.is_queued] or found
 
 
-def _look(prepared: Prepared, step: TrainingStep) -> _Looked:
+def _look(prepared: Prepared, step: TrainingStep, busy: BusyQueue, *, hold_s: float) -> _Looked:
+    """Queue two steps behind a busy device, and look at the second."""
+    prepared.clock.synchronize()
+    prepared.ranks.barrier()
+    busy.hold(hold_s)
+    begin_s = perf_counter()
+    marked_step(step, _marks_for(prepared))
     marks = _marks_for(prepared)
     marked_step(step, marks)
+    host_s = perf_counter() - begin_s
     is_queued = not (isinstance(marks, EventMarks) and marks.has_begun())
-    return _Looked(seconds=marks.take_s(), is_queued=is_queued)
+    return _Looked(seconds=marks.take_s(), is_queued=is_queued, host_s=host_s)
 
 
-def _bursts(prepared: Prepared, step: TrainingStep) -> tuple[list[float], list[float]]:
+def _bursts(
+    prepared: Prepared, step: TrainingStep, *, beat: Callable[[], None]
+) -> tuple[list[float], list[float]]:
     """Return the mean step of bursts without marks and with them, by turns, on the host's clock."""
 
     def with_marks() -> None:
@@ -114,7 +117,7 @@ def _bursts(prepared: Prepared, step: TrainingStep) -> tuple[list[float], list[f
     for _ in range(NUM_BURSTS):
         for kind, of_kind in zip(kinds, means, strict=True):
             prepared.ranks.barrier()
-            timing = run_window(kind, prepared.clock, FixedSteps(num_steps), lambda _times: None)
+            timing = run_window(kind, prepared.clock, FixedSteps(num_steps), lambda _times: beat())
             of_kind.append(timing.wall_s / timing.num_steps)
     return means
 
