@@ -15,6 +15,7 @@ def test_a_study_on_two_ranks_leaves_the_files_that_people_know(tmp_path: Path) 
         *("scale", "--device", "cpu", "--max-devices", "2", "--gpu-mode", "multi", "--scaling", "strong"),
         *("--runs", "2", "--batch-sizes", "8", "16", "--output-dir", "out"),
         *("--benchmark.measure_steps=20", "--benchmark.warmup_steps=2", "--monitoring.enabled=false"),
+        "--scale.breakdown_runs=1",
         cwd=tmp_path,
         environment=NO_GPU,
     )
@@ -31,6 +32,14 @@ def test_a_study_on_two_ranks_leaves_the_files_that_people_know(tmp_path: Path) 
     assert all(batch["model_parameters"] == 54_403 for batch in (*single, *multi))
     orders = sorted(run["order"] for batch in (*single, *multi) for run in batch["detailed_runs"])
     assert orders == list(range(8))
+    # a processor has no kernels to look at; what can be measured is, each under its own name
+    talking = multi[0]["communication"]
+    assert "no kernels to look at" in talking["exposed_ms"]["missing"]
+    assert talking["standalone_ms"]["mean"] > 0
+    assert multi[0]["bucket_bytes"] == [4 * 54_403]
+    assert single[0]["mean_communication_ms"] is None
+    phases = multi[0]["phases_ms"]
+    assert min(phases["forward"], phases["backward"], phases["optimizer"]) > 0
     # two launches a side tell nothing: no recommendation, and it says why
     assert "needs 3" in (tmp_path / "out" / "comparison_report_medium.md").read_text()
     assert "Model too small (54,403 params): no" in result.stdout

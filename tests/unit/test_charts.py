@@ -167,3 +167,22 @@ def test_words_are_broken_only_where_one_alone_is_too_wide() -> None:
     assert "".join(pieces) == "w" * 100
     assert max(map(text_width, pieces)) <= 120
     assert broken("", 100) == []
+
+
+def test_stacked_bars_stand_on_one_another_and_ranges_go_through_their_points() -> None:
+    axis = Axis(label="devices", is_logarithmic=True)
+    parts = [Series(name=f"p{n}", points=((1.0, 2.0 + n), (2.0, 1.0))) for n in range(3)]
+    stacked = Chart(title="t", kind="bar", x=axis, y=Axis(label="y"), series=tuple(parts), is_stacked=True)
+    bars = [node for node in ET.fromstring(draw_chart(stacked)).iter() if node.tag.endswith("rect")]
+    first = sorted((b for b in bars if b.get("x") == bars[0].get("x")), key=lambda b: -float(b.get("y", 0)))
+    assert len(first) == 3
+    for below, above in pairwise(first):
+        top = float(above.get("y", 0)) + float(above.get("height", 0))
+        assert top == pytest.approx(float(below.get("y", 0)), abs=0.2)
+    # 2, 3 and 4 of a whole of 9: the heights are as these
+    heights = [float(bar.get("height", 0)) for bar in first]
+    assert [height / sum(heights) * 9 for height in heights] == pytest.approx([2, 3, 4], abs=0.02)
+    line = Series(name="s", points=((1.0, 2.0), (2.0, 3.0)), ranges=((1.0, 2.5), (2.9, 9.0)))
+    drawn = draw_chart(Chart(title="t", kind="line", x=Axis(label="x"), y=Axis(label="y"), series=(line,)))
+    upright = [node.get("d", "") for node in ET.fromstring(drawn).iter() if "V" in node.get("d", "")]
+    assert len(upright) == 2

@@ -6,7 +6,7 @@ from types import ModuleType
 
 import torch
 
-from gpuproof.accelerators.base import Accelerator
+from gpuproof.accelerators.base import Accelerator, DeviceCommand, Work
 from gpuproof_simgpu.backend import COLLECTIVES, TYPE, activate
 
 
@@ -25,3 +25,17 @@ class SimAccelerator(Accelerator):
     def busy_s(self, device: torch.device) -> float:
         """Return for how long the device ran kernels or collectives until now, in seconds."""
         return float(self._device.busy_ns(device.index or 0, self._device.now_ns())) / 1e9
+
+    def commands_during(self, run: Work, device: torch.device) -> list[DeviceCommand]:
+        """Run, wait, and return what lies on the device's timeline; a collective runs while it waits."""
+        index = device.index or 0
+        self.synchronize(device)
+        self._device.watch(index)
+        run()
+        self.synchronize(device)
+        return [
+            DeviceCommand(
+                name=COLLECTIVES if name == "collective" else name, begin_s=begin_ns / 1e9, end_s=end_ns / 1e9
+            )
+            for name, begin_ns, end_ns in self._device.take_watched(index)
+        ]

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import torch
 
 from gpuproof.records.what_ran import Tf32Switch
+from gpuproof.spans import Span
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -68,6 +69,21 @@ class Arithmetic:
     tf32_override: str | None
     """The value of NVIDIA_TF32_OVERRIDE."""
     has_fp64: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceCommand:
+    """A kernel, copy or collective that a device ran, on a clock of the device's or of its profiler's."""
+
+    name: str
+    """As the profiler calls it; a simulated one says `compute`, `copy` or `simccl`."""
+    begin_s: float
+    end_s: float
+
+    @property
+    def span(self) -> Span:
+        """From its begin to its end."""
+        return self.begin_s, self.end_s
 
 
 class Accelerator(Protocol):
@@ -134,6 +150,10 @@ class Accelerator(Protocol):
 
     def busy_s(self, device: torch.device) -> float | None:
         """Return for how long the device has worked, in seconds; None where it keeps no count."""
+        return None
+
+    def commands_during(self, run: Work, device: torch.device) -> list[DeviceCommand] | None:
+        """Run, wait, and return what the device did; None, not having run, where it keeps no such list."""
         return None
 
     def why_no_graphs(self) -> str | None:

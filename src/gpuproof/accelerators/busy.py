@@ -8,13 +8,12 @@ the host but not the kernels.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import torch
 from torch._C._autograd import DeviceType
 from torch.profiler import ProfilerActivity
 
-from gpuproof.accelerators.base import Accelerator, Work
+from gpuproof.accelerators.base import Accelerator, DeviceCommand, Work
+from gpuproof.spans import covered
 
 US_PER_S = 1e6
 
@@ -44,7 +43,7 @@ def busy_during(run: Work, accelerator: Accelerator, device: torch.device) -> fl
     accelerator.synchronize(device)
     before_s = accelerator.busy_s(device)
     if before_s is None:
-        return covered(_traced(run, accelerator, device)) / US_PER_S
+        return covered(found.span for found in commands_during(run, accelerator, device))
     run()
     accelerator.synchronize(device)
     after_s = accelerator.busy_s(device)
@@ -52,31 +51,32 @@ def busy_during(run: Work, accelerator: Accelerator, device: torch.device) -> fl
     return after_s - before_s
 
 
-def _traced(run: Work, accelerator: Accelerator, device: torch.device) -> list[tuple[float, float]]:
-    """Return begin and end of each kernel and copy, in microseconds."""
+def commands_during(run: Work, accelerator: Accelerator, device: torch.device) -> list[DeviceCommand]:
+    """Run, and return each kernel, copy and collective with its begin and end in seconds.
+
+    Raises:
+        UnseenWorkError: neither the device nor the profiler told.
+    """
+    accelerator.synchronize(device)
+    told = accelerator.commands_during(run, device)
+    return _traced(run, accelerator, device) if told is None else told
+
+
+def _traced(run: Work, accelerator: Accelerator, device: torch.device) -> list[DeviceCommand]:
     activity = _activity(accelerator)
     assert activity is not None, "look at why_unseen first"
     with torch.profiler.profile(activities=[activity]) as profiler:
         run()
         accelerator.synchronize(device)
-    spans = [
-        (float(event.time_range.start), float(event.time_range.end))
+    found = [
+        DeviceCommand(
+            name=str(event.name),
+            begin_s=float(event.time_range.start) / US_PER_S,
+            end_s=float(event.time_range.end) / US_PER_S,
+        )
         for event in profiler.events() or ()
         if event.device_type != DeviceType.CPU and not getattr(event, "is_user_annotation", False)
     ]
-    if not spans:
+    if not found:
         raise UnseenWorkError("torch's profiler saw no work of the device")
-    return spans
-
-
-def covered(spans: Iterable[tuple[float, float]]) -> float:
-    """Return the length that spans cover together, in their unit.
-
-    >>> covered([(0.0, 2.0), (5.0, 6.0), (1.0, 3.0), (1.5, 2.5)])
-    4.0
-    """
-    total, reached = 0.0, float("-inf")
-    for begin, end in sorted(spans):
-        total += max(0.0, end - max(begin, reached))
-        reached = max(reached, end)
-    return total
+    return found

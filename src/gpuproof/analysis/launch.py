@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from gpuproof.analysis.rates import throughput
 from gpuproof.analysis.roofline import Roofline, build_roofline
+from gpuproof.records.breakdown import BucketAllReduce, CollectiveOverlap, GradientSync, StepPhases
 from gpuproof.records.case import Case, StartMode
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.memory import Memory
@@ -51,6 +52,12 @@ class Launch:
 
     checks: tuple[ProbeFigure, ...] = ()
     """What comparing results with a reference found, rank by rank; empty where nothing was compared."""
+
+    step_phases: tuple[StepPhases, ...] = ()
+    """Steps taken apart on each rank; empty where nobody looked, as in the three fields that follow."""
+    gradient_sync: tuple[GradientSync, ...] = ()
+    collective_overlap: tuple[CollectiveOverlap, ...] = ()
+    bucket_all_reduce: tuple[BucketAllReduce, ...] = ()
 
     @property
     def slowest(self) -> Window:
@@ -168,4 +175,8 @@ def summarize_launch(records: CaseRecords) -> Launch | None:
         checks=records.of(ProbeFigure),
         own_compute=tuple(sorted(records.of(OwnCompute), key=lambda found: found.rank)),
         pruned=tuple(sorted(records.of(Pruned), key=lambda found: found.rank)),
+        step_phases=records.of(StepPhases),
+        gradient_sync=records.of(GradientSync),
+        collective_overlap=records.of(CollectiveOverlap),
+        bucket_all_reduce=records.of(BucketAllReduce),
     )

@@ -10,11 +10,13 @@ save, were communication free.
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
+
+from gpuproof.records.breakdown import COMMUNICATION
+from gpuproof.spans import Span, covered, merged, without
 
 US_PER_S = 1e6
 TOP = 10
@@ -22,14 +24,9 @@ ON_DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
 COPY_OPERATORS = ("aten::copy_",)
 CALLS_OF_COLLECTIVES = ("c10d::", "_c10d_functional::")
 """The calls that hand a collective over: they neither compute nor are the communication itself."""
-COMMUNICATION = re.compile(
-    r"nccl|rccl|nvshmem|all_?reduce|all_?gather|reduce_?scatter|all_?to_?all", re.IGNORECASE
-)
 NOT_AN_OPERATOR = "(launched by no operator)"
 
 
-Span = tuple[float, float]
-"""Begin and end, in any one unit; a merged list of spans is in order and free of overlaps."""
 MS_PER_S = 1e3
 
 
@@ -265,44 +262,3 @@ def communication_times(profile: ProfileSummary, *, world_size: int) -> Communic
         allreduce_standalone_ms=None,
         missing=standalone,
     )
-
-
-def merged(spans: Iterable[Span]) -> list[Span]:
-    """Return the same time as spans in order that do not touch; empty spans are left out."""
-    result: list[Span] = []
-    for begin, end in sorted(spans):
-        if begin >= end:
-            continue
-        if result and begin <= result[-1][1]:
-            result[-1] = (result[-1][0], max(result[-1][1], end))
-        else:
-            result.append((begin, end))
-    return result
-
-
-def covered(spans: Iterable[Span]) -> float:
-    """Return how long at least one of the spans ran."""
-    return sum(end - begin for begin, end in merged(spans))
-
-
-def without(spans: Sequence[Span], holes: Sequence[Span]) -> list[Span]:
-    """Return what is left of `spans` outside of `holes`; both are merged."""
-    result: list[Span] = []
-    place = 0
-    for begin, end in spans:
-        while place < len(holes) and holes[place][1] <= begin:
-            place += 1
-        at = begin
-        for hole_begin, hole_end in _from(holes, place, end):
-            if hole_begin > at:
-                result.append((at, hole_begin))
-            at = max(at, hole_end)
-        if at < end:
-            result.append((at, end))
-    return result
-
-
-def _from(holes: Sequence[Span], place: int, end: float) -> Iterable[Span]:
-    while place < len(holes) and holes[place][0] < end:
-        yield holes[place]
-        place += 1

@@ -34,6 +34,7 @@ PHASES = {
     "check": "comparing with a reference",
     "evaluate": "evaluating",
     "own_compute": "timing each rank by itself",
+    "breakdown": "taking steps apart",
     "ceilings": "measuring ceilings",
     "casts": "timing casts to fp8",
     "busy": "looking at how busy the device is",

@@ -21,6 +21,7 @@ NODE_SIDE = (
     "__init__.py",
     "errors.py",
     "units.py",
+    "spans.py",
     "registry.py",
 )
 NODE_PACKAGES = ("processes", "records", "accelerators", "devices", "monitor", "workloads", "worker")

@@ -143,6 +143,8 @@ class WindowSpec:
     """Steps before precision is looked at; `measure_seconds` is the limit then."""
     own_compute: bool = False
     """Time each rank by itself after the window, where ranks average gradients in every step."""
+    breakdown: bool = False
+    """Take steps apart after the window: phases, and communication measured in three ways."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

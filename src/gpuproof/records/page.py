@@ -81,6 +81,8 @@ class Series:
 
     name: str
     points: tuple[tuple[float, float], ...]
+    ranges: tuple[tuple[float, float], ...] = ()
+    """Of each point the lowest and highest that it may be; empty where that is not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,6 +104,8 @@ class Chart:
     y: Axis
     series: tuple[Series, ...]
     references: tuple[Reference, ...] = ()
+    is_stacked: bool = False
+    """Whether the bars at one place stand on one another: parts of a whole, none of them below 0."""
     is_in_a_table: bool = False
     """Whether a table of the page has the points already, so that nobody needs to write them as another."""
 

@@ -27,6 +27,7 @@ PhaseName = Literal[
     "check",
     "evaluate",
     "own_compute",
+    "breakdown",
     "ceilings",
     "casts",
     "busy",

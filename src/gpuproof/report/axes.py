@@ -58,7 +58,7 @@ class Scale:
     def share(self, value: float) -> float:
         """Return how far along the axis a value lies, from 0 to 1."""
         if self.is_logarithmic:
-            return log(value / self.low) / log(self.high / self.low)
+            return (log(value) - log(self.low)) / (log(self.high) - log(self.low))  # a quotient may overflow
         return (value - self.low) / (self.high - self.low)
 
 

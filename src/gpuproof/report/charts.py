@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from html import escape
@@ -93,7 +94,13 @@ def _plot_area(drawing: Drawing, chart: Chart) -> PlotArea:
     """Choose the axes, write the title of the vertical one, and leave room for all that is around."""
     points = [point for series in chart.series for point in series.points]
     xs = [*(x for x, _ in points), *(line.x for line in chart.references if line.x is not None)]
-    ys = [*(y for _, y in points), *(line.y for line in chart.references if line.y is not None)]
+    ranges = [end for series in chart.series for ends in series.ranges for end in ends if isfinite(end)]
+    ys = [
+        *(y for _, y in points),
+        *ranges,
+        *_tops(chart),
+        *(line.y for line in chart.references if line.y is not None),
+    ]
     x, y = scale_for(chart.x, xs), scale_for(chart.y, ys, from_zero=chart.kind == "bar")
     if chart.kind == "bar":
         ends = _beside(sorted({value for value, _ in points if x.has(value)}), x)
@@ -113,6 +120,15 @@ def _plot_area(drawing: Drawing, chart: Chart) -> PlotArea:
         x=x,
         y=y,
     )
+
+
+def _tops(chart: Chart) -> list[float]:
+    """Return how high the bars of each place stand together, where they stand on one another."""
+    tops: defaultdict[float, float] = defaultdict(float)
+    for series in chart.series if chart.is_stacked else ():
+        for x, y in series.points:
+            tops[x] += y if isfinite(y) else 0.0
+    return list(tops.values())
 
 
 def _beside(places: Sequence[float], scale: Scale) -> tuple[float, float]:
@@ -165,9 +181,18 @@ def _draw_points(drawing: Drawing, chart: Chart, number: int, area: PlotArea) ->
     lonely = [piece[0] for piece in pieces if len(piece) == 1]
     is_marked = chart.kind == "scatter" or len(points) <= MOST_MARKED
     marked = {(round(x), round(y)): ((x, y), value) for (x, y), value in (points if is_marked else lonely)}
+    _draw_ranges(drawing, series, number, area)
     for (x, y), value in marked.values():
         drawing.mark(number, x, y, tooltip=_told(chart, series, value))
     return len(series.points) - len(points)
+
+
+def _draw_ranges(drawing: Drawing, series: Series, number: int, area: PlotArea) -> None:
+    """Draw what each point may be as an upright line through it."""
+    for (x, _), (low, high) in zip(series.points, series.ranges, strict=False):
+        if area.x.has(x) and area.y.has(low) and area.y.has(high):
+            ends = f"M{pixels(area.x_at(x))},{pixels(area.y_at(low))}V{pixels(area.y_at(high))}"
+            drawing.add("path", d=ends, class_=f"line {colour(number)}")
 
 
 def _pieces(series: Series, area: PlotArea) -> list[list[tuple[Place, Place]]]:
@@ -198,25 +223,33 @@ def _index(column: Sequence[Place], choose: Callable[..., int]) -> int:
 
 
 def _draw_bars(drawing: Drawing, chart: Chart, number: int, area: PlotArea) -> int:
-    """Draw the bars of a series beside those of the others; return how many points have no place."""
+    """Draw the bars of a series beside those of the others, or on them; return how many have no place."""
     places = sorted({area.x_at(x) for series in chart.series for x, _ in series.points if area.x.has(x)})
     between = min((after - before for before, after in pairwise(places)), default=WIDEST_GROUP)
-    width = min(0.8 * between, WIDEST_GROUP) / len(chart.series)
+    beside = 1 if chart.is_stacked else len(chart.series)
+    width = min(0.8 * between, WIDEST_GROUP) / beside
     base = area.bottom if area.y.is_logarithmic else area.y_at(0.0)
     series = chart.series[number]
     points = [(x, y) for x, y in series.points if area.x.has(x) and area.y.has(y)]
     for x, y in points:
-        left, end = area.x_at(x) + (number - len(chart.series) / 2) * width, area.y_at(y)
+        below = _below(chart, number, x)
+        foot, end = area.y_at(below) if below else base, area.y_at(below + y)
         drawing.add(
             "rect",
-            x=left,
-            y=min(base, end),
+            x=area.x_at(x) + ((0 if chart.is_stacked else number) - beside / 2) * width,
+            y=min(foot, end),
             width=max(1.0, width - 1),
-            height=abs(end - base),
+            height=abs(end - foot),
             class_=f"fill {colour(number)}",
             tooltip=_told(chart, series, (x, y)),
         )
     return len(series.points) - len(points)
+
+
+def _below(chart: Chart, number: int, x: float) -> float:
+    """Return how high the bars of the series before stand at a place; 0 where they stand apart."""
+    before = chart.series[:number] if chart.is_stacked else ()
+    return sum(y for series in before for at, y in series.points if at == x and isfinite(y))
 
 
 def _draw_named_bars(drawing: Drawing, chart: Chart) -> None:

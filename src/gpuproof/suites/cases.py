@@ -239,6 +239,7 @@ def _window(config: RunConfig) -> WindowSpec:
         target_precision=benchmark.target_precision if by_precision else None,
         min_steps=benchmark.min_steps if by_precision else 0,
         own_compute=benchmark.own_compute,
+        breakdown=config.profiling.breakdown,
     )
 
 

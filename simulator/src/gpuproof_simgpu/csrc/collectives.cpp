@@ -259,7 +259,7 @@ class Backend final : public c10d::Backend {
     return c10::make_intrusive<PointToPoint>(
         getRank(), c10d::OpType::SEND,
         std::vector<WorkPtr>{gloo_->send(views, to, 2 * tag), gloo_->send(stamp, to, 2 * tag + 1)},
-        [=] { timeline(index).wait_for(stream, stamp[0].item<int64_t>() + duration(total_bytes(views), index)); });
+        [=, this] { timeline(index).wait_for(stream, stamp[0].item<int64_t>() + duration(total_bytes(views), index)); });
   }
 
   WorkPtr recv(Tensors& tensors, int from, int tag) override {
@@ -269,7 +269,7 @@ class Backend final : public c10d::Backend {
     Tensors stamp{moment_tensor(0)};
     return c10::make_intrusive<PointToPoint>(
         getRank(), c10d::OpType::RECV,
-        std::vector<WorkPtr>{gloo_->recv(views, from, 2 * tag), gloo_->recv(stamp, from, 2 * tag + 1)}, [=] {
+        std::vector<WorkPtr>{gloo_->recv(views, from, 2 * tag), gloo_->recv(stamp, from, 2 * tag + 1)}, [=, this] {
           const Nanos ready = std::max(stamp[0].item<int64_t>(), reached_on(index, stream));
           timeline(index).wait_for(stream, ready + duration(total_bytes(views), index));
         });
@@ -284,7 +284,8 @@ class Backend final : public c10d::Backend {
 
   double share() const { return (getSize() - 1.0) / getSize(); }  // what goes over the link of each byte
 
-  static Nanos duration(double bytes, c10::DeviceIndex index) {
+  Nanos duration(double bytes, c10::DeviceIndex index) const {
+    if (getSize() == 1) return 0;  // a group of one has nobody to talk to
     const DeviceSettings& device = settings().devices[index];
     return device.link_latency_ns + std::llround(bytes / device.peer_link_bytes_per_s * 1e9);
   }

@@ -55,6 +55,15 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
       "synchronize", &simgpu::synchronize_device, py::call_guard<py::gil_scoped_release>());
   m.def("busy_ns", [](int index, simgpu::Nanos until) { return simgpu::timeline(index).busy_until(until); });
   m.def("default_generator", [](int index) { return simgpu::default_generator(index); });
+  m.def("watch", [](int index) { simgpu::timeline(index).watch(); });
+  m.def("take_watched", [](int index) {
+    std::vector<std::tuple<std::string, simgpu::Nanos, simgpu::Nanos>> told;
+    for (const auto& [engine, begin, end] : simgpu::timeline(index).take_watched()) {
+      const bool is_copy = engine == simgpu::Engine::to_device || engine == simgpu::Engine::to_host;
+      told.emplace_back(engine == simgpu::Engine::link ? "collective" : is_copy ? "copy" : "compute", begin, end);
+    }
+    return told;
+  });
   m.def("num_kernels", [](int index) { return simgpu::timeline(index).num_kernels(); });
   m.def("num_in_queue", [](int index) { return simgpu::timeline(index).num_in_queue(); });
   simgpu::bind_collectives(m);

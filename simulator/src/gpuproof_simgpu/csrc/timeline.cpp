@@ -61,7 +61,8 @@ Nanos Timeline::enqueue(
   return std::max({launched, stream_end(stream), engine_free_[static_cast<int>(engine)]});
 }
 
-void Timeline::occupy(c10::StreamId stream, Engine engine, Nanos end) {
+void Timeline::occupy(c10::StreamId stream, Engine engine, Nanos begin, Nanos end) {
+  if (is_watched_) watched_.push_back({engine, begin, end});
   stream_end(stream) = end;
   engine_free_[static_cast<int>(engine)] = end;
   in_flight_.push_back(end);
@@ -89,7 +90,7 @@ void Timeline::launch(c10::StreamId stream, c10::ArrayRef<Cost> kernels, Nanos l
   num_kernels_ += static_cast<int64_t>(kernels.size());
   if (before < device.hang_in_kernel && device.hang_in_kernel <= num_kernels_) end = kNever;
   end = std::min(end, kNever);
-  occupy(stream, Engine::compute, end);
+  occupy(stream, Engine::compute, begin, end);
   add_busy(begin, end);
 }
 
@@ -99,15 +100,15 @@ Nanos Timeline::launch_copy(
   const DeviceSettings& device = settings().devices[index_];
   const Nanos begin = enqueue(lock, stream, direction, launched);
   const Nanos duration = std::llround(bytes / bytes_per_s * 1e9);
-  occupy(stream, direction, std::min(begin + device.launch_latency_ns + duration, kNever));
+  occupy(stream, direction, begin, std::min(begin + device.launch_latency_ns + duration, kNever));
   return stream_end(stream);
 }
 
 Nanos Timeline::finish_collective(c10::StreamId stream, Nanos reached, Nanos ready, Nanos duration) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  const Nanos begin = std::max(ready, engine_free_[static_cast<int>(Engine::link)]);
-  const Nanos end = std::min(begin + duration, kNever);
-  occupy(stream, Engine::link, end);
+  const Nanos free = engine_free_[static_cast<int>(Engine::link)];
+  const Nanos end = std::min(std::max(ready, free) + duration, kNever);
+  occupy(stream, Engine::link, std::max(reached, free), end);  // its kernel runs while it waits for others
   add_busy(reached, end);  // a device that waits for others inside a collective runs its kernel
   return end;
 }
@@ -154,6 +155,18 @@ Nanos Timeline::busy_until(Nanos moment) {
   Nanos total = settled_busy_ns_;
   for (const auto& [begin, end] : busy_) total += std::max<Nanos>(0, std::min(end, moment) - begin);
   return total;
+}
+
+void Timeline::watch() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  is_watched_ = true;
+  watched_.clear();
+}
+
+std::vector<Command> Timeline::take_watched() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  is_watched_ = false;
+  return std::move(watched_);
 }
 
 int64_t Timeline::num_kernels() {

@@ -32,6 +32,13 @@ struct Cost {
   double bytes = 0;
 };
 
+// What one command did, and when.
+struct Command {
+  Engine engine;
+  Nanos begin;
+  Nanos end;
+};
+
 class Timeline {
  public:
   explicit Timeline(c10::DeviceIndex index) : index_(index) {}
@@ -50,6 +57,8 @@ class Timeline {
   void wait_for(c10::StreamId stream, Nanos moment);  // later commands of the stream begin no earlier
 
   Nanos busy_until(Nanos moment);  // time of running kernels and collectives since the first, overlaps once
+  void watch();  // keeps what runs from now on, until it is taken
+  std::vector<Command> take_watched();
   int64_t num_kernels();
   int64_t num_in_queue();
   c10::StreamId new_stream();
@@ -58,7 +67,7 @@ class Timeline {
   Nanos duration_of(c10::ArrayRef<Cost> kernels, Nanos begin) const;
   Nanos& stream_end(c10::StreamId stream);
   Nanos enqueue(std::unique_lock<std::mutex>& lock, c10::StreamId stream, Engine engine, Nanos launched);
-  void occupy(c10::StreamId stream, Engine engine, Nanos end);
+  void occupy(c10::StreamId stream, Engine engine, Nanos begin, Nanos end);
   void add_busy(Nanos begin, Nanos end);
   void settle_old_busy();
 
@@ -68,6 +77,8 @@ class Timeline {
   Nanos engine_free_[4] = {0, 0, 0, 0};
   std::deque<Nanos> in_flight_;
   std::map<Nanos, Nanos> busy_;  // begin to end, disjoint
+  bool is_watched_ = false;
+  std::vector<Command> watched_;
   Nanos settled_busy_ns_ = 0;
   Nanos first_kernel_ns_ = -1;
   int64_t num_kernels_ = 0;

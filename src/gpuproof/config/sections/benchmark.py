@@ -49,6 +49,9 @@ class ProfilingConfig(ConfigSection):
     ceilings: bool = False
     """Measure after the window how fast the device multiplies matrices in this precision and moves memory:
     the roofline."""
+    breakdown: bool = False
+    """Take training steps apart after the window, a few seconds: phases of a step, and communication measured
+    in three ways."""
 
 
 class MonitoringConfig(ConfigSection):

@@ -25,6 +25,8 @@ from gpuproof.statistics.dispersion import outliers
 from gpuproof.statistics.launches import required_launches
 from gpuproof.suites.base import Conclusion
 from gpuproof.suites.points.results import PointResult, conclude_points, conclusion_of_points
+from gpuproof.suites.scale.apart import PointApart, communication_measures, take_apart
+from gpuproof.suites.scale.curves import ScaleCurve, curves_of
 from gpuproof.suites.scale.exports import scale_exports
 from gpuproof.suites.scale.plan import (
     NAME,
@@ -80,6 +82,9 @@ class ScaleDetail:
     rule_of_thumb: RuleOfThumb | None
     """None where nothing was measured, so that the parameters are not counted."""
     num_parameters: int | None
+    apart: tuple[PointApart, ...] = ()
+    """Points whose steps were taken apart, or whose memory and step times are known."""
+    curves: tuple[ScaleCurve, ...] = ()
 
 
 def conclude(evidence: Evidence) -> Conclusion:
@@ -145,8 +150,15 @@ def _detail(
     thumb = None
     if parameters is not None:
         thumb = advise(parameters, max(options.batch_sizes), options)
-    averages = tuple(_averages(rows, confidence=confidence))
-    return ScaleDetail(rows=rows, averages=averages, rule_of_thumb=thumb, num_parameters=parameters)
+    launches = {found.point.case_id: found.launches for found in concluded}
+    return ScaleDetail(
+        rows=rows,
+        averages=tuple(_averages(rows, confidence=confidence)),
+        rule_of_thumb=thumb,
+        num_parameters=parameters,
+        apart=tuple(take_apart(x, launches[x.case_id]) for x in points if launches[x.case_id]),
+        curves=tuple(curves_of(points, launches)),
+    )
 
 
 def _row(point: ScalePoint, figures: Mapping[str, PointFigures], *, confidence: float) -> ScaleRow:
@@ -219,6 +231,8 @@ def _measures(detail: ScaleDetail) -> Iterator[Measure]:
             interval=None if ratio is None else as_record(ratio),
             missing=row.speed_up.comparison.reason,
         )
+    for apart in detail.apart:
+        yield from communication_measures(apart, case=apart.case_id)
 
 
 def _headline(detail: ScaleDetail) -> str:

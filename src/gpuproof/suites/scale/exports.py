@@ -7,12 +7,15 @@ from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any
 
 from gpuproof.analysis.points import PointFigures
+from gpuproof.analysis.scale.communication import sync_difference_s
+from gpuproof.analysis.scale.per_launch import LaunchFigure
 from gpuproof.readings.evidence import Evidence
 from gpuproof.records.codec import from_json
 from gpuproof.statistics.estimate import Interval
 from gpuproof.statistics.launches import interval_of_launches
 from gpuproof.suites.base import Export
 from gpuproof.suites.exports import json_export
+from gpuproof.suites.scale.apart import WAYS, PointApart
 from gpuproof.suites.sections import Common
 
 if TYPE_CHECKING:
@@ -20,8 +23,12 @@ if TYPE_CHECKING:
     from gpuproof.suites.scale.conclude import ScaleDetail, ScaleRow
 
 MIB_BYTES = 2**20
-NO_COMMUNICATION = "one device talks to no other"
-NOT_SEPARATED = "communication was not traced (profiling.enabled is false)"
+MS_PER_S = 1e3
+COMMUNICATION_IS = (
+    "sync_difference_ms: a step with the average of gradients less one without, less the same difference in "
+    "a group of one; the other figures answer other questions, and are not added to it"
+)
+"""Which measure S2's one figure of communication is."""
 
 
 def scale_exports(evidence: Evidence, detail: ScaleDetail, points: Sequence[PointResult]) -> Iterator[Export]:
@@ -60,28 +67,66 @@ def _batch(row: ScaleRow, found: PointResult, detail: ScaleDetail) -> dict[str, 
         "confidence_interval_missing": None if isinstance(interval, Interval) else interval.reason,
         "mean_memory_mb": _mean(memory.values()),
         "mean_gpu_utilization": _mean(utilization.values()),
-        "mean_communication_ms": found.summary.get("comm_exposed_ms"),
-        "communication_missing": NO_COMMUNICATION if row.num_devices == 1 else _why_no_communication(found),
+        **_communication(row, detail),
         "model_parameters": detail.num_parameters,
         "outlier_runs": [replicate + 1 for replicate in row.outlier_launches],
         "validity": row.figures.validity,
-        "detailed_runs": _runs(row.figures, memory, utilization, detail),
+        "detailed_runs": _runs(row.figures, memory, utilization, found, detail),
     }
 
 
-def _why_no_communication(found: PointResult) -> str | None:
-    if found.summary.get("comm_exposed_ms") is not None:
-        return None
-    missing = found.summary.get("communication_missing") or {}
-    return str(missing.get("comm_exposed_ms", NOT_SEPARATED))
+def _communication(row: ScaleRow, detail: ScaleDetail) -> dict[str, Any]:
+    """Return the communication of a step: null on one device, and each measure under its own name."""
+    measured = _apart(row, detail)
+    if measured is None:
+        return {"mean_communication_ms": None, "communication_missing": "nothing was measured"}
+    figures = {way: getattr(measured.communication, way) for way, _ in WAYS}
+    chosen: LaunchFigure = figures["sync_difference"]
+    return {
+        "mean_communication_ms": _ms(chosen.mean_s),
+        "communication_missing": None if chosen.values_s else chosen.missing,
+        "communication_is": COMMUNICATION_IS,
+        "communication": {f"{way}_ms": _figure(figure) for way, figure in figures.items()},
+        "bucket_bytes": list(measured.communication.bucket_bytes),
+        "phases_ms": _phases(measured),
+    }
+
+
+def _apart(row: ScaleRow, detail: ScaleDetail) -> PointApart | None:
+    return next((found for found in detail.apart if found.case_id == row.figures.case_id), None)
+
+
+def _figure(figure: LaunchFigure) -> dict[str, Any]:
+    interval = figure.interval
+    return {
+        "mean": _ms(figure.mean_s),
+        "confidence_interval_95": None if interval is None else [_ms(interval.low), _ms(interval.high)],
+        "missing": figure.missing,
+    }
+
+
+def _phases(measured: PointApart) -> dict[str, Any]:
+    if measured.phases is None:
+        return {"missing": measured.phases_missing}
+    parts = {name.replace(" ", "_"): _ms(value) for name, value in measured.phases.parts_s.items()}
+    if measured.phases.communication_s is None:
+        parts["communication"] = None
+    residual = {"residual": _ms(measured.phases.residual_s)}
+    return {**parts, **residual, "communication_missing": measured.phases.communication_missing}
+
+
+def _ms(seconds: float | None) -> float | None:
+    return None if seconds is None else seconds * MS_PER_S
 
 
 def _runs(
     figures: PointFigures,
     memory_mb: Mapping[int, float],
     utilization: Mapping[int, float],
+    found: PointResult,
     detail: ScaleDetail,
 ) -> list[dict[str, Any]]:
+    talked_s = {launch.case.replicate: sync_difference_s(launch) for launch in found.launches}
     return [
         {
             "run": launch.replicate + 1,
@@ -89,7 +134,7 @@ def _runs(
             "samples_per_second": launch.value,
             "memory_usage_mb": memory_mb.get(launch.replicate),
             "gpu_utilization": utilization.get(launch.replicate),
-            "communication_time_ms": None,
+            "communication_time_ms": _ms(talked_s.get(launch.replicate)),
             "model_parameters": detail.num_parameters,
         }
         for launch in figures.launches

@@ -6,12 +6,14 @@ from collections.abc import Iterator, Sequence
 
 from gpuproof import units
 from gpuproof.records.codec import from_json
-from gpuproof.records.page import Axis, Cell, Chart, Column, Page, Reference, Series, Text, table
+from gpuproof.records.page import Cell, Column, Page, Text, table
 from gpuproof.records.result import Result
 from gpuproof.suites.points.page import uncertainty, validity_cell
 from gpuproof.suites.points.results import PointsDetail
+from gpuproof.suites.scale.charts import curve_charts, step_charts
 from gpuproof.suites.scale.conclude import ScaleDetail, ScaleRow
 from gpuproof.suites.scale.plan import NAME
+from gpuproof.suites.scale.tables import laws_section, overheads, predictions, sections_apart
 from gpuproof.suites.sections import benchmark_page
 
 HEURISTIC = "Heuristic, not measured here"
@@ -40,7 +42,12 @@ def page(result: Result) -> Page:
         points.common,
         rows,
         Text(title="Over all batch sizes", lines=tuple(_averages(detail))),
-        _efficiencies(detail.rows),
+        *curve_charts(detail.rows, detail.curves),
+        overheads(detail.curves),
+        laws_section(detail.curves),
+        predictions(detail.curves),
+        *sections_apart(detail.apart),
+        *step_charts(detail.apart),
         Text(title="Launches", lines=tuple(_launches(detail.rows))),
         Text(title=HEURISTIC, lines=tuple(_thumb(detail))),
         num_measures=0,
@@ -93,26 +100,3 @@ def _thumb(detail: ScaleDetail) -> Iterator[str]:
         yield f"{found.reason}: {found.advice}"
         if detail.averages:
             yield "what was measured above goes before it"
-
-
-def _efficiencies(rows: Sequence[ScaleRow]) -> Chart:
-    """Draw the throughput against the devices: one line a batch size and law."""
-    several = dict.fromkeys((row.batch_size, row.law) for row in rows if row.law is not None)
-    series = []
-    for batch, law in several:
-        chosen = [row for row in rows if row.batch_size == batch and row.law in (law, None)]
-        points = [
-            (float(row.num_devices), row.figures.items_per_s_total)
-            for row in chosen
-            if row.figures.items_per_s_total is not None
-        ]
-        series.append(Series(name=f"batch {batch}, {law}", points=tuple(points)))
-    return Chart(
-        title="Throughput by devices",
-        kind="line",
-        x=Axis(label="devices"),
-        y=Axis(label="throughput", unit=f"{rows[0].figures.item}/s" if rows else ""),
-        series=tuple(series),
-        references=(Reference(label="one device", x=1.0),),
-        is_in_a_table=True,
-    )

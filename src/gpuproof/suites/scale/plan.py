@@ -7,13 +7,15 @@ device both are the same, so that it is measured once.
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from gpuproof.analysis.scaling import Thresholds
 from gpuproof.config.models import RunConfig
 from gpuproof.errors import UsageError
+from gpuproof.records.case import Case, TrainingWork
 from gpuproof.records.codec import from_json
+from gpuproof.suites.base import LaunchKey
 from gpuproof.suites.points.plan import Plan, Point, config_at
 
 Law = Literal["strong", "weak"]
@@ -30,12 +32,17 @@ class ScaleOptions(Thresholds):
     """Numbers of devices, one rank on each."""
     laws: tuple[Law, ...] = ("strong", "weak")
     """How the batch grows with the devices."""
+    breakdown_runs: int = 5
+    """Launches of each point, the first ones, whose steps are taken apart after the window: phases, and
+    communication in three ways; 0 for none."""
 
     def __post_init__(self) -> None:
         for name in ("batch_sizes", "num_devices", "laws"):
             values = getattr(self, name)
             if not values or len(set(values)) < len(values):
                 raise ValueError(f"{name} needs values, each of them once")
+        if self.breakdown_runs < 0:
+            raise ValueError("breakdown_runs is 0 or more")
         if min(*self.batch_sizes, *self.num_devices, 1) < 1:
             raise ValueError("batch sizes and numbers of devices are at least 1")
 
@@ -64,6 +71,21 @@ class ScalePoint:
     def is_divisible(self) -> bool:
         """Whether every device gets as many samples."""
         return self.law != "strong" or self.batch_size % self.num_devices == 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScalePlan(Plan):
+    """Launches of a study, of which the first of each point take steps apart."""
+
+    breakdown_runs: int
+
+    def case(self, key: LaunchKey) -> Case:
+        """Build a launch."""
+        built = Plan.case(self, key)
+        work = built.work
+        assert isinstance(work, TrainingWork), "a study is of training"
+        window = replace(work.window, breakdown=key[1] < self.breakdown_runs)
+        return replace(built, work=replace(work, window=window))
 
 
 def read_options(config: RunConfig) -> ScaleOptions:
@@ -109,7 +131,7 @@ def plan(config: RunConfig) -> Plan:
         names = list(points)
         random.Random(f"{config.run.order_seed}:{replicate}").shuffle(names)  # noqa: S311  # no secret
         order += [(name, replicate) for name in names]
-    return Plan(points=points, order=tuple(order), is_sweep=False)
+    return ScalePlan(points=points, order=tuple(order), is_sweep=False, breakdown_runs=options.breakdown_runs)
 
 
 def point_at(config: RunConfig, point: ScalePoint) -> Point:

@@ -32,6 +32,10 @@ from gpuproof.records.run import (
     Window,
 )
 from gpuproof.records.what_ran import Effective
+from gpuproof.worker.breakdown.buckets import measure_buckets
+from gpuproof.worker.breakdown.overlap import measure_overlap
+from gpuproof.worker.breakdown.phases import measure_phases
+from gpuproof.worker.breakdown.sync import measure_sync
 from gpuproof.worker.engine.ceilings import plan_for, try_ceilings, why_no_product
 from gpuproof.worker.engine.loop import (
     FixedSteps,
@@ -124,6 +128,8 @@ def run_after_window(prepared: Prepared, recorder: Recorder, measured: Window) -
         evaluate_model(prepared, recorder)
     if window.own_compute and waits_for_others(prepared):
         measure_own_compute(prepared, recorder)
+    if window.breakdown and prepared.work.trains:
+        measure_breakdown(prepared, recorder)
     if window.ceilings:
         measure_ceilings(prepared, recorder)
     if prepared.work.compute.precision == "fp8" and not prepared.work.compute.compile_enabled:
@@ -327,6 +333,16 @@ def _plan_window(prepared: Prepared, *, step_s: float | None) -> tuple[StepPlan,
     )
     assert steps is not None
     return FixedSteps(steps, step_s=step_s), steps, None
+
+
+def measure_breakdown(prepared: Prepared, recorder: Recorder) -> None:
+    """Take steps apart, after the window; a rank that talks to nobody has phases only."""
+    with recorder.phase("breakdown"):
+        measure_phases(prepared, recorder)
+        if prepared.parallelism is not None:
+            measure_overlap(prepared, recorder)
+            measure_buckets(prepared, recorder)
+            measure_sync(prepared, recorder)
 
 
 def evaluate_model(prepared: Prepared, recorder: Recorder) -> None:

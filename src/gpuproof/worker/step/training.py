@@ -6,11 +6,14 @@ would wait for the device, so it is read once, after the window.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import torch
 from torch import nn
 
 from gpuproof.records.case import TrainingWork
-from gpuproof.worker.data.batch_source import Batches
+from gpuproof.worker.data.batch_source import Batch, Batches
 from gpuproof.worker.parallel.gradients import clip_gradients, groups_alike, without_gradient_sync
 from gpuproof.worker.pruning.pruner import Pruner
 from gpuproof.worker.step.model import LossFunction
@@ -35,11 +38,11 @@ class TrainingStep:
         self.last_loss: torch.Tensor | None = None
         self.module = module
         self._loss = loss
-        self._pool = pool
+        self.next_batch = pool.next_batch
         self._autocast = precision.autocast()
-        self._num_micro_batches = work.parallel.gradient_accumulation_steps
+        self.num_micro_batches = work.parallel.gradient_accumulation_steps
         self._scaler = precision.gradient_scaler()
-        self._without_sync = without_gradient_sync(module)
+        self.without_sync = without_gradient_sync(module)
         training, groups = work.training, groups_alike(module)
         total_steps = training.total_steps or total_steps
         self.optimizer = make_optimizer(
@@ -57,20 +60,45 @@ class TrainingStep:
 
     def __call__(self) -> None:
         """Run one step."""
-        self.optimizer.zero_grad(set_to_none=True)
-        for _ in range(self._num_micro_batches - 1):
-            with self._without_sync():
+        self.clear()
+        for _ in range(self.num_micro_batches - 1):
+            with self.without_sync():
                 self._micro_batch()
         self._micro_batch()
+        self.update()
+
+    def _micro_batch(self) -> None:
+        self.backward(self.forward(self.next_batch()))
+
+    def clear(self) -> None:
+        """Let go of the gradients of the step before."""
+        self.optimizer.zero_grad(set_to_none=True)
+
+    def forward(self, batch: Batch) -> torch.Tensor:
+        """Return the loss of a batch."""
+        inputs, targets = batch
+        with self._autocast:
+            return self._loss(self.module(inputs), targets)
+
+    def backward(self, loss: torch.Tensor) -> None:
+        """Add the gradients of a micro-batch's loss."""
+        share = loss / self.num_micro_batches if self.num_micro_batches > 1 else loss
+        self._scaler.scale(share).backward()
+        self.last_loss = loss.detach()  # its graph would keep the gradients to this stream
+
+    def update(self) -> None:
+        """Clip gradients as asked, and update the weights."""
         if self._reads_gradients:
             self._scaler.unscale_(self.optimizer)
         self._scaler.step(self.optimizer)
         self._scaler.update()
 
-    def _micro_batch(self) -> None:
-        inputs, targets = self._pool.next_batch()
-        with self._autocast:
-            loss = self._loss(self.module(inputs), targets)
-        share = loss / self._num_micro_batches if self._num_micro_batches > 1 else loss
-        self._scaler.scale(share).backward()
-        self.last_loss = loss.detach()  # its graph would keep the gradients to this stream
+    @contextmanager
+    def through(self, module: nn.Module) -> Iterator[None]:
+        """Have steps call another wrapper of the same parameters meanwhile."""
+        kept = self.module, self.without_sync
+        self.module, self.without_sync = module, without_gradient_sync(module)
+        try:
+            yield
+        finally:
+            self.module, self.without_sync = kept

@@ -1,0 +1,1 @@
+"""A scaling study in figures: communication, phases, laws, what they predict, what breaks a curve."""

@@ -1,0 +1,118 @@
+"""How much of a step is communication? Three answers to three questions, which are never mixed into one.
+
+`sync_difference`: by how much averaging gradients makes a step longer, less the same difference in a group of
+one, whose code is the same and which talks to nobody. `exposed` and `overlapped`: how long collectives ran on
+the device beside which nothing was, and something was, computed. `standalone`: what all-reduces of the same
+buckets take, one after another, with nothing beside them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from statistics import fmean, median
+
+from gpuproof.analysis.collectives import bus_factor
+from gpuproof.analysis.launch import Launch
+from gpuproof.analysis.rates import throughput
+from gpuproof.analysis.scale.per_launch import LaunchFigure, figure_of, first_reason
+from gpuproof.records.breakdown import BucketAllReduce, CollectiveOverlap, GradientSync, SyncRound
+
+ALONE = "one device talks to no other"
+NOT_BEHIND = "the device caught up with the host: times of all-reduces by themselves would hold waits for it"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepCommunication:
+    """The communication of a step, measured in three ways. Means over ranks, in seconds a step."""
+
+    sync_difference: LaunchFigure
+    exposed: LaunchFigure
+    overlapped: LaunchFigure
+    standalone: LaunchFigure
+    bucket_bytes: tuple[int, ...]
+    kernels: tuple[str, ...]
+    """Names of the collectives' kernels, where the device's list of work shows any."""
+    bus_bytes_per_s: float | None
+    """Of the stand-alone all-reduces together."""
+
+
+def communication_of(launches: Sequence[Launch]) -> StepCommunication:
+    """Return the communication of one point's launches."""
+    alone = ALONE if all(launch.world_size == 1 for launch in launches) else None
+    standalone = _figure(launches, standalone_s, _reason_of("bucket_all_reduce"), alone)
+    buckets = [found.bucket_bytes for launch in launches for found in launch.bucket_all_reduce]
+    sizes = buckets[0] if buckets else ()
+    overlap_reason = _reason_of("collective_overlap")
+    return StepCommunication(
+        sync_difference=_figure(launches, sync_difference_s, _reason_of("gradient_sync"), alone),
+        exposed=_figure(launches, exposed_s, overlap_reason, alone),
+        overlapped=_figure(launches, overlapped_s, overlap_reason, alone),
+        standalone=standalone,
+        bucket_bytes=sizes,
+        kernels=tuple(
+            sorted({name for launch in launches for o in launch.collective_overlap for name in o.kernels})
+        ),
+        bus_bytes_per_s=_bus(sizes, standalone.mean_s, launches[0].world_size if launches else 1),
+    )
+
+
+def _figure(
+    launches: Sequence[Launch],
+    value: Callable[[Launch], float | None],
+    reason: Callable[[Launch], str | None],
+    alone: str | None,
+) -> LaunchFigure:
+    return figure_of(map(value, launches), missing=alone or first_reason([*map(reason, launches)]))
+
+
+def _reason_of(kind: str) -> Callable[[Launch], str | None]:
+    return lambda launch: first_reason([_reason(found) for found in getattr(launch, kind)])
+
+
+def _reason(found: BucketAllReduce | CollectiveOverlap | GradientSync) -> str | None:
+    if isinstance(found, BucketAllReduce) and not found.is_queued:
+        return NOT_BEHIND
+    return found.missing
+
+
+def sync_difference_s(launch: Launch) -> float | None:
+    """Return by how much averaging gradients makes a step longer, corrected by a group of one."""
+    ranks = [median(map(_corrected, found.rounds)) for found in launch.gradient_sync if found.rounds]
+    return fmean(ranks) if ranks else None
+
+
+def _corrected(found: SyncRound) -> float:
+    together = median(found.with_sync_s) - median(found.without_sync_s)
+    return together - (median(found.alone_with_sync_s) - median(found.alone_without_sync_s))
+
+
+def exposed_s(launch: Launch) -> float | None:
+    """Return how long collectives ran in a step with nothing computed beside them."""
+    ranks = [o.exposed_s / o.num_steps for o in launch.collective_overlap if not o.missing]
+    return fmean(ranks) if ranks else None
+
+
+def overlapped_s(launch: Launch) -> float | None:
+    """Return how long they ran beside computing."""
+    ranks = [(o.collective_s - o.exposed_s) / o.num_steps for o in launch.collective_overlap if not o.missing]
+    return fmean(ranks) if ranks else None
+
+
+def standalone_s(launch: Launch) -> float | None:
+    """Return what all buckets take one after another."""
+    told = [found for found in launch.bucket_all_reduce if found.durations_s]
+    if not told or not all(found.is_queued for found in told):
+        return None
+    return fmean(map(_all_buckets, told))
+
+
+def _all_buckets(found: BucketAllReduce) -> float:
+    return sum(map(median, found.durations_s))
+
+
+def _bus(sizes: Sequence[int], seconds: float | None, num_ranks: int) -> float | None:
+    factor = bus_factor("all_reduce", num_ranks)
+    if not sizes or not seconds or factor is None:
+        return None
+    return factor * throughput(sum(sizes), seconds)

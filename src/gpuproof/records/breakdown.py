@@ -1,0 +1,110 @@
+"""The records of steps that were taken apart after the window: phases, and communication in three ways.
+
+Each way answers another question, and none stands for another: what a step would be shorter without the
+average of gradients (`GradientSync`), what the device did while collectives ran (`CollectiveOverlap`), and
+what the same bytes take when nothing else is done (`BucketAllReduce`).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+from gpuproof.records.journal import record_kind
+
+COMMUNICATION = re.compile(
+    r"nccl|rccl|simccl|nvshmem|all_?reduce|all_?gather|reduce_?scatter|all_?to_?all", re.IGNORECASE
+)
+"""In the name of a kernel that is communication."""
+ClockName = Literal["device_event", "host", "host_synchronised"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SyncRound:
+    """Step times of four bursts, one after another, in seconds.
+
+    The bursts of a group of one go through the same code as those of all ranks, and talk to nobody: what they
+    differ by is no communication.
+    """
+
+    with_sync_s: tuple[float, ...]
+    without_sync_s: tuple[float, ...]
+    alone_with_sync_s: tuple[float, ...]
+    alone_without_sync_s: tuple[float, ...]
+
+
+@record_kind("gradient_sync")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GradientSync:
+    """Steps that average gradients and steps that do not, of one rank, by turns."""
+
+    rank: int
+    clock: ClockName
+    rounds: tuple[SyncRound, ...]
+    missing: str | None
+    """Why there are none."""
+
+
+@record_kind("collective_overlap")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CollectiveOverlap:
+    """What a rank's device did while collectives ran, summed over some steps, in seconds.
+
+    A collective runs from the moment its kernel begins, the wait for other ranks included.
+    """
+
+    rank: int
+    num_steps: int
+    collective_s: float
+    exposed_s: float
+    """Of these, beside which nothing was computed."""
+    kernels: tuple[str, ...]
+    """Names of the collectives' kernels, each once, sorted."""
+    missing: str | None
+    """Why nobody could tell; the sums are 0 then."""
+
+
+@record_kind("bucket_all_reduce")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BucketAllReduce:
+    """All-reduces of the sizes in which gradients are averaged, with nothing beside them."""
+
+    rank: int
+    clock: ClockName
+    bucket_bytes: tuple[int, ...]
+    """As DistributedDataParallel made them, in the order in which they are sent."""
+    durations_s: tuple[tuple[float, ...], ...]
+    """Of each bucket, of each iteration."""
+    missing: str | None
+    """Why there are none."""
+    is_queued: bool = True
+    """Whether each was in the queue before it began: else the times hold waits for the host."""
+
+
+@record_kind("step_phases")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepPhases:
+    """Steps with marks between their parts, in a window of their own. Times are seconds, one for each step.
+
+    On a device that runs ahead, marks are events, and the device was kept busy until whole steps were
+    queued (`is_queued`): then no phase holds a wait for the host.
+    """
+
+    rank: int
+    clock: ClockName
+    is_queued: bool
+    data_s: tuple[float, ...] = ()
+    forward_s: tuple[float, ...] = ()
+    backward_s: tuple[float, ...] = ()
+    """With the average of gradients where there is one."""
+    optimizer_s: tuple[float, ...] = ()
+    """Zeroing of gradients, clip and update."""
+    backward_without_sync_s: tuple[float, ...] = ()
+    """Of other steps, whose gradients stay on the rank; empty where a step cannot be taken alone."""
+    plain_step_s: tuple[float, ...] = ()
+    """Of bursts of steps without marks, the mean step by the host's clock …"""
+    marked_step_s: tuple[float, ...] = ()
+    """… and of bursts with marks, by turns."""
+    missing: str | None = None
+    """Why a step cannot be taken apart."""

@@ -1,0 +1,131 @@
+"""What was found of each point beyond its throughput: communication, phases, memory, how step times lie."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from gpuproof import units
+from gpuproof.analysis.launch import Launch
+from gpuproof.analysis.scale.communication import StepCommunication, communication_of
+from gpuproof.analysis.scale.per_launch import LaunchFigure
+from gpuproof.analysis.scale.phases import PhaseFigures, phases_of
+from gpuproof.records.memory import Memory, MemoryParts
+from gpuproof.records.result import Measure, MeasureInterval
+from gpuproof.suites.scale.plan import Law, ScalePoint
+
+NUM_QUANTILES = 101
+WAYS = (
+    ("sync_difference", "communication: step with gradient average less step without"),
+    ("exposed", "communication: collectives beside which nothing is computed"),
+    ("overlapped", "communication: collectives beside computing"),
+    ("standalone", "communication: all-reduces of the buckets by themselves"),
+)
+"""Each measure of communication by its field, and what it is of a step."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryHeld:
+    """The memory of the rank that holds most: worked out from sizes, and as it was measured. In bytes."""
+
+    estimate: MemoryParts
+    counted: MemoryParts | None
+    """Of the tensors themselves."""
+    activations_bytes: int | None
+    activations_missing: str | None
+    peak_bytes: int | None
+    """The allocator's peak in the window; None where the device has no such count."""
+
+    @property
+    def expected_bytes(self) -> int:
+        """All parts, those activations that are known with them."""
+        return self.estimate.total_bytes + (self.activations_bytes or 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PointApart:
+    """One point, taken apart."""
+
+    case_id: str
+    batch_size: int
+    num_devices: int
+    law: Law | None
+    communication: StepCommunication
+    phases: PhaseFigures | None
+    phases_missing: str | None
+    memory: MemoryHeld | None
+    step_quantiles_s: tuple[float, ...]
+    """Of the step times of all launches: the least, each per cent, the longest; empty without any."""
+
+
+def take_apart(point: ScalePoint, launches: Sequence[Launch]) -> PointApart:
+    """Return what the launches of a point say."""
+    phases = phases_of(launches)
+    return PointApart(
+        case_id=point.case_id,
+        batch_size=point.batch_size,
+        num_devices=point.num_devices,
+        law=point.law,
+        communication=communication_of(launches),
+        phases=None if isinstance(phases, str) else phases,
+        phases_missing=phases if isinstance(phases, str) else None,
+        memory=_memory(launches),
+        step_quantiles_s=_quantiles(launches),
+    )
+
+
+def _memory(launches: Sequence[Launch]) -> MemoryHeld | None:
+    held = [
+        MemoryHeld(
+            estimate=memory.estimate,
+            counted=memory.counted,
+            activations_bytes=memory.activations_bytes,
+            activations_missing=memory.activations_missing,
+            peak_bytes=_peak(launch, memory),
+        )
+        for launch in launches
+        for memory in launch.memory
+    ]
+    return max(held, key=lambda found: (found.peak_bytes or 0, found.expected_bytes), default=None)
+
+
+def _peak(launch: Launch, memory: Memory) -> int | None:
+    return next(window.peak_allocated_bytes for window in launch.windows if window.rank == memory.rank)
+
+
+def _quantiles(launches: Sequence[Launch]) -> tuple[float, ...]:
+    times = [time_s for launch in launches for time_s in launch.step_times_s]
+    return tuple(map(float, np.quantile(times, np.linspace(0, 1, NUM_QUANTILES)))) if times else ()
+
+
+def communication_measures(apart: PointApart, *, case: str) -> Iterator[Measure]:
+    """Yield the measures of communication of a point on several devices, each under its own name."""
+    for name, title in WAYS if apart.num_devices > 1 else ():
+        figure: LaunchFigure = getattr(apart.communication, name)
+        yield Measure(
+            name=f"{title}, batch {apart.batch_size} on {apart.num_devices}",
+            case=case,
+            value=figure.mean_s,
+            unit="s",
+            text=units.seconds(figure.mean_s),
+            statistic="mean of launches",
+            labels={
+                "batch_size": apart.batch_size,
+                "num_devices": apart.num_devices,
+                "scaling": apart.law,
+                "communication": name,
+            },
+            better="lower",
+            interval=None if figure.interval is None else _interval(figure),
+            missing=figure.missing if figure.mean_s is None else None,
+        )
+
+
+def _interval(figure: LaunchFigure) -> MeasureInterval:
+    found = figure.interval
+    assert found is not None
+    return MeasureInterval(
+        low=found.low, high=found.high, level=found.confidence, kind="between_launches", method=found.method
+    )

@@ -1,0 +1,42 @@
+"""Short bursts of steps after the window, timed by the clock of the window."""
+
+from __future__ import annotations
+
+from time import perf_counter
+
+from gpuproof.worker.engine.loop import FixedSteps, StepFunction, run_window, steps_within
+from gpuproof.worker.rank.recorder import NANOSECOND_DIGITS
+from gpuproof.worker.step.preparation import Prepared
+from gpuproof.worker.step.training import TrainingStep
+
+BURST_S = 0.1
+
+
+def without_sync(step: TrainingStep) -> StepFunction:
+    """Return the step whose gradients stay on this rank."""
+
+    def own_step() -> None:
+        with step.without_sync():
+            step()
+
+    return own_step
+
+
+def agreed_steps(prepared: Prepared, step: StepFunction, *, least: int, most: int) -> int:
+    """Return the steps of a burst of about `BURST_S`, as many on every rank; takes one step to see."""
+    begin_s = perf_counter()
+    timed_burst(prepared, step, num_steps=1)
+    planned = steps_within(BURST_S, step_s=perf_counter() - begin_s)
+    return prepared.ranks.agree(min(most, max(least, planned)))
+
+
+def timed_burst(prepared: Prepared, step: StepFunction, *, num_steps: int) -> tuple[float, ...]:
+    """Return the seconds of each step of a burst, by the clock of the window."""
+    times: list[float] = []
+    run_window(step, prepared.clock, FixedSteps(num_steps), times.extend)
+    return rounded(times)
+
+
+def rounded(times_s: list[float]) -> tuple[float, ...]:
+    """Round to nanoseconds, as records have it."""
+    return tuple(round(time_s, NANOSECOND_DIGITS) for time_s in times_s)

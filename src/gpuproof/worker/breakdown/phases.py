@@ -1,0 +1,128 @@
+"""How long is each part of a step? Steps with marks between their parts, in a window of their own.
+
+On a device that runs ahead the marks are events, and whole steps are queued behind a busy device, so that a
+phase holds no wait for the host: what a step takes beyond its phases is the host's. The first step of each
+queue is left out, since ranks do not come to it together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from time import perf_counter
+
+from gpuproof.accelerators.choose import accelerator_of
+from gpuproof.records.breakdown import StepPhases
+from gpuproof.worker.breakdown.bursts import agreed_steps, rounded
+from gpuproof.worker.breakdown.busy_queue import BusyQueue
+from gpuproof.worker.breakdown.marks import EventMarks, HostMarks, PhaseOfStep, marked_step
+from gpuproof.worker.engine.clocks import EventClock
+from gpuproof.worker.engine.loop import FixedSteps, StepFunction, run_window
+from gpuproof.worker.rank.recorder import Recorder
+from gpuproof.worker.step.preparation import Prepared
+from gpuproof.worker.step.training import TrainingStep
+
+NUM_QUEUES = 8
+"""Of each two steps, of which the second is kept."""
+NUM_BURSTS = 5
+MIN_STEPS, MAX_STEPS = 2, 20
+"""Of a burst of steps with or without marks."""
+CAPTURED = "a captured graph is one launch, and nothing of it can be told apart"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Looked:
+    """One marked step."""
+
+    seconds: Mapping[PhaseOfStep, float]
+    is_queued: bool
+    """Whether all of it was in the queue before it ran, or it is done when it returns."""
+    host_s: float
+    """What the host took for it and for the step before."""
+
+
+def measure_phases(prepared: Prepared, recorder: Recorder) -> None:
+    """Take steps apart and write their phases down, or why there are none."""
+    rank, clock, step = prepared.identity.rank, prepared.clock.name, prepared.step
+    if not isinstance(step, TrainingStep):
+        recorder.write(StepPhases(rank=rank, clock=clock, is_queued=False, missing=CAPTURED))
+        return
+    last_loss = step.last_loss
+    busy = BusyQueue(prepared.device, prepared.clock)
+    looked = _looked(prepared, step, busy, beat=recorder.heartbeat.beat)
+    alone = []
+    if prepared.parallelism is not None and prepared.parallelism.strategy == "ddp":
+        with step.without_sync():
+            alone = _looked(prepared, step, busy, beat=recorder.heartbeat.beat)
+    plain_s, marked_s = _bursts(prepared, step, beat=recorder.heartbeat.beat)
+    step.last_loss = last_loss
+    recorder.write(
+        StepPhases(
+            rank=rank,
+            clock=clock,
+            is_queued=busy.is_needed and all(found.is_queued for found in (*looked, *alone)),
+            data_s=_of("data", looked),
+            forward_s=_of("forward", looked),
+            backward_s=_of("backward", looked),
+            optimizer_s=_of("optimizer", looked),
+            backward_without_sync_s=_of("backward", alone),
+            plain_step_s=rounded(plain_s),
+            marked_step_s=rounded(marked_s),
+        )
+    )
+
+
+def _of(phase: PhaseOfStep, looked: Sequence[_Looked]) -> tuple[float, ...]:
+    return rounded([found.seconds[phase] for found in looked])
+
+
+def _looked(
+    prepared: Prepared, step: TrainingStep, busy: BusyQueue, *, beat: Callable[[], None]
+) -> list[_Looked]:
+    """Take steps with marks behind a busy device; those that were queued whole, or all where none was."""
+    first = _look(prepared, step, busy, hold_s=0.0)  # shows how long the host takes
+    found, hold_s = list[_Looked](), first.host_s
+    for _ in range(NUM_QUEUES):
+        found.append(_look(prepared, step, busy, hold_s=hold_s))
+        hold_s *= 1 if found[-1].is_queued else 2
+        beat()
+    return [one for one in found if one.is_queued] or found
+
+
+def _look(prepared: Prepared, step: TrainingStep, busy: BusyQueue, *, hold_s: float) -> _Looked:
+    """Queue two steps behind a busy device, and look at the second."""
+    prepared.clock.synchronize()
+    prepared.ranks.barrier()
+    busy.hold(hold_s)
+    begin_s = perf_counter()
+    marked_step(step, _marks_for(prepared))
+    marks = _marks_for(prepared)
+    marked_step(step, marks)
+    host_s = perf_counter() - begin_s
+    is_queued = not (isinstance(marks, EventMarks) and marks.has_begun())
+    return _Looked(seconds=marks.take_s(), is_queued=is_queued, host_s=host_s)
+
+
+def _bursts(
+    prepared: Prepared, step: TrainingStep, *, beat: Callable[[], None]
+) -> tuple[list[float], list[float]]:
+    """Return the mean step of bursts without marks and with them, by turns, on the host's clock."""
+
+    def with_marks() -> None:
+        marked_step(step, _marks_for(prepared))
+
+    kinds: tuple[StepFunction, ...] = (step, with_marks)
+    num_steps = agreed_steps(prepared, step, least=MIN_STEPS, most=MAX_STEPS)
+    means: tuple[list[float], list[float]] = ([], [])
+    for _ in range(NUM_BURSTS):
+        for kind, of_kind in zip(kinds, means, strict=True):
+            prepared.ranks.barrier()
+            timing = run_window(kind, prepared.clock, FixedSteps(num_steps), lambda _times: beat())
+            of_kind.append(timing.wall_s / timing.num_steps)
+    return means
+
+
+def _marks_for(prepared: Prepared) -> EventMarks | HostMarks:
+    if isinstance(prepared.clock, EventClock):
+        return EventMarks(accelerator_of(prepared.device).make_event)
+    return HostMarks(prepared.clock.synchronize)

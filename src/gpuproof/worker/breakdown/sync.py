@@ -1,0 +1,80 @@
+"""What is a step longer by for averaging gradients? Steps with the average and steps without it, by turns.
+
+Their difference is no communication yet: DistributedDataParallel copies gradients into buckets and back even
+where it has nobody to talk to. So the same difference is taken over a group of this rank alone, with the same
+model, batch and process, and what is left is the communication that a step waits for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+from gpuproof.records.breakdown import GradientSync, SyncRound
+from gpuproof.worker.breakdown.bursts import agreed_steps, timed_burst, without_sync
+from gpuproof.worker.engine.loop import StepFunction
+from gpuproof.worker.rank.recorder import Recorder
+from gpuproof.worker.step.preparation import Prepared
+from gpuproof.worker.step.training import TrainingStep
+
+NUM_ROUNDS = 5
+MIN_STEPS, MAX_STEPS = 2, 20
+"""Of a burst; four bursts make a round."""
+REBUILT_AFTER = 2
+"""Steps after which a data-parallel module has its buckets in the order in which gradients come."""
+SHARED = "a step of {} gathers what other ranks hold, and none can be taken without talking"
+
+
+def measure_sync(prepared: Prepared, recorder: Recorder) -> None:
+    """Time both kinds of step with all ranks and in a group of one, and write them down."""
+    assert prepared.parallelism is not None
+    strategy = prepared.parallelism.strategy
+    missing = None if strategy == "ddp" else SHARED.format(strategy)
+    rounds = () if missing else tuple(_rounds(prepared, beat=recorder.heartbeat.beat))
+    rank, clock = prepared.identity.rank, prepared.clock.name
+    recorder.write(GradientSync(rank=rank, clock=clock, rounds=rounds, missing=missing))
+
+
+def _rounds(prepared: Prepared, *, beat: Callable[[], None]) -> Iterator[SyncRound]:
+    step, last_loss = prepared.step, prepared.step.last_loss
+    assert isinstance(step, TrainingStep)
+    kinds = _kinds_of_step(step, prepared)
+    for kind in kinds.values():
+        for _ in range(REBUILT_AFTER):
+            kind()
+    num_steps = agreed_steps(prepared, step, least=MIN_STEPS, most=MAX_STEPS)
+    for number in range(NUM_ROUNDS):
+        bursts = {}
+        for name in list(kinds)[:: -1 if number % 2 else 1]:  # a machine that warms up treats them alike
+            kinds[name]()  # after steps together this one still hands the buffers of batch norm round
+            prepared.ranks.barrier()
+            bursts[name] = timed_burst(prepared, kinds[name], num_steps=num_steps)
+            beat()
+        yield SyncRound(**bursts)
+    step.last_loss = last_loss
+
+
+def _kinds_of_step(step: TrainingStep, prepared: Prepared) -> dict[str, StepFunction]:
+    """Return the four kinds of step, by the field of the record."""
+    module = step.module
+    assert isinstance(module, DistributedDataParallel)
+    group = dist.new_group([prepared.identity.rank], use_local_synchronization=True)
+    alone = DistributedDataParallel(module.module, device_ids=module.device_ids, process_group=group)
+
+    def alone_with_sync() -> None:
+        with step.through(alone):
+            step()
+
+    def alone_without_sync() -> None:
+        with step.through(alone):
+            own_step()
+
+    own_step = without_sync(step)
+    return {
+        "with_sync_s": step,
+        "without_sync_s": own_step,
+        "alone_with_sync_s": alone_with_sync,
+        "alone_without_sync_s": alone_without_sync,
+    }

@@ -1,0 +1,277 @@
+"""Steps taken apart, by hand: communication in three ways, phases that sum to the step, page and files."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from concluding import lines_of, table_of, text_of
+from gpuproof.accelerators.base import DeviceCommand
+from gpuproof.analysis.scale.communication import communication_of
+from gpuproof.analysis.scale.phases import PhaseFigures, phases_of
+from gpuproof.conclude import Concluded, conclude
+from gpuproof.config.models import RunConfig
+from gpuproof.records.breakdown import BucketAllReduce, CollectiveOverlap, GradientSync, StepPhases, SyncRound
+from gpuproof.records.memory import Memory, MemoryParts
+from gpuproof.records.page import Chart
+from gpuproof.worker.breakdown.overlap import overlap_of
+from planning import next_cases
+from records_by_hand import NUM_STEPS, Story, setup, steady_times, window, write_run
+
+SYNC = SyncRound(
+    with_sync_s=(0.0130, 0.0131, 0.0129),
+    without_sync_s=(0.0090,),
+    alone_with_sync_s=(0.0100,),
+    alone_without_sync_s=(0.0091, 0.0089, 0.0090),
+)
+"""13 less 9 ms, of which 1 ms is the code's own: 3 ms of communication."""
+DEVICE: Any = "device_event"
+
+
+def apart(rank: int) -> list[Any]:
+    """One rank of several: 12 ms a step, of which the window's mean is 12.1 ms."""
+    return [
+        StepPhases(
+            rank=rank,
+            clock=DEVICE,
+            is_queued=True,
+            data_s=(0.0005,) * 3,
+            forward_s=(0.002, 0.0021, 0.0019),
+            backward_s=(0.008,) * 3,
+            optimizer_s=(0.001,) * 3,
+            backward_without_sync_s=(0.0045,) * 3,
+            plain_step_s=(0.012,) * 5,
+            marked_step_s=(0.0123,) * 5,
+        ),
+        CollectiveOverlap(
+            rank=rank, num_steps=5, collective_s=0.020, exposed_s=0.015, kernels=("ncclX",), missing=None
+        ),
+        BucketAllReduce(
+            rank=rank,
+            clock=DEVICE,
+            bucket_bytes=(1_000_000, 3_000_000),
+            durations_s=((0.0011, 0.001, 0.0009), (0.003,) * 3),
+            missing=None,
+        ),
+        GradientSync(rank=rank, clock=DEVICE, rounds=(SYNC,) * 5, missing=None),
+    ]
+
+
+def story(extra: list[Any], *, ranks: int = 2) -> Story:
+    windows = [window(rank, wall_s=NUM_STEPS * 0.0121) for rank in range(ranks)]
+    return Story(windows=windows, extra=extra)
+
+
+TWO_RANKS = story([*apart(0), *apart(1)])
+
+
+def test_the_three_measures_are_apart() -> None:
+    launches = [replace(TWO_RANKS, replicate=replicate).launch() for replicate in range(3)]
+    found = communication_of(launches)
+    assert found.sync_difference.mean_s == pytest.approx(0.003)
+    assert (found.exposed.mean_s, found.overlapped.mean_s) == pytest.approx((0.003, 0.001))
+    assert found.standalone.mean_s == pytest.approx(0.004)
+    # 2 (n - 1) / n of 4 MB in 4 ms over two ranks: 1 GB/s
+    assert found.bus_bytes_per_s == pytest.approx(1e9)
+    assert found.bucket_bytes == (1_000_000, 3_000_000)
+    assert found.sync_difference.interval is not None
+
+
+def test_what_was_not_measured_is_missing_with_its_reason() -> None:
+    alone = communication_of([story([], ranks=1).launch()])
+    assert (alone.sync_difference.mean_s, alone.sync_difference.missing) == (
+        None,
+        "one device talks to no other",
+    )
+    reasons = [
+        GradientSync(rank=0, clock="host", rounds=(), missing="a step of fsdp gathers"),
+        CollectiveOverlap(
+            rank=0, num_steps=5, collective_s=0.0, exposed_s=0.0, kernels=(), missing="no kernels to look at"
+        ),
+        BucketAllReduce(
+            rank=0, clock="host", bucket_bytes=(), durations_s=(), missing="fsdp sends no buckets"
+        ),
+    ]
+    found = communication_of([story(reasons).launch()])
+    assert [found.sync_difference.missing, found.exposed.missing, found.standalone.missing] == [
+        "a step of fsdp gathers",
+        "no kernels to look at",
+        "fsdp sends no buckets",
+    ]
+    assert found.exposed.mean_s is None
+    one = communication_of([TWO_RANKS.launch()])
+    assert one.exposed.mean_s == pytest.approx(0.003)
+    assert one.exposed.missing == "one launch tells nothing about the next (needs 2)"
+
+
+def phases(found: PhaseFigures | str) -> PhaseFigures:
+    assert isinstance(found, PhaseFigures), found
+    return found
+
+
+def test_phases_sum_to_the_step_and_the_residual_is_what_the_window_had_more() -> None:
+    found = phases(phases_of([TWO_RANKS.launch()]))
+    assert found.parts_s == pytest.approx(
+        {
+            "data": 0.0005,
+            "forward": 0.002,
+            "backward": 0.0045,
+            "communication": 0.0035,
+            "optimizer": 0.001,
+            "host gap": 0.0005,
+        }
+    )
+    assert found.sum_s == pytest.approx(0.012)
+    assert found.residual_s == pytest.approx(0.0001)
+    assert found.sum_s + found.residual_s == pytest.approx(0.0121)
+    assert found.mark_overhead == pytest.approx(0.025)
+    assert found.remark is None
+
+
+def test_phases_say_what_they_hold() -> None:
+    step = apart(0)[0]
+    alone = phases(phases_of([story([replace(step, backward_without_sync_s=())], ranks=1).launch()]))
+    assert (alone.communication_s, alone.communication_missing) == (None, "one device talks to no other")
+    assert alone.backward_s == pytest.approx(0.008)
+    shared = [replace(step, rank=rank, backward_without_sync_s=(), is_queued=False) for rank in (0, 1)]
+    found = phases(phases_of([story(shared).launch()]))
+    assert "communication is in forward and backward" in str(found.communication_missing)
+    assert "phases hold waits" in str(found.remark)
+    captured = StepPhases(rank=0, clock=DEVICE, is_queued=False, missing="a captured graph is one launch")
+    assert phases_of([story([captured], ranks=1).launch()]) == "a captured graph is one launch"
+
+
+def test_exposed_is_what_runs_beside_nothing_computed_from_the_second_collective_on() -> None:
+    commands = [
+        DeviceCommand(name="nccl_all_reduce", begin_s=0.0, end_s=9.0),  # in which ranks met
+        DeviceCommand(name="gemm", begin_s=10.0, end_s=14.0),
+        DeviceCommand(name="ncclDevKernel_AllReduce_Sum_f32_RING_LL", begin_s=12.0, end_s=17.0),
+        DeviceCommand(name="Memcpy DtoD", begin_s=15.0, end_s=16.0),
+        DeviceCommand(name="adam", begin_s=17.0, end_s=18.0),
+    ]
+    found = overlap_of(commands, rank=0, missing=None)
+    assert (found.collective_s, found.exposed_s) == (5.0, 3.0)
+    assert found.kernels == ("ncclDevKernel_AllReduce_Sum_f32_RING_LL",)
+
+
+STUDY: dict[str, Any] = {
+    "suite": "scale",
+    "scale": {"batch_sizes": [32], "num_devices": [1, 2, 4, 8], "laws": ["weak"], "breakdown_runs": 2},
+    "model": {"name": "large"},
+    "data": {},
+    "monitoring": {"enabled": False},
+    "run": {"repeats": 3},
+}
+SLOWDOWN = {1: 1.0, 2: 1.02, 4: 1.06, 8: 1.14}
+"""1 + 0.02 (N - 1)."""
+
+
+def study(tmp_path: Path, *, hosts_of_eight: int = 1) -> Concluded:
+    """A study by hand, whose steps are 10 ms on one device, and longer by Amdahl's law on more."""
+    found = []
+    for case in next_cases(RunConfig.model_validate(STUDY)):
+        ranks, replicate = case.placement.num_ranks, case.replicate
+        step_s = 0.010 * SLOWDOWN[ranks] * (1 + 0.002 * (replicate - 1))
+        assert case.model_work.window.breakdown == (replicate < 2)
+        windows = [
+            window(
+                rank,
+                host=f"node{rank % (hosts_of_eight if ranks == 8 else 1)}",
+                items=NUM_STEPS * 32,
+                wall_s=NUM_STEPS * step_s,
+                steps_s=NUM_STEPS * step_s,
+                peak_allocated_bytes=40_000_000,
+            )
+            for rank in range(ranks)
+        ]
+        parts = MemoryParts(
+            parameters_bytes=8_085_516,
+            gradients_bytes=8_085_516,
+            optimizer_bytes=16_171_032,
+            communication_bytes=0,
+        )
+        memory = Memory(
+            rank=0,
+            estimate=parts,
+            counted=parts,
+            activations_bytes=1_000_000,
+            activations_missing=None,
+            device_used_bytes=None,
+            device_used_missing="by hand",
+        )
+        taken = [record for rank in range(ranks) for record in apart(rank)] if replicate < 2 else []
+        if ranks == 1 and taken:
+            taken = [replace(taken[0], backward_without_sync_s=())]
+        setups = [setup(rank, items_per_step=32, num_parameters=2_021_379) for rank in range(ranks)]
+        times = steady_times(NUM_STEPS, step_s)
+        extra = [memory, *taken]
+        found.append(Story(case=case, windows=windows, setups=setups, times_s=times, extra=extra).records())
+    return conclude(write_run(tmp_path, found, **STUDY))
+
+
+def test_the_page_shows_them_apart_and_predicts_from_the_law(tmp_path: Path) -> None:
+    done = study(tmp_path)
+    rows = table_of(done, "Communication of a step")
+    assert [row["devices"].text for row in rows] == ["2", "4", "8"]
+    assert rows[0]["with less without average"].text.startswith("3.00 ms (")
+    assert (rows[0]["exposed"].text[:7], rows[0]["all-reduces alone"].text[:7]) == ("3.00 ms", "4.00 ms")
+    assert [row["sum"].text for row in table_of(done, "Phases of a step")] == ["12.0 ms"] * 4
+    memory = table_of(done, "Memory of the rank that holds most")
+    # 40 MB over 33,342,064 bytes
+    assert memory[0]["measured over expected"].text == "1.20 ×"
+    overheads = table_of(done, "Overhead of a step, against its share of one device's")
+    assert [row["overhead"].text.split(" (")[0] for row in overheads] == ["200 µs", "600 µs", "1.40 ms"]
+    predicted = table_of(done, "Predicted, not measured")
+    # 1 / (1 + 0.02 · 15), 1 / (1 + 0.02 · 31), 1 / (1 + 0.02 · 63)
+    assert [row["efficiency"].text for row in predicted] == ["77 %", "62 %", "44 %"]
+    assert {row["rests on"].text for row in predicted} == {"Amdahl's law"}
+    laws = lines_of(done, "Scaling laws")
+    assert any("Amdahl's law: σ 0.02 (" in line for line in laws)
+    assert any(
+        "without 8 devices it says an efficiency of 88 % there, and 88 % was measured" in x for x in laws
+    )
+    charts = {section.title: section for section in done.page.sections if isinstance(section, Chart)}
+    assert list(charts) == [
+        "Throughput by devices",
+        "Speed-up by devices",
+        "Efficiency by devices",
+        "Step times, batch 32, weak",
+        "Phases of a step, batch 32, weak",
+    ]
+    speed_up, linear = charts["Speed-up by devices"].series
+    assert linear.points == ((1.0, 1.0), (2.0, 2.0), (4.0, 4.0), (8.0, 8.0))
+    assert all(low <= y <= high for (_, y), (low, high) in zip(speed_up.points, speed_up.ranges, strict=True))
+    assert "host gap" in text_of(done)
+
+
+def test_nothing_is_fitted_or_predicted_into_a_second_host(tmp_path: Path) -> None:
+    done = study(tmp_path, hosts_of_eight=2)
+    laws = lines_of(done, "Scaling laws")
+    assert "batch 32, weak: broken between 4 and 8 devices, from 1 host to 2" in laws
+    assert any("nothing is predicted: the curve is broken between 4 and 8 devices" in line for line in laws)
+    charts = {section.title: section for section in done.page.sections if isinstance(section, Chart)}
+    names = [series.name for series in charts["Efficiency by devices"].series]
+    assert names == ["batch 32, weak", "batch 32, weak, from 8 on"]
+    assert [len(series.points) for series in charts["Efficiency by devices"].series] == [3, 1]
+
+
+def test_the_files_say_which_measure_their_one_figure_is(tmp_path: Path) -> None:
+    study(tmp_path)
+    root = tmp_path / "examples" / "by-hand"
+    (single,) = json.loads((root / "benchmark_large_single_gpu.json").read_text())
+    multi = json.loads((root / "benchmark_large_multi_gpu.json").read_text())
+    assert single["mean_communication_ms"] is None
+    assert single["communication_missing"] == "one device talks to no other"
+    assert [run["communication_time_ms"] for run in single["detailed_runs"]] == [None] * 3
+    assert multi[0]["mean_communication_ms"] == pytest.approx(3.0)
+    assert multi[0]["communication_is"].startswith("sync_difference_ms: ")
+    assert multi[0]["communication"]["standalone_ms"]["mean"] == pytest.approx(4.0)
+    runs = [run["communication_time_ms"] for run in multi[0]["detailed_runs"]]
+    assert runs[:2] == pytest.approx([3.0, 3.0])
+    assert runs[2] is None, "the third launch took no steps apart"
+    phases_ms = multi[0]["phases_ms"]
+    assert phases_ms["host_gap"] == pytest.approx(0.5)
