@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from gpuproof.errors import EnvironmentUnfitError
+from gpuproof.observe.derived import Wanted, write_derived
 from gpuproof.readings.evidence import Evidence
 from gpuproof.records.page import Commands, Files, Page, Text
 from gpuproof.records.result import Result
@@ -19,7 +20,7 @@ from gpuproof.report.formats import json_text
 from gpuproof.store import layout
 from gpuproof.store.description import HOSTS, read_config
 from gpuproof.store.run import RunDirectory
-from gpuproof.suites.base import Export, JsonContent, Suite, read_places
+from gpuproof.suites.base import Export, JsonContent, RecordingFiles, Suite, read_places
 from gpuproof.suites.exports import environment_facts
 from gpuproof.suites.registry import suite_on
 from gpuproof.verdict.simulated import as_simulated, is_simulated, marked
@@ -89,6 +90,8 @@ def _write(run: RunDirectory, exports: Iterable[Export]) -> Iterator[str]:
                 run.write_text(export.name, text)
             case JsonContent(value):
                 run.write_json(export.name, value)
+            case RecordingFiles(load, metadata):
+                yield from write_derived(load(), Wanted(stem=path, metadata=metadata, plot=True)).failures
             case draw:
                 try:
                     draw(path)

@@ -20,6 +20,7 @@ COMMANDS: dict[str, str] = {
     "run": "gpuproof.cli.run:run",
     "load": "gpuproof.cli.load:load",
     "scale": "gpuproof.cli.scale:scale",
+    "matrix": "gpuproof.cli.matrix:matrix",
     "report": "gpuproof.cli.report:report",
     "runs": "gpuproof.cli.report:runs",
     "doctor": "gpuproof.cli.doctor:doctor",

@@ -10,13 +10,15 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from gpuproof.records.work.collective import CollectiveSpec
+from gpuproof.records.work.command import CommandSpec
 from gpuproof.records.work.serving import ServingSpec
+from gpuproof.records.work.sharing import DeviceShare
 
 CASE_SCHEMA_VERSION = 3
 """2 (2026-11): `placement` for `host` and for `nproc`, `nodes`, `device` and `devices` of `parallel`.
 3 (2026-11): `work` for `kind` and all that says what is run; `monitor` for its two intervals."""
 
-WorkKind = Literal["training", "inference", "serving", "collective"]
+WorkKind = Literal["training", "inference", "serving", "collective", "command"]
 Precision = Literal["fp32", "tf32", "amp", "bf16", "fp8"]
 OptimizerName = Literal["SGD", "Adam", "AdamW"]
 OptimizerImplementation = Literal["for_loop", "foreach", "fused"]
@@ -29,7 +31,7 @@ InferencePhase = Literal["forward", "prefill", "decode"]
 StartMode = Literal["exec", "fork"]
 OWN_DEVICE_TYPES = ("cuda", "xpu", "mps", "cpu")
 """Types of device that the worker knows by itself; packages may bring others, named as torch names them."""
-Exclusive = Literal["hosts", "devices"]
+Exclusive = Literal["hosts", "devices", "nothing"]
 ParallelStrategy = Literal["ddp", "fsdp", "hsdp", "tensor", "fsdp_tensor"]
 GradientCompression = Literal["none", "fp16", "bf16", "powersgd"]
 DataLoading = Literal["device", "loader"]
@@ -168,7 +170,9 @@ class Placement:
     devices: tuple[int, ...] | None = None
     """Devices of each host as its ranks count them; None is the first ones."""
     exclusive: Exclusive = "hosts"
-    """Whether its hosts run nothing else meanwhile, or only its devices do."""
+    """Whether its hosts run nothing else meanwhile, only its devices do, or others of its kind share both."""
+    share: DeviceShare | None = None
+    """How its device is found on the host; None is by `devices` and rank alone."""
 
     @property
     def num_ranks(self) -> int:
@@ -328,11 +332,17 @@ class CollectiveWork:
     parallel: ParallelSpec
 
 
-Work = TrainingWork | InferenceWork | ServingWork | CollectiveWork
-"""What a launch does; JSON tells the kinds apart by `kind`.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandWork:
+    """Run a command of the user's beside the sampler, and follow all that it starts."""
 
-More kinds may join: `probe` (one property of a device or a link) and `command` (the user's own command line).
-"""
+    kind: Literal["command"] = "command"
+    command: CommandSpec
+    parallel: ParallelSpec
+
+
+Work = TrainingWork | InferenceWork | ServingWork | CollectiveWork | CommandWork
+"""What a launch does; JSON tells the kinds apart by `kind`. Another may join: `probe`, of a device."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,6 +29,8 @@ PhaseName = Literal[
     "casts",
     "busy",
     "profile",
+    "wait",
+    "command",
     "finish",
 ]
 FailureCause = Literal[
@@ -40,6 +42,7 @@ FailureCause = Literal[
     "interrupted",
     "disk_full",
     "environment",
+    "exit_status",
 ]
 
 TRANSIENT_CAUSES: frozenset[str] = frozenset({"lost_rank", "interrupted", "disk_full", "environment"})

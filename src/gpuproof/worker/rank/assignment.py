@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from gpuproof import __version__
 from gpuproof.errors import EnvironmentUnfitError, ExitCode
-from gpuproof.records.case import Case, CollectiveWork, ModelWork, ServingWork, StartMode
+from gpuproof.records.case import Case, CollectiveWork, CommandWork, ModelWork, ServingWork, StartMode
 from gpuproof.records.run import Failure, Start
 from gpuproof.worker.rank.failure import failure_from, failure_from_words
 from gpuproof.worker.rank.identity import RankIdentity, effective_threads
@@ -31,6 +31,7 @@ from gpuproof.worker.step.determinism import set_deterministic_environment
 if TYPE_CHECKING:
     from torch.distributed.distributed_c10d import Store
 
+    from gpuproof.worker.host.device_share import HeldDevice
     from gpuproof.worker.step.preparation import Prepared
 
 
@@ -107,11 +108,15 @@ def _attributed(failure: Failure, watchdog: Watchdog) -> Failure:
 def _run(assignment: Assignment, recorder: Recorder, watchdog: Watchdog) -> None:
     # Before torch is imported, since its OpenMP reads it once; torchrun would leave 1.
     work = assignment.case.work
-    os.environ["OMP_NUM_THREADS"] = str(effective_threads(work.parallel, assignment.identity))
+    assignment, held = _on_its_device(assignment, recorder)
+    if isinstance(work, ModelWork | CollectiveWork):
+        os.environ["OMP_NUM_THREADS"] = str(effective_threads(work.parallel, assignment.identity))
     if isinstance(work, ModelWork) and work.compute.deterministic:
         set_deterministic_environment(os.environ)
     prepared = None
     match work:
+        case CommandWork():
+            _run_command(work, assignment, recorder, watchdog, held)
         case ServingWork():
             prepared = _run_serving(work, assignment, recorder)
         case CollectiveWork():
@@ -124,6 +129,52 @@ def _run(assignment: Assignment, recorder: Recorder, watchdog: Watchdog) -> None
 
         release(prepared)
     assignment.on_done(recorder.path)
+
+
+def _on_its_device(assignment: Assignment, recorder: Recorder) -> tuple[Assignment, HeldDevice | None]:
+    """Take the device of a case that shares its host with others of its run."""
+    case = assignment.case
+    share = case.placement.share
+    if share is None or case.placement.device == "cpu":
+        return assignment, None
+    from gpuproof.worker.host.device_share import take_device
+
+    recorder.begin("wait")
+    held = take_device(
+        case.placement,
+        share,
+        rank=recorder.rank,
+        run_folder=assignment.run_folder,
+        environment=os.environ,
+        needs_own_memory=isinstance(case.work, CommandWork),
+        beat=recorder.heartbeat.beat,
+    )
+    if held is None:
+        return assignment, None
+    recorder.write(held.taken)
+    index = held.taken.framework_index
+    devices = None if index is None else (index,)
+    return replace(assignment, case=replace(case, placement=replace(case.placement, devices=devices))), held
+
+
+def _run_command(
+    work: CommandWork,
+    assignment: Assignment,
+    recorder: Recorder,
+    watchdog: Watchdog,
+    held: HeldDevice | None,
+) -> None:
+    """Run a command of the user's; torch is not imported, and none of it outlives this process."""
+    from gpuproof.processes.tree import descendants, kill_tree
+    from gpuproof.worker.command.session import run_command_case
+
+    watchdog.end_others = lambda: kill_tree(lambda: [state.pid for state in descendants(os.getpid())])
+    run_command_case(
+        work.command,
+        recorder=recorder,
+        folder=assignment.folder,
+        device_variables={} if held is None else held.variables,
+    )
 
 
 def _run_steps(assignment: Assignment, recorder: Recorder) -> Prepared:
