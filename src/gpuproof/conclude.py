@@ -9,6 +9,7 @@ import shlex
 import shutil
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from gpuproof.errors import EnvironmentUnfitError
 from gpuproof.observe.derived import Wanted, write_derived
@@ -56,6 +57,26 @@ def conclude(run: RunDirectory) -> Concluded:
     if is_not_real:
         page = marked(page)
     return Concluded(result=result, page=_with_files(page, run, result, suite, notes))
+
+
+def conclude_tree(folder: Path) -> Concluded:
+    """Conclude a folder of an older test matrix; pictures that it has already are left as they are.
+
+    Raises:
+        UsageError: it holds no test, or a file of it cannot be read.
+    """
+    from gpuproof.suites.matrix.old_tree import conclude_old_tree, pictures_of
+    from gpuproof.suites.matrix.page import page
+
+    cases, result = conclude_old_tree(folder)
+    wanted = [export for export in pictures_of(cases, result) if not (folder / export.name).exists()]
+    notes = tuple(_write(RunDirectory(folder), wanted))
+    laid_out = page(result)
+    files = Files(
+        title="Files", folder=str(folder), names=tuple(sorted(path.name for path in folder.iterdir()))
+    )
+    more = [Text(title="", lines=notes)] if notes else []
+    return Concluded(result=result, page=replace(laid_out, sections=(*laid_out.sections, *more, files)))
 
 
 def read_suite(run: RunDirectory) -> Suite:

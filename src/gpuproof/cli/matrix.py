@@ -18,15 +18,21 @@ if TYPE_CHECKING:
     from gpuproof.records.collected import CaseRecords
     from gpuproof.store.run import RunDirectory
 
-SUFFIXES = (".yaml", ".yml", ".json", ".config")
+SUFFIXES = (".yaml", ".yml", ".json")
+KCONFIG = ".config"
 _FOLDER = click.Path(path_type=Path, file_okay=False)
 
 
 @click.command(context_settings={"ignore_unknown_options": True})
 @click.argument("matrix", required=False, metavar="MATRIX")
 @click.argument("overrides", nargs=-1, type=click.UNPROCESSED, metavar="[--KEY.SUBKEY=VALUE]...")
-@click.option("--config", "config", metavar="FILE", help="The same as MATRIX; a Kconfig .config is read too.")
-@click.option("--config-dir", type=_FOLDER, metavar="DIR", help="Run every matrix file of a folder in turn.")
+@click.option(
+    "--config",
+    "config",
+    metavar="FILE",
+    help="The same as MATRIX; or a Kconfig .config that names its cases.",
+)
+@click.option("--config-dir", type=_FOLDER, metavar="DIR", help="Run every such file of a folder in turn.")
 @click.option("--output-dir", type=_FOLDER, metavar="DIR", help="Copy the files of the matrix there.")
 @click.option("--dry-run", is_flag=True, help="Print the command of each case, and start nothing.")
 @click.option(
@@ -87,28 +93,49 @@ def _matrix(
                 next_step="Leave the file and settings out",
             )
         return _finish(again, is_rerun=rerun_dir is not None, output_dir=output_dir, **options)
-    codes = [
-        _begin(file, overrides, output_dir=_own_folder(output_dir, file, config_dir), **options)
-        for file in _files(matrix, config, config_dir)
-    ]
+    codes = []
+    for file, kconfig in _files(matrix, config, config_dir):
+        folder = output_dir
+        if output_dir is not None and config_dir is not None:
+            folder = output_dir / Path(kconfig or file).name.removesuffix(KCONFIG)
+        words = [*_words_of_kconfig(kconfig), *overrides]
+        codes.append(_begin(file, words, output_dir=folder, **options))
     return next((code for code in codes if code), ExitCode.DONE)
 
 
-def _files(matrix: str | None, config: str | None, folder: Path | None) -> list[str]:
-    """Return the files that describe matrices; of a folder all, in the order of their names."""
-    given = [text for text in (matrix, config) if text is not None]
-    if len(given) + (folder is not None) != 1:
+def _files(matrix: str | None, config: str | None, folder: Path | None) -> list[tuple[str, str | None]]:
+    """Return the files of matrices, each with the Kconfig file that names its cases, if any does."""
+    others = [config] if config is not None else []
+    if folder is not None:
+        found = sorted(str(path) for path in folder.iterdir() if path.name.endswith((KCONFIG, *SUFFIXES)))
+        if not found:
+            kinds = ", ".join((KCONFIG, *SUFFIXES))
+            raise UsageError(f"holds no file of a matrix ({kinds})", place=str(folder))
+        others += found
+    of_kconfig = [name for name in others if name.endswith(KCONFIG)]
+    whole: list[tuple[str, str | None]] = [(name, None) for name in others if name not in of_kconfig]
+    if matrix is None and of_kconfig:
+        cause = "names cases, and not what is run with them"
+        raise UsageError(
+            cause, place=of_kconfig[0], next_step="Name the file with the command too, as MATRIX"
+        )
+    if matrix is not None and whole:
         raise click.UsageError("Name one MATRIX file, or a folder of them with --config-dir")
-    if folder is None:
-        return given
-    found = sorted(str(path) for path in folder.glob("*") if path.name.endswith(SUFFIXES))
-    if not found:
-        raise UsageError(f"holds no matrix file ({', '.join(SUFFIXES)})", place=str(folder))
-    return found
+    if matrix is None and not whole:
+        raise click.UsageError("Missing MATRIX, a YAML file with a matrix and what to run")
+    of_matrix = [] if matrix is None else [(matrix, kconfig) for kconfig in of_kconfig or (None,)]
+    return [*whole, *of_matrix]
 
 
-def _own_folder(output_dir: Path | None, file: str, config_dir: Path | None) -> Path | None:
-    return output_dir / Path(file).stem if output_dir is not None and config_dir is not None else output_dir
+def _words_of_kconfig(path: str | None) -> list[str]:
+    if path is None:
+        return []
+    from gpuproof.config.kconfig import words_of
+
+    try:
+        return words_of(Path(path).read_text(encoding="utf-8"), source=path)
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"cannot be read ({error})", place=path) from error
 
 
 def _begin(

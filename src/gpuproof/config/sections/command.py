@@ -42,8 +42,6 @@ class CasesConfig(ConfigSection):
     """Run the cases alone for which all of these hold: optimizer=adam,sgd."""
     parallel: int = Field(default=1, ge=1, le=1024)
     """Cases that run at the same time, one on each GPU and then several on each."""
-    devices: int | None = Field(default=None, ge=1, le=1024)
-    """GPUs that the cases share; null is as many as there are."""
     wait_for_memory: Bytes | None = None
     """Free memory that a GPU must have before a case begins on it, as 18G; null asks for none."""
     memory_wait_timeout_s: Seconds = 300.0

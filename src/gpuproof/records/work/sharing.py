@@ -11,12 +11,12 @@ from gpuproof.records.journal import record_kind
 class DeviceShare:
     """How a case's device is found where it starts: the one with the most free memory that is not taken."""
 
-    cases_per_device: int = 1
-    """Cases of this run that one device takes at the same time."""
+    cases_at_once: int = 1
+    """Cases of this run that run on the host at the same time; each device has one before any has two."""
     min_free_bytes: int | None = None
     """Free memory that the device must have, beside what other cases have yet to take; None asks for none."""
     wait_s: float = 300.0
-    """How long to wait for a device; the case fails then."""
+    """How long to wait for memory that no case of this run holds; the case fails then."""
 
 
 @record_kind("device_taken")
@@ -31,7 +31,9 @@ class DeviceTaken:
     uuid: str | None
     free_bytes: int | None
     """None where the driver does not say."""
+    cases_per_device: int
+    """Cases of this run that it may have at the same time."""
     beside: int
-    """Cases of this run that it had already."""
+    """Those that it had already."""
     waited_s: float
     monotonic_s: float

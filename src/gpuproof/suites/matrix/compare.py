@@ -1,8 +1,8 @@
 """Configurations side by side: what each came to over its seeds, and whether one is the best.
 
 In: the launches of all cases. Out: a row a configuration with intervals, the best one where every comparison
-with another shows it (all pairs share one error rate), and why there is none elsewhere. Configurations that did
-not do the same work (other steps, other schedules) are not ranked.
+with another shows it (all pairs share one error rate), and why there is none elsewhere. Configurations that
+did not do the same work (other steps, other schedules) are not ranked.
 """
 
 from __future__ import annotations
@@ -202,7 +202,8 @@ def unlike_work(cases: Sequence[CaseFigures]) -> Iterator[Doubt]:
             yield Doubt(
                 validity="SUSPECT",
                 code="unequal-steps",
-                reason=f"cases did not do the same work: {counts[low]:g} {name} of {low}, {counts[high]:g} of {high}",
+                reason=f"cases did not do the same work: {counts[low]:g} {name} of {low}, "
+                f"{counts[high]:g} of {high}",
                 remedy="Give all of them the same number of steps; they are not ranked as they are",
             )
             break
@@ -227,8 +228,8 @@ def _unlike_schedules(done: Sequence[CaseFigures]) -> Iterator[Doubt]:
                 yield Doubt(
                     validity="SUSPECT",
                     code=f"unlike-{name.replace('_', '-')}",
-                    reason=f"schedules differ: {name} of {case.configuration} and of {other} are {apart:.0%} apart "
-                    f"at point {at + 1} of {min(len(course), len(reference))}",
+                    reason=f"schedules differ: {name} of {case.configuration} and of {other} are "
+                    f"{apart:.0%} apart at point {at + 1} of {min(len(course), len(reference))}",
                     remedy="Give all cases the same schedule; they are not ranked as they are",
                 )
                 break

@@ -1,10 +1,10 @@
-"""What the cases of a matrix come to: figures a configuration, doubts, failures, and the files of the matrix."""
+"""What the cases of a matrix come to: figures a configuration, doubts, failures, and the matrix's files."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from statistics import fmean
 
 from gpuproof import units
 from gpuproof.analysis.launch import summarize_launch
@@ -16,9 +16,8 @@ from gpuproof.records.result import Doubt, LaunchValue, Measure, Result
 from gpuproof.records.run import Failure
 from gpuproof.records.work.command import CollectedFiles
 from gpuproof.statistics.launches import interval_of_launches
-from gpuproof.suites.base import Conclusion, launch_key
+from gpuproof.suites.base import Conclusion, LaunchKey, launch_key
 from gpuproof.suites.matrix.compare import (
-    CONFIDENCE,
     Better,
     ConfigurationFigures,
     MatrixRanking,
@@ -30,7 +29,7 @@ from gpuproof.suites.matrix.compare import (
     value_of,
 )
 from gpuproof.suites.matrix.exports import exports_of
-from gpuproof.suites.matrix.figures import Amount, CaseFigures, case_figures
+from gpuproof.suites.matrix.figures import CaseFigures, case_figures
 from gpuproof.suites.matrix.plan import plan
 from gpuproof.suites.measures import positions_in_time, with_interval
 from gpuproof.suites.results import benchmark_result
@@ -69,7 +68,7 @@ def conclude(evidence: Evidence) -> Conclusion:
         doubts=_doubts_of_launches(evidence.launches),
         failures=_failures(evidence.launches),
         notes=tuple(_notes(evidence.launches, cases)),
-        positions=_positions(evidence.launches),
+        positions=positions_in_time(evidence.launches),
     )
     return Conclusion(result=result, exports=tuple(exports_of(cases, result, evidence)))
 
@@ -83,7 +82,7 @@ def matrix_result(
     doubts: Sequence[Doubt] = (),
     failures: Sequence[Failure] = (),
     notes: tuple[str, ...] = (),
-    positions: Mapping[tuple[str, int], int] | None = None,
+    positions: Mapping[LaunchKey, int] | None = None,
 ) -> Result:
     """Return the result of cases, wherever they were read from."""
     asked = evidence.config.cases
@@ -91,7 +90,8 @@ def matrix_result(
     found = configurations(cases, metric, seed=asked.seed)
     unlike = list(unlike_work(cases))
     ranking = rank_configurations(found, metric, better, unlike=unlike)
-    measures = list(_measures(cases, found, metric, better, positions or {}))
+    compared = MatrixMeasure(name=metric, better=better, unit="", read=lambda case: value_of(case, metric))
+    measures = list(_measures(cases, found, compared, positions or {}))
     detail = MatrixDetail(
         common=Common(title=title, work=title, names_cases=True, notes=notes),
         configurations=tuple(found),
@@ -135,10 +135,6 @@ def _title(config: RunConfig, num_cases: int) -> str:
     return f"{what}, {num_cases} case{'' if num_cases == 1 else 's'}{of}"
 
 
-def _positions(launches: Sequence[CaseRecords]) -> dict[tuple[str, int], int]:
-    return positions_in_time(launches)
-
-
 def _doubts_of_launches(launches: Sequence[CaseRecords]) -> list[Doubt]:
     """Judge the launches that measured steps of a model; of a command there are none to judge."""
     measured = [launch for records in launches if (launch := summarize_launch(records)) is not None]
@@ -180,60 +176,67 @@ def _basis_note(basis: str) -> str:
     return f"memory is of the {basis}, others' included: the driver listed none of the case's processes"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MatrixMeasure:
+    """A figure of every configuration: how it is called, which way is better, and how a launch has it."""
+
+    name: str
+    better: Better
+    unit: str
+    read: Callable[[CaseFigures], float | None]
+
+
+COSTS = (
+    MatrixMeasure(name="wall_s", better="lower", unit="s", read=lambda case: case.wall_s),
+    MatrixMeasure(
+        name="memory_bytes", better="lower", unit="B", read=lambda case: case.best_known_memory.peak_bytes
+    ),
+    MatrixMeasure(name="energy_j", better="lower", unit="J", read=lambda case: case.energy_j),
+)
+
+
 def _measures(
     cases: Sequence[CaseFigures],
     found: Sequence[ConfigurationFigures],
-    metric: str,
-    better: Better,
-    positions: Mapping[tuple[str, int], int],
+    compared: MatrixMeasure,
+    positions: Mapping[LaunchKey, int],
 ) -> Iterator[Measure]:
     """Yield each configuration's figures: what is compared, then time, memory and energy."""
+    done: dict[str, list[CaseFigures]] = {}
+    for case in cases:
+        if case.status == "done":
+            done.setdefault(case.configuration, []).append(case)
+    wanted = [*([compared] if compared.name != "wall_s" else []), *COSTS]
     for one in found:
-        own = [case for case in cases if case.configuration == one.name and case.status == "done"]
-        if not own:
-            continue
-        wanted = [(metric, better, lambda case: value_of(case, metric))] if metric != "wall_s" else []
-        yield from (_measure(name, way, one, own, read, positions) for name, way, read in wanted)
-        for name, read in _COSTS.items():
-            measure = _measure(name, "lower", one, own, read, positions)
-            if measure.value is not None:
+        for what in wanted:
+            measure = _measure(what, one, done.get(one.name, ()), positions)
+            if measure.value is not None or what is compared:
                 yield measure
 
 
-_COSTS = {
-    "wall_s": lambda case: case.wall_s,
-    "memory_bytes": lambda case: case.best_known_memory.peak_bytes,
-    "energy_j": lambda case: case.energy_j,
-}
-_UNITS = {"wall_s": "s", "memory_bytes": "B", "energy_j": "J"}
-
-
 def _measure(
-    name: str,
-    better: Better,
+    what: MatrixMeasure,
     one: ConfigurationFigures,
     own: Sequence[CaseFigures],
-    read: Any,
-    positions: Mapping[tuple[str, int], int],
+    positions: Mapping[LaunchKey, int],
 ) -> Measure:
-    known = [(case, value) for case in own if (value := read(case)) is not None]
+    known = [(case, value) for case in own if (value := what.read(case)) is not None]
     values = [value for _, value in known]
-    mean = sum(values) / len(values) if values and len(values) == len(own) else None
-    unit = _UNITS.get(name, "")
+    mean = fmean(values) if values and len(values) == len(own) else None
     launches = tuple(
         LaunchValue(replicate=at, order=positions.get((case.case_id, case.replicate), at), value=value)
         for at, (case, value) in enumerate(known)
     )
     measure = with_interval(
-        name,
+        what.name,
         mean,
-        unit,
-        amount_text(mean, unit),
+        what.unit,
+        amount_text(mean, what.unit),
         interval_of_launches(values),
-        better=better,
+        better=what.better,
         launches=launches,
     )
-    missing = None if mean is not None else f"not every launch has {name}"
+    missing = None if mean is not None else f"not every launch has {what.name}"
     labels = {"configuration": one.name, **one.assignment}
     return replace(measure, case=one.name, labels=labels, statistic="mean", missing=missing)
 
@@ -247,6 +250,3 @@ def amount_text(value: float | None, unit: str) -> str:
     if unit == "B":
         return units.memory(value)
     return f"{units.significant(value, 4)}{f' {unit}' if unit else ''}"
-
-
-__all__ = ["CONFIDENCE", "Amount", "MatrixDetail", "amount_text", "conclude", "matrix_result"]

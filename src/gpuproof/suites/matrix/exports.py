@@ -51,18 +51,16 @@ def exports_of(cases: Sequence[CaseFigures], result: Result, evidence: Evidence)
         if figures is not None:
             yield from _of_case(figures, records.case, evidence, tree)
     if cases:
-        yield from graphs_of(cases, result, tree, seed=evidence.config.cases.seed)
+        yield from graphs_of(cases, result, f"{tree}/graphs", seed=evidence.config.cases.seed)
 
 
-def graphs_of(cases: Sequence[CaseFigures], result: Result, tree: str, *, seed: str) -> Iterator[Export]:
+def graphs_of(cases: Sequence[CaseFigures], result: Result, folder: str, *, seed: str) -> Iterator[Export]:
     """Yield the pictures of a matrix."""
     ranking = result.detail["ranking"]
     compared = partial(draw_comparison, cases, metric=ranking["metric"], better=ranking["better"], seed=seed)
-    yield Export(name=f"{tree}/graphs/gpu_memory_timeline.png", content=partial(draw_memory_timeline, cases))
-    yield Export(
-        name=f"{tree}/graphs/training_memory_comparison.png", content=partial(draw_memory_bars, cases)
-    )
-    yield Export(name=f"{tree}/graphs/comparison.png", content=compared)
+    yield Export(name=f"{folder}/gpu_memory_timeline.png", content=partial(draw_memory_timeline, cases))
+    yield Export(name=f"{folder}/training_memory_comparison.png", content=partial(draw_memory_bars, cases))
+    yield Export(name=f"{folder}/comparison.png", content=compared)
 
 
 def _of_case(figures: CaseFigures, case: Case, evidence: Evidence, tree: str) -> Iterator[Export]:

@@ -7,7 +7,7 @@ list of processes and the case's own process tree, and energy cannot be told apa
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -171,22 +171,20 @@ def _memory(
     peaks = [w.peak_allocated_bytes for w in (launch.windows if launch else ()) if w.peak_allocated_bytes]
     if peaks:
         return Amount(basis="allocator", peak_bytes=float(max(peaks)))
-    if recording is None or isinstance(recording, MissingReadings) or span is None:
-        return Amount(
-            missing=NO_DEVICE
-            if recording is None
-            else recording.reason
-            if isinstance(recording, MissingReadings)
-            else NO_DEVICE
-        )
-    if not recording.devices:
+    if isinstance(recording, MissingReadings):
+        return Amount(missing=recording.reason)
+    if recording is None or span is None or not recording.devices:
         return Amount(missing=NO_DEVICE)
     if course := _by_process(recording, span):
-        return _over(course, span, basis="process tree")
-    share = records.case.placement.share
-    if share is not None and share.cases_per_device > 1:
+        return _over(course, span.end_s - span.begin_s, basis="process tree")
+    if _shares_its_device(records):
         return Amount(missing="the driver listed none of its processes, and others were on the device")
     return _whole_device(recording, records, span)
+
+
+def _shares_its_device(records: CaseRecords) -> bool:
+    """Say whether other cases may have been on its device at the same time."""
+    return any(taken.cases_per_device > 1 for taken in records.of(DeviceTaken))
 
 
 def _by_process(recording: RecordingData, span: _Span) -> list[tuple[float, float]]:
@@ -208,23 +206,41 @@ def _by_process(recording: RecordingData, span: _Span) -> list[tuple[float, floa
 def _whole_device(recording: RecordingData, records: CaseRecords, span: _Span) -> Amount:
     """Return what all processes held on the device that the case had to itself, or on all of them."""
     taken = {found.physical_index for found in records.of(DeviceTaken)}
-    tracks = [track for track in recording.devices if not taken or track.identity.physical_index in taken]
+    begin_s = span.begin_s - recording.recording.monotonic_s
+    end_s = span.end_s - recording.recording.monotonic_s
+    return device_memory(recording, physical_indices=taken or None, begin_s=begin_s, end_s=end_s)
+
+
+def device_memory(
+    recording: RecordingData,
+    *,
+    physical_indices: Collection[int] | None = None,
+    begin_s: float = 0.0,
+    end_s: float | None = None,
+) -> Amount:
+    """Return what was in use on whole devices between two times of a recording; by default always."""
+    tracks = [
+        track
+        for track in recording.devices
+        if physical_indices is None or track.identity.physical_index in physical_indices
+    ]
     columns = [column for track in tracks if (column := track.values("mem_used_bytes")) is not None]
     if not columns or len(columns) < len(tracks):
-        return Amount(missing="the device does not say how much memory is in use")
-    times = recording.time_s + recording.recording.monotonic_s - span.begin_s
+        return Amount(missing="the device does not say how much memory is in use" if tracks else NO_DEVICE)
+    last_s = float(recording.time_s[-1]) if end_s is None and len(recording.time_s) else end_s or 0.0
     total = np.vstack(columns).sum(axis=0)
-    inside = (times >= 0) & (times <= span.end_s - span.begin_s) & ~np.isnan(total)
-    course = list(zip(times[inside].tolist(), total[inside].tolist(), strict=True))
+    inside = (recording.time_s >= begin_s) & (recording.time_s <= last_s) & ~np.isnan(total)
+    times = (recording.time_s[inside] - begin_s).tolist()
+    course = list(zip(times, total[inside].tolist(), strict=True))
     if not course:
         return Amount(missing="it ended before the device was read")
     of = "whole device" if len(tracks) == 1 else f"all {len(tracks)} devices"
-    return _over(course, span, basis=of)
+    return _over(course, last_s - begin_s, basis=of)
 
 
-def _over(course: Sequence[tuple[float, float]], span: _Span, *, basis: str) -> Amount:
+def _over(course: Sequence[tuple[float, float]], length_s: float, *, basis: str) -> Amount:
     """Take the peak and the mean over time of steps that last until the next one."""
-    times = [*(time_s for time_s, _ in course), max(span.end_s - span.begin_s, course[-1][0])]
+    times = [*(time_s for time_s, _ in course), max(length_s, course[-1][0])]
     held = np.array([value for _, value in course])
     lasting = np.diff(times)
     mean = float(np.average(held, weights=lasting)) if lasting.sum() > 0 else float(held.mean())
@@ -238,7 +254,7 @@ def _resident(records: CaseRecords, span: _Span | None) -> Amount:
         return Amount(missing="no process tree was followed")
     course = [(tree.monotonic_s - span.begin_s, float(tree.resident_bytes)) for tree in trees]
     peak = max(tree.peak_resident_bytes for tree in trees)
-    found = _over(course, span, basis="resident, process tree")
+    found = _over(course, span.end_s - span.begin_s, basis="resident, process tree")
     return Amount(basis=found.basis, peak_bytes=float(peak), mean_bytes=found.mean_bytes, course=found.course)
 
 
@@ -249,15 +265,11 @@ def _energy(
     recording: RecordingData | MissingReadings | None,
 ) -> tuple[float | None, str | None]:
     """Return the energy of the case's devices while it ran; None with the reason."""
-    share = records.case.placement.share
     if span is None or recording is None:
         return None, "it did not begin"
-    if isinstance(recording, MissingReadings):
-        return None, recording.reason
-    if not recording.devices:
-        return None, NO_DEVICE
-    if share is not None and share.cases_per_device > 1:
-        return None, SHARED
+    reason = _why_no_energy(records, recording)
+    if reason is not None:
+        return None, reason
     known = [s.device.uuid for s in records.setups] or [found.uuid for found in records.of(DeviceTaken)]
     uuids = [uuid for uuid in known if uuid is not None]
     read = evidence.readings(
@@ -273,6 +285,14 @@ def _energy(
     if lacking or not read.devices:
         return None, lacking[0] if lacking else NO_DEVICE
     return sum(device.energy_j or 0.0 for device in read.devices), None
+
+
+def _why_no_energy(records: CaseRecords, recording: RecordingData | MissingReadings) -> str | None:
+    if isinstance(recording, MissingReadings):
+        return recording.reason
+    if not recording.devices:
+        return NO_DEVICE
+    return SHARED if _shares_its_device(records) else None
 
 
 def as_row(found: CaseFigures) -> dict[str, Any]:

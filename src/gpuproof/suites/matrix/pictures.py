@@ -75,6 +75,7 @@ def draw_memory_timeline(cases: Sequence[CaseFigures], path: Path) -> None:
             linewidth=1.5,
             marker="." if len(course) < 3 else None,
         )
+    axes.set_xlim(0, 1.02 * longest_s / length_s or 1.0)
     axes.set_ylim(0, 1.08 * highest / scale or 1.0)
     axes.set_xlabel(f"time since each began ({time_unit})", fontsize=9, color=style.FAINT)
     style.legend(figure, [case.configuration[:70] for case in shown], top_in=0.74, columns=2)
@@ -128,8 +129,9 @@ def draw_comparison(
         mean = one.mean or 0.0
         axes.plot([mean, mean], [row - 0.3, row + 0.3], color=style.INK, linewidth=1.6)
     _name_rows(axes, [one.name for one in found])
-    axes.margins(x=0.06)
-    axes.autoscale(enable=True, axis="x")
+    ends = [value for one in found for value in (*one.values, *(one.interval or ()))]
+    margin = 0.05 * (max(ends) - min(ends)) or 0.05 * abs(max(ends)) or 1.0
+    axes.set_xlim(min(ends) - margin, max(ends) + margin)
     style.save(figure, path)
 
 

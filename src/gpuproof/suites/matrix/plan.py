@@ -1,4 +1,4 @@
-"""The cases of a matrix: which there are, in what order they run, how many at once, and how long it will take.
+"""The cases of a matrix: which there are, in what order they run, how many at once, and for how long.
 
 A case is built when it is launched. Its kind is its configuration without the seed: what launches of a kind
 took says what the others of it will take.
@@ -124,10 +124,9 @@ class MatrixPlan:
 
     def _share(self) -> DeviceShare:
         """Put a case on each device before any has two."""
-        cases, distributed = self.config.cases, self.config.distributed
-        devices = cases.devices or (len(distributed.devices) if distributed.devices else None)
+        cases = self.config.cases
         return DeviceShare(
-            cases_per_device=1 if devices is None else -(-cases.parallel // devices),
+            cases_at_once=cases.parallel,
             min_free_bytes=cases.wait_for_memory,
             wait_s=cases.memory_wait_timeout_s,
         )

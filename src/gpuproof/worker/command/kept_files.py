@@ -46,14 +46,18 @@ def collect(patterns: Sequence[str], places: Places, *, rank: int) -> CollectedF
         found = list(places.find(pattern))
         if not found:
             missing.append(f"{pattern} (older than the launch)" if places.is_stale(pattern) else pattern)
-        for path in found:
-            if not path.is_relative_to(places.own):
-                target = places.own / path.relative_to(places.working)
-                target.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(path, target)
-                path = target
-            files.append(str(path.relative_to(places.own)))
+        files += [_kept(path, places) for path in found]
     return CollectedFiles(rank=rank, files=tuple(files), missing=tuple(missing))
+
+
+def _kept(path: Path, places: Places) -> str:
+    """Return a file's name in the launch's own folder, where it is put if it is not there."""
+    if path.is_relative_to(places.own):
+        return str(path.relative_to(places.own))
+    name = path.relative_to(places.working)
+    (places.own / name).parent.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(path, places.own / name)
+    return str(name)
 
 
 def read_own_metrics(name: str, places: Places, *, rank: int) -> CommandMetrics:

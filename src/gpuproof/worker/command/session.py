@@ -216,7 +216,7 @@ def _refuse_bad_end(ended: CommandEnded, spec: CommandSpec, folder: Path) -> Non
     if ended.ended_by == "time_limit":
         assert spec.time_limit_s is not None
         raise CommandFailedError(
-            f"the command was ended at its time limit of {spec.time_limit_s:g} s; its data until then is kept",
+            f"the command was ended at its time limit of {spec.time_limit_s:g} s; its data is kept",
             failure_cause="timeout",
             next_step="Raise command.time_limit_s, or find in output.log what it waits for",
         )

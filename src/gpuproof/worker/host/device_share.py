@@ -64,9 +64,9 @@ class DeviceState:
         tree = {claim.pid, *(state.pid for state in descendants(claim.pid))}
         return sum(process.mem_used_bytes or 0 for process in self.processes if process.pid in tree)
 
-    def lacks(self, share: DeviceShare) -> str | None:
+    def lacks(self, share: DeviceShare, cases_per_device: int) -> str | None:
         """Say why a case cannot have this device now; None where it can."""
-        if len(self.claims) >= share.cases_per_device:
+        if len(self.claims) >= cases_per_device:
             return f"has {len(self.claims)} case(s) of this run"
         if share.min_free_bytes is None:
             return None
@@ -98,88 +98,99 @@ class HeldDevice:
         self._file.close()
 
 
-def take_device(
-    placement: Placement,
-    share: DeviceShare,
-    *,
-    rank: int,
-    run_folder: Path,
-    environment: Mapping[str, str],
-    needs_own_memory: bool,
-    beat: Callable[[], None],
-) -> HeldDevice | None:
-    """Wait for a device and take it; None on a host without any.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceTaker:
+    """What one case asks for, and among which devices."""
 
-    With `needs_own_memory`, several cases are put on one device only where its driver tells the memory of each
-    process.
+    placement: Placement
+    share: DeviceShare
+    rank: int
+    folder: Path
+    """Where the cases of this run on this host hold their files."""
+    needs_own_memory: bool
+    """Whether the memory of the case is known from the driver alone: several cases are put on one device only
+    where it tells the memory of each process."""
 
-    Raises:
-        EnvironmentUnfitError: none became free in time, or several cases would have to share one whose driver
-            tells the memory of the whole device alone.
-    """
-    devices = open_devices(environment)
-    try:
-        begin_s = monotonic()
-        while devices.identities:
-            states, held = _try(devices, placement, share, rank, run_folder, begin_s, needs_own_memory)
+    def take(self, environment: Mapping[str, str], beat: Callable[[], None]) -> HeldDevice | None:
+        """Wait for a device and take it; None on a host without any.
+
+        Raises:
+            EnvironmentUnfitError: none became free in time, or several cases would have to share one whose
+                driver tells the memory of the whole device alone.
+        """
+        devices = open_devices(environment)
+        try:
+            if not devices.identities:
+                return None
+            return self._wait(devices, beat)
+        finally:
+            devices.close()
+
+    def _wait(self, devices: GuardedDevices, beat: Callable[[], None]) -> HeldDevice:
+        begin_s = alone_s = monotonic()
+        while True:
+            states, held = self._try(devices, begin_s)
             if held is not None:
                 return held
-            if monotonic() - begin_s >= share.wait_s:
+            if any(state.claims for state in states):
+                alone_s = monotonic()  # what cases of this run hold comes back
+            if monotonic() - alone_s >= self.share.wait_s:
                 raise EnvironmentUnfitError(
-                    _nothing_free(states, share),
+                    self._nothing_free(states),
                     next_step="Raise cases.memory_wait_timeout_s, or ask for less",
                 )
             beat()
             time.sleep(POLL_S)
-        return None
-    finally:
-        devices.close()
 
+    def _try(self, devices: GuardedDevices, begin_s: float) -> tuple[list[DeviceState], HeldDevice | None]:
+        """Look at all devices while no other case does, and take the freest that lacks nothing."""
+        self.folder.mkdir(exist_ok=True)
+        with (self.folder / "lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            states = _states(devices, self.placement.devices, _claims(self.folder))
+            most = -(-self.share.cases_at_once // len(states))
+            if self.needs_own_memory and most > 1:
+                _refuse_whole_devices(states)
+            fit = [state for state in states if state.lacks(self.share, most) is None]
+            if not fit:
+                return states, None
+            best = min(fit, key=_preference)
+            file = (self.folder / f"claim-{os.getpid()}.json").open("w")
+            fcntl.flock(file, fcntl.LOCK_EX)
+            index, asked = best.identity.physical_index, self.share.min_free_bytes or 0
+            json.dump({"pid": os.getpid(), "physical_index": index, "asked": asked}, file)
+            file.flush()
+        return states, HeldDevice(self._taken(best, most, begin_s), best.identity.vendor, file)
 
-def _try(
-    devices: GuardedDevices,
-    placement: Placement,
-    share: DeviceShare,
-    rank: int,
-    run_folder: Path,
-    begin_s: float,
-    needs_own_memory: bool,  # private
-) -> tuple[list[DeviceState], HeldDevice | None]:
-    """Look at all devices while no other case does, and take the freest that lacks nothing."""
-    folder = run_folder / FOLDER
-    folder.mkdir(exist_ok=True)
-    with (folder / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        states = _states(devices, placement.devices, _claims(folder))
-        if needs_own_memory and share.cases_per_device > 1:
-            _refuse_whole_devices(states)
-        fit = [state for state in states if state.lacks(share) is None]
-        if not fit:
-            return states, None
-        best = min(
-            fit, key=lambda state: (len(state.claims), -((state.free_bytes or 0) - state.promised_bytes))
+    def _taken(self, state: DeviceState, most: int, begin_s: float) -> DeviceTaken:
+        now_s = monotonic()
+        return DeviceTaken(
+            rank=self.rank,
+            physical_index=state.identity.physical_index,
+            framework_index=state.identity.framework_index,
+            name=state.identity.name,
+            uuid=state.identity.uuid,
+            free_bytes=state.free_bytes,
+            cases_per_device=most,
+            beside=len(state.claims),
+            waited_s=now_s - begin_s,
+            monotonic_s=now_s,
         )
-        file = (folder / f"claim-{os.getpid()}.json").open("w")
-        fcntl.flock(file, fcntl.LOCK_EX)
-        index = best.identity.physical_index
-        json.dump({"pid": os.getpid(), "physical_index": index, "asked": share.min_free_bytes or 0}, file)
-        file.flush()
-    return states, HeldDevice(_taken(best, rank=rank, begin_s=begin_s), best.identity.vendor, file)
+
+    def _nothing_free(self, states: Sequence[DeviceState]) -> str:
+        asked = self.share.min_free_bytes
+        wanted = "" if asked is None else f" with {asked / 2**30:.1f} GiB free"
+        most = -(-self.share.cases_at_once // len(states))
+        found = (
+            f"GPU {state.identity.physical_index} {state.lacks(self.share, most) or 'became free just now'}"
+            for state in states
+        )
+        return f"no device{wanted} within {self.share.wait_s:g} s: {'; '.join(found)}"
 
 
-def _taken(state: DeviceState, *, rank: int, begin_s: float) -> DeviceTaken:
-    now_s = monotonic()
-    return DeviceTaken(
-        rank=rank,
-        physical_index=state.identity.physical_index,
-        framework_index=state.identity.framework_index,
-        name=state.identity.name,
-        uuid=state.identity.uuid,
-        free_bytes=state.free_bytes,
-        beside=len(state.claims),
-        waited_s=now_s - begin_s,
-        monotonic_s=now_s,
-    )
+def _preference(state: DeviceState) -> tuple[int, int]:
+    """Prefer the device with the fewest cases, then the one with the most memory that nobody holds."""
+    return len(state.claims), state.promised_bytes - (state.free_bytes or 0)
 
 
 def _claims(folder: Path) -> list[DeviceClaim]:
@@ -236,17 +247,8 @@ def _refuse_whole_devices(states: Sequence[DeviceState]) -> None:
         else:
             continue
         raise EnvironmentUnfitError(
-            f"several cases cannot share {state.identity.name} {state.identity.physical_index}: the memory of each "
-            f"could not be told from the others' ({why})",
+            f"several cases cannot share {state.identity.name} {state.identity.physical_index}: the memory "
+            f"of each could not be told from the others' ({why})",
             place="cases.parallel",
             next_step="Run at most one case on each GPU",
         )
-
-
-def _nothing_free(states: Sequence[DeviceState], share: DeviceShare) -> str:
-    asked = "" if share.min_free_bytes is None else f" with {share.min_free_bytes / 2**30:.1f} GiB free"
-    found = "; ".join(
-        f"GPU {state.identity.physical_index} {state.lacks(share) or 'became free just now'}"
-        for state in states
-    )
-    return f"no device{asked} within {share.wait_s:g} s: {found}"

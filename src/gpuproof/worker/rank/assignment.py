@@ -137,18 +137,17 @@ def _on_its_device(assignment: Assignment, recorder: Recorder) -> tuple[Assignme
     share = case.placement.share
     if share is None or case.placement.device == "cpu":
         return assignment, None
-    from gpuproof.worker.host.device_share import take_device
+    from gpuproof.worker.host.device_share import FOLDER, DeviceTaker
 
     recorder.begin("wait")
-    held = take_device(
-        case.placement,
-        share,
+    taker = DeviceTaker(
+        placement=case.placement,
+        share=share,
         rank=recorder.rank,
-        run_folder=assignment.run_folder,
-        environment=os.environ,
+        folder=assignment.run_folder / FOLDER,
         needs_own_memory=isinstance(case.work, CommandWork),
-        beat=recorder.heartbeat.beat,
     )
+    held = taker.take(os.environ, recorder.heartbeat.beat)
     if held is None:
         return assignment, None
     recorder.write(held.taken)
