@@ -27,15 +27,21 @@ def matrix_axes(matrix: Mapping[str, Any]) -> dict[str, list[Any]]:
 
 def matrix_keys(matrix: Mapping[str, Any]) -> dict[str, None]:
     """Return the keys of every combination: those of the axes, else of what is included."""
-    first: list[Mapping[str, Any]] = [matrix_axes(matrix), *matrix.get(INCLUDE, ())]
+    first: list[Mapping[str, Any]] = [matrix_axes(matrix), *_included(matrix)]
     return dict.fromkeys(next((keys for keys in first if keys), ()))
+
+
+def _included(matrix: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return the combinations that are added, as far as they are any."""
+    stated = matrix.get(INCLUDE, ())
+    return [part for part in stated if isinstance(part, Mapping)] if isinstance(stated, list) else []
 
 
 def num_combinations(matrix: Mapping[str, Any]) -> int:
     """Count the combinations before any is left out."""
     axes = matrix_axes(matrix)
     product = math.prod(len(values) for values in axes.values()) if axes else 0
-    return product + len(matrix.get(INCLUDE, ()))
+    return product + len(_included(matrix))
 
 
 def assignments(matrix: Mapping[str, Any]) -> list[Assignment]:
@@ -44,7 +50,7 @@ def assignments(matrix: Mapping[str, Any]) -> list[Assignment]:
     product = itertools.product(*axes.values()) if axes else ()
     points = (dict(zip(axes, values, strict=True)) for values in product)
     kept = [point for point in points if not any(_holds(point, part) for part in excluded)]
-    return [*kept, *map(dict, matrix.get(INCLUDE, ()))]
+    return [*kept, *map(dict, _included(matrix))]
 
 
 def _holds(point: Assignment, part: Assignment) -> bool:

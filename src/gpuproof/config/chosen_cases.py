@@ -6,13 +6,15 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from gpuproof.config.axes import Assignment, assignments, matrix_keys, short_names, slug
+from gpuproof.config.axes import Assignment, assignments, matrix_keys, num_combinations, short_names, slug
 from gpuproof.config.rules.base import Refusal, Refusals
 from gpuproof.records.work.command import filled, value_text
 
 if TYPE_CHECKING:
     from gpuproof.config.models import RunConfig
 
+MAX_CASES = 10_000
+"""Of one matrix, repetitions included."""
 LONGEST_NAME = 100
 """Characters of a case's name, which is a folder's."""
 
@@ -48,8 +50,16 @@ def _by_short_name(assignment: Assignment) -> dict[str, Any]:
     return {names[key].replace(".", "_"): value for key, value in assignment.items()}
 
 
+def _can_be_listed(config: RunConfig) -> bool:
+    """Say whether the matrix is one whose cases can be listed; what else is wrong is told elsewhere."""
+    values = config.matrix.values()
+    return all(isinstance(value, list) for value in values) and num_combinations(config.matrix) <= MAX_CASES
+
+
 def only_names_cases(config: RunConfig) -> Refusals:
     """Refuse a choice of an axis that there is not, or that leaves no case."""
+    if not config.cases.only or not _can_be_listed(config):
+        return
     keys = matrix_keys(config.matrix)
     for text in config.cases.only:
         if "=" not in text or _key(text.partition("=")[0], keys) is None:
@@ -69,6 +79,8 @@ def only_names_cases(config: RunConfig) -> Refusals:
 
 def names_are_different(config: RunConfig) -> Refusals:
     """Refuse two cases of one name, and names that no folder can have."""
+    if config.cases.name is None or not _can_be_listed(config):
+        return
     names = names_from_template(chosen_cases(config), config) or []
     repeated = [name for name, times in Counter(names).items() if times > 1]
     if repeated:

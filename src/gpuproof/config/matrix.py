@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from gpuproof.config.axes import EXCLUDE, INCLUDE, Assignment, assignments, matrix_keys, num_combinations
+from gpuproof.config.chosen_cases import MAX_CASES
 from gpuproof.config.errors import ConfigError, Mistake, shown
 from gpuproof.config.keys import check_keys
 from gpuproof.config.rules import check_workload
@@ -19,8 +20,6 @@ from gpuproof.config.validation import place_refusals, validate
 
 SECTION = "matrix"
 MAX_POINTS = 1000
-MAX_CASES = 10_000
-"""Of the matrix suite."""
 TEMPLATE = "command"
 """The section of the command whose fields a matrix may name."""
 FIXED = ("run", "matrix", "search", "suite")

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from gpuproof.config.axes import Assignment, matrix_keys, short_names
-from gpuproof.config.chosen_cases import chosen_cases, names_from_template
+from gpuproof.config.chosen_cases import MAX_CASES, chosen_cases, names_from_template
 from gpuproof.config.models import RunConfig
 from gpuproof.errors import UsageError
 from gpuproof.records.case import Case
@@ -23,8 +23,6 @@ from gpuproof.records.work.sharing import DeviceShare
 from gpuproof.suites.base import LaunchKey, launch_key
 from gpuproof.suites.cases import CASE_ID, build_case
 from gpuproof.suites.points.plan import Point, config_at, point_names
-
-MAX_CASES = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -44,7 +44,7 @@ class DeviceClaim:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeviceState:
+class SharedDevice:
     """One device as it is now."""
 
     identity: DeviceIdentity
@@ -142,7 +142,7 @@ class DeviceTaker:
             beat()
             time.sleep(POLL_S)
 
-    def _try(self, devices: GuardedDevices, begin_s: float) -> tuple[list[DeviceState], HeldDevice | None]:
+    def _try(self, devices: GuardedDevices, begin_s: float) -> tuple[list[SharedDevice], HeldDevice | None]:
         """Look at all devices while no other case does, and take the freest that lacks nothing."""
         self.folder.mkdir(exist_ok=True)
         with (self.folder / "lock").open("w") as lock:
@@ -162,7 +162,7 @@ class DeviceTaker:
             file.flush()
         return states, HeldDevice(self._taken(best, most, begin_s), best.identity.vendor, file)
 
-    def _taken(self, state: DeviceState, most: int, begin_s: float) -> DeviceTaken:
+    def _taken(self, state: SharedDevice, most: int, begin_s: float) -> DeviceTaken:
         now_s = monotonic()
         return DeviceTaken(
             rank=self.rank,
@@ -177,7 +177,7 @@ class DeviceTaker:
             monotonic_s=now_s,
         )
 
-    def _nothing_free(self, states: Sequence[DeviceState]) -> str:
+    def _nothing_free(self, states: Sequence[SharedDevice]) -> str:
         asked = self.share.min_free_bytes
         wanted = "" if asked is None else f" with {asked / 2**30:.1f} GiB free"
         most = -(-self.share.cases_at_once // len(states))
@@ -188,7 +188,7 @@ class DeviceTaker:
         return f"no device{wanted} within {self.share.wait_s:g} s: {'; '.join(found)}"
 
 
-def _preference(state: DeviceState) -> tuple[int, int]:
+def _preference(state: SharedDevice) -> tuple[int, int]:
     """Prefer the device with the fewest cases, then the one with the most memory that nobody holds."""
     return len(state.claims), state.promised_bytes - (state.free_bytes or 0)
 
@@ -211,7 +211,7 @@ def _claims(folder: Path) -> list[DeviceClaim]:
 
 def _states(
     devices: GuardedDevices, chosen: Sequence[int] | None, claims: Sequence[DeviceClaim]
-) -> list[DeviceState]:
+) -> list[SharedDevice]:
     """Return the devices that may be taken, by framework index where that is how they were named."""
     readouts, processes = devices.read("fast"), devices.processes()
     states = []
@@ -226,7 +226,9 @@ def _states(
             None if total is None or used is None else int(total - used - values.get("mem_reserved_bytes", 0))
         )
         own = tuple(claim for claim in claims if claim.physical_index == index)
-        states.append(DeviceState(identity=identity, free_bytes=free, processes=processes[index], claims=own))
+        states.append(
+            SharedDevice(identity=identity, free_bytes=free, processes=processes[index], claims=own)
+        )
     if not states:
         raise EnvironmentUnfitError(
             f"none of the devices {', '.join(map(str, chosen or ()))} is here",
@@ -236,7 +238,7 @@ def _states(
     return states
 
 
-def _refuse_whole_devices(states: Sequence[DeviceState]) -> None:
+def _refuse_whole_devices(states: Sequence[SharedDevice]) -> None:
     """Refuse several cases on a device whose driver does not tell whose memory it is."""
     for state in states:
         listed = state.processes
