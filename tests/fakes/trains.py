@@ -17,8 +17,9 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--epochs", type=int, default=2)
     parser.add_argument("--ends", default="well")
+    parser.add_argument("--out", type=Path, default=os.environ.get("GPUPROOF_OUTPUT_DIR"))
     options = parser.parse_args()
-    folder = Path(os.environ["GPUPROOF_OUTPUT_DIR"])
+    folder = Path(options.out)
     accuracy = {"sgd": 0.8, "adam": 0.9}[options.optimizer] + 0.001 * options.seed
     content = {"epochs": list(range(options.epochs)), "test_accuracy": [accuracy] * options.epochs}
     (folder / "training_metrics.json").write_text(json.dumps(content))
@@ -29,9 +30,8 @@ def main() -> int:
         print("out of luck", file=sys.stderr)
         return 7
     if options.ends == "never":
-        child = subprocess.Popen(
-            [sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True
-        )
+        sleep = [sys.executable, "-c", "import time; time.sleep(600)"]
+        child = subprocess.Popen(sleep, start_new_session=True)
         (folder / "child.txt").write_text(str(child.pid))
         time.sleep(600)
     return 0

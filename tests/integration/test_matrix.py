@@ -1,15 +1,13 @@
-"""A matrix as a person starts it: cases of a command, side by side, ended at their time, and taken up again."""
+"""A matrix as a person starts it: cases side by side, ended at their time, and taken up again."""
 
 from __future__ import annotations
 
 import json
-import os
 import sys
 from pathlib import Path
 
 import pytest
 
-from gpuproof.processes.own import own_command
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.readings import Mark
 from gpuproof.records.work.command import CommandEnded, CommandMetrics, ProcessTree
@@ -20,9 +18,17 @@ from running import clean_environment, gpuproof
 from simulating import needs_simulator, simulated
 
 PROGRAM = Path(__file__).parents[1] / "fakes" / "trains.py"
-ARGV = [sys.executable, str(PROGRAM), "--optimizer", "{optimizer}", "--seed", "{seed}"]
+ARGV = [
+    sys.executable,
+    str(PROGRAM),
+    "--optimizer",
+    "{optimizer}",
+    "--seed",
+    "{seed}",
+    "--out",
+    "{output_dir}",
+]
 SEEDS = "matrix:\n  optimizer: [sgd, adam]\n  seed: [1, 2, 3]\n"
-assert own_command
 
 
 def written(folder: Path, matrix: str, *more: str) -> str:
@@ -108,12 +114,9 @@ def test_a_case_that_fails_and_one_that_hangs_keep_their_data_and_can_be_run_aga
 def test_a_command_alone_is_a_run_of_its_kind(tmp_path: Path) -> None:
     """Without a GPU, and with the script's own folder to import from, as it has without us."""
     (tmp_path / "beside.py").write_text("NAME = 'beside'\n")
-    (tmp_path / "script.py").write_text(
-        "import beside, json\njson.dump({'loss': 0.5}, open('m.json', 'w'))\n"
-    )
-    (tmp_path / "m.yaml").write_text(
-        f"kind: command\ncommand:\n  argv: [{sys.executable}, script.py]\n  metrics: m.json\n  collect: [m.json]\n"
-    )
+    (tmp_path / "script.py").write_text("import beside\nopen('m.json', 'w').write('{\"loss\": 0.5}')\n")
+    command = {"argv": [sys.executable, "script.py"], "metrics": "m.json", "collect": ["m.json"]}
+    (tmp_path / "m.yaml").write_text(json.dumps({"kind": "command", "command": command}))
     done = gpuproof("run", "m.yaml", "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
@@ -134,13 +137,9 @@ def test_workloads_take_simulated_devices_in_turn(tmp_path: Path) -> None:
         "distributed: {device: simgpu}\nmatrix:\n  training.optimizer: [SGD, AdamW]\n"
     )
     done = gpuproof("matrix", "m.yaml", "--parallel", "2", cwd=tmp_path, environment=simulated(devices=8))
-    assert done.returncode == 4, done.stderr
+    assert done.returncode == 0, done.stderr
     assert "SIMULATED" in done.stdout
     cases = by_name(only_run(tmp_path))
     used = [setup.device.uuid for records in cases.values() for setup in records.setups]
     taken = [found.uuid for records in cases.values() for found in records.of(DeviceTaken)]
     assert sorted(map(str, used)) == sorted(map(str, taken))
-    assert len(set(used)) == 2 or all(
-        found.beside == 0 for r in cases.values() for found in r.of(DeviceTaken)
-    )
-    assert os.path.isdir(only_run(tmp_path).root)

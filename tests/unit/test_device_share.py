@@ -1,9 +1,10 @@
-"""Which device a case takes: the freest that is not taken, after a wait, and never one that hides its users."""
+"""Which device a case takes: the freest that is not taken, and never one that hides its users."""
 
 from __future__ import annotations
 
+import itertools
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -63,16 +64,16 @@ class Devices:
 
 
 @pytest.fixture
-def take(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
-    """Return what takes a device of those that are given."""
+def take(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Any]:
+    """Return what takes a device of those that are given, each time as another process."""
     monkeypatch.setattr(device_share, "POLL_S", 0.001)
-    pids = iter(range(2**30, 2**30 + 1000))
+    pids = itertools.count(2**30)
+    taken: list[HeldDevice] = []
 
-    def taken(
-        devices: Devices, *, chosen: tuple[int, ...] | None = None, own: bool = True, **asked: Any
-    ) -> Any:
+    def take_one(devices: Devices, *, chosen: Any = None, own: bool = True, **asked: Any) -> Any:
+        pid = next(pids)
         monkeypatch.setattr(device_share, "open_devices", lambda _env: cast(GuardedDevices, devices))
-        monkeypatch.setattr(os, "getpid", lambda pid=next(pids): pid)
+        monkeypatch.setattr(os, "getpid", lambda: pid)
         taker = DeviceTaker(
             placement=Placement(devices=chosen),
             share=DeviceShare(**{"wait_s": 0.02, **asked}),
@@ -80,9 +81,13 @@ def take(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
             folder=tmp_path / "devices",
             needs_own_memory=own,
         )
-        return taker.take({}, lambda: None)
+        held = taker.take({}, lambda: None)
+        taken.extend([held] if held is not None else [])
+        return held
 
-    return taken
+    yield take_one
+    for held in taken:
+        held.close()
 
 
 def index_of(held: HeldDevice) -> int:
@@ -106,9 +111,7 @@ def test_only_devices_that_were_named_are_taken(take: Any) -> None:
 
 def test_a_device_is_waited_for_until_its_memory_is_free(take: Any) -> None:
     busy = Devices([15 * GIB])
-    with pytest.raises(
-        EnvironmentUnfitError, match=r"no device with 2.0 GiB free within 0.02 s: GPU 0 has 1.0 GiB"
-    ):
+    with pytest.raises(EnvironmentUnfitError, match=r"no device with 2.0 GiB free .*: GPU 0 has 1.0 GiB"):
         take(busy, min_free_bytes=2 * GIB)
     assert busy.num_read > 1
 
