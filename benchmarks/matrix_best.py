@@ -1,8 +1,8 @@
 """How often does a matrix name a best configuration that is none? Simulated, on shapes that fool tests.
 
 Each matrix has k configurations of n seeds, all alike in truth. Whatever it names is wrong; with one error
-rate over all pairs that is to be under 5 % of matrices. Then one configuration is better by some standard
-deviations, and it is counted how often it is named.
+rate over all configurations that is to be under 5 % of matrices. Then one configuration is better by some
+standard deviations, and it is counted how often it is named.
 
     python benchmarks/matrix_best.py [--matrices N]
 """
@@ -33,7 +33,8 @@ def normal(rng: np.random.Generator, k: int, n: int) -> NDArray[np.float64]:
 def quantised(rng: np.random.Generator, k: int, n: int) -> NDArray[np.float64]:
     """Accuracies over 360 samples: steps nearly as wide as the scatter."""
     steps: NDArray[np.float64] = np.round(normal(rng, k, n) * 360)
-    return steps / 360
+    found: NDArray[np.float64] = steps / 360
+    return found
 
 
 def heavy_tails(rng: np.random.Generator, k: int, n: int) -> NDArray[np.float64]:

@@ -1,4 +1,4 @@
-"""A program to try `gpuproof matrix` with: it trains a small network on points of two rings, and says how well.
+"""A program to try `gpuproof matrix` with: it trains a small network to tell two rings of points apart.
 
 It knows nothing of gpuproof: what it is asked comes as arguments, its figures go to a file of JSON.
 """

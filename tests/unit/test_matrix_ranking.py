@@ -28,7 +28,7 @@ def ranked(cases: list[CaseFigures], metric: str = "accuracy", better: Better = 
 def test_the_best_is_named_where_each_comparison_shows_it() -> None:
     cases = cases_of({"a": [0.90, 0.91, 0.905], "b": [0.80, 0.81, 0.805], "c": [0.70, 0.71, 0.705]})
     found = ranked(cases)
-    assert (found.best, found.num_comparisons, found.contenders) == ("a", 3, ("a",))
+    assert (found.best, found.num_compared, found.contenders) == ("a", 3, ("a",))
     assert ranked(cases, better="lower").best == "c"
 
 
@@ -95,7 +95,7 @@ def test_the_front_holds_what_nothing_beats() -> None:
 
 @pytest.mark.parametrize("quantum", [None, 1 / 360])
 def test_equal_configurations_are_rarely_called_best(quantum: float | None) -> None:
-    """With one error rate over all pairs, under 5 % of matrices without any difference name one."""
+    """With one error rate over all configurations, under 5 % of matrices without any difference name one."""
     rng = np.random.default_rng(7)
     named = 0
     for _ in range(400):

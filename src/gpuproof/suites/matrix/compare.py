@@ -1,7 +1,7 @@
 """Configurations side by side: what each came to over its seeds, and whether one is the best.
 
 In: the launches of all cases. Out: a row a configuration with intervals, the best one where every comparison
-with another shows it (all pairs share one error rate), and why there is none elsewhere. Configurations that
+with another shows it (all share one error rate), and why there is none elsewhere. Configurations that
 did not do the same work (other steps, other schedules) are not ranked.
 """
 
@@ -19,7 +19,7 @@ from gpuproof.statistics.launches import interval_of_launches
 from gpuproof.suites.matrix.figures import CaseFigures
 
 CONFIDENCE = 0.95
-"""Of all comparisons of a matrix together."""
+"""Of naming none but the best, over all configurations of a matrix together."""
 ACCURACIES = ("test_accuracy", "final_accuracy", "accuracy", "val_accuracy", "best_accuracy")
 STEPS = ("steps", "total_steps", "global_step", "iterations", "epochs")
 """What counts the work of a case, by the names that programs give it."""
@@ -63,7 +63,8 @@ class MatrixRanking:
     """Why none is named."""
     contenders: tuple[str, ...]
     """Those that nothing shows to be worse than the one with the best mean, itself included."""
-    num_comparisons: int
+    num_compared: int
+    """Configurations that share one error rate."""
 
 
 def choose_metric(
@@ -134,11 +135,12 @@ def rank_configurations(
 ) -> MatrixRanking:
     """Name the best configuration where each comparison with another shows it.
 
-    Bonferroni's correction over all pairs, since the best was picked by the data (Dunn 1961); degrees of
-    freedom of the smaller side, as seeds are few and configurations scatter unlike.
+    To name one wrongly is to show it better than the one that truly is: of k that might be named, each does
+    so with at most its own one-tailed error, so that a k-th of the whole is given to each. All its comparisons
+    have to show it, and need no more correction (an intersection-union test; Berger 1982, Technometrics 24).
+    Degrees of freedom are the smaller side's, as seeds are few and configurations scatter unlike.
     """
     usable = [one for one in found if one.mean is not None]
-    pairs = len(usable) * (len(usable) - 1) // 2
 
     def none(reason: str, contenders: Sequence[str] = ()) -> MatrixRanking:
         return MatrixRanking(
@@ -147,7 +149,7 @@ def rank_configurations(
             best=None,
             missing=reason,
             contenders=tuple(contenders),
-            num_comparisons=pairs,
+            num_compared=len(usable),
         )
 
     if len(usable) < 2:
@@ -163,7 +165,7 @@ def rank_configurations(
         return none(f"a value of {metric} is not above 0, so that no ratio is defined")
     sign = 1 if better == "higher" else -1
     top = max(usable, key=lambda one: sign * (one.mean or 0.0))
-    level = 1 - (1 - CONFIDENCE) / pairs
+    level = 1 - 2 * (1 - CONFIDENCE) / len(usable)
     left = [one.name for one in usable if one is not top and not _is_worse(one, top, better, level)]
     if left:
         return none(f"no difference shown between {top.name} and {_some(left)}", [top.name, *left])
@@ -173,7 +175,7 @@ def rank_configurations(
         best=top.name,
         missing=None,
         contenders=(top.name,),
-        num_comparisons=pairs,
+        num_compared=len(usable),
     )
 
 

@@ -77,7 +77,7 @@ def _best(detail: MatrixDetail) -> Iterator[str]:
     if ranking.best is not None:
         yield (
             f"{ranking.best} has the {way} {ranking.metric}: shown against each other configuration, at "
-            f"{CONFIDENCE:.0%} over all {ranking.num_comparisons} pairs together"
+            f"{CONFIDENCE:.0%} over all {ranking.num_compared} together"
         )
     else:
         yield f"no best configuration by {ranking.metric}: {ranking.missing}"
