@@ -32,19 +32,19 @@ def normal(rng: np.random.Generator, k: int, n: int) -> NDArray[np.float64]:
 
 def quantised(rng: np.random.Generator, k: int, n: int) -> NDArray[np.float64]:
     """Accuracies over 360 samples: steps nearly as wide as the scatter."""
-    steps: NDArray[np.float64] = np.round(normal(rng, k, n) * 360)
-    found: NDArray[np.float64] = steps / 360
-    return found
+    return np.asarray(np.round(normal(rng, k, n) * 360) / 360, dtype=np.float64)
 
 
 def heavy_tails(rng: np.random.Generator, k: int, n: int) -> NDArray[np.float64]:
-    return MEAN + SD * rng.standard_t(4, size=(k, n)) / np.sqrt(2)
+    drawn: NDArray[np.float64] = MEAN + SD * rng.standard_t(4, size=(k, n)) / np.sqrt(2)
+    return drawn
 
 
 def unlike_scatter(rng: np.random.Generator, k: int, n: int) -> NDArray[np.float64]:
     """Every second configuration scatters five times as far."""
     scale = np.where(np.arange(k) % 2, 5.0, 1.0)[:, None]
-    return MEAN + SD * scale * rng.normal(size=(k, n))
+    drawn: NDArray[np.float64] = MEAN + SD * scale * rng.normal(size=(k, n))
+    return drawn
 
 
 def collapsing(rng: np.random.Generator, k: int, n: int) -> NDArray[np.float64]:

@@ -136,7 +136,7 @@ def rank_configurations(
     """Name the best configuration where each comparison with another shows it.
 
     To name one wrongly is to show it better than the one that truly is: of k that might be named, each does
-    so with at most its own one-tailed error, so that a k-th of the whole is given to each. All its comparisons
+    so with at most its own one-tailed error, so that each is given a k-th of the whole. All its comparisons
     have to show it, and need no more correction (an intersection-union test; Berger 1982, Technometrics 24).
     Degrees of freedom are the smaller side's, as seeds are few and configurations scatter unlike.
     """

@@ -41,6 +41,8 @@ from gpuproof.worker.rank.recorder import Recorder
 FIRST_POLL_S, LONGEST_POLL_S = 0.05, 0.5
 """How often the tree is looked at, a few milliseconds of processor time each: ever less often."""
 RECORD_EVERY_S = 1.0
+CHANGE = 0.05
+"""A tree whose memory has changed by more than this share is written at once."""
 GRACE_S = 10.0
 """For a command to end by itself at its time limit."""
 NOT_ITS_OWN = ("PYTHONSAFEPATH", "TORCH_ELASTIC_SHUTDOWN_TIMEOUT")
@@ -56,10 +58,11 @@ class Followed:
     begin_s: float
     marks: MarkReader | None
     peak_bytes: int = 0
+    written_bytes: int = 0
     written_s: float = field(default=float("-inf"))
 
     def look(self, *, is_last: bool = False) -> None:
-        """Read the tree and the marks; write a record about once a second."""
+        """Read the tree and the marks; write a record about once a second, and where memory changes."""
         now_s = monotonic()
         tree = descendants(os.getpid())
         resident = sum(state.resident_bytes for state in tree)
@@ -67,7 +70,9 @@ class Followed:
         self.peak_bytes = max(self.peak_bytes, resident, highest)
         self._take_marks(now_s)
         self.recorder.heartbeat.beat()
-        if (tree or self.peak_bytes) and (is_last or now_s - self.written_s >= RECORD_EVERY_S):
+        has_changed = abs(resident - self.written_bytes) > CHANGE * self.written_bytes
+        is_due = is_last or has_changed or now_s - self.written_s >= RECORD_EVERY_S
+        if (tree or self.peak_bytes) and is_due:
             self.recorder.write(
                 ProcessTree(
                     rank=self.recorder.rank,
@@ -77,7 +82,7 @@ class Followed:
                     peak_resident_bytes=self.peak_bytes,
                 )
             )
-            self.peak_bytes, self.written_s = 0, now_s
+            self.peak_bytes, self.written_s, self.written_bytes = 0, now_s, resident
 
     def _take_marks(self, now_s: float) -> None:
         for published_s, metadata in self.marks.take(now_s) if self.marks is not None else ():
