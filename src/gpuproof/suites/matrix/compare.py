@@ -8,7 +8,7 @@ did not do the same work (other steps, other schedules) are not ranked.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any, Literal
 
@@ -141,42 +141,40 @@ def rank_configurations(
     Degrees of freedom are the smaller side's, as seeds are few and configurations scatter unlike.
     """
     usable = [one for one in found if one.mean is not None]
-
-    def none(reason: str, contenders: Sequence[str] = ()) -> MatrixRanking:
-        return MatrixRanking(
-            metric=metric,
-            better=better,
-            best=None,
-            missing=reason,
-            contenders=tuple(contenders),
-            num_compared=len(usable),
-        )
-
-    if len(usable) < 2:
-        return none("one configuration alone has nothing to be compared with")
-    if unlike:
-        return none("configurations did not do the same work, see the doubts")
-    few = [one.name for one in usable if len(one.values) < MIN_LAUNCHES]
-    if few:
-        return none(
-            f"{few[0]} has {_launches(usable, few[0])} (needs {MIN_LAUNCHES}: more seeds, or run.repeats)"
-        )
-    if any(value <= 0 for one in usable for value in one.values):
-        return none(f"a value of {metric} is not above 0, so that no ratio is defined")
+    unnamed = MatrixRanking(
+        metric=metric,
+        better=better,
+        best=None,
+        missing=_why_not_ranked(usable, metric, unlike),
+        contenders=(),
+        num_compared=len(usable),
+    )
+    if unnamed.missing is not None:
+        return unnamed
     sign = 1 if better == "higher" else -1
     top = max(usable, key=lambda one: sign * (one.mean or 0.0))
     level = 1 - 2 * (1 - CONFIDENCE) / len(usable)
     left = [one.name for one in usable if one is not top and not _is_worse(one, top, better, level)]
     if left:
-        return none(f"no difference shown between {top.name} and {_some(left)}", [top.name, *left])
-    return MatrixRanking(
-        metric=metric,
-        better=better,
-        best=top.name,
-        missing=None,
-        contenders=(top.name,),
-        num_compared=len(usable),
-    )
+        reason = f"no difference shown between {top.name} and {_some(left)}"
+        return replace(unnamed, missing=reason, contenders=(top.name, *left))
+    return replace(unnamed, best=top.name, contenders=(top.name,))
+
+
+def _why_not_ranked(
+    usable: Sequence[ConfigurationFigures], metric: str, unlike: Sequence[Doubt]
+) -> str | None:
+    """Say why configurations cannot be compared; None where they can."""
+    if len(usable) < 2:
+        return "one configuration alone has nothing to be compared with"
+    if unlike:
+        return "configurations did not do the same work, see the doubts"
+    few = [one.name for one in usable if len(one.values) < MIN_LAUNCHES]
+    if few:
+        return f"{few[0]} has {_launches(usable, few[0])} (needs {MIN_LAUNCHES}: more seeds, or run.repeats)"
+    if any(value <= 0 for one in usable for value in one.values):
+        return f"a value of {metric} is not above 0, so that no ratio is defined"
+    return None
 
 
 def _launches(usable: Sequence[ConfigurationFigures], name: str) -> str:

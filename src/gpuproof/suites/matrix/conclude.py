@@ -97,8 +97,7 @@ def matrix_result(
         configurations=tuple(found),
         cases=tuple(map(_without_courses, cases)),
         ranking=ranking,
-        front_by_memory=tuple(pareto_front(found, lambda one: one.memory_bytes, better)),
-        front_by_time=tuple(pareto_front(found, lambda one: one.wall_s, better)),
+        **_fronts(found, better),
     )
     num_done = sum(case.status == "done" for case in cases)
     return benchmark_result(
@@ -114,6 +113,13 @@ def matrix_result(
         headline_text=_headline(ranking, num_done, num_planned),
         is_of_points=num_planned > 1,
     )
+
+
+def _fronts(found: Sequence[ConfigurationFigures], better: Better) -> dict[str, tuple[str, ...]]:
+    return {
+        "front_by_memory": tuple(pareto_front(found, lambda one: one.memory_bytes, better)),
+        "front_by_time": tuple(pareto_front(found, lambda one: one.wall_s, better)),
+    }
 
 
 def _without_courses(case: CaseFigures) -> CaseFigures:

@@ -64,6 +64,15 @@ def draw_memory_timeline(cases: Sequence[CaseFigures], path: Path) -> None:
     longest_s = max(time_s for case in shown for time_s, _ in case.best_known_memory.course)
     length_s, time_unit = style.time_unit(longest_s)
     style.tidy(axes, title="Memory", unit=unit)
+    _draw_courses(axes, shown, length_s=length_s, scale=scale)
+    axes.set_xlim(0, 1.02 * longest_s / length_s or 1.0)
+    axes.set_ylim(0, 1.08 * highest / scale or 1.0)
+    axes.set_xlabel(f"time since each began ({time_unit})", fontsize=9, color=style.FAINT)
+    style.legend(figure, [case.configuration[:70] for case in shown], top_in=0.74, columns=2)
+    style.save(figure, path)
+
+
+def _draw_courses(axes: Axes, shown: Sequence[CaseFigures], *, length_s: float, scale: float) -> None:
     for place, case in enumerate(shown):
         course = case.best_known_memory.course
         axes.step(
@@ -75,11 +84,6 @@ def draw_memory_timeline(cases: Sequence[CaseFigures], path: Path) -> None:
             linewidth=1.5,
             marker="." if len(course) < 3 else None,
         )
-    axes.set_xlim(0, 1.02 * longest_s / length_s or 1.0)
-    axes.set_ylim(0, 1.08 * highest / scale or 1.0)
-    axes.set_xlabel(f"time since each began ({time_unit})", fontsize=9, color=style.FAINT)
-    style.legend(figure, [case.configuration[:70] for case in shown], top_in=0.74, columns=2)
-    style.save(figure, path)
 
 
 def draw_memory_bars(cases: Sequence[CaseFigures], path: Path) -> None:

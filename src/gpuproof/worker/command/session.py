@@ -11,7 +11,7 @@ import resource
 import socket
 import subprocess
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -127,13 +127,7 @@ def _started(
     argv = [_with_folder(word, places) for word in spec.argv]
     with ExitStack() as stack:
         pipe = _marks_pipe(stack)
-        environment = {
-            **{name: value for name, value in os.environ.items() if name not in NOT_ITS_OWN},
-            **(pipe.environment if pipe else {}),
-            **more,
-            **{name: _with_folder(value, places) for name, value in spec.env.items()},
-            OUTPUT_VARIABLE: str(places.own),
-        }
+        environment = _environment(spec, places, {**(pipe.environment if pipe else {}), **more})
         logs = [stack.enter_context((folder / name).open("wb")) for name in (OUTPUT_LOG, ERROR_LOG)]
         with starting(argv[0] if places.working.is_dir() else str(places.working)):
             process = subprocess.Popen(
@@ -146,22 +140,34 @@ def _started(
                 pass_fds=[pipe.descriptor] if pipe else [],
             )
         begin_s = monotonic()
-        recorder.write(
-            CommandStarted(
-                rank=recorder.rank,
-                host=socket.gethostname(),
-                pid=process.pid,
-                argv=tuple(argv),
-                cwd=str(places.working),
-                monotonic_s=begin_s,
-                unix_s=time.time(),
-            )
-        )
+        recorder.write(_start_record(recorder.rank, process.pid, argv, places, begin_s))
         reader = None if pipe is None else MarkReader(pipe.descriptor)
         try:
             yield Followed(recorder=recorder, process=process, begin_s=begin_s, marks=reader)
         finally:
             end_tree(_listed, grace_s=0.0, beat=recorder.heartbeat.beat)
+
+
+def _environment(spec: CommandSpec, places: Places, more: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables of the command: ours less what is for workers, then its own."""
+    return {
+        **{name: value for name, value in os.environ.items() if name not in NOT_ITS_OWN},
+        **more,
+        **{name: _with_folder(value, places) for name, value in spec.env.items()},
+        OUTPUT_VARIABLE: str(places.own),
+    }
+
+
+def _start_record(rank: int, pid: int, argv: Sequence[str], places: Places, begin_s: float) -> CommandStarted:
+    return CommandStarted(
+        rank=rank,
+        host=socket.gethostname(),
+        pid=pid,
+        argv=tuple(argv),
+        cwd=str(places.working),
+        monotonic_s=begin_s,
+        unix_s=time.time(),
+    )
 
 
 def _with_folder(text: str, places: Places) -> str:
