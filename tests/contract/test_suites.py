@@ -81,6 +81,9 @@ COLLECTIVE = RunConfig.model_validate(
 """Whatever it asks for is refused when it is read: it names no workload."""
 SCALE = recipe(suite="scale", scale={"batch_sizes": [16], "num_devices": [1, 2]}, run={"repeats": 2})
 """One device once, and two by both laws."""
+MATRIX = recipe(
+    suite="matrix", matrix={"data.batch_size": [2, 4, 8]}, cases={"parallel": 6}, run={"repeats": 2}
+)
 MEMBERS = {
     "recipe": Member(
         suite="recipe",
@@ -128,6 +131,14 @@ MEMBERS = {
         takes_hosts=False,
     ),
     "collective": Member(suite="collective", config=COLLECTIVE, bad=[], num_launches=2, has_host_form=False),
+    "matrix": Member(
+        suite="matrix",
+        config=MATRIX,
+        bad=[of_another_model(MATRIX)],
+        num_launches=6,
+        has_host_form=False,
+        takes_hosts=False,
+    ),
 }
 
 
@@ -308,7 +319,7 @@ def test_it_says_what_it_is(under_test: UnderTest) -> None:
     assert suite.name == under_test.member.suite == find_suite(under_test.config).name
     assert suite.summary
     assert "\n" not in suite.summary
-    assert suite.command in ("run", "load", "scale")
+    assert suite.command in ("run", "load", "scale", "matrix")
     assert suite.scope in ("each_host", "whole")
     assert suite.options is None or dataclasses.is_dataclass(suite.options)
 

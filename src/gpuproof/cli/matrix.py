@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -275,17 +274,12 @@ def _bytes(text: str) -> str:
 def _show(file: str, words: Sequence[str], *, hosts: HostChoice, python: str | None) -> ExitCode:
     """Print what each case would start."""
     from gpuproof.cli.measuring import plan_run
-    from gpuproof.records.case import CommandWork
     from gpuproof.suites.matrix.plan import plan
 
     loaded, _ = plan_run(file, words, hosts=hosts, python=python)
     planned = plan(loaded.config)
     for key in planned.order:
-        work = planned.case(key).work
-        fields = " ".join(f"{name}={value}" for name, value in planned.cases[key[0]].items())
-        what = (
-            shlex.join(work.command.argv) if isinstance(work, CommandWork) else f"{work.kind} with {fields}"
-        )
+        what = planned.described(key)
         click.echo(f"# {key[0]}, launch {key[1] + 1}\n{what}")
     click.echo(f"{len(planned.order):,} launches of {len(planned.cases):,} cases", err=True)
     return ExitCode.DONE

@@ -7,6 +7,7 @@ took says what the others of it will take.
 from __future__ import annotations
 
 import random
+import shlex
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,7 +16,7 @@ from gpuproof.config.axes import Assignment, matrix_keys, short_names
 from gpuproof.config.chosen_cases import MAX_CASES, chosen_cases, names_from_template
 from gpuproof.config.models import RunConfig
 from gpuproof.errors import UsageError
-from gpuproof.records.case import Case
+from gpuproof.records.case import Case, CommandWork
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import Start
 from gpuproof.records.work.command import CommandEnded, value_text
@@ -114,6 +115,13 @@ class MatrixPlan:
         if not self._shares:
             return case
         return replace(case, placement=replace(case.placement, exclusive="nothing", share=self._share()))
+
+    def described(self, key: LaunchKey) -> str:
+        """Write what a launch would start: a command's words, or a workload with its fields."""
+        work, fields = self.case(key).work, self.cases[key[0]]
+        if isinstance(work, CommandWork):
+            return shlex.join(work.command.argv)
+        return f"{work.kind} with {' '.join(f'{name}={value}' for name, value in fields.items())}"
 
     @property
     def _shares(self) -> bool:
