@@ -8,13 +8,13 @@ INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints
 
 COSTS := startup command_overhead case_overhead load_overhead worker_memory step_overhead monitor_slowdown monitor_cost recording_24h \
   serving_generator conclude_fleet collective_times quick_verdicts idle_on_simgpu scaling_on_simgpu
-SIMULATIONS := rank_errors unsteady_windows outlier_limits healthy_fleets compare_false_alarms serving_search comparison_errors precision_cost rules_on_fleets blame_tests scaling_fits
+SIMULATIONS := rank_errors unsteady_windows outlier_limits healthy_fleets compare_false_alarms serving_search comparison_errors precision_cost rules_on_fleets blame_tests scaling_fits matrix_best
 
-.PHONY: help run test check golden bench pyz clean
+.PHONY: test-matrix parallel help run test check golden bench pyz clean
 .DEFAULT_GOAL := help
 
 help: ## show this list
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 10
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 10
 
 $(BIN)/pip:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -34,6 +34,15 @@ $(VENV)/dev-ready: $(VENV)/run-ready simulator/pyproject.toml
 
 run: $(VENV)/run-ready ## measure this machine with the quick recipe
 	@$(BIN)/gpuproof run quick
+
+MATRIX ?= examples/matrix/matrix.yaml
+PARALLEL ?= 8
+
+test-matrix: $(VENV)/run-ready ## every case of MATRIX, each with its monitor
+	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/gpuproof matrix $(MATRIX)
+
+parallel: $(VENV)/run-ready ## the same with PARALLEL cases at a time
+	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/gpuproof matrix $(MATRIX) --parallel $(PARALLEL)
 
 test: $(VENV)/dev-ready ## all tests
 	$(BIN)/python -m pytest $(BESIDE) --doctest-modules src tests

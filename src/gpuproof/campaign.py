@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import signal
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timezone
 from pathlib import Path
@@ -72,8 +72,9 @@ def run_campaign(
     launcher: Launcher,
     progress: CampaignProgress,
     retry_failed: bool = False,
+    again: Callable[[CaseRecords], bool] | None = None,
 ) -> Concluded:
-    """Launch what is not settled yet, then conclude.
+    """Launch what is not settled yet, and that of which `again` says so, then conclude.
 
     Raises:
         UsageError: another process works on the run, or its data is not there.
@@ -83,7 +84,9 @@ def run_campaign(
     config = read_config(run)
     with run.locked(), sigterm_interrupts(), needing_room(run.root):
         suite = suite_on(config, read_places(run.description()))
-        launch_all(run, suite=suite, launcher=launcher, progress=progress, retry_failed=retry_failed)
+        launch_all(
+            run, suite=suite, launcher=launcher, progress=progress, retry_failed=retry_failed, again=again
+        )
         from gpuproof.conclude import conclude
 
         return conclude(run)
@@ -96,6 +99,7 @@ def launch_all(
     launcher: Launcher,
     progress: CampaignProgress,
     retry_failed: bool = False,
+    again: Callable[[CaseRecords], bool] | None = None,
 ) -> None:
     """Launch what a suite asks for and is not settled yet.
 
@@ -115,7 +119,8 @@ def launch_all(
         while_waiting=_import_conclusion,
     )
     for records in run.cases():
-        if is_settled(suite, records, retry_failed=retry_failed):
+        is_again = again is not None and again(records)
+        if not is_again and is_settled(suite, records, retry_failed=retry_failed):
             scheduler.settle(records)
     scheduler.run()
 

@@ -9,9 +9,11 @@ import shlex
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from gpuproof.errors import EnvironmentUnfitError
+from gpuproof.observe.derived import Wanted, write_derived
 from gpuproof.readings.evidence import Evidence
 from gpuproof.records.page import Commands, Files, Page, Text
 from gpuproof.records.result import Result
@@ -20,7 +22,7 @@ from gpuproof.report.formats import json_text
 from gpuproof.store import layout
 from gpuproof.store.description import HOSTS, read_config
 from gpuproof.store.run import RunDirectory
-from gpuproof.suites.base import Export, JsonContent, Suite, read_places
+from gpuproof.suites.base import Export, JsonContent, RecordingFiles, Suite, read_places
 from gpuproof.suites.exports import environment_facts
 from gpuproof.suites.registry import suite_on
 from gpuproof.verdict.simulated import as_simulated, is_simulated, marked
@@ -75,6 +77,26 @@ def _concluded(suite: Suite, result: Result, evidence: Evidence) -> Concluded:
     return Concluded(result=result, page=marked(suite.page(result)))
 
 
+def conclude_tree(folder: Path) -> Concluded:
+    """Conclude a folder of an older test matrix; pictures that it has already are left as they are.
+
+    Raises:
+        UsageError: it holds no test, or a file of it cannot be read.
+    """
+    from gpuproof.suites.matrix.old_tree import conclude_old_tree, pictures_of
+    from gpuproof.suites.matrix.page import page
+
+    cases, result = conclude_old_tree(folder)
+    wanted = [export for export in pictures_of(cases, result) if not (folder / export.name).exists()]
+    notes = tuple(_write(RunDirectory(folder), wanted))
+    laid_out = page(result)
+    files = Files(
+        title="Files", folder=str(folder), names=tuple(sorted(path.name for path in folder.iterdir()))
+    )
+    more = [Text(title="", lines=notes)] if notes else []
+    return Concluded(result=result, page=replace(laid_out, sections=(*laid_out.sections, *more, files)))
+
+
 def read_suite(run: RunDirectory) -> Suite:
     """Return the suite that a run was planned by."""
     return suite_on(read_config(run), read_places(run.description()))
@@ -107,6 +129,8 @@ def _write(run: RunDirectory, exports: Iterable[Export]) -> Iterator[str]:
                 run.write_text(export.name, text)
             case JsonContent(value):
                 run.write_json(export.name, value)
+            case RecordingFiles(load, metadata):
+                yield from write_derived(load(), Wanted(stem=path, metadata=metadata, plot=True)).failures
             case draw:
                 try:
                     draw(path)

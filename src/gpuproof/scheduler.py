@@ -28,6 +28,7 @@ from gpuproof.records.run import Failure
 from gpuproof.store import layout
 from gpuproof.store.run import RunDirectory, read_case, set_damaged_aside
 from gpuproof.suites.base import LaunchKey, Suite, launch_key
+from gpuproof.units import duration
 
 log = logging.getLogger(__name__)
 
@@ -176,7 +177,10 @@ class CaseScheduler:
             return False
         key = launch_key(case)
         self._attempts[key] += 1
-        total = self._num_ended + self._suite.remaining(self._state).num_launches
+        remaining = self._suite.remaining(self._state)
+        total = self._num_ended + remaining.num_launches
+        if remaining.seconds is not None:
+            self._progress.says(f"about {duration(remaining.seconds)} left")
         named = [name for name in hosts if name]
         position = self._num_ended + len(self._following) + 1
         self._progress.case_begins(case, hosts=named, position=position, total=max(position, total))

@@ -43,6 +43,17 @@ def seconds(value: float | None, *, digits: int = 3) -> str:
     return f"{int(value // 3600)} h {int(value % 3600 // 60):02d} min"
 
 
+def duration(value_s: float) -> str:
+    """Write a time that somebody waits for, in whole seconds, minutes or hours.
+
+    >>> [duration(value) for value in (0.4, 90, 5400, 100_000)]
+    ['0 s', '90 s', '90 min', '28 h']
+    """
+    if value_s < 120:
+        return f"{value_s:.0f} s"
+    return f"{value_s / 60:.0f} min" if value_s < 7200 else f"{value_s / 3600:.0f} h"
+
+
 def rate(value: float | None, item: str) -> str:
     """Format a rate in items per second."""
     return MISSING if value is None else f"{significant(value)} {item}/s"

@@ -29,8 +29,8 @@ EMPTY_NAMES = {"util", "utils", "helper", "helpers", "manager", "managers", "mis
 ONE_FILE_EACH = re.compile(r"(suites|launchers|devices)/[^/]+/|config/sections/")
 """Folders of one suite, launcher or driver, where a small file needs no second importer."""
 
-KINDS = {"training", "inference", "serving", "load", "collective", "probe"}
-WORKS = {"TrainingWork", "InferenceWork", "ServingWork", "CollectiveWork", "ProbeWork"}
+KINDS = {"training", "inference", "serving", "load", "collective", "probe", "command"}
+WORKS = {"TrainingWork", "InferenceWork", "ServingWork", "CollectiveWork", "ProbeWork", "CommandWork"}
 MAY_ASK_FOR_THE_KIND = {
     "suites/": "a suite is what is special to a kind of run",
     "config/rules/": "a rule refuses keys that a kind of run cannot have, before any suite is chosen",

@@ -100,6 +100,9 @@ AB = recipe(
     ab={"b": {"data.batch_size": 8}, "max_regression": 0.0, "pilot_pairs": 3, "max_pairs": 5},
     data={"batch_size": 16},
 )
+MATRIX = recipe(
+    suite="matrix", matrix={"data.batch_size": [2, 4, 8]}, cases={"parallel": 6}, run={"repeats": 2}
+)
 MEMBERS = {
     "recipe": Member(
         suite="recipe",
@@ -169,6 +172,14 @@ MEMBERS = {
         suite="probe", config=PROBE, bad=[], num_launches=2, has_host_form=False, takes_hosts=False
     ),
     "collective": Member(suite="collective", config=COLLECTIVE, bad=[], num_launches=2, has_host_form=False),
+    "matrix": Member(
+        suite="matrix",
+        config=MATRIX,
+        bad=[of_another_model(MATRIX)],
+        num_launches=6,
+        has_host_form=False,
+        takes_hosts=False,
+    ),
 }
 
 
@@ -351,8 +362,7 @@ def test_it_says_what_it_is(under_test: UnderTest) -> None:
     assert suite.name == under_test.member.suite == find_suite(under_test.config).name
     assert suite.summary
     assert "\n" not in suite.summary
-    assert suite.command in ("run", "load", "scale", "validate")
-    assert suite.command in ("run", "load", "scale", "compare")
+    assert suite.command in ("run", "load", "scale", "validate", "compare", "matrix")
     assert suite.scope in ("each_host", "whole")
     assert suite.options is None or dataclasses.is_dataclass(suite.options)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -42,6 +42,7 @@ from gpuproof.launchers.slurm.site import SlurmSite
 from gpuproof.launchers.ssh.hosts import SshHosts, SshOptions, host_places, meeting_address
 from gpuproof.records.case import Case
 from gpuproof.records.codec import from_json, to_json
+from gpuproof.records.collected import CaseRecords
 from gpuproof.store.description import HOSTS, SLURM, read_config
 from gpuproof.store.run import RunDirectory, resume_command
 from gpuproof.suites.base import THIS_MACHINE, HostPlace
@@ -87,8 +88,9 @@ def finish_run(
     retry_failed: bool,
     as_json: bool,
     command: str = "run",
+    again: Callable[[CaseRecords], bool] | None = None,
 ) -> ExitCode:
-    """Finish a run where it was begun.
+    """Finish a run where it was begun; launches of which `again` says so are launched again.
 
     Raises:
         UsageError: other hosts are named, or it was no run on hosts.
@@ -104,7 +106,9 @@ def finish_run(
     if isinstance(where, SlurmSite):
         where = changed_site(where, hosts, python=python)
     with _opened(where, python) as launcher:
-        return measure(directory, launcher, retry_failed=retry_failed, as_json=as_json, command=command)
+        return measure(
+            directory, launcher, retry_failed=retry_failed, as_json=as_json, command=command, again=again
+        )
 
 
 def measure(
@@ -114,16 +118,18 @@ def measure(
     retry_failed: bool = False,
     as_json: bool,
     command: str = "run",
+    again: Callable[[CaseRecords], bool] | None = None,
 ) -> ExitCode:
     """Run the campaign of a run directory and show what it ends with."""
     click.echo(f"Results go to {directory.root}", err=True)
     is_one_job = read_config(directory).distributed.nodes > 1
     places = launcher.places()  # none where a queue has them
     one_at_a_time = bool(places) and (is_one_job or places[0].name == "")
+    one_at_a_time = one_at_a_time and read_config(directory).cases.parallel == 1
     try:
         with progress_on(one_at_a_time=one_at_a_time) as progress:
             concluded = run_campaign(
-                directory, launcher=launcher, progress=progress, retry_failed=retry_failed
+                directory, launcher=launcher, progress=progress, retry_failed=retry_failed, again=again
             )
     except KeyboardInterrupt:
         resume = resume_command(directory.root, command=command)

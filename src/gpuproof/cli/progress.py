@@ -39,6 +39,8 @@ PHASES = {
     "casts": "timing casts to fp8",
     "busy": "looking at how busy the device is",
     "profile": "profiling",
+    "wait": "waiting for a device",
+    "command": "running the command",
     "finish": "finishing",
 }
 LINE_EVERY_S = 10.0

@@ -57,8 +57,9 @@ def report(
 ) -> None:
     """Show the report of a run again, and make its derived files again.
 
-    RUN is a run directory, as `gpuproof runs` lists them, or `last`. Needs no device and no PyTorch. The exit
-    code is the one that the run ended with.
+    RUN is a run directory, as `gpuproof runs` lists them, `last`, or a folder test_matrix_results_… of an
+    older test matrix, whose pictures go to its graphs/ where it has none. Needs no device and no PyTorch. The
+    exit code is the one that the run ended with.
 
     \b
     gpuproof report last
@@ -68,19 +69,28 @@ def report(
     With --check, print what that check (of those that `gpuproof plugins` lists) says of the run instead,
     and change nothing. The exit code is then 3 if a check failed, 4 if one measured nothing, else 0.
     """  # noqa: D301  # click reads the backspace character
-    from gpuproof.conclude import conclude
+    from gpuproof.conclude import conclude, conclude_tree
     from gpuproof.report.formats import choose_format
+    from gpuproof.suites.matrix.old_tree import is_old_tree
 
     chosen = choose_format("json" if as_json and form is None else form, output)
+    if is_old_tree(run) and not checks:
+        concluded = conclude_tree(run)
+        _tell(concluded, chosen, output)
+        ctx.exit(concluded.result.exit_code)
     directory = open_run(run, save_dir)
     if checks:
         ctx.exit(_judge(directory, checks, as_json=as_json))
     concluded = conclude(directory)
-    if output is None and chosen == "terminal":
+    _tell(concluded, chosen, output)
+    ctx.exit(concluded.result.exit_code)
+
+
+def _tell(concluded: Concluded, form: str, output: Path | None) -> None:
+    if output is None and form == "terminal":
         show_page(concluded.page)
     else:
-        write_report(concluded.result, concluded.page, chosen, output)
-    ctx.exit(concluded.result.exit_code)
+        write_report(concluded.result, concluded.page, form, output)
 
 
 def open_run(run: Path, save_dir: Path) -> RunDirectory:

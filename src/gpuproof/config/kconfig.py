@@ -68,7 +68,7 @@ def read_kconfig(path: Path) -> KconfigDefaults:
         text = read_text(path, source=str(path), max_bytes=MAX_BYTES, what="config")
     except FileNotFoundError:
         raise ConfigError([Mistake(place=str(path), cause="there is no such file")]) from None
-    options = dict(_options(text, source=str(path)))
+    options = dict(read_options(text, source=str(path)))
     settings, unread = {}, []
     for name, value in options.items():
         key, chosen = _key_of(name, value, optimizer=_optimizer(options))
@@ -79,7 +79,12 @@ def read_kconfig(path: Path) -> KconfigDefaults:
     return KconfigDefaults(settings=settings, unread=tuple(unread))
 
 
-def _options(text: str, *, source: str) -> Iterator[tuple[str, str]]:
+def read_options(text: str, *, source: str) -> Iterator[tuple[str, str]]:
+    """Yield names without CONFIG_ and values of a text of Kconfig; one that is not set is n.
+
+    Raises:
+        ConfigError: a line is none that Kconfig writes.
+    """
     for number, line in enumerate(map(str.strip, text.splitlines()), start=1):
         if found := _SET.fullmatch(line):
             yield found["name"], found["value"].strip().strip('"')

@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -56,8 +56,8 @@ def load_config(
     Raises:
         ConfigError: a usage error (exit code 2) that names every mistake.
     """
-    source, text = _read_source(path_or_recipe_name)
-    in_file, file_mistakes = check_keys(read_settings(text, source=source))
+    source, _ = _read_source(path_or_recipe_name)
+    in_file, file_mistakes = check_keys(read_file_settings(path_or_recipe_name))
     from_words, word_mistakes = check_keys(read_overrides(overrides))
     settings = lay_over(in_one_key(in_file), in_one_key(from_words))
     config = validate(settings, mistakes=[*file_mistakes, *word_mistakes])
@@ -67,6 +67,29 @@ def load_config(
     if refusals := [*refusals, *(check_workload(config) if facts is not None else [])]:
         raise ConfigError(place_refusals(refusals, settings))
     return LoadedConfig(config=config, origins=MappingProxyType(_origins(config, settings)), source=source)
+
+
+def read_file_settings(path_or_recipe_name: str) -> list[ConfigSetting]:
+    """Read the settings of a file, unchecked.
+
+    Raises:
+        ConfigError: there is no such file, or it is no YAML.
+    """
+    source, text = _read_source(path_or_recipe_name)
+    return _command_in_full(read_settings(text, source=source))
+
+
+def _command_in_full(settings: list[ConfigSetting]) -> list[ConfigSetting]:
+    """Read `command: [a, b]` as `command.argv`; a recipe with a command is of its kind, unless it says so."""
+    full = [
+        replace(s, path=("command", "argv")) if s.path == ("command",) and isinstance(s.value, list) else s
+        for s in settings
+    ]
+    stated = {setting.path: setting for setting in full}
+    argv = stated.get(("command", "argv"))
+    if argv is None or ("kind",) in stated:
+        return full
+    return [*full, replace(argv, path=("kind",), value="command", written=None)]
 
 
 def recipe_names() -> list[str]:

@@ -1,20 +1,17 @@
-"""The points of a recipe's `matrix:`: every combination of the values of its keys, less what it excludes.
+"""What is wrong with a recipe's `matrix:`, told at the line of the entry that makes it so.
 
-In: the section as plain data, or the settings of a whole recipe. Out: assignments (dotted key → value) in the
-order of the section, the last key varying fastest; or mistakes at the line of the entry that makes them.
-
->>> assignments({"a.x": [1, 2], "b.y": [3, 4], "exclude": [{"a.x": 2, "b.y": 3}]})
-[{'a.x': 1, 'b.y': 3}, {'a.x': 1, 'b.y': 4}, {'a.x': 2, 'b.y': 4}]
+In: the settings of a whole recipe. Out: mistakes. Keys are those of a recipe, and each combination is checked
+as one; of a command they are the fields of its template.
 """
 
 from __future__ import annotations
 
-import itertools
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from gpuproof.config.axes import EXCLUDE, INCLUDE, Assignment, assignments, matrix_keys, num_combinations
+from gpuproof.config.chosen_cases import MAX_CASES
 from gpuproof.config.errors import ConfigError, Mistake, shown
 from gpuproof.config.keys import check_keys
 from gpuproof.config.rules import check_workload
@@ -22,30 +19,13 @@ from gpuproof.config.settings import ConfigSetting, dotted, lay_over
 from gpuproof.config.validation import place_refusals, validate
 
 SECTION = "matrix"
-EXCLUDE = "exclude"
 MAX_POINTS = 1000
+TEMPLATE = "command"
+"""The section of the command whose fields a matrix may name."""
 FIXED = ("run", "matrix", "search", "suite")
 """Sections that hold for the whole run: its name and place, how often, and what is swept."""
 ORDER_SEED = ("run", "order_seed")
 """Makes no sense at a single point, which is checked as a recipe of its own."""
-
-Assignment = dict[str, Any]
-
-
-def matrix_axes(matrix: Mapping[str, Any]) -> dict[str, list[Any]]:
-    """Return the swept keys with their values."""
-    return {key: values for key, values in matrix.items() if key != EXCLUDE}
-
-
-def assignments(matrix: Mapping[str, Any]) -> list[Assignment]:
-    """Return every combination that is not excluded."""
-    axes, excluded = matrix_axes(matrix), matrix.get(EXCLUDE, [])
-    points = (dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values()))
-    return [point for point in points if not any(_holds(point, part) for part in excluded)]
-
-
-def _holds(point: Assignment, part: Assignment) -> bool:
-    return all(key in point and point[key] == value for key, value in part.items())
 
 
 def in_one_key(settings: Sequence[ConfigSetting]) -> list[ConfigSetting]:
@@ -71,19 +51,40 @@ def matrix_mistakes(settings: Sequence[ConfigSetting], *, with_workloads: bool =
     With workloads, that of each point is looked up and checked too.
     """
     entries = {s.path[1]: s for s in settings if s.path[0] == SECTION and len(s.path) == 2}
-    exclude = entries.pop(EXCLUDE, None)
-    mistakes = [mistake for key, entry in entries.items() for mistake in _fault_of_axis(key, entry)]
+    exclude, include = entries.pop(EXCLUDE, None), entries.pop(INCLUDE, None)
+    is_template = any(s.path[0] == TEMPLATE for s in settings)
+    mistakes = [
+        m for key, entry in entries.items() for m in _fault_of_axis(key, entry, is_template=is_template)
+    ]
     if mistakes:
         return mistakes
     matrix = {key: entry.value for key, entry in entries.items()}
-    if exclude is not None:
-        mistakes = list(_faults_of_exclude(exclude, matrix))
+    if include is not None:
+        mistakes += _faults_of_include(include, matrix)
+        matrix[INCLUDE] = include.value
+    if exclude is not None and not mistakes:
+        mistakes += _faults_of_exclude(exclude, matrix)
         matrix[EXCLUDE] = exclude.value
-    return mistakes or _faults_of_points(settings, entries, matrix, with_workloads=with_workloads)
+    if mistakes:
+        return mistakes
+    all_entries = [*entries.values(), *(entry for entry in (include,) if entry is not None)]
+    if not all_entries:
+        return []
+    is_of_cases = is_template or any(s.path == ("suite",) and s.value == SECTION for s in settings)
+    if wrong := _faults_of_number(all_entries[0], matrix, most=MAX_CASES if is_of_cases else MAX_POINTS):
+        return wrong
+    if is_template:
+        return []
+    return _faults_of_points(
+        settings,
+        {**dict.fromkeys(matrix_keys(matrix), all_entries[0]), **entries},
+        matrix,
+        with_workloads=with_workloads,
+    )
 
 
-def _fault_of_axis(key: str, entry: ConfigSetting) -> Iterable[Mistake]:
-    if key.split(".", maxsplit=1)[0] in FIXED:
+def _fault_of_axis(key: str, entry: ConfigSetting, *, is_template: bool) -> Iterable[Mistake]:
+    if key.split(".", maxsplit=1)[0] in FIXED and not is_template:
         cause = f"{key.split('.', maxsplit=1)[0]} holds for the whole run and cannot be swept"
         return [Mistake.in_setting(entry, cause, next_step="Leave it out of the matrix")]
     values = entry.value
@@ -94,7 +95,16 @@ def _fault_of_axis(key: str, entry: ConfigSetting) -> Iterable[Mistake]:
     if repeated:
         cause = f"{shown(repeated[0])} stands there twice"
         return [Mistake.in_setting(entry, cause, next_step="Keep one; run.repeats launches each point again")]
-    return _faults_of_values(key, entry)
+    return _faults_of_fields(entry) if is_template else _faults_of_values(key, entry)
+
+
+def _faults_of_fields(entry: ConfigSetting) -> Iterable[Mistake]:
+    """Refuse values that no word of a command can be."""
+    for value in entry.value:
+        if isinstance(value, (list, dict)):
+            cause = f"{shown(value)} is no single value"
+            return [Mistake.in_setting(entry, cause, next_step="Write text, numbers, true, false or null")]
+    return []
 
 
 def _is_among(value: Any, values: Sequence[Any]) -> bool:
@@ -110,6 +120,38 @@ def _faults_of_values(key: str, entry: ConfigSetting) -> Iterable[Mistake]:
     return []
 
 
+def _faults_of_include(include: ConfigSetting, axes: Mapping[str, list[Any]]) -> Iterable[Mistake]:
+    """Refuse a combination that lacks a key, or is there already."""
+    if not isinstance(include.value, list) or not all(
+        isinstance(part, dict) and part for part in include.value
+    ):
+        cause = f"expected a list of combinations, found {shown(include.value, include.written)}"
+        yield Mistake.in_setting(include, cause, next_step="Write a list such as [{optimizer: sgd, seed: 1}]")
+        return
+    keys = list(matrix_keys({**axes, INCLUDE: include.value}))
+    there = assignments(axes)
+    for part in include.value:
+        if set(part) != set(keys):
+            cause = f"{_in_words(part)} is to give a value to each of {', '.join(keys)}, and to nothing else"
+            yield Mistake.in_setting(include, cause, next_step="Complete it")
+        elif part in there:
+            cause = f"{_in_words(part)} is there already"
+            yield Mistake.in_setting(
+                include, cause, next_step="Remove it; run.repeats launches each point again"
+            )
+        there.append(part)
+
+
+def _faults_of_number(first: ConfigSetting, matrix: Mapping[str, Any], *, most: int) -> list[Mistake]:
+    """Refuse a matrix of too many combinations, or of none."""
+    if num_combinations(matrix) > most:
+        cause = f"{num_combinations(matrix):,} combinations (at most {most:,})"
+        return [Mistake.in_setting(first, cause, next_step="Sweep fewer keys or values")]
+    if not assignments(matrix):
+        return [Mistake.in_setting(first, "every point is excluded", next_step="Exclude less")]
+    return []
+
+
 def _faults_of_exclude(exclude: ConfigSetting, axes: Mapping[str, list[Any]]) -> Iterable[Mistake]:
     next_step = "Write a list such as [{training.precision: fp32, data.batch_size: 64}]"
     if not isinstance(exclude.value, list) or not all(isinstance(part, dict) for part in exclude.value):
@@ -118,9 +160,11 @@ def _faults_of_exclude(exclude: ConfigSetting, axes: Mapping[str, list[Any]]) ->
         return
     for part in exclude.value:
         for key, value in part.items():
-            if not _is_among(value, axes.get(key, [])):
+            if key == INCLUDE or not _is_among(value, axes.get(key, [])):
                 cause = f"no point has {key}={_text(value)}, so this excludes nothing"
-                known = "; ".join(f"{name}: {_text(values)}" for name, values in axes.items())
+                known = "; ".join(
+                    f"{name}: {_text(values)}" for name, values in axes.items() if name != INCLUDE
+                )
                 yield Mistake.in_setting(exclude, cause, next_step=f"The matrix has {known}")
         if not part:
             yield Mistake.in_setting(
@@ -136,19 +180,9 @@ def _faults_of_points(
     with_workloads: bool,
 ) -> list[Mistake]:
     """Check each point as a recipe of its own; a mistake of many points is told once."""
-    if not entries:
-        return []
-    first = next(iter(entries.values()))
-    num_points = math.prod(len(entry.value) for entry in entries.values())
-    if num_points > MAX_POINTS:
-        cause = f"{num_points:,} combinations (at most {MAX_POINTS:,})"
-        return [Mistake.in_setting(first, cause, next_step="Sweep fewer keys or values")]
-    points = assignments(matrix)
-    if not points:
-        return [Mistake.in_setting(first, "every point is excluded", next_step="Exclude less")]
     base = [s for s in settings if s.path[0] not in (SECTION, "search") and s.path != ORDER_SEED]
     found: dict[tuple[str, str], tuple[Mistake, list[Assignment]]] = {}
-    for point in points:
+    for point in assignments(matrix):
         swept = [
             replace(entries[key], path=tuple(key.split(".")), value=value, written=None)
             for key, value in point.items()
@@ -167,9 +201,12 @@ def _mistakes_at(settings: Sequence[ConfigSetting], *, with_workloads: bool) -> 
 
 
 def _of_points(mistake: Mistake, points: Sequence[Assignment]) -> Mistake:
-    where = ", ".join(f"{key}={_text(value)}" for key, value in points[0].items())
     more = f" and {len(points) - 1} more" if len(points) > 1 else ""
-    return replace(mistake, cause=f"{mistake.cause} (point {where}{more})")
+    return replace(mistake, cause=f"{mistake.cause} (point {_in_words(points[0])}{more})")
+
+
+def _in_words(point: Assignment) -> str:
+    return ", ".join(f"{key}={_text(value)}" for key, value in point.items())
 
 
 def _text(value: Any) -> str:

@@ -18,6 +18,7 @@ from gpuproof.config.rules.base import Refusal
 from gpuproof.config.sections.base import ConfigSection
 from gpuproof.config.sections.benchmark import BenchmarkConfig, MonitoringConfig, ProfilingConfig
 from gpuproof.config.sections.collective import CollectiveConfig
+from gpuproof.config.sections.command import CasesConfig, CommandConfig
 from gpuproof.config.sections.data import DataConfig
 from gpuproof.config.sections.distributed import DistributedConfig
 from gpuproof.config.sections.inference import InferenceConfig
@@ -37,7 +38,8 @@ class RunConfig(ConfigSection):
 
     kind: WorkKind | Literal["load"] = "training"
     """Train the model, run it forward only, serve requests with it, measure collective operations over all
-    ranks, probe one property of devices, links or a disk, or run the twelve tests of the load suite."""
+    ranks, probe one property of devices, links or a disk, run a command, or run the
+    twelve tests of the load suite."""
     data: DataConfig = Field(default_factory=DataConfig)
     """Where the samples come from."""
     model: ModelConfig = Field(default_factory=ModelConfig)
@@ -58,7 +60,8 @@ class RunConfig(ConfigSection):
     """What a run of kind inference measures."""
     matrix: dict[str, JsonValue] = Field(default_factory=dict)
     """Keys to sweep, each with a list of values: every combination is a point, launched run.repeats times in
-    an order shuffled by run.order_seed. exclude is a list of combinations to leave out."""
+    an order shuffled by run.order_seed. exclude is a list of combinations to leave out, include one of those
+    to add. Of a command the keys are fields of its template."""
     search: SearchConfig = Field(default_factory=SearchConfig)
     """Points chosen by what those before them gave."""
     serving: ServingConfig = Field(default_factory=ServingConfig)
@@ -69,6 +72,10 @@ class RunConfig(ConfigSection):
     """Operations and sizes, for the kind collective."""
     probe: ProbeConfig = Field(default_factory=ProbeConfig)
     """One property of devices, links or a disk, for the kind probe."""
+    command: CommandConfig = Field(default_factory=CommandConfig)
+    """What is run, for the kind command."""
+    cases: CasesConfig = Field(default_factory=CasesConfig)
+    """How the cases of a matrix are run, for `gpuproof matrix`."""
 
     suite: Annotated[str, Field(max_length=100)] | None = None
     """The suite that plans and concludes the run; null is chosen by kind, matrix and search. A suite of

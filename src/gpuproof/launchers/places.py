@@ -1,7 +1,8 @@
 """Which places are free for which case: what a campaign holds of what its launcher offers.
 
 A case has its hosts to itself, unless it says `exclusive: devices`: then they may run others of its kind on
-other devices. A queue offers no places, and takes any case while not too many are in it.
+other devices; under `exclusive: nothing` on the same ones too. A queue offers no places, and takes any case
+while not too many are in it.
 """
 
 from __future__ import annotations
@@ -68,7 +69,10 @@ class HeldPlaces:
         asked = _devices(placement)
         free = [
             name for name in placement.hosts or self._held if name not in lost and self._is_free(name, asked)
-        ][: placement.num_hosts]
+        ]
+        if asked == frozenset():  # the host with the fewest cases on it
+            free.sort(key=lambda name: len(self._held[name]))
+        free = free[: placement.num_hosts]
         return tuple(free) if len(free) == placement.num_hosts and self._may_be_busy(free) else None
 
     def why_never(self, placement: Placement, lost: Mapping[str, HostError]) -> str | None:
@@ -109,6 +113,8 @@ class HeldPlaces:
 
 def _devices(placement: Placement) -> Devices:
     """Return the devices that a case takes of each host."""
+    if placement.exclusive == "nothing":
+        return frozenset()
     if placement.exclusive == "hosts" or placement.devices is None:
         return None
     return frozenset(placement.devices)

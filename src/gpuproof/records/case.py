@@ -10,16 +10,18 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from gpuproof.records.work.collective import CollectiveSpec
+from gpuproof.records.work.command import CommandSpec
 from gpuproof.records.work.probe import ProbeSpec
 from gpuproof.records.work.pruning import PruningSpec, SpamSpec
 from gpuproof.records.work.serving import ServingSpec
+from gpuproof.records.work.sharing import DeviceShare
 
 CASE_SCHEMA_VERSION = 3
 """2 (2026-11): `placement` for `host` and for `nproc`, `nodes`, `device` and `devices` of `parallel`.
 3 (2026-11): `work` for `kind` and all that says what is run; `monitor` for its two intervals."""
 
 OptimizerName = Literal["SGD", "Adam", "AdamW", "AdamWAdv", "AdamWSpam", "AdamWPrune"]
-WorkKind = Literal["training", "inference", "serving", "collective", "probe"]
+WorkKind = Literal["training", "inference", "serving", "collective", "probe", "command"]
 Precision = Literal["fp64", "fp32", "tf32", "amp", "bf16", "fp8"]
 OptimizerImplementation = Literal["for_loop", "foreach", "fused"]
 OptimizerChoice = Literal["auto", "for_loop", "foreach", "fused"]
@@ -31,7 +33,7 @@ InferencePhase = Literal["forward", "prefill", "decode"]
 StartMode = Literal["exec", "fork"]
 OWN_DEVICE_TYPES = ("cuda", "xpu", "mps", "cpu")
 """Types of device that the worker knows by itself; packages may bring others, named as torch names them."""
-Exclusive = Literal["hosts", "devices"]
+Exclusive = Literal["hosts", "devices", "nothing"]
 ParallelStrategy = Literal["ddp", "fsdp", "hsdp", "tensor", "fsdp_tensor"]
 GradientCompression = Literal["none", "fp16", "bf16", "powersgd"]
 DataLoading = Literal["device", "loader"]
@@ -178,7 +180,9 @@ class Placement:
     devices: tuple[int, ...] | None = None
     """Devices of each host as its ranks count them; None is the first ones."""
     exclusive: Exclusive = "hosts"
-    """Whether its hosts run nothing else meanwhile, or only its devices do."""
+    """Whether its hosts run nothing else meanwhile, only its devices do, or others of its kind share both."""
+    share: DeviceShare | None = None
+    """How its device is found on the host; None is by `devices` and rank alone."""
 
     @property
     def num_ranks(self) -> int:
@@ -347,11 +351,17 @@ class ProbeWork:
     parallel: ParallelSpec
 
 
-Work = TrainingWork | InferenceWork | ServingWork | CollectiveWork | ProbeWork
-"""What a launch does; JSON tells the kinds apart by `kind`.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandWork:
+    """Run a command of the user's beside the sampler, and follow all that it starts."""
 
-Another kind may join: `command` (the user's own command line).
-"""
+    kind: Literal["command"] = "command"
+    command: CommandSpec
+    parallel: ParallelSpec
+
+
+Work = TrainingWork | InferenceWork | ServingWork | CollectiveWork | ProbeWork | CommandWork
+"""What a launch does; JSON tells the kinds apart by `kind`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

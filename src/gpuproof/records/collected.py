@@ -10,6 +10,7 @@ from typing import Any, Literal, TypeVar
 
 from gpuproof.records import breakdown as _breakdown  # noqa: F401  # each registers its records with the journal
 from gpuproof.records import memory as _memory  # noqa: F401
+from gpuproof.records import readings as _readings  # noqa: F401
 from gpuproof.records import serving as _serving  # noqa: F401
 from gpuproof.records import what_ran as _what_ran  # noqa: F401
 from gpuproof.records.case import Case

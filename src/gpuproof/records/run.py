@@ -32,6 +32,8 @@ PhaseName = Literal[
     "casts",
     "busy",
     "profile",
+    "wait",
+    "command",
     "finish",
 ]
 FailureCause = Literal[
@@ -43,6 +45,7 @@ FailureCause = Literal[
     "interrupted",
     "disk_full",
     "environment",
+    "exit_status",
 ]
 
 TRANSIENT_CAUSES: frozenset[str] = frozenset({"lost_rank", "interrupted", "disk_full", "environment"})

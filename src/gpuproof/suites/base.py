@@ -13,6 +13,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 
 from gpuproof.config.models import RunConfig
 from gpuproof.readings.evidence import Evidence
+from gpuproof.readings.recording import RecordingData
 from gpuproof.records.case import Case
 from gpuproof.records.codec import from_json
 from gpuproof.records.collected import CaseRecords
@@ -71,12 +72,22 @@ class JsonContent:
     value: Any
 
 
+@dataclass(frozen=True, slots=True)
+class RecordingFiles:
+    """What is made of a recording: readings, summary and picture, whose names begin with the export's."""
+
+    load: Callable[[], RecordingData]
+    """Called once it is written."""
+    metadata: Mapping[str, Any]
+    """Of every row."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Export:
     """A derived file of the run: its name below the run directory, and what is in it, or what draws it."""
 
     name: str
-    content: str | JsonContent | Callable[[Path], object]
+    content: str | JsonContent | RecordingFiles | Callable[[Path], object]
     """What draws it may raise EnvironmentUnfitError: then a note says why there is none."""
     is_of_host: bool = False
     """Whether on several hosts each has one of its own, with tests in S0's form."""

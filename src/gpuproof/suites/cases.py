@@ -18,6 +18,7 @@ from gpuproof.records.case import (
     CASE_SCHEMA_VERSION,
     Case,
     CollectiveWork,
+    CommandWork,
     ComputeSpec,
     DataSpec,
     DownloadSpec,
@@ -37,6 +38,7 @@ from gpuproof.records.case import (
 )
 from gpuproof.records.codec import to_json
 from gpuproof.records.work.collective import CollectiveSpec
+from gpuproof.records.work.command import CommandSpec, filled, value_text
 from gpuproof.records.work.probe import (
     FingerprintSpec,
     LinkSpec,
@@ -73,6 +75,8 @@ def _start_mode(config: RunConfig, *, is_sweep: bool) -> StartMode:
     """Choose how launches start: each afresh, unless a sweep needs no interval between its launches."""
     if config.run.start != "auto":
         return config.run.start
+    if config.kind == "command":
+        return "exec"  # torch is nothing to it
     once = config.run.repeats == 1 and config.distributed.nproc == 1 and not config.training.compile.enabled
     return "fork" if is_sweep and once else "exec"
 
@@ -84,8 +88,11 @@ def build_case(
     case_id: str = CASE_ID,
     is_sweep: bool = False,
     serving: ServingSpec | None = None,
+    fields: Mapping[str, Any] | None = None,
 ) -> Case:
-    """Make one launch of a recipe; one of kind `serving` is told in `serving` what is asked of it.
+    """Make one launch of a recipe.
+
+    One of kind `serving` is told in `serving` what is asked of it; `fields` fill a command's template.
 
     Raises:
         UsageError: the workload is unknown, its options are wrong, or it cannot take the data.
@@ -101,7 +108,27 @@ def build_case(
         if monitoring.enabled
         else None,
         start=_start_mode(config, is_sweep=is_sweep),
-        work=_work(config, serving),
+        work=CommandWork(command=_command(config, fields or {}), parallel=_parallel(config))
+        if config.kind == "command"
+        else _work(config, serving),
+    )
+
+
+def _command(config: RunConfig, fields: Mapping[str, Any]) -> CommandSpec:
+    """Fill the template; {output_dir} is left to the worker."""
+    asked = config.command
+
+    def put(word: object) -> str:
+        return filled(value_text(word), fields)
+
+    return CommandSpec(
+        argv=tuple(map(put, asked.argv)),
+        cwd=None if asked.cwd is None else put(asked.cwd),
+        env={name: put(value) for name, value in asked.env.items()},
+        collect=tuple(map(put, asked.collect)),
+        metrics=None if asked.metrics is None else put(asked.metrics),
+        time_limit_s=asked.time_limit_s,
+        fields=dict(fields),
     )
 
 

@@ -162,7 +162,7 @@ def plot(
     if kind == "memory":
         from gpuproof.observe.plots_compare import plot_memory
 
-        target = output or Path("gpu_memory_timeline.png")
+        target = output or _memory_picture(recordings)
         plot_memory([_load(str(path)) for path in paths], target)
         _wrote(target)
         return
@@ -170,6 +170,12 @@ def plot(
         raise UsageError(f"names one picture for {len(paths)} recordings", place="--output")
     for path in paths:
         _wrote(_plot_one(path, kind, output))
+
+
+def _memory_picture(names: tuple[str, ...]) -> Path:
+    """Return where the memory of recordings is drawn: of one directory in its graphs/, else here."""
+    only = Path(names[0])
+    return (only / "graphs" if len(names) == 1 and only.is_dir() else Path()) / "gpu_memory_timeline.png"
 
 
 def _plot_one(path: Path, kind: Literal["time", "balance"], output: Path | None) -> Path:

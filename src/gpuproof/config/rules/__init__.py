@@ -10,8 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from gpuproof.config import chosen_cases
 from gpuproof.config.rules import (
     collective,
+    command,
     data,
     launch,
     measuring,
@@ -80,6 +82,14 @@ OF_RECIPE: tuple[Callable[[RunConfig], Refusals], ...] = (
     pruning.a_graph_replays_one_update,
     probe.probe_keys_are_of_the_probe,
     probe.probe_can_be_done,
+    command.command_has_words,
+    command.command_has_no_model,
+    command.fields_are_known,
+    command.fields_are_used,
+    command.cases_are_of_the_suite,
+    command.cases_write_apart,
+    chosen_cases.only_names_cases,
+    chosen_cases.names_are_different,
 )
 OF_WORKLOAD: tuple[Callable[[RunConfig, ChosenWorkload], Refusals], ...] = (
     workload.workload_is_of_the_kind,
@@ -116,8 +126,8 @@ def check_place(config: RunConfig, facts: Facts) -> list[Refusal]:
 
 def check_workload(config: RunConfig) -> list[Refusal]:
     """Return what a recipe is refused for with its workload; of one that names none by itself, nothing."""
-    if config.kind in ("load", "collective", "probe") or config.matrix:
-        return []  # each test, and each point, has a workload of its own; collectives and probes have none
+    if config.kind in ("load", "collective", "probe", "command") or config.matrix:
+        return []  # each test, and each point, has a workload of its own; the others have none
     try:
         chosen = choose_workload(config)
     except UsageError as error:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from gpuproof import units
 from gpuproof.analysis.points import PointFigures, rank
+from gpuproof.config.axes import short_names
 from gpuproof.records.codec import from_json
 from gpuproof.records.page import Cell, Column, Page, table
 from gpuproof.records.result import Result
 from gpuproof.suites.points.exports import outcome_text, value_text
-from gpuproof.suites.points.plan import short_names
 from gpuproof.suites.points.results import PointsDetail
 from gpuproof.suites.sections import TONES, benchmark_page
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import zlib
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -11,7 +10,7 @@ from typing import Any, Literal, Protocol
 
 from pydantic import ValidationError
 
-from gpuproof.config.matrix import Assignment
+from gpuproof.config.axes import Assignment, slug
 from gpuproof.config.models import RunConfig
 from gpuproof.errors import UsageError
 from gpuproof.records.case import Case
@@ -182,16 +181,6 @@ def config_at(config: RunConfig, assignment: Mapping[str, Any]) -> RunConfig:
         ) from error
 
 
-def short_names(keys: Sequence[str]) -> dict[str, str]:
-    """Name each dotted key by its last part, or in full where two end alike.
-
-    >>> short_names(["training.precision", "data.name", "model.name"])
-    {'training.precision': 'precision', 'data.name': 'data.name', 'model.name': 'model.name'}
-    """
-    last = Counter(key.rpartition(".")[2] for key in keys)
-    return {key: key if last[key.rpartition(".")[2]] > 1 else key.rpartition(".")[2] for key in keys}
-
-
 def point_names(points: Sequence[Assignment], names: Mapping[str, str]) -> list[str]:
     """Name points as folders can be named; a sum tells names apart that would be the same, or too long.
 
@@ -199,7 +188,7 @@ def point_names(points: Sequence[Assignment], names: Mapping[str, str]) -> list[
     ...             {"a.lr": "lr", "b.devices": "devices"})
     ['lr=0.1,devices=0-1', 'lr=null,devices=2']
     """
-    plain = [",".join(f"{names[key]}={_slug(value)}" for key, value in point.items()) for point in points]
+    plain = [",".join(f"{names[key]}={slug(value)}" for key, value in point.items()) for point in points]
     count = Counter(plain)
     return [
         f"{name[: MAX_NAME - 9]}-{zlib.crc32(repr(point).encode()):08x}"
@@ -207,11 +196,3 @@ def point_names(points: Sequence[Assignment], names: Mapping[str, str]) -> list[
         else name
         for name, point in zip(plain, points, strict=True)
     ]
-
-
-def _slug(value: Any) -> str:
-    if value is None or isinstance(value, bool):
-        return {None: "null", True: "true", False: "false"}[value]
-    if isinstance(value, list):
-        return "-".join(_slug(item) for item in value)
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", str(value)).lstrip(".-") or "-"

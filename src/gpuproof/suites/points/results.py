@@ -11,13 +11,14 @@ from typing import Any
 
 from gpuproof.analysis.launch import Launch, summarize_launch
 from gpuproof.analysis.points import BatchLimits, PointFigures, Ranking, rank
+from gpuproof.config.axes import short_names
 from gpuproof.readings.evidence import Evidence
 from gpuproof.records.codec import from_json, to_json
 from gpuproof.records.result import WHOLE, Doubt, LaunchValue, Measure, Result
 from gpuproof.suites.base import Conclusion, LaunchKey
 from gpuproof.suites.measures import positions_in_time
 from gpuproof.suites.points.exports import exports_of_points
-from gpuproof.suites.points.plan import Point, short_names
+from gpuproof.suites.points.plan import Point
 from gpuproof.suites.registry import find_suite
 from gpuproof.suites.results import benchmark_result, shared_conditions
 from gpuproof.suites.sections import (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpuproof.config.matrix import matrix_axes
+from gpuproof.config.axes import matrix_keys
 from gpuproof.config.models import RunConfig
 from gpuproof.readings.evidence import Evidence
 from gpuproof.suites.base import Conclusion
@@ -15,7 +15,7 @@ def conclude(evidence: Evidence) -> Conclusion:
     config: RunConfig = evidence.config
     planned = plan(config)
     points = list(conclude_points(evidence, planned.points.values()))
-    what = f"{len(points)} points of {' × '.join(matrix_axes(config.matrix))}"
+    what = f"{len(points)} points of {' × '.join(matrix_keys(config.matrix))}"
     return conclusion_of_points(
         "sweep",
         evidence,

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import random
 
-from gpuproof.config.matrix import assignments, matrix_axes
+from gpuproof.config.axes import assignments, matrix_keys, short_names
 from gpuproof.config.models import RunConfig
 from gpuproof.suites.base import LaunchKey
-from gpuproof.suites.points.plan import Plan, Point, config_at, point_names, short_names
+from gpuproof.suites.points.plan import Plan, Point, config_at, point_names
 
 
 def points_of_matrix(config: RunConfig) -> dict[str, Point]:
@@ -21,7 +21,7 @@ def points_of_matrix(config: RunConfig) -> dict[str, Point]:
         UsageError: a point is no recipe that can be run.
     """
     wanted = list(assignments(config.matrix))
-    names = point_names(wanted, short_names(list(matrix_axes(config.matrix))))
+    names = point_names(wanted, short_names(list(matrix_keys(config.matrix))))
     return {
         case_id: Point(case_id=case_id, assignment=assignment, config=config_at(config, assignment))
         for case_id, assignment in zip(names, wanted, strict=True)

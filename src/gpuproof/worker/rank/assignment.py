@@ -20,7 +20,16 @@ from typing import TYPE_CHECKING, NoReturn
 
 from gpuproof import __version__
 from gpuproof.errors import EnvironmentUnfitError, ExitCode
-from gpuproof.records.case import Case, CollectiveWork, ModelWork, ProbeWork, ServingWork, StartMode, Work
+from gpuproof.records.case import (
+    Case,
+    CollectiveWork,
+    CommandWork,
+    ModelWork,
+    ProbeWork,
+    ServingWork,
+    StartMode,
+    Work,
+)
 from gpuproof.records.run import Failure, Start
 from gpuproof.records.work.probe import FingerprintSpec
 from gpuproof.worker.rank.failure import failure_from, failure_from_words
@@ -32,6 +41,7 @@ from gpuproof.worker.step.determinism import set_deterministic_environment
 if TYPE_CHECKING:
     from torch.distributed.distributed_c10d import Store
 
+    from gpuproof.worker.host.device_share import HeldDevice
     from gpuproof.worker.step.preparation import Prepared
 
 
@@ -108,11 +118,15 @@ def _attributed(failure: Failure, watchdog: Watchdog) -> Failure:
 def _run(assignment: Assignment, recorder: Recorder, watchdog: Watchdog) -> None:
     # Before torch is imported, since its OpenMP reads it once; torchrun would leave 1.
     work = assignment.case.work
-    os.environ["OMP_NUM_THREADS"] = str(effective_threads(work.parallel, assignment.identity))
+    assignment, held = _on_its_device(assignment, recorder)
+    if not isinstance(work, CommandWork):
+        os.environ["OMP_NUM_THREADS"] = str(effective_threads(work.parallel, assignment.identity))
     if _must_repeat(work):
         set_deterministic_environment(os.environ)
     prepared = None
     match work:
+        case CommandWork():
+            _run_command(work, assignment, recorder, watchdog, held)
         case ServingWork():
             prepared = _run_serving(work, assignment, recorder)
         case CollectiveWork():
@@ -127,6 +141,51 @@ def _run(assignment: Assignment, recorder: Recorder, watchdog: Watchdog) -> None
 
         release(prepared)
     assignment.on_done(recorder.path)
+
+
+def _on_its_device(assignment: Assignment, recorder: Recorder) -> tuple[Assignment, HeldDevice | None]:
+    """Take the device of a case that shares its host with others of its run."""
+    case = assignment.case
+    share = case.placement.share
+    if share is None or case.placement.device == "cpu":
+        return assignment, None
+    from gpuproof.worker.host.device_share import FOLDER, DeviceTaker
+
+    recorder.begin("wait")
+    taker = DeviceTaker(
+        placement=case.placement,
+        share=share,
+        rank=recorder.rank,
+        folder=assignment.run_folder / FOLDER,
+        needs_own_memory=isinstance(case.work, CommandWork),
+    )
+    held = taker.take(os.environ, recorder.heartbeat.beat)
+    if held is None:
+        return assignment, None
+    recorder.write(held.taken)
+    index = held.taken.framework_index
+    devices = None if index is None else (index,)
+    return replace(assignment, case=replace(case, placement=replace(case.placement, devices=devices))), held
+
+
+def _run_command(
+    work: CommandWork,
+    assignment: Assignment,
+    recorder: Recorder,
+    watchdog: Watchdog,
+    held: HeldDevice | None,
+) -> None:
+    """Run a command of the user's; torch is not imported, and none of it outlives this process."""
+    from gpuproof.processes.tree import descendants, kill_tree
+    from gpuproof.worker.command.session import run_command_case
+
+    watchdog.end_others = lambda: kill_tree(lambda: [state.pid for state in descendants(os.getpid())])
+    run_command_case(
+        work.command,
+        recorder=recorder,
+        folder=assignment.folder,
+        device_variables={} if held is None else held.variables,
+    )
 
 
 def _run_steps(assignment: Assignment, recorder: Recorder) -> Prepared:

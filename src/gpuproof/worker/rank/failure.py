@@ -20,6 +20,14 @@ NEXT_STEPS: dict[FailureCause, str] = {
 }
 
 
+class CommandFailedError(GpuproofError):
+    """A command of the user's did not end well; `failure_cause` says in which way."""
+
+    def __init__(self, cause: str, *, failure_cause: FailureCause, next_step: str) -> None:
+        super().__init__(cause, next_step=next_step)
+        self.failure_cause = failure_cause
+
+
 def failure_from(error: BaseException, *, rank: int, heartbeat: Heartbeat) -> Failure:
     """Describe an exception that ended the rank."""
     error = explain_loader_error(error)
@@ -67,6 +75,8 @@ def _message(error: BaseException) -> str:
 
 def classify(error: BaseException) -> FailureCause:
     """Name the cause of an exception."""
+    if isinstance(error, CommandFailedError):
+        return error.failure_cause
     if isinstance(error, EnvironmentUnfitError):
         return "environment"
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):

@@ -80,6 +80,8 @@ class Watchdog:
         self._signals, self._wakeup = os.pipe()
         os.set_blocking(self._wakeup, False)
         self._resting = threading.Event()
+        self.end_others: Callable[[], None] = lambda: None
+        """Ends what this process started and what would outlive it."""
 
     def start(self) -> None:
         """Take the signals over and begin to watch. Call from the main thread.
@@ -150,6 +152,7 @@ class Watchdog:
                 self._on_end(LastWords(cause=cause, message=message, next_step=next_step, stacks=stacks))
                 sleep(linger_s)
         finally:
+            self.end_others()
             os._exit(1)
 
     def _stacks(self) -> str:

@@ -1,0 +1,302 @@
+"""`gpuproof matrix`: a command or a workload at every combination of fields, each case monitored."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from gpuproof.cli.host_options import HostChoice, host_options
+from gpuproof.cli.options import json_option, log_options
+from gpuproof.errors import ExitCode, UsageError
+
+if TYPE_CHECKING:
+    from gpuproof.records.collected import CaseRecords
+    from gpuproof.store.run import RunDirectory
+
+SUFFIXES = (".yaml", ".yml", ".json")
+KCONFIG = ".config"
+_FOLDER = click.Path(path_type=Path, file_okay=False)
+
+
+@click.command(context_settings={"ignore_unknown_options": True})
+@click.argument("matrix", required=False, metavar="MATRIX")
+@click.argument("overrides", nargs=-1, type=click.UNPROCESSED, metavar="[--KEY.SUBKEY=VALUE]...")
+@click.option(
+    "--config",
+    "config",
+    metavar="FILE",
+    help="The same as MATRIX; or a Kconfig .config that names its cases.",
+)
+@click.option("--config-dir", type=_FOLDER, metavar="DIR", help="Run every such file of a folder in turn.")
+@click.option("--output-dir", type=_FOLDER, metavar="DIR", help="Copy the files of the matrix there.")
+@click.option("--dry-run", is_flag=True, help="Print the command of each case, and start nothing.")
+@click.option(
+    "--filter", "filters", multiple=True, metavar="AXIS=VALUE[,VALUE]", help="Run these cases alone."
+)
+@click.option("--filter-optimizer", metavar="NAME[,NAME]", help="The same as --filter optimizer=NAME.")
+@click.option("--override", "changed", multiple=True, metavar="FIELD=VALUE", help="Set a fixed field.")
+@click.option(
+    "--override-epochs", metavar="N", help="Set the field epochs, or training.epochs of a workload."
+)
+@click.option("--parallel", metavar="N", help="Cases at the same time (cases.parallel).")
+@click.option("--devices", metavar="0,2", help="GPUs that cases are put on (distributed.devices).")
+@click.option("--wait-for-memory", metavar="GIB", help="Begin a case where so many GiB are free.")
+@click.option("--memory-wait-timeout", metavar="SECONDS", help="How long a case waits for that (300).")
+@click.option("--stop-on-failure", is_flag=True, help="Begin no other case once one has failed.")
+@click.option("--timeout", metavar="SECONDS", help="Time that one case may take; its data is kept.")
+@click.option("--continue-dir", "--resume", "resume", type=_FOLDER, metavar="RUN", help="Finish a run.")
+@click.option("--retry-failed", is_flag=True, help="With --continue-dir: launch again what failed, too.")
+@click.option("--rerun-dir", type=_FOLDER, metavar="RUN", help="Launch cases of a run again, by --filter.")
+@click.option("--python", metavar="PATH", help="Start cases with this Python.")
+@host_options
+@json_option
+@log_options
+@click.pass_context
+def matrix(ctx: click.Context, /, **options: Any) -> None:
+    """Run every case of a matrix, each with its monitor, and put them side by side.
+
+    MATRIX is a recipe with a section `matrix:`, and a command whose {fields} it fills; or the keys of a
+    workload to sweep. Cases that have ended are kept: an interrupted matrix goes on with --continue-dir.
+
+    \b
+    gpuproof matrix matrix.yaml --dry-run
+    gpuproof matrix matrix.yaml --filter-optimizer adamw,sgd --override-epochs 1
+    gpuproof matrix matrix.yaml --parallel 8 --wait-for-memory 18
+    gpuproof matrix --continue-dir results/matrix/run_20261120T133012_4711
+    gpuproof matrix --rerun-dir results/matrix/run_20261120T133012_4711 --filter optimizer=sgd
+    """  # noqa: D301  # click reads the backspace character
+    ctx.exit(_matrix(**options))
+
+
+def _matrix(
+    *,
+    matrix: str | None,
+    config: str | None,
+    config_dir: Path | None,
+    overrides: tuple[str, ...],
+    resume: Path | None,
+    rerun_dir: Path | None,
+    output_dir: Path | None,
+    **options: Any,
+) -> ExitCode:
+    again = rerun_dir or resume
+    if again is not None:
+        if matrix or config or config_dir or overrides:
+            raise UsageError(
+                "a run goes on with its own matrix",
+                place=str(again),
+                next_step="Leave the file and settings out",
+            )
+        return _finish(again, is_rerun=rerun_dir is not None, output_dir=output_dir, **options)
+    codes = []
+    for file, kconfig in _files(matrix, config, config_dir):
+        folder = output_dir
+        if output_dir is not None and config_dir is not None:
+            folder = output_dir / Path(kconfig or file).name.removesuffix(KCONFIG)
+        words = [*_words_of_kconfig(kconfig), *overrides]
+        codes.append(_begin(file, words, output_dir=folder, **options))
+    return next((code for code in codes if code), ExitCode.DONE)
+
+
+def _files(matrix: str | None, config: str | None, folder: Path | None) -> list[tuple[str, str | None]]:
+    """Return the files of matrices, each with the Kconfig file that names its cases, if any does."""
+    others = [config] if config is not None else []
+    if folder is not None:
+        found = sorted(str(path) for path in folder.iterdir() if path.name.endswith((KCONFIG, *SUFFIXES)))
+        if not found:
+            kinds = ", ".join((KCONFIG, *SUFFIXES))
+            raise UsageError(f"holds no file of a matrix ({kinds})", place=str(folder))
+        others += found
+    of_kconfig = [name for name in others if name.endswith(KCONFIG)]
+    whole: list[tuple[str, str | None]] = [(name, None) for name in others if name not in of_kconfig]
+    if matrix is None and of_kconfig:
+        cause = "names cases, and not what is run with them"
+        raise UsageError(
+            cause, place=of_kconfig[0], next_step="Name the file with the command too, as MATRIX"
+        )
+    if matrix is not None and whole:
+        raise click.UsageError("Name one MATRIX file, or a folder of them with --config-dir")
+    if matrix is None and not whole:
+        raise click.UsageError("Missing MATRIX, a YAML file with a matrix and what to run")
+    of_matrix = [] if matrix is None else [(matrix, kconfig) for kconfig in of_kconfig or (None,)]
+    return [*whole, *of_matrix]
+
+
+def _words_of_kconfig(path: str | None) -> list[str]:
+    if path is None:
+        return []
+    from gpuproof.config.kconfig_cases import words_of
+
+    try:
+        return words_of(Path(path).read_text(encoding="utf-8"), source=path)
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"cannot be read ({error})", place=path) from error
+
+
+def _begin(
+    file: str,
+    overrides: Sequence[str],
+    *,
+    output_dir: Path | None,
+    dry_run: bool,
+    hosts: HostChoice,
+    python: str | None,
+    as_json: bool,
+    retry_failed: bool,
+    **options: Any,
+) -> ExitCode:
+    from gpuproof.cli.measuring import begin_run
+
+    del retry_failed
+    words = ["--suite=matrix", "--run.experiment_name=matrix", *_words(file, **options), *overrides]
+    _refuse_full(output_dir)
+    if dry_run:
+        return _show(file, words, hosts=hosts, python=python)
+    run, code = begin_run(file, words, hosts=hosts, python=python, as_json=as_json, command="matrix")
+    _copy(run, output_dir)
+    return code
+
+
+def _finish(
+    path: Path,
+    *,
+    is_rerun: bool,
+    output_dir: Path | None,
+    dry_run: bool,
+    hosts: HostChoice,
+    python: str | None,
+    as_json: bool,
+    retry_failed: bool,
+    filters: tuple[str, ...],
+    filter_optimizer: str | None,
+    **options: Any,
+) -> ExitCode:
+    """Finish a run, or launch the chosen cases of it again."""
+    from gpuproof.cli.measuring import finish_run
+    from gpuproof.store.run import RunDirectory
+
+    if any(options.values()) or dry_run:
+        raise UsageError("a run goes on as it was begun", place=str(path), next_step="Leave its settings out")
+    chosen = _filters(filters, filter_optimizer)
+    if chosen and not is_rerun:
+        raise UsageError("chooses cases of --rerun-dir", place="--filter", next_step="Give --rerun-dir RUN")
+    _refuse_full(output_dir)
+    run = RunDirectory.open(path)
+    code = finish_run(
+        run,
+        hosts=hosts,
+        python=python,
+        retry_failed=retry_failed,
+        as_json=as_json,
+        command="matrix",
+        again=_launched_again(run, chosen) if is_rerun else None,
+    )
+    _copy(run, output_dir)
+    return code
+
+
+def _launched_again(run: RunDirectory, chosen: Sequence[str]) -> Callable[[CaseRecords], bool]:
+    """Return what says of a launch whether it is to be launched again.
+
+    Raises:
+        UsageError: no case of the run is chosen.
+    """
+    from gpuproof.store.description import read_config
+    from gpuproof.suites.matrix.plan import plan
+
+    config = read_config(run)
+    only = config.cases.model_copy(update={"only": (*config.cases.only, *chosen)})
+    names = plan(config.model_copy(update={"cases": only})).cases
+    return lambda records: records.case.case_id in names
+
+
+def _words(
+    file: str,
+    *,
+    filters: tuple[str, ...],
+    filter_optimizer: str | None,
+    changed: tuple[str, ...],
+    override_epochs: str | None,
+    parallel: str | None,
+    devices: str | None,
+    wait_for_memory: str | None,
+    memory_wait_timeout: str | None,
+    stop_on_failure: bool,
+    timeout: str | None,
+) -> list[str]:
+    """Turn the options into the words that set keys of the recipe."""
+    import json
+
+    is_command = _has_command(file)
+    chosen = _filters(filters, filter_optimizer)
+    given = {
+        "cases.only": json.dumps(chosen) if chosen else None,
+        "cases.parallel": parallel,
+        "distributed.devices": None if devices is None else f"[{devices}]",
+        "cases.wait_for_memory": None if wait_for_memory is None else _bytes(wait_for_memory),
+        "cases.memory_wait_timeout_s": memory_wait_timeout,
+        "cases.stop_on_failure": "true" if stop_on_failure else None,
+        "command.time_limit_s" if is_command else "run.time_limit_s": timeout,
+        "cases.fields.epochs" if is_command else "training.epochs": override_epochs,
+    }
+    fields = [text.partition("=") for text in changed]
+    given |= {f"cases.fields.{name}" if is_command else name: value for name, _, value in fields}
+    return [f"--{key}={value}" for key, value in given.items() if value is not None]
+
+
+def _filters(filters: Sequence[str], optimizer: str | None) -> list[str]:
+    return [*filters, *([f"optimizer={optimizer}"] if optimizer else [])]
+
+
+def _has_command(file: str) -> bool:
+    """Say whether a file describes a command, as far as can be told before it is checked."""
+    from gpuproof.config.load import read_file_settings
+
+    return any(setting.path[0] == "command" for setting in read_file_settings(file))
+
+
+def _bytes(text: str) -> str:
+    """Read GiB, the unit of --wait-for-memory; with a unit of its own it is taken as it stands.
+
+    >>> _bytes("18"), _bytes("500M")
+    ('19327352832', '500M')
+    """
+    try:
+        return str(int(float(text) * 2**30))
+    except ValueError:
+        return text
+
+
+def _show(file: str, words: Sequence[str], *, hosts: HostChoice, python: str | None) -> ExitCode:
+    """Print what each case would start."""
+    from gpuproof.cli.measuring import plan_run
+    from gpuproof.suites.matrix.plan import plan
+
+    loaded, _ = plan_run(file, words, hosts=hosts, python=python)
+    planned = plan(loaded.config)
+    for key in planned.order:
+        what = planned.described(key)
+        click.echo(f"# {key[0]}, launch {key[1] + 1}\n{what}")
+    click.echo(f"{len(planned.order):,} launches of {len(planned.cases):,} cases", err=True)
+    return ExitCode.DONE
+
+
+def _refuse_full(folder: Path | None) -> None:
+    if folder is not None and folder.exists() and any(folder.iterdir()):
+        raise UsageError(
+            "holds something already", place=str(folder), next_step="Name a new folder with --output-dir"
+        )
+
+
+def _copy(run: RunDirectory, folder: Path | None) -> None:
+    """Copy the files of the matrix to where they were asked for; an interrupted run has none yet."""
+    from gpuproof.suites.matrix.exports import tree_name
+
+    tree = run.root / tree_name(run.description()["created"])
+    if folder is not None and tree.is_dir():
+        shutil.copytree(tree, folder, dirs_exist_ok=True)
+        click.echo(f"The files of the matrix are in {folder}", err=True)

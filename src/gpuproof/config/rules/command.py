@@ -1,0 +1,131 @@
+"""What a command and its template need, and which sections have nothing to say of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from gpuproof.config.axes import matrix_keys
+from gpuproof.config.rules.base import Refusal, Refusals, changed_keys
+from gpuproof.config.rules.collective import OF_A_MODEL
+from gpuproof.records.work.command import OUTPUT_DIR, fields_of
+
+if TYPE_CHECKING:
+    from gpuproof.config.models import RunConfig
+
+SUITE = "matrix"
+"""The suite that `gpuproof matrix` asks for, and that answers commands."""
+OF_EACH_LAUNCH = (OUTPUT_DIR, "replicate", "case")
+"""Fields that every launch fills by itself."""
+OF_COMMANDS = ("name", "fields", "seed", "metric", "better")
+
+
+def _templates(config: RunConfig) -> Iterator[tuple[str, str]]:
+    """Yield each text of a command that may have fields, with the key that it stands at."""
+    command = config.command
+    yield from (("command.argv", str(word)) for word in command.argv)
+    yield from (("command.env", str(value)) for value in command.env.values())
+    yield from (("command.cwd", text) for text in (command.cwd,) if text)
+    yield from (("command.collect", text) for text in command.collect)
+    yield from (("command.metrics", text) for text in (command.metrics,) if text)
+
+
+def command_has_words(config: RunConfig) -> Refusals:
+    """Refuse the kind command without a command, and a command for other kinds."""
+    if config.kind == "command" and not config.command.argv:
+        yield Refusal(
+            keys=("command.argv", "kind"),
+            cause="kind is command, and none is given",
+            next_step='Write it as a list: command: [python, train.py, --optimizer, "{optimizer}"]',
+        )
+    for key in changed_keys(config.command) if config.kind != "command" else ():
+        yield Refusal(
+            keys=(f"command.{key}", "kind"),
+            cause=f"it is for a command, and kind is {config.kind}",
+            next_step="Set kind to command, or remove the section",
+        )
+
+
+def command_has_no_model(config: RunConfig) -> Refusals:
+    """Refuse keys that nothing of a command heeds."""
+    if config.kind != "command":
+        return
+    for section in (*OF_A_MODEL, "distributed"):
+        for key in changed_keys(getattr(config, section)):
+            if (section, key) not in (("distributed", "devices"), ("distributed", "hang_timeout_s")):
+                yield Refusal(
+                    keys=(f"{section}.{key}", "kind"),
+                    cause="a command knows nothing of it",
+                    next_step="Give it to the command in words of its own, and remove it here",
+                )
+    if config.run.time_limit_s is not None:
+        yield Refusal(
+            keys=("run.time_limit_s",),
+            cause="it would end a command together with what keeps its data",
+            next_step="Set command.time_limit_s",
+        )
+
+
+def fields_are_known(config: RunConfig) -> Refusals:
+    """Refuse a template with a field that nothing fills."""
+    if config.kind != "command":
+        return
+    known = [*matrix_keys(config.matrix), *config.cases.fields, *OF_EACH_LAUNCH]
+    for key, text in _templates(config):
+        for name in fields_of(text):
+            if name not in known:
+                yield Refusal(
+                    keys=(key, "command"),
+                    cause=f"nothing fills the field {{{name}}}",
+                    next_step=f"Fields are {', '.join(known)}; {{{{{name}}}}} is for the braces alone",
+                )
+    for name in fields_of(config.cases.name or ""):
+        if name not in known or name in OF_EACH_LAUNCH:
+            cause = f"no field of a case is called {name}"
+            yield Refusal(keys=("cases.name",), cause=cause, next_step=f"Fields are {', '.join(known[:-3])}")
+
+
+def fields_are_used(config: RunConfig) -> Refusals:
+    """Refuse a field that the template has no place for: all its cases would be the same command."""
+    if config.kind != "command" or not config.command.argv:
+        return
+    used = {name for _, text in _templates(config) for name in fields_of(text)}
+    for section, names in (("matrix", matrix_keys(config.matrix)), ("cases.fields", config.cases.fields)):
+        for name in names:
+            if name not in used:
+                yield Refusal(
+                    keys=(f"{section}.{name}", section),
+                    cause=f"the command has no place for {name}, so that nothing would change with it",
+                    next_step=f"Write {{{name}}} in the command, or remove it",
+                )
+    if fixed := [name for name in matrix_keys(config.matrix) if name in config.cases.fields]:
+        yield Refusal(
+            keys=(f"cases.fields.{fixed[0]}", "cases.fields"),
+            cause=f"the matrix varies {fixed[0]}, and it is fixed here",
+            next_step=f"Keep one of the two; to run some values alone: --filter {fixed[0]}=VALUE",
+        )
+
+
+def cases_are_of_the_suite(config: RunConfig) -> Refusals:
+    """Refuse the section `cases` where no matrix suite reads it."""
+    if config.suite == SUITE or (config.suite is None and config.kind == "command"):
+        return
+    for key in changed_keys(config.cases):
+        yield Refusal(
+            keys=(f"cases.{key}", "suite"),
+            cause="it is for `gpuproof matrix`",
+            next_step=f"Start it with `gpuproof matrix`, set suite to {SUITE}, or remove the section",
+        )
+
+
+def cases_write_apart(config: RunConfig) -> Refusals:
+    """Refuse cases side by side that would write the same files."""
+    if config.cases.parallel == 1 or config.kind != "command":
+        return
+    wanted = [key for key in ("metrics", "collect") if getattr(config.command, key)]
+    if wanted and not any(OUTPUT_DIR in fields_of(text) for _, text in _templates(config)):
+        yield Refusal(
+            keys=("cases.parallel", f"command.{wanted[0]}"),
+            cause="cases that run side by side would overwrite each other's files in one folder",
+            next_step="Have the command write to {output_dir}, or set cases.parallel to 1",
+        )

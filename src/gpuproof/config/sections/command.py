@@ -1,0 +1,55 @@
+"""`command` and `cases`: a command of the user's (kind: command), and how the cases of a matrix are run."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, JsonValue
+
+from gpuproof.config.sections.base import Bytes, ConfigSection, Seconds, Text
+
+Word = Annotated[str, Field(max_length=32_768)] | int | float | bool
+Variable = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+
+
+class CommandConfig(ConfigSection):
+    """A command that is run beside the monitor; fields in braces are filled from matrix and cases.fields."""
+
+    argv: Annotated[tuple[Word, ...], Field(max_length=10_000, strict=False)] = ()
+    """The program and its arguments, each a word of its own; no shell reads it. `command: [python, train.py]`
+    is short for it. {output_dir} is a folder of each launch's own."""
+    cwd: Text | None = None
+    """The folder in which it runs; null is the one in which gpuproof was started."""
+    env: dict[Variable, str | int | float | bool] = Field(default_factory=dict)
+    """Variables beside those that there are."""
+    collect: Annotated[tuple[Text, ...], Field(max_length=100, strict=False)] = ()
+    """Patterns of files to keep with the launch, from {output_dir} or else from cwd."""
+    metrics: Text | None = None
+    """The file of its own figures (JSON, JSON Lines or CSV), in {output_dir} or else in cwd."""
+    time_limit_s: Seconds | None = None
+    """Seconds after which it is ended, and what it wrote kept; null sets no limit."""
+
+
+class CasesConfig(ConfigSection):
+    """How the cases of a matrix are run and compared."""
+
+    name: Annotated[str, Field(max_length=1000)] | None = None
+    """The name of a case from its fields, such as {model}_{optimizer}; null lists them all."""
+    fields: dict[str, JsonValue] = Field(default_factory=dict)
+    """Fields of the command's template that are the same in every case."""
+    only: Annotated[tuple[Text, ...], Field(max_length=1000, strict=False)] = ()
+    """Run the cases alone for which all of these hold: optimizer=adam,sgd."""
+    parallel: int = Field(default=1, ge=1, le=1024)
+    """Cases that run at the same time, one on each GPU and then several on each."""
+    wait_for_memory: Bytes | None = None
+    """Free memory that a GPU must have before a case begins on it, as 18G; null asks for none."""
+    memory_wait_timeout_s: Seconds = 300.0
+    """How long a case waits for a GPU, and for its memory."""
+    stop_on_failure: bool = False
+    """Begin no other case once one has failed."""
+    seed: Text = "seed"
+    """The field that tells repetitions of one configuration apart."""
+    metric: Text | None = None
+    """By which configurations are compared; null takes the accuracy, else throughput, else the time taken."""
+    better: Literal["higher", "lower"] | None = None
+    """Which way is better; null is lower for times and losses, higher for all else."""

@@ -1,0 +1,143 @@
+"""A command of the user's: what is started, and what the worker saw of it and of its process tree.
+
+A template is text with fields in braces, such as `--optimizer {optimizer}`; `{{name}}` stands for `{name}`,
+and all other braces for themselves.
+
+>>> filled('--lr={lr} {{x}} {"a": {"b": 1}}', {"lr": 0.1}), fields_of("{a}-{{b}}-{c}")
+('--lr=0.1 {x} {"a": {"b": 1}}', ['a', 'c'])
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from gpuproof.records.journal import record_kind
+
+OUTPUT_DIR = "output_dir"
+"""The field, and as GPUPROOF_OUTPUT_DIR the variable, that name a launch's own folder for its files."""
+OUTPUT_VARIABLE = "GPUPROOF_OUTPUT_DIR"
+FILES = "files"
+"""That folder's name in the folder of the launch."""
+OUTPUT_LOG, ERROR_LOG = "output.log", "error.txt"
+"""What the command printed to its standard output and to its standard error."""
+_NAME = "[A-Za-z_][A-Za-z0-9_]*"
+_FIELD = re.compile(rf"\{{(\{{{_NAME}\}})\}}|\{{({_NAME})\}}")
+
+
+def fields_of(template: str) -> list[str]:
+    """Name the fields of a template in order."""
+    return [found[2] for found in _FIELD.finditer(template) if found[2]]
+
+
+def filled(template: str, values: Mapping[str, Any]) -> str:
+    """Put values in the place of fields; a field without a value stays as it is written.
+
+    A value that is a flag reads `true` or `false`, and one that is null is empty.
+    """
+
+    def put(found: re.Match[str]) -> str:
+        if found[1]:
+            return found[1]
+        return value_text(values[found[2]]) if found[2] in values else found[0]
+
+    return _FIELD.sub(put, template)
+
+
+def value_text(value: Any) -> str:
+    """Write a value as a command line and a file name have it.
+
+    >>> [value_text(value) for value in (True, None, 0.7, "adamw")]
+    ['true', '', '0.7', 'adamw']
+    """
+    if value is None:
+        return ""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandSpec:
+    """What is started. Every field but `{output_dir}` is filled, which only the worker knows."""
+
+    argv: tuple[str, ...]
+    cwd: str | None
+    """None is the folder that the worker was started in."""
+    env: dict[str, str] = field(default_factory=dict)
+    collect: tuple[str, ...] = ()
+    """Patterns of files to keep, looked for in the launch's own folder, then in the working folder."""
+    metrics: str | None = None
+    """The file of the command's own figures, looked for likewise; None where it writes none."""
+    time_limit_s: float | None = None
+    fields: dict[str, Any] = field(default_factory=dict)
+    """What the template was filled with."""
+
+
+@record_kind("command_started")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandStarted:
+    """The command runs."""
+
+    rank: int
+    host: str
+    pid: int
+    argv: tuple[str, ...]
+    cwd: str
+    monotonic_s: float
+    unix_s: float
+
+
+@record_kind("process_tree")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessTree:
+    """The processes of a command at one moment, those that left their parent included."""
+
+    rank: int
+    monotonic_s: float
+    pids: tuple[int, ...]
+    resident_bytes: int
+    """Of all of them; pages that several share are counted in each."""
+    peak_resident_bytes: int
+    """The most since the record before."""
+
+
+@record_kind("command_ended")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandEnded:
+    """How the command ended, and how long it took."""
+
+    rank: int
+    returncode: int
+    """Its own; minus the number of the signal that ended it."""
+    ended_by: Literal["itself", "time_limit"]
+    wall_s: float
+    cpu_s: float
+    """Of the command and of all it waited for."""
+    begin_monotonic_s: float
+    end_monotonic_s: float
+    left_behind: int
+    """Processes that still ran when the command had ended, and were ended."""
+
+
+@record_kind("command_metrics")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandMetrics:
+    """The command's own figures, as it wrote them."""
+
+    rank: int
+    file: str
+    values: dict[str, float]
+    series: dict[str, tuple[float, ...]]
+    missing: str | None
+    """Why there are none."""
+
+
+@record_kind("collected_files")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CollectedFiles:
+    """Files that were kept in the launch's folder, and patterns that matched nothing."""
+
+    rank: int
+    files: tuple[str, ...]
+    missing: tuple[str, ...]

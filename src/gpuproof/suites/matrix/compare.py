@@ -1,0 +1,263 @@
+"""Configurations side by side: what each came to over its seeds, and whether one is the best.
+
+In: the launches of all cases. Out: a row a configuration with intervals, the best one where every comparison
+with another shows it (all share one error rate), and why there is none elsewhere. Configurations that
+did not do the same work (other steps, other schedules) are not ranked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean
+from typing import Any, Literal
+
+from gpuproof.records.result import Doubt
+from gpuproof.statistics.comparison import MIN_LAUNCHES, compare_launches
+from gpuproof.statistics.estimate import Interval, Unavailable
+from gpuproof.statistics.launches import interval_of_launches
+from gpuproof.suites.matrix.figures import CaseFigures
+
+CONFIDENCE = 0.95
+"""Of naming none but the best, over all configurations of a matrix together."""
+ACCURACIES = ("test_accuracy", "final_accuracy", "accuracy", "val_accuracy", "best_accuracy")
+STEPS = ("steps", "total_steps", "global_step", "iterations", "epochs")
+"""What counts the work of a case, by the names that programs give it."""
+LOWER_IS_BETTER = ("loss", "perplexity", "_s", "time", "error", "bytes", "seconds")
+SPARSITY_APART, RATE_APART = 0.05, 0.05
+"""Schedules further apart than this at the same point are not the same; rates as a share of their highest."""
+Better = Literal["higher", "lower"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigurationFigures:
+    """All launches of one configuration."""
+
+    name: str
+    assignment: Mapping[str, Any]
+    """Without the seed."""
+    num_launches: int
+    num_done: int
+    values: tuple[float, ...]
+    """Of what is compared, a value a launch."""
+    mean: float | None
+    interval: tuple[float, float] | None
+    interval_missing: str | None
+    wall_s: float | None
+    memory_bytes: float | None
+    """Mean over launches of the peak."""
+    memory_basis: str
+    memory_missing: str | None
+    energy_j: float | None
+    energy_missing: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MatrixRanking:
+    """Which configuration is best, if that is shown."""
+
+    metric: str
+    better: Better
+    best: str | None
+    missing: str | None
+    """Why none is named."""
+    contenders: tuple[str, ...]
+    """Those that nothing shows to be worse than the one with the best mean, itself included."""
+    num_compared: int
+    """Configurations that share one error rate."""
+
+
+def choose_metric(
+    cases: Sequence[CaseFigures], asked: str | None, better: Better | None
+) -> tuple[str, Better]:
+    """Choose what is compared: as asked, else an accuracy that all have, else throughput, else time."""
+    done = [case for case in cases if case.status == "done"]
+
+    def all_have(name: str) -> bool:
+        return bool(done) and all(name in case.metrics for case in done)
+
+    name = asked or next(filter(all_have, (*ACCURACIES, "throughput")), "wall_s")
+    is_lower = any(name.endswith(end) or name == end for end in LOWER_IS_BETTER)
+    return name, better or ("lower" if is_lower else "higher")
+
+
+def value_of(case: CaseFigures, metric: str) -> float | None:
+    """Return what a launch says of a metric."""
+    return case.wall_s if metric == "wall_s" else case.metrics.get(metric)
+
+
+def configurations(cases: Sequence[CaseFigures], metric: str, *, seed: str) -> list[ConfigurationFigures]:
+    """Put the launches of each configuration together, in the order of the matrix."""
+    groups: dict[str, list[CaseFigures]] = {}
+    for case in cases:
+        groups.setdefault(case.configuration, []).append(case)
+    return [_configuration(name, group, metric, seed) for name, group in groups.items()]
+
+
+def _configuration(name: str, group: Sequence[CaseFigures], metric: str, seed: str) -> ConfigurationFigures:
+    done = [case for case in group if case.status == "done"]
+    values = tuple(value for case in done if (value := value_of(case, metric)) is not None)
+    found = interval_of_launches(values) if values else Unavailable(reason="no launch has it")
+    known = found if isinstance(found, Interval) else None
+    bases = {case.best_known_memory.basis for case in done}
+    memory = _mean_of_all(done, lambda case: case.best_known_memory.peak_bytes) if len(bases) == 1 else None
+    return ConfigurationFigures(
+        name=name,
+        assignment={k: v for k, v in group[0].assignment.items() if seed not in (k, k.rpartition(".")[2])},
+        num_launches=len(group),
+        num_done=len(done),
+        values=values,
+        mean=fmean(values) if values else None,
+        interval=None if known is None else (known.low, known.high),
+        interval_missing=found.reason if isinstance(found, Unavailable) else None,
+        wall_s=_mean_of_all(done, lambda case: case.wall_s),
+        memory_bytes=memory,
+        memory_basis=next(iter(bases)) if len(bases) == 1 else "",
+        memory_missing=None if memory is not None else _first(done, lambda case: case.memory.missing),
+        energy_j=_mean_of_all(done, lambda case: case.energy_j),
+        energy_missing=_first(done, lambda case: case.energy_missing),
+    )
+
+
+def _mean_of_all(done: Sequence[CaseFigures], read: Callable[[CaseFigures], float | None]) -> float | None:
+    """Return the mean over launches; None where one of them lacks it."""
+    values = [read(case) for case in done]
+    known = [value for value in values if value is not None]
+    return fmean(known) if known and len(known) == len(values) else None
+
+
+def _first(done: Sequence[CaseFigures], read: Callable[[CaseFigures], str | None]) -> str | None:
+    return next((reason for case in done if (reason := read(case))), None)
+
+
+def rank_configurations(
+    found: Sequence[ConfigurationFigures], metric: str, better: Better, *, unlike: Sequence[Doubt] = ()
+) -> MatrixRanking:
+    """Name the best configuration where each comparison with another shows it.
+
+    To name one wrongly is to show it better than the one that truly is: of k that might be named, each does
+    so with at most its own one-tailed error, so that each is given a k-th of the whole. All its comparisons
+    have to show it, and need no more correction (an intersection-union test; Berger 1982, Technometrics 24).
+    Degrees of freedom are the smaller side's, as seeds are few and configurations scatter unlike.
+    """
+    usable = [one for one in found if one.mean is not None]
+    unnamed = MatrixRanking(
+        metric=metric,
+        better=better,
+        best=None,
+        missing=_why_not_ranked(usable, metric, unlike),
+        contenders=(),
+        num_compared=len(usable),
+    )
+    if unnamed.missing is not None:
+        return unnamed
+    sign = 1 if better == "higher" else -1
+    top = max(usable, key=lambda one: sign * (one.mean or 0.0))
+    level = 1 - 2 * (1 - CONFIDENCE) / len(usable)
+    left = [one.name for one in usable if one is not top and not _is_worse(one, top, better, level)]
+    if left:
+        reason = f"no difference shown between {top.name} and {_some(left)}"
+        return replace(unnamed, missing=reason, contenders=(top.name, *left))
+    return replace(unnamed, best=top.name, contenders=(top.name,))
+
+
+def _why_not_ranked(
+    usable: Sequence[ConfigurationFigures], metric: str, unlike: Sequence[Doubt]
+) -> str | None:
+    """Say why configurations cannot be compared; None where they can."""
+    if len(usable) < 2:
+        return "one configuration alone has nothing to be compared with"
+    if unlike:
+        return "configurations did not do the same work, see the doubts"
+    few = [one.name for one in usable if len(one.values) < MIN_LAUNCHES]
+    if few:
+        return f"{few[0]} has {_launches(usable, few[0])} (needs {MIN_LAUNCHES}: more seeds, or run.repeats)"
+    if any(value <= 0 for one in usable for value in one.values):
+        return f"a value of {metric} is not above 0, so that no ratio is defined"
+    return None
+
+
+def _launches(usable: Sequence[ConfigurationFigures], name: str) -> str:
+    num = next(len(one.values) for one in usable if one.name == name)
+    return f"{num} launch{'' if num == 1 else 'es'}"
+
+
+def _some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return f"{', '.join(names[:3])}{more}"
+
+
+def _is_worse(one: ConfigurationFigures, top: ConfigurationFigures, better: Better, level: float) -> bool:
+    compared = compare_launches(top.values, one.values, better=better, confidence=level, is_cautious=True)
+    return compared.verdict == "slower"
+
+
+def unlike_work(cases: Sequence[CaseFigures]) -> Iterator[Doubt]:
+    """Yield why configurations cannot be ranked: other numbers of steps, other schedules."""
+    done = [case for case in cases if case.status == "done"]
+    for name in STEPS:
+        counts = {case.configuration: case.metrics[name] for case in done if name in case.metrics}
+        if len(set(counts.values())) > 1:
+            low, high = (min(counts, key=lambda key: counts[key]), max(counts, key=lambda key: counts[key]))
+            yield Doubt(
+                validity="SUSPECT",
+                code="unequal-steps",
+                reason=f"cases did not do the same work: {counts[low]:g} {name} of {low}, "
+                f"{counts[high]:g} of {high}",
+                remedy="Give all of them the same number of steps; they are not ranked as they are",
+            )
+            break
+    yield from _unlike_schedules(done)
+
+
+def _unlike_schedules(done: Sequence[CaseFigures]) -> Iterator[Doubt]:
+    """Compare courses at the same point of the way, between cases that end alike."""
+    for name, limit in (("sparsity", SPARSITY_APART), ("learning_rate", RATE_APART)):
+        first: dict[float, tuple[str, tuple[float, ...]]] = {}
+        for case in done:
+            course = case.schedules.get(name)
+            if not course:
+                continue
+            # Sparsities that end apart are to be apart; rates are the same for all.
+            end = round(course[-1] / limit) if name == "sparsity" else 0.0
+            other, reference = first.setdefault(end, (case.configuration, course))
+            apart, at = _furthest(
+                course, reference, scale=1.0 if name == "sparsity" else max(*course, *reference)
+            )
+            if apart > limit:
+                yield Doubt(
+                    validity="SUSPECT",
+                    code=f"unlike-{name.replace('_', '-')}",
+                    reason=f"schedules differ: {name} of {case.configuration} and of {other} are "
+                    f"{apart:.0%} apart at point {at + 1} of {min(len(course), len(reference))}",
+                    remedy="Give all cases the same schedule; they are not ranked as they are",
+                )
+                break
+
+
+def _furthest(a: Sequence[float], b: Sequence[float], *, scale: float) -> tuple[float, int]:
+    if scale <= 0:
+        return 0.0, 0
+    return max((abs(x - y) / scale, at) for at, (x, y) in enumerate(zip(a, b, strict=False)))
+
+
+def pareto_front(
+    found: Sequence[ConfigurationFigures],
+    cost: Callable[[ConfigurationFigures], float | None],
+    better: Better,
+) -> list[str]:
+    """Name the configurations that no other beats in the metric at no more cost, by their means.
+
+    Of two alike in both, both are on the front.
+    """
+    sign = 1 if better == "higher" else -1
+    points = [
+        (one.name, sign * one.mean, spent)
+        for one in found
+        if one.mean is not None and (spent := cost(one)) is not None
+    ]
+    return [
+        name
+        for name, value, spent in points
+        if not any(v >= value and s <= spent and (v, s) != (value, spent) for _, v, s in points)
+    ]

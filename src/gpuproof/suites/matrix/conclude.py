@@ -1,0 +1,258 @@
+"""What the cases of a matrix come to: figures a configuration, doubts, failures, and the matrix's files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean
+
+from gpuproof import units
+from gpuproof.analysis.launch import summarize_launch
+from gpuproof.config.models import RunConfig
+from gpuproof.readings.evidence import Evidence
+from gpuproof.records.codec import to_json
+from gpuproof.records.collected import CaseRecords
+from gpuproof.records.result import Doubt, LaunchValue, Measure, Result
+from gpuproof.records.run import Failure
+from gpuproof.records.work.command import CollectedFiles
+from gpuproof.statistics.launches import interval_of_launches
+from gpuproof.suites.base import Conclusion, LaunchKey, launch_key
+from gpuproof.suites.matrix.compare import (
+    Better,
+    ConfigurationFigures,
+    MatrixRanking,
+    choose_metric,
+    configurations,
+    pareto_front,
+    rank_configurations,
+    unlike_work,
+    value_of,
+)
+from gpuproof.suites.matrix.exports import exports_of
+from gpuproof.suites.matrix.figures import CaseFigures, case_figures
+from gpuproof.suites.matrix.plan import plan
+from gpuproof.suites.measures import positions_in_time, with_interval
+from gpuproof.suites.results import benchmark_result
+from gpuproof.suites.sections import Common, at_point, torn_notes
+from gpuproof.verdict.doubts.base import Measured
+from gpuproof.verdict.doubts.rules import doubts_about, invalid_first, said_once
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MatrixDetail:
+    """What the page of a matrix needs beyond the result."""
+
+    common: Common
+    configurations: tuple[ConfigurationFigures, ...]
+    cases: tuple[CaseFigures, ...]
+    """Without their courses over time."""
+    ranking: MatrixRanking
+    front_by_memory: tuple[str, ...]
+    front_by_time: tuple[str, ...]
+
+
+def conclude(evidence: Evidence) -> Conclusion:
+    """Return the result of a matrix and its files."""
+    config: RunConfig = evidence.config
+    planned = plan(config)
+    cases = [
+        case_figures(records, evidence, planned.cases[records.case.case_id])
+        for records in evidence.launches
+        if records.case.case_id in planned.cases
+    ]
+    result = matrix_result(
+        cases,
+        evidence,
+        title=_title(config, len(planned.cases)),
+        num_planned=len(planned.order),
+        doubts=_doubts_of_launches(evidence.launches),
+        failures=_failures(evidence.launches),
+        notes=tuple(_notes(evidence.launches, cases)),
+        positions=positions_in_time(evidence.launches),
+    )
+    return Conclusion(result=result, exports=tuple(exports_of(cases, result, evidence)))
+
+
+def matrix_result(
+    cases: Sequence[CaseFigures],
+    evidence: Evidence,
+    *,
+    title: str,
+    num_planned: int,
+    doubts: Sequence[Doubt] = (),
+    failures: Sequence[Failure] = (),
+    notes: tuple[str, ...] = (),
+    positions: Mapping[LaunchKey, int] | None = None,
+) -> Result:
+    """Return the result of cases, wherever they were read from."""
+    asked = evidence.config.cases
+    metric, better = choose_metric(cases, asked.metric, asked.better)
+    found = configurations(cases, metric, seed=asked.seed)
+    unlike = list(unlike_work(cases))
+    ranking = rank_configurations(found, metric, better, unlike=unlike)
+    compared = MatrixMeasure(name=metric, better=better, unit="", read=lambda case: value_of(case, metric))
+    measures = list(_measures(cases, found, compared, positions or {}))
+    detail = MatrixDetail(
+        common=Common(title=title, work=title, names_cases=True, notes=notes),
+        configurations=tuple(found),
+        cases=tuple(map(_without_courses, cases)),
+        ranking=ranking,
+        **_fronts(found, better),
+    )
+    num_done = sum(case.status == "done" for case in cases)
+    return benchmark_result(
+        "matrix",
+        evidence,
+        measures=measures,
+        doubts=invalid_first([*unlike, *doubts]),
+        failures=failures,
+        num_launches=num_done,
+        num_planned=num_planned,
+        conditions={"metric": metric, "devices": sorted({name for case in cases for name in case.devices})},
+        detail=to_json(detail),
+        headline_text=_headline(ranking, num_done, num_planned),
+        is_of_points=num_planned > 1,
+    )
+
+
+def _fronts(found: Sequence[ConfigurationFigures], better: Better) -> dict[str, tuple[str, ...]]:
+    return {
+        "front_by_memory": tuple(pareto_front(found, lambda one: one.memory_bytes, better)),
+        "front_by_time": tuple(pareto_front(found, lambda one: one.wall_s, better)),
+    }
+
+
+def _without_courses(case: CaseFigures) -> CaseFigures:
+    bare = [replace(amount, course=()) for amount in (case.memory, case.resident)]
+    return replace(case, memory=bare[0], resident=bare[1], schedules={})
+
+
+def _headline(ranking: MatrixRanking, num_done: int, num_planned: int) -> str:
+    done = f"{num_done} of {num_planned} cases"
+    if ranking.best is None:
+        return done
+    return f"{done}, best {ranking.metric}: {ranking.best}"
+
+
+def _title(config: RunConfig, num_cases: int) -> str:
+    what = " ".join(map(str, config.command.argv[:2])) if config.command.argv else config.model.name
+    keys = [key for key in config.matrix if key not in ("exclude", "include")]
+    of = f" of {' × '.join(keys)}" if keys else ""
+    return f"{what}, {num_cases} case{'' if num_cases == 1 else 's'}{of}"
+
+
+def _doubts_of_launches(launches: Sequence[CaseRecords]) -> list[Doubt]:
+    """Judge the launches that measured steps of a model; of a command there are none to judge."""
+    measured = [launch for records in launches if (launch := summarize_launch(records)) is not None]
+    return list(said_once([doubts_about(Measured(launch=launch)) for launch in measured]))
+
+
+def _failures(launches: Sequence[CaseRecords]) -> list[Failure]:
+    several = len(launches) > 1
+    return [
+        at_point(failure, launch_key(records.case)[0]) if several else failure
+        for records in launches
+        if records.status != "done" and (failure := records.primary_failure) is not None
+    ]
+
+
+def _notes(launches: Sequence[CaseRecords], cases: Sequence[CaseFigures]) -> Iterator[str]:
+    missing = [(case.case_id, case.metrics_missing) for case in cases if case.metrics_missing]
+    if missing:
+        more = f" (and {len(missing) - 1} more)" if len(missing) > 1 else ""
+        yield f"no figures of its own from {missing[0][0]}: {missing[0][1]}{more}"
+    for records in launches:
+        for kept in records.of(CollectedFiles):
+            if kept.missing:
+                yield f"{records.case.case_id}: no file for {', '.join(kept.missing)}"
+    bases = dict.fromkeys(case.best_known_memory.basis for case in cases if case.best_known_memory.basis)
+    yield from (_basis_note(basis) for basis in bases)
+    reasons = dict.fromkeys(case.energy_missing for case in cases if case.energy_missing)
+    yield from (f"no energy: {reason}" for reason in reasons)
+    yield from torn_notes(launches)
+
+
+def _basis_note(basis: str) -> str:
+    if basis == "process tree":
+        return "memory is what the driver lists of the case's own processes, looked at about once a second"
+    if basis == "allocator":
+        return "memory is the most that the framework's allocator held for tensors"
+    if basis.startswith("resident"):
+        return "memory is what the case's processes held on the host; pages that several share count in each"
+    return f"memory is of the {basis}, others' included: the driver listed none of the case's processes"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MatrixMeasure:
+    """A figure of every configuration: how it is called, which way is better, and how a launch has it."""
+
+    name: str
+    better: Better
+    unit: str
+    read: Callable[[CaseFigures], float | None]
+
+
+COSTS = (
+    MatrixMeasure(name="wall_s", better="lower", unit="s", read=lambda case: case.wall_s),
+    MatrixMeasure(
+        name="memory_bytes", better="lower", unit="B", read=lambda case: case.best_known_memory.peak_bytes
+    ),
+    MatrixMeasure(name="energy_j", better="lower", unit="J", read=lambda case: case.energy_j),
+)
+
+
+def _measures(
+    cases: Sequence[CaseFigures],
+    found: Sequence[ConfigurationFigures],
+    compared: MatrixMeasure,
+    positions: Mapping[LaunchKey, int],
+) -> Iterator[Measure]:
+    """Yield each configuration's figures: what is compared, then time, memory and energy."""
+    done: dict[str, list[CaseFigures]] = {}
+    for case in cases:
+        if case.status == "done":
+            done.setdefault(case.configuration, []).append(case)
+    wanted = [*([compared] if compared.name != "wall_s" else []), *COSTS]
+    for one in found:
+        for what in wanted:
+            measure = _measure(what, one, done.get(one.name, ()), positions)
+            if measure.value is not None or what is compared:
+                yield measure
+
+
+def _measure(
+    what: MatrixMeasure,
+    one: ConfigurationFigures,
+    own: Sequence[CaseFigures],
+    positions: Mapping[LaunchKey, int],
+) -> Measure:
+    known = [(case, value) for case in own if (value := what.read(case)) is not None]
+    values = [value for _, value in known]
+    mean = fmean(values) if values and len(values) == len(own) else None
+    launches = tuple(
+        LaunchValue(replicate=at, order=positions.get((case.case_id, case.replicate), at), value=value)
+        for at, (case, value) in enumerate(known)
+    )
+    measure = with_interval(
+        what.name,
+        mean,
+        what.unit,
+        amount_text(mean, what.unit),
+        interval_of_launches(values),
+        better=what.better,
+        launches=launches,
+    )
+    missing = None if mean is not None else f"not every launch has {what.name}"
+    labels = {"configuration": one.name, **one.assignment}
+    return replace(measure, case=one.name, labels=labels, statistic="mean", missing=missing)
+
+
+def amount_text(value: float | None, unit: str) -> str:
+    """Write a figure with its unit."""
+    if value is None:
+        return units.MISSING
+    if unit == "s":
+        return units.seconds(value)
+    if unit == "B":
+        return units.memory(value)
+    return f"{units.significant(value, 4)}{f' {unit}' if unit else ''}"

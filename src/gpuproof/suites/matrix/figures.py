@@ -1,0 +1,313 @@
+"""One launch of a case in figures: time, memory, energy, and what it said of itself.
+
+In: the records of a launch and the recording beside it. Out: `CaseFigures`. Memory and energy are of the case
+alone, or they are missing with the reason: where several cases share a device, memory comes from the driver's
+list of processes and the case's own process tree, and energy cannot be told apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from gpuproof.analysis.launch import Launch, summarize_launch
+from gpuproof.config.axes import Assignment
+from gpuproof.config.models import RunConfig
+from gpuproof.processes.start import exit_status
+from gpuproof.readings.evidence import Evidence, MissingReadings
+from gpuproof.readings.recording import RecordingData
+from gpuproof.records.collected import CaseRecords
+from gpuproof.records.run import Start
+from gpuproof.records.work.command import CommandEnded, CommandMetrics, CommandStarted, ProcessTree
+from gpuproof.records.work.sharing import DeviceTaken
+from gpuproof.suites.matrix.plan import kind_of, seconds_taken
+
+SCHEDULES = ("sparsity", "learning_rate")
+"""Courses that are compared between configurations."""
+NO_DEVICE = "no GPU was read beside it"
+SHARED = "other cases ran on its GPU, whose energy is that of all"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Amount:
+    """Bytes over a launch, and what they are of; or why they are not known."""
+
+    basis: str = ""
+    peak_bytes: float | None = None
+    mean_bytes: float | None = None
+    missing: str | None = None
+    course: tuple[tuple[float, float], ...] = ()
+    """Seconds since the launch began, and bytes from then on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaseFigures:
+    """One launch of one case."""
+
+    case_id: str
+    replicate: int
+    configuration: str
+    """The case without its seed."""
+    assignment: Assignment
+    status: str
+    failure: str | None
+    exit_status: int | None
+    """Of the command; None where there was none, or it did not begin."""
+    wall_s: float | None
+    metrics: Mapping[str, float]
+    metrics_missing: str | None
+    schedules: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    memory: Amount
+    """Of its device."""
+    resident: Amount
+    """Of its processes on the host."""
+    energy_j: float | None
+    energy_missing: str | None
+    devices: tuple[str, ...]
+    host: str | None
+    began_unix_s: float | None = None
+
+    @property
+    def best_known_memory(self) -> Amount:
+        """Of the device where that is known, else of the host."""
+        return self.memory if self.memory.peak_bytes is not None else self.resident
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Span:
+    """Where and when a launch ran, on its host's monotonic clock."""
+
+    host: str
+    begin_s: float
+    end_s: float
+    pids: frozenset[int]
+
+
+def case_figures(records: CaseRecords, evidence: Evidence, assignment: Assignment) -> CaseFigures:
+    """Put together what is known of one launch."""
+    config: RunConfig = evidence.config
+    case, failure = records.case, records.primary_failure
+    launch, span = summarize_launch(records), _span(records)
+    recording = None if span is None else evidence.recording(case, span.host)
+    metrics, missing = _metrics(records, launch)
+    energy_j, energy_missing = _energy(records, evidence, span, recording)
+    ended = next(iter(records.of(CommandEnded)), None)
+    started = next(iter(records.of(Start)), None)
+    return CaseFigures(
+        case_id=case.case_id,
+        replicate=case.replicate,
+        configuration=kind_of(assignment, config),
+        assignment=assignment,
+        status=records.status,
+        failure=None
+        if records.status == "done" or failure is None
+        else f"{failure.cause}: {failure.message}",
+        exit_status=None if ended is None else exit_status(ended.returncode),
+        wall_s=ended.wall_s if ended is not None else seconds_taken(records),
+        metrics=metrics,
+        metrics_missing=missing,
+        schedules=_schedules(records),
+        memory=_memory(records, launch, span, recording),
+        resident=_resident(records, span),
+        energy_j=energy_j,
+        energy_missing=energy_missing,
+        devices=_devices(records, launch),
+        host=None if span is None else span.host,
+        began_unix_s=None if started is None else started.unix_s,
+    )
+
+
+def _span(records: CaseRecords) -> _Span | None:
+    """Return when the command ran, or else when the model was measured; None where neither began."""
+    pids = frozenset(pid for tree in records.of(ProcessTree) for pid in tree.pids)
+    starts = {start.pid for start in records.of(Start)}
+    for command in records.of(CommandStarted):
+        ends = [ended.end_monotonic_s for ended in records.of(CommandEnded)]
+        ends += [tree.monotonic_s for tree in records.of(ProcessTree)]
+        last_s = max(ends, default=command.monotonic_s)
+        return _Span(host=command.host, begin_s=command.monotonic_s, end_s=last_s, pids=pids | {command.pid})
+    for window in records.windows:
+        begin_s, end_s = window.begin_monotonic_s, window.end_monotonic_s
+        return _Span(host=window.host, begin_s=begin_s, end_s=end_s, pids=frozenset(starts))
+    return None
+
+
+def _metrics(records: CaseRecords, launch: Launch | None) -> tuple[dict[str, float], str | None]:
+    for found in records.of(CommandMetrics):
+        return dict(found.values), found.missing
+    if launch is None:
+        return {}, None
+    values = {"throughput": launch.items_per_s_total, "steps": float(launch.slowest.num_steps)}
+    for evaluation in launch.evaluations[:1]:
+        named = {"accuracy": evaluation.accuracy, "loss": evaluation.mean_loss}
+        values |= {name: value for name, value in named.items() if value is not None}
+    return values, None
+
+
+def _schedules(records: CaseRecords) -> dict[str, tuple[float, ...]]:
+    return {
+        name: found.series[name]
+        for found in records.of(CommandMetrics)
+        for name in SCHEDULES
+        if name in found.series
+    }
+
+
+def _devices(records: CaseRecords, launch: Launch | None) -> tuple[str, ...]:
+    taken = [f"GPU {found.physical_index} {found.name}" for found in records.of(DeviceTaken)]
+    return tuple(taken or ([] if launch is None else [setup.device.name for setup in launch.setups]))
+
+
+def _memory(
+    records: CaseRecords,
+    launch: Launch | None,
+    span: _Span | None,
+    recording: RecordingData | MissingReadings | None,
+) -> Amount:
+    """Return the device memory of the case: by the allocator, else by process, else of the whole device."""
+    peaks = [w.peak_allocated_bytes for w in (launch.windows if launch else ()) if w.peak_allocated_bytes]
+    if peaks:
+        return Amount(basis="allocator", peak_bytes=float(max(peaks)))
+    if isinstance(recording, MissingReadings):
+        return Amount(missing=recording.reason)
+    if recording is None or span is None or not recording.devices:
+        return Amount(missing=NO_DEVICE)
+    if course := _by_process(recording, span):
+        return _over(course, span.end_s - span.begin_s, basis="process tree")
+    if _shares_its_device(records):
+        return Amount(missing="the driver listed none of its processes, and others were on the device")
+    return _whole_device(recording, records, span)
+
+
+def _shares_its_device(records: CaseRecords) -> bool:
+    """Say whether other cases may have been on its device at the same time."""
+    return any(taken.cases_per_device > 1 for taken in records.of(DeviceTaken))
+
+
+def _by_process(recording: RecordingData, span: _Span) -> list[tuple[float, float]]:
+    """Return what the processes of the case held on all devices, whenever that changed."""
+    course = []
+    was_seen = False
+    for listed in recording.processes:
+        if not span.begin_s <= listed.monotonic_s <= span.end_s:
+            continue
+        users = [user for device in listed.devices.values() for user in device.get("processes", ())]
+        own = [user["mem_used_bytes"] for user in users if user["pid"] in span.pids]
+        if any(held is None for held in own):
+            return []
+        was_seen = was_seen or bool(own)
+        course.append((listed.monotonic_s - span.begin_s, float(sum(own))))
+    return [(0.0, 0.0), *course] if was_seen else []
+
+
+def _whole_device(recording: RecordingData, records: CaseRecords, span: _Span) -> Amount:
+    """Return what all processes held on the device that the case had to itself, or on all of them."""
+    taken = {found.physical_index for found in records.of(DeviceTaken)}
+    begin_s = span.begin_s - recording.recording.monotonic_s
+    end_s = span.end_s - recording.recording.monotonic_s
+    return device_memory(recording, physical_indices=taken or None, begin_s=begin_s, end_s=end_s)
+
+
+def device_memory(
+    recording: RecordingData,
+    *,
+    physical_indices: Collection[int] | None = None,
+    begin_s: float = 0.0,
+    end_s: float | None = None,
+) -> Amount:
+    """Return what was in use on whole devices between two times of a recording; by default always."""
+    tracks = [
+        track
+        for track in recording.devices
+        if physical_indices is None or track.identity.physical_index in physical_indices
+    ]
+    columns = [column for track in tracks if (column := track.values("mem_used_bytes")) is not None]
+    if not columns or len(columns) < len(tracks):
+        return Amount(missing="the device does not say how much memory is in use" if tracks else NO_DEVICE)
+    last_s = float(recording.time_s[-1]) if end_s is None and len(recording.time_s) else end_s or 0.0
+    total = np.vstack(columns).sum(axis=0)
+    inside = (recording.time_s >= begin_s) & (recording.time_s <= last_s) & ~np.isnan(total)
+    times = (recording.time_s[inside] - begin_s).tolist()
+    course = list(zip(times, total[inside].tolist(), strict=True))
+    if not course:
+        return Amount(missing="it ended before the device was read")
+    of = "whole device" if len(tracks) == 1 else f"all {len(tracks)} devices"
+    return _over(course, last_s - begin_s, basis=of)
+
+
+def _over(course: Sequence[tuple[float, float]], length_s: float, *, basis: str) -> Amount:
+    """Take the peak and the mean over time of steps that last until the next one."""
+    times = [*(time_s for time_s, _ in course), max(length_s, course[-1][0])]
+    held = np.array([value for _, value in course])
+    lasting = np.diff(times)
+    mean = float(np.average(held, weights=lasting)) if lasting.sum() > 0 else float(held.mean())
+    return Amount(basis=basis, peak_bytes=float(held.max()), mean_bytes=mean, course=tuple(course))
+
+
+def _resident(records: CaseRecords, span: _Span | None) -> Amount:
+    """Return what the process tree of a command held on the host."""
+    trees = records.of(ProcessTree)
+    if not trees or span is None:
+        return Amount(missing="no process tree was followed")
+    course = [(tree.monotonic_s - span.begin_s, float(tree.resident_bytes)) for tree in trees]
+    peak = max(tree.peak_resident_bytes for tree in trees)
+    found = _over(course, span.end_s - span.begin_s, basis="resident, process tree")
+    return Amount(basis=found.basis, peak_bytes=float(peak), mean_bytes=found.mean_bytes, course=found.course)
+
+
+def _energy(
+    records: CaseRecords,
+    evidence: Evidence,
+    span: _Span | None,
+    recording: RecordingData | MissingReadings | None,
+) -> tuple[float | None, str | None]:
+    """Return the energy of the case's devices while it ran; None with the reason."""
+    if span is None or recording is None:
+        return None, "it did not begin"
+    reason = _why_no_energy(records, recording)
+    if reason is not None:
+        return None, reason
+    known = [s.device.uuid for s in records.setups] or [found.uuid for found in records.of(DeviceTaken)]
+    uuids = [uuid for uuid in known if uuid is not None]
+    read = evidence.readings(
+        records.case,
+        span.host,
+        begin_monotonic_s=span.begin_s,
+        end_monotonic_s=span.end_s,
+        uuids=uuids or None,
+    )
+    if isinstance(read, MissingReadings):
+        return None, read.reason
+    lacking = [device.energy_missing for device in read.devices if device.energy_j is None]
+    if lacking or not read.devices:
+        return None, lacking[0] if lacking else NO_DEVICE
+    return sum(device.energy_j or 0.0 for device in read.devices), None
+
+
+def _why_no_energy(records: CaseRecords, recording: RecordingData | MissingReadings) -> str | None:
+    if isinstance(recording, MissingReadings):
+        return recording.reason
+    if not recording.devices:
+        return NO_DEVICE
+    return SHARED if _shares_its_device(records) else None
+
+
+def as_row(found: CaseFigures) -> dict[str, Any]:
+    """Return a launch as a row of all_results.json: memory in MiB, as its readers expect."""
+    memory = found.best_known_memory
+    mean, peak = (None if b is None else b / 2**20 for b in (memory.mean_bytes, memory.peak_bytes))
+    return {
+        **found.metrics,
+        "test_id": found.case_id,
+        **found.assignment,
+        "elapsed_time": found.wall_s,
+        "success": found.status == "done",
+        "error": found.failure,
+        "gpu_memory_mean": mean if found.memory.peak_bytes is not None else None,
+        "gpu_memory_max": peak if found.memory.peak_bytes is not None else None,
+        "memory_basis": memory.basis or None,
+        "energy_j": found.energy_j,
+    }

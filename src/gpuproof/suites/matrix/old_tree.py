@@ -1,0 +1,166 @@
+"""A folder `test_matrix_results_…` of the older test matrix, read as the cases of one of ours.
+
+In: the folder; of each test its training_metrics.json (either shape), its recording in whatever format, and
+its row of all_results.json, each where it is there. Out: figures a case and the same result and page. What a
+test's memory was is that of its whole GPU: nothing else was written down.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from gpuproof import __version__
+from gpuproof.config.models import RunConfig
+from gpuproof.errors import GpuproofError, UsageError
+from gpuproof.readings.energy import energy_used
+from gpuproof.readings.evidence import Evidence
+from gpuproof.readings.formats import load
+from gpuproof.readings.recording import RecordingData
+from gpuproof.readings.selection import recordings_in
+from gpuproof.readings.window import whole
+from gpuproof.records.result import Result
+from gpuproof.records.work.metrics_file import FoundMetrics, read_metrics
+from gpuproof.suites.base import Export
+from gpuproof.suites.matrix.conclude import matrix_result
+from gpuproof.suites.matrix.exports import graphs_of
+from gpuproof.suites.matrix.figures import NO_DEVICE, SCHEDULES, Amount, CaseFigures, device_memory
+from gpuproof.suites.matrix.plan import kind_of
+
+RESULTS, METRICS = "all_results.json", "training_metrics.json"
+OF_A_TEST = (METRICS, "gpu_stats_*", "output.log", "error.txt")
+FIELDS = ("model", "optimizer", "variant", "pruning", "target_sparsity", "tokenizer", "seed")
+TIMES = ("elapsed_time", "total_time", "total_training_time")
+
+
+def is_old_tree(folder: Path) -> bool:
+    """Say whether a folder holds tests of an older matrix, and is no run of ours."""
+    if not folder.is_dir() or (folder / "run.json").exists():
+        return False
+    return (
+        (folder / RESULTS).is_file() or any(folder.glob(f"*/{METRICS}")) or any(folder.glob("*/gpu_stats_*"))
+    )
+
+
+def read_old_tree(folder: Path) -> list[CaseFigures]:
+    """Read every test of the folder.
+
+    Raises:
+        UsageError: it holds none.
+    """
+    rows = _rows(folder / RESULTS)
+    tests = sorted(
+        path
+        for path in folder.iterdir()
+        if path.is_dir() and (path.name in rows or any(any(path.glob(pattern)) for pattern in OF_A_TEST))
+    )
+    if not tests:
+        raise UsageError(f"holds no test with {METRICS} or gpu_stats_*", place=str(folder))
+    return [_case(path, rows.get(path.name, {})) for path in tests]
+
+
+def _rows(path: Path) -> dict[str, Mapping[str, Any]]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else []
+    except ValueError as error:
+        raise UsageError(
+            f"no JSON: {error}", place=str(path), next_step="Repair it, or move it away"
+        ) from error
+    rows = content if isinstance(content, list) else []
+    return {str(row["test_id"]): row for row in rows if isinstance(row, Mapping) and "test_id" in row}
+
+
+def _case(folder: Path, row: Mapping[str, Any]) -> CaseFigures:
+    found, missing = _metrics(folder / METRICS)
+    values = {**_numbers(row), **found.values}
+    assignment = {name: row[name] for name in FIELDS if row.get(name) is not None} or {"test": folder.name}
+    succeeded = row.get("success", missing is None)
+    recording, unread = _recording(folder)
+    energy_j, energy_missing = _energy(recording)
+    memory = Amount(missing=unread) if recording is None else device_memory(recording)
+    return CaseFigures(
+        case_id=folder.name,
+        replicate=0,
+        configuration=kind_of(assignment, RunConfig()),
+        assignment=assignment,
+        status="done" if succeeded else "failed",
+        failure=None if succeeded else str(row.get("error") or missing or "it is said to have failed"),
+        exit_status=None,
+        wall_s=next((values[name] for name in TIMES if name in values), None),
+        metrics={name: value for name, value in values.items() if name not in (*FIELDS, *TIMES)},
+        metrics_missing=missing,
+        schedules={name: found.series[name] for name in SCHEDULES if name in found.series},
+        memory=memory,
+        resident=Amount(missing="it was not read"),
+        energy_j=energy_j,
+        energy_missing=energy_missing or unread,
+        devices=tuple(track.identity.name for track in recording.devices) if recording else (),
+        host=None,
+    )
+
+
+def _metrics(path: Path) -> tuple[FoundMetrics, str | None]:
+    try:
+        return read_metrics(path.read_text(encoding="utf-8", errors="replace")), None
+    except (OSError, ValueError) as error:
+        return FoundMetrics(), f"{path}: {error.strerror if isinstance(error, OSError) else error}"
+
+
+def _numbers(row: Mapping[str, Any]) -> dict[str, float]:
+    return {
+        name: float(value)
+        for name, value in row.items()
+        if isinstance(value, (int, float)) and not isinstance(value, bool)
+    }
+
+
+def _recording(folder: Path) -> tuple[RecordingData | None, str | None]:
+    """Load the newest recording of a test; why there is none is said."""
+    try:
+        return load(recordings_in(folder)[-1]), None
+    except GpuproofError as error:
+        return None, error.cause
+
+
+def _energy(recording: RecordingData | None) -> tuple[float | None, str | None]:
+    if recording is None or not recording.devices:
+        return None, None if recording is None else NO_DEVICE
+    found = [energy_used(recording, track=track, window=whole(recording)) for track in recording.devices]
+    lacking = [energy.note or "" for energy in found if energy.energy_j is None]
+    return (None, lacking[0]) if lacking else (sum(energy.energy_j or 0.0 for energy in found), None)
+
+
+def tree_evidence(folder: Path) -> Evidence:
+    """Return what is known of an older tree as a run is known: that it has no launches of ours."""
+    description = {"run_id": folder.name, "gpuproof_version": __version__, "source": str(folder)}
+    return Evidence(
+        description=description,
+        config=RunConfig(),
+        launches=(),
+        hosts=(),
+        recording_at=lambda _case, _host: None,
+        folder_of=lambda _case: folder,
+    )
+
+
+def pictures_of(cases: Sequence[CaseFigures], result: Result) -> Iterator[Export]:
+    """Return the pictures of an older tree, in its folder graphs/."""
+    return graphs_of(cases, result, "graphs", seed="seed")
+
+
+def conclude_old_tree(folder: Path) -> tuple[list[CaseFigures], Result]:
+    """Return the cases of an older tree, and the result that they make.
+
+    Raises:
+        UsageError: it holds no test.
+    """
+    cases = read_old_tree(folder)
+    title = f"{folder.name}, {len(cases)} tests of an older matrix"
+    notes = [f"{case.case_id}: {case.metrics_missing}" for case in cases if case.metrics_missing]
+    read = "memory is that of the whole GPU, as it was written down; energy is integrated power"
+    result = matrix_result(
+        cases, tree_evidence(folder), title=title, num_planned=len(cases), notes=(read, *notes)
+    )
+    return cases, result

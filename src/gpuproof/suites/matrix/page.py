@@ -1,0 +1,151 @@
+"""The page of a matrix: a row a configuration, which is best, what memory and time buy, and every case."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from gpuproof import units
+from gpuproof.records.codec import from_json
+from gpuproof.records.page import Axis, Cell, Chart, Column, Page, Section, Series, Text, table
+from gpuproof.records.result import Result
+from gpuproof.suites.matrix.compare import CONFIDENCE, ConfigurationFigures
+from gpuproof.suites.matrix.conclude import MatrixDetail
+from gpuproof.suites.matrix.figures import CaseFigures
+from gpuproof.suites.sections import benchmark_page
+
+MOST_ROWS = 50
+"""Cases that are listed where all ended well; result.json has every one."""
+
+
+def page(result: Result) -> Page:
+    """Lay out the cases of a matrix."""
+    detail = from_json(MatrixDetail, result.detail, place="result.json: detail")
+    return benchmark_page(result, detail.common, *_sections(detail), num_measures=0)
+
+
+def _sections(detail: MatrixDetail) -> Iterator[Section]:
+    yield _configurations(detail)
+    yield Text(title="Best", lines=tuple(_best(detail)))
+    yield from _fronts(detail)
+    yield _cases(detail.cases)
+
+
+def _configurations(detail: MatrixDetail) -> Section:
+    ranking = detail.ranking
+    return table(
+        "Configurations",
+        detail.configurations,
+        Column.of("configuration", lambda one: _named(one, ranking.best), align="left", folds=True),
+        Column.of("launches", lambda one: f"{one.num_done}/{one.num_launches}"),
+        Column.of(ranking.metric, lambda one: _figure(one.mean))
+        if ranking.metric != "wall_s"
+        else _no_column(),
+        Column.of(f"{CONFIDENCE:.0%} interval", _interval),
+        Column.of("time", lambda one: units.seconds(one.wall_s)),
+        Column.of("peak memory", lambda one: units.memory(one.memory_bytes), is_optional=True),
+        Column.of("of", lambda one: one.memory_basis, align="left", is_optional=True),
+        Column.of("energy", lambda one: _energy(one.energy_j), is_optional=True),
+    )
+
+
+def _no_column() -> Column:
+    return Column.of("", lambda _: "", is_optional=True)
+
+
+def _named(one: ConfigurationFigures, best: str | None) -> Cell:
+    return Cell(one.name, "strong" if one.name == best else "plain")
+
+
+def _figure(value: float | None) -> str:
+    return units.MISSING if value is None else units.significant(value, 4)
+
+
+def _energy(value_j: float | None) -> str:
+    return units.MISSING if value_j is None else f"{units.significant(value_j, 4)} J"
+
+
+def _interval(one: ConfigurationFigures) -> str:
+    if one.interval is None:
+        return units.MISSING
+    return " – ".join(units.significant(end, 4) for end in one.interval)
+
+
+def _best(detail: MatrixDetail) -> Iterator[str]:
+    """Say which configuration is best, or why none is named."""
+    ranking = detail.ranking
+    way = "highest" if ranking.better == "higher" else "lowest"
+    if ranking.best is not None:
+        yield (
+            f"{ranking.best} has the {way} {ranking.metric}: shown against each other configuration, at "
+            f"{CONFIDENCE:.0%} over all {ranking.num_compared} together"
+        )
+    else:
+        yield f"no best configuration by {ranking.metric}: {ranking.missing}"
+    if len(detail.configurations) > 1:
+        for what, front in (("memory", detail.front_by_memory), ("time", detail.front_by_time)):
+            if front and not (what == "time" and ranking.metric == "wall_s"):
+                yield f"{ranking.metric} against {what}, by means alone: on the front are {', '.join(front)}"
+
+
+Cost = tuple[str, str, tuple[str, ...], Callable[[ConfigurationFigures], float | None]]
+"""What it is, its unit, the front against it, and how a configuration has it."""
+
+
+def _fronts(detail: MatrixDetail) -> Iterator[Section]:
+    """Draw what is compared against what it costs; the front is a series of its own."""
+    ranking = detail.ranking
+    costs: tuple[Cost, ...] = (
+        ("memory", "B", detail.front_by_memory, lambda one: one.memory_bytes),
+        ("time", "s", detail.front_by_time, lambda one: one.wall_s),
+    )
+    if ranking.metric == "wall_s":
+        costs = costs[:1]
+    for what, unit, front, cost in costs:
+        points = [
+            (one.name, (float(spent), one.mean))
+            for one in detail.configurations
+            if one.mean is not None and (spent := cost(one)) is not None
+        ]
+        if len(points) < 2:
+            continue
+        on = tuple(sorted(point for name, point in points if name in front))
+        off = tuple(point for name, point in points if name not in front)
+        series = (
+            Series(name="on the front", points=on),
+            *([Series(name="others", points=off)] if off else []),
+        )
+        yield Chart(
+            title=f"{ranking.metric} against {what}",
+            kind="scatter",
+            x=Axis(label=what, unit=unit),
+            y=Axis(label=ranking.metric),
+            series=series,
+            is_in_a_table=True,
+        )
+
+
+def _cases(cases: Sequence[CaseFigures]) -> Section:
+    shown = [case for case in cases if case.status != "done"]
+    shown = [*shown, *(case for case in cases if case.status == "done")][: max(MOST_ROWS, len(shown))]
+    title = (
+        "Cases" if len(shown) == len(cases) else f"Cases ({len(shown)} of {len(cases)}, failed ones first)"
+    )
+    return table(
+        title,
+        shown,
+        Column.of("case", lambda case: case.case_id, align="left", folds=True),
+        Column.of("launch", lambda case: str(case.replicate + 1)),
+        Column.of("time", lambda case: units.seconds(case.wall_s)),
+        Column.of("GPU memory", lambda case: units.memory(case.memory.peak_bytes), is_optional=True),
+        Column.of("resident", lambda case: units.memory(case.resident.peak_bytes), is_optional=True),
+        Column.of("energy", lambda case: _energy(case.energy_j), is_optional=True),
+        Column.of("on", lambda case: ", ".join(case.devices), align="left", is_optional=True),
+        Column.of("", _ended, align="left", folds=True),
+    )
+
+
+def _ended(case: CaseFigures) -> Cell:
+    if case.status == "done":
+        return Cell("done", "good")
+    status = "" if case.exit_status is None else f" (status {case.exit_status})"
+    return Cell(f"{case.failure or case.status}{status}"[:160], "bad")

@@ -1,0 +1,203 @@
+"""The cases of a matrix: which there are, in what order they run, how many at once, and for how long.
+
+A case is built when it is launched. Its kind is its configuration without the seed: what launches of a kind
+took says what the others of it will take.
+"""
+
+from __future__ import annotations
+
+import random
+import shlex
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from gpuproof.config.axes import Assignment, matrix_keys, short_names
+from gpuproof.config.chosen_cases import MAX_CASES, chosen_cases, names_from_template
+from gpuproof.config.models import RunConfig
+from gpuproof.errors import UsageError
+from gpuproof.records.case import Case, CommandWork
+from gpuproof.records.collected import CaseRecords
+from gpuproof.records.run import Start
+from gpuproof.records.work.command import CommandEnded, value_text
+from gpuproof.records.work.sharing import DeviceShare
+from gpuproof.suites.base import LaunchKey, launch_key
+from gpuproof.suites.cases import CASE_ID, build_case
+from gpuproof.suites.points.plan import Point, config_at, point_names
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Taken:
+    """What launches of one kind took that have ended."""
+
+    num: int = 0
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MatrixPlan:
+    """Every launch of the matrix, and how far it is."""
+
+    config: RunConfig
+    cases: Mapping[str, Assignment]
+    order: tuple[LaunchKey, ...]
+    at_once: int
+    position: int = 0
+    """Launches before this one in the order are settled …"""
+    ahead: frozenset[LaunchKey] = frozenset()
+    """… and so are these after it."""
+    taken: Mapping[str, Taken]
+    """By kind."""
+    left: Mapping[str, int]
+    """Launches of each kind that are not settled."""
+    is_stopped: bool = False
+    """A case failed, and none is to begin any more."""
+
+    @property
+    def num_left(self) -> int:
+        """Launches that are not settled."""
+        return 0 if self.is_stopped else len(self.order) - self.position - len(self.ahead)
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Time for what is left, by kind; None before any launch has ended."""
+        num = sum(found.num for found in self.taken.values())
+        if not num:
+            return None
+        mean_s = sum(found.seconds for found in self.taken.values()) / num
+        total_s = 0.0
+        for kind, number in self.left.items():
+            known = self.taken.get(kind)
+            total_s += number * (known.seconds / known.num if known else mean_s)
+        return total_s / self.at_once
+
+    def settle(self, launch: CaseRecords) -> MatrixPlan:
+        """Return the plan after a launch ended; one that is not in it changes nothing."""
+        key = launch_key(launch.case)
+        if key[0] not in self.cases or key[1] >= self.config.run.repeats:
+            return self
+        ahead, position = {*self.ahead, key}, self.position
+        while position < len(self.order) and self.order[position] in ahead:
+            ahead.remove(self.order[position])
+            position += 1
+        kind = kind_of(self.cases[key[0]], self.config)
+        return replace(
+            self,
+            position=position,
+            ahead=frozenset(ahead),
+            taken=_with(self.taken, kind, seconds_taken(launch)),
+            left={**self.left, kind: self.left[kind] - 1},
+            is_stopped=self.is_stopped or (self.config.cases.stop_on_failure and launch.status != "done"),
+        )
+
+    def next(self, running: Collection[LaunchKey]) -> Iterator[Case]:
+        """Yield what may begin now, each case built when it is asked for."""
+        room = self.at_once - len(running)
+        for position in range(self.position, len(self.order)):
+            if room <= 0 or self.is_stopped:
+                return
+            key = self.order[position]
+            if key not in self.ahead and key not in running:
+                room -= 1
+                yield self.case(key)
+
+    def case(self, key: LaunchKey) -> Case:
+        """Build a launch.
+
+        Raises:
+            UsageError: it is nothing that can be run.
+        """
+        case_id, replicate = key
+        point = point_of(self.config, case_id, self.cases[case_id])
+        fields = {**self.config.cases.fields, **point.assignment, "replicate": replicate, "case": case_id}
+        case = build_case(point.config, replicate, case_id=case_id, is_sweep=True, fields=fields)
+        case = replace(case, start="exec", capture_env=case.capture_env and key == self.order[0])
+        if not self._shares:
+            return case
+        return replace(case, placement=replace(case.placement, exclusive="nothing", share=self._share()))
+
+    def described(self, key: LaunchKey) -> str:
+        """Write what a launch would start: a command's words, or a workload with its fields."""
+        work, fields = self.case(key).work, self.cases[key[0]]
+        if isinstance(work, CommandWork):
+            return shlex.join(work.command.argv)
+        return f"{work.kind} with {' '.join(f'{name}={value}' for name, value in fields.items())}"
+
+    @property
+    def _shares(self) -> bool:
+        cases = self.config.cases
+        return cases.parallel > 1 or cases.wait_for_memory is not None
+
+    def _share(self) -> DeviceShare:
+        """Put a case on each device before any has two."""
+        cases = self.config.cases
+        return DeviceShare(
+            cases_at_once=cases.parallel,
+            min_free_bytes=cases.wait_for_memory,
+            wait_s=cases.memory_wait_timeout_s,
+        )
+
+
+def point_of(config: RunConfig, case_id: str, assignment: Assignment) -> Point:
+    """Return a case's recipe; that of a command is the same for all."""
+    own = config if config.kind == "command" else config_at(config, assignment)
+    return Point(case_id=case_id, assignment=assignment, config=own)
+
+
+def kind_of(assignment: Assignment, config: RunConfig) -> str:
+    """Name the configuration that a case is a repetition of: all its fields but the seed."""
+    seed = config.cases.seed
+    kept = {key: value for key, value in assignment.items() if seed not in (key, key.rpartition(".")[2])}
+    names = short_names(list(kept))
+    return " ".join(f"{names[key]}={value_text(value)}" for key, value in kept.items()) or CASE_ID
+
+
+def seconds_taken(launch: CaseRecords) -> float | None:
+    """Return what a launch took, from its first record to its last; None where it did not end well."""
+    if launch.status != "done":
+        return None
+    ended = [found.wall_s for found in launch.of(CommandEnded)]
+    if ended:
+        return ended[0]
+    starts = [found.monotonic_s for found in launch.of(Start)]
+    ends = [
+        record.monotonic_s for record in launch.records if getattr(record, "monotonic_s", None) is not None
+    ]
+    return max(ends) - min(starts) if starts and ends else None
+
+
+def _with(taken: Mapping[str, Taken], kind: str, seconds: float | None) -> Mapping[str, Taken]:
+    if seconds is None:
+        return taken
+    before = taken.get(kind, Taken())
+    return {**taken, kind: Taken(num=before.num + 1, seconds=before.seconds + seconds)}
+
+
+def plan(config: RunConfig, *, num_hosts: int = 1) -> MatrixPlan:
+    """Plan every launch: all cases once, shuffled, before any is repeated.
+
+    Raises:
+        UsageError: there are too many.
+    """
+    chosen = chosen_cases(config)
+    names = names_from_template(chosen, config) or _listed(chosen, config)
+    cases = dict(zip(names, chosen, strict=True))
+    order: list[LaunchKey] = []
+    for replicate in range(config.run.repeats):
+        names = list(cases)
+        random.Random(f"{config.run.order_seed}:{replicate}").shuffle(names)  # noqa: S311  # no secret
+        order += [(name, replicate) for name in names]
+    if len(order) > MAX_CASES:
+        raise UsageError(
+            f"{len(order):,} launches (at most {MAX_CASES:,})", place="run.repeats", next_step="Repeat less"
+        )
+    kinds = Counter(kind_of(cases[name], config) for name, _ in order)
+    at_once = config.cases.parallel * num_hosts
+    return MatrixPlan(
+        config=config, cases=cases, order=tuple(order), at_once=at_once, taken={}, left=dict(kinds)
+    )
+
+
+def _listed(chosen: Sequence[Assignment], config: RunConfig) -> list[str]:
+    """Name cases after all their fields."""
+    return [name or CASE_ID for name in point_names(chosen, short_names(list(matrix_keys(config.matrix))))]

@@ -1,0 +1,249 @@
+"""One command from its start to its end: its process tree, its marks, its files and its own figures.
+
+What it prints goes to output.log and error.txt of the launch's folder. It is ended at its time limit, and
+all that it left behind is ended with it; what it wrote until then is kept either way.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import socket
+import subprocess
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from time import monotonic
+
+from gpuproof.monitor.marks import MarkReader
+from gpuproof.monitor.session import MarksPipe
+from gpuproof.processes.start import exit_status, signal_name, starting
+from gpuproof.processes.tree import adopt_orphans, descendants, end_tree, highest_resident_bytes
+from gpuproof.records.readings import Mark
+from gpuproof.records.run import RankResult
+from gpuproof.records.work.command import (
+    ERROR_LOG,
+    FILES,
+    OUTPUT_DIR,
+    OUTPUT_LOG,
+    OUTPUT_VARIABLE,
+    CommandEnded,
+    CommandSpec,
+    CommandStarted,
+    ProcessTree,
+)
+from gpuproof.worker.command.kept_files import Places, collect, read_own_metrics
+from gpuproof.worker.rank.failure import CommandFailedError
+from gpuproof.worker.rank.recorder import Recorder
+
+FIRST_POLL_S, LONGEST_POLL_S = 0.05, 0.5
+"""How often the tree is looked at, a few milliseconds of processor time each: ever less often."""
+RECORD_EVERY_S = 1.0
+CHANGE = 0.05
+"""A tree whose memory has changed by more than this share is written at once."""
+GRACE_S = 10.0
+"""For a command to end by itself at its time limit."""
+NOT_ITS_OWN = ("PYTHONSAFEPATH", "TORCH_ELASTIC_SHUTDOWN_TIMEOUT")
+"""Variables that are set for workers: with the first, a script would not find the modules beside it."""
+
+
+@dataclass(kw_only=True)
+class Followed:
+    """A command that runs, and what is kept of its tree between two records."""
+
+    recorder: Recorder
+    process: subprocess.Popen[bytes]
+    begin_s: float
+    marks: MarkReader | None
+    peak_bytes: int = 0
+    written_bytes: int = 0
+    written_s: float = field(default=float("-inf"))
+
+    def look(self, *, is_last: bool = False) -> None:
+        """Read the tree and the marks; write a record about once a second, and where memory changes."""
+        now_s = monotonic()
+        tree = descendants(os.getpid())
+        resident = sum(state.resident_bytes for state in tree)
+        highest = max((highest_resident_bytes(state.pid) for state in tree), default=0)
+        self.peak_bytes = max(self.peak_bytes, resident, highest)
+        self._take_marks(now_s)
+        self.recorder.heartbeat.beat()
+        has_changed = abs(resident - self.written_bytes) > CHANGE * self.written_bytes
+        is_due = is_last or has_changed or now_s - self.written_s >= RECORD_EVERY_S
+        if (tree or self.peak_bytes) and is_due:
+            self.recorder.write(
+                ProcessTree(
+                    rank=self.recorder.rank,
+                    monotonic_s=now_s,
+                    pids=tuple(state.pid for state in tree),
+                    resident_bytes=resident,
+                    peak_resident_bytes=self.peak_bytes,
+                )
+            )
+            self.peak_bytes, self.written_s, self.written_bytes = 0, now_s, resident
+
+    def _take_marks(self, now_s: float) -> None:
+        for published_s, metadata in self.marks.take(now_s) if self.marks is not None else ():
+            self.recorder.write(Mark(monotonic_s=published_s, metadata=metadata))
+
+
+def run_command_case(
+    spec: CommandSpec, *, recorder: Recorder, folder: Path, device_variables: Mapping[str, str]
+) -> None:
+    """Run the command to its end; the last record is the result.
+
+    Raises:
+        CommandNotStartedError: there is no such program, or no such working folder.
+        CommandFailedError: it ended with another status than 0, or was ended at its time limit.
+    """
+    places = Places(
+        own=(folder / FILES).resolve(), working=Path(spec.cwd or ".").resolve(), since_s=time.time()
+    )
+    places.own.mkdir(parents=True, exist_ok=True)
+    adopt_orphans()
+    try:
+        with (
+            recorder.phase("command", expected_s=None),
+            _started(spec, recorder, folder=folder, places=places, more=device_variables) as followed,
+        ):
+            ended = _follow(followed, spec.time_limit_s)
+        recorder.write(ended)
+    finally:
+        recorder.write(collect(spec.collect, places, rank=recorder.rank))
+        if spec.metrics is not None:
+            recorder.write(read_own_metrics(spec.metrics, places, rank=recorder.rank))
+    _refuse_bad_end(ended, spec, folder)
+    recorder.begin("finish")
+    recorder.write(RankResult(rank=recorder.rank, monotonic_s=monotonic(), last_loss=None))
+
+
+@contextmanager
+def _started(
+    spec: CommandSpec, recorder: Recorder, *, folder: Path, places: Places, more: Mapping[str, str]
+) -> Iterator[Followed]:
+    """Start the command; whatever happens in the block, nothing of it runs afterwards."""
+    argv = [_with_folder(word, places) for word in spec.argv]
+    with ExitStack() as stack:
+        pipe = _marks_pipe(stack)
+        environment = _environment(spec, places, {**(pipe.environment if pipe else {}), **more})
+        logs = [stack.enter_context((folder / name).open("wb")) for name in (OUTPUT_LOG, ERROR_LOG)]
+        with starting(argv[0] if places.working.is_dir() else str(places.working)):
+            process = subprocess.Popen(
+                argv,
+                cwd=places.working,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=logs[0],
+                stderr=logs[1],
+                pass_fds=[pipe.descriptor] if pipe else [],
+            )
+        begin_s = monotonic()
+        recorder.write(_start_record(recorder.rank, process.pid, argv, places, begin_s))
+        reader = None if pipe is None else MarkReader(pipe.descriptor)
+        try:
+            yield Followed(recorder=recorder, process=process, begin_s=begin_s, marks=reader)
+        finally:
+            end_tree(_listed, grace_s=0.0, beat=recorder.heartbeat.beat)
+
+
+def _environment(spec: CommandSpec, places: Places, more: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables of the command: ours less what is for workers, then its own."""
+    return {
+        **{name: value for name, value in os.environ.items() if name not in NOT_ITS_OWN},
+        **more,
+        **{name: _with_folder(value, places) for name, value in spec.env.items()},
+        OUTPUT_VARIABLE: str(places.own),
+    }
+
+
+def _start_record(rank: int, pid: int, argv: Sequence[str], places: Places, begin_s: float) -> CommandStarted:
+    return CommandStarted(
+        rank=rank,
+        host=socket.gethostname(),
+        pid=pid,
+        argv=tuple(argv),
+        cwd=str(places.working),
+        monotonic_s=begin_s,
+        unix_s=time.time(),
+    )
+
+
+def _with_folder(text: str, places: Places) -> str:
+    return text.replace(f"{{{OUTPUT_DIR}}}", str(places.own))
+
+
+def _marks_pipe(stack: ExitStack) -> MarksPipe | None:
+    """Open the pipe for marks; without a writable temporary folder the command runs without marks."""
+    try:
+        pipe = MarksPipe()
+    except OSError:
+        return None
+    stack.callback(pipe.close)
+    return pipe
+
+
+def _listed() -> list[int]:
+    return [state.pid for state in descendants(os.getpid())]
+
+
+def _follow(followed: Followed, limit_s: float | None) -> CommandEnded:
+    """Wait for the end of the command, or end it at its limit; then end what it left behind."""
+    process = followed.process
+    deadline_s = followed.begin_s + (float("inf") if limit_s is None else limit_s)
+    while process.poll() is None and monotonic() < deadline_s:
+        followed.look()
+        with suppress(subprocess.TimeoutExpired):
+            now_s = monotonic()
+            poll_s = min(LONGEST_POLL_S, FIRST_POLL_S + 0.1 * (now_s - followed.begin_s))
+            process.wait(max(0.0, min(poll_s, deadline_s - now_s)))
+    in_time = process.poll() is not None
+    end_s = monotonic()
+    followed.look(is_last=True)
+    left = end_tree(lambda: _running(process), grace_s=GRACE_S, beat=followed.look)
+    status = process.wait()
+    followed.look(is_last=True)
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return CommandEnded(
+        rank=followed.recorder.rank,
+        returncode=status,
+        ended_by="itself" if in_time else "time_limit",
+        wall_s=end_s - followed.begin_s,
+        cpu_s=used.ru_utime + used.ru_stime,
+        begin_monotonic_s=followed.begin_s,
+        end_monotonic_s=end_s,
+        left_behind=left if in_time else 0,
+    )
+
+
+def _running(process: subprocess.Popen[bytes]) -> list[int]:
+    """List the tree, taking note of the command's own end, after which it is no zombie to wait for."""
+    process.poll()
+    return _listed()
+
+
+def _refuse_bad_end(ended: CommandEnded, spec: CommandSpec, folder: Path) -> None:
+    if ended.ended_by == "time_limit":
+        assert spec.time_limit_s is not None
+        raise CommandFailedError(
+            f"the command was ended at its time limit of {spec.time_limit_s:g} s; its data is kept",
+            failure_cause="timeout",
+            next_step="Raise command.time_limit_s, or find in output.log what it waits for",
+        )
+    if ended.returncode:
+        name = signal_name(ended.returncode)
+        how = f"ended by {name}" if name else f"ended with status {exit_status(ended.returncode)}"
+        raise CommandFailedError(
+            f"the command {how}{_last_words(folder / ERROR_LOG)}",
+            failure_cause="exit_status",
+            next_step=f"See {folder / ERROR_LOG}",
+        )
+
+
+def _last_words(log: Path) -> str:
+    """Return the last line that the command printed to its standard error."""
+    with log.open("rb") as file:
+        file.seek(max(0, log.stat().st_size - 4096))
+        lines = [line.strip() for line in file.read().decode(errors="replace").splitlines() if line.strip()]
+    return f": {lines[-1][:300]}" if lines else ""

@@ -1,0 +1,256 @@
+"""Which device does a case get, where several cases of a run share a host? The freest that is not taken.
+
+In: what the case asks for, and the run's folder on this host, in which each case that has a device holds a
+locked file: a process that ends, however it does, lets go of it. Out: the device, or an error that says what
+each of them lacked. Memory is the driver's own word, less what other cases asked for and have yet to take.
+Nothing is ever reset, and nobody else's process is touched.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from time import monotonic
+from typing import TextIO
+
+from gpuproof.devices.base import DeviceProcess
+from gpuproof.devices.discovery import open_devices
+from gpuproof.devices.guard import GuardedDevices
+from gpuproof.errors import EnvironmentUnfitError
+from gpuproof.processes.tree import descendants
+from gpuproof.records.case import Placement
+from gpuproof.records.readings import DeviceIdentity, PhysicalIndex
+from gpuproof.records.work.sharing import DeviceShare, DeviceTaken
+
+FOLDER = ".devices"
+POLL_S = 1.0
+VISIBILITY = {"nvidia": ("CUDA_VISIBLE_DEVICES",), "amd": ("ROCR_VISIBLE_DEVICES",)}
+"""Vendor → the variables that show a program one device alone."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceClaim:
+    """What another case of this run holds."""
+
+    pid: int
+    physical_index: int
+    asked_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharedDevice:
+    """One device as it is now."""
+
+    identity: DeviceIdentity
+    free_bytes: int | None
+    """By the driver; None where it does not say."""
+    processes: tuple[DeviceProcess, ...] | str
+    claims: tuple[DeviceClaim, ...]
+
+    @property
+    def promised_bytes(self) -> int:
+        """Memory that other cases of this run asked for here and have not taken yet."""
+        return sum(max(0, claim.asked_bytes - self._held_by(claim)) for claim in self.claims)
+
+    def _held_by(self, claim: DeviceClaim) -> int:
+        if isinstance(self.processes, str):
+            return 0
+        tree = {claim.pid, *(state.pid for state in descendants(claim.pid))}
+        return sum(process.mem_used_bytes or 0 for process in self.processes if process.pid in tree)
+
+    def lacks(self, share: DeviceShare, cases_per_device: int) -> str | None:
+        """Say why a case cannot have this device now; None where it can."""
+        if len(self.claims) >= cases_per_device:
+            return f"has {len(self.claims)} case(s) of this run"
+        if share.min_free_bytes is None:
+            return None
+        if self.free_bytes is None:
+            return "does not say how much memory is free"
+        free = self.free_bytes - self.promised_bytes
+        if free >= share.min_free_bytes:
+            return None
+        promised = f", {self.promised_bytes / 2**30:.1f} GiB of it promised" if self.promised_bytes else ""
+        return f"has {self.free_bytes / 2**30:.1f} GiB free{promised}"
+
+
+class HeldDevice:
+    """A device that this process holds until it closes it, or ends."""
+
+    def __init__(self, taken: DeviceTaken, vendor: str, file: TextIO) -> None:
+        self.taken = taken
+        self._vendor = vendor
+        self._file = file
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """The variables that show a program this device alone."""
+        shown = self.taken.uuid if self._vendor == "nvidia" else str(self.taken.framework_index)
+        return dict.fromkeys(VISIBILITY.get(self._vendor, ()), shown or str(self.taken.physical_index))
+
+    def close(self) -> None:
+        """Let go of it."""
+        self._file.close()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceTaker:
+    """What one case asks for, and among which devices."""
+
+    placement: Placement
+    share: DeviceShare
+    rank: int
+    folder: Path
+    """Where the cases of this run on this host hold their files."""
+    needs_own_memory: bool
+    """Whether the memory of the case is known from the driver alone: several cases are put on one device only
+    where it tells the memory of each process."""
+
+    def take(self, environment: Mapping[str, str], beat: Callable[[], None]) -> HeldDevice | None:
+        """Wait for a device and take it; None on a host without any.
+
+        Raises:
+            EnvironmentUnfitError: none became free in time, or several cases would have to share one whose
+                driver tells the memory of the whole device alone.
+        """
+        devices = open_devices(environment)
+        try:
+            if not devices.identities:
+                return None
+            return self._wait(devices, beat)
+        finally:
+            devices.close()
+
+    def _wait(self, devices: GuardedDevices, beat: Callable[[], None]) -> HeldDevice:
+        begin_s = alone_s = monotonic()
+        while True:
+            states, held = self._try(devices, begin_s)
+            if held is not None:
+                return held
+            if any(state.claims for state in states):
+                alone_s = monotonic()  # what cases of this run hold comes back
+            if monotonic() - alone_s >= self.share.wait_s:
+                raise EnvironmentUnfitError(
+                    self._nothing_free(states),
+                    next_step="Raise cases.memory_wait_timeout_s, or ask for less",
+                )
+            beat()
+            time.sleep(POLL_S)
+
+    def _try(self, devices: GuardedDevices, begin_s: float) -> tuple[list[SharedDevice], HeldDevice | None]:
+        """Look at all devices while no other case does, and take the freest that lacks nothing."""
+        self.folder.mkdir(exist_ok=True)
+        with (self.folder / "lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            states = _states(devices, self.placement.devices, _claims(self.folder))
+            most = -(-self.share.cases_at_once // len(states))
+            if self.needs_own_memory and most > 1:
+                _refuse_whole_devices(states)
+            fit = [state for state in states if state.lacks(self.share, most) is None]
+            if not fit:
+                return states, None
+            best = min(fit, key=_preference)
+            file = (self.folder / f"claim-{os.getpid()}.json").open("w")
+            fcntl.flock(file, fcntl.LOCK_EX)
+            index, asked = best.identity.physical_index, self.share.min_free_bytes or 0
+            json.dump({"pid": os.getpid(), "physical_index": index, "asked": asked}, file)
+            file.flush()
+        return states, HeldDevice(self._taken(best, most, begin_s), best.identity.vendor, file)
+
+    def _taken(self, state: SharedDevice, most: int, begin_s: float) -> DeviceTaken:
+        now_s = monotonic()
+        return DeviceTaken(
+            rank=self.rank,
+            physical_index=state.identity.physical_index,
+            framework_index=state.identity.framework_index,
+            name=state.identity.name,
+            uuid=state.identity.uuid,
+            free_bytes=state.free_bytes,
+            cases_per_device=most,
+            beside=len(state.claims),
+            waited_s=now_s - begin_s,
+            monotonic_s=now_s,
+        )
+
+    def _nothing_free(self, states: Sequence[SharedDevice]) -> str:
+        asked = self.share.min_free_bytes
+        wanted = "" if asked is None else f" with {asked / 2**30:.1f} GiB free"
+        most = -(-self.share.cases_at_once // len(states))
+        found = (
+            f"GPU {state.identity.physical_index} {state.lacks(self.share, most) or 'became free just now'}"
+            for state in states
+        )
+        return f"no device{wanted} within {self.share.wait_s:g} s: {'; '.join(found)}"
+
+
+def _preference(state: SharedDevice) -> tuple[int, int]:
+    """Prefer the device with the fewest cases, then the one with the most memory that nobody holds."""
+    return len(state.claims), state.promised_bytes - (state.free_bytes or 0)
+
+
+def _claims(folder: Path) -> list[DeviceClaim]:
+    """Read the claims of living processes, and remove the others."""
+    found = []
+    for path in folder.glob("claim-*.json"):
+        with suppress(FileNotFoundError), path.open("r+") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                stated = json.loads(file.read())
+                index, asked = int(stated["physical_index"]), int(stated["asked"])
+                found.append(DeviceClaim(pid=int(stated["pid"]), physical_index=index, asked_bytes=asked))
+            else:
+                path.unlink(missing_ok=True)
+    return found
+
+
+def _states(
+    devices: GuardedDevices, chosen: Sequence[int] | None, claims: Sequence[DeviceClaim]
+) -> list[SharedDevice]:
+    """Return the devices that may be taken, by framework index where that is how they were named."""
+    readouts, processes = devices.read("fast"), devices.processes()
+    states = []
+    for identity in devices.identities:
+        index = PhysicalIndex(identity.physical_index)
+        named = identity.framework_index if identity.framework_index is not None else identity.physical_index
+        if chosen is not None and named not in chosen:
+            continue
+        total, values = identity.number("mem_total_bytes"), readouts[index].reading.values
+        used = values.get("mem_used_bytes")
+        free = (
+            None if total is None or used is None else int(total - used - values.get("mem_reserved_bytes", 0))
+        )
+        own = tuple(claim for claim in claims if claim.physical_index == index)
+        states.append(
+            SharedDevice(identity=identity, free_bytes=free, processes=processes[index], claims=own)
+        )
+    if not states:
+        raise EnvironmentUnfitError(
+            f"none of the devices {', '.join(map(str, chosen or ()))} is here",
+            place="distributed.devices",
+            next_step="`gpuproof doctor` lists the devices of this host",
+        )
+    return states
+
+
+def _refuse_whole_devices(states: Sequence[SharedDevice]) -> None:
+    """Refuse several cases on a device whose driver does not tell whose memory it is."""
+    for state in states:
+        listed = state.processes
+        if isinstance(listed, str):
+            why = listed
+        elif any(process.mem_used_bytes is None for process in listed):
+            why = "the driver lists processes without their memory"
+        else:
+            continue
+        raise EnvironmentUnfitError(
+            f"several cases cannot share {state.identity.name} {state.identity.physical_index}: the memory "
+            f"of each could not be told from the others' ({why})",
+            place="cases.parallel",
+            next_step="Run at most one case on each GPU",
+        )

@@ -1,0 +1,145 @@
+"""A matrix as a person starts it: cases side by side, ended at their time, and taken up again."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from gpuproof.records.collected import CaseRecords
+from gpuproof.records.readings import Mark
+from gpuproof.records.work.command import CommandEnded, CommandMetrics, ProcessTree
+from gpuproof.records.work.sharing import DeviceTaken
+from gpuproof.store.run import RunDirectory
+from gpuproof.worker.rank.watchdog import process_lives
+from running import clean_environment, gpuproof
+from simulating import needs_simulator, simulated
+
+PROGRAM = Path(__file__).parents[1] / "fakes" / "trains.py"
+ARGV = [
+    sys.executable,
+    str(PROGRAM),
+    "--optimizer",
+    "{optimizer}",
+    "--seed",
+    "{seed}",
+    "--out",
+    "{output_dir}",
+]
+SEEDS = "matrix:\n  optimizer: [sgd, adam]\n  seed: [1, 2, 3]\n"
+
+
+def written(folder: Path, matrix: str, *more: str) -> str:
+    """Write a matrix of the program, with more words of its command."""
+    command = {"argv": [*ARGV, *more], "metrics": "training_metrics.json", "time_limit_s": 120}
+    path = folder / "m.yaml"
+    path.write_text(f"command: {json.dumps(command)}\n{matrix}")
+    return str(path)
+
+
+def only_run(folder: Path) -> RunDirectory:
+    (path,) = (folder / "results" / "matrix").iterdir()
+    return RunDirectory.open(path)
+
+
+def by_name(run: RunDirectory) -> dict[str, CaseRecords]:
+    return {records.case.case_id: records for records in run.cases()}
+
+
+def test_cases_side_by_side_on_devices_that_each_has_to_itself(tmp_path: Path) -> None:
+    """Eight devices that do not exist, six cases: each on one of its own, read and reported."""
+    matrix = written(tmp_path, SEEDS + 'cases:\n  name: "{optimizer}_{seed}"\n  parallel: 6\n')
+    environment = clean_environment(GPUPROOF_FAKE_DEVICES="8")
+    done = gpuproof("matrix", matrix, "--output-dir", "out", cwd=tmp_path, environment=environment)
+    assert done.returncode == 0, done.stderr
+    assert "optimizer=adam has the highest test_accuracy" in done.stdout
+    run = only_run(tmp_path)
+    cases = by_name(run)
+    taken = {name: found for name, records in cases.items() for found in records.of(DeviceTaken)}
+    assert set(taken) == {f"{optimizer}_{seed}" for optimizer in ("sgd", "adam") for seed in (1, 2, 3)}
+    assert {found.cases_per_device for found in taken.values()} == {1}
+    assert all(found.beside == 0 for found in taken.values())
+    tree = tmp_path / "out"
+    names = {path.name for path in (tree / "adam_1").iterdir()}
+    assert {"output.log", "error.txt", "training_metrics.json"} <= names
+    (stats,) = (tree / "adam_1").glob("gpu_stats_adam_1_*[0-9].json")
+    rows = json.loads(stats.read_text())
+    assert {row["gpu_name"] for row in rows} == {"Fake device"}
+    assert rows[-1]["training_metadata"]["optimizer"] == "adam"
+    assert {path.name for path in (tree / "graphs").iterdir()} == {
+        "gpu_memory_timeline.png",
+        "training_memory_comparison.png",
+        "comparison.png",
+    }
+    results = {row["test_id"]: row for row in json.loads((tree / "all_results.json").read_text())}
+    assert results["adam_2"]["success"]
+    assert results["adam_2"]["test_accuracy"] == pytest.approx(0.902)
+    assert [mark.metadata["epoch"] for mark in cases["sgd_1"].of(Mark)] == [1]
+
+
+def test_a_case_that_fails_and_one_that_hangs_keep_their_data_and_can_be_run_again(tmp_path: Path) -> None:
+    matrix = "matrix:\n  ends: [well, badly, never]\n"
+    argv = [sys.executable, str(PROGRAM), "--ends", "{ends}"]
+    command = {"argv": argv, "metrics": "training_metrics.json", "time_limit_s": 3}
+    (tmp_path / "m.yaml").write_text(f"command: {json.dumps(command)}\n{matrix}")
+    done = gpuproof("matrix", "m.yaml", cwd=tmp_path)
+    assert done.returncode == 3, done.stderr
+    run = only_run(tmp_path)
+    cases = by_name(run)
+    (ended,) = cases["ends=badly"].of(CommandEnded)
+    assert (ended.returncode, ended.ended_by) == (7, "itself")
+    failure = cases["ends=badly"].primary_failure
+    assert failure is not None
+    assert (failure.cause, "status 7: out of luck" in failure.message) == ("exit_status", True)
+    hung = cases["ends=never"]
+    assert hung.primary_failure is not None
+    assert hung.primary_failure.cause == "timeout"
+    assert hung.of(CommandMetrics)[0].values["test_accuracy"] == pytest.approx(0.8)
+    assert len(hung.of(ProcessTree)[-1].pids) <= 2
+    child = run.case_folder(hung.case) / "files" / "child.txt"
+    assert not process_lives(int(child.read_text()))
+    assert "status 7" in done.stdout
+    again = gpuproof("matrix", "--rerun-dir", str(run.root), "--filter", "ends=badly", cwd=tmp_path)
+    assert again.returncode == 3
+    aside = sorted(path.name for path in (run.root / "cases" / "ends=badly").iterdir())
+    assert aside == ["0", "0.attempt-1"]
+    assert [path.name for path in (run.root / "cases" / "ends=well").iterdir()] == ["0"]
+    settled = gpuproof("matrix", "--continue-dir", str(run.root), cwd=tmp_path)
+    assert settled.returncode == 3
+    assert "launch 1/" not in settled.stderr
+
+
+def test_a_command_alone_is_a_run_of_its_kind(tmp_path: Path) -> None:
+    """Without a GPU, and with the script's own folder to import from, as it has without us."""
+    (tmp_path / "beside.py").write_text("NAME = 'beside'\n")
+    (tmp_path / "script.py").write_text("import beside\nopen('m.json', 'w').write('{\"loss\": 0.5}')\n")
+    command = {"argv": [sys.executable, "script.py"], "metrics": "m.json", "collect": ["m.json"]}
+    (tmp_path / "m.yaml").write_text(json.dumps({"kind": "command", "command": command}))
+    done = gpuproof("run", "m.yaml", "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    (case,) = result["detail"]["cases"]
+    assert case["metrics"] == {"loss": 0.5}
+    assert case["memory"]["missing"] == "no GPU was read beside it"
+    assert case["resident"]["peak_bytes"] > 2**20
+    missing = gpuproof("run", "m.yaml", "--command.argv=[no-such-program]", cwd=tmp_path)
+    assert missing.returncode == 5
+    assert "no-such-program: command not found" in missing.stdout
+
+
+@needs_simulator
+def test_workloads_take_simulated_devices_in_turn(tmp_path: Path) -> None:
+    (tmp_path / "m.yaml").write_text(
+        "model: {name: medium}\ndata: {name: synthetic, batch_size: 4}\ntraining: {precision: fp32}\n"
+        "benchmark: {warmup_steps: 1, measure_steps: 30, count_flops: false}\n"
+        "distributed: {device: simgpu}\nmatrix:\n  training.optimizer: [SGD, AdamW]\n"
+    )
+    done = gpuproof("matrix", "m.yaml", "--parallel", "2", cwd=tmp_path, environment=simulated(devices=8))
+    assert done.returncode == 0, done.stderr
+    assert "SIMULATED" in done.stdout
+    cases = by_name(only_run(tmp_path))
+    used = [setup.device.uuid for records in cases.values() for setup in records.setups]
+    taken = [found.uuid for records in cases.values() for found in records.of(DeviceTaken)]
+    assert sorted(map(str, used)) == sorted(map(str, taken))

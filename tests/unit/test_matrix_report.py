@@ -1,0 +1,144 @@
+"""What a matrix comes to, from records and from folders of the older test matrix."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cases_by_hand import cases_of
+from concluding import table_of
+from gpuproof.conclude import conclude_tree
+from gpuproof.errors import UsageError
+from gpuproof.records.work.metrics_file import read_metrics
+from gpuproof.report.terminal import terminal_text
+from gpuproof.suites.matrix.conclude import matrix_result
+from gpuproof.suites.matrix.old_tree import is_old_tree, read_old_tree, tree_evidence
+from gpuproof.suites.matrix.page import page
+
+RESNET = {
+    "epochs": [1, 2, 3],
+    "train_loss": [1.0, 0.5, 0.3],
+    "test_accuracy": [90.1, 91.0, 91.5],
+    "sparsity": [0.0, 0.3, 0.7],
+    "total_time": 300.0,
+    "final_accuracy": 91.5,
+}
+LENET = {
+    "epochs": [{"epoch": 1, "test_accuracy": 97.0}, {"epoch": 2, "test_accuracy": 98.2}],
+    "device": "cuda",
+    "spam_stats": {"resets": 1},
+    "total_training_time": 12.5,
+}
+
+
+def gpu_stats(memory_mib: float) -> list[dict[str, Any]]:
+    return [
+        {
+            "timestamp": f"2025-01-01T00:00:{second:02d}",
+            "gpu_name": "W7900",
+            "gpu_type": "amd",
+            "utilization": 60,
+            "memory_used": memory_mib,
+            "memory_total": 49140,
+            "power": 160.0,
+            "temperature": 60,
+            "elapsed_seconds": second,
+        }
+        for second in range(11)
+    ]
+
+
+def old_tree(root: Path) -> Path:
+    folder = root / "test_matrix_results_20250101_000000"
+    tests = {"lenet5_sgd_none": LENET, "resnet18_adamwprune_state_70": RESNET}
+    for name, content in tests.items():
+        (folder / name).mkdir(parents=True)
+        (folder / name / "training_metrics.json").write_text(json.dumps(content))
+        stats = folder / name / f"gpu_stats_{name}_20250101_000000.json"
+        stats.write_text(json.dumps(gpu_stats(1381.5 if "prune" in name else 1494.0)))
+    (folder / "lenet5_adam_none").mkdir()
+    (folder / "lenet5_adam_none" / "error.txt").write_text("out of memory")
+    return folder
+
+
+def test_both_shapes_of_old_metrics_are_read() -> None:
+    resnet, lenet = read_metrics(json.dumps(RESNET)), read_metrics(json.dumps(LENET))
+    assert resnet.values["test_accuracy"] == 91.5
+    assert resnet.series["sparsity"] == (0.0, 0.3, 0.7)
+    assert (resnet.values["epochs"], lenet.values["epochs"]) == (3.0, 2.0)
+    assert lenet.values["test_accuracy"] == 98.2
+    assert lenet.series["test_accuracy"] == (97.0, 98.2)
+    assert lenet.values["total_training_time"] == 12.5
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "values"),
+    [
+        ('{"a": 1}\n{"a": 2, "b": 0.5}\n', "m.jsonl", {"a": 2.0, "b": 0.5}),
+        ("epoch,loss\n1,0.5\n2,0.25\n", "m.csv", {"epoch": 2.0, "loss": 0.25}),
+        ('{"a": true, "b": "x", "c": 3, "d": NaN}', "m.json", {"c": 3.0}),
+    ],
+)
+def test_other_forms_give_the_last_value(text: str, name: str, values: dict[str, float]) -> None:
+    assert read_metrics(text, name=name).values == values
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[1, 2]", '"text"', '{"a": '])
+def test_a_file_without_figures_is_refused(text: str) -> None:
+    with pytest.raises(ValueError):  # noqa: PT011  # every message is of another kind
+        read_metrics(text)
+
+
+def test_an_old_tree_gives_the_same_report(tmp_path: Path) -> None:
+    folder = old_tree(tmp_path)
+    assert is_old_tree(folder)
+    concluded = conclude_tree(folder)
+    rows = {row["case"].text: row for row in table_of(concluded, "Cases")}
+    assert rows["lenet5_adam_none"][""].tone == "bad"
+    assert rows["resnet18_adamwprune_state_70"]["GPU memory"].text == "1.35 GiB"
+    assert rows["lenet5_sgd_none"]["energy"].text == "1,600 J"
+    assert {doubt.code for doubt in concluded.result.doubts} == {"unequal-steps"}
+    assert sorted(path.name for path in (folder / "graphs").iterdir()) == [
+        "comparison.png",
+        "gpu_memory_timeline.png",
+        "training_memory_comparison.png",
+    ]
+    assert concluded.result.exit_code == 4, "a test is missing, and nobody knows why"
+
+
+def test_pictures_of_an_old_tree_are_not_written_over(tmp_path: Path) -> None:
+    folder = old_tree(tmp_path)
+    (folder / "graphs").mkdir()
+    (folder / "graphs" / "comparison.png").write_bytes(b"old")
+    conclude_tree(folder)
+    assert (folder / "graphs" / "comparison.png").read_bytes() == b"old"
+
+
+def test_rows_of_all_results_say_what_a_test_was(tmp_path: Path) -> None:
+    folder = old_tree(tmp_path)
+    what = {"model": "lenet5", "optimizer": "sgd"}
+    row = {"test_id": "lenet5_sgd_none", **what, "success": False, "error": "x"}
+    (folder / "all_results.json").write_text(json.dumps([row]))
+    cases = {case.case_id: case for case in read_old_tree(folder)}
+    assert cases["lenet5_sgd_none"].configuration == "model=lenet5 optimizer=sgd"
+    assert cases["lenet5_sgd_none"].failure == "x"
+
+
+def test_a_folder_of_nothing_is_refused(tmp_path: Path) -> None:
+    assert not is_old_tree(tmp_path)
+    with pytest.raises(UsageError, match="holds no test"):
+        read_old_tree(tmp_path)
+
+
+def test_the_page_says_which_is_best_and_what_is_on_the_front(tmp_path: Path) -> None:
+    cases = cases_of({"adam": [0.9, 0.91, 0.905], "sgd": [0.8, 0.81, 0.805]}, memory_bytes=2.0**30)
+    result = matrix_result(cases, tree_evidence(tmp_path), title="cases", num_planned=6)
+    text = " ".join(terminal_text(page(result), width=150).split())
+    assert "adam has the highest accuracy: shown against each other configuration" in text
+    assert "on the front are adam" in text
+    assert result.headline == "6 of 6 cases, best accuracy: adam"
+    names = {(measure.case, measure.name) for measure in result.measures}
+    assert {("adam", "accuracy"), ("sgd", "memory_bytes")} <= names
