@@ -14,6 +14,7 @@ from typing import Any
 
 from gpuproof.analysis.launch import Launch, summarize_launch
 from gpuproof.config.models import RunConfig
+from gpuproof.records.breakdown import OwnCompute
 from gpuproof.records.case import (
     CASE_SCHEMA_VERSION,
     Case,
@@ -40,7 +41,6 @@ from gpuproof.records.run import (
     FailureCause,
     HostLoad,
     NotApplied,
-    OwnCompute,
     RankResult,
     Setup,
     Start,

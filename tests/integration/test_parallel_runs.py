@@ -11,8 +11,9 @@ from torch.nn.parallel import DistributedDataParallel
 
 from gpuproof import registry
 from gpuproof.errors import EnvironmentUnfitError
+from gpuproof.records.breakdown import OwnCompute
 from gpuproof.records.memory import Memory
-from gpuproof.records.run import Evaluation, OwnCompute, Setup, Window
+from gpuproof.records.run import Evaluation, Setup, Window
 from gpuproof.worker.parallel.blocks import repeated_blocks
 from gpuproof.worker.parallel.model import arranged, compress_gradients
 from gpuproof.workloads.info.catalogue.decoder import DecoderOptions, decoder_work

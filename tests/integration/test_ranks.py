@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from gpuproof.records.breakdown import OwnCompute
 from gpuproof.records.collected import CaseRecords
-from gpuproof.records.run import OwnCompute, Setup, Start, Window
+from gpuproof.records.run import Setup, Start, Window
 from running import TIMEOUT_S, TINY, clean_environment, gpuproof, gpuproof_command, only_case, run_directory
 
 

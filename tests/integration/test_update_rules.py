@@ -11,8 +11,8 @@ from torch import nn
 
 from gpuproof.records.case import OptimizerName, TrainingSpec
 from gpuproof.records.work.pruning import SpamSpec
-from gpuproof.worker.step.optimizers import clip_norm, make_optimizer
-from gpuproof.worker.step.update_rules import SETTLING_STEPS, cosine, warmup_share
+from gpuproof.worker.optimizer.optimizers import clip_norm, make_optimizer
+from gpuproof.worker.optimizer.update_rules import SETTLING_STEPS, cosine, warmup_share
 from records_by_hand import TRAINING
 
 SPEC = replace(TRAINING, optimizer="AdamW", learning_rate=0.01, weight_decay=0.1)

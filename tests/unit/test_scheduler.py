@@ -13,9 +13,10 @@ import pytest
 from fake_launcher import FakeLaunch, FakeLauncher, Quiet
 from gpuproof.campaign import launch_all
 from gpuproof.errors import UsageError
-from gpuproof.records.case import Case, Placed, Placement
+from gpuproof.records.case import Case, Placement
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import Failure
+from gpuproof.records.work.placed import Placed
 from gpuproof.scheduler import CUT_SHORT_S, GRACE_S, MAX_ATTEMPTS
 from gpuproof.store.run import RunDirectory
 from gpuproof.suites.base import AfterFailure, HostPlace, LaunchKey, Remaining

@@ -10,11 +10,17 @@ from dataclasses import dataclass
 
 from gpuproof.analysis.rates import throughput
 from gpuproof.analysis.roofline import Roofline, build_roofline
-from gpuproof.records.breakdown import BucketAllReduce, CollectiveOverlap, GradientSync, StepPhases
+from gpuproof.records.breakdown import (
+    BucketAllReduce,
+    CollectiveOverlap,
+    GradientSync,
+    OwnCompute,
+    StepPhases,
+)
 from gpuproof.records.case import Case, StartMode
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.memory import Memory
-from gpuproof.records.run import Ceilings, DeviceBusy, Evaluation, Fp8Casts, OwnCompute, Setup, Start, Window
+from gpuproof.records.run import Ceilings, DeviceBusy, Evaluation, Fp8Casts, Setup, Start, Window
 from gpuproof.records.what_ran import Compilation, Effective
 from gpuproof.records.work.probe_figure import ProbeFigure
 from gpuproof.records.work.pruning import Pruned

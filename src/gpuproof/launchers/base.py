@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from gpuproof.errors import EnvironmentUnfitError
-from gpuproof.records.case import Case, Placed
+from gpuproof.records.case import Case
 from gpuproof.records.run import HostStage
+from gpuproof.records.work.placed import Placed
 from gpuproof.suites.base import HostPlace
 
 

@@ -1,6 +1,6 @@
-"""The records of steps that were taken apart after the window: phases, and communication in three ways.
+"""The records of steps taken apart after the window: by rank, by phase, and communication in three ways.
 
-Each way answers another question, and none stands for another: what a step would be shorter without the
+Each of these answers another question, and none stands for another: what a step would be shorter without the
 average of gradients (`GradientSync`), what the device did while collectives ran (`CollectiveOverlap`), and
 what the same bytes take when nothing else is done (`BucketAllReduce`).
 """
@@ -108,3 +108,16 @@ class StepPhases:
     """… and of bursts with marks, by turns."""
     missing: str | None = None
     """Why a step cannot be taken apart."""
+
+
+@record_kind("own_compute")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnCompute:
+    """Steps of one rank by itself, after the window: whole steps whose gradients stay on the rank."""
+
+    rank: int
+    clock: ClockName
+    bursts_s: tuple[tuple[float, ...], ...]
+    """Step times of each burst; between bursts all ranks step together, so that bursts are apart in time."""
+    missing: str | None
+    """Why there are none: a step of this arrangement cannot be taken without the other ranks."""

@@ -196,20 +196,6 @@ class Placement:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Placed:
-    """Where a launch really ran."""
-
-    hosts: tuple[str, ...]
-    """In the order of node ranks; this machine by its own name, others by the inventory's."""
-    ranks_per_host: int
-    address: str | None = None
-    """Where the ranks met, and at which port; None where one rank is alone."""
-    port: int | None = None
-    beside: tuple[tuple[str, int], ...] = ()
-    """Launches that ran on the same hosts when it began."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class InferenceSpec:
     """How a model is run forward; nothing of it concerns training."""
 

@@ -300,19 +300,6 @@ class Evaluation:
     missing: str | None
 
 
-@record_kind("own_compute")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OwnCompute:
-    """Steps of one rank by itself, after the window: whole steps whose gradients stay on the rank."""
-
-    rank: int
-    clock: Literal["device_event", "host", "host_synchronised"]
-    bursts_s: tuple[tuple[float, ...], ...]
-    """Step times of each burst; between bursts all ranks step together, so that bursts are apart in time."""
-    missing: str | None
-    """Why there are none: a step of this arrangement cannot be taken without the other ranks."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CeilingTrial:
     """One kind of work of one size, done over and over."""

@@ -19,12 +19,13 @@ from pathlib import Path
 from typing import Any
 
 from gpuproof.errors import EnvironmentUnfitError, RecordError, UsageError
-from gpuproof.records.case import CASE_SCHEMA_VERSION, Case, Placed
+from gpuproof.records.case import CASE_SCHEMA_VERSION, Case
 from gpuproof.records.codec import from_json, to_json
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.journal import SCHEMA_VERSION, Journal, has_writer, read_journal
 from gpuproof.records.result import RESULT_SCHEMA_VERSION, Result
 from gpuproof.records.run import RankResult, Setup, Start, Window
+from gpuproof.records.work.placed import Placed
 from gpuproof.store import layout
 from gpuproof.store.versions import read_versioned, upgraded
 

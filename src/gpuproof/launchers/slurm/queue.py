@@ -24,7 +24,8 @@ from gpuproof.launchers.failures import launch_failure
 from gpuproof.launchers.slurm.commands import JobState, SlurmCommands, SlurmSilentError
 from gpuproof.launchers.slurm.endings import FORGOTTEN, UNENDED, WAITING, job_failure
 from gpuproof.launchers.slurm.text import LOG, SlurmNode, job_text
-from gpuproof.records.case import Case, Placed
+from gpuproof.records.case import Case
+from gpuproof.records.work.placed import Placed
 from gpuproof.store import layout
 from gpuproof.store.run import append_record
 from gpuproof.suites.base import HostPlace

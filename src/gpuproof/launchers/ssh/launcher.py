@@ -24,7 +24,8 @@ from gpuproof.launchers.ssh.credentials import AskPassphrase
 from gpuproof.launchers.ssh.host import RemoteHost
 from gpuproof.launchers.ssh.hosts import SshHosts, SshOptions, host_places, meeting_address
 from gpuproof.launchers.ssh.launch import HostPart, RemoteLaunch, own_names
-from gpuproof.records.case import Case, Placed
+from gpuproof.records.case import Case
+from gpuproof.records.work.placed import Placed
 from gpuproof.store import layout
 from gpuproof.suites.base import HostPlace
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from gpuproof.records.run import OwnCompute
+from gpuproof.records.breakdown import OwnCompute
 from gpuproof.worker.breakdown.bursts import agreed_steps, timed_burst, without_sync
 from gpuproof.worker.engine.loop import FixedSteps, run_window
 from gpuproof.worker.rank.recorder import Recorder

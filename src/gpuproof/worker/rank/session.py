@@ -21,22 +21,14 @@ from gpuproof.accelerators.choose import accelerator_of
 from gpuproof.devices.neighbours import most_users, other_users
 from gpuproof.records.case import Case
 from gpuproof.records.run import (
-    Ceilings,
     DeviceNeighbours,
     Environment,
-    Fp8Casts,
     HostLoad,
-    ProfileTrace,
     RankResult,
     Setup,
     Window,
 )
 from gpuproof.records.what_ran import Effective
-from gpuproof.worker.breakdown.buckets import measure_buckets
-from gpuproof.worker.breakdown.overlap import measure_overlap
-from gpuproof.worker.breakdown.phases import measure_phases
-from gpuproof.worker.breakdown.sync import measure_sync
-from gpuproof.worker.engine.ceilings import plan_for, try_ceilings, why_no_product
 from gpuproof.worker.engine.loop import (
     FixedSteps,
     StepFunction,
@@ -48,9 +40,8 @@ from gpuproof.worker.engine.loop import (
 from gpuproof.worker.engine.stopping import PrecisionLimit, feed_plan
 from gpuproof.worker.host.environment import describe_host
 from gpuproof.worker.host.host_load import load_between, read_load
+from gpuproof.worker.rank.after_window import run_after_window
 from gpuproof.worker.rank.identity import RankIdentity
-from gpuproof.worker.rank.idleness import may_wait, measure_busy
-from gpuproof.worker.rank.own_compute import measure_own_compute, waits_for_others
 from gpuproof.worker.rank.recorder import Recorder, StepTimesWriter
 from gpuproof.worker.step.compilation import compilation_record, read_counts
 from gpuproof.worker.step.cuda_graph import (
@@ -61,17 +52,12 @@ from gpuproof.worker.step.cuda_graph import (
 )
 from gpuproof.worker.step.effective import HIDDEN_BY_COMPILER, ObservedStep, hidden, observe
 from gpuproof.worker.step.flop_count import CountedFlops, count_step_flops
-from gpuproof.worker.step.fp8_casts import casts_of_step, time_casts
 from gpuproof.worker.step.generation import tokens_before
-from gpuproof.worker.step.inference import evaluate
 from gpuproof.worker.step.memory import MemoryWatch
 from gpuproof.worker.step.preparation import Prepared, num_steps_of_window, prepare, setup_record
-from gpuproof.worker.step.product_check import check_product
 from gpuproof.worker.step.training import TrainingStep
-from gpuproof.workloads.torch.gemm import MatrixProduct
 
 COMPILE_STEPS = 2
-PROFILED_STEPS = 5
 
 
 def run_case(
@@ -117,36 +103,6 @@ def run_case(
 def _finite_loss(loss: torch.Tensor | None) -> float | None:
     value = math.nan if loss is None else float(loss.detach())
     return value if math.isfinite(value) else None
-
-
-def run_after_window(prepared: Prepared, recorder: Recorder, measured: Window) -> None:
-    """Do what was asked for beyond the window, after it; last what runs more steps, which go on learning."""
-    window = prepared.work.window
-    if isinstance(prepared.workload.module, MatrixProduct) and prepared.work.model.options.get("check"):
-        check_last_product(prepared, recorder, prepared.workload.module)
-    if window.evaluate_after:
-        evaluate_model(prepared, recorder)
-    if window.own_compute and waits_for_others(prepared):
-        measure_own_compute(prepared, recorder)
-    if window.breakdown and prepared.work.trains:
-        measure_breakdown(prepared, recorder)
-    if window.ceilings:
-        measure_ceilings(prepared, recorder)
-    if prepared.work.compute.precision == "fp8" and not prepared.work.compute.compile_enabled:
-        measure_casts(prepared, recorder)
-    may_have_waited = may_wait(measured.caught_up_steps, num_steps=measured.num_steps)
-    if prepared.ranks.agree(-int(may_have_waited)):  # steps of one rank are steps of all
-        measure_busy(prepared, recorder, step_s=measured.wall_s / measured.num_steps)
-    if window.profile:
-        profile(prepared, recorder)
-
-
-def check_last_product(prepared: Prepared, recorder: Recorder, product: MatrixProduct) -> None:
-    """Compare the last product of the window with a reference."""
-    with recorder.phase("check"):
-        prepared.clock.synchronize()
-        precision = prepared.work.compute.precision
-        recorder.write(check_product(product, precision, rank=prepared.identity.rank))
 
 
 def count_work(prepared: Prepared, recorder: Recorder) -> CountedFlops:
@@ -333,65 +289,6 @@ def _plan_window(prepared: Prepared, *, step_s: float | None) -> tuple[StepPlan,
     )
     assert steps is not None
     return FixedSteps(steps, step_s=step_s), steps, None
-
-
-def measure_breakdown(prepared: Prepared, recorder: Recorder) -> None:
-    """Take steps apart, after the window; a rank that talks to nobody has phases only."""
-    with recorder.phase("breakdown"):
-        measure_phases(prepared, recorder)
-        if prepared.parallelism is not None:
-            measure_overlap(prepared, recorder)
-            measure_buckets(prepared, recorder)
-            measure_sync(prepared, recorder)
-
-
-def evaluate_model(prepared: Prepared, recorder: Recorder) -> None:
-    """Evaluate the model, after the window."""
-    workload, rank = prepared.workload, prepared.identity.rank
-    with recorder.phase("evaluate"):
-        found = evaluate(
-            workload.module, pool=prepared.pool, loss=workload.loss, precision=prepared.precision, rank=rank
-        )
-        recorder.write(found)
-
-
-def measure_ceilings(prepared: Prepared, recorder: Recorder) -> None:
-    """Measure what the device can do at most, on all ranks at once, after the window."""
-    precision, device, clock = prepared.work.compute.precision, prepared.device, prepared.clock
-    clock.drain(in_flight=0)
-    prepared.ranks.barrier()
-    with recorder.phase("ceilings"):
-        beat = recorder.heartbeat.beat
-        trials = tuple(try_ceilings(precision, device=device, clock=clock, plan=plan_for(device), beat=beat))
-        missing = why_no_product(precision)
-        recorder.write(
-            Ceilings(rank=prepared.identity.rank, clock=clock.name, trials=trials, missing=missing)
-        )
-
-
-def measure_casts(prepared: Prepared, recorder: Recorder) -> None:
-    """See in one more step what is rounded to fp8, and time that alone."""
-    step = prepared.step
-    eager = step.eager if isinstance(step, CapturedStep) else step
-    with recorder.phase("casts"):
-        seen = casts_of_step(eager.module, eager)
-        beat = recorder.heartbeat.beat
-        spent_s = time_casts(seen, device=prepared.device, clock=prepared.clock, beat=beat)
-        rank = prepared.identity.rank
-        recorder.write(Fp8Casts(rank=rank, passes_per_step=sum(seen.values()), s_per_step=spent_s))
-
-
-def profile(prepared: Prepared, recorder: Recorder) -> None:
-    """Trace a few more steps, after the window: tracing slows what it looks at."""
-    with recorder.phase("profile", expected_steps=PROFILED_STEPS):
-        with torch.profiler.profile() as profiler:
-            for _ in range(PROFILED_STEPS):
-                prepared.step()
-            prepared.clock.synchronize()
-        if prepared.identity.rank == 0:
-            trace = recorder.path.with_name("trace_rank0.json")
-            profiler.export_chrome_trace(str(trace))
-            recorder.write(ProfileTrace(rank=0, steps=PROFILED_STEPS, file=trace.name))
 
 
 def _device_used_bytes(device: torch.device) -> int | None:

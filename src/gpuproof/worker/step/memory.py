@@ -16,9 +16,9 @@ from torch import nn
 from gpuproof.records.case import ModelWork, OptimizerName, TrainingWork
 from gpuproof.records.memory import Memory, MemoryParts
 from gpuproof.records.parallel import Arrangement
+from gpuproof.worker.optimizer.optimizers import KINDS
 from gpuproof.worker.parallel.model import local_part
 from gpuproof.worker.step.cuda_graph import CapturedStep
-from gpuproof.worker.step.optimizers import KINDS
 from gpuproof.worker.step.precision import AUTOCAST_TYPES
 from gpuproof.worker.step.preparation import Prepared
 from gpuproof.worker.step.training import TrainingStep

@@ -24,6 +24,7 @@ from gpuproof.records.what_ran import StepOptions
 from gpuproof.worker.data.batch_source import Batches, BatchSource
 from gpuproof.worker.data.sources import data_notes, open_source
 from gpuproof.worker.engine.clocks import EventClock, HostClock, clock_for
+from gpuproof.worker.optimizer.optimizers import read_implementation
 from gpuproof.worker.parallel.distributed import Ranks, choose_device
 from gpuproof.worker.parallel.model import ParallelModel, arranged, parallelize
 from gpuproof.worker.rank.identity import RankIdentity, effective_threads
@@ -46,7 +47,6 @@ from gpuproof.worker.step.model import (
     load_workload,
     uses_channels_last,
 )
-from gpuproof.worker.step.optimizers import read_implementation
 from gpuproof.worker.step.precision import PrecisionPolicy, apply_precision
 from gpuproof.worker.step.training import TrainingStep
 from gpuproof.workloads.info.library_models import LibraryModel

@@ -14,10 +14,10 @@ from torch import nn
 
 from gpuproof.records.case import TrainingWork
 from gpuproof.worker.data.batch_source import Batch, Batches
+from gpuproof.worker.optimizer.optimizers import clip_norm, make_optimizer
 from gpuproof.worker.parallel.gradients import clip_gradients, groups_alike, without_gradient_sync
 from gpuproof.worker.pruning.pruner import Pruner
 from gpuproof.worker.step.model import LossFunction
-from gpuproof.worker.step.optimizers import clip_norm, make_optimizer
 from gpuproof.worker.step.precision import PrecisionPolicy
 
 

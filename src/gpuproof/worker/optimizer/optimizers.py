@@ -18,7 +18,7 @@ from torch.utils._foreach_utils import _get_fused_kernels_supported_devices
 
 from gpuproof.errors import EnvironmentUnfitError
 from gpuproof.records.case import OptimizerImplementation, OptimizerName, TrainingSpec
-from gpuproof.worker.step.update_rules import cosine_rate, spike_aware
+from gpuproof.worker.optimizer.update_rules import cosine_rate, spike_aware
 
 Rule = Callable[[torch.optim.Optimizer, TrainingSpec, int | None], None]
 

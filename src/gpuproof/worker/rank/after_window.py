@@ -1,0 +1,112 @@
+"""What is done after the window was measured, where it is asked for: none of it is in its figures."""
+
+from __future__ import annotations
+
+import torch
+
+from gpuproof.records.run import Ceilings, Fp8Casts, ProfileTrace, Window
+from gpuproof.worker.breakdown.buckets import measure_buckets
+from gpuproof.worker.breakdown.overlap import measure_overlap
+from gpuproof.worker.breakdown.phases import measure_phases
+from gpuproof.worker.breakdown.sync import measure_sync
+from gpuproof.worker.engine.ceilings import plan_for, try_ceilings, why_no_product
+from gpuproof.worker.rank.idleness import may_wait, measure_busy
+from gpuproof.worker.rank.own_compute import measure_own_compute, waits_for_others
+from gpuproof.worker.rank.recorder import Recorder
+from gpuproof.worker.step.cuda_graph import CapturedStep
+from gpuproof.worker.step.fp8_casts import casts_of_step, time_casts
+from gpuproof.worker.step.inference import evaluate
+from gpuproof.worker.step.preparation import Prepared
+from gpuproof.worker.step.product_check import check_product
+from gpuproof.workloads.torch.gemm import MatrixProduct
+
+PROFILED_STEPS = 5
+
+
+def run_after_window(prepared: Prepared, recorder: Recorder, measured: Window) -> None:
+    """Do what was asked for beyond the window, after it; last what runs more steps, which go on learning."""
+    window = prepared.work.window
+    if isinstance(prepared.workload.module, MatrixProduct) and prepared.work.model.options.get("check"):
+        check_last_product(prepared, recorder, prepared.workload.module)
+    if window.evaluate_after:
+        evaluate_model(prepared, recorder)
+    if window.own_compute and waits_for_others(prepared):
+        measure_own_compute(prepared, recorder)
+    if window.breakdown and prepared.work.trains:
+        measure_breakdown(prepared, recorder)
+    if window.ceilings:
+        measure_ceilings(prepared, recorder)
+    if prepared.work.compute.precision == "fp8" and not prepared.work.compute.compile_enabled:
+        measure_casts(prepared, recorder)
+    may_have_waited = may_wait(measured.caught_up_steps, num_steps=measured.num_steps)
+    if prepared.ranks.agree(-int(may_have_waited)):  # steps of one rank are steps of all
+        measure_busy(prepared, recorder, step_s=measured.wall_s / measured.num_steps)
+    if window.profile:
+        profile(prepared, recorder)
+
+
+def check_last_product(prepared: Prepared, recorder: Recorder, product: MatrixProduct) -> None:
+    """Compare the last product of the window with a reference."""
+    with recorder.phase("check"):
+        prepared.clock.synchronize()
+        precision = prepared.work.compute.precision
+        recorder.write(check_product(product, precision, rank=prepared.identity.rank))
+
+
+def measure_breakdown(prepared: Prepared, recorder: Recorder) -> None:
+    """Take steps apart, after the window; a rank that talks to nobody has phases only."""
+    with recorder.phase("breakdown"):
+        measure_phases(prepared, recorder)
+        if prepared.parallelism is not None:
+            measure_overlap(prepared, recorder)
+            measure_buckets(prepared, recorder)
+            measure_sync(prepared, recorder)
+
+
+def evaluate_model(prepared: Prepared, recorder: Recorder) -> None:
+    """Evaluate the model, after the window."""
+    workload, rank = prepared.workload, prepared.identity.rank
+    with recorder.phase("evaluate"):
+        found = evaluate(
+            workload.module, pool=prepared.pool, loss=workload.loss, precision=prepared.precision, rank=rank
+        )
+        recorder.write(found)
+
+
+def measure_ceilings(prepared: Prepared, recorder: Recorder) -> None:
+    """Measure what the device can do at most, on all ranks at once, after the window."""
+    precision, device, clock = prepared.work.compute.precision, prepared.device, prepared.clock
+    clock.drain(in_flight=0)
+    prepared.ranks.barrier()
+    with recorder.phase("ceilings"):
+        beat = recorder.heartbeat.beat
+        trials = tuple(try_ceilings(precision, device=device, clock=clock, plan=plan_for(device), beat=beat))
+        missing = why_no_product(precision)
+        recorder.write(
+            Ceilings(rank=prepared.identity.rank, clock=clock.name, trials=trials, missing=missing)
+        )
+
+
+def measure_casts(prepared: Prepared, recorder: Recorder) -> None:
+    """See in one more step what is rounded to fp8, and time that alone."""
+    step = prepared.step
+    eager = step.eager if isinstance(step, CapturedStep) else step
+    with recorder.phase("casts"):
+        seen = casts_of_step(eager.module, eager)
+        beat = recorder.heartbeat.beat
+        spent_s = time_casts(seen, device=prepared.device, clock=prepared.clock, beat=beat)
+        rank = prepared.identity.rank
+        recorder.write(Fp8Casts(rank=rank, passes_per_step=sum(seen.values()), s_per_step=spent_s))
+
+
+def profile(prepared: Prepared, recorder: Recorder) -> None:
+    """Trace a few more steps, after the window: tracing slows what it looks at."""
+    with recorder.phase("profile", expected_steps=PROFILED_STEPS):
+        with torch.profiler.profile() as profiler:
+            for _ in range(PROFILED_STEPS):
+                prepared.step()
+            prepared.clock.synchronize()
+        if prepared.identity.rank == 0:
+            trace = recorder.path.with_name("trace_rank0.json")
+            profiler.export_chrome_trace(str(trace))
+            recorder.write(ProfileTrace(rank=0, steps=PROFILED_STEPS, file=trace.name))
