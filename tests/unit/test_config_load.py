@@ -142,7 +142,7 @@ def test_options_are_laid_over_each_other_key_by_key() -> None:
             'run.yaml:2: data.pin_memory: expected true or false, found the text "no". '
             "YAML 1.2 has the two words true and false, without quotes.",
         ),
-        ("training:\n  precision: 16\n", "training.precision: expected one of fp32, tf32, amp, bf16, "),
+        ("training:\n  precision: 16\n", "training.precision: expected one of fp64, fp32, tf32, amp, bf16, "),
         (
             "training:\n  learning_rate: .nan\n",
             "run.yaml:2: training.learning_rate: infinity and NaN are no settings",

@@ -15,6 +15,8 @@ from gpuproof.config.keys import all_keys
 from gpuproof.config.load import load_config, recipe_names
 from gpuproof.config.models import RunConfig
 from gpuproof.config.sections.collective import CollectiveConfig
+from gpuproof.config.sections.command import CasesConfig, CommandConfig
+from gpuproof.config.sections.probe import ProbeConfig
 from gpuproof.config.settings import KeyPath, dotted
 
 CONFIGS = Path(__file__).parent.parent.parent / "configs"
@@ -94,6 +96,28 @@ OTHER_VALUES: dict[str, Any] = {
     "collective.reduction": "max",
     "collective.root": 1,
     "monitoring.host_interval_s": 0.5,
+    "probe.name": "overlap",
+    "probe.link.host_memory": ["pinned"],
+    "probe.pattern.memory_share": 0.5,
+    "probe.pattern.patterns": ["address", "random"],
+    "probe.pattern.seed": 3,
+    "probe.fingerprint.dtypes": ["fp32"],
+    "probe.fingerprint.seed": 3,
+    "probe.storage.folder": "scratch",
+    "probe.nccl_tests.program": "broadcast_perf",
+    "command.argv": ["python", "train.py"],
+    "command.cwd": "elsewhere",
+    "command.env": {"LEVEL": "3"},
+    "command.collect": ["*.log"],
+    "command.metrics": "metrics.json",
+    "command.time_limit_s": 60.0,
+    "cases.name": "size-{size}",
+    "cases.fields": {"epochs": 2},
+    "cases.only": ["size=1"],
+    "cases.wait_for_memory": 1024,
+    "cases.seed": "size",
+    "cases.metric": "loss",
+    "cases.better": "lower",
 }
 """A value other than the default for each key that doubling gives none."""
 
@@ -102,6 +126,9 @@ CIFAR = ["--data.name=CIFAR10", "--data.path=d"]
 COLLECTIVE = ["--kind=collective", "--distributed.nproc=2"]
 SEARCH = ["--search.kind=batch_size"]
 LOAD = ["--kind=load"]
+FOLDER = ["--probe.storage.folder=scratch"]
+PROBES = ("link", "pattern", "fingerprint", "overlap", "storage", "nccl_tests")
+COMMAND = ["--kind=command", "--command.argv=[python, t.py, '{size}']", "--matrix.size=[1,2]"]
 NEEDS = {
     "benchmark.measure_by": ["--benchmark.measure_seconds=5"],
     "distributed.shard_size": ["--distributed.strategy=hsdp", "--distributed.nproc=4"],
@@ -117,6 +144,20 @@ NEEDS = {
     **dict.fromkeys((f"collective.{key}" for key in CollectiveConfig.model_fields), COLLECTIVE),
     **dict.fromkeys(("search.start", "search.factor", "search.up_to", "search.step"), SEARCH),
     "training.cuda_graphs": ["--training.precision=bf16"],
+    "probe.name": ["--kind=probe"],
+    **{
+        f"probe.{probe}.{key}": [
+            "--kind=probe",
+            f"--probe.name={probe}",
+            *(FOLDER if probe == "storage" and key != "folder" else []),
+        ]
+        for probe in PROBES
+        for key in type(getattr(ProbeConfig(), probe)).model_fields
+    },
+    "command.argv": ["--kind=command"],
+    **dict.fromkeys((f"command.{key}" for key in CommandConfig.model_fields if key != "argv"), COMMAND),
+    **dict.fromkeys((f"cases.{key}" for key in CasesConfig.model_fields), COMMAND),
+    "cases.fields": [*COMMAND, "--command.argv=[python, t.py, '{size}', '{epochs}']"],
     "training.pruning.method": ["--training.pruning.target_sparsity=0.5"],
 }
 """What must be set with a key for its other value to make sense."""

@@ -88,12 +88,23 @@ def test_a_hole_in_the_recording_is_not_covered(tmp_path: Path) -> None:
     assert coverage.share == pytest.approx(0.2)
 
 
+KILLED = "the sampler was killed, its last reading came"
+
+
 @pytest.mark.parametrize(
     ("begin_s", "end_s", "said"),
     [
-        (30, 31, ["no reading lies in the window"]),
+        (
+            30,
+            31,
+            [f"no reading lies in the window: {KILLED} 10.0 s before it"],
+        ),
         (5.25, 5.75, ["no reading lies in the window"]),
-        (18, 28, ["the readings cover 20 % of the window only"]),
+        (
+            18,
+            28,
+            [f"the readings cover 20 % of the window only: {KILLED} 2.00 s after the window began"],
+        ),
         (5, 15, []),
     ],
 )

@@ -76,9 +76,10 @@ def test_the_command_line_sets_an_axis_and_takes_the_place_of_the_file_s(tmp_pat
             "m.yaml:6: training.precisoin: unknown key; did you mean precision?",
         ),
         (
-            "  training.precision: [fp32, fp64]\n",
-            'm.yaml:6: training.precision: expected one of fp32, tf32, amp, bf16, fp8, found the text "fp64" '
-            "(point training.precision=fp64)",
+            "  training.precision: [fp32, fp63]\n",
+            "m.yaml:6: training.precision: expected one of fp64, fp32, tf32, amp, bf16, fp8, "
+            'found the text "fp63" '
+            "(point training.precision=fp63)",
         ),
         ("  training.precision: fp32\n", "m.yaml:6: matrix.training.precision: expected a list of values"),
         ("  training.precision: []\n", "m.yaml:6: matrix.training.precision: expected a list of values"),

@@ -146,7 +146,7 @@ def test_a_matrix_sweeps_its_keys() -> None:
         (
             "suite: tyo\n",
             (),
-            "x.yaml:1: suite: no suite is called 'tyo'. The suites are absent, bare",
+            "x.yaml:1: suite: no suite is called 'tyo'. The suites are ab, absent, bare",
         ),
         ("suite: bare\nbare: {a: 1}\n", (), "x.yaml:2: bare.a: unknown key"),
         ("suite_options: {toy: {}}\n", (), "x.yaml:1: suite_options: unknown key"),

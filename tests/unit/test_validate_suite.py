@@ -125,7 +125,7 @@ def test_without_a_figure_to_meet_nothing_is_ready(rules: list[Any], word: str, 
     [
         {"measure": {"name": "no such figure"}},
         {"measure": {"name": "throughput", "labels": {"case": "soak"}}},
-        {"each": "gpu"},
+        {"each": "link"},
         {"expect": {"at_least": 1, "unit": "FLOP/s"}},
     ],
 )

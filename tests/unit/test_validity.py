@@ -394,8 +394,15 @@ def test_every_rule_is_registered() -> None:
         for found in iter_modules(doubts_package.__path__, "gpuproof.verdict.doubts.")
     ]
     written = {name for module in modules if module is not rules for name in rules_in(module)}
-    registered = (*rules.OF_STEPS, *rules.OF_REQUESTS, *rules.OF_COLLECTIVES, *rules.OF_READINGS)
+    registers = (
+        rules.OF_STEPS,
+        rules.OF_REQUESTS,
+        rules.OF_COLLECTIVES,
+        rules.OF_PROBES,
+        rules.OF_READINGS,
+    )
+    registered = [rule for each in registers for rule in each]
     assert {rule.__name__ for rule in registered} == written
     assert {"contradictions", "data_bound", "unfair_requests", "device_faults"} <= written
-    for each in (rules.OF_STEPS, rules.OF_REQUESTS, rules.OF_COLLECTIVES, rules.OF_READINGS):
+    for each in registers:
         assert len(set(each)) == len(each)

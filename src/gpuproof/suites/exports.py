@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from gpuproof.records.codec import to_json
 from gpuproof.records.collected import CaseRecords
-from gpuproof.records.run import Environment
+from gpuproof.records.run import Environment, Failure
 from gpuproof.suites.base import Export, JsonContent
 
 
@@ -26,6 +27,12 @@ def csv_text(rows: Sequence[Mapping[str, Any]]) -> str:
     writer.writeheader()
     writer.writerows(rows)
     return text.getvalue()
+
+
+def failures_json(failures: Iterable[Failure]) -> list[dict[str, Any]]:
+    """Return failures as exports have them; how far devices came is told where it is known."""
+    found = to_json(list(failures))
+    return [{key: value for key, value in one.items() if key != "progress" or value} for one in found]
 
 
 def wall_clock_s(launches: Sequence[CaseRecords]) -> float | None:

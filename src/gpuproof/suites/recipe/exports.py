@@ -20,7 +20,7 @@ from gpuproof.records.codec import to_json
 from gpuproof.statistics.estimate import Interval
 from gpuproof.statistics.percentiles import percentile
 from gpuproof.suites.base import Export
-from gpuproof.suites.exports import csv_text, environment_facts, json_export, wall_clock_s
+from gpuproof.suites.exports import csv_text, environment_facts, failures_json, json_export, wall_clock_s
 from gpuproof.suites.recipe.measures import latency_title
 from gpuproof.suites.recipe.profile import Profiled
 from gpuproof.suites.recipe.roofline import draw_roofline
@@ -125,7 +125,7 @@ def summary_json(
         "model_flops_per_s_per_device": summary.flops_per_s_per_device,
         "validity": summary.validity,
         "findings": to_json(summary.doubts),
-        "failures": to_json(summary.failures),
+        "failures": failures_json(summary.failures),
         "num_launches": len(summary.launches),
         "num_planned": summary.num_planned,
         "commit_hash": description["commit_hash"],

@@ -11,7 +11,7 @@ from gpuproof.records.codec import to_json
 from gpuproof.records.result import Result, worst
 from gpuproof.statistics.percentiles import percentile
 from gpuproof.suites.base import Export
-from gpuproof.suites.exports import csv_text, environment_facts, json_export, wall_clock_s
+from gpuproof.suites.exports import csv_text, environment_facts, failures_json, json_export, wall_clock_s
 
 if TYPE_CHECKING:
     from gpuproof.suites.serving.run import ServingRun
@@ -47,7 +47,7 @@ def _summary(evidence: Evidence, run: ServingRun, *, rows: Sequence[Mapping[str,
         "latency_percentile": run.config.serving.latency_percentile,
         "validity": worst(run.doubts) if run.launches else None,
         "findings": to_json(run.doubts),
-        "failures": to_json(run.failures),
+        "failures": failures_json(run.failures),
         "num_launches": len(run.launches),
         "num_planned": run.num_planned,
         "total_wall_clock_s": wall_clock_s(evidence.launches),
