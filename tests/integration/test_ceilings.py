@@ -88,7 +88,7 @@ def test_gemm_multiplies_once_for_each_sample_in_the_type_of_autocast(autocast: 
     with torch.autocast("cpu", dtype=torch.bfloat16, enabled=autocast):
         assert module(samples) is samples
     assert module.product.dtype == (torch.bfloat16 if autocast else torch.float32)
-    torch.testing.assert_close(module.product, module.left @ module.right)
+    torch.testing.assert_close(module.product, module.left[0] @ module.right[0])
     work = GEMM.work(options, GEMM.input_shape(options, None, None))
     assert work is not None
     assert work.forward_flops == 2 * 2 * 3 * 4
