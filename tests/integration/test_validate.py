@@ -81,7 +81,7 @@ def test_without_a_gpu_it_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--rules", "empty.yaml"), "holds no rules"),
+        (("--rules", "empty.yaml"), "there is no rule"),
         (("--time-budget", "soon"), "is no time"),
         (("--data-mode", "fashion_mnist"), "has no reader here"),
         (("--data-mode", "cifar10", "--data-dir", "nowhere"), "there is no cifar-10-batches-py"),
