@@ -146,7 +146,7 @@ def test_a_rule_without_its_measure_is_an_error(change: dict[str, Any], tmp_path
     ],
 )
 def test_a_rule_that_cannot_judge_is_refused(wrong: dict[str, Any]) -> None:
-    with pytest.raises(UsageError, match="r.yaml:1"):
+    with pytest.raises(UsageError, match=r"r\.yaml:1"):
         rules_of_entries([wrong], source="r.yaml")
 
 

@@ -30,7 +30,7 @@ def announced_in(evidence: Evidence) -> Mapping[str, Sequence[str]] | None:
                 continue
             for track in recording.devices:
                 subject = f"host/{host}/gpu/{_name(launch, host, track)}"
-                found.setdefault(subject, []).extend(_announced(recording, track))
+                found.setdefault(subject, []).extend(announced_of(recording, track))
     return found or None
 
 
@@ -50,7 +50,8 @@ def _name(launch: CaseRecords, host: str, track: DeviceTrack) -> str:
     return listed or str(track.identity.physical_index)
 
 
-def _announced(recording: RecordingData, track: DeviceTrack) -> Iterator[str]:
+def announced_of(recording: RecordingData, track: DeviceTrack) -> Iterator[str]:
+    """Yield what one recording has of a device, and the totals of `GROWING` that rose from its begin."""
     place = track.identity.physical_index
     for event in recording.events:
         if event.physical_index == place and event.event not in HARMLESS:

@@ -14,6 +14,7 @@ from statistics import median
 from typing import Any
 
 from gpuproof import units
+from gpuproof.analysis.intervals import as_record
 from gpuproof.analysis.launch import Launch, summarize_launch
 from gpuproof.analysis.scaling import MORE_THAN_THERE_IS
 from gpuproof.config.models import RunConfig
@@ -23,7 +24,6 @@ from gpuproof.records.result import WHOLE, Measure, MeasureInterval, Result
 from gpuproof.records.run import Start
 from gpuproof.statistics.estimate import Interval
 from gpuproof.statistics.series import TimeSeries, interval_between
-from gpuproof.suites.measures import as_record
 from gpuproof.suites.registry import find_suite
 from gpuproof.suites.validate.hosts import begun_on, device_subject
 from gpuproof.suites.validate.stages import Stage, StageCase, recipe_of
