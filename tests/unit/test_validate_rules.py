@@ -62,6 +62,8 @@ def test_a_baseline_makes_a_run_ready_and_a_better_one_does_not(tmp_path: Path) 
     faster = [replace(m, value=None if m.value is None else 1.2 * m.value) for m in figures.measures]
     better = record_baseline("b", [replace(figures, measures=faster)], recorded="2026", gpuproof_version="1")
     assert conclude_otherwise(run, {"baseline": to_json(better)}).result.verdict == "NOT-READY"
+    unasked = conclude_otherwise(run, {"baseline": to_json(kept), "rules": [FLOOR]})
+    assert (unasked.result.verdict, status(unasked, "baseline")) == ("INCONCLUSIVE", "ERROR")
     other = replace(kept, stack={**kept.stack, "driver": "other"})
     unlike = conclude_otherwise(run, {"baseline": to_json(other)})
     assert (unlike.result.verdict, status(unlike, "training as before")) == ("INCONCLUSIVE", "ERROR")

@@ -81,8 +81,18 @@ def judge_all(found: Sequence[StageResult], facts: FleetFacts, options: Validate
     return [
         *judged,
         *(_left_out(name, why) for name, why in lacking.items()),
+        *_unused_baseline(given, facts),
         *_no_efficiency(facts, options),
     ]
+
+
+def _unused_baseline(given: GivenRules, facts: FleetFacts) -> Iterator[Judged]:
+    """Yield an error where a baseline was given for nothing."""
+    is_asked = any(isinstance(rule, Rule) and rule.expected.form == "baseline" for rule in given.rules.rules)
+    if facts.baseline is not None and not is_asked:
+        reason = "a baseline was given, and no rule asks for it (expect: {baseline: measured})"
+        step = "Add such a rule (--rules FILE), or take gpuproof baseline use"
+        yield Judged(name="baseline", outcome=Outcome(status="ERROR", reason=reason, next_step=step))
 
 
 def _why_left_out(rule: Rule | CheckRule, found: Sequence[StageResult], facts: FleetFacts) -> str | None:
