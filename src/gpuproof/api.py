@@ -19,9 +19,9 @@ from gpuproof.comparison import compare_runs, read_finished
 from gpuproof.config.load import load_config
 from gpuproof.config.models import RunConfig
 from gpuproof.errors import RecordError, UsageError
-from gpuproof.launchers.attached import is_attached
 from gpuproof.launchers.base import HostError
 from gpuproof.launchers.registry import open_launcher
+from gpuproof.launchers.surroundings import refuse_to_be_a_rank
 from gpuproof.records.case import Case
 from gpuproof.records.codec import from_json
 from gpuproof.records.collected import CaseRecords
@@ -61,12 +61,7 @@ def run(
 
 
 def _refuse_other_hosts_and_launchers(config: RunConfig) -> None:
-    if is_attached(os.environ):
-        raise UsageError(
-            "gpuproof.run starts ranks of its own, and this process is one of another launch",
-            place="environment",
-            next_step="Start `python -m gpuproof run CONFIG` under your launcher",
-        )
+    refuse_to_be_a_rank(os.environ, command="gpuproof.run")
     if config.distributed.nodes > 1:
         raise UsageError(
             "gpuproof.run measures this machine alone",

@@ -138,9 +138,10 @@ def test_a_board_without_links_has_none_to_check() -> None:
 
 
 def test_what_a_driver_announced_fails_its_gpu() -> None:
-    facts = FleetFacts(measures=[], hosts=hosts("a"), events={gpu("a", 1): ["xid 79"]})
+    facts = FleetFacts(measures=[], hosts=hosts("a"), events={gpu("a", 0): [], gpu("a", 1): ["xid 79"]})
 
     assert check("xid", facts) == {gpu("a", 0): "PASS", gpu("a", 1): "FAIL"}
+    assert check("xid", replace(facts, events={gpu("a", 1): []}))[gpu("a", 0)] == "ERROR"
     assert check("xid", replace(facts, events=None)) == {"whole": "ERROR"}
 
 

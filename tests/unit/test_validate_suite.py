@@ -21,8 +21,8 @@ from gpuproof.records.outcome import Outcome
 from gpuproof.records.run import Environment, FailureCause
 from gpuproof.suites.base import HostPlace
 from gpuproof.suites.validate import SUITE
-from gpuproof.suites.validate.judging import read_rules, rules_of_file
 from gpuproof.suites.validate.measured import drift_of
+from gpuproof.verdict.rules import load_rules, rules_of_entries
 from records_by_hand import CPU, failure, start
 from validation_by_hand import FLOOR, STEP_S, done, recipe, walk, written
 
@@ -146,16 +146,16 @@ def test_a_rule_without_its_measure_is_an_error(change: dict[str, Any], tmp_path
     ],
 )
 def test_a_rule_that_cannot_judge_is_refused(wrong: dict[str, Any]) -> None:
-    with pytest.raises(UsageError, match="rule 1"):
-        read_rules([wrong], source="r.yaml")
+    with pytest.raises(UsageError, match=r"r\.yaml:1"):
+        rules_of_entries([wrong], source="r.yaml")
 
 
 @pytest.mark.parametrize("text", ["", "rules: []", "[]", "rules: {}", "7"])
 def test_an_empty_file_of_rules_is_refused(text: str, tmp_path: Path) -> None:
     path = tmp_path / "r.yaml"
     path.write_text(text)
-    with pytest.raises(UsageError, match="holds no rules"):
-        rules_of_file(path)
+    with pytest.raises(UsageError, match="there is no rule"):
+        load_rules(str(path))
 
 
 @pytest.mark.parametrize(
@@ -314,8 +314,9 @@ def test_other_rules_judge_again_and_leave_the_run_alone(tmp_path: Path) -> None
     assert conclude(run).result.verdict == "READY"
     before = {path: path.read_bytes() for path in run.root.rglob("*") if path.is_file()}
     stricter = {**FLOOR, "expect": {"at_least": 1e6, "unit": "samples/s"}}
-    again = conclude_otherwise(run, {"rules": [stricter], "rules_source": "stricter.yaml"})
+    text = json.dumps({"rules": [stricter]})
+    again = conclude_otherwise(run, {"file_rules": text, "file_source": "stricter.yaml"})
     assert (again.result.verdict, again.result.exit_code) == ("NOT-READY", ExitCode.FAILED)
-    assert outcome(again, "training is fast").source == "stricter.yaml"
+    assert outcome(again, "training is fast").source == "stricter.yaml:1"
     assert {path: path.read_bytes() for path in run.root.rglob("*") if path.is_file()} == before
     assert conclude_otherwise(run, {}).result == conclude(run).result

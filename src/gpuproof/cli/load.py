@@ -118,7 +118,9 @@ def _run_tests(
 
     words = _words(tests, given)
     if resume is None:
-        _refuse_launchers_of_others()
+        from gpuproof.launchers.surroundings import refuse_to_be_a_rank
+
+        refuse_to_be_a_rank(os.environ, command="gpuproof load")
         return begin_run(RECIPE, words, hosts=hosts, python=python, as_json=as_json, command="load")
     directory = _resumed(resume, given)
     code = finish_run(
@@ -151,18 +153,6 @@ def _words(tests: dict[str, object], given: set[str]) -> list[str]:
     if tests["quick"]:
         words.append(f"--benchmark.warmup_steps={QUICK_WARMUP_STEPS}")
     return [*words, "--data.loading=loader"] if tests["loader"] else words
-
-
-def _refuse_launchers_of_others() -> None:
-    from gpuproof.launchers.attached import is_attached
-    from gpuproof.launchers.surroundings import ranks_around
-
-    if is_attached({**os.environ, **ranks_around(os.environ)}):
-        raise UsageError(
-            "the load suite starts one rank a test itself, and this is a rank of a launcher of yours",
-            place="gpuproof load",
-            next_step="Start it outside of the launcher",
-        )
 
 
 def _resumed(path: Path, given: set[str]) -> RunDirectory:

@@ -120,7 +120,9 @@ def _scale(
     **asked: Any,
 ) -> ExitCode:
     from gpuproof.cli.measuring import begin_run, finish_run, resumed, show_commands
+    from gpuproof.launchers.surroundings import refuse_to_be_a_rank
 
+    refuse_to_be_a_rank(os.environ, command="gpuproof scale")
     if resume is not None:
         directory = resumed(resume, None, overrides)
         code = finish_run(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -73,7 +74,13 @@ TIMES = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
     help="All stages of the recipe; the training test alone; or the test of collectives' bandwidth alone.",
 )
 @click.option(
-    "--rules", type=click.Path(path_type=Path), metavar="FILE", help="What figures are held against."
+    "--rules",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Further rules (docs/rules.md); one of the same name takes the place of the recipe's.",
+)
+@click.option(
+    "--baseline", metavar="NAME|FILE", help="The fleet's own figures, from gpuproof baseline record."
 )
 @click.option("--model", metavar="NAME", help="What is trained: resnet50, resnet18, transformer, …")
 @click.option("--batch-size", metavar="N", help="Samples of each device in a step.")
@@ -131,6 +138,7 @@ def validate(
     bundle: Path | None,
     resume: Path | None,
     rules: Path | None,
+    baseline: str | None,
     dry_run: bool,
     **options: Any,
 ) -> None:
@@ -153,23 +161,48 @@ def validate(
 
     Exit code 0 READY, 3 NOT-READY or with exclusions, 4 INCONCLUSIVE, 5 the machine has no GPU.
     """  # noqa: D301  # click reads the backspace character
-    asked = {"rules": rules, "junit": junit, "bundle": bundle}
+    standards = _standards(rules, baseline)
+    asked = {"junit": junit, "bundle": bundle}
     if judged_run is not None:
-        ctx.exit(_judge_again(judged_run, as_json=options["as_json"], **asked))
-    ctx.exit(_validate(resume=resume, dry_run=dry_run, options=options, **asked))
+        ctx.exit(_judge_again(judged_run, standards, as_json=options["as_json"], **asked))
+    ctx.exit(_validate(resume=resume, dry_run=dry_run, standards=standards, options=options, **asked))
+
+
+def _standards(rules: Path | None, baseline: str | None) -> dict[str, Any]:
+    """Return the options of the suite that hold the rules and the baseline.
+
+    Raises:
+        UsageError: a rule cannot judge, or there is no such baseline.
+        RecordError: the baseline is damaged.
+    """
+    values: dict[str, Any] = {}
+    if rules is not None:
+        from gpuproof.verdict.rules import load_rules
+
+        load_rules(str(rules))
+        values |= {"file_rules": rules.read_text(encoding="utf-8"), "file_source": rules.name}
+    if baseline is not None:
+        from gpuproof.cli.standards.baseline import DIRECTORY
+        from gpuproof.records.codec import to_json
+        from gpuproof.store.baselines import baseline_path, read_baseline
+
+        values["baseline"] = to_json(read_baseline(baseline_path(baseline, DIRECTORY)))
+    return values
 
 
 def _validate(
     *,
     resume: Path | None,
     dry_run: bool,
-    rules: Path | None,
+    standards: Mapping[str, Any],
     junit: Path | None,
     bundle: Path | None,
     options: dict[str, Any],
 ) -> ExitCode:
     from gpuproof.cli.measuring import begin_run, finish_run, resumed, show_commands
+    from gpuproof.launchers.surroundings import refuse_to_be_a_rank
 
+    refuse_to_be_a_rank(os.environ, command="gpuproof validate")
     how = {name: options.pop(name) for name in ("hosts", "python", "as_json")}
     retry_failed = options.pop("retry_failed")
     if resume is not None:
@@ -177,7 +210,7 @@ def _validate(
         code = finish_run(directory, retry_failed=retry_failed, command=COMMAND, **how)
         return _written(directory, code, junit=junit, bundle=bundle)
     recipe = RECIPES.get(options["recipe"], options["recipe"])
-    words = [*_words(options, rules=rules, hosts=how["hosts"], python=how["python"]), *options["overrides"]]
+    words = [*_words(options, standards, hosts=how["hosts"], python=how["python"]), *options["overrides"]]
     if dry_run:
         show_commands(recipe, words, hosts=how["hosts"], python=how["python"])
         return ExitCode.DONE
@@ -186,7 +219,7 @@ def _validate(
 
 
 def _words(
-    options: Mapping[str, Any], *, rules: Path | None, hosts: HostChoice, python: str | None
+    options: Mapping[str, Any], standards: Mapping[str, Any], *, hosts: HostChoice, python: str | None
 ) -> list[str]:
     """Turn the options into the words that set keys of the recipe."""
     values = {KEYS[name]: options[name] for name in KEYS if options[name] is not None}
@@ -195,8 +228,7 @@ def _words(
     values |= _devices(options, hosts, python)
     values |= _data(options["data_mode"], options["data_dir"], may_fall_back=options["allow_fallback"])
     values |= _options_of_suite(options)
-    if rules is not None:
-        values |= {"validate.rules": json.dumps(_rules(rules)), "validate.rules_source": rules.name}
+    values |= {f"validate.{name}": json.dumps(value) for name, value in standards.items()}
     return [f"--{key}={value}" for key, value in values.items()]
 
 
@@ -295,12 +327,6 @@ def _host_names(text: str) -> list[str]:
     return names
 
 
-def _rules(path: Path) -> list[dict[str, Any]]:
-    from gpuproof.suites.validate.judging import rules_of_file
-
-    return rules_of_file(path)
-
-
 def _written(directory: RunDirectory, code: ExitCode, *, junit: Path | None, bundle: Path | None) -> ExitCode:
     """Write what was asked for beside the run; an interrupted run has no result yet."""
     result = directory.read_result()
@@ -322,15 +348,15 @@ def _pack(directory: RunDirectory, path: Path) -> None:
 
 
 def _judge_again(
-    path: Path, *, rules: Path | None, junit: Path | None, bundle: Path | None, as_json: bool
+    path: Path, standards: Mapping[str, Any], *, junit: Path | None, bundle: Path | None, as_json: bool
 ) -> ExitCode:
-    """Judge what was measured before, by rules of a file if one is given."""
+    """Judge what was measured before, by the rules and the baseline that are given."""
     from gpuproof.cli.report import show_report
     from gpuproof.files import write_text
     from gpuproof.report.junit import junit as junit_text
 
     with _opened(path) as directory:
-        concluded = _concluded(directory, rules)
+        concluded = _concluded(directory, standards)
         if bundle is not None:
             _pack(directory, bundle)
     show_report(concluded, as_json=as_json)
@@ -339,7 +365,7 @@ def _judge_again(
     return ExitCode(concluded.result.exit_code)
 
 
-def _concluded(directory: RunDirectory, rules: Path | None) -> Concluded:
+def _concluded(directory: RunDirectory, standards: Mapping[str, Any]) -> Concluded:
     from gpuproof.conclude import conclude_otherwise, read_suite
 
     if read_suite(directory).command != COMMAND:
@@ -348,8 +374,7 @@ def _concluded(directory: RunDirectory, rules: Path | None) -> Concluded:
             place=f"--from {directory.root}",
             next_step=f"Show it with: gpuproof report {directory.root}",
         )
-    options = {} if rules is None else {"rules": _rules(rules), "rules_source": rules.name}
-    return conclude_otherwise(directory, options)
+    return conclude_otherwise(directory, standards)
 
 
 @contextmanager

@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from gpuproof.errors import UsageError
-from gpuproof.launchers.attached import ranks_of_srun
+from gpuproof.launchers.attached import is_attached, ranks_of_srun
 
 Environment = Mapping[str, str]
 DEFAULT_PORT = "29500"
@@ -82,6 +82,20 @@ def ranks_around(environment: Environment) -> dict[str, str]:
     if pod or "WORLD_SIZE" in environment:
         return pod
     return _ranks_of_mpi(environment)
+
+
+def refuse_to_be_a_rank(environment: Environment, *, command: str) -> None:
+    """Refuse to be one of several: what starts ranks of its own is started once.
+
+    Raises:
+        UsageError: this process is a rank of a launcher's, or launchers contradict each other.
+    """
+    if is_attached({**environment, **ranks_around(environment)}):
+        raise UsageError(
+            f"{command} starts ranks of its own, and this process is one of another launch",
+            place="environment",
+            next_step="Start it once, outside of the launcher, or `gpuproof run CONFIG` under it",
+        )
 
 
 def _refuse_smaller_world(environment: Environment) -> None:

@@ -54,6 +54,12 @@ class CaseRecords:
         """Return the records of one type."""
         return tuple(record for record in self.records if isinstance(record, kind))
 
+    def host_of(self, start: Start) -> str:
+        """Name the host on which a rank began, as the inventory does: its place in the job tells which."""
+        hosts = self.case.placement.hosts
+        node = start.rank // max(1, start.local_world_size)
+        return hosts[node] if node < len(hosts) else start.host
+
     @property
     def world_size(self) -> int:
         """Ranks that were started; where none wrote anything, those that were asked for."""

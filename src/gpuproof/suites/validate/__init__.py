@@ -43,10 +43,11 @@ class ValidateSuite(PlannedSuite):
                 place="suite",
                 next_step="Set kind to training; what is measured beside it is validate.stages",
             )
-        from gpuproof.suites.validate.judging import read_rules
+        from gpuproof.suites.validate.judging import baseline_of, rules_of
 
         order = begin_order(config, places)
-        read_rules(order.options.rules, source=order.options.rules_source)
+        rules_of(order.options)
+        baseline_of(order.options)
         return order
 
     def on_failure(self, launch: CaseRecords) -> AfterFailure:

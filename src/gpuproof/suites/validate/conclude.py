@@ -16,9 +16,9 @@ from gpuproof.suites.sections import ON_CPU, Common, at_point, torn_notes
 from gpuproof.suites.validate.devices import device_measures
 from gpuproof.suites.validate.exports import overhead_missing, validation_export
 from gpuproof.suites.validate.hosts import device_subject, lost_of, setups_by_host
-from gpuproof.suites.validate.judging import judge_efficiency, judge_figures, judge_steadiness_of, read_rules
+from gpuproof.suites.validate.judging import fleet_facts, judge_all, rules_of
 from gpuproof.suites.validate.measured import StageResult, conclude_case, efficiency, measures_of
-from gpuproof.suites.validate.options import NAME, read_options
+from gpuproof.suites.validate.options import NAME, ValidateOptions, read_options
 from gpuproof.suites.validate.outcomes import host_outcomes, hosts_of, stage_outcomes
 from gpuproof.suites.validate.plan import StageOrder, planned_order
 from gpuproof.verdict.doubts.rules import invalid_first
@@ -62,13 +62,10 @@ def conclude(evidence: Evidence) -> Conclusion:
     left_out = dict(_left_out(order, found))
     measures = [measure for each in found for measure in measures_of(each)]
     measures += [*efficiency(found), *device_measures(found, evidence)]
-    rules = read_rules(options.rules, source=options.rules_source)
     judged = [
         *host_outcomes(order, evidence.launches),
         *stage_outcomes(order, found, left_out),
-        *judge_steadiness_of(measures, options),
-        *judge_efficiency(measures, options),
-        *judge_figures(rules, measures, source=options.rules_source),
+        *judge_all(found, fleet_facts(evidence, measures, options), options),
     ]
     judged = _without_lost(judged, evidence)
     readiness = roll_up(judged, subjects=_subjects(order, evidence), capped=_cap(evidence))
@@ -76,12 +73,16 @@ def conclude(evidence: Evidence) -> Conclusion:
         common=_common(order, found, evidence, readiness),
         readiness=readiness,
         stages=tuple(_rows(order, found, left_out)),
-        rules_source=options.rules_source,
-        num_rules=len(rules),
+        rules_source=_sources(options),
+        num_rules=rules_of(options).num_figures,
     )
     result = _result(evidence, found, measures, judged, detail)
     exports = validation_export(found)
     return Conclusion(result=result, exports=() if exports is None else (exports,))
+
+
+def _sources(options: ValidateOptions) -> str:
+    return options.rules_source + ("" if options.file_rules is None else f" and {options.file_source}")
 
 
 def settled_order(evidence: Evidence) -> StageOrder:

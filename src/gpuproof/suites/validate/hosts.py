@@ -13,16 +13,9 @@ from gpuproof.records.run import Device, Environment, Setup, Start
 from gpuproof.suites.validate.plan import lost_hosts
 
 
-def host_of_rank(launch: CaseRecords, start: Start) -> str:
-    """Return the host on which a rank began."""
-    hosts = launch.case.placement.hosts
-    node = start.rank // max(1, start.local_world_size)
-    return hosts[node] if node < len(hosts) else start.host
-
-
 def begun_on(launches: Sequence[CaseRecords]) -> tuple[str, ...]:
     """Return the hosts on which ranks began, in the order of first appearance."""
-    found = (host_of_rank(launch, start) for launch in launches for start in launch.of(Start))
+    found = (launch.host_of(start) for launch in launches for start in launch.of(Start))
     return tuple(dict.fromkeys(found))
 
 
@@ -41,7 +34,7 @@ def setups_by_host(launches: Sequence[CaseRecords]) -> dict[str, list[Setup]]:
     """Return what ranks built, by host."""
     found: dict[str, list[Setup]] = {}
     for launch in launches:
-        hosts = {start.rank: host_of_rank(launch, start) for start in launch.of(Start)}
+        hosts = {start.rank: launch.host_of(start) for start in launch.of(Start)}
         for setup in launch.setups:
             if setup.rank in hosts:
                 found.setdefault(hosts[setup.rank], []).append(setup)
@@ -53,7 +46,7 @@ def facts_by_host(launches: Sequence[CaseRecords]) -> dict[str, dict[str, object
     facts: dict[str, dict[str, object]] = {}
     for launch in launches:
         for told in launch.of(Environment):
-            meant = {host_of_rank(launch, s) for s in launch.of(Start) if s.host == told.host}
+            meant = {launch.host_of(s) for s in launch.of(Start) if s.host == told.host}
             names = meant or {launch.case.placement.host or told.host}
             if len(names) == 1:
                 facts[next(iter(names))] = dict(told.facts)

@@ -1,262 +1,187 @@
-"""Rules: what figures are held against. The one place where the suite meets them.
+"""What figures and hosts are held against: rules of the recipe, those of a file, and those of its options.
 
-A rule names a measure (by name, labels and kind of subject) and what is expected of it. Rules that cannot
-judge are refused when they are read; a measure that is not there is an ERROR, never a PASS.
+All are judged by `verdict.rules`. A rule of the file takes the place of the recipe's of the same name. Of the
+recipe's own rules those are left out that this run gives nothing to judge by: they say so, and the stage
+that was not measured is judged by itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from math import isfinite
-from pathlib import Path
-from typing import Any, Literal
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
-from gpuproof import units
-from gpuproof.config.entries import open_document
-from gpuproof.errors import GpuproofError, UsageError
+from gpuproof.readings.evidence import Evidence
 from gpuproof.records.codec import from_json
-from gpuproof.records.outcome import Actor, Basis, Judged, Outcome, Status
+from gpuproof.records.outcome import Judged, Outcome, SubjectKind
 from gpuproof.records.result import WHOLE, Measure
+from gpuproof.suites.validate.hosts import facts_by_host
+from gpuproof.suites.validate.measured import StageResult
 from gpuproof.suites.validate.options import ValidateOptions
+from gpuproof.verdict.announced import announced_in
+from gpuproof.verdict.baseline import Baseline
+from gpuproof.verdict.rules import FleetFacts, Rules, judge_rules, read_rules, rules_of_entries
+from gpuproof.verdict.rules.model import CheckRule, Expected, MeasureMatch, Rule
 
-Each = Literal["gpu", "host", "link", "whole"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MeasureNamed:
-    """Which measures a rule is about."""
-
-    name: str
-    labels: Mapping[str, Any] = field(default_factory=dict)
+STEADY_STEP = "Look for heat, clocks, power and other users beside the run (gpuproof report RUN)"
+EFFICIENCY_STEP = "Compare collectives within hosts and over them with the links' own speed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FigureExpected:
-    """What is expected of each: one of the two ends."""
+class GivenRules:
+    """The rules of a validation."""
 
-    at_least: float | None = None
-    at_most: float | None = None
-    unit: str
-
-    def __post_init__(self) -> None:
-        given = [end for end in (self.at_least, self.at_most) if end is not None]
-        if len(given) != 1 or not isfinite(given[0]):
-            raise ValueError("expect needs at_least or at_most, one of them, and a finite number")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FigureRule:
-    """One figure and its bound."""
-
-    name: str
-    measure: MeasureNamed
-    each: Each
-    expect: FigureExpected
-    required: bool = True
-    tolerance: float = 0.0
-    """Share of the bound by which a figure may miss it."""
-    next_step: str = "Find out what differs from a machine that meets it: gpuproof monitor, gpuproof doctor"
-    responsible: Actor = "administrator"
+    rules: Rules
+    num_own: int
+    """The first so many are the recipe's; the others are those of a file."""
 
     @property
-    def bound(self) -> float:
-        """The bound with its tolerance."""
-        low, high = self.expect.at_least, self.expect.at_most
-        return low * (1 - self.tolerance) if low is not None else (high or 0.0) * (1 + self.tolerance)
+    def num_figures(self) -> int:
+        """Count the rules of figures."""
+        return sum(isinstance(rule, Rule) for rule in self.rules.rules)
 
 
-def read_rules(rules: Sequence[Mapping[str, Any]], *, source: str) -> tuple[FigureRule, ...]:
-    """Read rules as a recipe or a file of rules has them.
-
-    Raises:
-        UsageError: one cannot judge.
-    """
-    read = []
-    for place, rule in enumerate(rules, 1):
-        at = f"{source}: rule {place} ({rule.get('name', 'without a name')})"
-        try:
-            read.append(from_json(FigureRule, dict(rule), place=at))
-        except (GpuproofError, ValueError, TypeError) as error:
-            raise UsageError(f"cannot judge: {error}", place=at, next_step="See docs/validate.md") from error
-    names = [rule.name for rule in read]
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice is not None:
-        raise UsageError(f"two rules are called {twice!r}", place=source, next_step="Name each once")
-    return tuple(read)
-
-
-def rules_of_file(path: Path) -> list[dict[str, Any]]:
-    """Return the rules of a YAML file, checked: a list, or a mapping with the key `rules`.
+def rules_of(options: ValidateOptions) -> GivenRules:
+    """Read the rules of the recipe and of the file.
 
     Raises:
-        UsageError: it cannot be read, holds no rule, or one that cannot judge.
+        UsageError: one cannot judge; every mistake by its line.
     """
-    document = open_document(str(path), what="rules")
-    found = document.data
-    found = found.get("rules") if isinstance(found, Mapping) else found
-    if not isinstance(found, list) or not found or not all(isinstance(rule, Mapping) for rule in found):
-        raise UsageError(
-            "it holds no rules, so that nothing could be judged",
-            place=str(path),
-            next_step="Write a list of rules under the key rules; see docs/validate.md",
-        )
-    rules = [dict(rule) for rule in found]
-    read_rules(rules, source=str(path))
-    return rules
+    own = rules_of_entries(options.rules, source=options.rules_source)
+    if options.file_rules is None:
+        return GivenRules(rules=own, num_own=len(own.rules))
+    given = read_rules(options.file_rules, source=options.file_source)
+    names = {rule.name for rule in given.rules}
+    kept = tuple(rule for rule in own.rules if rule.name not in names)
+    return GivenRules(rules=Rules(source=given.source, rules=kept + given.rules), num_own=len(kept))
 
 
-def judge_figures(
-    rules: Sequence[FigureRule], measures: Sequence[Measure], *, source: str, basis: Basis = "absolute"
-) -> list[Judged]:
-    """Hold the measures against the rules: an outcome a rule and subject."""
-    return [replace(item, basis=basis) for rule in rules for item in _judged(rule, measures, source)]
+def baseline_of(options: ValidateOptions) -> Baseline | None:
+    """Return the baseline that was given."""
+    return None if options.baseline is None else from_json(Baseline, options.baseline, place="baseline")
 
 
-def judge_steadiness_of(measures: Sequence[Measure], options: ValidateOptions) -> list[Judged]:
-    """Judge whether training kept its pace, within launches and between them.
+def fleet_facts(evidence: Evidence, measures: Sequence[Measure], options: ValidateOptions) -> FleetFacts:
+    """Return what rules and checks are asked about."""
+    return FleetFacts(
+        measures=measures,
+        hosts=facts_by_host(evidence.launches),
+        baseline=baseline_of(options),
+        launches=evidence.launches,
+        events=announced_in(evidence),
+    )
 
-    That a machine is steady says nothing of how fast it is, so that none of this makes it READY.
-    """
-    bounds = (("step-time drift", options.max_drift), ("spread of launches", options.max_spread))
-    found = [m for m in measures if m.subject == WHOLE and m.labels.get("stage") in ("training", "soak")]
-    rules = [
-        FigureRule(
-            name=f"{name}, {measure.case}",
-            measure=MeasureNamed(name=name, labels={"case": measure.case}),
-            each="whole",
-            expect=FigureExpected(at_most=bound, unit="1"),
-            next_step="Look for heat, clocks, power and other users beside the run (gpuproof report RUN)",
-        )
-        for name, bound in bounds
-        for measure in found
-        if measure.name == name
+
+def judge_all(found: Sequence[StageResult], facts: FleetFacts, options: ValidateOptions) -> list[Judged]:
+    """Judge by all rules that there are."""
+    given = rules_of(options)
+    own, of_file = given.rules.rules[: given.num_own], given.rules.rules[given.num_own :]
+    lacking = {rule.name: why for rule in own if (why := _why_left_out(rule, found, facts)) is not None}
+    kept = (*(rule for rule in own if rule.name not in lacking), *of_file, *_bounds(facts.measures, options))
+    judged = judge_rules(replace(given.rules, rules=kept), facts)
+    return [
+        *judged,
+        *(_left_out(name, why) for name, why in lacking.items()),
+        *_unused_baseline(given, facts),
+        *_no_efficiency(facts, options),
     ]
-    return judge_figures(rules, measures, source="validate.max_drift and max_spread", basis="none")
 
 
-def judge_efficiency(measures: Sequence[Measure], options: ValidateOptions) -> list[Judged]:
-    """Judge scaling by the contract of efficiency, if there is one."""
-    if options.efficiency is None:
-        return []
-    found = next((measure for measure in measures if measure.name == "scaling efficiency"), None)
-    count = 1 if found is None else int(found.labels["num_devices"])
-    bounds = sorted((int(up_to), share) for up_to, share in options.efficiency.items())
-    bound = next(((up_to, share) for up_to, share in bounds if up_to >= count), None)
-    if found is None or bound is None:
-        reason = (
-            f"the contract says nothing of {count} devices" if found else "there is no efficiency to judge"
-        )
-        step = "Train over several devices, or add their number to validate.efficiency"
-        return [
-            Judged(name="scaling efficiency", outcome=Outcome(status="SKIP", reason=reason, next_step=step))
-        ]
-    rule = FigureRule(
-        name=f"scaling efficiency of up to {bound[0]} devices",
-        measure=MeasureNamed(name=found.name),
-        each="whole",
-        expect=FigureExpected(at_least=bound[1], unit="1"),
-        next_step="Compare collectives within hosts and over them with the links' own speed",
-    )
-    return judge_figures([rule], [found], source=options.rules_source)
+def _unused_baseline(given: GivenRules, facts: FleetFacts) -> Iterator[Judged]:
+    """Yield an error where a baseline was given for nothing."""
+    is_asked = any(isinstance(rule, Rule) and rule.expected.form == "baseline" for rule in given.rules.rules)
+    if facts.baseline is not None and not is_asked:
+        reason = "a baseline was given, and no rule asks for it (expect: {baseline: measured})"
+        step = "Add such a rule (--rules FILE), or take gpuproof baseline use"
+        yield Judged(name="baseline", outcome=Outcome(status="ERROR", reason=reason, next_step=step))
 
 
-def _judged(rule: FigureRule, measures: Sequence[Measure], source: str) -> Iterator[Judged]:
-    found = [measure for measure in measures if _is_meant(rule, measure)]
-    metric = " ".join([rule.measure.name, *(f"{k}={v}" for k, v in sorted(rule.measure.labels.items()))])
-    outcomes = [_outcome(rule, measure, source) for measure in found] or [
-        Outcome(
-            status="ERROR",
-            reason=f"nothing was measured that the rule is about: {metric} of each {rule.each}",
-            next_step="Run the stage that measures it, or correct the rule",
-            responsible="user",
-        )
-    ]
-    for outcome in outcomes:
-        yield Judged(
-            name=rule.name, outcome=outcome, is_required=rule.required, basis="absolute", metric=metric
-        )
-
-
-def _is_meant(rule: FigureRule, measure: Measure) -> bool:
-    kind = "gpu" if "/gpu/" in measure.subject else measure.subject.split("/")[0]
-    labels = {**measure.labels, "case": measure.case}
-    return (
-        measure.name == rule.measure.name
-        and kind == rule.each
-        and all(labels.get(key) == value for key, value in rule.measure.labels.items())
-    )
-
-
-def _outcome(rule: FigureRule, measure: Measure, source: str) -> Outcome:
-    problem = _why_not_judged(rule, measure)
-    if problem is not None or measure.value is None:
-        return Outcome(
-            status="ERROR",
-            subject=measure.subject,
-            reason=f"{measure.name} of {measure.case}: {problem}",
-            next_step="Measure it again, or correct the rule",
-            responsible="user",
-        )
-    interval = measure.interval
-    status = _status(rule, measure)
-    is_met = status == "PASS"
-    return Outcome(
-        status=status,
-        subject=measure.subject,
-        measured=measure.text + (_doubtful(measure) if status == "WARN" else ""),
-        expected=_expected(rule),
-        source=source,
-        next_step=None if is_met else rule.next_step,
-        responsible=None if is_met else rule.responsible,
-        measured_value=measure.value,
-        measured_low=None if interval is None else min(interval.low, measure.value),
-        measured_high=None if interval is None else max(interval.high, measure.value),
-        expected_value=rule.bound,
-        minimum_detectable=_smallest_shown(measure),
-        unit=measure.unit,
-        records=(measure.case,),
-    )
-
-
-def _why_not_judged(rule: FigureRule, measure: Measure) -> str | None:
-    if measure.value is None:
-        return measure.missing or "it has no value"
-    if measure.validity == "INVALID":
-        return "it is INVALID: its figures contradict each other or what was asked"
-    if measure.unit != rule.expect.unit:
-        return f"it is in {measure.unit}, and the rule in {rule.expect.unit}"
+def _why_left_out(rule: Rule | CheckRule, found: Sequence[StageResult], facts: FleetFacts) -> str | None:
+    if isinstance(rule, CheckRule):
+        return None
+    if rule.expected.form == "baseline" and facts.baseline is None:
+        return "no baseline was given (gpuproof baseline record NAME RUN…, then --baseline NAME)"
+    stage = rule.measure.labels.get("stage")
+    if stage is not None and rule.each not in _kinds_of(str(stage), found):
+        return f"this plan measures {stage} of no {rule.each} by itself"
     return None
 
 
-def _status(rule: FigureRule, measure: Measure) -> Status:
-    """PASS and FAIL are of the whole interval; where the bound lies within it, WARN: it cannot be told."""
-    assert measure.value is not None
-    ends = [measure.value]
-    if measure.interval is not None:
-        ends += [measure.interval.low, measure.interval.high]
-    is_floor = rule.expect.at_least is not None
-    met = [end >= rule.bound if is_floor else end <= rule.bound for end in ends]
-    return "PASS" if all(met) else "WARN" if any(met) else "FAIL"
+def _kinds_of(stage: str, found: Sequence[StageResult]) -> set[SubjectKind]:
+    """Return of what a stage has launches; devices are watched beside training, whatever it is of."""
+    kinds: set[SubjectKind] = set()
+    for case in (each.case for each in found if each.stage.name == stage):
+        kinds.add("gpu" if case.is_of_one_device else "whole" if case.is_over_all else "host")
+        kinds |= {"gpu"} if case.of_model else set()
+    return kinds
 
 
-def _doubtful(measure: Measure) -> str:
-    """Say why a figure neither meets its bound nor misses it."""
-    assert measure.interval is not None
-    ends = " – ".join(units.significant(end) for end in (measure.interval.low, measure.interval.high))
-    return f" (known to {ends} only, and the bound lies within)"
+def _left_out(name: str, reason: str) -> Judged:
+    step = "Give what it needs, or leave it"
+    return Judged(name=name, outcome=Outcome(status="SKIP", reason=reason, next_step=step), is_required=False)
 
 
-def _expected(rule: FigureRule) -> str:
-    word = "at least" if rule.expect.at_least is not None else "at most"
-    given = rule.expect.at_least if rule.expect.at_least is not None else rule.expect.at_most
-    text = units.significant(given or 0.0, 4) + ("" if rule.expect.unit == "1" else f" {rule.expect.unit}")
-    return f"{word} {text}" + (f", tolerance {rule.tolerance:.1%}" if rule.tolerance else "")
+def _bounds(measures: Sequence[Measure], options: ValidateOptions) -> Iterator[Rule]:
+    """Yield the rules that the options stand for: whether training kept its pace, and how it scales."""
+    bounds = {"step-time drift": options.max_drift, "spread of launches": options.max_spread}
+    for measure in measures:
+        is_training = measure.labels.get("stage") in ("training", "soak")
+        if measure.name in bounds and measure.subject == WHOLE and is_training:
+            yield _steadiness(measure, bounds[measure.name])
+    bound = _bound_of_efficiency(measures, options)
+    if isinstance(bound, tuple):
+        yield _rule(
+            f"scaling efficiency of up to {bound[0]} devices",
+            MeasureMatch(name="scaling efficiency"),
+            Expected(form="at_least", number=bound[1], unit="1"),
+            place=options.rules_source,
+            next_step=EFFICIENCY_STEP,
+        )
 
 
-def _smallest_shown(measure: Measure) -> float | None:
-    """Return the smallest relative change that lies outside the interval, on the side that is worse."""
-    interval, value = measure.interval, measure.value
-    if interval is None or not value or measure.unit == "1":
+def _steadiness(measure: Measure, bound: float) -> Rule:
+    """That a machine is steady says nothing of how fast it is: none of this makes it READY."""
+    rule = _rule(
+        f"{measure.name}, {measure.case}",
+        MeasureMatch(name=measure.name, labels={"case": measure.case}),
+        Expected(form="at_most", number=bound, unit="1"),
+        place="validate.max_drift and max_spread",
+        next_step=STEADY_STEP,
+    )
+    return replace(rule, basis="none")
+
+
+def _rule(name: str, measure: MeasureMatch, expected: Expected, *, place: str, next_step: str) -> Rule:
+    return Rule(
+        name=name,
+        place=place,
+        is_required=True,
+        each="whole",
+        measure=measure,
+        expected=expected,
+        tolerance=0.0,
+        next_step=next_step,
+        responsible="administrator",
+    )
+
+
+def _bound_of_efficiency(
+    measures: Sequence[Measure], options: ValidateOptions
+) -> tuple[int, float] | str | None:
+    """Return the bound of the contract and up to how many devices it holds, or why there is none to judge."""
+    if options.efficiency is None:
         return None
-    return abs(value - interval.low if measure.better == "higher" else interval.high - value) / abs(value)
+    found = next((measure for measure in measures if measure.name == "scaling efficiency"), None)
+    if found is None:
+        return "there is no efficiency to judge"
+    count = int(found.labels["num_devices"])
+    bounds = sorted((int(up_to), share) for up_to, share in options.efficiency.items())
+    bound = next((each for each in bounds if each[0] >= count), None)
+    return bound or f"the contract says nothing of {count} devices"
+
+
+def _no_efficiency(facts: FleetFacts, options: ValidateOptions) -> Iterator[Judged]:
+    reason = _bound_of_efficiency(facts.measures, options)
+    if isinstance(reason, str):
+        step = "Train over several devices, or add their number to validate.efficiency"
+        outcome = Outcome(status="SKIP", reason=reason, next_step=step)
+        yield Judged(name="scaling efficiency", outcome=outcome)

@@ -57,9 +57,15 @@ class ValidateOptions:
     allow_exclusions: bool = False
     """End with exit code 0 where all but named hosts and devices are ready."""
     rules: tuple[Mapping[str, Any], ...] = ()
-    """What the figures are held against; without rules nothing is READY."""
+    """What figures and hosts are held against, as docs/rules.md has it; without figures nothing is READY."""
     rules_source: str = "validate.rules of the recipe"
     """Where the rules come from, as reports name it."""
+    file_rules: str | None = None
+    """The text of a file of further rules (--rules); one of the same name takes the place of the recipe's."""
+    file_source: str = "--rules"
+    """The file, as reports name it."""
+    baseline: Mapping[str, Any] | None = None
+    """The fleet's own figures (--baseline), as gpuproof baseline record wrote them."""
 
     def __post_init__(self) -> None:
         if not self.stages or len(set(self.stages)) < len(self.stages):

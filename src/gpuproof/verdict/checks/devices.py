@@ -13,6 +13,8 @@ NVML = "https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceQueries.html"
 XIDS = "https://docs.nvidia.com/deploy/xid-errors/"
 NVSMI = "https://docs.nvidia.com/deploy/nvidia-smi/"
 ROUNDING_W = 1.0
+OF_NVIDIA = ("ecc_mode", "mig_mode", "persistence_mode")
+"""Modes that NVIDIA's driver alone can set and tell."""
 LOOK = "Look at it with: gpuproof doctor --json"
 
 
@@ -28,6 +30,8 @@ def _lacks(subject: str, device: Device, fact: str, what: str) -> Outcome:
     """Return why a fact is missing: not applicable where the driver says that the board has no such thing."""
     known = {**(device.get("unavailable") or {}), **(device.get("state_unavailable") or {})}
     reason = known.get(fact)
+    if reason is None and fact in OF_NVIDIA and device.get("vendor") not in (None, "nvidia"):
+        reason = f"what {device.get('vendor')} devices tell has no such fact"
     if reason is None:
         return not_told(subject, f"its {what} was not asked for: the run is of an older version", LOOK)
     return nothing_to_check(f"{device.get('name')} does not tell its {what}: {reason}", subject)
@@ -198,15 +202,18 @@ def judge_events(facts: FleetFacts) -> Sequence[Outcome]:
     if facts.events is None:
         step = "Run it with monitoring, which listens to the driver"
         return [not_told("whole", "nobody listened to what drivers announce", step)]
-    events = facts.events
-    return [
-        told(
-            subject,
-            not events.get(subject),
-            ", ".join(dict.fromkeys(events.get(subject) or ())) or "nothing was announced",
-            expected="no error",
-            source=XIDS,
-            next_step="Look the number up there; drain the host, run dmesg",
-        )
-        for subject in subjects
-    ]
+    return [_announced(subject, facts.events.get(subject)) for subject in subjects]
+
+
+def _announced(subject: str, events: Sequence[str] | None) -> Outcome:
+    if events is None:
+        step = "Use it in a launch, with monitoring"
+        return not_told(subject, "no launch that was recorded listened to its driver", step)
+    return told(
+        subject,
+        not events,
+        ", ".join(dict.fromkeys(events)) or "nothing was announced",
+        expected="no error",
+        source=XIDS,
+        next_step="Look the number up there; drain the host, run dmesg",
+    )

@@ -205,7 +205,7 @@ def judge_ranks(facts: FleetFacts) -> Sequence[Outcome]:
         return [no_gpu(facts)]
     used: dict[str, int] = {}
     for launch in facts.launches:
-        hosts = {start.rank: start.host for start in launch.of(Start)}
+        hosts = {start.rank: launch.host_of(start) for start in launch.of(Start)}
         sizes = {start.rank: start.world_size for start in launch.of(Start)}
         for setup in launch.of(Setup):
             where = f"host/{hosts.get(setup.rank)}/gpu/{setup.device.uuid or setup.device.index}"
@@ -234,7 +234,7 @@ def judge_backend(facts: FleetFacts) -> Sequence[Outcome]:
         return [no_gpu(facts)]
     found: dict[str, set[str]] = {}
     for launch in facts.launches:
-        hosts = {start.rank: start.host for start in launch.of(Start)}
+        hosts = {start.rank: launch.host_of(start) for start in launch.of(Start)}
         for setup in launch.of(Setup):
             if setup.backend is not None:
                 found.setdefault(hosts.get(setup.rank, ""), set()).add(setup.backend)

@@ -5,9 +5,9 @@
 
 from gpuproof.verdict.facts import FleetFacts
 from gpuproof.verdict.rules.judge import judge_rules
-from gpuproof.verdict.rules.load import load_rules, read_rules
+from gpuproof.verdict.rules.load import load_rules, read_rules, rules_of_entries
 from gpuproof.verdict.rules.model import Rules
 
 Facts = FleetFacts
 """As suites know it."""
-__all__ = ["Facts", "FleetFacts", "Rules", "judge_rules", "load_rules", "read_rules"]
+__all__ = ["Facts", "FleetFacts", "Rules", "judge_rules", "load_rules", "read_rules", "rules_of_entries"]

@@ -16,7 +16,7 @@ from dataclasses import replace
 from gpuproof.analysis.apart import ERROR_RATE
 from gpuproof.records.outcome import Basis, Judged, Outcome, kind_of
 from gpuproof.records.result import Measure
-from gpuproof.verdict.baseline import UNCOMPARED
+from gpuproof.verdict.baseline import UNCOMPARED, entry_key
 from gpuproof.verdict.check import judge, load_check
 from gpuproof.verdict.checks.registry import CHECKS
 from gpuproof.verdict.facts import FleetFacts, gpu_subjects, host_of
@@ -77,12 +77,12 @@ def _judged(rule: Rule, named: Sequence[Measure], facts: FleetFacts, error_rate:
     matched = [m for m in named if kind_of(m.subject) == rule.each and rule.measure.picks(m)]
     refused = _why_refused(rule, named, matched, facts)
     if refused is not None:
-        yield _as_judged(rule, rule.name, not_judged("whole", f"{rule.place}: {refused}", "Correct the rule"))
+        yield _as_judged(rule, None, not_judged("whole", f"{rule.place}: {refused}", "Correct the rule"))
         return
     for subject in _without_measure(rule, matched, facts):
         reason = f"{rule.measure} was not measured of it"
         step = "Look for the launch that failed there, and finish the run with --resume"
-        yield _as_judged(rule, rule.name, not_judged(subject, reason, step))
+        yield _as_judged(rule, None, not_judged(subject, reason, step))
     telling = _telling_labels(matched)
     good = []
     for measure in matched:
@@ -90,9 +90,9 @@ def _judged(rule: Rule, named: Sequence[Measure], facts: FleetFacts, error_rate:
         if fault is None:
             good.append(measure)
         else:
-            yield _as_judged(rule, _name(rule, measure, telling), not_judged(measure.subject, *fault))
+            yield _as_judged(rule, measure, not_judged(measure.subject, *fault), telling)
     for measure, outcome in _outcomes(rule, good, facts, error_rate):
-        yield _as_judged(rule, _name(rule, measure, telling), outcome)
+        yield _as_judged(rule, measure, outcome, telling)
 
 
 def _fault(measure: Measure, facts: FleetFacts) -> tuple[str, str] | None:
@@ -119,8 +119,21 @@ def _outcomes(
             return judge_figures(rule, measures, facts, error_rate=error_rate)
 
 
-def _as_judged(rule: Rule, name: str, outcome: Outcome) -> Judged:
-    return Judged(name=name, outcome=outcome, is_required=rule.is_required, basis=BASES[rule.expected.form])
+def _as_judged(rule: Rule, measure: Measure | None, outcome: Outcome, telling: Sequence[str] = ()) -> Judged:
+    return Judged(
+        name=rule.name if measure is None else _name(rule, measure, telling),
+        outcome=outcome,
+        is_required=rule.is_required,
+        basis=rule.basis or BASES[rule.expected.form],
+        metric=str(rule.measure) if measure is None else _metric(measure),
+    )
+
+
+def _metric(measure: Measure) -> str:
+    """Say what was measured, in the same words whichever rule asks: a floor covers what peers compare."""
+    name, labels, kind = entry_key(measure.name, measure.labels, kind_of(measure.subject))
+    said = ", ".join(f"{label}={value}" for label, value in labels)
+    return f"{name} of each {kind}" + (f" ({said})" if said else "")
 
 
 def _why_refused(

@@ -8,7 +8,7 @@ What can be told only of a plan or of measures is refused in `refusals`, when ru
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -117,6 +117,19 @@ def read_rules(text: str, *, source: str) -> Rules:
         UsageError: it is no YAML, has an unknown key, or a rule that cannot judge; every mistake by line.
     """
     return _rules_of(read_document(text, source=source))
+
+
+def rules_of_entries(entries: Sequence[Mapping[str, Any]], *, source: str) -> Rules:
+    """Read rules that are part of something else, such as a recipe; the line of each is its number.
+
+    Raises:
+        UsageError: one cannot judge.
+    """
+    if not entries:
+        return Rules(source=source, rules=())
+    data = {"rules": [dict(entry) for entry in entries]}
+    lines: dict[Place, int] = {("rules", number): number + 1 for number in range(len(entries))}
+    return _rules_of(Document(source=source, data=data, lines={(): 0, **lines}, written={}))
 
 
 def _rules_of(document: Document) -> Rules:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from gpuproof.records.outcome import Actor, SubjectKind
+from gpuproof.records.outcome import Actor, Basis, SubjectKind
 from gpuproof.records.result import Measure
 
 Form = Literal["at_least", "at_most", "reference", "baseline", "peers", "equal"]
@@ -20,7 +20,7 @@ REQUIRED_ERROR_RATE = 0.005
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasureMatch:
-    """Which measures a rule speaks of: those of this name that have all of these labels."""
+    """Which measures a rule speaks of: those of this name with all of these labels; `case` is one of them."""
 
     name: str
     labels: Mapping[str, Any] = field(default_factory=dict)
@@ -32,7 +32,7 @@ class MeasureMatch:
 
     def picks(self, measure: Measure) -> bool:
         """Say whether a measure is one of them."""
-        found = measure.labels
+        found = {"case": measure.case, **measure.labels}
         return measure.name == self.name and all(
             name in found and found[name] == value for name, value in self.labels.items()
         )
@@ -67,6 +67,8 @@ class Rule:
     """As a share of what is expected; None: from the spread that was measured."""
     next_step: str
     responsible: Actor
+    basis: Basis | None = None
+    """What it stands on where its form does not tell: that a pace is kept says nothing of speed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

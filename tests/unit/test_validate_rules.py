@@ -1,0 +1,151 @@
+"""What a validation is held against: recipes' rules, a file's, a baseline, and what drivers announced."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gpuproof.conclude import Concluded, conclude, conclude_otherwise
+from gpuproof.config.load import load_config
+from gpuproof.errors import UsageError
+from gpuproof.launchers.surroundings import refuse_to_be_a_rank
+from gpuproof.readings.recording import DeviceTrack, RecordingData
+from gpuproof.records.codec import to_json
+from gpuproof.records.readings import Counters, DeviceIdentity, DriverEvent, Recording
+from gpuproof.store.baselines import run_figures
+from gpuproof.store.run import RunDirectory
+from gpuproof.suites.validate.judging import rules_of
+from gpuproof.suites.validate.options import read_options
+from gpuproof.verdict.announced import announced_of
+from gpuproof.verdict.baseline import record_baseline
+from validation_by_hand import FLOOR, recipe, walk, written
+
+AS_BEFORE: dict[str, Any] = {
+    "name": "training as before",
+    "each": "whole",
+    "measure": {"name": "throughput", "labels": {"case": "training"}},
+    "expect": {"baseline": 0.95},
+}
+
+
+def run_of(folder: Path, rules: list[Any]) -> RunDirectory:
+    config = recipe(validate={"rules": rules})
+    return written(folder, walk(config), config)
+
+
+def status(found: Concluded, name: str) -> str:
+    (item,) = [item for item in found.result.outcomes if item.name == name]
+    return item.outcome.status
+
+
+@pytest.mark.parametrize("name", ["validate", "validate-quick", "validate-burn-in", "validate-playbook"])
+def test_the_rules_of_each_recipe_can_judge(name: str) -> None:
+    given = rules_of(read_options(load_config(name, []).config))
+    names = [rule.name for rule in given.rules.rules]
+    assert {"xid", "all ranks", "backend", "memory health"} <= set(names)
+    assert given.num_figures >= 3
+
+
+def test_a_baseline_makes_a_run_ready_and_a_better_one_does_not(tmp_path: Path) -> None:
+    run = run_of(tmp_path, [AS_BEFORE])
+    without = conclude(run)
+    assert (without.result.verdict, status(without, "training as before")) == ("INCONCLUSIVE", "SKIP")
+    assert "gpuproof baseline record" in " ".join(without.result.detail["readiness"]["reasons"])
+    figures = run_figures(run)
+    kept = record_baseline("a", [figures], recorded="2026-11-22", gpuproof_version="1")
+    assert conclude_otherwise(run, {"baseline": to_json(kept)}).result.verdict == "READY"
+    faster = [replace(m, value=None if m.value is None else 1.2 * m.value) for m in figures.measures]
+    better = record_baseline("b", [replace(figures, measures=faster)], recorded="2026", gpuproof_version="1")
+    assert conclude_otherwise(run, {"baseline": to_json(better)}).result.verdict == "NOT-READY"
+    unasked = conclude_otherwise(run, {"baseline": to_json(kept), "rules": [FLOOR]})
+    assert (unasked.result.verdict, status(unasked, "baseline")) == ("INCONCLUSIVE", "ERROR")
+    other = replace(kept, stack={**kept.stack, "driver": "other"})
+    unlike = conclude_otherwise(run, {"baseline": to_json(other)})
+    assert (unlike.result.verdict, status(unlike, "training as before")) == ("INCONCLUSIVE", "ERROR")
+
+
+def test_a_files_rule_takes_the_place_of_the_recipes_and_asks_for_its_baseline(tmp_path: Path) -> None:
+    run = run_of(tmp_path, [FLOOR, {"check": "xid"}])
+    text = json.dumps({"rules": [{"check": "xid", "required": False}, AS_BEFORE]})
+    found = conclude_otherwise(run, {"file_rules": text, "file_source": "r.yaml"})
+    assert [x.is_required for x in found.result.outcomes if x.name == "xid"] == [False]
+    assert status(found, FLOOR["name"]) == "PASS"
+    assert status(found, "training as before") == "ERROR"  # a file's rule is never left out
+
+
+def test_a_floor_covers_what_peers_compare_and_a_stage_that_is_not_there_is_left_out(tmp_path: Path) -> None:
+    alike = {
+        "name": "alike",
+        "each": "host",
+        "measure": {"name": "bus bandwidth", "labels": {"stage": "collective"}},
+        "expect": {"peers": True},
+    }
+    gemm = {**alike, "name": "gemm alike", "measure": {"name": "throughput", "labels": {"stage": "gemm"}}}
+    found = conclude(run_of(tmp_path, [FLOOR, alike, gemm]))
+    assert (status(found, "alike"), status(found, "gemm alike")) == ("NOT-APPLICABLE", "SKIP")
+    assert found.result.verdict == "READY"
+
+
+def recording(*totals: float, event: str | None = None) -> RecordingData:
+    identity = DeviceIdentity(
+        physical_index=0,
+        vendor="fake",
+        vendor_index=0,
+        framework_index=0,
+        uuid="GPU-0",
+        pci_bus_id=None,
+        name="G",
+        static={},
+        unavailable={},
+    )
+    begun = Recording(
+        host="a",
+        host_facts={},
+        pid=1,
+        boot_id=None,
+        gpuproof_version="1",
+        unix_s=0.0,
+        monotonic_s=0.0,
+        fast_interval_s=1.0,
+        slow_interval_s=1.0,
+        devices=(identity,),
+    )
+    told = DriverEvent(monotonic_s=1.0, physical_index=0, event=event or "", code=79, message="")
+    return RecordingData(
+        source="r",
+        format="gpuproof",
+        recording=begun,
+        time_s=np.zeros(0),
+        unix_s=np.zeros(0),
+        devices=(DeviceTrack(identity=identity, metrics={}, throttle={}, throttle_known=np.zeros(0, bool)),),
+        host={},
+        counters=tuple(
+            Counters(monotonic_s=0.0, at="x", devices={"0": {"ecc_uncorrected_count": n}}) for n in totals
+        ),
+        events=(told,) if event else (),
+    )
+
+
+def test_what_was_announced_and_errors_that_grew_are_told_and_old_ones_are_not() -> None:
+    def said(found: RecordingData) -> list[str]:
+        return list(announced_of(found, found.devices[0]))
+
+    assert said(recording(7, 7)) == []
+    assert said(recording(7, 7, 9)) == ["ecc_uncorrected_count grew by 2"]
+    assert said(recording(event="xid")) == ["xid 79"]
+    assert said(recording(event="recovered")) == []
+
+
+def test_a_rank_of_another_launch_is_refused_and_a_process_alone_is_not() -> None:
+    refuse_to_be_a_rank({}, command="gpuproof validate")
+    mpi = {"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2"}
+    local = {"OMPI_COMM_WORLD_LOCAL_RANK": "1", "OMPI_COMM_WORLD_LOCAL_SIZE": "2"}
+    with pytest.raises(UsageError, match="one of another launch"):
+        refuse_to_be_a_rank({**mpi, **local}, command="gpuproof validate")
+    with pytest.raises(UsageError, match="does not say which GPU"):
+        refuse_to_be_a_rank(mpi, command="gpuproof validate")
