@@ -19,6 +19,13 @@ import click
 
 from gpuproof.campaign import create_run, run_campaign
 from gpuproof.cli.host_options import HostChoice
+from gpuproof.cli.kubernetes_site import (
+    changed_options,
+    described_options,
+    kept_options,
+    read_options,
+    show_manifests,
+)
 from gpuproof.cli.progress import progress_on
 from gpuproof.cli.report import show_report
 from gpuproof.cli.slurm_site import (
@@ -31,6 +38,7 @@ from gpuproof.cli.slurm_site import (
     site_words,
 )
 from gpuproof.config.inventory import Inventory, InventoryHost, load_inventory
+from gpuproof.config.kubernetes import KubernetesOptions
 from gpuproof.config.load import LoadedConfig, load_config
 from gpuproof.config.rules.base import Facts
 from gpuproof.errors import ExitCode, UsageError
@@ -42,13 +50,14 @@ from gpuproof.launchers.slurm.site import SlurmSite
 from gpuproof.launchers.ssh.hosts import SshHosts, SshOptions, host_places, meeting_address
 from gpuproof.records.case import Case
 from gpuproof.records.codec import from_json, to_json
-from gpuproof.store.description import HOSTS, SLURM, read_config
+from gpuproof.store.description import HOSTS, KUBERNETES, SLURM, read_config
 from gpuproof.store.run import RunDirectory, resume_command
 from gpuproof.suites.base import THIS_MACHINE, HostPlace
 from gpuproof.suites.registry import suite_on
 
-Where = SshHosts | SlurmSite
+Where = SshHosts | SlurmSite | KubernetesOptions
 """Where a run takes place that is not this machine."""
+_LAUNCHERS = {SshHosts: "ssh", SlurmSite: "slurm", KubernetesOptions: "kubernetes"}
 
 
 def begin_run(
@@ -93,7 +102,11 @@ def finish_run(
     Raises:
         UsageError: other hosts are named, or it was no run on hosts.
     """
-    is_again = hosts.slurm is not None and not hosts.one_job and SLURM in directory.description()
+    kept = directory.description()
+    is_same = (hosts.slurm is not None and SLURM in kept) or (
+        hosts.kubernetes is not None and KUBERNETES in kept
+    )
+    is_again = is_same and not hosts.one_job
     if hosts.are_named and not is_again:
         raise UsageError(
             "a resumed run goes on with its own hosts",
@@ -103,6 +116,8 @@ def finish_run(
     where = _kept(directory)
     if isinstance(where, SlurmSite):
         where = changed_site(where, hosts, python=python)
+    if isinstance(where, KubernetesOptions):
+        where = changed_options(where, hosts)
     with _opened(where, python) as launcher:
         return measure(directory, launcher, retry_failed=retry_failed, as_json=as_json, command=command)
 
@@ -137,8 +152,8 @@ def measure(
 def _opened(where: Where | None, python: str | None) -> Iterator[Launcher]:
     """Give the launcher for these hosts, for a cluster, or for this machine."""
     here = "attached" if is_attached(os.environ) else "local"
-    name = "ssh" if isinstance(where, SshHosts) else "slurm" if isinstance(where, SlurmSite) else here
-    given: dict[str, Any] = {} if where is None else {"hosts" if name == "ssh" else "slurm": where}
+    name = here if where is None else _LAUNCHERS[type(where)]
+    given: dict[str, Any] = {} if where is None else {"hosts" if name == "ssh" else name: where}
     with open_launcher(name, python=python, **given) as launcher:
         yield launcher
         for note in launcher.notes():
@@ -149,6 +164,8 @@ def _described(where: Where | None) -> dict[str, Any] | None:
     """Return what run.json keeps of where a run takes place."""
     if where is None:
         return None
+    if isinstance(where, KubernetesOptions):
+        return described_options(where)
     return described_site(where) if isinstance(where, SlurmSite) else {HOSTS: to_json(where)}
 
 
@@ -157,6 +174,8 @@ def _kept(directory: RunDirectory) -> Where | None:
     description, place = directory.description(), str(directory.root / "run.json")
     if SLURM in description:
         return kept_site(description)
+    if KUBERNETES in description:
+        return kept_options(description)
     kept = description.get(HOSTS)
     return None if kept is None else from_json(SshHosts, kept, place=place)
 
@@ -164,6 +183,8 @@ def _kept(directory: RunDirectory) -> Where | None:
 def _places(where: Where | None) -> Sequence[HostPlace]:
     if where is None:
         return THIS_MACHINE
+    if isinstance(where, KubernetesOptions):
+        return ()
     return site_places(where) if isinstance(where, SlurmSite) else host_places(where.hosts)
 
 
@@ -204,6 +225,9 @@ def plan_run(
         site = read_site(hosts, python=python)
         facts = Facts(hosts=None)
         return load_config(config, [*words, *site_words(hosts, site)], facts=facts), site
+    if hosts.kubernetes is not None:
+        options = read_options(hosts, python=python)
+        return load_config(config, words, facts=Facts(hosts=None)), options
     remote = read_hosts(hosts, python=python)
     facts = Facts(hosts=remote.hosts, is_one_job=hosts.one_job)
     return load_config(config, [*words, *_words_for(hosts, remote)], facts=facts), remote
@@ -279,6 +303,8 @@ def show_commands(config: str, words: Sequence[str], *, hosts: HostChoice, pytho
     cases = suite.next(suite.begin(loaded.config, places), {}, None)
     if isinstance(remote, SlurmSite):
         show_jobs(cases, remote, run)
+    elif isinstance(remote, KubernetesOptions):
+        show_manifests(cases, remote, run)
     else:
         for case in cases:
             _show(case, remote, run)

@@ -31,7 +31,9 @@ class StrictModel(BaseModel):
 Model = TypeVar("Model", bound=StrictModel)
 
 
-def open_document(path: str, *, what: Literal["inventory", "Slurm options"]) -> Document:
+def open_document(
+    path: str, *, what: Literal["inventory", "Slurm options", "Kubernetes options"]
+) -> Document:
     """Read a file as YAML or JSON.
 
     Raises:
