@@ -16,7 +16,7 @@ from gpuproof.errors import EnvironmentUnfitError, ExitCode, GpuproofError
 from gpuproof.launchers.base import Launched, Launcher
 from gpuproof.launchers.kubernetes.manifests import launch_name
 from gpuproof.launchers.registry import open_launcher
-from gpuproof.records.run import Failure, Steps
+from gpuproof.records.run import Failure
 from gpuproof.store.run import read_case
 from gpuproof.suites.cases import build_case
 from kubernetes_world import World, free_port, kubeconfig, kubernetes_world
@@ -90,12 +90,6 @@ def test_two_pods_are_one_job_and_nothing_is_left(
     assert not list(folder.glob("task-*"))
 
 
-def test_a_pod_that_fails_ends_the_others_and_its_words_come_here(launcher: Launcher, start: Start) -> None:
-    launched, folder = start("--distributed.device=cuda")
-    assert finish(launcher, launched) > 0
-    assert any(told.cause == "environment" for told in read_case(folder).of(Failure))
-
-
 def test_a_pod_that_was_evicted_is_an_interruption_and_the_others_say_their_last_words(
     there: tuple[World, dict[str, str]], launcher: Launcher, start: Start
 ) -> None:
@@ -109,29 +103,6 @@ def test_a_pod_that_was_evicted_is_an_interruption_and_the_others_say_their_last
     assert "Evicted: The node was low on resource: memory." in failure.message
     assert (failure.host, failure.next_step) == ("node-1", "Finish the run with --resume")
     assert (folder / "launcher-output.txt").exists()  # pod 0's files were fetched
-
-
-def test_what_runs_is_told_to_end_and_its_last_words_are_fetched(
-    there: tuple[World, dict[str, str]], launcher: Launcher, start: Start
-) -> None:
-    world, _ = there
-    launched, folder = start(ENDLESS)
-    wait_until(launcher, "its begin", lambda: launched.placed is not None)
-    (pod,) = world.pods.values()
-    wait_until(
-        launcher, "steps", lambda: "Steps" in _journals(pod.folder) or '"steps"' in _journals(pod.folder)
-    )
-    launched.end(10.0)
-    wait_until(launcher, "the end", lambda: launched.is_over)
-    assert launched.status != 0
-    records = read_case(folder)
-    (words,) = [told for told in records.of(Failure) if told.rank == 0]
-    assert (words.cause, words.message) == ("interrupted", "ended by SIGTERM")
-    assert records.of(Steps)
-
-
-def _journals(folder: Path) -> str:
-    return "".join(path.read_text() for path in folder.rglob("rank-*.jsonl"))
 
 
 BAD = {

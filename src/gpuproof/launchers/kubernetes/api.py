@@ -77,6 +77,10 @@ class Cluster:
         self.namespace = options.namespace or namespace
         self.pods("gpuproof/run=nobody")
 
+    def close(self) -> None:
+        """Close the connections."""
+        self._client.rest_client.pool_manager.clear()
+
     def create(self, manifest: Manifest, kind: Kind | None = None) -> str:
         """Make an object; return its uid. Without `kind` it is a ConfigMap or a Service.
 
@@ -166,7 +170,8 @@ class Cluster:
         try:
             return _heard(channel)
         finally:
-            channel.close()
+            channel.sock.shutdown()  # `close` leaves a socket open that the API has closed
+            own.api_client.rest_client.pool_manager.clear()
 
     def _core_call(self, verb: str, kind: str) -> Callable[..., Any]:
         name = {"ConfigMap": "config_map", "Service": "service"}[kind]

@@ -25,5 +25,8 @@ class KubernetesLauncher:
             EnvironmentUnfitError: there is no way to a cluster, or nobody answers.
             UsageError: it does not let us look at pods.
         """
-        with closing(KubernetesQueue(kubernetes, Cluster(kubernetes, environment))) as queue:
+        with (
+            closing(Cluster(kubernetes, environment)) as cluster,
+            closing(KubernetesQueue(kubernetes, cluster)) as queue,
+        ):
             yield queue

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -85,8 +86,11 @@ class LaunchObjects:
         container = "node" if self._options.engine == "trainjob" else "pytorch"
         running = [pod for pod in pods if pod.is_running]
         with ThreadPoolExecutor(AT_ONCE) as threads:
-            for told in [threads.submit(self._cluster.run_in, pod.name, container, words) for pod in running]:
-                told.exception()
+            list(threads.map(partial(self._tell, container, words), running))
+
+    def _tell(self, container: str, words: Sequence[str], pod: PodState) -> None:
+        with suppress(GpuproofError):
+            self._cluster.run_in(pod.name, container, words)[0].close()
 
     def fetch(self, launch: KubernetesLaunch, pods: Sequence[PodState]) -> Failure | None:
         """Bring the files of a launch's pods here; return why some could not be brought."""
