@@ -118,7 +118,7 @@ class World:
         with self.lock:
             if (kind, name) in self.objects:
                 return 409, failed(409, f'{kind} "{name}" already exists')
-            body["metadata"]["uid"] = str(uuid4())
+            body["metadata"] |= {"uid": str(uuid4()), "creationTimestamp": "2026-01-01T00:00:00Z"}
             self.objects[kind, name] = body
             self.seen.append(body)
             if kind in STARTED and self.makes_pods:

@@ -35,13 +35,13 @@ EVERYTHING = KubernetesOptions(
     interface="eth0",
     env={"NCCL_DEBUG": "WARN"},
 )
-CLAIM = {"claim": "results", "claim_folder": "/shared"}
+ON_CLAIM = KubernetesOptions(engine="trainjob", claim="results", claim_folder="/shared")
 MANIFESTS = {
     "one_pod": (KubernetesOptions(), MONITORED),
     "two_pods_with_everything": (EVERYTHING, TWO_NODES),
     "jobset": (KubernetesOptions(engine="jobset"), TWO_NODES),
     "pytorchjob": (KubernetesOptions(engine="pytorchjob", shm=None), TWO_NODES),
-    "trainjob": (KubernetesOptions(engine="trainjob", **CLAIM), TWO_NODES),
+    "trainjob": (ON_CLAIM, TWO_NODES),
 }
 
 

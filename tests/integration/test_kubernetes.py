@@ -214,3 +214,34 @@ def test_the_command_runs_a_case_and_the_dry_run_sends_nothing(
     ran = gpuproof(*words, cwd=tmp_path, environment=environment)
     assert ran.returncode in (ExitCode.DONE, ExitCode.INCONCLUSIVE), ran.stderr
     assert run_directory(tmp_path, "r1").cases()[0].status == "done"
+
+
+def gpu_node(name: str, *, usable: int = 8, **spec: object) -> dict[str, object]:
+    status = {
+        "conditions": [{"type": "Ready", "status": "True"}],
+        "capacity": {"nvidia.com/gpu": "8"},
+        "allocatable": {"nvidia.com/gpu": str(usable)},
+    }
+    return {"metadata": {"name": name, "labels": {"gpu": "h100"}}, "spec": spec, "status": status}
+
+
+def test_a_cluster_is_verified_and_cleaned_and_a_dry_run_does_neither(
+    there: tuple[World, dict[str, str]], tmp_path: Path
+) -> None:
+    world, environment = there
+    tainted = {"taints": [{"key": "team", "effect": "NoSchedule"}]}
+    world.nodes = [gpu_node("a", usable=7), gpu_node("b", **tainted)]
+    labels = {"app.kubernetes.io/managed-by": "gpuproof"}
+    world.makes_pods = False
+    for kind, metadata in (("jobs", labels), ("configmaps", labels), ("services", {})):
+        world.make(kind, {"kind": kind, "metadata": {"name": f"left-{kind}", "labels": metadata}})
+    shown = gpuproof("kubernetes", "verify", "--json", cwd=tmp_path, environment=environment)
+    assert shown.returncode == ExitCode.DONE, shown.stderr
+    statuses = {told["name"]: told["outcome"]["status"] for told in json.loads(shown.stdout)["checks"]}
+    assert statuses == {"nodes": "PASS", "GPUs": "PASS", "healthy GPUs": "WARN", "placement": "PASS"}
+    would = gpuproof("kubernetes", "clean", "--dry-run", cwd=tmp_path, environment=environment)
+    assert would.stdout == "would remove Job left-jobs\nwould remove ConfigMap left-configmaps\n"
+    assert len(world.left()) == 3
+    assert gpuproof("kubernetes", "clean", cwd=tmp_path, environment=environment).returncode == 0
+    assert world.left() == ["services/left-services"]
+    world.objects.clear()

@@ -81,35 +81,35 @@ class Cluster:
         """Close the connections."""
         self._client.rest_client.pool_manager.clear()
 
-    def create(self, manifest: Manifest, kind: Kind | None = None) -> str:
-        """Make an object; return its uid. Without `kind` it is a ConfigMap or a Service.
+    def create(self, manifest: Manifest, kind: Kind) -> str:
+        """Make an object; return its uid.
 
         Raises:
             KubernetesRefusalError: it is not taken.
             EnvironmentUnfitError: nobody answers.
         """
-        what = f"{manifest['kind']} {manifest['metadata']['name']}"
-        if kind is not None:
+        what = f"{kind.kind} {manifest['metadata']['name']}"
+        if kind.group:
             call = self._custom.create_namespaced_custom_object
             made = self._ask(what, call, kind.group, kind.version, self.namespace, kind.plural, manifest)
         else:
-            made = self._ask(what, self._core_call("create", manifest["kind"]), self.namespace, manifest)
+            made = self._ask(what, self._core_call("create", kind.kind), self.namespace, manifest)
         return str(made["metadata"]["uid"])
 
-    def own(self, name: str, kind: str, *, owner: Manifest) -> None:
+    def own(self, name: str, kind: Kind, *, owner: Manifest) -> None:
         """Let an object go when its owner goes, whatever becomes of us."""
         body = {"metadata": {"ownerReferences": [owner]}}
-        self._ask(f"{kind} {name}", self._core_call("patch", kind), name, self.namespace, body)
+        self._ask(f"{kind.kind} {name}", self._core_call("patch", kind.kind), name, self.namespace, body)
 
-    def delete(self, name: str, uid: str, kind: Kind | str) -> None:
+    def delete(self, name: str, uid: str, kind: Kind) -> None:
         """Remove an object and its pods; one that is gone, or is another by now, is no error."""
         told = {"propagationPolicy": "Background", "preconditions": {"uid": uid}}
+        place = f"{kind.kind} {name}"
         try:
-            if isinstance(kind, str):
-                self._ask(f"{kind} {name}", self._core_call("delete", kind), name, self.namespace, body=told)
+            if not kind.group:
+                self._ask(place, self._core_call("delete", kind.kind), name, self.namespace, body=told)
                 return
             call = self._custom.delete_namespaced_custom_object
-            place = f"{kind.kind} {name}"
             self._ask(place, call, kind.group, kind.version, self.namespace, kind.plural, name, body=told)
         except KubernetesRefusalError as error:
             if error.status not in (NOT_FOUND, CONFLICT):
@@ -126,6 +126,9 @@ class Cluster:
 
     def objects(self, kind: Kind, selector: str) -> list[Manifest]:
         """Return the objects of a kind with these labels."""
+        if not kind.group:
+            call = self._core_call("list", kind.kind)
+            return list(self._ask(kind.plural, call, self.namespace, label_selector=selector)["items"])
         call = self._custom.list_namespaced_custom_object
         asked = (kind.group, kind.version, self.namespace, kind.plural)
         return list(self._ask(kind.plural, call, *asked, label_selector=selector)["items"])

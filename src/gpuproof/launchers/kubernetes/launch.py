@@ -20,7 +20,7 @@ class Made:
 
     name: str
     uid: str
-    kind: Kind | str
+    kind: Kind
 
 
 class KubernetesLaunch:

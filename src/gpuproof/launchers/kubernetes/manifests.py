@@ -54,6 +54,13 @@ KINDS: Mapping[Engine, Kind] = {
 }
 
 
+OBJECTS = (
+    Kind("", "v1", "configmaps", "ConfigMap", ""),
+    Kind("", "v1", "services", "Service", ""),
+)
+"""What a launch has besides."""
+
+
 def launch_name(run_id: str, case: Case, *, of: str = "") -> str:
     """Name a launch's objects: after the run, and by a digest of what tells its launches apart.
 

@@ -19,7 +19,7 @@ from gpuproof.launchers.failures import launch_failure
 from gpuproof.launchers.kubernetes.api import Cluster
 from gpuproof.launchers.kubernetes.files import given_files, join_output, take_files
 from gpuproof.launchers.kubernetes.launch import KubernetesLaunch, Made
-from gpuproof.launchers.kubernetes.manifests import KINDS, launch_manifests, launch_name
+from gpuproof.launchers.kubernetes.manifests import KINDS, OBJECTS, launch_manifests, launch_name
 from gpuproof.launchers.kubernetes.pods import ARCHIVE, FILES, folder_in_pod, kubernetes_node
 from gpuproof.launchers.kubernetes.states import PodState
 from gpuproof.launchers.kubernetes.text import manifests_text
@@ -61,15 +61,15 @@ class LaunchObjects:
         (launch.folder / layout.LAUNCH_TEXT).write_text(launch.command, encoding="utf-8")
         *others, starting = manifests
         for manifest in others:
-            uid = self._cluster.create(manifest)
-            launch.made.append(Made(launch.name, uid, manifest["kind"]))
+            (kind,) = (kind for kind in OBJECTS if kind.kind == manifest["kind"])
+            launch.made.append(Made(launch.name, self._cluster.create(manifest, kind), kind))
         kind = KINDS[self._options.engine]
         uid = self._cluster.create(starting, kind)
         owner = {"apiVersion": starting["apiVersion"], "kind": kind.kind, "name": launch.name, "uid": uid}
         owned = list(launch.made)
         launch.made.insert(0, Made(launch.name, uid, kind))
         for made in owned:
-            self._cluster.own(made.name, str(made.kind), owner=owner)
+            self._cluster.own(made.name, made.kind, owner=owner)
 
     def address(self, launch: KubernetesLaunch) -> str:
         """Return where a launch's ranks meet."""
