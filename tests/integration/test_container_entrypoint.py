@@ -34,15 +34,15 @@ def test_the_dockerfile_has_no_findings() -> None:
     assert (found.returncode, found.stdout) == (0, "")
 
 
-def start(programs: Path, *words: str, gpus: int = 8, **variables: str) -> subprocess.CompletedProcess[str]:
-    environment = {"PATH": f"{programs}:{os.defpath}", "GPUS": str(gpus), **variables}
+def start(programs: Path, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    environment = {"PATH": f"{programs}:{os.defpath}", "GPUS": "8", **variables}
     return subprocess.run(["bash", str(ENTRYPOINT), *words], env=environment, capture_output=True, text=True)
 
 
 def test_options_alone_validate_with_a_process_a_visible_gpu(programs: Path) -> None:
     assert start(programs, *MODEL).stdout == f"gpuproof validate --nproc=8 {' '.join(MODEL)}\n"
     assert start(programs).stdout == "gpuproof validate --nproc=8\n"
-    assert start(programs, gpus=0).stdout == "gpuproof validate\n"
+    assert start(programs, GPUS="0").stdout == "gpuproof validate\n"
     assert start(programs, "--nproc=8").returncode == 0
 
 
@@ -68,7 +68,7 @@ def test_a_launcher_s_ranks_start_one_process_each(programs: Path) -> None:
     ranks = {"RANK": "3", "WORLD_SIZE": "16", "LOCAL_WORLD_SIZE": "8"}
     assert start(programs, *MODEL, **ranks).stdout == f"gpuproof validate {' '.join(MODEL)}\n"
     assert start(programs, **IN_SLURM).stdout == "gpuproof validate\n"
-    assert start(programs, gpus=1, **IN_SLURM).stdout == "gpuproof validate\n"  # --gpus-per-task=1
+    assert start(programs, GPUS="1", **IN_SLURM).stdout == "gpuproof validate\n"  # --gpus-per-task=1
     assert start(programs, RANK="3").returncode == 5
 
 

@@ -216,7 +216,7 @@ def test_the_command_runs_a_case_and_the_dry_run_sends_nothing(
     assert run_directory(tmp_path, "r1").cases()[0].status == "done"
 
 
-def gpu_node(name: str, *, usable: int = 8, **spec: object) -> dict[str, object]:
+def gpu_node(name: str, spec: dict[str, object], *, usable: int = 8) -> dict[str, object]:
     status = {
         "conditions": [{"type": "Ready", "status": "True"}],
         "capacity": {"nvidia.com/gpu": "8"},
@@ -229,8 +229,8 @@ def test_a_cluster_is_verified_and_cleaned_and_a_dry_run_does_neither(
     there: tuple[World, dict[str, str]], tmp_path: Path
 ) -> None:
     world, environment = there
-    tainted = {"taints": [{"key": "team", "effect": "NoSchedule"}]}
-    world.nodes = [gpu_node("a", usable=7), gpu_node("b", **tainted)]
+    tainted: dict[str, object] = {"taints": [{"key": "team", "effect": "NoSchedule"}]}
+    world.nodes = [gpu_node("a", {}, usable=7), gpu_node("b", tainted)]
     labels = {"app.kubernetes.io/managed-by": "gpuproof"}
     world.makes_pods = False
     for kind, metadata in (("jobs", labels), ("configmaps", labels), ("services", {})):

@@ -15,15 +15,11 @@ def port(device: str, kind: str = "InfiniBand", state: str = "ACTIVE") -> dict[s
     return {"device": device, "port": "1", "state": state, "link_layer": kind}
 
 
-def judged(
-    *ports: dict[str, Any], hpcx: list[str] | None = None, path: str = "", **set_: str
-) -> dict[str, str]:
-    fabric = {
-        "variables": set_,
-        "infiniband": list(ports),
-        "hpcx": hpcx or [],
-        "library_path": path.split(":"),
-    }
+def judged(*ports: dict[str, Any], **set_: str) -> dict[str, str]:
+    return told_of({"variables": set_, "infiniband": list(ports)})
+
+
+def told_of(fabric: dict[str, Any]) -> dict[str, str]:
     return {told.name: told.outcome.status for told in judge_infiniband(fabric)}
 
 
@@ -56,4 +52,5 @@ def test_ucx_is_given_adapters_that_are_there(value: str, status: str) -> None:
     [("", "WARN"), ("/usr/local/lib", "WARN"), (":".join([*HPCX, "/usr/local/lib"]), "PASS")],
 )
 def test_another_ucx_before_hpcx_s_is_told(path: str, status: str) -> None:
-    assert judged(hpcx=HPCX, path=path) == {"UCX of HPC-X": status}
+    fabric = {"variables": {}, "infiniband": [], "hpcx": HPCX, "library_path": path.split(":")}
+    assert told_of(fabric) == {"UCX of HPC-X": status}
