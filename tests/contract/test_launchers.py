@@ -1,4 +1,5 @@
-"""What every launcher keeps: this machine, a rank of a user's launcher, real sshd, a real Slurm."""
+"""What every launcher keeps: this machine, a rank of a user's launcher, real sshd, a real Slurm, and
+Kubernetes' API over real HTTP."""
 
 from __future__ import annotations
 
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from gpuproof.campaign import create_run
+from gpuproof.config.kubernetes import KubernetesOptions
 from gpuproof.config.load import load_config
 from gpuproof.launchers.attached import AttachedLauncher
 from gpuproof.launchers.base import Launched, Launcher
@@ -22,6 +24,7 @@ from gpuproof.launchers.slurm.site import SlurmSite
 from gpuproof.records.run import Failure, Steps
 from gpuproof.store.run import read_case
 from gpuproof.suites.cases import build_case
+from kubernetes_world import kubernetes_world
 from launching import finish, wait_until
 from slurm_world import SlurmWorld, needing_slurm, slurm_world
 from ssh_hosts import Hosts, hosts_in, processes_with
@@ -46,6 +49,8 @@ class Launching:
     others: dict[str, str] = field(default_factory=dict)
     """The environment of a rank that somebody else starts; none where the launcher starts them all."""
     started: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    pods: Path | None = None
+    """Where pods write, whose files come here at the end alone."""
 
     def start(self, *words: str, at: int = 0) -> tuple[Launched, Path]:
         """Start a tiny case on one place."""
@@ -61,6 +66,10 @@ class Launching:
             join = [sys.executable, "-m", "gpuproof.worker", "join", "--patience-s=200"]
             self.started.append(subprocess.Popen(join, env={**os.environ, **self.others}))
         return launched, folder
+
+    def written(self, folder: Path) -> Path:
+        """Return where the ranks of a case write while they run."""
+        return folder if self.pods is None else next(self.pods.glob("*/run/cases/main/0"), folder)
 
 
 @contextmanager
@@ -93,6 +102,16 @@ def ssh(folder: Path) -> Iterator[Launching]:
         assert [hosts.left_behind(server) for server in world.servers] == [[], []]
 
 
+@contextmanager
+def kubernetes(folder: Path) -> Iterator[Launching]:
+    with kubernetes_world(folder / "cluster") as (world, found_by):
+        environment = {**os.environ, **found_by}
+        options = KubernetesOptions()
+        with open_launcher("kubernetes", kubernetes=options, environment=environment) as launcher:
+            yield Launching(launcher=launcher, folder=folder, pods=world.folder)
+        assert world.left() == []
+
+
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmWorld]:
     needing_slurm()
@@ -121,7 +140,7 @@ def slurm_allocation(folder: Path, world: SlurmWorld) -> Iterator[Launching]:
         world.ask("scancel", job)
 
 
-MEMBERS = {"local": local, "attached": attached, "ssh": ssh}
+MEMBERS = {"local": local, "attached": attached, "ssh": ssh, "kubernetes": kubernetes}
 ON_SLURM = {"slurm queue": slurm_queue, "slurm allocation": slurm_allocation}
 
 
@@ -176,7 +195,7 @@ def test_a_case_is_told_from_its_begin_to_its_last_file(launching: Launching) ->
 def test_the_end_of_a_case_gives_time_for_last_words(launching: Launching) -> None:
     launched, folder = launching.start(ENDLESS)
     launcher = launching.launcher
-    wait_until(launcher, "steps", lambda: read_case(folder).of(Steps))
+    wait_until(launcher, "steps", lambda: read_case(launching.written(folder)).of(Steps))
     assert launched.status is None
     launched.end(10.0)
     wait_until(launcher, "the end", lambda: launched.is_over)

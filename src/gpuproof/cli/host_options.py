@@ -16,7 +16,7 @@ import click
 from gpuproof.errors import UsageError
 
 Command = TypeVar("Command", bound=Callable[..., Any])
-SSH, SLURM = "ssh:", "slurm"
+SSH, SLURM, KUBERNETES = "ssh:", "slurm", "kubernetes"
 FLEET = "fleet"
 """The key of run.json that holds the hosts (`report.fleet` reads it, and is too heavy to import here)."""
 
@@ -28,6 +28,8 @@ class HostChoice:
     inventory: str | None
     slurm: str | None = None
     """The file of options for Slurm, empty for none; None where it is not asked for."""
+    kubernetes: str | None = None
+    """The same for Kubernetes."""
     key: str | None
     username: str | None
     known_hosts: str | None
@@ -41,7 +43,12 @@ class HostChoice:
     @property
     def are_named(self) -> bool:
         """Say whether the command is to work on other hosts."""
-        return self.inventory is not None or self.slurm is not None or self.one_job
+        return self.inventory is not None or self.is_queue or self.one_job
+
+    @property
+    def is_queue(self) -> bool:
+        """Say whether a scheduler is to find the hosts."""
+        return self.slurm is not None or self.kubernetes is not None
 
 
 HERE_ALONE = HostChoice(
@@ -57,14 +64,15 @@ HERE_ALONE = HostChoice(
     one_job=False,
 )
 """Of commands that work on this machine alone."""
-HOW = [field.name for field in fields(HostChoice) if field.name not in ("inventory", "slurm")]
+HOW = [field.name for field in fields(HostChoice) if field.name not in ("inventory", SLURM, KUBERNETES)]
 
 _OPTIONS = (
     click.option(
         "--on",
         metavar="WHERE",
         default="local",
-        help="Where to run: local (this machine), ssh:FILE, or slurm or slurm:FILE (with options in YAML).",
+        help="Where to run: local (this machine), ssh:FILE, slurm, kubernetes, or slurm:FILE "
+        "or kubernetes:FILE (with options in YAML).",
     ),
     click.option(
         "--deployment-file",
@@ -126,7 +134,12 @@ def host_options(command: Command) -> Command:
     @wraps(command)
     def chosen(*args: Any, on: str, deployment_file: str | None, **kwargs: Any) -> Any:
         how = {name: kwargs.pop(name) for name in HOW}
-        choice = HostChoice(inventory=_inventory(on, deployment_file), slurm=_slurm(on), **how)
+        choice = HostChoice(
+            inventory=_inventory(on, deployment_file),
+            slurm=_options_of(SLURM, on),
+            kubernetes=_options_of(KUBERNETES, on),
+            **how,
+        )
         return command(*args, hosts=choice, **kwargs)
 
     for option in reversed(_OPTIONS):
@@ -137,11 +150,15 @@ def host_options(command: Command) -> Command:
 def _inventory(on: str, deployment_file: str | None) -> str | None:
     if on == "local":
         return deployment_file
-    if _slurm(on) is not None and deployment_file is None:
+    is_queue = any(_options_of(name, on) is not None for name in (SLURM, KUBERNETES))
+    if is_queue and deployment_file is None:
         return None
     if not on.startswith(SSH) or on == SSH:
-        cause = "not a place to run" if _slurm(on) is None else "no place for the hosts of a file"
-        next_step = "Write local, ssh:FILE, slurm or slurm:FILE, and --deployment-file with local alone"
+        cause = "no place for the hosts of a file" if is_queue else "not a place to run"
+        next_step = (
+            "Write local, ssh:FILE, slurm, slurm:FILE, kubernetes or kubernetes:FILE, and --deployment-file "
+            "with local alone"
+        )
         raise UsageError(cause, place=f"--on {on}", next_step=next_step)
     if deployment_file is not None and deployment_file != on.removeprefix(SSH):
         raise UsageError(
@@ -150,7 +167,7 @@ def _inventory(on: str, deployment_file: str | None) -> str | None:
     return on.removeprefix(SSH)
 
 
-def _slurm(on: str) -> str | None:
-    """Return the file of options for Slurm, empty for none; None where it is not asked for."""
+def _options_of(name: str, on: str) -> str | None:
+    """Return the file of options for a scheduler, empty for none; None where it is not asked for."""
     where, colon, file = on.partition(":")
-    return file if where == SLURM and bool(colon) == bool(file) else None
+    return file if where == name and bool(colon) == bool(file) else None

@@ -19,6 +19,13 @@ import click
 
 from gpuproof.campaign import create_run, run_campaign
 from gpuproof.cli.host_options import HostChoice
+from gpuproof.cli.kubernetes_site import (
+    changed_options,
+    described_options,
+    kept_options,
+    read_options,
+    show_manifests,
+)
 from gpuproof.cli.progress import progress_on
 from gpuproof.cli.report import show_report
 from gpuproof.cli.slurm_site import (
@@ -31,6 +38,7 @@ from gpuproof.cli.slurm_site import (
     site_words,
 )
 from gpuproof.config.inventory import Inventory, InventoryHost, load_inventory
+from gpuproof.config.kubernetes import KubernetesOptions
 from gpuproof.config.load import LoadedConfig, load_config
 from gpuproof.config.rules.base import Facts
 from gpuproof.errors import ExitCode, UsageError
@@ -43,13 +51,14 @@ from gpuproof.launchers.ssh.hosts import SshHosts, SshOptions, host_places, meet
 from gpuproof.records.case import Case
 from gpuproof.records.codec import from_json, to_json
 from gpuproof.records.collected import CaseRecords
-from gpuproof.store.description import HOSTS, SLURM, read_config
+from gpuproof.store.description import HOSTS, KUBERNETES, SLURM, read_config
 from gpuproof.store.run import RunDirectory, resume_command
 from gpuproof.suites.base import THIS_MACHINE, HostPlace
 from gpuproof.suites.registry import suite_on
 
-Where = SshHosts | SlurmSite
+Where = SshHosts | SlurmSite | KubernetesOptions
 """Where a run takes place that is not this machine."""
+_LAUNCHERS = {SshHosts: "ssh", SlurmSite: "slurm", KubernetesOptions: "kubernetes"}
 
 
 def begin_run(
@@ -95,7 +104,11 @@ def finish_run(
     Raises:
         UsageError: other hosts are named, or it was no run on hosts.
     """
-    is_again = hosts.slurm is not None and not hosts.one_job and SLURM in directory.description()
+    kept = directory.description()
+    is_same = (hosts.slurm is not None and SLURM in kept) or (
+        hosts.kubernetes is not None and KUBERNETES in kept
+    )
+    is_again = is_same and not hosts.one_job
     if hosts.are_named and not is_again:
         raise UsageError(
             "a resumed run goes on with its own hosts",
@@ -105,6 +118,8 @@ def finish_run(
     where = _kept(directory)
     if isinstance(where, SlurmSite):
         where = changed_site(where, hosts, python=python)
+    if isinstance(where, KubernetesOptions):
+        where = changed_options(where, hosts)
     with _opened(where, python) as launcher:
         return measure(
             directory, launcher, retry_failed=retry_failed, as_json=as_json, command=command, again=again
@@ -143,8 +158,8 @@ def measure(
 def _opened(where: Where | None, python: str | None) -> Iterator[Launcher]:
     """Give the launcher for these hosts, for a cluster, or for this machine."""
     here = "attached" if is_attached(os.environ) else "local"
-    name = "ssh" if isinstance(where, SshHosts) else "slurm" if isinstance(where, SlurmSite) else here
-    given: dict[str, Any] = {} if where is None else {"hosts" if name == "ssh" else "slurm": where}
+    name = here if where is None else _LAUNCHERS[type(where)]
+    given: dict[str, Any] = {} if where is None else {"hosts" if name == "ssh" else name: where}
     with open_launcher(name, python=python, **given) as launcher:
         yield launcher
         for note in launcher.notes():
@@ -155,6 +170,8 @@ def _described(where: Where | None) -> dict[str, Any] | None:
     """Return what run.json keeps of where a run takes place."""
     if where is None:
         return None
+    if isinstance(where, KubernetesOptions):
+        return described_options(where)
     return described_site(where) if isinstance(where, SlurmSite) else {HOSTS: to_json(where)}
 
 
@@ -163,6 +180,8 @@ def _kept(directory: RunDirectory) -> Where | None:
     description, place = directory.description(), str(directory.root / "run.json")
     if SLURM in description:
         return kept_site(description)
+    if KUBERNETES in description:
+        return kept_options(description)
     kept = description.get(HOSTS)
     return None if kept is None else from_json(SshHosts, kept, place=place)
 
@@ -170,6 +189,8 @@ def _kept(directory: RunDirectory) -> Where | None:
 def _places(where: Where | None) -> Sequence[HostPlace]:
     if where is None:
         return THIS_MACHINE
+    if isinstance(where, KubernetesOptions):
+        return ()
     return site_places(where) if isinstance(where, SlurmSite) else host_places(where.hosts)
 
 
@@ -210,6 +231,9 @@ def plan_run(
         site = read_site(hosts, python=python)
         facts = Facts(hosts=None)
         return load_config(config, [*words, *site_words(hosts, site)], facts=facts), site
+    if hosts.kubernetes is not None:
+        options = read_options(hosts, python=python)
+        return load_config(config, words, facts=Facts(hosts=None)), options
     remote = read_hosts(hosts, python=python)
     facts = Facts(hosts=remote.hosts, is_one_job=hosts.one_job)
     return load_config(config, [*words, *_words_for(hosts, remote)], facts=facts), remote
@@ -285,6 +309,8 @@ def show_commands(config: str, words: Sequence[str], *, hosts: HostChoice, pytho
     cases = suite.next(suite.begin(loaded.config, places), {}, None)
     if isinstance(remote, SlurmSite):
         show_jobs(cases, remote, run)
+    elif isinstance(remote, KubernetesOptions):
+        show_manifests(cases, remote, run)
     else:
         for case in cases:
             _show(case, remote, run)

@@ -31,7 +31,7 @@ class StrictModel(BaseModel):
 Model = TypeVar("Model", bound=StrictModel)
 
 
-What = Literal["inventory", "Slurm options", "rules"]
+What = Literal["inventory", "Slurm options", "Kubernetes options", "rules"]
 
 
 def open_document(path: str, *, what: What) -> Document:

@@ -89,7 +89,11 @@ class Document:
 
 
 def read_text(
-    path: Path, *, source: str, max_bytes: int, what: Literal["config", "inventory", "Slurm options", "rules"]
+    path: Path,
+    *,
+    source: str,
+    max_bytes: int,
+    what: Literal["config", "inventory", "Slurm options", "Kubernetes options", "rules"],
 ) -> str:
     """Read a file of printable UTF-8; `source` is what messages call it.
 

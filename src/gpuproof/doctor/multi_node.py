@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gpuproof import units
+from gpuproof.doctor.infiniband import judge_infiniband
 from gpuproof.records.outcome import Expectation, Judged, Outcome
 from gpuproof.verdict.nccl_settings import PAGE, judge_nccl_settings
 
@@ -83,6 +84,7 @@ def judge_host(fabric: Mapping[str, Any]) -> list[Judged]:
     }
     return [
         *(Judged(name=name, outcome=outcome) for name, outcome in found.items()),
+        *judge_infiniband(fabric),
         *judge_nccl_settings(fabric["variables"]),
     ]
 

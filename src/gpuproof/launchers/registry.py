@@ -12,6 +12,7 @@ from gpuproof.errors import EnvironmentUnfitError, UsageError
 from gpuproof.launchers.base import Launcher
 
 if TYPE_CHECKING:
+    from gpuproof.config.kubernetes import KubernetesOptions
     from gpuproof.launchers.slurm.site import SlurmSite
     from gpuproof.launchers.ssh.hosts import SshHosts
 
@@ -20,6 +21,7 @@ LAUNCHERS: Mapping[str, str] = {
     "attached": "gpuproof.launchers.attached:AttachedLauncher",
     "ssh": "gpuproof.launchers.ssh.launcher:SshLauncher",
     "slurm": "gpuproof.launchers.slurm.launcher:SlurmLauncher",
+    "kubernetes": "gpuproof.launchers.kubernetes.launcher:KubernetesLauncher",
 }
 """By name, classes with a class method `opened` that takes what `open_launcher` does."""
 
@@ -30,6 +32,7 @@ def open_launcher(
     python: str | None = None,
     hosts: SshHosts | None = None,
     slurm: SlurmSite | None = None,
+    kubernetes: KubernetesOptions | None = None,
     environment: Mapping[str, str] = os.environ,
 ) -> AbstractContextManager[Launcher]:
     """Give a launcher by name, closed in the end; `python` runs the ranks where no host says otherwise.
@@ -49,6 +52,6 @@ def open_launcher(
             next_step=f"pip install 'gpuproof[{name}]'",
         ) from error
     opened: AbstractContextManager[Launcher] = launcher.opened(
-        python=python, hosts=hosts, slurm=slurm, environment=environment
+        python=python, hosts=hosts, slurm=slurm, kubernetes=kubernetes, environment=environment
     )
     return opened

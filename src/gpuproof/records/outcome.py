@@ -67,6 +67,8 @@ class Outcome:
     expected_value: float | None = None
     tolerance: float | None = None
     """How far a value may be off `expected_value` without a finding, in `unit`."""
+    minimum_detectable: float | None = None
+    """The smallest share by which it could be worse and these data would have shown it; None is not known."""
     unit: str | None = None
     """Unit of all the numbers; "1" for a ratio."""
     records: tuple[str, ...] = ()

@@ -26,12 +26,20 @@ COMMANDS = {
         "write readings to a file, beside a command or until Ctrl-C",
     ),
     "slurm-task": ("gpuproof.worker.commands.slurm_task:main", "start a node's ranks in a job of Slurm's"),
+    "kubernetes-task": (
+        "gpuproof.worker.commands.kubernetes_task:main",
+        "start a pod's ranks, or end them",
+    ),
+    "kubernetes-files": (
+        "gpuproof.worker.commands.kubernetes_files:main",
+        "keep a pod's files, and send them",
+    ),
     "remote-agent": (
         "gpuproof.worker.commands.remote_agent:main",
         "obey a gpuproof on another host, over SSH",
     ),
 }
-_LISTED = "\n".join(f"  {name:<14}{what}" for name, (_, what) in COMMANDS.items())
+_LISTED = "\n".join(f"  {name:<18}{what}" for name, (_, what) in COMMANDS.items())
 USAGE = f"""usage: python -m gpuproof.worker COMMAND [--help]
 
 {_LISTED}

@@ -21,6 +21,7 @@ from gpuproof.config.slurm import SlurmOptions
 from gpuproof.errors import GpuproofError
 from gpuproof.launchers.base import HostError
 from gpuproof.launchers.failures import launch_failure
+from gpuproof.launchers.pauses import FIRST_POLL_S, next_pause_s
 from gpuproof.launchers.slurm.commands import JobState, SlurmCommands, SlurmSilentError
 from gpuproof.launchers.slurm.endings import FORGOTTEN, UNENDED, WAITING, job_failure
 from gpuproof.launchers.slurm.text import LOG, SlurmNode, job_text
@@ -30,8 +31,6 @@ from gpuproof.store import layout
 from gpuproof.store.run import append_record
 from gpuproof.suites.base import HostPlace
 
-FIRST_POLL_S, SLOWER, LAST_POLL_S = 0.5, 1.5, 10.0
-"""Time between two looks at the queue: after a change, its growth while nothing changes, and its most."""
 SILENT_S = 600.0
 """Time that slurmctld may be away, as for a restart, before a run is given up."""
 FILES_S = 60.0
@@ -338,15 +337,6 @@ class SlurmQueue:
         for launch in self._open:
             launch.finish(FAILED_STATUS)
         self._open, self._fault = [], error
-
-
-def next_pause_s(pause_s: float, *, is_news: bool) -> float:
-    """Return how long to wait before the next look at the queue.
-
-    >>> next_pause_s(8.0, is_news=True), next_pause_s(0.5, is_news=False), next_pause_s(9.0, is_news=False)
-    (0.5, 0.75, 10.0)
-    """
-    return FIRST_POLL_S if is_news else min(pause_s * SLOWER, LAST_POLL_S)
 
 
 def _of(launch: QueuedLaunch, states: Mapping[str, JobState]) -> JobState | None:

@@ -8,18 +8,11 @@ knows; `$$` is a dollar.
 from __future__ import annotations
 
 import os
-import signal
 import socket
-from collections.abc import Iterator, Mapping, Sequence
-from queue import SimpleQueue
-from string import Template
+from collections.abc import Mapping, Sequence
 
 from gpuproof.errors import EnvironmentUnfitError
-from gpuproof.processes.group import start_group
-from gpuproof.processes.start import exit_status
-
-GRACE_S = 9.0
-"""Time for last words: over what torch's agent gives its ranks, and less than Slurm's KillWait of 30 s."""
+from gpuproof.worker.commands.node_task import parted, run_commands
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -28,31 +21,9 @@ def main(arguments: Sequence[str]) -> int:
     Raises:
         EnvironmentUnfitError: this is no task of Slurm's, or a command cannot be started.
     """
-    options, *commands = _parted(arguments)
+    options, *commands = parted(arguments)
     named = dict(option.removeprefix("--").split("=", 1) for option in options)
-    values = known_here(os.environ, folder=named["folder"], nodes=named.get("nodes"))
-    started = [[Template(word).substitute(values) for word in command] for command in commands]
-    news: SimpleQueue[int | None] = SimpleQueue()
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, lambda *_: news.put(None))
-    # The standard output of ranks is nobody's: each has files of its own, and in need standard error.
-    group = start_group(started, environment=os.environ, output=None, on_exit=news.put)
-    news.get()
-    group.end(GRACE_S)
-    status = group.wait(0.0)
-    return 1 if status is None else exit_status(status)
-
-
-def _parted(words: Sequence[str]) -> Iterator[list[str]]:
-    """Yield the words between each `--` and the next."""
-    part: list[str] = []
-    for word in words:
-        if word == "--":
-            yield part
-            part = []
-        else:
-            part.append(word)
-    yield part
+    return run_commands(commands, known_here(os.environ, folder=named["folder"], nodes=named.get("nodes")))
 
 
 def known_here(environment: Mapping[str, str], *, folder: str, nodes: str | None) -> dict[str, str]:

@@ -16,8 +16,10 @@ from gpuproof.worker.host.interfaces import describe_interfaces
 
 SYSFS = Path("/sys")
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  # the place itself is what is looked at
-VARIABLES = ("NCCL_", "GLOO_")
+VARIABLES = ("NCCL_", "GLOO_", "UCX_")
 PEER_MEMORY = ("nvidia_peermem", "nv_peer_mem", "ib_peer_mem")
+HPCX = ("/opt/hpcx/ucx/lib", "/opt/hpcx/ucc/lib")
+"""Where the vendor's images keep HPC-X."""
 
 
 def describe_fabric(
@@ -36,6 +38,8 @@ def describe_fabric(
     facts["memlock_bytes"] = None if soft == resource.RLIM_INFINITY else soft
     facts["infiniband"] = infiniband_ports(sysfs / "class/infiniband")
     facts["shared_memory"] = _shared_memory(shared_memory)
+    facts["hpcx"] = [folder for folder in HPCX if Path(folder).is_dir()]
+    facts["library_path"] = [folder for folder in environment.get("LD_LIBRARY_PATH", "").split(":") if folder]
     facts["host_name_addresses"] = _resolve(socket.gethostname())
     return facts
 

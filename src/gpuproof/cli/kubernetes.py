@@ -1,0 +1,96 @@
+"""`gpuproof kubernetes verify | clean`: what a cluster offers, and what earlier runs left in it."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from gpuproof.cli.options import json_option, print_json
+from gpuproof.errors import ExitCode
+
+if TYPE_CHECKING:
+    from gpuproof.config.kubernetes import KubernetesOptions
+
+OURS = "app.kubernetes.io/managed-by=gpuproof"
+_options_option = click.option(
+    "--options", "file", metavar="FILE", help="Options of launches, the file of --on kubernetes:FILE."
+)
+_dry_run_option = click.option("--dry-run", is_flag=True, help="Only say what would be asked, or removed.")
+
+
+@click.group()
+def kubernetes() -> None:
+    """Look at a cluster before launches, and clean up after them."""
+
+
+@kubernetes.command()
+@_options_option
+@_dry_run_option
+@json_option
+@click.pass_context
+def verify(ctx: click.Context, *, file: str | None, dry_run: bool, as_json: bool) -> None:
+    """Say whether the nodes of the cluster offer what launches ask for; starts nothing.
+
+    What a pod sees of a GPU is for a run to say: gpuproof run quick --on kubernetes --nproc 1
+    """
+    if dry_run:
+        click.echo("GET /api/v1/namespaces/NAMESPACE/pods\nGET /api/v1/nodes")
+        return
+    from gpuproof.cli.report import show_page
+    from gpuproof.doctor.kubernetes import judge_cluster
+    from gpuproof.launchers.kubernetes.api import Cluster
+    from gpuproof.verdict.page import outcomes_page
+
+    options = _read(file)
+    with closing(Cluster(options)) as cluster:
+        checks = judge_cluster(cluster.nodes(), options)
+    if as_json:
+        print_json({"checks": checks})
+    else:
+        show_page(outcomes_page("", ("The cluster", checks)))
+    is_unfit = any(judged.outcome.status in ("FAIL", "ERROR") for judged in checks)
+    ctx.exit(ExitCode.UNFIT_ENVIRONMENT if is_unfit else ExitCode.DONE)
+
+
+@kubernetes.command()
+@_options_option
+@click.option(
+    "--older-than",
+    "older_than_h",
+    type=click.FloatRange(min=0),
+    default=1.0,
+    show_default=True,
+    metavar="HOURS",
+    help="Leave what is younger: it may still run.",
+)
+@_dry_run_option
+def clean(*, file: str | None, older_than_h: float, dry_run: bool) -> None:
+    """Remove what gpuproof left in the namespace, by its label app.kubernetes.io/managed-by=gpuproof."""
+    from gpuproof.launchers.kubernetes.api import Cluster
+    from gpuproof.launchers.kubernetes.manifests import KINDS, OBJECTS
+
+    options = _read(file)
+    before = datetime.now(UTC) - timedelta(hours=older_than_h)
+    with closing(Cluster(options)) as cluster:
+        for kind in (KINDS[options.engine], *OBJECTS):
+            for left in cluster.objects(kind, OURS):
+                if _made(left["metadata"]) > before:
+                    continue
+                click.echo(
+                    f"{'would remove' if dry_run else 'removed'} {kind.kind} {left['metadata']['name']}"
+                )
+                if not dry_run:
+                    cluster.delete(left["metadata"]["name"], left["metadata"]["uid"], kind)
+
+
+def _made(metadata: dict[str, Any]) -> datetime:
+    return datetime.fromisoformat(metadata["creationTimestamp"])
+
+
+def _read(file: str | None) -> KubernetesOptions:
+    from gpuproof.config.kubernetes import KubernetesOptions, load_kubernetes_options
+
+    return load_kubernetes_options(file) if file else KubernetesOptions()

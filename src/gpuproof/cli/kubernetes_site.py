@@ -1,0 +1,72 @@
+"""`--on kubernetes`: what of a cluster a command is told, what run.json keeps of it, what --dry-run shows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from gpuproof.cli.host_options import HostChoice
+from gpuproof.config.kubernetes import KubernetesOptions, load_kubernetes_options
+from gpuproof.errors import UsageError
+from gpuproof.launchers.kubernetes.manifests import launch_manifests, launch_name
+from gpuproof.launchers.kubernetes.pods import ARCHIVE, kubernetes_node
+from gpuproof.launchers.kubernetes.text import manifests_text
+from gpuproof.records.case import Case
+from gpuproof.records.codec import to_json
+from gpuproof.store import layout
+from gpuproof.store.description import KUBERNETES
+
+
+def read_options(choice: HostChoice, *, python: str | None) -> KubernetesOptions:
+    """Read the options for Kubernetes.
+
+    Raises:
+        UsageError: the file is wrong, or something is asked for that a cluster cannot do.
+    """
+    if choice.one_job:
+        raise UsageError(
+            "one job over which nodes? The cluster chooses them",
+            place="--one-job",
+            next_step="Say how many: --distributed.nodes=N",
+        )
+    options = load_kubernetes_options(choice.kubernetes) if choice.kubernetes else KubernetesOptions()
+    return options.model_copy(update={"python": python or options.python})
+
+
+def changed_options(options: KubernetesOptions, choice: HostChoice) -> KubernetesOptions:
+    """Return how a run goes on: with other options where a file of them is named.
+
+    Raises:
+        UsageError: the file is wrong.
+    """
+    return load_kubernetes_options(choice.kubernetes) if choice.kubernetes else options
+
+
+def described_options(options: KubernetesOptions) -> dict[str, Any]:
+    """Return what run.json keeps: the options."""
+    return {KUBERNETES: options.model_dump(mode="json")}
+
+
+def kept_options(description: Mapping[str, Any]) -> KubernetesOptions:
+    """Read back what run.json keeps."""
+    return KubernetesOptions.model_validate(description[KUBERNETES])
+
+
+def show_manifests(cases: Iterable[Case], options: KubernetesOptions, run: Path) -> None:
+    """Print the manifests of each launch, and nothing else."""
+    root = run.absolute()
+    node = kubernetes_node(options, str(root))
+    for case in cases:
+        spec = json.dumps(to_json(case), indent=2) + "\n"
+        given = {ARCHIVE: b"", layout.SPEC: spec.encode()}
+        if case.data_file is not None:
+            given["data"] = b""
+        name = launch_name(run.name, case)
+        click.echo(
+            manifests_text(launch_manifests(options, case, node, name=name, run="shown", given=given)),
+            nl=False,
+        )

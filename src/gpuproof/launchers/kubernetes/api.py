@@ -1,0 +1,269 @@
+"""The API of a cluster, by the official client: what it says turned into values, or into errors of ours.
+
+In: manifests, names. Out: objects as plain mappings, and what a command in a container printed. Every refusal
+is told in the API's own words, with what to do.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from tempfile import SpooledTemporaryFile
+from typing import IO, Any
+
+from kubernetes import client, config
+from kubernetes.client.exceptions import ApiException
+from kubernetes.config.config_exception import ConfigException
+from kubernetes.stream import stream
+from urllib3.exceptions import HTTPError
+
+from gpuproof.config.kubernetes import KubernetesOptions
+from gpuproof.errors import EnvironmentUnfitError, UsageError
+from gpuproof.launchers.kubernetes.manifests import Kind
+from gpuproof.launchers.kubernetes.pods import Manifest
+
+TIMEOUT_S = 30.0
+"""For one call."""
+EXEC_TIMEOUT_S = 600.0
+"""For one command in a container: a trace over a slow link takes its time."""
+MEMORY_BYTES = 16 * 2**20
+ERROR_CHANNEL = 3
+NOT_FOUND, CONFLICT = 404, 409
+_FILE = "the file of --on kubernetes:FILE"
+_REMEDIES: Mapping[int, str] = {
+    401: "Log in to the cluster again; `kubectl auth whoami` says who you are",
+    403: "`kubectl auth can-i --list` says what you may do; ask the administrator for a role "
+    f"that may create and delete this, and use pods/exec; or set another namespace in {_FILE}",
+    404: f"`kubectl get namespaces` and `kubectl api-resources` list what there is; set "
+    f"namespace or engine in {_FILE}",
+    409: "Something of that name is there already, and was left alone: `kubectl get "
+    "jobs,configmaps,services` shows it; delete it if it is an earlier gpuproof's, then go on with --resume",
+    413: "Set claim in the file of --on kubernetes:FILE, so that files need not go through the API",
+    422: f"Look at what would be sent with --dry-run, and change {_FILE}",
+}
+QUOTA = f"`kubectl describe resourcequota` shows the limits; wait, or ask for less in {_FILE}"
+
+
+class KubernetesRefusalError(UsageError):
+    """The API does not take what it was given."""
+
+    def __init__(self, status: int, said: str, *, place: str) -> None:
+        next_step = QUOTA if "exceeded quota" in said else _REMEDIES.get(status)
+        super().__init__(said, place=place, next_step=next_step)
+        self.status = status
+
+
+class KubernetesSilentError(EnvironmentUnfitError):
+    """Nobody answers, or not what a cluster answers."""
+
+
+class Cluster:
+    """One namespace of a cluster."""
+
+    def __init__(self, options: KubernetesOptions, environment: Mapping[str, str] = os.environ) -> None:
+        """Find the cluster, and see whether it answers.
+
+        Raises:
+            EnvironmentUnfitError: there is no way to it, or nobody answers.
+            KubernetesRefusalError: it does not let us look at pods.
+        """
+        configuration, namespace = _configured(options.context, environment.get("KUBECONFIG"))
+        configuration.retries = False
+        self._configuration = configuration
+        self._client = client.ApiClient(configuration)
+        self._core, self._custom = client.CoreV1Api(self._client), client.CustomObjectsApi(self._client)
+        self.namespace = options.namespace or namespace
+        self.pods("gpuproof/run=nobody")
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._client.rest_client.pool_manager.clear()
+
+    def create(self, manifest: Manifest, kind: Kind) -> str:
+        """Make an object; return its uid.
+
+        Raises:
+            KubernetesRefusalError: it is not taken.
+            EnvironmentUnfitError: nobody answers.
+        """
+        what = f"{kind.kind} {manifest['metadata']['name']}"
+        if kind.group:
+            call = self._custom.create_namespaced_custom_object
+            made = self._ask(what, call, kind.group, kind.version, self.namespace, kind.plural, manifest)
+        else:
+            made = self._ask(what, self._core_call("create", kind.kind), self.namespace, manifest)
+        return str(made["metadata"]["uid"])
+
+    def own(self, name: str, kind: Kind, *, owner: Manifest) -> None:
+        """Let an object go when its owner goes, whatever becomes of us."""
+        body = {"metadata": {"ownerReferences": [owner]}}
+        self._ask(f"{kind.kind} {name}", self._core_call("patch", kind.kind), name, self.namespace, body)
+
+    def delete(self, name: str, uid: str, kind: Kind) -> None:
+        """Remove an object and its pods; one that is gone, or is another by now, is no error."""
+        told = {"propagationPolicy": "Background", "preconditions": {"uid": uid}}
+        place = f"{kind.kind} {name}"
+        try:
+            if not kind.group:
+                self._ask(place, self._core_call("delete", kind.kind), name, self.namespace, body=told)
+                return
+            call = self._custom.delete_namespaced_custom_object
+            self._ask(place, call, kind.group, kind.version, self.namespace, kind.plural, name, body=told)
+        except KubernetesRefusalError as error:
+            if error.status not in (NOT_FOUND, CONFLICT):
+                raise
+
+    def pods(self, selector: str) -> list[Manifest]:
+        """Return the pods with these labels, asked for in one call."""
+        found = self._ask("pods", self._core.list_namespaced_pod, self.namespace, label_selector=selector)
+        return list(found["items"])
+
+    def nodes(self) -> list[Manifest]:
+        """Return the nodes of the cluster."""
+        return list(self._ask("nodes", self._core.list_node)["items"])
+
+    def objects(self, kind: Kind, selector: str) -> list[Manifest]:
+        """Return the objects of a kind with these labels."""
+        if not kind.group:
+            call = self._core_call("list", kind.kind)
+            return list(self._ask(kind.plural, call, self.namespace, label_selector=selector)["items"])
+        call = self._custom.list_namespaced_custom_object
+        asked = (kind.group, kind.version, self.namespace, kind.plural)
+        return list(self._ask(kind.plural, call, *asked, label_selector=selector)["items"])
+
+    def warnings(self, name: str) -> list[str]:
+        """Return the warnings of an object, oldest first; nothing where asking is refused."""
+        try:
+            found = self._ask(
+                "events",
+                self._core.list_namespaced_event,
+                self.namespace,
+                field_selector=f"involvedObject.name={name},type=Warning",
+            )
+        except KubernetesRefusalError:
+            return []
+        return [f"{event.get('reason', '')}: {event.get('message', '')}" for event in found["items"]]
+
+    def run_in(self, pod: str, container: str, command: Sequence[str]) -> tuple[IO[bytes], str | None]:
+        """Run a command in a container; return what it printed, and why it failed if it did.
+
+        Raises:
+            KubernetesRefusalError: the API does not allow it.
+            EnvironmentUnfitError: nobody answers.
+        """
+        own = client.CoreV1Api(
+            client.ApiClient(self._configuration)
+        )  # `stream` changes its client for a while
+        asked = {"command": list(command), "container": container, "stdin": False, "tty": False}
+        try:
+            channel = stream(
+                own.connect_get_namespaced_pod_exec,
+                pod,
+                self.namespace,
+                **asked,
+                stdout=True,
+                stderr=True,
+                binary=True,
+                _preload_content=False,
+            )
+        except ApiException as error:
+            raise _refused(error, f"pods/exec of {pod}") from None
+        try:
+            return _heard(channel)
+        finally:
+            channel.sock.shutdown()  # `close` leaves a socket open that the API has closed
+            own.api_client.rest_client.pool_manager.clear()
+
+    def _core_call(self, verb: str, kind: str) -> Callable[..., Any]:
+        name = {"ConfigMap": "config_map", "Service": "service"}[kind]
+        call: Callable[..., Any] = getattr(self._core, f"{verb}_namespaced_{name}")
+        return call
+
+    def _ask(self, place: str, call: Callable[..., Any], *asked: Any, **named: Any) -> Any:
+        """Call the API; return what it says as plain values.
+
+        Raises:
+            KubernetesRefusalError: it refuses.
+            EnvironmentUnfitError: nobody answers.
+        """
+        try:
+            # As it came over the wire: the client's own models refuse what a cluster leaves out, or adds.
+            said = call(*asked, **named, _request_timeout=TIMEOUT_S, _preload_content=False)
+        except ApiException as error:
+            raise _refused(error, f"{place} in namespace {self.namespace}") from None
+        except HTTPError as error:
+            host = self._configuration.host
+            raise KubernetesSilentError(
+                f"the cluster does not answer: {error}",
+                place=host,
+                next_step="`kubectl cluster-info` says whether it is up, and whether you reach it from here",
+            ) from None
+        return json.loads(said.data)
+
+
+def _configured(context: str | None, file: str | None) -> tuple[Any, str]:
+    """Read how the cluster is reached, from the kubeconfig or inside of a pod; return that and the namespace.
+
+    Raises:
+        EnvironmentUnfitError: neither says it.
+    """
+    configuration = client.Configuration()
+    try:
+        config.load_kube_config(file, context=context, client_configuration=configuration)
+        contexts, active = config.list_kube_config_contexts(file)
+        named = next((one for one in contexts if one["name"] == context), active)
+        return configuration, named["context"].get("namespace") or "default"
+    except ConfigException as error:
+        if context is not None:
+            raise _no_access(error) from None
+        said = error
+    try:
+        config.load_incluster_config(client_configuration=configuration)
+    except ConfigException:
+        raise _no_access(said) from None
+    with open("/var/run/secrets/kubernetes.io/serviceaccount/namespace", encoding="utf-8") as own:
+        return configuration, own.read().strip()
+
+
+def _no_access(error: Exception) -> EnvironmentUnfitError:
+    return EnvironmentUnfitError(
+        f"no access to a cluster: {error}",
+        place="--on kubernetes",
+        next_step="Set KUBECONFIG, or get a kubeconfig of your cluster; `kubectl config "
+        "get-contexts` lists what you have",
+    )
+
+
+def _refused(error: ApiException, place: str) -> Exception:
+    """Turn what the API refuses into an error of ours, in its own words."""
+    if error.status in (0, None) or error.status >= 500:
+        return KubernetesSilentError(
+            f"the cluster could not do it: {error.reason}",
+            place=place,
+            next_step="`kubectl get --raw /readyz?verbose` says whether its API is well",
+        )
+    try:
+        said = json.loads(error.body or "")["message"]
+    except (TypeError, ValueError, KeyError):
+        said = str(error.reason)
+    return KubernetesRefusalError(error.status, str(said), place=place)
+
+
+def _heard(channel: Any) -> tuple[IO[bytes], str | None]:
+    """Read what a command prints to its end."""
+    output: IO[bytes] = SpooledTemporaryFile(max_size=MEMORY_BYTES)  # noqa: SIM115  # the caller reads it
+    errors = b""
+    deadline_s = time.monotonic() + EXEC_TIMEOUT_S
+    while channel.is_open() and time.monotonic() < deadline_s:
+        channel.update(timeout=1)
+        output.write(channel.read_stdout(timeout=0))
+        errors += channel.read_stderr(timeout=0)
+    ended = channel.read_channel(ERROR_CHANNEL)
+    output.seek(0)
+    status = json.loads(ended) if ended else {"message": "the connection was cut off"}
+    if status.get("status") == "Success":
+        return output, None
+    said = errors.decode(errors="replace").strip()
+    return output, f"{status.get('message', 'failed')} {said}".strip()

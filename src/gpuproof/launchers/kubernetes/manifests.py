@@ -1,0 +1,217 @@
+"""What Kubernetes is given for a launch, as manifests: pure, so that it can be shown without a cluster.
+
+In: options, a case, where its files are, a name. Out: what starts the pods, and before it what they need: the
+ConfigMap with the node side and the case, and the headless Service by which the ranks of an Indexed Job meet.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from gpuproof.config.kubernetes import Engine, KubernetesOptions
+from gpuproof.launchers.kubernetes.pods import (
+    OF_LAUNCH,
+    OF_RUN,
+    KubernetesNode,
+    Manifest,
+    mounts,
+    placement_fields,
+    pod_security,
+    pod_template,
+    rank_resources,
+    rank_variables,
+    rank_words,
+    volumes,
+)
+from gpuproof.records.case import Case
+from gpuproof.store import layout
+
+NAME_LENGTH = 45
+"""Of a launch's objects: pods add their index and more to it, and a host's name ends at 63."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """How the API calls what starts a launch's pods, and where rank 0 is reached."""
+
+    group: str
+    version: str
+    plural: str
+    kind: str
+    address: str
+    """Of the first pod; `{0}` is the launch's name."""
+
+
+KINDS: Mapping[Engine, Kind] = {
+    "job": Kind("batch", "v1", "jobs", "Job", "{0}-0.{0}"),
+    "jobset": Kind("jobset.x-k8s.io", "v1alpha2", "jobsets", "JobSet", "{0}-node-0-0.{0}"),
+    "trainjob": Kind("trainer.kubeflow.org", "v1alpha1", "trainjobs", "TrainJob", "{0}-node-0-0.{0}"),
+    "pytorchjob": Kind("kubeflow.org", "v1", "pytorchjobs", "PyTorchJob", "{0}-master-0"),
+}
+
+
+OBJECTS = (
+    Kind("", "v1", "configmaps", "ConfigMap", ""),
+    Kind("", "v1", "services", "Service", ""),
+)
+"""What a launch has besides."""
+
+
+def launch_name(run_id: str, case: Case, *, of: str = "") -> str:
+    """Name a launch's objects: after the run, and by a digest of what tells its launches apart.
+
+    `of` is what tells runs of the same id apart, such as their folder.
+    """
+    told = f"{of}/{run_id}/{case.case_id}/{case.replicate}"
+    digest = hashlib.sha256(told.encode()).hexdigest()[:8]
+    words = re.sub(r"[^a-z0-9]+", "-", f"gpuproof-{run_id.lower()}")
+    return f"{words[: NAME_LENGTH - 9].strip('-')}-{digest}"
+
+
+def launch_manifests(
+    options: KubernetesOptions,
+    case: Case,
+    node: KubernetesNode,
+    *,
+    name: str,
+    run: str,
+    given: Mapping[str, bytes],
+) -> list[Manifest]:
+    """Return the objects of a launch, in the order in which they are made; the last one starts the pods.
+
+    `run` is the label that all launches of one gpuproof have; `given` the content of the ConfigMap by key.
+    """
+    labels = {"app.kubernetes.io/managed-by": "gpuproof", OF_LAUNCH: name, OF_RUN: run}
+    made: list[Manifest] = []
+    if not node.is_shared:
+        made.append(_config_map(labels, given))
+    if options.engine == "job" and case.placement.num_hosts > 1:
+        made.append(_service(labels))
+    return [*made, _started(options, case, node, labels=labels)]
+
+
+def _metadata(labels: Mapping[str, str]) -> Manifest:
+    return {"name": labels[OF_LAUNCH], "labels": dict(labels)}
+
+
+def _config_map(labels: Mapping[str, str], given: Mapping[str, bytes]) -> Manifest:
+    text = {key: content.decode() for key, content in given.items() if key == layout.SPEC}
+    binary = {key: base64.b64encode(content).decode() for key, content in given.items() if key not in text}
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": _metadata(labels),
+        "data": text,
+        "binaryData": binary,
+    }
+
+
+def _service(labels: Mapping[str, str]) -> Manifest:
+    spec = {"clusterIP": "None", "publishNotReadyAddresses": True, "selector": {OF_LAUNCH: labels[OF_LAUNCH]}}
+    return {"apiVersion": "v1", "kind": "Service", "metadata": _metadata(labels), "spec": spec}
+
+
+def _started(
+    options: KubernetesOptions, case: Case, node: KubernetesNode, *, labels: Mapping[str, str]
+) -> Manifest:
+    """Return what starts the pods."""
+    kind = KINDS[options.engine]
+    address = kind.address.format(labels[OF_LAUNCH])
+    if options.engine == "trainjob":
+        spec = _train_job(options, case, node, labels=labels, address=address)
+    else:
+        template = pod_template(options, case, node, labels=labels, address=address)
+        spec = _SPECS[options.engine](options, case, template, labels[OF_LAUNCH])
+    metadata = _metadata(labels)
+    if options.queue is not None:
+        metadata["labels"]["kueue.x-k8s.io/queue-name"] = options.queue
+    return {
+        "apiVersion": f"{kind.group}/{kind.version}",
+        "kind": kind.kind,
+        "metadata": metadata,
+        "spec": spec,
+    }
+
+
+def _job(options: KubernetesOptions, case: Case, template: Manifest, name: str) -> Manifest:
+    if case.placement.num_hosts > 1:
+        template = {**template, "spec": {**template["spec"], "subdomain": name}}
+    return {**_indexed(options, case, template), "ttlSecondsAfterFinished": options.ttl_s}
+
+
+def _indexed(options: KubernetesOptions, case: Case, template: Manifest) -> Manifest:
+    """Return an Indexed Job that starts each pod once: one that begins again would write over its records."""
+    num_hosts = case.placement.num_hosts
+    return {
+        "completionMode": "Indexed",
+        "completions": num_hosts,
+        "parallelism": num_hosts,
+        "backoffLimit": 0,
+        "activeDeadlineSeconds": options.active_deadline_s,
+        "template": template,
+    }
+
+
+def _job_set(options: KubernetesOptions, case: Case, template: Manifest, name: str) -> Manifest:
+    job = {"spec": _indexed(options, case, template)}
+    return {
+        "network": {"enableDNSHostnames": True, "subdomain": name, "publishNotReadyAddresses": True},
+        "failurePolicy": {"maxRestarts": 0},
+        "ttlSecondsAfterFinished": options.ttl_s,
+        "replicatedJobs": [{"name": "node", "replicas": 1, "template": job}],
+    }
+
+
+def _pytorch_job(options: KubernetesOptions, case: Case, template: Manifest, _name: str) -> Manifest:
+    def replicas(number: int) -> Manifest:
+        return {"replicas": number, "restartPolicy": "Never", "template": template}
+
+    policy = {
+        "cleanPodPolicy": "None",  # the operator would remove pods before their files were fetched
+        "backoffLimit": 0,
+        "activeDeadlineSeconds": options.active_deadline_s,
+        "ttlSecondsAfterFinished": options.ttl_s,
+    }
+    others = case.placement.num_hosts - 1
+    specs = {"Master": replicas(1), **({"Worker": replicas(others)} if others else {})}
+    return {"runPolicy": policy, "pytorchReplicaSpecs": specs}
+
+
+_SPECS = {"job": _job, "jobset": _job_set, "pytorchjob": _pytorch_job}
+
+
+def _train_job(
+    options: KubernetesOptions, case: Case, node: KubernetesNode, *, labels: Mapping[str, str], address: str
+) -> Manifest:
+    """Return a TrainJob of Kubeflow's trainer; its runtime is patched where a TrainJob has no field."""
+    name = labels[OF_LAUNCH]
+    trainer = {
+        "image": options.image,
+        "command": rank_words(options, case, node, address=address),
+        "env": rank_variables(options),
+        "numNodes": case.placement.num_hosts,
+        "numProcPerNode": case.placement.ranks_per_host,
+        "resourcesPerNode": rank_resources(options, case),
+    }
+    placed = placement_fields(options, case, name=name)
+    placed.pop("priorityClassName", None)  # a patch has no field for it
+    container = {"name": "node", "volumeMounts": mounts(options, node, with_shm=True)}
+    pod = {
+        "securityContext": pod_security(options),
+        "containers": [container],
+        "volumes": volumes(options, case, node, name=name),
+        **placed,
+    }
+    template = {"spec": {"template": {"metadata": {"labels": dict(labels)}, "spec": pod}}}
+    spec = {"replicatedJobs": [{"name": "node", "template": template}]}
+    patch = {"manager": "gpuproof/launcher", "trainingRuntimeSpec": {"template": {"spec": spec}}}
+    return {
+        "runtimeRef": {"name": "torch-distributed"},
+        "activeDeadlineSeconds": options.active_deadline_s,
+        "trainer": trainer,
+        "runtimePatches": [patch],
+    }

@@ -1,0 +1,157 @@
+"""The objects of launches in a cluster: made, asked for their files, and removed.
+
+All that is made of a launch is owned by what starts its pods, so that Kubernetes removes it, too, should
+gpuproof be gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+
+from gpuproof.config.kubernetes import KubernetesOptions
+from gpuproof.errors import GpuproofError, UsageError
+from gpuproof.launchers.archive import build_archive
+from gpuproof.launchers.failures import launch_failure
+from gpuproof.launchers.kubernetes.api import Cluster
+from gpuproof.launchers.kubernetes.files import given_files, join_output, take_files
+from gpuproof.launchers.kubernetes.launch import KubernetesLaunch, Made
+from gpuproof.launchers.kubernetes.manifests import KINDS, OBJECTS, launch_manifests, launch_name
+from gpuproof.launchers.kubernetes.pods import ARCHIVE, FILES, folder_in_pod, kubernetes_node
+from gpuproof.launchers.kubernetes.states import PodState
+from gpuproof.launchers.kubernetes.text import manifests_text
+from gpuproof.records.run import Failure
+from gpuproof.store import layout
+
+AT_ONCE = 8
+"""Pods that are asked at the same time."""
+
+
+class LaunchObjects:
+    """Makes and removes what launches are in a cluster."""
+
+    def __init__(self, options: KubernetesOptions, cluster: Cluster, *, label: str) -> None:
+        self._options = options
+        self._cluster = cluster
+        self._label = label
+
+    def make(self, launch: KubernetesLaunch) -> None:
+        """Make a launch's objects; `launch.made` holds those that were, whatever happens.
+
+        Raises:
+            UsageError: the cluster does not take one, or the case cannot be run there.
+            EnvironmentUnfitError: the cluster does not answer.
+        """
+        run = layout.run_folder(launch.folder)
+        check_runnable(self._options, launch, run)
+        node = kubernetes_node(self._options, str(run))
+        if node.is_shared:
+            build_archive(run / ARCHIVE)
+        given = {} if node.is_shared else given_files(launch.case, launch.folder)
+        # Objects of an attempt before this one, should they be left, have another name.
+        attempt = len(list(launch.folder.parent.glob(f"{launch.folder.name}{layout.ASIDE}*")))
+        launch.name = launch_name(run.name, launch.case, of=f"{run}/{attempt}")
+        manifests = launch_manifests(
+            self._options, launch.case, node, name=launch.name, run=self._label, given=given
+        )
+        launch.command = manifests_text(manifests)
+        (launch.folder / layout.LAUNCH_TEXT).write_text(launch.command, encoding="utf-8")
+        *others, starting = manifests
+        for manifest in others:
+            (kind,) = (kind for kind in OBJECTS if kind.kind == manifest["kind"])
+            launch.made.append(Made(launch.name, self._cluster.create(manifest, kind), kind))
+        kind = KINDS[self._options.engine]
+        uid = self._cluster.create(starting, kind)
+        owner = {"apiVersion": starting["apiVersion"], "kind": kind.kind, "name": launch.name, "uid": uid}
+        owned = list(launch.made)
+        launch.made.insert(0, Made(launch.name, uid, kind))
+        for made in owned:
+            self._cluster.own(made.name, made.kind, owner=owner)
+
+    def address(self, launch: KubernetesLaunch) -> str:
+        """Return where a launch's ranks meet."""
+        return KINDS[self._options.engine].address.format(launch.name)
+
+    def tell_end(self, launch: KubernetesLaunch, pods: Sequence[PodState]) -> None:
+        """Have the ranks that still run write their last words; who does not hear it is removed later."""
+        node = kubernetes_node(self._options, str(layout.run_folder(launch.folder)))
+        words = [self._options.python, node.archive, "kubernetes-task", "--end"]
+        words += [
+            f"--folder={folder_in_pod(launch.case, node)}",
+            f"--nodes={launch.case.placement.num_hosts}",
+        ]
+        container = "node" if self._options.engine == "trainjob" else "pytorch"
+        running = [pod for pod in pods if pod.is_running]
+        with ThreadPoolExecutor(AT_ONCE) as threads:
+            list(threads.map(partial(self._tell, container, words), running))
+
+    def _tell(self, container: str, words: Sequence[str], pod: PodState) -> None:
+        with suppress(GpuproofError):
+            self._cluster.run_in(pod.name, container, words)[0].close()
+
+    def fetch(self, launch: KubernetesLaunch, pods: Sequence[PodState]) -> Failure | None:
+        """Bring the files of a launch's pods here; return why some could not be brought."""
+        node = kubernetes_node(self._options, str(layout.run_folder(launch.folder)))
+        folder = folder_in_pod(launch.case, node)
+        words = [self._options.python, node.archive, "kubernetes-files", "send", f"--folder={folder}"]
+        holding = [pod for pod in pods if pod.keeps_files]
+        with ThreadPoolExecutor(AT_ONCE) as threads:
+            failures = list(threads.map(partial(self._fetch_from, words, launch.folder), holding))
+        if pods:
+            join_output(launch.folder)
+        return next((failure for failure in failures if failure is not None), None)
+
+    def _fetch_from(self, words: Sequence[str], folder: Path, pod: PodState) -> Failure | None:
+        try:
+            sent, fault = self._cluster.run_in(pod.name, FILES, words)
+            with sent:
+                if fault is None:
+                    take_files(sent, folder)
+                    return None
+        except GpuproofError as error:
+            fault = str(error)
+        return launch_failure(
+            "lost_rank",
+            f"the files of pod {pod.name} could not be fetched: {fault}",
+            next_step="Set claim in the file of --on kubernetes:FILE, or finish the run with --resume",
+            host=pod.node or pod.name,
+        )
+
+    def remove(self, launch: KubernetesLaunch) -> None:
+        """Remove what was made of a launch, and nothing else of its name.
+
+        Raises:
+            GpuproofError: something could not be removed; the rest was.
+        """
+        faults: list[GpuproofError] = []
+        for made in list(launch.made):
+            try:
+                self._cluster.delete(made.name, made.uid, made.kind)
+                launch.made.remove(made)
+            except GpuproofError as error:  # noqa: PERF203  # the rest is removed all the same
+                faults.append(error)
+        if faults:
+            raise faults[0]
+
+
+def check_runnable(options: KubernetesOptions, launch: KubernetesLaunch, run: Path) -> None:
+    """Refuse what cannot be run in a cluster as it is asked for.
+
+    Raises:
+        UsageError: hosts are named in an order, or the run's folder does not lie on the claim.
+    """
+    if len(launch.case.placement.hosts) > 1:
+        raise UsageError(
+            f"{launch.case.case_id} names its hosts in an order, and Kubernetes keeps none",
+            place="--on kubernetes",
+            next_step="Say how many with --distributed.nodes",
+        )
+    if options.claim_folder is not None and not run.is_relative_to(options.claim_folder):
+        raise UsageError(
+            f"{run} does not lie in {options.claim_folder}, where the claim {options.claim} is",
+            place="--on kubernetes",
+            next_step=f"Set --run.save_dir to a folder below {options.claim_folder}",
+        )

@@ -1,0 +1,309 @@
+"""Launches on Kubernetes, as a queue: each is a set of objects that is removed when its files are here.
+
+In: cases that say how many pods they need. Out: news of where each ran and how it ended. A thread of its own
+talks to the API: it makes what was started since it last looked, asks for all pods by one call, ever less
+often while nothing changes, fetches files, and removes.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from uuid import uuid4
+
+from gpuproof.config.kubernetes import KubernetesOptions
+from gpuproof.errors import GpuproofError
+from gpuproof.launchers.base import HostError
+from gpuproof.launchers.failures import launch_failure
+from gpuproof.launchers.kubernetes.api import Cluster, KubernetesSilentError
+from gpuproof.launchers.kubernetes.launch import KubernetesLaunch
+from gpuproof.launchers.kubernetes.objects import LaunchObjects
+from gpuproof.launchers.kubernetes.pods import OF_LAUNCH, OF_RUN, PORT, Manifest
+from gpuproof.launchers.kubernetes.states import PodState, launch_trouble, pod_state, waiting_for
+from gpuproof.launchers.pauses import FIRST_POLL_S, next_pause_s
+from gpuproof.records.case import Case
+from gpuproof.records.run import Failure
+from gpuproof.records.work.placed import Placed
+from gpuproof.store.run import append_record
+from gpuproof.suites.base import HostPlace
+
+SILENT_S = 600.0
+"""Time that the API may be away, as for an upgrade, before a run is given up."""
+LAST_WORDS_S = 60.0
+"""Time that ranks may take to end once they were told to, over torch's agent's own grace."""
+GONE_S = 120.0
+"""Time that removed pods may take to go."""
+
+
+class KubernetesQueue:
+    """Runs cases in a cluster; offers no places of its own."""
+
+    world_size: int | None = None
+
+    def __init__(self, options: KubernetesOptions, cluster: Cluster) -> None:
+        """Begin to listen."""
+        self.max_busy: int | None = options.max_launches
+        self._options = options
+        self._cluster = cluster
+        self._label = uuid4().hex[:12]
+        self._objects = LaunchObjects(options, cluster, label=self._label)
+        self._new: SimpleQueue[KubernetesLaunch] = SimpleQueue()
+        self._open: list[KubernetesLaunch] = []
+        self._notes: list[str] = []
+        self._has_begun = False
+        self._heard_s = time.monotonic()
+        self._fault: BaseException | None = None
+        self._news, self._wake = threading.Event(), threading.Event()
+        self._is_closing = False
+        self._thread = threading.Thread(target=self._work, name="gpuproof-kubernetes", daemon=True)
+        self._thread.start()
+
+    def places(self) -> Sequence[HostPlace]:
+        """Return none: the cluster chooses."""
+        return ()
+
+    def lost(self) -> Mapping[str, HostError]:
+        """Return nothing: the cluster has other nodes."""
+        return {}
+
+    def start(self, case: Case, hosts: Sequence[str], folder: Path) -> KubernetesLaunch:
+        """Take a case; it is sent to the cluster soon."""
+        del hosts
+        launch = KubernetesLaunch(case, folder.absolute(), wake=self._wake.set)
+        self._new.put(launch)
+        self._wake.set()
+        return launch
+
+    def wait(self, timeout_s: float) -> None:
+        """Wait for news of any launch.
+
+        Raises:
+            UsageError: the cluster does not take the first launch.
+            EnvironmentUnfitError: the cluster does not answer any more.
+        """
+        self._news.wait(timeout_s)
+        self._news.clear()
+        fault, self._fault = self._fault, None
+        if fault is not None:
+            raise fault
+
+    def notes(self) -> Sequence[str]:
+        """Return what a person should know of objects that may be left."""
+        return tuple(self._notes)
+
+    def close(self) -> None:
+        """Remove what is left, and stop listening."""
+        self._is_closing = True
+        self._wake.set()
+        self._thread.join()
+        for launch in self._open:
+            self._remove(launch)
+
+    # In the thread.
+
+    def _work(self) -> None:
+        pause_s = FIRST_POLL_S
+        while not self._is_closing:
+            is_awake = self._wake.wait(pause_s if self._open else None)
+            self._wake.clear()
+            try:
+                has_changed = self._begin_new() | self._tell_ends() | self._look()
+            except KubernetesSilentError as error:
+                has_changed = self._is_silent(error)
+            except BaseException as error:  # noqa: BLE001  # told to whoever waits, in the main thread
+                has_changed = self._give_up(error)
+            pause_s = next_pause_s(pause_s, is_news=has_changed or is_awake)
+            if has_changed:
+                self._news.set()
+
+    def _begin_new(self) -> bool:
+        """Send what was started to the cluster."""
+        has_changed = False
+        with suppress(Empty):
+            while True:
+                launch = self._new.get_nowait()
+                self._open.append(launch)
+                self._begin(launch)
+                has_changed = True
+        return has_changed
+
+    def _begin(self, launch: KubernetesLaunch) -> None:
+        if launch.num_end_asked:
+            self._over(launch)
+            return
+        try:
+            self._objects.make(launch)
+        except GpuproofError as error:
+            self._remove(launch)
+            if not self._has_begun:
+                raise
+            failure = launch_failure("environment", f"not begun: {error}", next_step=error.next_step)
+            append_record(launch.folder, failure)
+            self._over(launch)
+            return
+        self._has_begun = True
+        launch.waits_for, launch.since_s = "the cluster", time.monotonic()
+
+    def _tell_ends(self) -> bool:
+        """Have the ranks of launches told to end whose end was asked for; asked again, remove them."""
+        for launch in self._open:
+            if launch.num_end_asked <= launch.num_end_told or launch.leaving_since_s is not None:
+                continue
+            if launch.num_end_told or launch.placed is None:
+                self._leave(launch)
+            launch.num_end_told = launch.num_end_asked
+        return False
+
+    def _look(self) -> bool:
+        """Ask how all pods stand; return whether anything is new."""
+        if not self._open:
+            return False
+        by_launch: dict[str, list[Manifest]] = defaultdict(list)
+        for pod in self._cluster.pods(f"{OF_RUN}={self._label}"):
+            by_launch[pod["metadata"]["labels"].get(OF_LAUNCH, "")].append(pod)
+        self._heard_s = time.monotonic()
+        changed = [self._heard(launch, by_launch[launch.name]) for launch in list(self._open)]
+        return any(changed)
+
+    def _heard(self, launch: KubernetesLaunch, listed: Sequence[Manifest]) -> bool:
+        """Take in how a launch's pods stand; return whether that is new."""
+        before = launch.waits_for, launch.placed, launch.leaving_since_s, launch.is_over
+        pods = sorted(map(pod_state, listed), key=lambda pod: pod.index)
+        if launch.leaving_since_s is not None:
+            self._is_leaving(launch, pods)
+        elif launch.placed is None and not self._place(launch, pods):
+            self._waits(launch, pods)
+        else:
+            self._runs(launch, pods)
+        return (launch.waits_for, launch.placed, launch.leaving_since_s, launch.is_over) != before
+
+    def _place(self, launch: KubernetesLaunch, pods: Sequence[PodState]) -> bool:
+        """Say where a launch runs once all its pods do, or have."""
+        placement = launch.case.placement
+        begun = [pod for pod in pods if pod.node and (pod.is_running or pod.status is not None)]
+        if len(begun) < placement.num_hosts:
+            return False
+        is_alone = placement.num_ranks == 1
+        launch.placed = Placed(
+            hosts=tuple(pod.node for pod in begun),
+            ranks_per_host=placement.ranks_per_host,
+            address=None if is_alone else self._objects.address(launch),
+            port=None if is_alone else PORT,
+        )
+        launch.waits_for = None
+        return True
+
+    def _waits(self, launch: KubernetesLaunch, pods: Sequence[PodState]) -> None:
+        """Say what a launch waits for; give it up where that will not come, or takes too long."""
+        num_pods = launch.case.placement.num_hosts
+        warnings = self._cluster.warnings(launch.name) if len(pods) < num_pods else []
+        launch.waits_for = waiting_for(pods, num_pods=num_pods, warnings=warnings)
+        failure = launch_trouble(pods) or next((_ended_early(pod) for pod in pods if pod.status), None)
+        limit_s = self._options.pending_limit_s
+        if failure is None and time.monotonic() - launch.since_s > limit_s:
+            failure = launch_failure(
+                "environment",
+                f"{launch.name} has not begun within {limit_s:g} s: {launch.waits_for}",
+                next_step="Raise pending_limit_s, or ask for less, in the file of --on kubernetes:FILE. "
+                "`kubectl describe nodes` shows what is free",
+            )
+        if failure is not None:
+            self._leave(launch, pods, failure)
+
+    def _runs(self, launch: KubernetesLaunch, pods: Sequence[PodState]) -> None:
+        """Follow a launch that has begun: once a pod has failed the others are told to end."""
+        num_pods = launch.case.placement.num_hosts
+        failure = launch_trouble(pods)
+        ended = [pod for pod in pods if pod.status is not None or pod.is_lost]
+        if len(ended) >= num_pods and len(pods) >= num_pods:
+            self._leave(launch, pods, failure)
+            return
+        if len(pods) < num_pods:
+            failure = failure or _vanished(launch, pods)
+        if launch.ending_since_s is None:
+            if failure or launch.num_end_asked or any(pod.status for pod in pods):
+                launch.ending_since_s = time.monotonic()
+                self._objects.tell_end(launch, pods)
+        elif time.monotonic() - launch.ending_since_s > LAST_WORDS_S or len(ended) == len(pods):
+            self._leave(launch, pods, failure)
+
+    def _leave(
+        self,
+        launch: KubernetesLaunch,
+        pods: Sequence[PodState] = (),
+        failure: Failure | None = None,
+    ) -> None:
+        """Fetch what the pods have, say how it ended, and remove them."""
+        unfetched = self._objects.fetch(launch, pods)
+        for found in (failure, unfetched):
+            if found is not None:
+                append_record(launch.folder, found)
+        statuses = [pod.status for pod in pods]
+        is_well = failure is unfetched is None and bool(pods) and not any(status != 0 for status in statuses)
+        launch.ended_with = 0 if is_well else next((s for s in statuses if s), launch.ended_with)
+        launch.leaving_since_s = time.monotonic()
+        self._remove(launch)
+
+    def _is_leaving(self, launch: KubernetesLaunch, pods: Sequence[PodState]) -> None:
+        """Wait for the pods to go, so that the next launch finds their GPUs."""
+        if not pods:
+            self._over(launch)
+        elif launch.leaving_since_s is not None and time.monotonic() - launch.leaving_since_s > GONE_S:
+            names = " ".join(pod.name for pod in pods)
+            self._notes.append(f"pods did not go within {GONE_S:g} s: kubectl get pods {names}")
+            self._over(launch)
+
+    def _remove(self, launch: KubernetesLaunch) -> None:
+        try:
+            self._objects.remove(launch)
+        except GpuproofError as error:
+            left = f"-n {self._cluster.namespace} -l {OF_LAUNCH}={launch.name}"
+            kept = f"kubectl delete job,configmap,service,pod {left}"
+            self._notes.append(f"{launch.name} may be left in the cluster ({error.cause}): {kept}")
+
+    def _over(self, launch: KubernetesLaunch) -> None:
+        launch.finish()
+        self._open.remove(launch)
+
+    def _is_silent(self, error: KubernetesSilentError) -> bool:
+        """Wait for a cluster that does not answer, for a while."""
+        is_ending = all(launch.num_end_asked for launch in self._open)
+        limit_s = GONE_S if is_ending else SILENT_S
+        if self._has_begun and time.monotonic() - self._heard_s <= limit_s:
+            return False
+        return self._give_up(error)
+
+    def _give_up(self, error: BaseException) -> bool:
+        """Tell of a fault, and leave nothing in the cluster if that can be done."""
+        for launch in list(self._open):
+            self._remove(launch)
+            self._over(launch)
+        self._fault = error
+        return True
+
+
+def _ended_early(pod: PodState) -> Failure:
+    words = f": {pod.reason} {pod.said}".rstrip()
+    return launch_failure(
+        "environment",
+        f"pod {pod.name} ended with status {pod.status} before the others had begun{words}",
+        host=pod.node or pod.name,
+    )
+
+
+def _vanished(launch: KubernetesLaunch, pods: Sequence[PodState]) -> Failure:
+    there = {pod.index for pod in pods}
+    missing = [node for node in range(launch.case.placement.num_hosts) if node not in there]
+    hosts = launch.placed.hosts if launch.placed is not None else ()
+    named = "+".join(hosts[node] for node in missing if node < len(hosts))
+    return launch_failure(
+        "lost_rank",
+        f"pod {', '.join(map(str, missing))} of {launch.name} is gone, and its files with it",
+        next_step="`kubectl get events` may say why; finish the run with --resume",
+        host=named or launch.name,
+    )

@@ -1,0 +1,61 @@
+"""`python -m gpuproof.worker kubernetes-files`: what the second container of a pod runs.
+
+`hold` keeps the pod, and so its files, until its lease ends or Kubernetes ends it; `send` writes a launch's
+files to standard output as a tar. The ranks' container may have been killed for its memory: this one not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+import tarfile
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+LOOK_S = 2.0
+"""How often the ranks' end is looked for: one look at a file, so as not to be seen in what is measured."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Keep a launch's files, or send them."""
+    parser = argparse.ArgumentParser(prog="gpuproof.worker kubernetes-files")
+    parser.add_argument("what", choices=("hold", "send"))
+    parser.add_argument("--folder", type=Path, required=True, help="the launch's folder in the pod")
+    parser.add_argument("--lease", type=float, default=600.0, help="seconds after the last new file")
+    options = parser.parse_args(arguments)
+    if options.what == "hold":
+        hold(options.folder, lease_s=options.lease)
+    else:
+        send(options.folder)
+    return 0
+
+
+def hold(folder: Path, *, lease_s: float) -> None:
+    """Wait until nothing in the folder has changed for `lease_s`, or until told to end."""
+    told = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: told.set())
+    left_s, known = lease_s, _state(folder)
+    while left_s > 0 and not told.wait(LOOK_S):
+        now = _state(folder)
+        left_s = lease_s if now != known or _is_busy(folder) else left_s - LOOK_S
+        known = now
+
+
+def _is_busy(folder: Path) -> bool:
+    """Say whether a task runs: it takes its file away when it ends, unless it was killed."""
+    return any(folder.glob("task-*.pid"))
+
+
+def _state(folder: Path) -> tuple[int, ...]:
+    return tuple(sorted(path.stat().st_mtime_ns for path in folder.glob("*"))) if folder.exists() else ()
+
+
+def send(folder: Path) -> None:
+    """Write the launch's files to standard output as a compressed tar, cut off where it still grows."""
+    with tarfile.open(fileobj=sys.stdout.buffer, mode="w|gz") as archive:
+        for path in sorted(folder.rglob("*")):
+            if path.is_file() and path.name != "spec.json":
+                archive.add(path, arcname=str(path.relative_to(folder)), recursive=False)

@@ -1,0 +1,54 @@
+"""The one task of a node under a scheduler: it starts the node's ranks and the sampler beside them.
+
+In: command lines whose `$NAME` stands for what only the node knows (`$$` is a dollar). Out: a status.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator, Mapping, Sequence
+from queue import SimpleQueue
+from string import Template
+
+from gpuproof.processes.group import start_group
+from gpuproof.processes.start import exit_status
+
+GRACE_S = 9.0
+"""Time for last words: over what torch's agent gives its ranks, and less than a scheduler's own 30 s."""
+
+
+def run_commands(commands: Sequence[Sequence[str]], values: Mapping[str, str]) -> int:
+    """Start the ranks, by the first command, and samplers by the others; return the ranks' exit status.
+
+    It waits for the ranks, or until it is told to end.
+
+    Raises:
+        EnvironmentUnfitError: a command cannot be started.
+    """
+    started = [[Template(word).substitute(values) for word in command] for command in commands]
+    news: SimpleQueue[int | None] = SimpleQueue()
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, lambda *_: news.put(None))
+    # The standard output of ranks is nobody's: each has files of its own, and in need standard error.
+    group = start_group(started, environment=os.environ, output=None, on_exit=news.put)
+    news.get()
+    group.end(GRACE_S)
+    status = group.wait(0.0)
+    return 1 if status is None else exit_status(status)
+
+
+def parted(words: Sequence[str]) -> Iterator[list[str]]:
+    """Yield the words between each `--` and the next.
+
+    >>> list(parted(["--folder=/x", "--", "python", "-m", "a", "--", "b"]))
+    [['--folder=/x'], ['python', '-m', 'a'], ['b']]
+    """
+    part: list[str] = []
+    for word in words:
+        if word == "--":
+            yield part
+            part = []
+        else:
+            part.append(word)
+    yield part

@@ -1,0 +1,86 @@
+"""What the container's entry point starts: every visible GPU is tested, and a pod without a rank fails."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ENTRYPOINT = Path(__file__).resolve().parents[2] / "containers/entrypoint.sh"
+MODEL = ("--model", "resnet50", "--batch-size", "64")
+IN_SLURM = {"SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "16", "SLURM_STEP_TASKS_PER_NODE": "8(x2)"}
+
+
+@pytest.fixture
+def programs(tmp_path: Path) -> Path:
+    """Stand-ins: a torch that sees as many GPUs as GPUS says, and a gpuproof that says what it was asked."""
+    for name, text in (
+        ("python3", 'echo "$GPUS"'),
+        ("gpuproof", 'echo "gpuproof $*"'),
+        ("all_perf", "echo perf $*"),
+    ):
+        path = tmp_path / name
+        path.write_text(f"#!/bin/sh\n{text}\n")
+        path.chmod(0o755)
+    return tmp_path
+
+
+def test_the_dockerfile_has_no_findings() -> None:
+    linter = Path(sys.executable).with_name("hadolint")
+    found = subprocess.run([linter, ENTRYPOINT.with_name("Dockerfile")], capture_output=True, text=True)
+    assert (found.returncode, found.stdout) == (0, "")
+
+
+def start(programs: Path, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    environment = {"PATH": f"{programs}:{os.defpath}", "GPUS": "8", **variables}
+    return subprocess.run(["bash", str(ENTRYPOINT), *words], env=environment, capture_output=True, text=True)
+
+
+def test_options_alone_validate_with_a_process_a_visible_gpu(programs: Path) -> None:
+    assert start(programs, *MODEL).stdout == f"gpuproof validate --nproc=8 {' '.join(MODEL)}\n"
+    assert start(programs).stdout == "gpuproof validate --nproc=8\n"
+    assert start(programs, GPUS="0").stdout == "gpuproof validate\n"
+    assert start(programs, "--nproc=8").returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "variables"),
+    [
+        (("--nproc=4",), {}),
+        (("--nproc", "8"), {}),
+        (("--devices=0,1",), {}),
+        ((), {"RANK": "0", "WORLD_SIZE": "2"}),
+        ((), {**IN_SLURM, "SLURM_STEP_TASKS_PER_NODE": "4(x4)"}),
+    ],
+)
+def test_gpus_that_would_be_left_unused_fail(
+    programs: Path, words: tuple[str, ...], variables: dict[str, str]
+) -> None:
+    ended = start(programs, *words, **variables)
+    assert (ended.returncode, ended.stdout) == (5, "")
+    assert "GPUs" in ended.stderr
+
+
+def test_a_launcher_s_ranks_start_one_process_each(programs: Path) -> None:
+    ranks = {"RANK": "3", "WORLD_SIZE": "16", "LOCAL_WORLD_SIZE": "8"}
+    assert start(programs, *MODEL, **ranks).stdout == f"gpuproof validate {' '.join(MODEL)}\n"
+    assert start(programs, **IN_SLURM).stdout == "gpuproof validate\n"
+    assert start(programs, GPUS="1", **IN_SLURM).stdout == "gpuproof validate\n"  # --gpus-per-task=1
+    assert start(programs, RANK="3").returncode == 5
+
+
+def test_a_pod_that_does_not_know_its_rank_fails(programs: Path) -> None:
+    inside = {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}
+    ended = start(programs, **inside)
+    assert (ended.returncode, ended.stdout) == (5, "")
+    assert "does not know its rank" in ended.stderr
+    assert start(programs, **inside, NNODES="1").stdout == "gpuproof validate --nproc=8\n"
+    assert start(programs, **inside, NNODES="2").returncode == 5
+
+
+def test_commands_are_run_as_they_stand(programs: Path) -> None:
+    assert start(programs, "run", "quick").stdout == "gpuproof run quick\n"
+    assert start(programs, "all_perf", "-b", "8").stdout == "perf -b 8\n"
