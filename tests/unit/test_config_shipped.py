@@ -64,6 +64,8 @@ OTHER_VALUES: dict[str, Any] = {
     "distributed.shard_size": 2,
     "distributed.tensor_parallel_size": 2,
     "distributed.gradient_compression": "fp16",
+    "distributed.communication_profile": "tree",
+    "distributed.memory_limit_bytes": 12 * 2**30,
     "run.experiment_name": "other",
     "run.run_id": "2026-11-20.a_1",
     "run.save_dir": "elsewhere",

@@ -12,33 +12,16 @@ import pytest
 
 from concluding import doubt_of, table_of, text_of
 from gpuproof.analysis.scaling import Thresholds, advise, speed_up
-from gpuproof.conclude import Concluded, conclude
+from gpuproof.conclude import conclude
 from gpuproof.config.models import RunConfig
 from gpuproof.errors import UsageError
-from gpuproof.records.collected import CaseRecords
 from gpuproof.suites.base import HostPlace
 from gpuproof.suites.scale import SUITE
 from gpuproof.suites.scale.advice import advise_before
 from gpuproof.suites.scale.plan import read_options, scale_points
 from planning import next_cases
-from records_by_hand import NUM_STEPS, Story, setup, steady_times, window, write_run
-
-REPEATS = 3
-NO_DATA: dict[str, Any] = {"data": {}}
-
-
-def sections(**block: Any) -> dict[str, Any]:
-    return {
-        "suite": "scale",
-        "scale": {"batch_sizes": [32], "num_devices": [1, 2], **block},
-        "model": {"name": "large"},
-        "monitoring": {"enabled": False},
-        "run": {"repeats": REPEATS},
-    }
-
-
-def config(**block: Any) -> RunConfig:
-    return RunConfig.model_validate(sections(**block))
+from records_by_hand import write_run
+from studies_by_hand import NO_DATA, REPEATS, concluded, config, launches, sections
 
 
 @pytest.mark.parametrize(
@@ -109,29 +92,6 @@ def test_what_is_no_scaling_study_is_refused(block: Mapping[str, Any], more: Map
         SUITE.begin(wrong, (HostPlace(name=""),))
     with pytest.raises(UsageError):
         SUITE.begin(config(), (HostPlace(name="node1"),))
-
-
-def launches(of: RunConfig, step_s: Mapping[str, tuple[float, ...]]) -> list[CaseRecords]:
-    """Write every launch down; `step_s` has the step time of each replicate, by point."""
-    found = []
-    for case in next_cases(of):
-        ranks = range(case.placement.num_ranks)
-        own_s = step_s[case.case_id][case.replicate]
-        batch = case.model_work.data.batch_size
-        windows = [
-            window(rank, items=NUM_STEPS * batch, wall_s=NUM_STEPS * own_s, steps_s=NUM_STEPS * own_s)
-            for rank in ranks
-        ]
-        setups = [setup(rank, items_per_step=batch, num_parameters=2_021_379) for rank in ranks]
-        times = steady_times(NUM_STEPS, own_s)
-        found.append(Story(case=case, windows=windows, setups=setups, times_s=times).records())
-    return found
-
-
-def concluded(tmp_path: Path, step_s: Mapping[str, tuple[float, ...]], **block: Any) -> Concluded:
-    of = config(laws=["strong"], **block)
-    run = write_run(tmp_path, launches(of, step_s), **{**NO_DATA, **sections(laws=["strong"], **block)})
-    return conclude(run)
 
 
 def test_a_speed_up_is_that_of_the_step_times_by_hand(tmp_path: Path) -> None:

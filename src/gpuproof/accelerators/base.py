@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
+from gpuproof.errors import EnvironmentUnfitError
 from gpuproof.records.what_ran import Tf32Switch
 from gpuproof.spans import Span
 
@@ -199,6 +200,28 @@ class Accelerator(Protocol):
             self._ask(name, device) for name in ("max_memory_allocated", "max_memory_reserved")
         )
         return allocated or None, reserved or None
+
+    def why_no_memory_limit(self) -> str | None:
+        """Say why a process cannot be kept to a part of the device's memory; None where it can."""
+        if hasattr(self.module, "set_per_process_memory_fraction"):
+            return None
+        return f"torch {torch.__version__} limits no process's memory on {self.title} devices"
+
+    def limit_memory(self, limit_bytes: int, device: torch.device) -> None:
+        """Have torch's allocator refuse more than so much, which must be no more than the device has.
+
+        Raises:
+            EnvironmentUnfitError: the device has less, or torch does not know how much it has.
+        """
+        total_bytes = self.properties(device).memory_total_bytes
+        if total_bytes is None or limit_bytes > total_bytes:
+            has = "an unknown amount" if total_bytes is None else f"{total_bytes:,}"
+            raise EnvironmentUnfitError(
+                f"a limit of {limit_bytes:,} bytes is asked for, and the device has {has}",
+                place="distributed.memory_limit_bytes",
+                next_step="Ask for no more than the device has, or for no limit (null)",
+            )
+        self._ask("set_per_process_memory_fraction", limit_bytes / total_bytes, device)
 
     def forget_peak_memory(self, device: torch.device) -> None:
         """Begin the peaks anew."""

@@ -78,6 +78,13 @@ def _joined(words: list[str]) -> list[str]:
     "--device", default="auto", show_default=True, help="Kind of device; cpu counts ranks on the processor."
 )
 @click.option(
+    "--communication-profile",
+    type=click.Choice(["none", "pcie", "ring", "tree", "no_p2p"]),
+    default="none",
+    show_default=True,
+    help="Settings of NCCL to try; none is known to help.",
+)
+@click.option(
     "--output-dir",
     type=click.Path(file_okay=False, path_type=Path),
     default=Path("results"),
@@ -155,6 +162,7 @@ def _words(
     scaling: str,
     max_devices: int | None,
     device: str,
+    communication_profile: str,
     timeout: str | None,
 ) -> list[str]:
     """Turn the options into the words that set keys of the recipe."""
@@ -167,6 +175,7 @@ def _words(
             "run.repeats": str(runs),
             "run.save_dir": str(output_dir),
             "distributed.device": device,
+            "distributed.communication_profile": communication_profile,
             **({} if timeout is None else {"run.time_limit_s": timeout}),
         }
     )

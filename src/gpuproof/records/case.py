@@ -36,6 +36,7 @@ OWN_DEVICE_TYPES = ("cuda", "xpu", "mps", "cpu")
 Exclusive = Literal["hosts", "devices", "nothing"]
 ParallelStrategy = Literal["ddp", "fsdp", "hsdp", "tensor", "fsdp_tensor"]
 GradientCompression = Literal["none", "fp16", "bf16", "powersgd"]
+CommunicationProfile = Literal["none", "pcie", "ring", "tree", "no_p2p"]
 DataLoading = Literal["device", "loader"]
 DataSplit = Literal["train", "test"]
 TokenType = Literal["uint16", "uint32"]
@@ -164,6 +165,10 @@ class ParallelSpec:
     tensor_parallel_size: int | None = None
     """Ranks of a group that work on the same samples; None is all ranks under tensor."""
     gradient_compression: GradientCompression = "none"
+    communication_profile: CommunicationProfile = "none"
+    """Settings of NCCL that are tried, by name."""
+    memory_limit_bytes: int | None = None
+    """What torch may take of each device's memory; None is all of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

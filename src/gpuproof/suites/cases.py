@@ -282,6 +282,8 @@ def _parallel(config: RunConfig) -> ParallelSpec:
         shard_size=distributed.shard_size,
         tensor_parallel_size=distributed.tensor_parallel_size,
         gradient_compression=distributed.gradient_compression,
+        communication_profile=distributed.communication_profile,
+        memory_limit_bytes=distributed.memory_limit_bytes,
     )
 
 

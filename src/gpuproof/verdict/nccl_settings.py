@@ -1,7 +1,7 @@
 """Settings of NCCL that cost speed or hide a fault: what each does, and where that is documented.
 
 In: the NCCL_* variables of a host. Out: an outcome for each that deserves a word. gpuproof itself sets none
-of them, ever: they are a user's to choose, and to measure.
+of them but those of a communication profile that a user asks for, to measure what it does.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from gpuproof.config.sections.base import ConfigSection, DeviceIndices, Seconds, Text
-from gpuproof.records.case import Backend, GradientCompression, ParallelStrategy
+from gpuproof.records.case import Backend, CommunicationProfile, GradientCompression, ParallelStrategy
 
 
 class DistributedConfig(ConfigSection):
@@ -48,3 +48,9 @@ class DistributedConfig(ConfigSection):
     gradient_compression: GradientCompression = "none"
     """What ddp does to gradients before it sums them: fp16 and bf16 halve them (bf16 over nccl only),
     powersgd sends a product of rank 1 in the place of each matrix."""
+    communication_profile: CommunicationProfile = "none"
+    """Settings that NCCL is given, to be tried against none: ring and tree name the algorithm, no_p2p copies
+    through the host's memory, pcie is a published set of ten for GPUs without direct copies. None of them is
+    known to help; variables that are set otherwise already are refused."""
+    memory_limit_bytes: int | None = Field(default=None, ge=2**20, le=2**50)
+    """What torch may take of each device's memory, in bytes (12 GiB is 12884901888); null is all of it."""

@@ -1,12 +1,22 @@
-"""What the rule of thumb says before anything is measured: parameters by the workload's closed form."""
+"""What to use: by the rule of thumb before anything is measured, and by what was measured after."""
 
 from __future__ import annotations
 
-from gpuproof.analysis.scaling import RuleOfThumb, advise
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from gpuproof.analysis.scale.advice import MeasuredAdvice, measured_advice
+from gpuproof.analysis.scale.fixed_time import FixedTime, fixed_time
+from gpuproof.analysis.scale.worth import Prices, Worth, worth_of
+from gpuproof.analysis.scaling import RuleOfThumb, SpeedUp, advise
 from gpuproof.config.models import RunConfig
 from gpuproof.config.rules.workload import choose_workload
 from gpuproof.errors import UsageError
-from gpuproof.suites.scale.plan import read_options
+from gpuproof.suites.points.results import PointResult
+from gpuproof.suites.scale.plan import ScaleOptions, read_options
+
+HOST_BOUND = "host-bound"
+"""The doubt of a window whose device waited for its host."""
 
 
 def advise_before(config: RunConfig) -> RuleOfThumb:
@@ -24,3 +34,55 @@ def advise_before(config: RunConfig) -> RuleOfThumb:
             next_step="Use --gpu-mode multi or single",
         )
     return advise(work.num_parameters, max(options.batch_sizes), options)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LawWorth:
+    """What several devices cost, by one law of scaling."""
+
+    law: str
+    worth: Worth
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdviceDetail:
+    """The answer that was measured, why steps are as long as they are, and what that costs."""
+
+    measured: MeasuredAdvice | None = None
+    """None where nothing was compared."""
+    fixed_time: FixedTime | None = None
+    """Of one device; None with fewer than two batch sizes."""
+    host_bound: tuple[str, ...] = ()
+    """Points in whose windows the device waited for its host."""
+    worths: tuple[LawWorth, ...] = ()
+
+
+NOTHING_ADVISED = AdviceDetail()
+
+
+def advice_from(
+    averages: Sequence[tuple[str, SpeedUp]], concluded: Sequence[PointResult], options: ScaleOptions
+) -> AdviceDetail:
+    """Return the advice of a study; `averages` are its speed-ups over all batch sizes, each with its law."""
+    alone = {
+        found.point.config.data.batch_size: [launch.mean_step_s for launch in found.launches]
+        for found in concluded
+        if found.point.config.distributed.nproc == 1
+    }
+    return AdviceDetail(
+        measured=measured_advice(averages),
+        fixed_time=fixed_time(alone),
+        host_bound=tuple(
+            found.point.case_id
+            for found in concluded
+            if any(doubt.code == HOST_BOUND for doubt in found.result.doubts)
+        ),
+        worths=() if options.prices is None else tuple(_worths(averages, options.prices)),
+    )
+
+
+def _worths(averages: Sequence[tuple[str, SpeedUp]], prices: Prices) -> Iterator[LawWorth]:
+    for law, found in averages:
+        if found.comparison.ratio is not None and not found.is_implausible:
+            worth = worth_of(found.comparison.ratio, num_devices=found.num_devices, prices=prices)
+            yield LawWorth(law=law, worth=worth)

@@ -25,6 +25,7 @@ from gpuproof.statistics.dispersion import outliers
 from gpuproof.statistics.launches import required_launches
 from gpuproof.suites.base import Conclusion
 from gpuproof.suites.points.results import PointResult, conclude_points, conclusion_of_points
+from gpuproof.suites.scale.advice import NOTHING_ADVISED, AdviceDetail, advice_from
 from gpuproof.suites.scale.apart import PointApart, communication_measures, take_apart
 from gpuproof.suites.scale.curves import ScaleCurve, curves_of
 from gpuproof.suites.scale.exports import scale_exports
@@ -85,6 +86,7 @@ class ScaleDetail:
     apart: tuple[PointApart, ...] = ()
     """Points whose steps were taken apart, or whose memory and step times are known."""
     curves: tuple[ScaleCurve, ...] = ()
+    advice: AdviceDetail = NOTHING_ADVISED
 
 
 def conclude(evidence: Evidence) -> Conclusion:
@@ -151,13 +153,15 @@ def _detail(
     if parameters is not None:
         thumb = advise(parameters, max(options.batch_sizes), options)
     launches = {found.point.case_id: found.launches for found in concluded}
+    averages = tuple(_averages(rows, confidence=confidence))
     return ScaleDetail(
         rows=rows,
-        averages=tuple(_averages(rows, confidence=confidence)),
+        averages=averages,
         rule_of_thumb=thumb,
         num_parameters=parameters,
         apart=tuple(take_apart(x, launches[x.case_id]) for x in points if launches[x.case_id]),
         curves=tuple(curves_of(points, launches)),
+        advice=advice_from([(x.law, x.speed_up) for x in averages], concluded, options),
     )
 
 

@@ -10,6 +10,7 @@ from gpuproof.records.page import Cell, Column, Page, Text, table
 from gpuproof.records.result import Result
 from gpuproof.suites.points.page import uncertainty, validity_cell
 from gpuproof.suites.points.results import PointsDetail
+from gpuproof.suites.scale.advice_lines import advice_lines
 from gpuproof.suites.scale.charts import curve_charts, step_charts
 from gpuproof.suites.scale.conclude import ScaleDetail, ScaleRow
 from gpuproof.suites.scale.plan import NAME
@@ -42,6 +43,7 @@ def page(result: Result) -> Page:
         points.common,
         rows,
         Text(title="Over all batch sizes", lines=tuple(_averages(detail))),
+        Text(title="Advice, from what was measured", lines=tuple(advice_lines(detail.advice))),
         *curve_charts(detail.rows, detail.curves),
         overheads(detail.curves),
         laws_section(detail.curves),
@@ -98,5 +100,5 @@ def _thumb(detail: ScaleDetail) -> Iterator[str]:
     found = detail.rule_of_thumb
     if found is not None and detail.num_parameters is not None:
         yield f"{found.reason}: {found.advice}"
-        if detail.averages:
+        if detail.advice.measured is not None:
             yield "what was measured above goes before it"

@@ -10,6 +10,7 @@ import random
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from gpuproof.analysis.scale.worth import Prices
 from gpuproof.analysis.scaling import Thresholds
 from gpuproof.config.models import RunConfig
 from gpuproof.errors import UsageError
@@ -35,6 +36,14 @@ class ScaleOptions(Thresholds):
     breakdown_runs: int = 5
     """Launches of each point, the first ones, whose steps are taken apart after the window: phases, and
     communication in three ways; 0 for none."""
+    device_price: float | None = None
+    """Of one device, in any currency: bought, or for any span of time. Null asks nothing about costs."""
+    host_price: float = 0.0
+    """Of all that is there however many devices there are, in the same currency for the same span."""
+    saved_hour_worth: float | None = None
+    """What an hour less of waiting is worth; with busy_hours_per_month it says when devices pay back."""
+    busy_hours_per_month: float | None = None
+    """Hours a month that one device would have to work."""
 
     def __post_init__(self) -> None:
         for name in ("batch_sizes", "num_devices", "laws"):
@@ -43,8 +52,23 @@ class ScaleOptions(Thresholds):
                 raise ValueError(f"{name} needs values, each of them once")
         if self.breakdown_runs < 0:
             raise ValueError("breakdown_runs is 0 or more")
+        prices = (self.device_price, self.saved_hour_worth, self.busy_hours_per_month)
+        if self.host_price < 0 or any(price is not None and price <= 0 for price in prices):
+            raise ValueError("prices, worth and hours are above 0 (host_price may be 0)")
         if min(*self.batch_sizes, *self.num_devices, 1) < 1:
             raise ValueError("batch sizes and numbers of devices are at least 1")
+
+    @property
+    def prices(self) -> Prices | None:
+        """What the user pays; None where no device has a price."""
+        if self.device_price is None:
+            return None
+        return Prices(
+            device=self.device_price,
+            host=self.host_price,
+            saved_hour_worth=self.saved_hour_worth,
+            busy_hours_per_month=self.busy_hours_per_month,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

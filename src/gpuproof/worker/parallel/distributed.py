@@ -17,6 +17,7 @@ from torch.distributed.rendezvous import rendezvous
 from gpuproof.accelerators.choose import PROCESSOR, accelerator_of, choose_accelerator
 from gpuproof.errors import EnvironmentUnfitError
 from gpuproof.records.case import Backend, ParallelSpec, Placement
+from gpuproof.worker.parallel.profiles import NCCL, apply_profile
 from gpuproof.worker.rank.identity import RankIdentity
 
 
@@ -63,6 +64,8 @@ class Ranks:
     ) -> None:
         self.backend = _backend(parallel.backend, device) if identity.world_size > 1 else None
         if self.backend is not None:
+            if self.backend == NCCL:
+                apply_profile(parallel.communication_profile, os.environ)
             dist.init_process_group(
                 accelerator_of(device).process_group(self.backend),
                 store=PrefixStore("gpuproof", store or open_store(parallel.timeout_s)),

@@ -11,10 +11,12 @@ from gpuproof.records.case import (
     DataSpec,
     InferenceWork,
     ModelWork,
+    ParallelSpec,
     ServingWork,
     TrainingWork,
 )
 from gpuproof.records.run import NotApplied
+from gpuproof.worker.parallel.profiles import NCCL
 from gpuproof.workloads.info.base import InputShape
 from gpuproof.workloads.info.lookup import find_workload
 
@@ -36,6 +38,8 @@ def not_applied(
         *_data_keys(work.data),
         *_loader_keys(work.data, can_pin=accelerator.pins_memory),
         *_rank_keys(case, world_size),
+        *_profile_keys(work.parallel, accelerator, world_size),
+        *_limit_keys(work.parallel, accelerator),
         *find_workload(work.model.name).without_effect,
     ]
     return tuple(NotApplied(key=key, reason=reason) for key, reason in found)
@@ -175,6 +179,25 @@ def _loader_keys(data: DataSpec, *, can_pin: bool) -> Iterator[tuple[str, str]]:
         for key in ("prefetch_factor", "persistent_workers"):
             if asked[key]:
                 yield f"data.{key}", "data.num_workers is 0: batches are made inside the step"
+
+
+def _profile_keys(
+    parallel: ParallelSpec, accelerator: Accelerator, world_size: int
+) -> Iterator[tuple[str, str]]:
+    if parallel.communication_profile == "none":
+        return
+    usual = next(iter(accelerator.collectives), "nothing")
+    backend = usual if parallel.backend == "auto" else parallel.backend
+    if world_size == 1:
+        yield "distributed.communication_profile", "one rank communicates with no other"
+    elif backend != NCCL:
+        yield "distributed.communication_profile", f"its settings are NCCL's, and ranks talk over {backend}"
+
+
+def _limit_keys(parallel: ParallelSpec, accelerator: Accelerator) -> Iterator[tuple[str, str]]:
+    why_not = accelerator.why_no_memory_limit()
+    if parallel.memory_limit_bytes is not None and why_not is not None:
+        yield "distributed.memory_limit_bytes", why_not
 
 
 def _rank_keys(case: Case, world_size: int) -> Iterator[tuple[str, str]]:

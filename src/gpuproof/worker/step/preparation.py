@@ -27,6 +27,7 @@ from gpuproof.worker.engine.clocks import EventClock, HostClock, clock_for
 from gpuproof.worker.optimizer.optimizers import read_implementation
 from gpuproof.worker.parallel.distributed import Ranks, choose_device
 from gpuproof.worker.parallel.model import ParallelModel, arranged, parallelize
+from gpuproof.worker.parallel.profiles import NCCL
 from gpuproof.worker.rank.identity import RankIdentity, effective_threads
 from gpuproof.worker.step.applicability import not_applied
 from gpuproof.worker.step.checkpointing import has_batch_norm, num_checkpointed
@@ -187,6 +188,9 @@ def _set_process_up(case: Case, identity: RankIdentity) -> tuple[torch.device, i
     device = choose_device(case.placement, identity)
     accelerator = accelerator_of(device)
     accelerator.set_device(device)
+    limit_bytes = case.work.parallel.memory_limit_bytes
+    if limit_bytes is not None and accelerator.why_no_memory_limit() is None:
+        accelerator.limit_memory(limit_bytes, device)
     choose_algorithms(
         accelerator, deterministic=compute.deterministic, cudnn_benchmark=compute.cudnn_benchmark
     )
@@ -331,6 +335,9 @@ def _notes(prepared: Prepared) -> tuple[str, ...]:
         notes.append(
             "inference on whole sequences, scores at every position: no key-value cache, no decoding"
         )
+    parallel = prepared.work.parallel
+    if prepared.ranks.backend == NCCL and parallel.communication_profile != "none":
+        notes.append(f"NCCL was given the communication profile {parallel.communication_profile}")
     notes += option_notes(
         prepared.work, prepared.workload.module, in_software=accelerator_of(prepared.device).in_software
     )
