@@ -31,7 +31,7 @@ CHECKS = ("xid",)
 STATE = ("ecc_uncorrected_count", "remapped_rows_failed", "remapped_rows_pending")
 
 
-def judge_devices(scenario: str, folder: Path, *, slower: float = 1.0) -> Turned:
+def judge_devices(scenario: str, folder: Path, *, slower: float = 1.0, seed: int = 0) -> Turned:
     """Judge a host whose last device does what the scenario says; it slows its work by a factor.
 
     Raises:
@@ -46,6 +46,7 @@ def judge_devices(scenario: str, folder: Path, *, slower: float = 1.0) -> Turned
         device_name="Fake device",
         listed=[_listed(read, place) for place in range(len(read.devices))],
         begins_monotonic_s=read.recording.monotonic_s + MARGIN_S,
+        seed=seed,
         window_s=max(0.1, read.duration_s - 2 * MARGIN_S),
     )
     if slower != 1.0:

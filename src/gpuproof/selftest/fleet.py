@@ -39,6 +39,7 @@ LINK_BYTES_PER_S = 5e10
 OPERATION_S = 2e-4
 """Of a collective, besides its bytes."""
 STEP_NOISE, DEVICE_NOISE = 0.003, 0.002
+SLOWER_LINK = 1.4
 PARAMETERS = 1_000_000
 BEGAN_UNIX_S = 1_795_000_000.0
 BEGAN_MONOTONIC_S = 40.0
@@ -55,6 +56,8 @@ class Planted:
     slower: Mapping[str, float] = field(default_factory=dict)
     """By which factor a device's work takes longer."""
     all_slower: float = 1.0
+    slow_link: frozenset[str] = frozenset()
+    """Two hosts: whatever goes over the link between them takes longer."""
     wrong_on: int | None = None
     """The rank on which one element of every collective's result is wrong."""
     lost: str | None = None
@@ -165,7 +168,9 @@ def _ranks(fleet: Fleet, case: Case) -> Iterator[_Rank]:
             )
             own = np.random.default_rng([fleet.seed, *uuid.encode()]).normal(1.0, DEVICE_NOISE)
             slower = float(own) * fleet.planted.all_slower * fleet.planted.slower.get(uuid, 1.0)
-            yield _Rank(rank=node * per_host + local, local_rank=local, host=host, device=device, slower=slower)
+            yield _Rank(
+                rank=node * per_host + local, local_rank=local, host=host, device=device, slower=slower
+            )
 
 
 def _begin(fleet: Fleet, each: _Rank, world_size: int) -> Iterator[Any]:
@@ -304,6 +309,8 @@ def _trials(
         for size in spec.sizes_bytes:
             count = size // ELEMENT_BYTES[spec.dtype]
             middle_s = (OPERATION_S + size / LINK_BYTES_PER_S) * fleet.planted.all_slower
+            if fleet.planted.slow_link and fleet.planted.slow_link <= set(case.placement.hosts):
+                middle_s *= SLOWER_LINK
             yield CollectiveTrial(
                 rank=each.rank,
                 operation=operation,

@@ -61,12 +61,18 @@ def judge_fleet(
     recording: Path | None = None,
     rules: Sequence[Mapping[str, Any]] = (),
     checks: Sequence[str] = (),
+    more_rules: str | None = None,
     **options: Any,
 ) -> Turned:
     """Write a run of a fleet, read it again, and judge it by the suite, `rules` of its own and checks.
 
-    `recording` is what was read of each host beside every launch; `options` are the suite's.
+    `recording` is what was read of each host beside every launch; `more_rules` is a file of rules besides;
+    `options` are the suite's.
+
+    Raises:
+        UsageError: `more_rules` cannot judge, whatever is measured.
     """
+    more = () if more_rules is None else (read_rules(more_rules, source="rules.yaml"),)
     evidence = write_fleet(fleet, folder, recording=recording, rules=rules, **options)
     result = SUITE.conclude(evidence).result
     hosts = facts_by_host(evidence.launches)
@@ -74,8 +80,12 @@ def judge_fleet(
     facts = FleetFacts(
         measures=result.measures, hosts=hosts, launches=evidence.launches, events=_events(evidence)
     )
-    judged = [*result.outcomes, *judge_rules(read_rules(asked, source="selftest"), facts)]
-    subjects = (subject for host, told in hosts.items() for subject in (f"host/{host}", *gpu_subjects(host, told)))
+    judged = list(result.outcomes)
+    for each in (read_rules(asked, source="selftest"), *more):
+        judged += judge_rules(each, facts)
+    subjects = (
+        subject for host, told in hosts.items() for subject in (f"host/{host}", *gpu_subjects(host, told))
+    )
     return turned(judged, subjects=subjects, notes=_torn(evidence))
 
 
