@@ -52,27 +52,23 @@ def _page(report: SelftestReport) -> Page:
         is_found = bool(getattr(row, "is_found", False))
         return Cell("yes" if is_found else "NO", "good" if is_found else "bad")
 
-    shared = (
-        Column.of("expected", lambda row: row.expected, align="left", folds=True),
-        Column.of("got", lambda row: row.got, align="left"),
-    )
+    got = Column.of("verdict", lambda row: row.got, align="left")
     faults = table(
         "Planted",
         report.faults,
         Column.of("fault", lambda row: row.fault, align="left", folds=True),
         Column.of("in", lambda row: row.layer or "", align="left"),
-        *shared,
+        got,
         Column.of("found", found, align="left"),
-        Column.of("times", lambda row: str(row.num_tried)),
         Column.of("cause, as it was told", lambda row: row.cause, align="left", folds=True),
     )
     twins = table(
         "Healthy twins",
         report.healthy,
         Column.of("fault", lambda row: row.fault, align="left"),
-        *shared,
+        got,
         Column.of("passed", found, align="left"),
-        Column.of("times", lambda row: str(row.num_tried)),
+        Column.of("draws", lambda row: str(row.num_tried)),
         Column.of("what was said against it", lambda row: row.cause, align="left", folds=True),
     )
     return Page(title=_title(report), verdict=None, sections=(faults, twins))

@@ -272,8 +272,8 @@ def _is_products(case: Case) -> bool:
 def _flops(case: Case) -> float:
     if not _is_products(case):
         return 6.0 * PARAMETERS * case.model_work.data.batch_size
-    options = case.model_work.model.options
-    return 2.0 * options["m"] * options["n"] * options["k"] * case.model_work.data.batch_size
+    options: Mapping[str, int] = case.model_work.model.options
+    return 2.0 * float(options["m"]) * options["n"] * options["k"] * case.model_work.data.batch_size
 
 
 def _step_s(case: Case) -> float:

@@ -1,4 +1,4 @@
-"""What a fleet with or without a fault comes to: written, read and judged as any run of `gpuproof validate`."""
+"""What a fleet with or without a fault comes to: written, read and judged as any run of a validation."""
 
 from __future__ import annotations
 
@@ -93,11 +93,14 @@ def turned(judged: Sequence[Judged], *, subjects: Iterable[str] = (), notes: Seq
     """Roll outcomes up, and tell what speaks against a better word: required checks first."""
     readiness = roll_up(judged, subjects=subjects)
     open_ = sorted((x for x in judged if x.outcome.status not in SAID), key=lambda x: not x.is_required)
-    against = [
-        f"{item.name} {item.outcome.status}, {item.outcome.subject}: {item.outcome.measured or item.outcome.reason}"
-        for item in open_
-    ]
+    against = map(told_against, open_)
     return Turned(word=readiness.uncapped, against=(*against, *readiness.reasons, *notes))
+
+
+def told_against(item: Judged) -> str:
+    """Write an outcome that is no PASS in one line."""
+    outcome = item.outcome
+    return f"{item.name} {outcome.status}, {outcome.subject}: {outcome.measured or outcome.reason}"
 
 
 def write_fleet(
@@ -123,8 +126,9 @@ def write_fleet(
 def _launched(fleet: Fleet, case: Case, run: RunDirectory, recording: Path | None) -> Any:
     folder = run.begin_case(case)
     write_launch(fleet, case, folder)
-    for host in case.placement.hosts if recording is not None else ():
-        copyfile(recording, folder / recording_name(host))
+    if recording is not None:
+        for host in case.placement.hosts:
+            copyfile(recording, folder / recording_name(host))
     return read_case(folder)
 
 
@@ -135,7 +139,7 @@ def recipe(
     validate = {
         "stages": ["gemm", "collective", "training"],
         "gemm_size": EDGE,
-        "gemm_precisions": ["fp32"],
+        "gemm_precisions": ["bf16"],
         "collective": {
             "operations": ["all_reduce"],
             "min_bytes": COLLECTIVE_BYTES,
@@ -169,21 +173,21 @@ def figure_rules(fleet: Fleet) -> list[dict[str, Any]]:
     samples_per_s = num_ranks * BATCH_SIZE / STEP_S
     among = "whole" if len(fleet.hosts) > 1 else "host"
     return [
-        floor("matrix products are fast", "gpu", "throughput", products, PRODUCTS_FLOPS_PER_S, "FLOP/s"),
-        floor("training is fast", "whole", "throughput", {"case": "training"}, samples_per_s, "samples/s"),
-        floor("collectives are fast", among, "bus bandwidth", over, moved, "B/s"),
+        floor("matrix products are fast", "gpu", "throughput", products, (PRODUCTS_FLOPS_PER_S, "FLOP/s")),
+        floor("training is fast", "whole", "throughput", {"case": "training"}, (samples_per_s, "samples/s")),
+        floor("collectives are fast", among, "bus bandwidth", over, (moved, "B/s")),
     ]
 
 
 def floor(
-    name: str, each: str, measure: str, labels: Mapping[str, Any], healthy: float, unit: str
+    name: str, each: str, measure: str, labels: Mapping[str, Any], healthy: tuple[float, str]
 ) -> dict[str, Any]:
-    """Return a rule: a figure as healthy ones are, or better."""
+    """Return a rule: figures as healthy ones are, given with their unit, or better."""
     return {
         "name": name,
         "each": each,
         "measure": {"name": measure, "labels": dict(labels)},
-        "expect": {"at_least": healthy, "unit": unit},
+        "expect": {"at_least": healthy[0], "unit": healthy[1]},
         "tolerance": TOLERANCE,
     }
 
