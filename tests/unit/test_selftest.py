@@ -8,8 +8,7 @@ import pytest
 
 from gpuproof.errors import ExitCode
 from gpuproof.selftest.catalogue import FAULTS, TWINS, Fault, healthy_fleet
-from gpuproof.selftest.judging import Turned
-from gpuproof.selftest.links import judge_links
+from gpuproof.selftest.judging import Turned, judge_links
 from gpuproof.selftest.run import FaultRow, SelftestReport, named
 
 IN_PROCESS = [fault for fault in FAULTS if fault.layer in ("records", "rules")]

@@ -15,8 +15,7 @@ from typing import Any, Literal
 from gpuproof.errors import UsageError
 from gpuproof.selftest.devices import LAST, judge_devices
 from gpuproof.selftest.fleet import Fleet, with_fault
-from gpuproof.selftest.judging import Turned, judge_fleet
-from gpuproof.selftest.links import judge_links
+from gpuproof.selftest.judging import Turned, judge_fleet, judge_links
 from gpuproof.selftest.worker import judge_fingerprints, judge_products, judge_training
 
 Layer = Literal["worker", "device", "records", "rules"]

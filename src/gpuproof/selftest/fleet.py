@@ -240,8 +240,8 @@ def _no_end(each: _Rank, hung: int) -> Iterator[Failure]:
 def _done(
     fleet: Fleet, case: Case, each: _Rank, ranks: Sequence[_Rank], rng: np.random.Generator
 ) -> Iterator[Any]:
-    is_collective = case.kind == "collective"
-    waits = is_collective or case.kind == "training"
+    is_collective = _is_collective(case)
+    waits = is_collective or _trains(case)
     slower = max(rank.slower for rank in ranks) if waits else each.slower
     yield _setup(fleet, case, each)
     times_s: list[float] = []
@@ -253,16 +253,24 @@ def _done(
         times_s = _noisy(rng, _step_s(case) * slower, NUM_STEPS)
         yield Steps(rank=each.rank, phase="measure", first_step=0, durations_s=tuple(times_s))
     yield _window(fleet, case, each, times_s)
-    if case.kind == "training" and len(ranks) > 1 and not fleet.planted.is_split:
+    if _trains(case) and len(ranks) > 1 and not fleet.planted.is_split:
         bursts = tuple(tuple(_noisy(rng, STEP_S * each.slower, 10)) for _ in range(BURSTS))
         yield OwnCompute(rank=each.rank, clock="device_event", bursts_s=bursts, missing=None)
-    has_loss = case.kind == "training" and fleet.planted.without_loss != each.rank
+    has_loss = _trains(case) and fleet.planted.without_loss != each.rank
     ended_s = fleet.begins_monotonic_s + sum(times_s) + 1
     yield RankResult(rank=each.rank, monotonic_s=ended_s, last_loss=0.5 if has_loss else None)
 
 
 def _noisy(rng: np.random.Generator, middle_s: float, count: int) -> list[float]:
     return [float(time_s) for time_s in middle_s * np.exp(rng.normal(0.0, STEP_NOISE, count))]
+
+
+def _is_collective(case: Case) -> bool:
+    return hasattr(case.work, "collective")
+
+
+def _trains(case: Case) -> bool:
+    return not _is_collective(case) and case.model_work.trains
 
 
 def _is_products(case: Case) -> bool:
@@ -281,7 +289,7 @@ def _step_s(case: Case) -> float:
 
 
 def _setup(fleet: Fleet, case: Case, each: _Rank) -> Setup:
-    is_collective = case.kind == "collective"
+    is_collective = _is_collective(case)
     return Setup(
         rank=each.rank,
         device=each.device,
@@ -324,7 +332,7 @@ def _trials(
 
 
 def _window(fleet: Fleet, case: Case, each: _Rank, times_s: Sequence[float]) -> Window:
-    items = 1 if case.kind == "collective" else case.model_work.data.batch_size
+    items = 1 if _is_collective(case) else case.model_work.data.batch_size
     total_s = sum(times_s)
     return Window(
         rank=each.rank,

@@ -13,6 +13,7 @@ from gpuproof.conclude import read_evidence
 from gpuproof.config.models import RunConfig
 from gpuproof.readings.evidence import Evidence
 from gpuproof.records.case import Case
+from gpuproof.records.collected import CaseRecords
 from gpuproof.records.outcome import Judged
 from gpuproof.selftest.fleet import (
     LINK_BYTES_PER_S,
@@ -20,13 +21,17 @@ from gpuproof.selftest.fleet import (
     PRODUCTS_FLOPS_PER_S,
     STEP_S,
     Fleet,
+    Planted,
+    records_of,
     write_launch,
 )
 from gpuproof.store.layout import recording_name
 from gpuproof.store.run import RunDirectory, read_case
 from gpuproof.suites.base import HostPlace
 from gpuproof.suites.validate import SUITE
+from gpuproof.suites.validate.blaming import blame_hosts
 from gpuproof.suites.validate.hosts import facts_by_host
+from gpuproof.verdict.blame.naming import blamed
 from gpuproof.verdict.facts import FleetFacts, gpu_subjects
 from gpuproof.verdict.rollup import roll_up
 from gpuproof.verdict.rules.judge import judge_rules
@@ -42,6 +47,8 @@ CHECKS = (
     "backend",
 )
 """Checks of the environment that every fleet is asked, beside the suite's own."""
+HOSTS = tuple(f"node{number}" for number in range(1, 7))
+NOISE, SLOWDOWN = 0.01, 0.1
 SAID = ("PASS", "NOT-APPLICABLE")
 """Outcomes that speak against nothing."""
 
@@ -209,3 +216,25 @@ def _events(evidence: Evidence) -> dict[str, list[str]] | None:
 
 def _torn(evidence: Evidence) -> tuple[str, ...]:
     return tuple(f"{launch.case.case_id}: {note}" for launch in evidence.launches for note in launch.torn)
+
+
+def judge_links(folder: Path, *, slow: frozenset[str] = frozenset(), seed: int = 0) -> Turned:
+    """Judge six hosts of which two may have a slow link between them; where they are not ready, search."""
+    fleet = Fleet(hosts=HOSTS, num_devices=1, seed=seed, planted=Planted(slow_link=slow))
+    judged = judge_fleet(fleet, folder)
+    if judged.word == "READY":
+        return judged
+    places = [HostPlace(name=host, num_devices=1) for host in HOSTS]
+    search = blame_hosts(_tests(), places, noise=NOISE, slowdown=SLOWDOWN)
+    while not search.is_over:
+        for case in list(search.next(())):
+            search = search.settle(CaseRecords(case=case, records=tuple(records_of(fleet, case))))
+    named = (f"{who.subject}: {who.evidence}" for who in blamed(search.search.findings()))
+    return Turned(word=judged.word, against=(*judged.against, *named))
+
+
+def _tests() -> RunConfig:
+    """Return what groups are tested by: one operation of one size in which each rank sends to each."""
+    size = {"min_bytes": COLLECTIVE_BYTES, "max_bytes": COLLECTIVE_BYTES}
+    asked = {"kind": "collective", "collective": {"operations": ["all_to_all"], **size}}
+    return RunConfig.model_validate({**asked, "distributed": {"nproc": 1}})

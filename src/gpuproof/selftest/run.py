@@ -58,7 +58,7 @@ def run_selftest(*, num_seeds: int) -> SelftestReport:
     """Plant each fault and judge it, and its twin, in as many draws of chance as are asked for."""
     unable = why_not()
     with tempfile.TemporaryDirectory(prefix="gpuproof-selftest-") as scratch:
-        bench = _Bench(scratch=Path(scratch), unable=unable, num_seeds=num_seeds)
+        bench = _PlantedTests(scratch=Path(scratch), unable=unable, num_seeds=num_seeds)
         with ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
             healthy = [pool.submit(bench.twin, name) for name in TWINS]
             faults = [pool.submit(bench.fault, fault) for fault in FAULTS]
@@ -68,7 +68,7 @@ def run_selftest(*, num_seeds: int) -> SelftestReport:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Bench:
+class _PlantedTests:
     scratch: Path
     unable: str | None
     num_seeds: int
