@@ -24,6 +24,7 @@ COMMANDS: dict[str, str] = {
     "rules": "gpuproof.cli.standards.rules:rules",
     "baseline": "gpuproof.cli.standards.baseline:baseline",
     "compare": "gpuproof.cli.compare:compare",
+    "selftest": "gpuproof.cli.standards.selftest:selftest",
     "matrix": "gpuproof.cli.matrix:matrix",
     "report": "gpuproof.cli.report:report",
     "runs": "gpuproof.cli.report:runs",

@@ -36,6 +36,8 @@ LOST_AFTER_S = 3.0
 """After opening, the lost device answers this long."""
 EVENT_AFTER_S = 2.0
 """After opening, an XID or an ECC error comes this late."""
+CAPPED_W = 150.0
+"""Of the device whose power somebody limited."""
 _XID_CODE = 79
 _PERIOD_S = 10.0
 _STATIC: dict[str, Any] = {
@@ -204,6 +206,8 @@ class FakeAdapter(DeviceAdapter):
     def _identity(self, index: int) -> VendorDevice:
         made = self._made[index]
         static = dict(_STATIC, mem_total_bytes=made.mem_total_bytes)
+        if made.scenario == "power_cap":
+            static["power_limit_w"] = CAPPED_W
         return VendorDevice(
             vendor_index=VendorIndex(index),
             uuid=made.uuid,
@@ -277,9 +281,9 @@ class FakeAdapter(DeviceAdapter):
         if self._is_scene(index, "power_cap"):
             return {
                 THROTTLE_REASONS: ("power_cap",),
-                "power_limit_w": 150.0,
-                "power_w": 150.0,
-                "energy_j": 150 * elapsed_s,
+                "power_limit_w": CAPPED_W,
+                "power_w": CAPPED_W,
+                "energy_j": CAPPED_W * elapsed_s,
                 "clock_sm_mhz": 1100.0,
                 "throttle_time_power_cap_s": elapsed_s,
             }

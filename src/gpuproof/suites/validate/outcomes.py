@@ -11,8 +11,14 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.outcome import Judged, Outcome
 from gpuproof.records.result import WHOLE, Doubt
-from gpuproof.records.run import TRANSIENT_CAUSES, Failure, Setup
-from gpuproof.suites.validate.hosts import begun_on, devices_by_host, lost_of, setups_by_host
+from gpuproof.records.run import TRANSIENT_CAUSES, Failure, RankResult, Setup, Start
+from gpuproof.suites.validate.hosts import (
+    begun_on,
+    devices_by_host,
+    host_of_rank,
+    lost_of,
+    setups_by_host,
+)
 from gpuproof.suites.validate.measured import StageResult
 from gpuproof.suites.validate.plan import StageOrder
 from gpuproof.verdict.doubts.collectives import WRONG
@@ -64,11 +70,15 @@ def _outcome(found: StageResult, left_out: str | None) -> Outcome:
     if failure is not None:
         return _failed(found, failure)
     if len(done) < found.case.repeats:
-        reason = left_out or f"{len(done)} of {found.case.repeats} launches were measured"
+        torn = "".join(f"; {note}" for launch in found.launches for note in launch.torn)
+        reason = left_out or f"{len(done)} of {found.case.repeats} launches were measured{torn}"
         return Outcome(status="SKIP", subject=found.subject, reason=reason, next_step=_more(left_out))
     ruinous = _ruinous(found)
     if ruinous is not None:
         return _refused(found, ruinous)
+    without = _without_loss(found, done)
+    if without is not None:
+        return without
     return Outcome(
         status="PASS",
         subject=found.subject,
@@ -76,6 +86,30 @@ def _outcome(found: StageResult, left_out: str | None) -> Outcome:
         expected="all of them",
         source=PLAN,
         records=tuple(f"{launch.case.case_id}/{launch.case.replicate}" for launch in done),
+    )
+
+
+def _without_loss(found: StageResult, done: Sequence[CaseRecords]) -> Outcome | None:
+    """Find training that ended in no finite loss: whatever its speed, what it computed is nothing."""
+    ranks = [
+        f"rank {end.rank} on {host_of_rank(launch, start)}"
+        for launch in done
+        if found.case.of_model
+        for end in launch.of(RankResult)
+        for start in launch.of(Start)
+        if start.rank == end.rank and end.last_loss is None
+    ]
+    if not ranks:
+        return None
+    return Outcome(
+        status="FAIL",
+        subject=found.subject,
+        measured=f"the last loss of {', '.join(ranks)} is not a finite number",
+        expected="a finite loss on every rank",
+        source=PLAN,
+        next_step="Lower training.learning_rate; where other machines train well at it, look at the device: "
+        "gpuproof run probe --probe.name=fingerprint",
+        responsible="user",
     )
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from gpuproof.records.outcome import Outcome
-from gpuproof.verdict.checks import alike, devices, fallbacks, options
+from gpuproof.verdict.checks import alike, clocks, devices, fallbacks, options
 from gpuproof.verdict.facts import FleetFacts
 
 
@@ -36,6 +36,7 @@ _CHECKS = (
         )
         for what in alike.OF_GPUS
     ),
+    _check("clocks", "the clocks of all hosts agree", clocks.judge_clocks_alike),
     _check("ecc", "memory errors are corrected on every GPU", devices.judge_ecc),
     _check("memory health", "no GPU has memory that failed, or waits for a reset", devices.judge_memory),
     _check("mig", "no GPU is divided", devices.judge_mig),

@@ -1,0 +1,83 @@
+"""`gpuproof selftest`: plant faults and show that the verdict turns."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from gpuproof.cli.options import json_option, print_json
+
+if TYPE_CHECKING:
+    from gpuproof.records.page import Page
+    from gpuproof.selftest.run import SelftestReport
+
+NUM_SEEDS = 20
+"""Draws of chance of each fleet that is made up, without --quick."""
+
+
+@click.command()
+@click.option("--quick", is_flag=True, help="One draw of chance each, in under a minute; else 20.")
+@json_option
+@click.pass_context
+def selftest(ctx: click.Context, *, quick: bool, as_json: bool) -> None:
+    """Plant faults in what is measured, and show that each turns the verdict and is named.
+
+    Each fault is planted at the lowest layer that can carry it: in what a simulated device computes, in what
+    a driver tells, in what ranks write. Its healthy twin, the same without the fault, has to be READY.
+    No GPU is needed or used. Verdicts are those before the cap of simulated devices.
+
+    \b
+    gpuproof selftest --quick
+    gpuproof selftest --json
+
+    Exit code 3 if a fault was missed or a healthy twin accused, 4 if something could not be run.
+    """  # noqa: D301  # click reads the backspace character
+    from gpuproof.selftest.run import run_selftest
+
+    report = run_selftest(num_seeds=1 if quick else NUM_SEEDS)
+    if as_json:
+        print_json({"faults": report.faults, "healthy": report.healthy})
+    else:
+        from gpuproof.cli.report import show_page
+
+        show_page(_page(report))
+    ctx.exit(report.exit_code)
+
+
+def _page(report: SelftestReport) -> Page:
+    from gpuproof.records.page import Cell, Column, Page, table
+
+    def found(row: object) -> Cell:
+        is_found = bool(getattr(row, "is_found", False))
+        return Cell("yes" if is_found else "NO", "good" if is_found else "bad")
+
+    got = Column.of("verdict", lambda row: row.got, align="left")
+    faults = table(
+        "Planted",
+        report.faults,
+        Column.of("fault", lambda row: row.fault, align="left", folds=True),
+        Column.of("in", lambda row: row.layer or "", align="left"),
+        got,
+        Column.of("found", found, align="left"),
+        Column.of("cause, as it was told", lambda row: row.cause, align="left", folds=True),
+    )
+    twins = table(
+        "Healthy twins",
+        report.healthy,
+        Column.of("fault", lambda row: row.fault, align="left"),
+        got,
+        Column.of("passed", found, align="left"),
+        Column.of("draws", lambda row: str(row.num_tried)),
+        Column.of("what was said against it", lambda row: row.cause, align="left", folds=True),
+    )
+    return Page(title=_title(report), verdict=None, sections=(faults, twins))
+
+
+def _title(report: SelftestReport) -> str:
+    num_found = sum(row.is_found for row in report.faults)
+    num_passed = sum(row.is_found for row in report.healthy)
+    return (
+        f"{num_found} of {len(report.faults)} faults found and named; "
+        f"{num_passed} of {len(report.healthy)} healthy twins passed"
+    )

@@ -1,0 +1,1 @@
+"""Faults that are planted, to show that the verdict turns: `gpuproof selftest`."""

@@ -1,0 +1,190 @@
+"""The faults that are planted: each with the layer that carries it, the word it turns to, and its cause.
+
+A fault is found where the word is one of those expected and what speaks against a better one names the cause:
+all of `names`. Its healthy twin is the same without the fault, and has to be READY.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+from gpuproof.errors import UsageError
+from gpuproof.selftest.devices import LAST, judge_devices
+from gpuproof.selftest.fleet import Fleet, with_fault
+from gpuproof.selftest.judging import Turned, judge_fleet, judge_links
+from gpuproof.selftest.worker import judge_fingerprints, judge_products, judge_training
+
+Layer = Literal["worker", "device", "records", "rules"]
+Twin = Literal["fleet", "devices", "links", "products", "training", "fingerprints"]
+REFUSED = "REFUSED"
+"""Rules that cannot judge are a mistake in use: nothing is judged by them."""
+BAD = ("NOT-READY", "READY-WITH-EXCLUSIONS")
+OPEN = ("INCONCLUSIVE",)
+SLOWER = 1.3
+THROTTLED = 1.6
+"""As far as the clock of the device that is too hot goes down, and a little less."""
+AHEAD_S = 45.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """One fault of the catalogue."""
+
+    name: str
+    layer: Layer
+    twin: Twin
+    expected: tuple[str, ...]
+    """Words that are right."""
+    names: tuple[str, ...]
+    """What has to stand in one line of what speaks against a better word."""
+    judge: Callable[[Path, int], Turned]
+    """Plants it and judges, in a folder, with a seed."""
+
+
+def healthy_fleet(folder: Path, seed: int) -> Turned:
+    """Judge a fleet of three hosts in which nothing is wrong."""
+    return judge_fleet(Fleet(seed=seed), folder)
+
+
+def _fleet(name: str, names: tuple[str, ...], expected: tuple[str, ...] = BAD, **planted: Any) -> Fault:
+    def judge(folder: Path, seed: int) -> Turned:
+        return judge_fleet(with_fault(Fleet(seed=seed), **planted), folder)
+
+    return Fault(name=name, layer="records", twin="fleet", expected=expected, names=names, judge=judge)
+
+
+def _device(
+    name: str, scenario: str, names: tuple[str, ...], expected: tuple[str, ...] = BAD, slower: float = 1.0
+) -> Fault:
+    def judge(folder: Path, seed: int) -> Turned:
+        return judge_devices(scenario, folder, slower=slower, seed=seed)
+
+    return Fault(name=name, layer="device", twin="devices", expected=expected, names=names, judge=judge)
+
+
+def _worker(name: str, twin: Twin, names: tuple[str, ...], judge: Callable[[Path], Turned]) -> Fault:
+    return Fault(
+        name=name, layer="worker", twin=twin, expected=BAD, names=names, judge=lambda folder, _: judge(folder)
+    )
+
+
+def _figure(name: str, names: tuple[str, ...], expectation: str, measure: str = "throughput") -> Fault:
+    """Judge a healthy fleet by one more rule, which cannot judge."""
+    labels = "workload: gemm, at_once: false, m: 4096"
+    text = (
+        f"rules:\n- name: one more\n  each: gpu\n  measure: {{name: {measure}, labels: {{{labels}}}}}\n"
+        f"  expect: {expectation}\n"
+    )
+
+    def judge(folder: Path, seed: int) -> Turned:
+        return judge_fleet(Fleet(seed=seed, device_name="NVIDIA H200"), folder, more_rules=text)
+
+    return Fault(name=name, layer="rules", twin="fleet", expected=OPEN, names=names, judge=judge)
+
+
+def _refused(name: str, names: tuple[str, ...], text: str) -> Fault:
+    def judge(folder: Path, seed: int) -> Turned:
+        try:
+            return judge_fleet(Fleet(seed=seed), folder, more_rules=text)
+        except UsageError as error:
+            return Turned(word=REFUSED, against=(str(error),))
+
+    return Fault(name=name, layer="rules", twin="fleet", expected=(REFUSED,), names=names, judge=judge)
+
+
+_DRIVER = {"accelerators": {"devices": [], "drivers": {"seeded": {"version": "570.9"}}, "absent": {}}}
+_NODE3 = "GPU-node3-1"
+FAULTS: tuple[Fault, ...] = (
+    _worker(
+        "one wrong element of a product",
+        "products",
+        ("wrong", "element (0, 0)"),
+        partial(judge_products, wrong_products_from=1),
+    ),
+    _worker(
+        "consistently wrong GPU",
+        "fingerprints",
+        ("SIM-0001", "always wrong"),
+        partial(judge_fingerprints, wrong_products_from=1),
+    ),
+    _worker(
+        "slow GPU",
+        "products",
+        ("matrix products are fast FAIL", "SIM-0000"),
+        partial(judge_products, slower_percent=30),
+    ),
+    _worker(
+        "kernel that never ends",
+        "products",
+        ("hang (rank 0",),
+        partial(judge_products, hang_in_kernel=60),
+    ),
+    _worker(
+        "NaN loss",
+        "training",
+        ("loss of rank 0", "not a finite number"),
+        lambda folder: judge_training(folder, "--learning-rate=1000"),
+    ),
+    _device("throttled GPU", "thermal", (LAST, "thermal slowdown"), slower=THROTTLED),
+    _device("capped power", "power_cap", (LAST, "power limit 150 W of 300 W"), slower=SLOWER),
+    _device("ECC growth", "ecc", (LAST, "ecc_uncorrected")),
+    _device("XID", "xid", (LAST, "xid 79")),
+    _device("GPU that falls off the bus", "lost", (LAST, "lost")),
+    _device("missing metric", "na", (LAST, "does not tell"), OPEN),
+    _fleet("slow rank", (_NODE3, "slower than the median of the other ranks"), slower={_NODE3: SLOWER}),
+    _fleet("corrupted collective result", ("elements of all_reduce", "rank 3"), wrong_on=3),
+    Fault(
+        name="slow link",
+        layer="records",
+        twin="links",
+        expected=BAD,
+        names=("link/node2>node5",),
+        judge=lambda folder, seed: judge_links(folder, slow=frozenset(("node2", "node5")), seed=seed),
+    ),
+    _fleet("lost host", ("host answers FAIL", "host/node3"), lost="node3"),
+    _fleet("hung rank", ("hang (rank 4 on node3",), hung=4),
+    _fleet("driver mismatch", ("same driver FAIL", "host/node3"), facts={"node3": _DRIVER}),
+    _fleet("clock skew", ("clocks FAIL, host/node3", "ahead"), clock_ahead_s={"node3": AHEAD_S}),
+    _fleet("one-rank job", ("all ranks FAIL", "one rank alone"), is_split=True),
+    _fleet("gloo on GPUs", ("backend FAIL", "gloo"), backend="gloo"),
+    _fleet("uniformly slow fleet", ("matrix products are fast FAIL", "GPU-node1-0"), all_slower=SLOWER),
+    _fleet("NaN loss of one rank of many", ("loss of rank 5 on node3",), without_loss=5),
+    _fleet("skipped test", ("training was measured SKIP",), OPEN, stops_before="training"),
+    _fleet("torn record file", ("rank-5.jsonl: the last line is torn",), OPEN, torn="training"),
+    Fault(
+        name="host that nobody named to it",
+        layer="records",
+        twin="fleet",
+        expected=BAD,
+        names=("missing: node4",),
+        judge=lambda folder, seed: judge_fleet(
+            Fleet(seed=seed), folder, expected_hosts=["node1", "node2", "node3", "node4"]
+        ),
+    ),
+    _refused("empty rules", ("there is no rule",), "rules: []\n"),
+    _refused(
+        "floor that all pass",
+        ("the rule could never fail",),
+        (
+            "rules:\n- name: all pass\n  each: gpu\n  measure: {name: throughput}\n"
+            "  expect: {at_least: 0, unit: FLOP/s}\n"
+        ),
+    ),
+    _figure("impossible threshold", ("a floor of", "is over"), "{at_least: 5.0e16, unit: FLOP/s}"),
+    _figure("vacuous threshold", ("is no floor",), "{at_least: 1.0e9, unit: FLOP/s}"),
+    _figure(
+        "rule that matches nothing", ("it matches nothing",), "{at_least: 1.0e9, unit: FLOP/s}", "thruput"
+    ),
+)
+TWINS: dict[Twin, Callable[[Path, int], Turned]] = {
+    "fleet": healthy_fleet,
+    "devices": lambda folder, seed: judge_devices("normal", folder, seed=seed),
+    "links": lambda folder, seed: judge_links(folder, seed=seed),
+    "products": lambda folder, _: judge_products(folder),
+    "training": lambda folder, _: judge_training(folder),
+    "fingerprints": lambda folder, _: judge_fingerprints(folder),
+}

@@ -1,0 +1,240 @@
+"""What a fleet with or without a fault comes to: written, read and judged as any run of a validation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from shutil import copyfile
+from typing import Any
+
+from gpuproof.campaign import create_run
+from gpuproof.conclude import read_evidence
+from gpuproof.config.models import RunConfig
+from gpuproof.readings.evidence import Evidence
+from gpuproof.records.case import Case
+from gpuproof.records.collected import CaseRecords
+from gpuproof.records.outcome import Judged
+from gpuproof.selftest.fleet import (
+    LINK_BYTES_PER_S,
+    OPERATION_S,
+    PRODUCTS_FLOPS_PER_S,
+    STEP_S,
+    Fleet,
+    Planted,
+    records_of,
+    write_launch,
+)
+from gpuproof.store.layout import recording_name
+from gpuproof.store.run import RunDirectory, read_case
+from gpuproof.suites.base import HostPlace
+from gpuproof.suites.validate import SUITE
+from gpuproof.suites.validate.blaming import blame_hosts
+from gpuproof.suites.validate.hosts import facts_by_host
+from gpuproof.verdict.blame.naming import blamed
+from gpuproof.verdict.facts import FleetFacts, gpu_subjects
+from gpuproof.verdict.rollup import roll_up
+from gpuproof.verdict.rules.judge import judge_rules
+from gpuproof.verdict.rules.load import read_rules
+
+TOLERANCE = 0.03
+"""Ten times what steps scatter by, and a tenth of the slowness that is planted."""
+BATCH_SIZE = 8
+COLLECTIVE_BYTES = 2**24
+EDGE = 4096
+CHECKS = (
+    *("same driver", "same torch", "same NCCL", "clocks", "memory health", "clock policy", "all ranks"),
+    "backend",
+)
+"""Checks of the environment that every fleet is asked, beside the suite's own."""
+HOSTS = tuple(f"node{number}" for number in range(1, 7))
+NOISE, SLOWDOWN = 0.01, 0.1
+SAID = ("PASS", "NOT-APPLICABLE")
+"""Outcomes that speak against nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turned:
+    """A word, and everything that speaks against a better one."""
+
+    word: str
+    against: tuple[str, ...]
+
+
+def judge_fleet(
+    fleet: Fleet,
+    folder: Path,
+    *,
+    recording: Path | None = None,
+    rules: Sequence[Mapping[str, Any]] = (),
+    checks: Sequence[str] = (),
+    more_rules: str | None = None,
+    **options: Any,
+) -> Turned:
+    """Write a run of a fleet, read it again, and judge it by the suite, `rules` of its own and checks.
+
+    `recording` is what was read of each host beside every launch; `more_rules` is a file of rules besides;
+    `options` are the suite's.
+
+    Raises:
+        UsageError: `more_rules` cannot judge, whatever is measured.
+    """
+    more = () if more_rules is None else (read_rules(more_rules, source="rules.yaml"),)
+    evidence = write_fleet(fleet, folder, recording=recording, rules=rules, **options)
+    result = SUITE.conclude(evidence).result
+    hosts = facts_by_host(evidence.launches)
+    asked = "rules:\n" + "".join(f"- check: {name}\n" for name in (*CHECKS, *checks))
+    facts = FleetFacts(
+        measures=result.measures, hosts=hosts, launches=evidence.launches, events=_events(evidence)
+    )
+    judged = list(result.outcomes)
+    for each in (read_rules(asked, source="selftest"), *more):
+        judged += judge_rules(each, facts)
+    subjects = (
+        subject for host, told in hosts.items() for subject in (f"host/{host}", *gpu_subjects(host, told))
+    )
+    return turned(judged, subjects=subjects, notes=_torn(evidence))
+
+
+def turned(judged: Sequence[Judged], *, subjects: Iterable[str] = (), notes: Sequence[str] = ()) -> Turned:
+    """Roll outcomes up, and tell what speaks against a better word: required checks first."""
+    readiness = roll_up(judged, subjects=subjects)
+    open_ = sorted((x for x in judged if x.outcome.status not in SAID), key=lambda x: not x.is_required)
+    against = map(told_against, open_)
+    return Turned(word=readiness.uncapped, against=(*against, *readiness.reasons, *notes))
+
+
+def told_against(item: Judged) -> str:
+    """Write an outcome that is no PASS in one line."""
+    outcome = item.outcome
+    return f"{item.name} {outcome.status}, {outcome.subject}: {outcome.measured or outcome.reason}"
+
+
+def write_fleet(
+    fleet: Fleet,
+    folder: Path,
+    *,
+    recording: Path | None = None,
+    rules: Sequence[Mapping[str, Any]] = (),
+    **options: Any,
+) -> Evidence:
+    """Launch all that the suite asks for on a fleet that is made up; return what can be read of it."""
+    config = recipe(fleet, folder, rules=rules, is_read=recording is not None, **options)
+    places = tuple(HostPlace(name=host, num_devices=fleet.num_devices) for host in fleet.hosts)
+    run = create_run(config, origins={}, source="selftest", places=places)
+    state = SUITE.begin(config, places)
+    while (case := next(iter(SUITE.next(state, {}, None)), None)) is not None:
+        if case.case_id == fleet.planted.stops_before:
+            break
+        state = SUITE.settle(state, _launched(fleet, case, run, recording))
+    return read_evidence(run)
+
+
+def _launched(fleet: Fleet, case: Case, run: RunDirectory, recording: Path | None) -> Any:
+    folder = run.begin_case(case)
+    write_launch(fleet, case, folder)
+    if recording is not None:
+        for host in case.placement.hosts:
+            copyfile(recording, folder / recording_name(host))
+    return read_case(folder)
+
+
+def recipe(
+    fleet: Fleet, folder: Path, *, rules: Sequence[Mapping[str, Any]], is_read: bool, **options: Any
+) -> RunConfig:
+    """Return the recipe of a validation of a fleet: products, one collective, training."""
+    validate = {
+        "stages": ["gemm", "collective", "training"],
+        "gemm_size": EDGE,
+        "gemm_precisions": ["bf16"],
+        "collective": {
+            "operations": ["all_reduce"],
+            "min_bytes": COLLECTIVE_BYTES,
+            "max_bytes": COLLECTIVE_BYTES,
+        },
+        "rules": [*figure_rules(fleet), *rules],
+        **options,
+    }
+    return RunConfig.model_validate(
+        {
+            "suite": "validate",
+            "model": {"name": "medium"},
+            "data": {"name": "synthetic", "batch_size": BATCH_SIZE},
+            "training": {"precision": "fp32"},
+            "benchmark": {"measure_by": "steps", "measure_steps": 120},
+            "monitoring": {"enabled": is_read},
+            "distributed": {"nproc": fleet.num_devices},
+            "run": {"save_dir": str(folder), "run_id": "selftest", "commit_hash": None, "repeats": 1},
+            "validate": validate,
+        }
+    )
+
+
+def figure_rules(fleet: Fleet) -> list[dict[str, Any]]:
+    """Return floors from what healthy GPUs of the fleet do."""
+    num_ranks = len(fleet.hosts) * fleet.num_devices
+    size_s = OPERATION_S + COLLECTIVE_BYTES / LINK_BYTES_PER_S
+    moved = 2 * (num_ranks - 1) / num_ranks * COLLECTIVE_BYTES / size_s
+    over = {"quantity": "bus bandwidth"}
+    products = {"workload": "gemm", "at_once": False, "m": EDGE}
+    samples_per_s = num_ranks * BATCH_SIZE / STEP_S
+    among = "whole" if len(fleet.hosts) > 1 else "host"
+    return [
+        floor("matrix products are fast", "gpu", "throughput", products, (PRODUCTS_FLOPS_PER_S, "FLOP/s")),
+        floor("training is fast", "whole", "throughput", {"case": "training"}, (samples_per_s, "samples/s")),
+        floor("collectives are fast", among, "bus bandwidth", over, (moved, "B/s")),
+    ]
+
+
+def floor(
+    name: str, each: str, measure: str, labels: Mapping[str, Any], healthy: tuple[float, str]
+) -> dict[str, Any]:
+    """Return a rule: figures as healthy ones are, given with their unit, or better."""
+    return {
+        "name": name,
+        "each": each,
+        "measure": {"name": measure, "labels": dict(labels)},
+        "expect": {"at_least": healthy[0], "unit": healthy[1]},
+        "tolerance": TOLERANCE,
+    }
+
+
+def _events(evidence: Evidence) -> dict[str, list[str]] | None:
+    """Return what drivers announced of each device beside any launch; None where nobody listened."""
+    found: dict[str, list[str]] = {}
+    listened = False
+    for launch in evidence.launches:
+        for host in launch.case.placement.hosts:
+            recording = evidence.recording(launch.case, host)
+            for track in getattr(recording, "devices", ()):
+                listened = True
+                index = track.identity.physical_index
+                said = [event.title for event in recording.events if event.physical_index == index]  # type: ignore[union-attr]
+                found.setdefault(f"host/{host}/gpu/{track.identity.uuid}", []).extend(said)
+    return found if listened else None
+
+
+def _torn(evidence: Evidence) -> tuple[str, ...]:
+    return tuple(f"{launch.case.case_id}: {note}" for launch in evidence.launches for note in launch.torn)
+
+
+def judge_links(folder: Path, *, slow: frozenset[str] = frozenset(), seed: int = 0) -> Turned:
+    """Judge six hosts of which two may have a slow link between them; where they are not ready, search."""
+    fleet = Fleet(hosts=HOSTS, num_devices=1, seed=seed, planted=Planted(slow_link=slow))
+    judged = judge_fleet(fleet, folder)
+    if judged.word == "READY":
+        return judged
+    places = [HostPlace(name=host, num_devices=1) for host in HOSTS]
+    search = blame_hosts(_tests(), places, noise=NOISE, slowdown=SLOWDOWN)
+    while not search.is_over:
+        for case in list(search.next(())):
+            search = search.settle(CaseRecords(case=case, records=tuple(records_of(fleet, case))))
+    named = (f"{who.subject}: {who.evidence}" for who in blamed(search.search.findings()))
+    return Turned(word=judged.word, against=(*judged.against, *named))
+
+
+def _tests() -> RunConfig:
+    """Return what groups are tested by: one operation of one size in which each rank sends to each."""
+    size = {"min_bytes": COLLECTIVE_BYTES, "max_bytes": COLLECTIVE_BYTES}
+    asked = {"kind": "collective", "collective": {"operations": ["all_to_all"], **size}}
+    return RunConfig.model_validate({**asked, "distributed": {"nproc": 1}})

@@ -1,0 +1,123 @@
+"""Plant every fault of the catalogue, judge it and its healthy twin, and say what was missed."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from gpuproof.errors import ExitCode, GpuproofError
+from gpuproof.selftest.catalogue import FAULTS, TWINS, Fault, Layer, Twin
+from gpuproof.selftest.judging import Turned
+from gpuproof.selftest.worker import why_not
+
+HEALTHY = "READY"
+NOT_RUN = "NOT RUN"
+SIMULATED: tuple[Twin, ...] = ("products", "training", "fingerprints")
+BY_SEED: tuple[Twin, ...] = ("fleet", "links")
+"""Twins that chance has a part in, and that cost no process: tried with as many seeds as are asked for."""
+SIDE_BY_SIDE = 2
+"""Processes that compute at a time; more would only wait for each other on a small machine."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FaultRow:
+    """A fault, or a healthy twin, and what it came to."""
+
+    fault: str
+    layer: Layer | None
+    """None of a twin."""
+    expected: str
+    got: str
+    cause: str
+    """The line that names the cause; of what was missed, what was said instead."""
+    is_found: bool
+    """Of a twin: whether nobody accused it."""
+    num_tried: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SelftestReport:
+    """All faults and all twins."""
+
+    faults: tuple[FaultRow, ...]
+    healthy: tuple[FaultRow, ...]
+
+    @property
+    def exit_code(self) -> ExitCode:
+        """Return 3 where a fault was missed or a healthy twin accused, 4 where something was not run."""
+        rows = (*self.faults, *self.healthy)
+        if any(not row.is_found and row.got != NOT_RUN for row in rows):
+            return ExitCode.FAILED
+        return ExitCode.INCONCLUSIVE if any(row.got == NOT_RUN for row in rows) else ExitCode.DONE
+
+
+def run_selftest(*, num_seeds: int) -> SelftestReport:
+    """Plant each fault and judge it, and its twin, in as many draws of chance as are asked for."""
+    unable = why_not()
+    with tempfile.TemporaryDirectory(prefix="gpuproof-selftest-") as scratch:
+        bench = _PlantedTests(scratch=Path(scratch), unable=unable, num_seeds=num_seeds)
+        with ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
+            healthy = [pool.submit(bench.twin, name) for name in TWINS]
+            faults = [pool.submit(bench.fault, fault) for fault in FAULTS]
+            return SelftestReport(
+                faults=tuple(row.result() for row in faults), healthy=tuple(row.result() for row in healthy)
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _PlantedTests:
+    scratch: Path
+    unable: str | None
+    num_seeds: int
+
+    def twin(self, name: Twin) -> FaultRow:
+        """Judge a healthy twin in every draw; one draw in which it is accused decides."""
+        told = self._draws(name, TWINS[name])
+        worst = next((one for one in told if one.word != HEALTHY), told[0])
+        return FaultRow(
+            fault=f"none ({name})",
+            layer=None,
+            expected=HEALTHY,
+            got=worst.word,
+            cause=next(iter(worst.against), ""),
+            is_found=worst.word == HEALTHY,
+            num_tried=len(told),
+        )
+
+    def fault(self, fault: Fault) -> FaultRow:
+        """Judge a fault in every draw; one draw in which it is missed decides."""
+        told = self._draws(fault.twin, fault.judge)
+        worst = next((one for one in told if named(fault, one) is None), told[0])
+        cause = named(fault, worst)
+        return FaultRow(
+            fault=fault.name,
+            layer=fault.layer,
+            expected=" or ".join(fault.expected),
+            got=worst.word,
+            cause=cause or next(iter(worst.against), "nothing was said"),
+            is_found=cause is not None,
+            num_tried=len(told),
+        )
+
+    def _draws(self, twin: Twin, judge: Callable[[Path, int], Turned]) -> Sequence[Turned]:
+        if twin in SIMULATED and self.unable is not None:
+            return [Turned(word=NOT_RUN, against=(self.unable,))]
+        seeds = range(self.num_seeds if twin in BY_SEED else 1)
+        return [self._draw(judge, seed) for seed in seeds]
+
+    def _draw(self, judge: Callable[[Path, int], Turned], seed: int) -> Turned:
+        try:
+            with tempfile.TemporaryDirectory(dir=self.scratch) as folder:
+                return judge(Path(folder), seed)
+        except GpuproofError as error:
+            return Turned(word=NOT_RUN, against=(str(error),))
+
+
+def named(fault: Fault, told: Turned) -> str | None:
+    """Return the line that names the cause; None where the verdict did not turn, or no line names it."""
+    if told.word not in fault.expected:
+        return None
+    return next((line for line in told.against if all(part in line for part in fault.names)), None)

@@ -1,0 +1,160 @@
+"""Faults of computing: planted in a simulated device, computed by real ranks, and judged by the real command.
+
+Needs the package of simulated devices (`simulator/`). What is compared is the verdict before its cap: nothing
+that is simulated is ever READY.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from gpuproof.errors import EnvironmentUnfitError
+from gpuproof.files import write_text
+from gpuproof.records.codec import from_json
+from gpuproof.records.outcome import Judged
+from gpuproof.records.result import Measure
+from gpuproof.selftest.judging import SAID, TOLERANCE, Turned, floor, told_against, turned
+from gpuproof.verdict.facts import FleetFacts
+from gpuproof.verdict.rules.judge import judge_rules
+from gpuproof.verdict.rules.load import read_rules
+
+SIMULATOR = "gpuproof_simgpu"
+FLOPS_PER_S = 1e9
+"""Low, so that a busy processor is ahead of the device all the same."""
+QUICK_FLOPS_PER_S = 1e12
+"""Where no time is judged."""
+EDGE = 256
+PATIENCE_S = 120
+"""On a busy machine a rank takes long to begin."""
+HANG_S = 20
+BEHIND = 0.05
+"""Of its declared rate a simulated device spends on launches, at most, in products of this size."""
+TIMEOUT_S = 300.0
+QUIETLY = (
+    *("--monitoring.enabled=false", "--run.commit_hash=null", "--run.run_id=selftest", "--run.repeats=1"),
+    *("--distributed.threads_per_rank=1", "--json"),
+)
+NOTHING_WRONG = """
+rules:
+- name: nothing is wrong
+  each: gpu
+  measure: {name: wrong values, labels: {pattern: fingerprint}}
+  expect: {at_most: 0, unit: "1"}
+"""
+FINGERPRINTS = (
+    *("--probe.name=fingerprint", "--probe.fingerprint.edge=64", "--probe.fingerprint.heat_s=0.05"),
+    *("--probe.fingerprint.rounds=2", "--nproc=3", "--distributed.device=simgpu"),
+)
+
+
+def why_not() -> str | None:
+    """Say why nothing can be simulated here; None where it can."""
+    if find_spec(SIMULATOR) is None:
+        return "the package of simulated devices is not installed (pip install ./simulator)"
+    return None if find_spec("torch") is not None else "torch is not installed"
+
+
+def judge_products(folder: Path, **fault: Any) -> Turned:
+    """Validate the matrix products of a simulated device with a fault."""
+    return _validated(folder, fault, "--validate.stages=[gemm]", stage="gemm")
+
+
+def judge_training(folder: Path, *words: str, **fault: Any) -> Turned:
+    """Validate training on a simulated device with a fault, or with other words of the command."""
+    return _validated(folder, fault, "--validate.stages=[training]", *words, stage="training")
+
+
+def _validated(folder: Path, fault: Mapping[str, Any], *words: str, stage: str) -> Turned:
+    products = {"workload": "gemm", "at_once": False, "m": EDGE}
+    rules = {
+        "gemm": floor("matrix products are fast", "gpu", "throughput", products, (_healthy(), "FLOP/s")),
+        "training": floor("it trains", "whole", "throughput", {"case": "training"}, (1e-3, "samples/s")),
+    }
+    write_text(folder / "rules.yaml", json.dumps({"rules": [rules[stage]]}))
+    command = (
+        *(
+            "validate",
+            "--recipe",
+            "quick",
+            "--device",
+            "simgpu",
+            "--nproc",
+            "1",
+            "--model",
+            "medium",
+            "--batch-size",
+            "8",
+        ),
+        *("--rules", "rules.yaml", f"--validate.gemm_size={EDGE}", "--validate.window_s=1"),
+        *("--warmup-iterations", "3", "--active-iterations", "40", "--validate.max_drift=1000"),
+        f"--distributed.hang_timeout_s={HANG_S if 'hang_in_kernel' in fault else PATIENCE_S}",
+        *(*QUIETLY, *words),
+    )
+    result = _run(folder, command, devices=1, fault=fault)
+    found = result["detail"]["readiness"]
+    judged = [from_json(Judged, item, place="outcomes") for item in result["outcomes"]]
+    against = [told_against(item) for item in judged if item.outcome.status not in SAID]
+    return Turned(word=found["uncapped"], against=(*against, *found["reasons"]))
+
+
+def _healthy() -> float:
+    return FLOPS_PER_S * (1 - BEHIND) / (1 - TOLERANCE)
+
+
+def judge_fingerprints(folder: Path, **fault: Any) -> Turned:
+    """Compare the bits that three simulated devices compute, of which the second has a fault."""
+    result = _run(
+        folder,
+        ("run", "probe", *FINGERPRINTS, *QUIETLY),
+        devices=3,
+        fault=fault,
+        at=1,
+        flops_per_s=QUICK_FLOPS_PER_S,
+    )
+    measures = [from_json(Measure, item, place="measures") for item in result["measures"]]
+    judged = [from_json(Judged, item, place="outcomes") for item in result["outcomes"]]
+    rules = read_rules(NOTHING_WRONG, source="selftest")
+    return turned([*judged, *judge_rules(rules, FleetFacts(measures=measures))])
+
+
+def _run(
+    folder: Path,
+    words: Sequence[str],
+    *,
+    devices: int,
+    fault: Mapping[str, Any],
+    at: int = 0,
+    flops_per_s: float = FLOPS_PER_S,
+) -> Mapping[str, Any]:
+    """Run the command on simulated devices, one of them with a fault; return its result.
+
+    Raises:
+        EnvironmentUnfitError: it gave none.
+    """
+    declared = {"devices": devices, "flops_per_s": flops_per_s, "faults": {str(at): dict(fault)}}
+    environment = {**os.environ, "GPUPROOF_SIMGPU": json.dumps(declared)}
+    command = [sys.executable, "-m", "gpuproof", *words]
+    try:
+        done = subprocess.run(
+            command,
+            cwd=folder,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_S,
+            check=False,
+        )
+        result: Mapping[str, Any] = json.loads(done.stdout)
+    except (subprocess.TimeoutExpired, ValueError) as error:
+        last = (
+            "it did not end" if isinstance(error, subprocess.TimeoutExpired) else done.stderr.strip()[-500:]
+        )
+        raise EnvironmentUnfitError(f"the run gave no result: {last}", place="selftest") from error
+    return result

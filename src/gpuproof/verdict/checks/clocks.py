@@ -1,0 +1,63 @@
+"""Do the clocks of hosts agree? Logs and records of hosts whose clocks differ cannot be put in one order.
+
+In: launches over several hosts. All ranks of one end their window together, after they waited for each other,
+and each rank told the time of its host's wall clock beside that of the clock that times windows: so the
+window's end is known on every host's wall clock, to within what the last wait takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from statistics import median
+
+from gpuproof.records.collected import CaseRecords
+from gpuproof.records.outcome import Outcome
+from gpuproof.records.run import Start, Window
+from gpuproof.units import seconds
+from gpuproof.verdict.checks.answers import not_told, nothing_to_check, told
+from gpuproof.verdict.facts import FleetFacts
+
+MOST_APART_S = 1.0
+"""A host that keeps time by NTP is off by milliseconds; ranks that end together do so within far less."""
+NTP_PAGE = "https://www.rfc-editor.org/rfc/rfc5905"
+
+
+def judge_clocks_alike(facts: FleetFacts) -> Sequence[Outcome]:
+    """Compare the wall clocks of all hosts at the end of windows over them."""
+    if len(facts.hosts) < 2:
+        return [nothing_to_check("one host: there is no other clock")]
+    ahead_s: dict[str, float] = {}
+    for launch in facts.launches:
+        for host, off_s in _ahead_s(launch).items():
+            ahead_s[host] = max(off_s, ahead_s.get(host, 0.0), key=abs)
+    return [_of_host(host, ahead_s.get(host)) for host in facts.hosts]
+
+
+def _ahead_s(launch: CaseRecords) -> Mapping[str, float]:
+    """Return by how much each host's wall clock is ahead of the middle one, in seconds; empty of one host."""
+    offsets = {start.rank: start.unix_s - start.monotonic_s for start in launch.of(Start)}
+    ends: dict[str, list[float]] = {}
+    for window in launch.of(Window):
+        if window.rank in offsets:
+            ends.setdefault(window.host, []).append(window.end_monotonic_s + offsets[window.rank])
+    if len(ends) < 2:
+        return {}
+    by_host = {host: median(times) for host, times in ends.items()}
+    middle = median(by_host.values())
+    return {host: end - middle for host, end in by_host.items()}
+
+
+def _of_host(host: str, ahead_s: float | None) -> Outcome:
+    subject = f"host/{host}"
+    if ahead_s is None:
+        reason = "it took part in no launch over several hosts, which is what clocks are compared by"
+        return not_told(subject, reason, "Run a collective or a training over all hosts")
+    way = "ahead of" if ahead_s > 0 else "behind"
+    return told(
+        subject,
+        abs(ahead_s) <= MOST_APART_S,
+        f"its clock is {seconds(abs(ahead_s))} {way} the middle of all",
+        expected=f"within {seconds(MOST_APART_S)} of it",
+        source=NTP_PAGE,
+        next_step="Start chrony or another NTP client there: chronyc tracking",
+    )

@@ -1,0 +1,54 @@
+"""The catalogue of planted faults: those that need no process turn the verdict, and nothing passes unseen."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gpuproof.errors import ExitCode
+from gpuproof.selftest.catalogue import FAULTS, TWINS, Fault, healthy_fleet
+from gpuproof.selftest.judging import Turned, judge_links
+from gpuproof.selftest.run import FaultRow, SelftestReport, named
+
+IN_PROCESS = [fault for fault in FAULTS if fault.layer in ("records", "rules")]
+
+
+def row(*, got: str, is_found: bool) -> FaultRow:
+    return FaultRow(fault="f", layer="records", expected="NOT-READY", got=got, cause="", is_found=is_found)
+
+
+@pytest.mark.parametrize("fault", IN_PROCESS, ids=lambda fault: fault.name)
+def test_a_planted_fault_turns_the_verdict_and_is_named(fault: Fault, tmp_path: Path) -> None:
+    told = fault.judge(tmp_path, 0)
+    assert named(fault, told) is not None, told
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_healthy_twin_passes(seed: int, tmp_path: Path) -> None:
+    told = healthy_fleet(tmp_path / "fleet", seed)
+    assert (told.word, told.against) == ("READY", ())
+    assert judge_links(tmp_path / "links", seed=seed).word == "READY"
+
+
+def test_the_catalogue_is_whole() -> None:
+    names = [fault.name for fault in FAULTS]
+    assert len(names) == len(set(names)) >= 20
+    assert {fault.layer for fault in FAULTS} == {"worker", "device", "records", "rules"}
+    assert {fault.twin for fault in FAULTS} == set(TWINS)
+    assert all("READY" not in fault.expected for fault in FAULTS)
+
+
+def test_a_right_word_without_the_cause_is_a_miss() -> None:
+    fault = next(fault for fault in FAULTS if fault.name == "lost host")
+    assert named(fault, Turned(word="NOT-READY", against=("something else",))) is None
+    assert named(fault, Turned(word="READY", against=("host answers FAIL, host/node3: gone",))) is None
+
+
+def test_what_was_missed_and_what_was_not_run_is_no_success() -> None:
+    good, missed = row(got="NOT-READY", is_found=True), row(got="READY", is_found=False)
+    unseen = row(got="NOT RUN", is_found=False)
+    assert SelftestReport(faults=(good,), healthy=()).exit_code == ExitCode.DONE
+    assert SelftestReport(faults=(good, missed, unseen), healthy=()).exit_code == ExitCode.FAILED
+    assert SelftestReport(faults=(good,), healthy=(missed,)).exit_code == ExitCode.FAILED
+    assert SelftestReport(faults=(good, unseen), healthy=()).exit_code == ExitCode.INCONCLUSIVE
