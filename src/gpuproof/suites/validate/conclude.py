@@ -21,6 +21,7 @@ from gpuproof.suites.validate.measured import StageResult, conclude_case, effici
 from gpuproof.suites.validate.options import NAME, read_options
 from gpuproof.suites.validate.outcomes import host_outcomes, hosts_of, stage_outcomes
 from gpuproof.suites.validate.plan import StageOrder, planned_order
+from gpuproof.suites.validate.wrong import wrong_outcomes
 from gpuproof.verdict.doubts.rules import invalid_first
 from gpuproof.verdict.rollup import Readiness, exit_code_of, roll_up
 from gpuproof.verdict.simulated import MEANING, is_simulated
@@ -66,6 +67,7 @@ def conclude(evidence: Evidence) -> Conclusion:
     judged = [
         *host_outcomes(order, evidence.launches),
         *stage_outcomes(order, found, left_out),
+        *wrong_outcomes(found),
         *judge_steadiness_of(measures, options),
         *judge_efficiency(measures, options),
         *judge_figures(rules, measures, source=options.rules_source),

@@ -16,7 +16,8 @@ from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import RankResult, Start, is_host_failure
 from gpuproof.suites.base import HostPlace, LaunchKey, launch_key
 from gpuproof.suites.validate.options import ValidateOptions, read_options
-from gpuproof.suites.validate.stages import Stage, StageCase, build_launch, site_of, stages_of
+from gpuproof.suites.validate.placing import Stage, StageCase, site_of
+from gpuproof.suites.validate.stages import build_launch, stages_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
