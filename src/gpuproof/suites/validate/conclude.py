@@ -13,6 +13,7 @@ from gpuproof.records.result import Doubt, Measure, Result, worst
 from gpuproof.suites.base import Conclusion, read_places
 from gpuproof.suites.results import exit_code_for
 from gpuproof.suites.sections import ON_CPU, Common, at_point, torn_notes
+from gpuproof.suites.validate.blamed import blame_outcomes, concluded_without, stood_in_for
 from gpuproof.suites.validate.devices import device_measures
 from gpuproof.suites.validate.exports import overhead_missing, validation_export
 from gpuproof.suites.validate.hosts import device_subject, lost_of, setups_by_host
@@ -60,6 +61,7 @@ def conclude(evidence: Evidence) -> Conclusion:
     order = settled_order(evidence)
     found = [conclude_case(evidence, stage, case) for stage in order.stages for case in stage.cases]
     found = [each for each in found if each.launches or order.can_be_placed(each.case)]
+    found += concluded_without(order, evidence)
     left_out = dict(_left_out(order, found))
     measures = [measure for each in found for measure in measures_of(each)]
     measures += [*efficiency(found), *device_measures(found, evidence)]
@@ -68,11 +70,12 @@ def conclude(evidence: Evidence) -> Conclusion:
         *host_outcomes(order, evidence.launches),
         *stage_outcomes(order, found, left_out),
         *wrong_outcomes(found),
+        *blame_outcomes(order, evidence.launches),
         *judge_steadiness_of(measures, options),
         *judge_efficiency(measures, options),
         *judge_figures(rules, measures, source=options.rules_source),
     ]
-    judged = _without_lost(judged, evidence)
+    judged = stood_in_for(_without_lost(judged, evidence), order, found)
     readiness = roll_up(judged, subjects=_subjects(order, evidence), capped=_cap(evidence))
     detail = ValidateDetail(
         common=_common(order, found, evidence, readiness),

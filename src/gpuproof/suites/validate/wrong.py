@@ -22,7 +22,8 @@ FINGERPRINTS = ("fingerprint", "fingerprint_hot")
 def wrong_outcomes(found: Sequence[StageResult]) -> Iterator[Judged]:
     """Judge every device whose values were compared."""
     for each in found:
-        if each.result is not None and each.stage.name not in FINGERPRINTS:
+        is_of_parts = each.stage.name not in FINGERPRINTS and why_nothing(each) is None
+        if each.result is not None and is_of_parts:
             own = each.result.outcomes if each.config.kind == "probe" else _of_products(each)
             yield from (_named(item, each) for item in own)
     for name in FINGERPRINTS:
