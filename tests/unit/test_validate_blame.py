@@ -15,7 +15,7 @@ from gpuproof.conclude import Concluded, conclude
 from gpuproof.records.case import Case, CollectiveWork
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.outcome import Outcome
-from gpuproof.records.run import Start
+from gpuproof.records.run import RankResult, Setup, Start
 from gpuproof.suites.base import HostPlace
 from gpuproof.suites.validate import SUITE
 from records_by_hand import failure, start
@@ -45,27 +45,36 @@ def told(case: Case, *, slow: str | None = None, by: float = 0.3, wrong: bool = 
         slower = 1 - by * (has_it and not wrong)
         trials.append(replace(whole, durations_s=tuple(t / slower for t in whole.durations_s)))
     found = collective_records(case, trials)
-    numbers = iter(range(placement.num_ranks))
-    records = []
-    for record in found.records:
-        if isinstance(record, Start):
-            record = replace(record, local_world_size=placement.ranks_per_host)
-        elif record in found.setups:
-            rank = next(numbers)
-            index = indices[rank % placement.ranks_per_host]
-            host = placement.hosts[rank // placement.ranks_per_host] if placement.hosts else "node1"
-            record = replace(record, device=replace(device(index), uuid=f"{host}-{index}"))
-        records.append(record)
-    return CaseRecords(case=case, records=tuple(records))
+    return replace(found, records=tuple(_placed(record, case) for record in found.records))
+
+
+def _placed(record: Any, case: Case) -> Any:
+    """Give a rank the device that it has where it is placed."""
+    placement = case.placement
+    if isinstance(record, Start):
+        return replace(record, local_world_size=placement.ranks_per_host)
+    if not isinstance(record, Setup):
+        return record
+    node, local = divmod(record.rank, placement.ranks_per_host)
+    index = local if placement.devices is None else placement.devices[local]
+    host = placement.hosts[node] if placement.hosts else "node1"
+    return replace(record, device=replace(device(index), uuid=f"{host}-{index}"))
 
 
 def ended(**fault: Any) -> Callable[[Case], CaseRecords]:
     return lambda case: told(case, **fault) if case.kind == "collective" else done(case)
 
 
-def asked(**options: Any) -> Any:
+def hung(case: Case) -> CaseRecords:
+    """Jobs over hosts with n3 among them do not end."""
+    if "n3" not in case.placement.hosts or case.placement.num_hosts == 1:
+        return ended()(case)
+    return CaseRecords(case=case, records=(start(), failure("hang", next_step="look")))
+
+
+def asked(*, nproc: int = 2, **options: Any) -> Any:
     validate = {"stages": ["collective"], "rules": [FLOOR_OVER], **options}
-    return recipe(validate=validate)
+    return recipe(validate=validate, distributed={"nproc": nproc})
 
 
 def concluded(folder: Path, config: Any, end: Callable[[Case], CaseRecords], hosts: Any = HOSTS) -> Concluded:
@@ -111,8 +120,7 @@ def test_never_is_never() -> None:
 
 def test_a_wrong_device_of_one_machine_is_named_by_its_uuid(tmp_path: Path) -> None:
     here = (HostPlace(name=""),)
-    config = asked(rules=[]).model_copy(deep=True)
-    config.distributed.nproc = 5
+    config = asked(nproc=5, rules=[])
     found = concluded(tmp_path, config, ended(slow="3", wrong=True), here)
     (accused,) = [x for x in blamed(found, "collective-within") if x.status == "FAIL"]
     assert (accused.subject, accused.responsible) == ("host/node1/gpu/node1-3", "vendor"), text_of(found)
@@ -149,21 +157,11 @@ def test_the_order_in_which_launches_are_read_back_makes_no_difference() -> None
 
 
 def test_a_job_that_hangs_is_searched(tmp_path: Path) -> None:
-    def hung(case: Case) -> CaseRecords:
-        if case.kind != "collective" or "n3" not in case.placement.hosts or case.placement.num_hosts == 1:
-            return ended()(case)
-        return CaseRecords(case=case, records=(start(), failure("hang", next_step="look")))
-
     found = concluded(tmp_path, asked(rules=[]), hung)
     assert [x.subject for x in blamed(found) if x.status == "FAIL"] == ["host/n3"], text_of(found)
 
 
 def test_without_the_accused_the_others_are_measured_again_and_stand_in(tmp_path: Path) -> None:
-    def hung(case: Case) -> CaseRecords:
-        if case.kind != "collective" or "n3" not in case.placement.hosts or case.placement.num_hosts == 1:
-            return ended()(case)
-        return CaseRecords(case=case, records=(start(), failure("hang", next_step="look")))
-
     found = concluded(tmp_path, asked(rules=[], allow_exclusions=True), hung)
     judged = {item.name: item for item in found.result.outcomes}
     again = judged["collective-over-without was measured"]
@@ -173,10 +171,12 @@ def test_without_the_accused_the_others_are_measured_again_and_stand_in(tmp_path
 
 
 def test_a_budget_ends_the_search_and_that_is_said(tmp_path: Path) -> None:
-    config = asked(time_budget_s=30.0 + 111.0)
-    state = SUITE.begin(config, HOSTS)
-    launches = walk(config, HOSTS, ended(slow="n3"))
-    for launch in launches:
-        state = state.settle(launch)
-    late = replace(state, spent_ms={host.name: 10**6 for host in HOSTS})
-    assert list(late.next(())) == []
+    def long(case: Case) -> CaseRecords:
+        found = ended(slow="n3")(case)
+        ends = [replace(x, monotonic_s=130.0) if isinstance(x, RankResult) else x for x in found.records]
+        return replace(found, records=tuple(ends))
+
+    found = concluded(tmp_path, asked(time_budget_s=300.0), long)
+    (said, *_) = blamed(found)
+    assert said.status == "ERROR", text_of(found)
+    assert "--time-budget has no room for more tests" in (said.reason or "")

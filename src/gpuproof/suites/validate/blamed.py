@@ -179,8 +179,8 @@ def _links(findings: Findings) -> Outcome:
 def _not_asked() -> Outcome:
     return Outcome(
         status="SKIP",
-        reason="no floor of the rules and no launch of it shows it to be slow; whether it is as fast as it could "
-        f"be is not known, and parts were not compared (of fewer than {MIN_PEERS} nobody is named)",
+        reason="no floor of the rules and no launch of it shows it to be slow; whether it is as fast as it "
+        f"could be is not known, and parts were not compared (of fewer than {MIN_PEERS} nobody is named)",
         next_step="Give a floor (--rules), or compare parts of the fleet: --validate.blame=always",
     )
 

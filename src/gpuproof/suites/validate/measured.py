@@ -92,7 +92,7 @@ def measures_of(found: StageResult) -> Iterator[Measure]:
     if found.result is None:
         return
     labels = _labels(found)
-    for measure in (*found.result.measures, *_drift(found, labels), *_spread(found)):
+    for measure in (*_once_each(found.result.measures, found), *_drift(found, labels), *_spread(found)):
         subject = found.subject if measure.subject == WHOLE else measure.subject
         yield replace(
             measure,
@@ -101,6 +101,22 @@ def measures_of(found: StageResult) -> Iterator[Measure]:
             labels={**labels, **measure.labels},
             validity=measure.validity or found.result.validity,
         )
+
+
+def _once_each(measures: Sequence[Measure], found: StageResult) -> Iterator[Measure]:
+    """Leave out the second of two figures that are the same: of one device, and of the launch as a whole.
+
+    In one unit that of the whole stays, which has the interval; else what the device does (FLOP/s) does.
+    """
+    whole = {m.name: m for m in measures if m.subject == WHOLE}
+    own = {m.name: m for m in measures if m.subject == found.subject}
+    for measure in measures:
+        other = own.get(measure.name) if measure.subject == WHOLE else None
+        if measure.subject == found.subject != WHOLE:
+            other = whole.get(measure.name)
+        is_kept = other is None or (measure.unit == other.unit) == (measure.subject == WHOLE)
+        if is_kept:
+            yield measure
 
 
 def _labels(found: StageResult) -> dict[str, Any]:
