@@ -34,7 +34,7 @@ def healthy(probe: str, rank: int) -> list[ProbeFigure]:
     if probe == "pattern":
         return [ProbeFigure(rank=rank, quantity="wrong values", unit="1", labels={"pattern": "a"}, value=0.0)]
     if probe == "nccl_tests":
-        none = {"missing": "all_reduce_perf is not on PATH", "is_inapplicable": True, "is_of_host": True}
+        none: dict[str, Any] = {"missing": "all_reduce_perf is not on PATH", "is_inapplicable": True, "is_of_host": True}
         return [ProbeFigure(rank=rank, quantity="bus bandwidth", unit="B/s", **none)]
     return [copies(rank, rank)]
 
@@ -149,7 +149,7 @@ def test_a_trend_accuses_nobody_who_wanders_and_finds_ramps() -> None:
         for series in _unsteady(rng):
             trend = trend_of(series)
             false += trend is not None and trend.low > 0.2
-        steady = [np.exp(0.03 * rng.normal(size=60)) * (1 + 0.1 * launch) for launch in range(6)]
+        steady: list[Any] = [np.exp(0.03 * rng.normal(size=60)) * (1 + 0.1 * n) for n in range(6)]
         ramp = trend_of(steady)
         found += ramp is not None and ramp.low > 0.2
     assert (false <= 0.02 * 5 * draws, found >= 0.95 * draws) == (True, True), (false, found)
