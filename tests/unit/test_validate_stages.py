@@ -34,7 +34,11 @@ def healthy(probe: str, rank: int) -> list[ProbeFigure]:
     if probe == "pattern":
         return [ProbeFigure(rank=rank, quantity="wrong values", unit="1", labels={"pattern": "a"}, value=0.0)]
     if probe == "nccl_tests":
-        none: dict[str, Any] = {"missing": "all_reduce_perf is not on PATH", "is_inapplicable": True, "is_of_host": True}
+        none: dict[str, Any] = {
+            "missing": "all_reduce_perf is not on PATH",
+            "is_inapplicable": True,
+            "is_of_host": True,
+        }
         return [ProbeFigure(rank=rank, quantity="bus bandwidth", unit="B/s", **none)]
     return [copies(rank, rank)]
 
