@@ -10,7 +10,7 @@ from gpuproof.records.collected import CaseRecords
 from gpuproof.records.outcome import Actor, Judged, Outcome
 from gpuproof.records.result import WHOLE
 from gpuproof.records.run import Start
-from gpuproof.suites.validate.follow import Followed
+from gpuproof.suites.validate.follow import FollowedUp
 from gpuproof.suites.validate.hosts import device_subject, host_of_rank
 from gpuproof.suites.validate.measured import StageResult, conclude_case
 from gpuproof.suites.validate.placing import StageCase
@@ -43,7 +43,7 @@ def blame_outcomes(order: StageOrder, launches: Sequence[CaseRecords]) -> Iterat
             yield Judged(name=f"who slows {case.case_id}", outcome=_not_asked(), is_required=False)
 
 
-def _of(followed: Followed, names: Names, *, has_time: bool) -> Iterator[tuple[Outcome, bool]]:
+def _of(followed: FollowedUp, names: Names, *, has_time: bool) -> Iterator[tuple[Outcome, bool]]:
     """Yield outcomes of one suspicion, and whether each may decide."""
     suspicion, findings = followed.suspicion, followed.search.search.findings()
     is_slow = suspicion.why is not None
@@ -61,11 +61,11 @@ def _of(followed: Followed, names: Names, *, has_time: bool) -> Iterator[tuple[O
         yield _links(findings), False
 
 
-def _all(followed: Followed) -> list[Findings]:
+def _all(followed: FollowedUp) -> list[Findings]:
     return [search.search.findings() for search in followed.searches]
 
 
-def _blamed(followed: Followed) -> Iterator[Blamed]:
+def _blamed(followed: FollowedUp) -> Iterator[Blamed]:
     findings = followed.search.search.findings()
     if followed.search.part == "host":
         inside = {host: search.search.findings() for host, search in followed.inside.items()}
@@ -75,11 +75,11 @@ def _blamed(followed: Followed) -> Iterator[Blamed]:
         yield from blamed_inside(case.places[0].name, f"{case.case_id}: {_why(followed)}", findings)
 
 
-def _why(followed: Followed) -> str:
+def _why(followed: FollowedUp) -> str:
     return followed.suspicion.why or "nothing was seen of the whole, and parts were compared"
 
 
-def _accusation(found: Blamed, followed: Followed, names: Names) -> Outcome:
+def _accusation(found: Blamed, followed: FollowedUp, names: Names) -> Outcome:
     return Outcome(
         status="FAIL",
         subject=_subject(found.subject, followed, names),
@@ -92,13 +92,13 @@ def _accusation(found: Blamed, followed: Followed, names: Names) -> Outcome:
     )
 
 
-def _tests(followed: Followed) -> Iterator[str]:
+def _tests(followed: FollowedUp) -> Iterator[str]:
     """Yield the launches that the searches rest on."""
     for search in followed.searches:
         yield from (f"{case_id}/0" for case_id in search.figures if case_id.startswith(f"{search.name}-"))
 
 
-def _subject(subject: str, followed: Followed, names: Names) -> str:
+def _subject(subject: str, followed: FollowedUp, names: Names) -> str:
     """Name devices as everywhere: by their UUID where they have one, of the host that began."""
     if subject.startswith("link/") and "/gpu/" in subject:
         ends = subject.removeprefix("link/").split(">")
@@ -122,7 +122,7 @@ def device_names(launches: Sequence[CaseRecords]) -> Names:
     return found
 
 
-def _subject_of(followed: Followed) -> str:
+def _subject_of(followed: FollowedUp) -> str:
     case = followed.suspicion.case
     host = case.places[0].name
     return WHOLE if case.is_over_all or not host else f"host/{host}"
@@ -140,7 +140,7 @@ def _undecided(why: str | None, reasons: Sequence[str], subject: str) -> Outcome
     )
 
 
-def _nobody(followed: Followed, findings: Findings) -> Outcome:
+def _nobody(followed: FollowedUp, findings: Findings) -> Outcome:
     suspicion = followed.suspicion
     sought = f"by {suspicion.slowdown:.0%} or more"
     tests = f"{findings.num_tests} tests in {findings.num_rounds} rounds"

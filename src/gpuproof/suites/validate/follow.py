@@ -15,7 +15,7 @@ from gpuproof.suites.points.plan import config_at
 from gpuproof.suites.validate.blaming import Blaming, blame_devices, blame_hosts
 from gpuproof.suites.validate.placing import StageCase
 from gpuproof.suites.validate.stages import recipe_of
-from gpuproof.suites.validate.suspicion import Suspicion
+from gpuproof.suites.validate.suspicion import SlowCollective
 
 PREFIX = "blame-"
 """Of all tests of groups."""
@@ -24,10 +24,10 @@ TEST_S = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Followed:
+class FollowedUp:
     """A suspicion, and the searches that it led to."""
 
-    suspicion: Suspicion
+    suspicion: SlowCollective
     search: Blaming
     inside: Mapping[str, Blaming]
     """Among the devices of each accused host, by its name."""
@@ -43,14 +43,14 @@ class Followed:
         return all(search.is_over for search in self.searches)
 
 
-def follow(suspicion: Suspicion, config: RunConfig, figures: Mapping[str, float | None]) -> Followed:
+def follow(suspicion: SlowCollective, config: RunConfig, figures: Mapping[str, float | None]) -> FollowedUp:
     """Return the searches of a suspicion, as far as the figures of tests bring them."""
     case, own = suspicion.case, _recipe(suspicion, config)
     noise, slowdown = suspicion.noise, suspicion.slowdown
     if not case.is_over_all:
         name = f"{PREFIX}{case.case_id}"
         search = blame_devices(own, case.places[0], _devices(case), noise=noise, slowdown=slowdown, name=name)
-        return Followed(suspicion=suspicion, search=search.with_figures(figures), inside={})
+        return FollowedUp(suspicion=suspicion, search=search.with_figures(figures), inside={})
     by_name = {place.name: replace(place, num_devices=case.ranks_per_host) for place in case.places}
     places = [by_name[host] for host in suspicion.hosts]
     name = f"{PREFIX}{case.case_id}"
@@ -62,10 +62,10 @@ def follow(suspicion: Suspicion, config: RunConfig, figures: Mapping[str, float 
         ).with_figures(figures)
         for host in accused
     }
-    return Followed(suspicion=suspicion, search=search, inside=inside)
+    return FollowedUp(suspicion=suspicion, search=search, inside=inside)
 
 
-def _recipe(suspicion: Suspicion, config: RunConfig) -> RunConfig:
+def _recipe(suspicion: SlowCollective, config: RunConfig) -> RunConfig:
     """Return the recipe of a test: the operation and the size that were slow or wrong, where one is known."""
     asked = recipe_of(suspicion.case, config)
     if suspicion.operation is None:
@@ -83,7 +83,7 @@ def _accused(search: Blaming) -> tuple[str, ...]:
     return tuple(member for found in search.search.findings().accused for member in found.members)
 
 
-def without_accused(followed: Sequence[Followed]) -> Iterator[StageCase]:
+def without_accused(followed: Sequence[FollowedUp]) -> Iterator[StageCase]:
     """Yield the collectives once more, without the hosts or devices that were accused."""
     for each in followed:
         case, accused = each.suspicion.case, _accused(each.search)

@@ -16,11 +16,11 @@ from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import RankResult, Start, is_host_failure
 from gpuproof.suites.base import HostPlace, LaunchKey, launch_key
 from gpuproof.suites.validate.blaming import Blaming, figure_of
-from gpuproof.suites.validate.follow import PREFIX, TEST_S, Followed, follow, without_accused
+from gpuproof.suites.validate.follow import PREFIX, TEST_S, FollowedUp, follow, without_accused
 from gpuproof.suites.validate.options import ValidateOptions, read_options
 from gpuproof.suites.validate.placing import Stage, StageCase, site_of
 from gpuproof.suites.validate.stages import build_launch, stages_of
-from gpuproof.suites.validate.suspicion import Seen, seen_in, suspicions
+from gpuproof.suites.validate.suspicion import CollectiveSeen, seen_in, suspicions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +34,7 @@ class StageOrder:
     """Hosts that did not answer."""
     taken_ms: Mapping[LaunchKey, int] = field(default_factory=dict)
     """Settled launches, and the time that each took."""
-    seen: Mapping[LaunchKey, Seen] = field(default_factory=dict)
+    seen: Mapping[LaunchKey, CollectiveSeen] = field(default_factory=dict)
     """What launches of collectives came to."""
     tested: Mapping[str, float | None] = field(default_factory=dict)
     """Figures of tests of groups, by case."""
@@ -85,12 +85,12 @@ class StageOrder:
             if waiting:
                 return
 
-    def followed(self) -> tuple[Followed, ...]:
+    def followed(self) -> tuple[FollowedUp, ...]:
         """Return the searches for who is to blame, once the collectives were measured."""
         stage = next((stage for stage in self.stages if stage.name == "collective"), None)
         if stage is None or any(True for _ in self._open(stage)):
             return ()
-        seen: dict[str, list[Seen]] = {case.case_id: [] for case in stage.cases}
+        seen: dict[str, list[CollectiveSeen]] = {case.case_id: [] for case in stage.cases}
         for (case_id, _), launch in sorted(self.seen.items()):
             if case_id in seen:  # and not what is measured without those accused
                 seen[case_id].append(launch)

@@ -50,7 +50,7 @@ class PointSeen:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
+class CollectiveSeen:
     """What a launch of the collective stage came to."""
 
     hosts: tuple[str, ...]
@@ -60,7 +60,7 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Suspicion:
+class SlowCollective:
     """Somebody makes this collective slow or wrong, or it is asked whether somebody does."""
 
     case: StageCase
@@ -75,14 +75,14 @@ class Suspicion:
     noise: float
 
 
-def seen_in(launch: CaseRecords) -> Seen:
+def seen_in(launch: CaseRecords) -> CollectiveSeen:
     """Return what one launch came to."""
     found, failure = summarize_collectives(launch), launch.primary_failure
     said = None
     is_own = failure is not None and launch.status != "done" and bool(launch.of(Start))
     if is_own and failure is not None and not is_host_failure(failure):
         said = None if failure.cause in TRANSIENT_CAUSES else f"{failure.cause}: {failure.message}"
-    return Seen(
+    return CollectiveSeen(
         hosts=launch.case.placement.hosts,
         points=() if found is None else tuple(map(_point, found.figures)),
         failure=said,
@@ -104,8 +104,8 @@ def _point(found: CollectiveFigures) -> PointSeen:
 
 
 def suspicions(
-    cases: Sequence[StageCase], seen: Mapping[str, Sequence[Seen]], options: ValidateOptions
-) -> Iterator[Suspicion]:
+    cases: Sequence[StageCase], seen: Mapping[str, Sequence[CollectiveSeen]], options: ValidateOptions
+) -> Iterator[SlowCollective]:
     """Yield what to search for after the collective stage; `seen` has the launches of each case."""
     if options.blame == "never":
         return
@@ -121,10 +121,10 @@ def suspicions(
         ]
         found = _broken(launches) or _slow(case, launches, [p for p in peers if p], noise, options)
         if found is None and options.blame == "always":
-            found = _Found(why=None, shortfall=LEAST_SLOWER)
+            found = _Reason(why=None, shortfall=LEAST_SLOWER)
         if found is not None:
             sought = min(NOTHING_THROUGH, SOUGHT_SHARE * found.shortfall)
-            yield Suspicion(
+            yield SlowCollective(
                 case=case,
                 hosts=launches[-1].hosts,
                 why=found.why,
@@ -136,14 +136,14 @@ def suspicions(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Found:
+class _Reason:
     why: str | None
     shortfall: float
     operation: str | None = None
     size_bytes: int | None = None
 
 
-def noise_of(launches: Sequence[Seen]) -> float:
+def noise_of(launches: Sequence[CollectiveSeen]) -> float:
     """Return the relative standard deviation of one test: between launches, or within where there is one."""
     by_point: dict[tuple[Any, ...], list[float]] = {}
     for launch in launches:
@@ -155,33 +155,33 @@ def noise_of(launches: Sequence[Seen]) -> float:
     return max(LEAST_NOISE, pooled, median(within) if within else 0.0)
 
 
-def _largest(launch: Seen) -> list[PointSeen]:
+def _largest(launch: CollectiveSeen) -> list[PointSeen]:
     """Return the first operation's point at the largest size; nothing of a launch without figures."""
     own = [point for point in launch.points if point.operation == launch.points[0].operation]
     return [max(own, key=lambda point: point.size_bytes)] if own else []
 
 
-def _best(launches: Sequence[Seen]) -> float | None:
+def _best(launches: Sequence[CollectiveSeen]) -> float | None:
     figures = [point.bytes_per_s for launch in launches for point in _largest(launch)]
     return median(figures) if figures else None
 
 
-def _broken(launches: Sequence[Seen]) -> _Found | None:
+def _broken(launches: Sequence[CollectiveSeen]) -> _Reason | None:
     """Find wrong results, and a job that did not end."""
     for point in (point for launch in launches for point in launch.points if point.num_wrong):
         why = f"{point.num_wrong} elements of {point.operation} of {point.size_bytes:,} bytes are wrong"
-        return _Found(why=why, shortfall=1.0, operation=point.operation, size_bytes=point.size_bytes)
+        return _Reason(why=why, shortfall=1.0, operation=point.operation, size_bytes=point.size_bytes)
     failure = next((launch.failure for launch in launches if launch.failure), None)
-    return None if failure is None else _Found(why=f"it did not end ({failure})", shortfall=1.0)
+    return None if failure is None else _Reason(why=f"it did not end ({failure})", shortfall=1.0)
 
 
 def _slow(
     case: StageCase,
-    launches: Sequence[Seen],
+    launches: Sequence[CollectiveSeen],
     peers: Sequence[float],
     noise: float,
     options: ValidateOptions,
-) -> _Found | None:
+) -> _Reason | None:
     """Find what is slower than it may be: by the rules, by other hosts, by its own launches."""
     for point in (point for launch in launches for point in launch.points):
         is_best = point is _fastest(launches, point.operation)
@@ -189,19 +189,19 @@ def _slow(
         if floor is not None and point.bus_bytes_per_s is not None and point.bus_bytes_per_s < floor:
             short = 1 - point.bus_bytes_per_s / floor
             why = f"{point.operation} of {point.size_bytes:,} bytes is {short:.1%} under the floor of a rule"
-            return _Found(why=why, shortfall=short, operation=point.operation, size_bytes=point.size_bytes)
+            return _Reason(why=why, shortfall=short, operation=point.operation, size_bytes=point.size_bytes)
     own, bound = _best(launches), max(LEAST_SLOWER, CLEAR * noise)
     if own is not None and len(peers) >= MIN_PEERS and own < median(peers) * (1 - bound):
         short = 1 - own / median(peers)
-        return _Found(why=f"it is {short:.1%} slower than on most of {len(peers)} hosts", shortfall=short)
+        return _Reason(why=f"it is {short:.1%} slower than on most of {len(peers)} hosts", shortfall=short)
     figures = [point.bytes_per_s for launch in launches for point in _largest(launch)]
     if len(figures) >= MIN_LAUNCHES and min(figures) < (1 - APART) * max(figures):
         short = 1 - min(figures) / max(figures)
-        return _Found(why=f"its launches differ by {short:.1%}", shortfall=short)
+        return _Reason(why=f"its launches differ by {short:.1%}", shortfall=short)
     return None
 
 
-def _fastest(launches: Sequence[Seen], operation: str) -> PointSeen:
+def _fastest(launches: Sequence[CollectiveSeen], operation: str) -> PointSeen:
     own = [point for launch in launches for point in launch.points if point.operation == operation]
     return max(own, key=lambda point: point.bus_bytes_per_s or 0.0)
 
