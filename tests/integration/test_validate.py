@@ -112,3 +112,45 @@ def test_healthy_simulated_devices_would_be_ready_and_are_said_to_be_simulated(t
     assert result["verdict"] == "SIMULATED INCONCLUSIVE"
     assert result["detail"]["readiness"]["uncapped"] == "READY", found.stdout
     assert {branch["subject"] for branch in result["detail"]["readiness"]["tree"]["branches"]}
+
+
+SHORT_PRODUCTS = (
+    *("--device", "simgpu", "--nproc", "2", "--recipe", "quick", "--run.run_id=v", "--rules", "rules.yaml"),
+    *("--monitoring.enabled=false", "--benchmark.own_compute=false", "--distributed.threads_per_rank=1"),
+    *("--validate.gemm_size=128", "--validate.window_s=0.3"),
+    "--validate.stages=[gemm]",
+)
+PRODUCTS = """
+rules:
+  - name: it multiplies
+    each: gpu
+    measure: {name: throughput, labels: {workload: gemm, at_once: false}}
+    expect: {at_least: 1, unit: FLOP/s}
+"""
+
+
+def products_of(folder: Path, faults: dict[int, dict[str, Any]]) -> dict[str, Any]:
+    (folder / "rules.yaml").write_text(PRODUCTS)
+    environment = simulated(faults, devices=2)
+    found = gpuproof("validate", *SHORT_PRODUCTS, cwd=folder, environment=environment)
+    result = result_of(folder)
+    assert found.returncode == result["exit_code"], found.stdout + found.stderr
+    return result
+
+
+@needs_simulator
+def test_a_device_with_one_wrong_product_is_named_and_its_twin_is_not(tmp_path: Path) -> None:
+    result = products_of(tmp_path, {1: {"wrong_products_from": 1}})
+    assert result["exit_code"] == ExitCode.FAILED
+    assert result["detail"]["readiness"]["uncapped"] == "NOT-READY"
+    failed = [item["outcome"] for item in result["outcomes"] if item["outcome"]["status"] == "FAIL"]
+    assert {item["subject"].rsplit("/", 1)[-1] for item in failed} == {"SIM-0001"}
+    assert {item["responsible"] for item in failed} == {"vendor"}
+
+
+@needs_simulator
+def test_healthy_devices_give_right_products_and_would_be_ready(tmp_path: Path) -> None:
+    result = products_of(tmp_path, {})
+    assert result["exit_code"] == ExitCode.INCONCLUSIVE
+    open_ = [x for x in result["outcomes"] if x["is_required"] and x["outcome"]["status"] != "PASS"]
+    assert (result["detail"]["readiness"]["uncapped"], open_) == ("READY", [])

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gpuproof.config.errors import ConfigError
-from gpuproof.config.kconfig_cases import words_of
+from gpuproof.config.kconfig.cases import words_of
 from gpuproof.config.load import load_config
 from gpuproof.config.models import RunConfig
 from gpuproof.records.case import Case, CommandWork

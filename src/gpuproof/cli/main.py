@@ -33,7 +33,7 @@ COMMANDS: dict[str, str] = {
     "config": "gpuproof.cli.config:config",
     "plugins": "gpuproof.cli.plugins:plugins",
     "monitor": "gpuproof.cli.monitor:monitor",
-    "kubernetes": "gpuproof.cli.kubernetes:kubernetes",
+    "kubernetes": "gpuproof.cli.clusters.kubernetes:kubernetes",
     "cloud": "gpuproof.cli.cloud:cloud",
 }
 """Command name → `module:attribute`; such a module imports only click and the standard library at its top."""

@@ -129,7 +129,7 @@ def _files(matrix: str | None, config: str | None, folder: Path | None) -> list[
 def _words_of_kconfig(path: str | None) -> list[str]:
     if path is None:
         return []
-    from gpuproof.config.kconfig_cases import words_of
+    from gpuproof.config.kconfig.cases import words_of
 
     try:
         return words_of(Path(path).read_text(encoding="utf-8"), source=path)

@@ -18,17 +18,14 @@ from typing import Any
 import click
 
 from gpuproof.campaign import create_run, run_campaign
-from gpuproof.cli.host_options import HostChoice
-from gpuproof.cli.kubernetes_site import (
+from gpuproof.cli.clusters.kubernetes_site import (
     changed_options,
     described_options,
     kept_options,
     read_options,
     show_manifests,
 )
-from gpuproof.cli.progress import progress_on
-from gpuproof.cli.report import show_report
-from gpuproof.cli.slurm_site import (
+from gpuproof.cli.clusters.slurm_site import (
     changed_site,
     described_site,
     kept_site,
@@ -37,6 +34,9 @@ from gpuproof.cli.slurm_site import (
     site_places,
     site_words,
 )
+from gpuproof.cli.host_options import HostChoice
+from gpuproof.cli.progress import progress_on
+from gpuproof.cli.report import show_report
 from gpuproof.config.inventory import Inventory, InventoryHost, load_inventory
 from gpuproof.config.kubernetes import KubernetesOptions
 from gpuproof.config.load import LoadedConfig, load_config

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from gpuproof import __version__
+from gpuproof.records.breakdown import OwnCompute
 from gpuproof.records.case import Case
 from gpuproof.records.run import (
     Device,
@@ -22,7 +23,6 @@ from gpuproof.records.run import (
     Environment,
     Failure,
     HostLoad,
-    OwnCompute,
     RankResult,
     Setup,
     Start,

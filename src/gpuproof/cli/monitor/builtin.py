@@ -106,7 +106,7 @@ def training_command(
 
 
 def _read_defaults(path: Path | None) -> dict[str, str]:
-    from gpuproof.config.kconfig import read_kconfig
+    from gpuproof.config.kconfig.defaults import read_kconfig
 
     if path is None:
         return {}

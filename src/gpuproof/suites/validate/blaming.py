@@ -55,7 +55,11 @@ class Blaming:
         """
         if not launch.case.case_id.startswith(f"{self.name}-"):
             return self
-        state = replace(self, figures={**self.figures, launch.case.case_id: figure_of(launch)})
+        return self.with_figures({**self.figures, launch.case.case_id: figure_of(launch)})
+
+    def with_figures(self, figures: Mapping[str, float | None]) -> Blaming:
+        """Return the state after tests, by case; those of other searches change nothing."""
+        state = replace(self, figures=figures)
         while (asked := state._round()) and all(case_id in state.figures for case_id in asked):
             results = {group: state.figures[case_id] for case_id, group in asked.items()}
             state = replace(state, search=state.search.settle(results))

@@ -13,6 +13,7 @@ from gpuproof.records.result import Doubt, Measure, Result, worst
 from gpuproof.suites.base import Conclusion, read_places
 from gpuproof.suites.results import exit_code_for
 from gpuproof.suites.sections import ON_CPU, Common, at_point, torn_notes
+from gpuproof.suites.validate.blamed import blame_outcomes, concluded_without, stood_in_for
 from gpuproof.suites.validate.devices import device_measures
 from gpuproof.suites.validate.exports import overhead_missing, validation_export
 from gpuproof.suites.validate.hosts import device_subject, lost_of, setups_by_host
@@ -21,6 +22,7 @@ from gpuproof.suites.validate.measured import StageResult, conclude_case, effici
 from gpuproof.suites.validate.options import NAME, ValidateOptions, read_options
 from gpuproof.suites.validate.outcomes import host_outcomes, hosts_of, stage_outcomes
 from gpuproof.suites.validate.plan import StageOrder, planned_order
+from gpuproof.suites.validate.wrong import wrong_outcomes
 from gpuproof.verdict.doubts.rules import invalid_first
 from gpuproof.verdict.rollup import Readiness, exit_code_of, roll_up
 from gpuproof.verdict.simulated import MEANING, is_simulated
@@ -59,6 +61,7 @@ def conclude(evidence: Evidence) -> Conclusion:
     order = settled_order(evidence)
     found = [conclude_case(evidence, stage, case) for stage in order.stages for case in stage.cases]
     found = [each for each in found if each.launches or order.can_be_placed(each.case)]
+    found += concluded_without(order, evidence)
     left_out = dict(_left_out(order, found))
     measures = [measure for each in found for measure in measures_of(each)]
     measures += [*efficiency(found), *device_measures(found, evidence)]
@@ -66,8 +69,10 @@ def conclude(evidence: Evidence) -> Conclusion:
         *host_outcomes(order, evidence.launches),
         *stage_outcomes(order, found, left_out),
         *judge_all(found, fleet_facts(evidence, measures, options), options),
+        *wrong_outcomes(found),
+        *blame_outcomes(order, evidence.launches),
     ]
-    judged = _without_lost(judged, evidence)
+    judged = stood_in_for(_without_lost(judged, evidence), order, found)
     readiness = roll_up(judged, subjects=_subjects(order, evidence), capped=_cap(evidence))
     detail = ValidateDetail(
         common=_common(order, found, evidence, readiness),

@@ -26,7 +26,9 @@ from gpuproof.statistics.estimate import Interval
 from gpuproof.statistics.series import TimeSeries, interval_between
 from gpuproof.suites.registry import find_suite
 from gpuproof.suites.validate.hosts import begun_on, device_subject
-from gpuproof.suites.validate.stages import Stage, StageCase, recipe_of
+from gpuproof.suites.validate.placing import Stage, StageCase
+from gpuproof.suites.validate.stages import recipe_of
+from gpuproof.suites.validate.trend import trend_measure
 
 MIN_STEPS = 40
 """Of fewer, a quarter has too few to have a level."""
@@ -90,7 +92,7 @@ def measures_of(found: StageResult) -> Iterator[Measure]:
     if found.result is None:
         return
     labels = _labels(found)
-    for measure in (*found.result.measures, *_drift(found, labels), *_spread(found)):
+    for measure in (*_once_each(found.result.measures, found), *_drift(found, labels), *_spread(found)):
         subject = found.subject if measure.subject == WHOLE else measure.subject
         yield replace(
             measure,
@@ -101,10 +103,26 @@ def measures_of(found: StageResult) -> Iterator[Measure]:
         )
 
 
+def _once_each(measures: Sequence[Measure], found: StageResult) -> Iterator[Measure]:
+    """Leave out the second of two figures that are the same: of one device, and of the launch as a whole.
+
+    In one unit that of the whole stays, which has the interval; else what the device does (FLOP/s) does.
+    """
+    whole = {m.name: m for m in measures if m.subject == WHOLE}
+    own = {m.name: m for m in measures if m.subject == found.subject}
+    for measure in measures:
+        other = own.get(measure.name) if measure.subject == WHOLE else None
+        if measure.subject == found.subject != WHOLE:
+            other = whole.get(measure.name)
+        is_kept = other is None or (measure.unit == other.unit) == (measure.subject == WHOLE)
+        if is_kept:
+            yield measure
+
+
 def _labels(found: StageResult) -> dict[str, Any]:
     shared = {"stage": found.stage.name, "num_devices": sum(1 for _ in _ranks(found))}
     shared["at_once"] = found.case.ranks_per_host > 1
-    if found.config.kind == "collective":
+    if found.config.kind in ("collective", "probe"):
         return shared
     return {
         **shared,
@@ -121,6 +139,9 @@ def _ranks(found: StageResult) -> Iterable[int]:
 def _drift(found: StageResult, labels: Mapping[str, Any]) -> Iterator[Measure]:
     """Yield how much longer steps were at the end of a launch than at its begin, of the worst launch."""
     if found.stage.name not in ("training", "soak"):
+        return
+    if found.stage.name == "soak":
+        yield replace(trend_measure(found.summaries), labels=labels)
         return
     drifts = [drift for launch in found.summaries if (drift := drift_of(launch.step_times_s)) is not None]
     worst = max(drifts, key=lambda drift: drift[0], default=None)
@@ -177,7 +198,7 @@ def _levels(times_s: Sequence[float]) -> list[float]:
 def _spread(found: StageResult) -> Iterator[Measure]:
     """Yield how far the launches of a case differ, over their mean."""
     rates = [launch.items_per_s_total for launch in found.summaries]
-    if found.case.repeats < MIN_LAUNCHES or found.config.kind == "collective":
+    if found.case.repeats < MIN_LAUNCHES or found.config.kind in ("collective", "probe"):
         return
     value = None
     if len(rates) >= MIN_LAUNCHES:

@@ -3,25 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 from gpuproof.config.models import RunConfig
 from gpuproof.records.case import ParallelStrategy, Precision
 from gpuproof.records.codec import from_json
+from gpuproof.records.work.probe import ProbeName
 
 NAME = "validate"
-StageName = Literal["gemm", "memory", "collective", "training", "soak"]
+StageName = Literal[
+    "links",
+    "pattern",
+    "fingerprint",
+    "gemm",
+    "memory",
+    "overlap",
+    "collective",
+    "nccl_tests",
+    "storage",
+    "training",
+    "soak",
+    "fingerprint_hot",
+]
 STAGE_NAMES: tuple[StageName, ...] = get_args(StageName)
+"""In the order in which they are measured; the last follows a soak by itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValidateOptions:
     """What is measured, and what it is held against; the recipe's other sections describe the training."""
 
-    stages: tuple[StageName, ...] = ("gemm", "memory", "collective", "training")
-    """What is measured, in this order: gemm and memory on every device alone and on all at once, collective
-    within each host and over all, training over all, soak (training for soak_s) last."""
+    stages: tuple[StageName, ...] = STAGE_NAMES[:-2]
+    """What is measured, in this order: copies over links, patterns in memory, results that must be the same
+    in every bit (fingerprint), gemm and memory on every device alone and on all at once, compute beside
+    communication (overlap), collective within each host and over all, nccl-tests where they are installed,
+    storage where storage_dir is given, training over all, soak (training for soak_s) last."""
     advisory: tuple[StageName, ...] = ()
     """Stages that are told and decide nothing; all others are required."""
     gemm_size: int = 8192
@@ -42,6 +59,14 @@ class ValidateOptions:
     """Time that one launch of training is expected to take: it is counted in steps, not in seconds."""
     soak_s: float = 3600.0
     """Seconds of the soak."""
+    soak_launch_s: float = 3600.0
+    """Seconds of one launch of it at most: a soak that was cut off goes on with those that are left."""
+    probes: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Keys of the section `probe` for stages that are probes: fingerprint: {rounds: 3} and so on."""
+    storage_dir: str | None = None
+    """Folder on every host in which a file is written and read; without it no disk is tried."""
+    blame: Literal["when_slow", "always", "never"] = "when_slow"
+    """When parts of a host or of the fleet are tested to find who makes a collective slow, wrong or hang."""
     max_drift: float = 0.2
     """By this share steps of training may become longer within a launch."""
     max_spread: float = 0.1
@@ -70,9 +95,24 @@ class ValidateOptions:
     def __post_init__(self) -> None:
         if not self.stages or len(set(self.stages)) < len(self.stages):
             raise ValueError("stages needs some, each of them once")
+        if "fingerprint_hot" in self.stages:
+            raise ValueError("fingerprint_hot follows a soak by itself, where fingerprint is a stage")
+        if unknown := self.probes.keys() - set(get_args(ProbeName)):
+            raise ValueError(
+                f"{', '.join(sorted(unknown))}: no probe; there are {', '.join(get_args(ProbeName))}"
+            )
         if "soak" in self.stages[:-1]:
             raise ValueError("soak comes last: it warms up what the others would measure")
-        if min(self.window_s, self.training_minutes, self.soak_s, self.time_budget_s or 1.0) <= 0:
+        if (
+            min(
+                self.window_s,
+                self.training_minutes,
+                self.soak_s,
+                self.soak_launch_s,
+                self.time_budget_s or 1.0,
+            )
+            <= 0
+        ):
             raise ValueError("seconds and minutes are above 0")
         if not all(up_to.isdecimal() and 0 < share <= 1 for up_to, share in (self.efficiency or {}).items()):
             raise ValueError("efficiency has numbers of devices, each with a share from 0 to 1")

@@ -15,12 +15,12 @@ from gpuproof.records.run import TRANSIENT_CAUSES, Failure, RankResult, Setup, S
 from gpuproof.suites.validate.hosts import (
     begun_on,
     devices_by_host,
-    host_of_rank,
     lost_of,
     setups_by_host,
 )
 from gpuproof.suites.validate.measured import StageResult
 from gpuproof.suites.validate.plan import StageOrder
+from gpuproof.suites.validate.wrong import names_wrong, why_nothing
 from gpuproof.verdict.doubts.collectives import WRONG
 
 IMPLAUSIBLE = ("over-peak", "over-memory-peak")
@@ -44,6 +44,8 @@ def stage_outcomes(
 
 def _of_case(found: StageResult, left_out: Mapping[str, str]) -> Iterator[Judged]:
     outcome = _outcome(found, left_out.get(found.case.case_id))
+    if outcome.status == "FAIL" and names_wrong(found):
+        return  # the devices are judged by themselves
     yield Judged(name=_name(found), outcome=outcome, is_required=found.stage.is_required)
     suspected = [] if found.result is None else [d for d in found.result.doubts if d.validity == "SUSPECT"]
     if outcome.status == "PASS" and suspected:
@@ -76,6 +78,9 @@ def _outcome(found: StageResult, left_out: str | None) -> Outcome:
     ruinous = _ruinous(found)
     if ruinous is not None:
         return _refused(found, ruinous)
+    nothing = why_nothing(found)
+    if nothing is not None:
+        return Outcome(status="NOT-APPLICABLE", subject=found.subject, reason=nothing)
     without = _without_loss(found, done)
     if without is not None:
         return without
@@ -92,7 +97,7 @@ def _outcome(found: StageResult, left_out: str | None) -> Outcome:
 def _without_loss(found: StageResult, done: Sequence[CaseRecords]) -> Outcome | None:
     """Find training that ended in no finite loss: whatever its speed, what it computed is nothing."""
     ranks = [
-        f"rank {end.rank} on {host_of_rank(launch, start)}"
+        f"rank {end.rank} on {launch.host_of(start)}"
         for launch in done
         if found.case.of_model
         for end in launch.of(RankResult)
@@ -169,11 +174,19 @@ def _refused(found: StageResult, doubt: Doubt) -> Outcome:
 
 
 def _without_cases(name: str, found: Sequence[StageResult]) -> Outcome:
-    """Only collectives have no launch of their own, and only where there is one device to talk."""
+    """Only what takes two devices has no launch of its own, and a disk that nobody named."""
+    if name == "storage":
+        return Outcome(
+            status="SKIP",
+            reason="no folder was named, and a disk is written to only where it is asked for",
+            next_step="Name one: --validate.storage_dir=/scratch",
+        )
     visible = devices_by_host([launch for each in found for launch in each.launches])
     if visible and sum(visible.values()) == 1:
         host = next(iter(visible))
-        reason = f"{host} has one device, as it says itself: there is nothing to communicate with"
+        reason = (
+            f"{host} has one device, as it says itself: there is nothing to compare it or to communicate with"
+        )
         return Outcome(status="NOT-APPLICABLE", reason=reason)
     seen = ", ".join(f"{host}: {count}" for host, count in visible.items()) or "not known"
     return Outcome(

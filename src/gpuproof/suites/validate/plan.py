@@ -15,8 +15,12 @@ from gpuproof.records.case import Case
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import RankResult, Start, is_host_failure
 from gpuproof.suites.base import HostPlace, LaunchKey, launch_key
+from gpuproof.suites.validate.blaming import Blaming, figure_of
+from gpuproof.suites.validate.follow import PREFIX, TEST_S, FollowedUp, follow, without_accused
 from gpuproof.suites.validate.options import ValidateOptions, read_options
-from gpuproof.suites.validate.stages import Stage, StageCase, build_launch, site_of, stages_of
+from gpuproof.suites.validate.placing import Stage, StageCase, site_of
+from gpuproof.suites.validate.stages import build_launch, stages_of
+from gpuproof.suites.validate.suspicion import CollectiveSeen, seen_in, suspicions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +34,10 @@ class StageOrder:
     """Hosts that did not answer."""
     taken_ms: Mapping[LaunchKey, int] = field(default_factory=dict)
     """Settled launches, and the time that each took."""
+    seen: Mapping[LaunchKey, CollectiveSeen] = field(default_factory=dict)
+    """What launches of collectives came to."""
+    tested: Mapping[str, float | None] = field(default_factory=dict)
+    """Figures of tests of groups, by case."""
     spent_ms: Mapping[str, int] = field(default_factory=dict)
     """By host; of whole milliseconds, so that the order of sums makes no difference."""
 
@@ -41,7 +49,8 @@ class StageOrder:
     def settle(self, launch: CaseRecords) -> StageOrder:
         """Return the state after a launch ended."""
         key, lost = launch_key(launch.case), lost_hosts(launch)
-        if lost and len(launch.case.placement.hosts) > 1:
+        is_test = key[0].startswith(PREFIX)
+        if lost and not is_test and len(launch.case.placement.hosts) > 1:
             return replace(
                 self, lost=self.lost | lost
             )  # the job is asked for again, over those that are left
@@ -56,6 +65,8 @@ class StageOrder:
             lost=self.lost | lost,
             taken_ms={**self.taken_ms, key: taken},
             spent_ms=spent,
+            seen={**self.seen, key: seen_in(launch)} if _is_collective(launch, key) else self.seen,
+            tested={**self.tested, key[0]: figure_of(launch)} if is_test else self.tested,
         )
 
     def next(self, running: Collection[LaunchKey]) -> Iterator[Case]:
@@ -66,8 +77,55 @@ class StageOrder:
                 waiting = True
                 if (case.case_id, replicate) not in running:
                     yield build_launch(case, self.config, replicate, self.places_of(case))
+            if not waiting and stage.name == "collective":
+                for launch in self._follow_up(running):
+                    waiting = True
+                    if launch is not None:
+                        yield launch
             if waiting:
                 return
+
+    def followed(self) -> tuple[FollowedUp, ...]:
+        """Return the searches for who is to blame, once the collectives were measured."""
+        stage = next((stage for stage in self.stages if stage.name == "collective"), None)
+        if stage is None or any(True for _ in self._open(stage)):
+            return ()
+        seen: dict[str, list[CollectiveSeen]] = {case.case_id: [] for case in stage.cases}
+        for (case_id, _), launch in sorted(self.seen.items()):
+            if case_id in seen:  # and not what is measured without those accused
+                seen[case_id].append(launch)
+        found = suspicions(stage.cases, seen, self.options)
+        return tuple(follow(each, self.config, self.tested) for each in found)
+
+    def added_cases(self) -> tuple[StageCase, ...]:
+        """Return the collectives without those accused, where these may be left out."""
+        if not self.options.allow_exclusions:
+            return ()
+        return tuple(without_accused(self.followed()))
+
+    def _follow_up(self, running: Collection[LaunchKey]) -> Iterator[Case | None]:
+        """Yield tests of groups, then the collectives without those accused; None for one that runs."""
+        searches = [search for each in self.followed() for search in each.searches]
+        for search in searches:
+            if self.has_time_for(search):
+                tests = list(search.next(running))
+                yield from tests
+                if not tests and not search.is_over:
+                    yield None
+        if any(not search.is_over and self.has_time_for(search) for search in searches):
+            return
+        for case in self.added_cases():
+            for replicate in range(case.repeats):
+                if (case.case_id, replicate) not in self.taken_ms and self.fits(case):
+                    is_new = (case.case_id, replicate) not in running
+                    places = self.places_of(case)
+                    yield build_launch(case, self.config, replicate, places) if is_new else None
+
+    def has_time_for(self, search: Blaming) -> bool:
+        """Say whether a round of tests is expected to end within the time budget."""
+        budget_s = self.options.time_budget_s
+        spent = max((self.spent_ms.get(name, 0) for name in search.places), default=0) / 1000
+        return budget_s is None or spent + TEST_S <= budget_s
 
     def places_of(self, case: StageCase) -> tuple[HostPlace, ...]:
         """Return the places of a case that are not lost: a job over hosts goes on with them."""
@@ -123,6 +181,10 @@ def planned_order(config: RunConfig, places: Sequence[HostPlace], options: Valid
     return StageOrder(
         config=config, options=options, stages=stages_of(config, options, site_of(config, places))
     )
+
+
+def _is_collective(launch: CaseRecords, key: LaunchKey) -> bool:
+    return launch.case.kind == "collective" and not key[0].startswith(PREFIX)
 
 
 def lost_hosts(launch: CaseRecords) -> frozenset[str]:

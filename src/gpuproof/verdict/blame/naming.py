@@ -32,7 +32,7 @@ def blamed(findings: Findings, inside: Mapping[str, Findings] | None = None) -> 
     named: list[Blamed] = []
     for found in findings.accused:
         (host,) = found.members
-        named += _of_host(host, told(found), None if inside is None else inside.get(host))
+        named += blamed_inside(host, told(found), None if inside is None else inside.get(host))
     for found in findings.links:
         named += [
             Blamed(
@@ -46,7 +46,7 @@ def blamed(findings: Findings, inside: Mapping[str, Findings] | None = None) -> 
     return tuple(named)
 
 
-def _of_host(host: str, evidence: str, inside: Findings | None) -> Iterator[Blamed]:
+def blamed_inside(host: str, evidence: str, inside: Findings | None) -> Iterator[Blamed]:
     """Name the part of a host: what its own devices showed among themselves, or nothing more."""
     if inside is not None and (inside.accused or inside.links):
         for found in inside.accused:

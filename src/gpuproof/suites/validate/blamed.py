@@ -1,0 +1,219 @@
+"""Outcomes of the searches: who makes a collective slow or wrong, what was not decided, and not tried."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from gpuproof.readings.evidence import Evidence
+from gpuproof.records.collected import CaseRecords
+from gpuproof.records.outcome import Actor, Judged, Outcome
+from gpuproof.records.result import WHOLE
+from gpuproof.records.run import Start
+from gpuproof.suites.validate.follow import FollowedUp
+from gpuproof.suites.validate.hosts import device_subject
+from gpuproof.suites.validate.measured import StageResult, conclude_case
+from gpuproof.suites.validate.placing import StageCase
+from gpuproof.suites.validate.plan import StageOrder
+from gpuproof.suites.validate.suspicion import MIN_PEERS
+from gpuproof.verdict.blame.findings import Findings
+from gpuproof.verdict.blame.naming import Blamed, blamed, blamed_inside
+
+SOURCE = "tests of parts of it, see docs/validate-blame.md"
+ACTORS: Mapping[str, Actor] = {"gpu": "vendor"}
+"""Who acts on what is blamed; an administrator on everything else."""
+Names = Mapping[tuple[str, str], str]
+"""The subject of each device, by host and the index that ranks count it by."""
+
+
+def blame_outcomes(order: StageOrder, launches: Sequence[CaseRecords]) -> Iterator[Judged]:
+    """Judge everybody who was accused, and say what no search could tell."""
+    stage = next((stage for stage in order.stages if stage.name == "collective"), None)
+    followed, names = order.followed(), device_names(launches)
+    if stage is None or order.options.blame == "never":
+        return
+    for each in followed:
+        for outcome, is_required in _of(each, names, has_time=all(map(order.has_time_for, each.searches))):
+            name = f"who slows {each.suspicion.case.case_id}"
+            yield Judged(name=name, outcome=outcome, is_required=is_required and stage.is_required)
+    told = {each.suspicion.case.case_id for each in followed}
+    measured = {case_id for case_id, _ in order.seen}
+    for case in stage.cases:
+        if case.is_over_all and case.case_id in measured - told:
+            yield Judged(name=f"who slows {case.case_id}", outcome=_not_asked(), is_required=False)
+
+
+def _of(followed: FollowedUp, names: Names, *, has_time: bool) -> Iterator[tuple[Outcome, bool]]:
+    """Yield outcomes of one suspicion, and whether each may decide."""
+    suspicion, findings = followed.suspicion, followed.search.search.findings()
+    is_slow = suspicion.why is not None
+    found = tuple(_blamed(followed))
+    for each in found:
+        yield _accusation(each, followed, names), True
+    why = [f"{', '.join(each.members)}: {each.why}" for search in _all(followed) for each in search.undecided]
+    if why and not has_time:
+        why.append("--time-budget has no room for more tests")
+    if why:
+        yield _undecided(suspicion.why, why, _subject_of(followed)), is_slow
+    elif not found:
+        yield _nobody(followed, findings), is_slow
+    if findings.links_tried.num_not_tried and findings.tests and followed.search.part == "host":
+        yield _links(findings), False
+
+
+def _all(followed: FollowedUp) -> list[Findings]:
+    return [search.search.findings() for search in followed.searches]
+
+
+def _blamed(followed: FollowedUp) -> Iterator[Blamed]:
+    findings = followed.search.search.findings()
+    if followed.search.part == "host":
+        inside = {host: search.search.findings() for host, search in followed.inside.items()}
+        yield from blamed(findings, inside)
+    elif findings.accused or findings.links:
+        case = followed.suspicion.case
+        yield from blamed_inside(case.places[0].name, f"{case.case_id}: {_why(followed)}", findings)
+
+
+def _why(followed: FollowedUp) -> str:
+    return followed.suspicion.why or "nothing was seen of the whole, and parts were compared"
+
+
+def _accusation(found: Blamed, followed: FollowedUp, names: Names) -> Outcome:
+    return Outcome(
+        status="FAIL",
+        subject=_subject(found.subject, followed, names),
+        measured=f"{found.evidence} ({_why(followed)})" if followed.search.part == "host" else found.evidence,
+        expected="as fast as others in the same tests, with right results",
+        source=SOURCE,
+        next_step=found.next_step,
+        responsible=ACTORS.get(found.part, "administrator"),
+        records=tuple(_tests(followed)),
+    )
+
+
+def _tests(followed: FollowedUp) -> Iterator[str]:
+    """Yield the launches that the searches rest on."""
+    for search in followed.searches:
+        yield from (f"{case_id}/0" for case_id in search.figures if case_id.startswith(f"{search.name}-"))
+
+
+def _subject(subject: str, followed: FollowedUp, names: Names) -> str:
+    """Name devices as everywhere: by their UUID where they have one, of the host that began."""
+    if subject.startswith("link/") and "/gpu/" in subject:
+        ends = subject.removeprefix("link/").split(">")
+        return "link/" + ">".join(_subject(f"host/{end}", followed, names) for end in ends)
+    host, separator, index = subject.removeprefix("host/").partition("/gpu/")
+    return names.get((host, index), subject) if separator else subject
+
+
+def device_names(launches: Sequence[CaseRecords]) -> Names:
+    """Return the subject of each device that a launch used."""
+    found: dict[tuple[str, str], str] = {}
+    for launch in launches:
+        placement, setups = launch.case.placement, {setup.rank: setup for setup in launch.setups}
+        for start in launch.of(Start):
+            setup, local = setups.get(start.rank), start.rank % placement.ranks_per_host
+            if setup is not None:
+                index = local if placement.devices is None else placement.devices[local]
+                host = launch.host_of(start)
+                subject = device_subject(host, setup.device)
+                found[host if placement.hosts else "", str(index)] = subject
+    return found
+
+
+def _subject_of(followed: FollowedUp) -> str:
+    case = followed.suspicion.case
+    host = case.places[0].name
+    return WHOLE if case.is_over_all or not host else f"host/{host}"
+
+
+def _undecided(why: str | None, reasons: Sequence[str], subject: str) -> Outcome:
+    """Nobody can be named: an error where something is known to be slow, and else just not tested."""
+    told = "; ".join(reasons)
+    return Outcome(
+        status="SKIP" if why is None else "ERROR",
+        subject=subject,
+        reason=told if why is None else f"{why}, and who it is was not decided: {told}",
+        next_step="Measure with more launches (--runs), more time, or on hosts that nobody else uses",
+        responsible="administrator",
+    )
+
+
+def _nobody(followed: FollowedUp, findings: Findings) -> Outcome:
+    suspicion = followed.suspicion
+    sought = f"by {suspicion.slowdown:.0%} or more"
+    tests = f"{findings.num_tests} tests in {findings.num_rounds} rounds"
+    if suspicion.why is None:
+        return Outcome(
+            status="PASS",
+            subject=_subject_of(followed),
+            measured=f"nobody is slower {sought}: {tests}",
+            expected="parts of it are alike",
+            source=SOURCE,
+            minimum_detectable=suspicion.slowdown,
+        )
+    return Outcome(
+        status="WARN",
+        subject=_subject_of(followed),
+        measured=f"{suspicion.why}; nobody is slower than others {sought}: {tests}",
+        expected="somebody who is",
+        source=SOURCE,
+        next_step="Look at what all share: switches, settings of NCCL, links between groups",
+        responsible="administrator",
+    )
+
+
+def _links(findings: Findings) -> Outcome:
+    tried = findings.links_tried
+    sets = "; ".join(", ".join(part[:4]) + (" …" if len(part) > 4 else "") for part in tried.not_tried[:8])
+    more = f" (between {sets})" if len(tried.not_tried) > 1 else ""
+    total = tried.num_tried + tried.num_not_tried
+    return Outcome(
+        status="SKIP",
+        reason=f"{tried.num_not_tried} of {total} links between hosts were not tried by themselves{more}",
+        next_step="Test with all_to_all (validate.collective), or fewer hosts at a time",
+    )
+
+
+def _not_asked() -> Outcome:
+    return Outcome(
+        status="SKIP",
+        reason="no floor of the rules and no launch of it shows it to be slow; whether it is as fast as it "
+        f"could be is not known, and parts were not compared (of fewer than {MIN_PEERS} nobody is named)",
+        next_step="Give a floor (--rules), or compare parts of the fleet: --validate.blame=always",
+    )
+
+
+def concluded_without(order: StageOrder, evidence: Evidence) -> list[StageResult]:
+    """Conclude the collectives without those accused."""
+    stages = [stage for stage in order.stages if stage.name == "collective"]
+    return [conclude_case(evidence, stage, case) for stage in stages for case in order.added_cases()]
+
+
+def stood_in_for(judged: Sequence[Judged], order: StageOrder, found: Sequence[StageResult]) -> list[Judged]:
+    """Let what passes without those accused decide in place of what failed with them."""
+    passed = {item.name for item in judged if item.outcome.status == "PASS"}
+    replaced = [
+        each.suspicion.case
+        for each in order.followed()
+        for case in order.added_cases()
+        if case.name == f"{each.suspicion.case.name}-without"
+        and set(case.places) <= set(each.suspicion.case.places)
+        and f"{case.name} was measured" in passed
+    ]
+    return [_advisory(x) if any(_is_of(x, case) for case in replaced) else x for x in judged]
+
+
+def _is_of(item: Judged, case: StageCase) -> bool:
+    """Say whether an outcome that is no pass is of this case as a whole."""
+    outcome, host = item.outcome, case.places[0].name
+    if outcome.status not in ("FAIL", "WARN") or "/gpu/" in outcome.subject:
+        return False
+    is_its = case.is_over_all or not host or outcome.subject == f"host/{host}"
+    is_told = any(record.split("/")[0] == case.case_id for record in outcome.records)
+    return is_told or (is_its and item.name == f"{case.name} was measured")
+
+
+def _advisory(item: Judged) -> Judged:
+    return replace(item, is_required=False)

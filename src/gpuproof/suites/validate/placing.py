@@ -1,0 +1,126 @@
+"""What stages are made of: launches, where each is placed, and whom it is about."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gpuproof.config.models import RunConfig
+from gpuproof.suites.base import HostPlace
+from gpuproof.suites.cases import placed_name
+from gpuproof.suites.validate.options import StageName
+
+START_S = 20.0
+"""Expected of the start of a launch: torch is imported, ranks meet."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Site:
+    """Where it is validated."""
+
+    places: tuple[HostPlace, ...]
+    num_devices: int
+    """Devices of a host of which the inventory does not say how many it has."""
+    devices: tuple[int, ...] | None
+    """Which devices of each host, by index; None is the first ones."""
+    has_devices: bool
+    """Whether ranks have a device each, and not just the processor."""
+
+    def count_on(self, place: HostPlace) -> int:
+        """Count the devices of a host that are tested."""
+        return place.num_devices or self.num_devices
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageCase:
+    """One launch of a stage, some times over."""
+
+    name: str
+    """Without its host."""
+    places: tuple[HostPlace, ...]
+    """One, or all for one job over them."""
+    ranks_per_host: int
+    devices: tuple[int, ...] | None = None
+    is_over_all: bool = False
+    """Whether it is one job over all that there is, be that one host or many."""
+    is_of_one_device: bool = False
+    """Whether what it says is of a single device."""
+    values: Mapping[str, Any]
+    """What the recipe is, by dotted key, over what is shared."""
+    of_model: bool = False
+    """Whether the recipe's own sections of a model are kept."""
+    seconds: float
+    """That one launch is expected to take."""
+    repeats: int = 1
+
+    @property
+    def case_id(self) -> str:
+        """The name of its launches: with the host, where it is of one of several."""
+        return self.name if self.is_over_all else placed_name(self.name, *self.places)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """Launches that are measured one after the other, or on several hosts at the same time."""
+
+    name: StageName
+    is_required: bool
+    cases: tuple[StageCase, ...]
+
+    @property
+    def minutes(self) -> float:
+        """That it is expected to take on one host."""
+        by_host: dict[str, float] = {}
+        for case in self.cases:
+            for place in case.places:
+                by_host[place.name] = by_host.get(place.name, 0.0) + case.seconds * case.repeats
+        return max(by_host.values(), default=0.0) / 60
+
+
+def site_of(config: RunConfig, places: Sequence[HostPlace]) -> Site:
+    """Return where a recipe is validated."""
+    asked = config.distributed
+    return Site(
+        places=tuple(places),
+        num_devices=asked.nproc,
+        devices=asked.devices,
+        has_devices=asked.device != "cpu",
+    )
+
+
+def first_devices(site: Site, count: int) -> tuple[int, ...] | None:
+    """Return the first devices of a list that was given; None where none was."""
+    return None if site.devices is None else site.devices[:count]
+
+
+def on_devices(
+    site: Site, name: str, values: Mapping[str, Any], *, seconds: float, repeats: int
+) -> Iterator[StageCase]:
+    """Yield a launch for each device alone, then one for all of a host at once."""
+    told: dict[str, Any] = {"values": values, "seconds": seconds, "repeats": repeats}
+    for place in site.places:
+        count = site.count_on(place)
+        for index in (site.devices or tuple(range(count)))[:count] if site.has_devices else (None,):
+            yield StageCase(
+                name=f"{name}-one" if index is None else f"{name}-device{index}",
+                places=(place,),
+                ranks_per_host=1,
+                devices=None if index is None else (index,),
+                is_of_one_device=True,
+                **told,
+            )
+        if count > 1:
+            devices = first_devices(site, count)
+            yield StageCase(
+                name=f"{name}-all", places=(place,), ranks_per_host=count, devices=devices, **told
+            )
+
+
+def over_all(site: Site, name: str, **told: Any) -> StageCase:
+    """Return one job over all devices of all hosts, as many ranks on each as the smallest has."""
+    count = min(site.count_on(place) for place in site.places)
+    devices = first_devices(site, count)
+    return StageCase(
+        name=name, places=site.places, ranks_per_host=count, devices=devices, is_over_all=True, **told
+    )

@@ -1,0 +1,90 @@
+"""Stages that are probes: one property of devices, links or a disk, and silent corruption of data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from gpuproof.config.models import RunConfig
+from gpuproof.records.work.probe import ProbeName
+from gpuproof.suites.validate.options import ValidateOptions
+from gpuproof.suites.validate.placing import START_S, Site, StageCase, first_devices, over_all
+
+PROBE_S = 60.0
+"""Expected of a probe's own work on one host."""
+
+
+def links(config: RunConfig, options: ValidateOptions, site: Site) -> Iterator[StageCase]:
+    """Yield the copies from and to the host, and between devices: one rank a host goes through all."""
+    yield from _on_hosts(site, options, "links", "link", seconds=PROBE_S, devices=site.devices)
+
+
+def pattern(config: RunConfig, options: ValidateOptions, site: Site) -> Iterator[StageCase]:
+    """Yield the memory test, all devices of a host at once."""
+    yield from _on_hosts(site, options, "pattern", "pattern", seconds=PROBE_S, is_of_each=True)
+
+
+def fingerprint(config: RunConfig, options: ValidateOptions, site: Site) -> Iterator[StageCase]:
+    """Yield the same work on every device: of all hosts compared together, and of one device with nobody."""
+    yield from _fingerprints(config, options, site, "fingerprint")
+
+
+def fingerprint_hot(config: RunConfig, options: ValidateOptions, site: Site) -> Iterator[StageCase]:
+    """Yield the same once more, while the devices are hot from the soak."""
+    yield from _fingerprints(config, options, site, "fingerprint-hot")
+
+
+def _fingerprints(config: RunConfig, options: ValidateOptions, site: Site, name: str) -> Iterator[StageCase]:
+    if sum(site.count_on(place) for place in site.places) < 2:
+        return
+    asked = config.probe.fingerprint.model_copy(update=options.probes.get("fingerprint", {}))
+    seconds = float(asked.rounds) * (float(asked.heat_s) + 1)
+    yield from _on_hosts(site, options, name, "fingerprint", seconds=seconds, is_of_each=True)
+
+
+def overlap(config: RunConfig, options: ValidateOptions, site: Site) -> Iterator[StageCase]:
+    """Yield products with an all-reduce beside them, over all devices."""
+    if len(site.places) * min(site.count_on(place) for place in site.places) < 2:
+        return
+    yield over_all(site, "overlap", values=_values("overlap", options), seconds=START_S + PROBE_S, repeats=1)
+
+
+def storage(config: RunConfig, options: ValidateOptions, site: Site) -> Iterator[StageCase]:
+    """Yield a file written and read on each host, in the folder that the user names; else nothing."""
+    if options.storage_dir is not None:
+        own = {"folder": options.storage_dir}
+        yield from _on_hosts(site, options, "storage", "storage", seconds=PROBE_S, own=own)
+
+
+def nccl_tests(config: RunConfig, options: ValidateOptions, site: Site) -> Iterator[StageCase]:
+    """Yield NVIDIA's program on each host; where it is not installed the launch says so."""
+    yield from _on_hosts(site, options, "nccl-tests", "nccl_tests", seconds=PROBE_S, devices=site.devices)
+
+
+def _on_hosts(
+    site: Site,
+    options: ValidateOptions,
+    name: str,
+    probe: ProbeName,
+    *,
+    seconds: float,
+    devices: tuple[int, ...] | None = None,
+    is_of_each: bool = False,
+    own: Mapping[str, Any] | None = None,
+) -> Iterator[StageCase]:
+    """Yield a probe on each host by itself; of each device, a rank each, or one rank for all."""
+    for place in site.places:
+        count = site.count_on(place) if is_of_each else 1
+        yield StageCase(
+            name=name,
+            places=(place,),
+            ranks_per_host=count,
+            devices=first_devices(site, count) if is_of_each else devices,
+            values=_values(probe, options, **(own or {})),
+            seconds=START_S + seconds,
+        )
+
+
+def _values(probe: ProbeName, options: ValidateOptions, **own: Any) -> dict[str, Any]:
+    keys = {**options.probes.get(probe, {}), **own}
+    return {"kind": "probe", "probe": {"name": probe, **({probe: keys} if keys else {})}}

@@ -1,0 +1,234 @@
+"""Was a collective slow, wrong, or did it not end? What asks for a search of who is to blame.
+
+Slow is told against a floor of the rules, against other hosts' own collectives, and against the launches of
+the same collective. What none of these can tell is said, and is not taken for fast.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import sqrt
+from statistics import median, stdev
+from typing import Any
+
+from gpuproof import units
+from gpuproof.analysis.collectives import CollectiveFigures, summarize_collectives
+from gpuproof.records.collected import CaseRecords
+from gpuproof.records.run import TRANSIENT_CAUSES, Start, is_host_failure
+from gpuproof.suites.validate.options import ValidateOptions
+from gpuproof.suites.validate.placing import StageCase
+
+LEAST_NOISE = 0.02
+"""Of one test, however alike the launches were: few of them show it too small."""
+CLEAR = 3.0
+"""A host is slower than its peers by so many standard deviations of a test, and by LEAST_SLOWER."""
+LEAST_SLOWER = 0.05
+APART = 0.2
+"""By so much of the fastest, launches of one collective differ too far."""
+MIN_PEERS, MIN_LAUNCHES = 3, 3
+SOUGHT_SHARE = 0.8
+"""Of what was observed: part of a group may be slower by less than all of it were."""
+NOTHING_THROUGH = 0.9
+"""Sought where results are wrong or a job hangs: figures of such tests are 0."""
+MEDIAN_OVER_MEAN = 1.2533
+"""Standard error of a median over that of a mean, of normal figures."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PointSeen:
+    """One operation at one size in one launch."""
+
+    operation: str
+    size_bytes: int
+    bytes_per_s: float
+    """The size over the median iteration, as tests of groups have it."""
+    bus_bytes_per_s: float | None
+    noise: float
+    """Relative standard error of the median iteration."""
+    num_wrong: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CollectiveSeen:
+    """What a launch of the collective stage came to."""
+
+    hosts: tuple[str, ...]
+    points: tuple[PointSeen, ...]
+    failure: str | None
+    """What became of it, where it began and did not end well by itself."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlowCollective:
+    """Somebody makes this collective slow or wrong, or it is asked whether somebody does."""
+
+    case: StageCase
+    hosts: tuple[str, ...]
+    why: str | None
+    """None where nothing is wrong, and the search was asked for."""
+    operation: str | None
+    size_bytes: int | None
+    """None is what was asked for first, at its largest size."""
+    slowdown: float
+    """That is sought, as a share."""
+    noise: float
+
+
+def seen_in(launch: CaseRecords) -> CollectiveSeen:
+    """Return what one launch came to."""
+    found, failure = summarize_collectives(launch), launch.primary_failure
+    said = None
+    is_own = failure is not None and launch.status != "done" and bool(launch.of(Start))
+    if is_own and failure is not None and not is_host_failure(failure):
+        said = None if failure.cause in TRANSIENT_CAUSES else f"{failure.cause}: {failure.message}"
+    return CollectiveSeen(
+        hosts=launch.case.placement.hosts,
+        points=() if found is None else tuple(map(_point, found.figures)),
+        failure=said,
+    )
+
+
+def _point(found: CollectiveFigures) -> PointSeen:
+    times = found.iterations_s
+    middle = median(times)
+    spread = stdev(times) / middle / sqrt(len(times)) if len(times) > 1 else 0.0
+    return PointSeen(
+        operation=found.operation,
+        size_bytes=found.size_bytes,
+        bytes_per_s=found.size_bytes / middle,
+        bus_bytes_per_s=found.bus_bytes_per_s,
+        noise=MEDIAN_OVER_MEAN * spread,
+        num_wrong=found.num_wrong,
+    )
+
+
+def suspicions(
+    cases: Sequence[StageCase], seen: Mapping[str, Sequence[CollectiveSeen]], options: ValidateOptions
+) -> Iterator[SlowCollective]:
+    """Yield what to search for after the collective stage; `seen` has the launches of each case."""
+    if options.blame == "never":
+        return
+    noise = noise_of([launch for launches in seen.values() for launch in launches])
+    for case in cases:
+        launches = seen.get(case.case_id, ())
+        if not launches:
+            continue
+        peers = [
+            _best(seen.get(other.case_id, ()))
+            for other in cases
+            if other.name == case.name and other.ranks_per_host == case.ranks_per_host
+        ]
+        found = _broken(launches) or _slow(case, launches, [p for p in peers if p], noise, options)
+        if found is None and options.blame == "always":
+            found = _Reason(why=None, shortfall=LEAST_SLOWER)
+        if found is not None:
+            sought = min(NOTHING_THROUGH, SOUGHT_SHARE * found.shortfall)
+            yield SlowCollective(
+                case=case,
+                hosts=launches[-1].hosts,
+                why=found.why,
+                operation=found.operation,
+                size_bytes=found.size_bytes,
+                slowdown=NOTHING_THROUGH if found.shortfall >= 1 else sought if found.why else LEAST_SLOWER,
+                noise=noise,
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Reason:
+    why: str | None
+    shortfall: float
+    operation: str | None = None
+    size_bytes: int | None = None
+
+
+def noise_of(launches: Sequence[CollectiveSeen]) -> float:
+    """Return the relative standard deviation of one test: between launches, or within where there is one."""
+    by_point: dict[tuple[Any, ...], list[float]] = {}
+    for launch in launches:
+        for point in _largest(launch):
+            by_point.setdefault((launch.hosts, point.operation), []).append(point.bytes_per_s)
+    between = [stdev(v) / median(v) for v in by_point.values() if len(v) > 1]
+    pooled = sqrt(sum(s * s for s in between) / len(between)) if between else 0.0
+    within = [point.noise for launch in launches for point in _largest(launch)]
+    return max(LEAST_NOISE, pooled, median(within) if within else 0.0)
+
+
+def _largest(launch: CollectiveSeen) -> list[PointSeen]:
+    """Return the first operation's point at the largest size; nothing of a launch without figures."""
+    own = [point for point in launch.points if point.operation == launch.points[0].operation]
+    return [max(own, key=lambda point: point.size_bytes)] if own else []
+
+
+def _best(launches: Sequence[CollectiveSeen]) -> float | None:
+    figures = [point.bytes_per_s for launch in launches for point in _largest(launch)]
+    return median(figures) if figures else None
+
+
+def _broken(launches: Sequence[CollectiveSeen]) -> _Reason | None:
+    """Find wrong results, and a job that did not end."""
+    for point in (point for launch in launches for point in launch.points if point.num_wrong):
+        why = f"{point.num_wrong} elements of {point.operation} of {point.size_bytes:,} bytes are wrong"
+        return _Reason(why=why, shortfall=1.0, operation=point.operation, size_bytes=point.size_bytes)
+    failure = next((launch.failure for launch in launches if launch.failure), None)
+    return None if failure is None else _Reason(why=f"it did not end ({failure})", shortfall=1.0)
+
+
+def _slow(
+    case: StageCase,
+    launches: Sequence[CollectiveSeen],
+    peers: Sequence[float],
+    noise: float,
+    options: ValidateOptions,
+) -> _Reason | None:
+    """Find what is slower than it may be: by the rules, by other hosts, by its own launches."""
+    for point in (point for launch in launches for point in launch.points):
+        is_best = point is _fastest(launches, point.operation)
+        floor = max(floors(case, point, options, is_best=is_best), default=None)
+        if floor is not None and point.bus_bytes_per_s is not None and point.bus_bytes_per_s < floor:
+            short = 1 - point.bus_bytes_per_s / floor
+            why = f"{point.operation} of {point.size_bytes:,} bytes is {short:.1%} under the floor of a rule"
+            return _Reason(why=why, shortfall=short, operation=point.operation, size_bytes=point.size_bytes)
+    own, bound = _best(launches), max(LEAST_SLOWER, CLEAR * noise)
+    if own is not None and len(peers) >= MIN_PEERS and own < median(peers) * (1 - bound):
+        short = 1 - own / median(peers)
+        return _Reason(why=f"it is {short:.1%} slower than on most of {len(peers)} hosts", shortfall=short)
+    figures = [point.bytes_per_s for launch in launches for point in _largest(launch)]
+    if len(figures) >= MIN_LAUNCHES and min(figures) < (1 - APART) * max(figures):
+        short = 1 - min(figures) / max(figures)
+        return _Reason(why=f"its launches differ by {short:.1%}", shortfall=short)
+    return None
+
+
+def _fastest(launches: Sequence[CollectiveSeen], operation: str) -> PointSeen:
+    own = [point for launch in launches for point in launch.points if point.operation == operation]
+    return max(own, key=lambda point: point.bus_bytes_per_s or 0.0)
+
+
+def floors(case: StageCase, point: PointSeen, options: ValidateOptions, *, is_best: bool) -> Iterator[float]:
+    """Yield the floors that rules set for a point of a case, in bytes/s of bus bandwidth.
+
+    `is_best`: it is the highest of all sizes, which the measure "bus bandwidth" is about.
+    """
+    labels = {
+        "stage": "collective",
+        "case": case.case_id,
+        "operation": point.operation,
+        "size_bytes": point.size_bytes,
+        "quantity": "bus bandwidth",
+        "num_ranks": case.ranks_per_host * len(case.places),
+        "num_devices": case.ranks_per_host * len(case.places),
+        "at_once": case.ranks_per_host > 1,
+    }
+    each = "whole" if case.is_over_all else "host"
+    for rule in options.rules:
+        measure, expect = rule.get("measure") or {}, rule.get("expect") or {}
+        asked = {key: value for key, value in (measure.get("labels") or {}).items() if key in labels}
+        names = [f"{point.operation} of {units.memory(point.size_bytes)}"]
+        names += ["bus bandwidth"] if is_best else []
+        about = measure.get("name") in names and rule.get("each") == each and expect.get("unit") == "B/s"
+        if about and "at_least" in expect and all(labels[key] == value for key, value in asked.items()):
+            tolerance = rule.get("tolerance", 0.0)
+            share = tolerance if isinstance(tolerance, int | float) else 0.0
+            yield float(expect["at_least"]) * (1 - share)

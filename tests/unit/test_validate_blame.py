@@ -1,0 +1,184 @@
+"""Who slows a collective, as a validation asks: which suspicion begins a search, and what it comes to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from collectives_by_hand import collective_records, trial
+from concluding import text_of
+from gpuproof.conclude import Concluded, conclude
+from gpuproof.records.case import Case, CollectiveWork
+from gpuproof.records.collected import CaseRecords
+from gpuproof.records.outcome import Outcome
+from gpuproof.records.run import RankResult, Setup, Start
+from gpuproof.suites.base import HostPlace
+from gpuproof.suites.validate import SUITE
+from records_by_hand import failure, start
+from validation_by_hand import device, done, recipe, walk, written
+
+HOSTS = tuple(HostPlace(name=f"n{number}", num_devices=2) for number in range(5))
+BUS_BYTES_PER_S = 2 * 9 / 10 * 4 * 2**20 / 0.002
+"""Of ten ranks that are all well."""
+FLOOR_OVER: dict[str, Any] = {
+    "name": "hosts talk fast",
+    "each": "whole",
+    "measure": {"name": "bus bandwidth", "labels": {"operation": "all_reduce", "stage": "collective"}},
+    "expect": {"at_least": 0.95 * BUS_BYTES_PER_S, "unit": "B/s"},
+}
+
+
+def told(case: Case, *, slow: str | None = None, by: float = 0.3, wrong: bool = False) -> CaseRecords:
+    """A collective as it is where one host, or one device of a host, is slower or wrong."""
+    assert isinstance(case.work, CollectiveWork)
+    placement = case.placement
+    indices = placement.devices or tuple(range(placement.ranks_per_host))
+    members = {*placement.hosts, *map(str, indices if placement.num_hosts == 1 else ())}
+    has_it = slow is not None and slow in members
+    (operation,) = case.work.collective.operations
+    trials = []
+    for rank in range(placement.num_ranks):
+        whole = trial(rank, operation, num_wrong=int(has_it and wrong))
+        slower = 1 - by * (has_it and not wrong)
+        trials.append(replace(whole, durations_s=tuple(t / slower for t in whole.durations_s)))
+    found = collective_records(case, trials)
+    return replace(found, records=tuple(_placed(record, case) for record in found.records))
+
+
+def _placed(record: Any, case: Case) -> Any:
+    """Give a rank the device that it has where it is placed."""
+    placement = case.placement
+    if isinstance(record, Start):
+        return replace(record, local_world_size=placement.ranks_per_host)
+    if not isinstance(record, Setup):
+        return record
+    node, local = divmod(record.rank, placement.ranks_per_host)
+    index = local if placement.devices is None else placement.devices[local]
+    host = placement.hosts[node] if placement.hosts else "node1"
+    return replace(record, device=replace(device(index), uuid=f"{host}-{index}"))
+
+
+def ended(**fault: Any) -> Callable[[Case], CaseRecords]:
+    return lambda case: told(case, **fault) if case.kind == "collective" else done(case)
+
+
+def hung(case: Case) -> CaseRecords:
+    """Jobs over hosts with n3 among them do not end."""
+    if "n3" not in case.placement.hosts or case.placement.num_hosts == 1:
+        return ended()(case)
+    return CaseRecords(case=case, records=(start(), failure("hang", next_step="look")))
+
+
+def asked(*, nproc: int = 2, **options: Any) -> Any:
+    validate = {"stages": ["collective"], "rules": [FLOOR_OVER], **options}
+    return recipe(validate=validate, distributed={"nproc": nproc})
+
+
+def concluded(folder: Path, config: Any, end: Callable[[Case], CaseRecords], hosts: Any = HOSTS) -> Concluded:
+    run = written(folder, walk(config, hosts, end), config)
+    places = [{"name": host.name, "num_devices": host.num_devices} for host in hosts]
+    described = {key: value for key, value in run.description().items() if key != "schema_version"}
+    run.write_description({**described, "places": places})
+    return conclude(run)
+
+
+def blamed(found: Concluded, of: str = "collective-over") -> list[Outcome]:
+    return [item.outcome for item in found.result.outcomes if item.name == f"who slows {of}"]
+
+
+def test_a_host_that_slows_the_fleet_under_a_floor_is_named(tmp_path: Path) -> None:
+    found = concluded(tmp_path, asked(), ended(slow="n3"))
+    accused = [x for x in blamed(found) if x.status == "FAIL"]
+    assert [x.subject for x in accused] == ["host/n3"], text_of(found)
+    assert "under the floor of a rule" in (accused[0].measured or "")
+    assert (accused[0].responsible, found.result.verdict) == ("administrator", "NOT-READY")
+
+
+def test_a_healthy_fleet_is_not_searched_unless_asked(tmp_path: Path) -> None:
+    cases = [launch.case.case_id for launch in walk(asked(), HOSTS, ended())]
+    assert not [name for name in cases if name.startswith("blame-")]
+    found = concluded(tmp_path, asked(blame="always"), ended())
+    first, *others = blamed(found)
+    assert first.status == "PASS", text_of(found)
+    assert first.minimum_detectable == pytest.approx(0.05)
+    assert {x.status for x in others} <= {"SKIP"}
+    assert not [x for x in found.result.outcomes if x.outcome.status == "FAIL"]
+
+
+def test_without_a_floor_it_is_said_that_nobody_knows(tmp_path: Path) -> None:
+    (said,) = blamed(concluded(tmp_path, asked(rules=[]), ended(slow="n3")))
+    assert said.status == "SKIP"
+    assert "whether it is as fast as it could be is not known" in (said.reason or "")
+
+
+def test_never_is_never() -> None:
+    cases = [launch.case.case_id for launch in walk(asked(blame="never"), HOSTS, ended(slow="n3"))]
+    assert not [name for name in cases if name.startswith("blame-")]
+
+
+def test_a_wrong_device_of_one_machine_is_named_by_its_uuid(tmp_path: Path) -> None:
+    here = (HostPlace(name=""),)
+    config = asked(nproc=5, rules=[])
+    found = concluded(tmp_path, config, ended(slow="3", wrong=True), here)
+    (accused,) = [x for x in blamed(found, "collective-within") if x.status == "FAIL"]
+    assert (accused.subject, accused.responsible) == ("host/node1/gpu/node1-3", "vendor"), text_of(found)
+    assert "elements of all_reduce" in (accused.measured or "")
+
+
+def test_of_two_devices_nobody_is_named_and_that_is_said(tmp_path: Path) -> None:
+    found = concluded(tmp_path, asked(rules=[]), ended(slow="1", wrong=True), (HostPlace(name=""),))
+    (said,) = blamed(found, "collective-within")
+    assert said.status == "ERROR"
+    assert "of fewer than three nobody can be named" in (said.reason or "")
+
+
+def test_a_host_slower_than_its_peers_is_searched_inside() -> None:
+    slow = ended(slow="n3")
+    names = {launch.case.case_id for launch in walk(asked(rules=[]), HOSTS, slow)}
+    assert "collective-within@n3" in names
+    state = SUITE.begin(asked(rules=[]), HOSTS)
+    for launch in walk(asked(rules=[]), HOSTS, slow):
+        state = state.settle(launch)
+    (followed,) = state.followed()
+    assert followed.suspicion.case.case_id == "collective-within@n3"
+    assert followed.suspicion.slowdown == pytest.approx(0.8 * 0.3)
+
+
+def test_the_order_in_which_launches_are_read_back_makes_no_difference() -> None:
+    launches = walk(asked(), HOSTS, ended(slow="n3"))
+    states = [SUITE.begin(asked(), HOSTS) for _ in range(2)]
+    for launch, again in zip(launches, reversed(launches), strict=True):
+        states = [states[0].settle(launch), states[1].settle(again)]
+    one, other = (state.followed() for state in states)
+    assert one[0].search.search.findings() == other[0].search.search.findings()
+    assert [list(state.next(())) for state in states] == [[], []]
+
+
+def test_a_job_that_hangs_is_searched(tmp_path: Path) -> None:
+    found = concluded(tmp_path, asked(rules=[]), hung)
+    assert [x.subject for x in blamed(found) if x.status == "FAIL"] == ["host/n3"], text_of(found)
+
+
+def test_without_the_accused_the_others_are_measured_again_and_stand_in(tmp_path: Path) -> None:
+    found = concluded(tmp_path, asked(rules=[], allow_exclusions=True), hung)
+    judged = {item.name: item for item in found.result.outcomes}
+    again = judged["collective-over-without was measured"]
+    assert (again.outcome.status, again.is_required) == ("PASS", True), text_of(found)
+    before = judged["collective-over was measured"]
+    assert (before.outcome.status, before.is_required) == ("FAIL", False)
+
+
+def test_a_budget_ends_the_search_and_that_is_said(tmp_path: Path) -> None:
+    def long(case: Case) -> CaseRecords:
+        found = ended(slow="n3")(case)
+        ends = [replace(x, monotonic_s=130.0) if isinstance(x, RankResult) else x for x in found.records]
+        return replace(found, records=tuple(ends))
+
+    found = concluded(tmp_path, asked(time_budget_s=300.0), long)
+    (said, *_) = blamed(found)
+    assert said.status == "ERROR", text_of(found)
+    assert "--time-budget has no room for more tests" in (said.reason or "")
