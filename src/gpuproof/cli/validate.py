@@ -42,6 +42,7 @@ KEYS = {
     "devices": "distributed.devices",
     "timeout": "run.time_limit_s",
     "runs": "run.repeats",
+    "storage_dir": "validate.storage_dir",
 }
 """Option → the key of the recipe that it sets."""
 DATA = {
@@ -102,7 +103,10 @@ TIMES = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 @click.option("--warmup-iterations", metavar="N", help="Steps of training before those that count.")
 @click.option("--active-iterations", metavar="N", help="Steps of training that count.")
 @click.option("--runs", metavar="N", help="Fresh launches of everything but the soak.")
-@click.option("--soak", metavar="TIME", help="Train for so long at the end, as 30m or 24h.")
+@click.option(
+    "--soak", metavar="TIME", help="All stages, and training for so long at the end, as 30m or 24h."
+)
+@click.option("--storage-dir", metavar="DIR", help="Read and write in this folder of each host, too.")
 @click.option("--nproc", metavar="N", help="Devices of each host; default: all that there are.")
 @click.option("--devices", metavar="0,2", help="Devices to use; what is left out is not ready.")
 @click.option("--device", metavar="TYPE", help="Type of device; default: the first of CUDA, XPU and MPS.")
@@ -233,6 +237,8 @@ def _words(
 
 
 def _options_of_suite(options: Mapping[str, Any]) -> dict[str, Any]:
+    from gpuproof.suites.validate.options import STAGE_NAMES
+
     values: dict[str, Any] = {
         f"validate.{name}": "true" for name in ("allow_cpu", "allow_exclusions") if options[name]
     }
@@ -246,7 +252,7 @@ def _options_of_suite(options: Mapping[str, Any]) -> dict[str, Any]:
         if options["mode"] != "full":
             raise UsageError("a soak is the last of all stages", place="--soak", next_step="Leave --mode out")
         values["validate.soak_s"] = _seconds("--soak", options["soak"])
-        values["validate.stages"] = "[gemm, memory, collective, training, soak]"
+        values["validate.stages"] = json.dumps(list(STAGE_NAMES[:-1]))  # the last follows a soak by itself
     if options["expected_hosts"] is not None:
         values["validate.expected_hosts"] = json.dumps(_host_names(options["expected_hosts"]))
     return values
