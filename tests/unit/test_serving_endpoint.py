@@ -100,7 +100,6 @@ def test_tokens_are_those_that_the_server_counts() -> None:
         ("no_done", "without [DONE]"),
         ("silent", "no whole answer within 0.3 s"),
         ("not_http", "no HTTP/1.1 status line"),
-        ("answers_twice", "more than one answer"),
         ("many_headers", "over 200 headers"),
         ("line_without_end", "a line without end"),
         ("huge_chunk", "a line without end"),
@@ -112,6 +111,14 @@ def test_a_request_that_fails_says_how_and_has_no_latency(fault: Fault, words: s
     for row in rows:
         assert row.done_s is None
         assert words in str(row.failure)
+
+
+def test_an_answer_that_nobody_asked_for_is_not_taken_for_the_next_one() -> None:
+    with running(CompletionsServer(fault="answers_twice")) as server:
+        rows = load(server, num_requests=6, rate_per_s=None, concurrency=1, max_connections=1)
+    failed = [str(row.failure) for row in rows if row.failure]
+    assert failed  # of the request itself where both answers came at once, else of the next one
+    assert all("more than one answer" in text or "without a finish_reason" in text for text in failed)
 
 
 ODD_EVENTS = (

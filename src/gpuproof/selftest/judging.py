@@ -145,6 +145,7 @@ def recipe(
     """Return the recipe of a validation of a fleet: products, one collective, training."""
     validate = {
         "stages": ["gemm", "collective", "training"],
+        "blame": "never",  # the search is asked by itself: see judge_links
         "gemm_size": EDGE,
         "gemm_precisions": ["bf16"],
         "collective": {
