@@ -130,5 +130,5 @@ def test_a_device_that_is_not_there_is_refused_before_the_block(
 def test_the_package_that_is_called_is_the_package() -> None:
     package: object = sys.modules["gpuproof.monitor"]
     assert gpuproof.monitor is package
-    with pytest.raises(AttributeError, match="has no attribute 'compare'"):
-        gpuproof.compare  # noqa: B018
+    with pytest.raises(AttributeError, match="has no attribute 'absent'"):
+        gpuproof.absent  # noqa: B018
