@@ -120,7 +120,7 @@ def test_a_host_whose_link_is_cut_ends_all_by_itself_and_the_controller_notices(
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     folder = tmp_path / "small disk"
     folder.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=400k", "tmpfs", str(folder)], check=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=900k", "tmpfs", str(folder)], check=True)
     yield folder
     subprocess.run(["umount", "-l", str(folder)], check=True)
 
@@ -136,7 +136,7 @@ def test_a_host_whose_disk_is_full_gives_back_what_it_could_write(tmp_path: Path
             folder = f"{launcher.connect(host.name).node.run}/out"
             launched = launcher.start_command([sys.executable, "-c", script, folder], host.name, out)
             assert finish(launcher, launched) not in (0, 255)
-        (small_disk / "filler").write_bytes(b"x" * 350_000)
+        (small_disk / "filler").write_bytes(b"x" * 850_000)
         with hosts.launcher([host]) as launcher, pytest.raises(HostError, match="No space left") as failed:
             launcher.connect(host.name)
     assert failed.value.stage == "deploy"
