@@ -125,13 +125,15 @@ rules:
   - name: it multiplies
     each: gpu
     measure: {name: throughput, labels: {workload: gemm, at_once: false}}
-    expect: {at_least: 1, unit: FLOP/s}
+    expect: {at_least: 0.5e+9, unit: FLOP/s}
+  - {check: xid, required: false}
 """
+"""Half of what the devices are declared to do, on which a product of 128 takes 4 ms."""
 
 
 def products_of(folder: Path, faults: dict[int, dict[str, Any]]) -> dict[str, Any]:
     (folder / "rules.yaml").write_text(PRODUCTS)
-    environment = simulated(faults, devices=2)
+    environment = simulated(faults, devices=2, flops_per_s=1e9)
     found = gpuproof("validate", *SHORT_PRODUCTS, cwd=folder, environment=environment)
     result = result_of(folder)
     assert found.returncode == result["exit_code"], found.stdout + found.stderr
@@ -149,9 +151,9 @@ def test_a_device_with_one_wrong_product_is_named_and_its_twin_is_not(tmp_path: 
 
 
 @needs_simulator
-def test_healthy_devices_give_right_products_and_are_not_accused(tmp_path: Path) -> None:
+def test_healthy_devices_give_right_products_and_would_be_ready(tmp_path: Path) -> None:
     result = products_of(tmp_path, {})
     assert result["exit_code"] == ExitCode.INCONCLUSIVE
-    failed = [x for x in result["outcomes"] if x["is_required"] and x["outcome"]["status"] == "FAIL"]
-    assert failed == []  # a busy host may leave something open; nobody is accused
-    assert result["detail"]["readiness"]["uncapped"] in ("READY", "INCONCLUSIVE")
+    good = ("PASS", "NOT-APPLICABLE")
+    open_ = [x for x in result["outcomes"] if x["is_required"] and x["outcome"]["status"] not in good]
+    assert (result["detail"]["readiness"]["uncapped"], open_) == ("READY", [])
