@@ -17,7 +17,7 @@ NUM_SEEDS = 20
 
 
 @click.command()
-@click.option("--quick", is_flag=True, help="One draw of chance each, in under a minute; else 20.")
+@click.option("--quick", is_flag=True, help="One draw of chance each, in about a minute; else 20.")
 @json_option
 @click.pass_context
 def selftest(ctx: click.Context, *, quick: bool, as_json: bool) -> None:
