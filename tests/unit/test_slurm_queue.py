@@ -13,9 +13,9 @@ import pytest
 from fakes.slurm_commands import FakeSlurm, fake_slurm
 from gpuproof.config.slurm import SlurmOptions
 from gpuproof.errors import EnvironmentUnfitError
-from gpuproof.launchers.slurm import queue as module
+from gpuproof.launchers import queue as launch_queue
 from gpuproof.launchers.slurm.commands import SlurmCommands, SlurmRefusalError
-from gpuproof.launchers.slurm.queue import QueuedLaunch, SlurmQueue
+from gpuproof.launchers.slurm.queue import SlurmLaunch, SlurmQueue
 from gpuproof.launchers.slurm.text import SlurmNode
 from gpuproof.records.case import Case
 from gpuproof.records.run import Failure
@@ -42,12 +42,12 @@ def opened(slurm: FakeSlurm, **options: Any) -> SlurmQueue:
     return SlurmQueue(SlurmOptions(**options), SlurmCommands(slurm.environment), node_for=node_for)
 
 
-def start(queue: SlurmQueue, folder: Path, *cases: Case) -> list[QueuedLaunch]:
+def start(queue: SlurmQueue, folder: Path, *cases: Case) -> list[SlurmLaunch]:
     run = RunDirectory(folder / "quick" / "run_1")
     return [queue.start(asked, (), run.begin_case(asked)) for asked in cases or (case(),)]
 
 
-def failures(launch: QueuedLaunch) -> Sequence[Failure]:
+def failures(launch: SlurmLaunch) -> Sequence[Failure]:
     return read_case(launch.folder).of(Failure)
 
 
@@ -164,7 +164,7 @@ def test_a_controller_that_is_away_for_a_while_is_waited_for(
 def test_a_controller_that_stays_away_ends_the_run_and_the_jobs_are_named(
     slurm: FakeSlurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "SILENT_S", 0.0)
+    monkeypatch.setattr(launch_queue, "SILENT_S", 0.0)
     with closing(opened(slurm)) as queue:
         slurm.says("squeue", "7|7|PENDING||Priority\n")
         (launch,) = start(queue, tmp_path)

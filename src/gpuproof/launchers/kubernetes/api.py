@@ -23,6 +23,7 @@ from gpuproof.config.kubernetes import KubernetesOptions
 from gpuproof.errors import EnvironmentUnfitError, UsageError
 from gpuproof.launchers.kubernetes.manifests import Kind
 from gpuproof.launchers.kubernetes.pods import Manifest
+from gpuproof.launchers.queue import SchedulerSilentError
 
 TIMEOUT_S = 30.0
 """For one call."""
@@ -55,7 +56,7 @@ class KubernetesRefusalError(UsageError):
         self.status = status
 
 
-class KubernetesSilentError(EnvironmentUnfitError):
+class KubernetesSilentError(SchedulerSilentError):
     """Nobody answers, or not what a cluster answers."""
 
 

@@ -7,132 +7,57 @@ often while nothing changes, fetches files, and removes.
 
 from __future__ import annotations
 
-import threading
 import time
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from pathlib import Path
-from queue import Empty, SimpleQueue
+from collections.abc import Sequence
 from uuid import uuid4
 
 from gpuproof.config.kubernetes import KubernetesOptions
 from gpuproof.errors import GpuproofError
-from gpuproof.launchers.base import HostError
 from gpuproof.launchers.failures import launch_failure
-from gpuproof.launchers.kubernetes.api import Cluster, KubernetesSilentError
+from gpuproof.launchers.kubernetes.api import Cluster
 from gpuproof.launchers.kubernetes.launch import KubernetesLaunch
 from gpuproof.launchers.kubernetes.objects import LaunchObjects
 from gpuproof.launchers.kubernetes.pods import OF_LAUNCH, OF_RUN, PORT, Manifest
 from gpuproof.launchers.kubernetes.states import PodState, launch_trouble, pod_state, waiting_for
-from gpuproof.launchers.pauses import FIRST_POLL_S, next_pause_s
-from gpuproof.records.case import Case
+from gpuproof.launchers.queue import LaunchQueue
 from gpuproof.records.run import Failure
 from gpuproof.records.work.placed import Placed
 from gpuproof.store.run import append_record
-from gpuproof.suites.base import HostPlace
 
-SILENT_S = 600.0
-"""Time that the API may be away, as for an upgrade, before a run is given up."""
 LAST_WORDS_S = 60.0
 """Time that ranks may take to end once they were told to, over torch's agent's own grace."""
 GONE_S = 120.0
 """Time that removed pods may take to go."""
 
 
-class KubernetesQueue:
-    """Runs cases in a cluster; offers no places of its own."""
+class KubernetesQueue(LaunchQueue[KubernetesLaunch]):
+    """Runs cases in a cluster."""
 
-    world_size: int | None = None
+    end_s = GONE_S
 
     def __init__(self, options: KubernetesOptions, cluster: Cluster) -> None:
         """Begin to listen."""
-        self.max_busy: int | None = options.max_launches
+        super().__init__(KubernetesLaunch, name="kubernetes", max_busy=options.max_launches)
         self._options = options
         self._cluster = cluster
         self._label = uuid4().hex[:12]
         self._objects = LaunchObjects(options, cluster, label=self._label)
-        self._new: SimpleQueue[KubernetesLaunch] = SimpleQueue()
-        self._open: list[KubernetesLaunch] = []
-        self._notes: list[str] = []
-        self._has_begun = False
-        self._heard_s = time.monotonic()
-        self._fault: BaseException | None = None
-        self._news, self._wake = threading.Event(), threading.Event()
-        self._is_closing = False
-        self._thread = threading.Thread(target=self._work, name="gpuproof-kubernetes", daemon=True)
         self._thread.start()
-
-    def places(self) -> Sequence[HostPlace]:
-        """Return none: the cluster chooses."""
-        return ()
-
-    def lost(self) -> Mapping[str, HostError]:
-        """Return nothing: the cluster has other nodes."""
-        return {}
-
-    def start(self, case: Case, hosts: Sequence[str], folder: Path) -> KubernetesLaunch:
-        """Take a case; it is sent to the cluster soon."""
-        del hosts
-        launch = KubernetesLaunch(case, folder.absolute(), wake=self._wake.set)
-        self._new.put(launch)
-        self._wake.set()
-        return launch
-
-    def wait(self, timeout_s: float) -> None:
-        """Wait for news of any launch.
-
-        Raises:
-            UsageError: the cluster does not take the first launch.
-            EnvironmentUnfitError: the cluster does not answer any more.
-        """
-        self._news.wait(timeout_s)
-        self._news.clear()
-        fault, self._fault = self._fault, None
-        if fault is not None:
-            raise fault
-
-    def notes(self) -> Sequence[str]:
-        """Return what a person should know of objects that may be left."""
-        return tuple(self._notes)
 
     def close(self) -> None:
         """Remove what is left, and stop listening."""
-        self._is_closing = True
-        self._wake.set()
-        self._thread.join()
+        super().close()
         for launch in self._open:
             self._remove(launch)
 
     # In the thread.
 
-    def _work(self) -> None:
-        pause_s = FIRST_POLL_S
-        while not self._is_closing:
-            is_awake = self._wake.wait(pause_s if self._open else None)
-            self._wake.clear()
-            try:
-                has_changed = self._begin_new() | self._tell_ends() | self._look()
-            except KubernetesSilentError as error:
-                has_changed = self._is_silent(error)
-            except BaseException as error:  # noqa: BLE001  # told to whoever waits, in the main thread
-                has_changed = self._give_up(error)
-            pause_s = next_pause_s(pause_s, is_news=has_changed or is_awake)
-            if has_changed:
-                self._news.set()
+    def _begin(self, launches: Sequence[KubernetesLaunch]) -> None:
+        for launch in launches:
+            self._make(launch)
 
-    def _begin_new(self) -> bool:
-        """Send what was started to the cluster."""
-        has_changed = False
-        with suppress(Empty):
-            while True:
-                launch = self._new.get_nowait()
-                self._open.append(launch)
-                self._begin(launch)
-                has_changed = True
-        return has_changed
-
-    def _begin(self, launch: KubernetesLaunch) -> None:
+    def _make(self, launch: KubernetesLaunch) -> None:
         if launch.num_end_asked:
             self._over(launch)
             return
@@ -149,7 +74,7 @@ class KubernetesQueue:
         self._has_begun = True
         launch.waits_for, launch.since_s = "the cluster", time.monotonic()
 
-    def _tell_ends(self) -> bool:
+    def _tell_ends(self) -> None:
         """Have the ranks of launches told to end whose end was asked for; asked again, remove them."""
         for launch in self._open:
             if launch.num_end_asked <= launch.num_end_told or launch.leaving_since_s is not None:
@@ -157,12 +82,8 @@ class KubernetesQueue:
             if launch.num_end_told or launch.placed is None:
                 self._leave(launch)
             launch.num_end_told = launch.num_end_asked
-        return False
 
     def _look(self) -> bool:
-        """Ask how all pods stand; return whether anything is new."""
-        if not self._open:
-            return False
         by_launch: dict[str, list[Manifest]] = defaultdict(list)
         for pod in self._cluster.pods(f"{OF_RUN}={self._label}"):
             by_launch[pod["metadata"]["labels"].get(OF_LAUNCH, "")].append(pod)
@@ -267,24 +188,13 @@ class KubernetesQueue:
             self._notes.append(f"{launch.name} may be left in the cluster ({error.cause}): {kept}")
 
     def _over(self, launch: KubernetesLaunch) -> None:
-        launch.finish()
+        launch.finish(launch.ended_with)
         self._open.remove(launch)
 
-    def _is_silent(self, error: KubernetesSilentError) -> bool:
-        """Wait for a cluster that does not answer, for a while."""
-        is_ending = all(launch.num_end_asked for launch in self._open)
-        limit_s = GONE_S if is_ending else SILENT_S
-        if self._has_begun and time.monotonic() - self._heard_s <= limit_s:
-            return False
-        return self._give_up(error)
-
-    def _give_up(self, error: BaseException) -> bool:
-        """Tell of a fault, and leave nothing in the cluster if that can be done."""
+    def _abandon(self) -> None:
         for launch in list(self._open):
             self._remove(launch)
             self._over(launch)
-        self._fault = error
-        return True
 
 
 def _ended_early(pod: PodState) -> Failure:

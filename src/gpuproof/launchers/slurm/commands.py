@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from gpuproof.errors import EnvironmentUnfitError, GpuproofError, UsageError
+from gpuproof.launchers.queue import SchedulerSilentError
 
 TIMEOUT_S = 90.0
 """For one command. slurmctld answers in milliseconds; where it is away, a command says so after some 20 s,
@@ -50,7 +51,7 @@ class SlurmRefusalError(UsageError):
     """Slurm does not take a job as it is asked for."""
 
 
-class SlurmSilentError(EnvironmentUnfitError):
+class SlurmSilentError(SchedulerSilentError):
     """A command of Slurm's does not do what it is for: nobody answers it."""
 
     def __init__(self, program: str, cause: str) -> None:

@@ -1,0 +1,200 @@
+"""What launches in a scheduler's queue have in common: a thread of its own talks to the scheduler.
+
+In: cases, and how a launcher begins, looks at and ends them. Out: news of each. The thread begins what was
+started since it last looked, asks for all by one call, ever less often while nothing changes, and waits for a
+scheduler that is away for a while.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import Generic, TypeVar
+
+from gpuproof.errors import EnvironmentUnfitError
+from gpuproof.launchers.base import HostError
+from gpuproof.records.case import Case
+from gpuproof.records.work.placed import Placed
+from gpuproof.suites.base import HostPlace
+
+SILENT_S = 600.0
+"""Time that a scheduler may be away, as for a restart, before a run is given up."""
+FIRST_POLL_S, SLOWER, LAST_POLL_S = 0.5, 1.5, 10.0
+"""Time between two looks: after a change, its growth while nothing changes, and its most."""
+FAILED_STATUS = 1
+
+
+class SchedulerSilentError(EnvironmentUnfitError):
+    """A scheduler does not answer; it may yet."""
+
+
+class QueuedLaunch:
+    """One case in a queue."""
+
+    def __init__(self, case: Case, folder: Path, *, wake: Callable[[], object]) -> None:
+        self.case = case
+        self.folder = folder
+        self.command = ""
+        self.placed: Placed | None = None
+        self.status: int | None = None
+        self.error: HostError | None = None
+        self.is_over = False
+        self.waits_for: str | None = "to be submitted"
+        self.since_s = time.monotonic()
+        """Since when it waits for what it waits for."""
+        self.num_end_asked = 0
+        self.num_end_told = 0
+        """Of these, how many the scheduler has been told of."""
+        self._wake = wake
+
+    def end(self, grace_s: float) -> None:
+        """Have it told to end, with the scheduler's grace; asked again, it ends at once. Does not wait."""
+        del grace_s
+        if not self.is_over:
+            self.num_end_asked += 1
+            self._wake()
+
+    def finish(self, status: int) -> None:
+        """Note that it is over."""
+        self.status = status
+        self.waits_for = None
+        self.is_over = True
+
+
+L = TypeVar("L", bound=QueuedLaunch)
+
+
+class LaunchQueue(ABC, Generic[L]):
+    """Gives cases to a scheduler; offers no places of its own."""
+
+    world_size: int | None = None
+    end_s: float
+    """Time that launches which were told to end may take, before a silent scheduler is given up."""
+
+    def __init__(self, launch_type: Callable[..., L], *, name: str, max_busy: int | None) -> None:
+        """Begin to listen."""
+        self.max_busy = max_busy
+        self._launch_type = launch_type
+        self._new: SimpleQueue[L] = SimpleQueue()
+        self._open: list[L] = []
+        self._notes: list[str] = []
+        self._has_begun = False
+        """Whether the scheduler took a launch: until then, a refusal is the user's to see at once."""
+        self._heard_s = time.monotonic()
+        self._fault: BaseException | None = None
+        self._news, self._wake = threading.Event(), threading.Event()
+        self._is_closing = False
+        self._thread = threading.Thread(target=self._work, name=f"gpuproof-{name}", daemon=True)
+
+    def places(self) -> Sequence[HostPlace]:
+        """Return none: the scheduler chooses."""
+        return ()
+
+    def lost(self) -> Mapping[str, HostError]:
+        """Return nothing: the scheduler has other nodes."""
+        return {}
+
+    def start(self, case: Case, hosts: Sequence[str], folder: Path) -> L:
+        """Take a case; it is submitted with what is started before the next `wait`."""
+        del hosts
+        launch = self._launch_type(case, folder.absolute(), wake=self._wake.set)
+        self._new.put(launch)
+        return launch
+
+    def wait(self, timeout_s: float) -> None:
+        """Wait for news of any launch.
+
+        Raises:
+            GpuproofError: the first launch is not taken.
+            EnvironmentUnfitError: the scheduler does not answer any more.
+        """
+        if not self._new.empty():
+            self._wake.set()
+        self._news.wait(timeout_s)
+        self._news.clear()
+        fault, self._fault = self._fault, None
+        if fault is not None:
+            raise fault
+
+    def notes(self) -> Sequence[str]:
+        """Return what a person should know of launches that were stopped on their way, or may be left."""
+        return tuple(self._notes)
+
+    def close(self) -> None:
+        """Stop listening."""
+        self._is_closing = True
+        self._wake.set()
+        self._thread.join()
+
+    # In the thread.
+
+    @abstractmethod
+    def _begin(self, launches: Sequence[L]) -> None:
+        """Submit these, which were started since the last look; raise what the first refusal says."""
+
+    @abstractmethod
+    def _tell_ends(self) -> None:
+        """Tell the scheduler of launches whose end was asked for."""
+
+    @abstractmethod
+    def _look(self) -> bool:
+        """Ask how all open launches stand; return whether anything is new."""
+
+    @abstractmethod
+    def _abandon(self) -> None:
+        """Leave nothing with the scheduler if that can be done, and finish all launches."""
+
+    def _work(self) -> None:
+        pause_s = FIRST_POLL_S
+        while not self._is_closing:
+            is_awake = self._wake.wait(pause_s if self._open else None)
+            self._wake.clear()
+            has_changed = self._turn()
+            pause_s = next_pause_s(pause_s, is_news=has_changed or is_awake)
+            if has_changed:
+                self._news.set()
+
+    def _turn(self) -> bool:
+        try:
+            has_new = self._begin_new()
+            self._tell_ends()
+            return (bool(self._open) and self._look()) or has_new
+        except SchedulerSilentError as error:
+            if self._may_answer_yet():
+                return False
+            self._give_up(error)
+        except BaseException as error:  # noqa: BLE001  # told to whoever waits, in the main thread
+            self._give_up(error)
+        return True
+
+    def _begin_new(self) -> bool:
+        taken: list[L] = []
+        with suppress(Empty):
+            while True:
+                taken.append(self._new.get_nowait())
+        self._open += taken
+        if taken:
+            self._begin(taken)
+        return bool(taken)
+
+    def _may_answer_yet(self) -> bool:
+        limit_s = self.end_s if all(launch.num_end_asked for launch in self._open) else SILENT_S
+        return self._has_begun and time.monotonic() - self._heard_s <= limit_s
+
+    def _give_up(self, error: BaseException) -> None:
+        self._abandon()
+        self._open, self._fault = [], error
+
+
+def next_pause_s(pause_s: float, *, is_news: bool) -> float:
+    """Return how long to wait before the next look at the queue.
+
+    >>> next_pause_s(8.0, is_news=True), next_pause_s(0.5, is_news=False), next_pause_s(9.0, is_news=False)
+    (0.5, 0.75, 10.0)
+    """
+    return FIRST_POLL_S if is_news else min(pause_s * SLOWER, LAST_POLL_S)
