@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 from multiprocessing import active_children
@@ -22,7 +23,7 @@ from gpuproof.worker.data.batch_source import BatchSource
 from gpuproof.worker.data.datasets import Sample
 from gpuproof.worker.data.loader import LoaderSource, effective_settings
 from gpuproof.worker.data.sharding import ShardedBatches, Share
-from gpuproof.worker.data.sources import open_source
+from gpuproof.worker.data.sources import RankData, open_held_out, open_source
 from gpuproof.worker.engine.clocks import EventClock, HostClock
 from gpuproof.workloads.info.base import InputShape
 from records_by_hand import case, with_work
@@ -66,15 +67,11 @@ def numbered_images(tmp_path: Path, *, edge: int = 4) -> Case:
 def opened(
     asked: Case, shape: InputShape, run_folder: Path, *, rank: int = 0, world_size: int = 1
 ) -> BatchSource:
-    return open_source(
-        asked.model_work,
-        shape,
-        shard=rank,
-        num_shards=world_size,
-        run_folder=run_folder,
-        device=CPU,
-        channels_last=False,
-    )
+    return open_source(asked.model_work, shape, place_of(run_folder, rank=rank, world_size=world_size))
+
+
+def place_of(run_folder: Path, *, rank: int = 0, world_size: int = 1) -> RankData:
+    return RankData(shard=rank, num_shards=world_size, run_folder=run_folder, device=CPU, channels_last=False)
 
 
 def with_loader(asked: Case, settings: dict[str, object]) -> Case:
@@ -108,6 +105,35 @@ def test_in_every_epoch_ranks_share_the_whole_set_out(
     assert orders[0] != orders[1] != orders[2]
     for source in sources:
         source.close()
+
+
+@pytest.mark.parametrize("world_size", [1, 2])
+def test_no_step_takes_what_is_held_out_and_every_seed_holds_out_the_same(
+    world_size: int, tmp_path: Path
+) -> None:
+    asked = numbered_images(tmp_path)
+    found: list[set[int]] = []
+    for seed in (0, 7):
+        work = replace(asked.model_work, data=replace(asked.model_work.data, held_out=0.25))
+        work = replace(work, compute=replace(work.compute, seed=seed))
+        taken: list[int] = []
+        held: list[int] = []
+        for rank in range(world_size):
+            place = place_of(tmp_path, rank=rank, world_size=world_size)
+            source, held_out = open_source(work, images(), place), open_held_out(work, images(), place)
+            assert held_out is not None
+            for pool, seen in ((source, taken), (held_out, held)):
+                for _ in range(math.ceil(pool.num_samples / 2)):
+                    inputs, targets = pool.next_batch()
+                    seen.extend(targets.tolist())
+                    assert torch.allclose((inputs[:, 0, 0, 0] + 1) * 127.5, targets.float())
+            assert source.used.num_samples == 18
+        assert (len(held), len(set(held))) == (6, 6)
+        assert len(set(taken)) == {1: 18, 2: 16}[world_size], "full batches of all ranks"
+        assert not set(taken) & set(held)
+        found.append(set(held))
+    assert found[0] == found[1]
+    assert open_held_out(asked.model_work, images(), place_of(tmp_path)) is None
 
 
 def test_what_is_left_of_an_epoch_is_dropped_for_all_ranks_alike() -> None:

@@ -148,6 +148,18 @@ CASES = [
         "fetched. Set data.download to true, or data.download_url to null.",
     ),
     (
+        "{data: {held_out: 0.2}, benchmark: {evaluate_after: true}}",
+        "{data: {name: digits, held_out: 0.2}, benchmark: {evaluate_after: true}}",
+        "x.yaml:1: data.held_out: samples are held out of digits and CIFAR on the device, not of synthetic "
+        "with data.loading=device. Set data.held_out to 0.",
+    ),
+    (
+        "data: {name: digits, held_out: 0.2}",
+        "{data: {name: digits, held_out: 0.2}, benchmark: {evaluate_after: true}}",
+        "x.yaml:1: data.held_out: samples are held out and nothing looks at them. "
+        "Set benchmark.evaluate_after to true, or data.held_out to 0.",
+    ),
+    (
         "{data: {name: digits}, model: {num_classes: 9}}",
         "{data: {name: digits}, model: {num_classes: 10}}",
         "x.yaml:1: model.num_classes: digits has 10 classes, the model 9. Set model.num_classes to 10.",

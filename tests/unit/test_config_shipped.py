@@ -22,6 +22,7 @@ from gpuproof.config.settings import KeyPath, dotted
 CONFIGS = Path(__file__).parent.parent.parent / "configs"
 
 OTHER_VALUES: dict[str, Any] = {
+    "data.held_out": 0.2,
     "kind": "inference",
     "inference.mode": "latency",
     "inference.phase": "decode",
@@ -138,6 +139,7 @@ NEEDS = {
         *("--distributed.strategy=tensor", "--distributed.nproc=2"),
         "--training.precision=bf16",
     ],
+    "data.held_out": ["--data.name=digits", "--benchmark.evaluate_after=true"],
     "data.download": CIFAR,
     "data.download_url": [*CIFAR, "--data.download=true"],
     "data.download_checksum": [*CIFAR, "--data.download=true"],

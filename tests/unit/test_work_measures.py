@@ -158,6 +158,13 @@ def test_evaluations_are_weighed_by_their_samples() -> None:
     assert found["evaluation loss"].value == pytest.approx(1.75)
     assert found["accuracy"].value == pytest.approx(0.8)
     assert "400 samples" in found["accuracy"].detail
+    assert "none is held out" in found["accuracy"].detail
+    unseen = Evaluation(rank=0, samples=50, mean_loss=3.0, accuracy=0.4, missing=None, is_held_out=True)
+    found = measures(*ranks, unseen)
+    assert (found["accuracy"].value, found["held-out accuracy"].value) == pytest.approx((0.8, 0.4))
+    assert found["held-out evaluation loss"].value == pytest.approx(3.0)
+    assert "none is held out" not in found["accuracy"].detail
+    assert "50 samples that no step took" in found["held-out accuracy"].detail
     regression = Evaluation(rank=0, samples=100, mean_loss=1.0, accuracy=None, missing="a regression")
     assert set(measures(regression)) - set(measures()) == {"evaluation loss"}
 

@@ -65,8 +65,8 @@ class DownloadSpec:
 class DataSpec:
     """Where samples come from.
 
-    `file` is what the control side prepared (a raw tensor file, a listing of images or of tokens), relative
-    to the run directory; None means that samples are drawn.
+    `file` is what the control side prepared (a tensor file, a listing of images or of tokens), relative to
+    the run directory; None means that samples are drawn.
     """
 
     name: str
@@ -79,8 +79,9 @@ class DataSpec:
     """The data-loader keys as the user set them; reported as not applied where no loader runs."""
     loading: DataLoading = "device"
     split: DataSplit = "train"
-    path: str | None = None
-    """The data set's own folder or file, as the user wrote it."""
+    held_out: float = 0.0
+    """Share of the samples that no step takes."""
+    path: str | None = None  # as the user wrote it
     token_type: TokenType = "uint16"  # noqa: S105  # no secret
     download: DownloadSpec | None = None
     """None where nothing may be fetched."""

@@ -291,13 +291,15 @@ class Window:
 @record_kind("evaluation")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluation:
-    """Loss and accuracy over the rank's pool, after the window."""
+    """Loss and accuracy after the window: over the rank's pool, or over what was held out from it."""
 
     rank: int
     samples: int
     mean_loss: float | None
     accuracy: float | None
     missing: str | None
+    is_held_out: bool = False
+    """Whether no step took these samples."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -241,6 +241,7 @@ def _data(data: DataConfig, shape: InputShape) -> DataSpec:
         loader={key: getattr(data, key) for key in LOADER_KEYS},
         loading=data.loading,
         split=data.split,
+        held_out=data.held_out,
         path=data.path,
         token_type=data.token_type,
         download=download if data.download else None,

@@ -37,6 +37,7 @@ OF_RECIPE: tuple[Callable[[RunConfig], Refusals], ...] = (
     measuring.window_fits_the_time_limit,
     data.epoch_holds_a_batch,
     data.data_has_a_place,
+    data.held_out_is_of_files_in_a_pool,
     data.download_is_of_cifar,
     data.download_keys_need_a_download,
     data.every_label_has_an_output,

@@ -42,6 +42,26 @@ def data_has_a_place(config: RunConfig) -> Refusals:
         )
 
 
+def held_out_is_of_files_in_a_pool(config: RunConfig) -> Refusals:
+    """Refuse to hold out samples of an endless stream, of a loader, or for nobody."""
+    data = config.data
+    if not data.held_out:
+        return
+    if data.name not in ("digits", "CIFAR10", "CIFAR100") or data.loading != "device":
+        yield Refusal(
+            keys=("data.held_out", "data.name", "data.loading"),
+            cause=f"samples are held out of digits and CIFAR on the device, not of {data.name} "
+            f"with data.loading={data.loading}",
+            next_step="Set data.held_out to 0",
+        )
+    elif not config.benchmark.evaluate_after:
+        yield Refusal(
+            keys=("data.held_out", "benchmark.evaluate_after"),
+            cause="samples are held out and nothing looks at them",
+            next_step="Set benchmark.evaluate_after to true, or data.held_out to 0",
+        )
+
+
 def download_is_of_cifar(config: RunConfig) -> Refusals:
     """Refuse to fetch what has no archive."""
     if config.data.download and config.data.name not in ("CIFAR10", "CIFAR100"):

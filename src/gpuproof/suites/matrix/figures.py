@@ -141,8 +141,9 @@ def _metrics(records: CaseRecords, launch: Launch | None) -> tuple[dict[str, flo
     if launch is None:
         return {}, None
     values = {"throughput": launch.items_per_s_total, "steps": float(launch.slowest.num_steps)}
-    for evaluation in launch.evaluations[:1]:
-        named = {"accuracy": evaluation.accuracy, "loss": evaluation.mean_loss}
+    for evaluation in reversed(launch.evaluations):  # of several ranks the first is told
+        prefix = "test_" if evaluation.is_held_out else ""
+        named = {f"{prefix}accuracy": evaluation.accuracy, f"{prefix}loss": evaluation.mean_loss}
         values |= {name: value for name, value in named.items() if value is not None}
     return values, None
 

@@ -13,6 +13,7 @@ from gpuproof.analysis.launch import Launch
 from gpuproof.analysis.roofline import MeasuredCeiling
 from gpuproof.records.memory import Memory
 from gpuproof.records.result import Measure
+from gpuproof.records.run import Evaluation
 from gpuproof.verdict.summary import RunSummary
 
 
@@ -182,18 +183,26 @@ def _memory_estimate(summary: RunSummary) -> Iterator[Measure]:
 def _evaluation(summary: RunSummary) -> Iterator[Measure]:
     """Say what the models had learnt: the mean over all samples that the ranks of all launches looked at."""
     found = [each for launch in summary.launches for each in launch.evaluations]
+    taken = [each for each in found if not each.is_held_out]
+    held_out = [each for each in found if each.is_held_out]
+    none = "" if held_out else ": none is held out"
+    yield from _learnt(taken, "", f"samples that steps took too{none}")
+    yield from _learnt(held_out, "held-out ", "samples that no step took")
+
+
+def _learnt(found: Sequence[Evaluation], prefix: str, which: str) -> Iterator[Measure]:
     samples = sum(each.samples for each in found)
     if not samples:
         return
-    over = f"after the window, over {units.count(samples)} samples that steps took too: none is held out"
+    over = f"after the window, over {units.count(samples)} {which}"
     losses = [(each.mean_loss, each.samples) for each in found if each.mean_loss is not None]
     if len(losses) == len(found):
         loss = sum(value * weight for value, weight in losses) / samples
         text = units.significant(loss, 4)
-        yield Measure(name="evaluation loss", value=loss, unit="", text=text, detail=over)
+        yield Measure(name=f"{prefix}evaluation loss", value=loss, unit="", text=text, detail=over)
     scores = [(each.accuracy, each.samples) for each in found if each.accuracy is not None]
     if len(scores) == len(found):
-        yield _share("accuracy", sum(value * weight for value, weight in scores) / samples, over)
+        yield _share(f"{prefix}accuracy", sum(value * weight for value, weight in scores) / samples, over)
 
 
 def _pruning(summary: RunSummary) -> Iterator[Measure]:

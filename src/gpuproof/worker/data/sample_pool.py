@@ -15,7 +15,7 @@ from gpuproof.records.dataset_files import TokenFile
 from gpuproof.records.run import DataUsed
 from gpuproof.worker.data.batch_source import Batch
 from gpuproof.worker.data.datasets import TensorFile, TokenFileSamples, resized
-from gpuproof.worker.data.sharding import Share
+from gpuproof.worker.data.sharding import Share, hold_out
 from gpuproof.workloads.info.base import InputShape
 
 POOL_BYTES = 256 * 2**20
@@ -97,14 +97,22 @@ def _correlate_features(inputs: torch.Tensor, generator: torch.Generator) -> Non
     inputs[:, 2] = 0.5 * inputs[:, 0] - 0.3 * inputs[:, 1] + 0.4 * noise[1]
 
 
-def load_images(file: TensorFile, shape: InputShape, *, share: Share, device: torch.device) -> Batch:
-    """Load this rank's share of the images, shuffled, scaled to [-1, 1] and resized.
+def load_images(
+    file: TensorFile, shape: InputShape, *, held_out: float = 0.0, share: Share, device: torch.device
+) -> Batch:
+    """Load this rank's share of the images that steps take, shuffled, scaled to [-1, 1] and resized.
 
     Raises:
-        EnvironmentUnfitError: the file holds fewer samples than one batch for each rank.
+        EnvironmentUnfitError: there are fewer samples than one batch for each rank.
     """
+    taken, _ = hold_out(file.header.shape[0], held_out)
+    chosen = share.choose(len(taken), max_batches=num_pool_batches(shape, share.batch_size))
+    return chosen_images(file, shape, taken[chosen], device)
+
+
+def chosen_images(file: TensorFile, shape: InputShape, chosen: torch.Tensor, device: torch.device) -> Batch:
+    """Load these images, scaled to [-1, 1] and resized, and their classes."""
     images, labels = file.map()
-    chosen = share.choose(len(images), max_batches=num_pool_batches(shape, share.batch_size))
     inputs = scaled(images[chosen].to(device)).expand(-1, shape.shape[0], -1, -1)
     if inputs.shape[-1] != shape.shape[-1]:
         inputs = resized(inputs, shape.shape[-2:])

@@ -54,9 +54,26 @@ class Share:
         num_batches = min(self.num_batches(num_samples), max_batches)
         return order[self.rank :: self.world_size][: self.batch_size * num_batches]
 
+    def of_held_out(self, held_out: torch.Tensor) -> torch.Tensor:
+        """Return this rank's part of what no step takes; as many as any other's."""
+        return held_out[self.rank :: self.world_size][: len(held_out) // self.world_size]
+
     def num_batches(self, num_samples: int) -> int:
         """Return the batches of an epoch, the same for every rank."""
         return num_samples // (self.batch_size * self.world_size)
+
+
+def hold_out(num_samples: int, share: float) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the numbers of the samples that steps take, and of those they never do.
+
+    The same in every run, whatever its seed: accuracies of several seeds are of the same samples.
+
+    >>> [len(part) for part in hold_out(1797, 0.2)]
+    [1438, 359]
+    """
+    order = torch.randperm(num_samples, generator=torch.Generator().manual_seed(0))
+    num_kept = num_samples - int(num_samples * share)
+    return order[:num_kept].sort().values, order[num_kept:]
 
 
 class ShardedBatches:

@@ -7,7 +7,7 @@ there is an error; nothing takes the place of the data set that was asked for.
 from __future__ import annotations
 
 import sys
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -30,6 +30,7 @@ from gpuproof.worker.data.datasets import (
 from gpuproof.worker.data.loader import LoaderSource, effective_settings
 from gpuproof.worker.data.sample_pool import (
     SamplePool,
+    chosen_images,
     draw_samples,
     laid_out,
     load_images,
@@ -37,7 +38,7 @@ from gpuproof.worker.data.sample_pool import (
     num_pool_batches,
     scaled,
 )
-from gpuproof.worker.data.sharding import ShardedBatches, Share
+from gpuproof.worker.data.sharding import ShardedBatches, Share, hold_out
 from gpuproof.worker.engine.clocks import clock_for
 from gpuproof.workloads.info.base import InputShape
 
@@ -45,26 +46,52 @@ _Content = TensorFile | ImageListing | TokenFile | None
 """What the prepared file holds; None where samples are drawn."""
 
 
-def open_source(
-    work: ModelWork,
-    shape: InputShape,
-    *,
-    shard: int,
-    num_shards: int,
-    run_folder: Path,
-    device: torch.device,
-    channels_last: bool,
-) -> BatchSource:
-    """Open the source of this rank's batches: its shard of the data, which ranks that split a model share.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankData:
+    """Which part of the data is this rank's, where it lies, and where it goes."""
+
+    shard: int
+    num_shards: int
+    """Ranks that split a model share a part."""
+    run_folder: Path
+    device: torch.device
+    channels_last: bool
+
+    def share(self, work: ModelWork) -> Share:
+        """Return the part, cut into batches."""
+        seed, batch_size = work.compute.seed, work.data.batch_size
+        return Share(batch_size=batch_size, seed=seed, rank=self.shard, world_size=self.num_shards)
+
+
+def open_source(work: ModelWork, shape: InputShape, place: RankData) -> BatchSource:
+    """Open the source of this rank's batches.
 
     Raises:
         EnvironmentUnfitError: what was prepared is not on this host, or is too small for one batch a rank.
         RecordError: it is not whole.
     """
-    share = Share(batch_size=work.data.batch_size, seed=work.compute.seed, rank=shard, world_size=num_shards)
-    content = _read(work, run_folder)
-    opening = _Opening(work, shape, content, share=share, device=device, channels_last=channels_last)
+    opening = _Opening(work, shape, _read(work, place.run_folder), place)
     return opening.loader() if work.data.loading == "loader" else opening.pool()
+
+
+def open_held_out(work: ModelWork, shape: InputShape, place: RankData) -> SamplePool | None:
+    """Load this rank's part of the samples that no step took; None where none were held out.
+
+    Raises:
+        EnvironmentUnfitError: what was prepared is not on this host, or there is not one for each rank.
+        RecordError: it is not whole.
+    """
+    content = _read(work, place.run_folder) if work.data.held_out else None
+    if not isinstance(content, TensorFile):
+        return None
+    chosen = place.share(work).of_held_out(hold_out(content.header.shape[0], work.data.held_out)[1])
+    if not len(chosen):
+        raise EnvironmentUnfitError(
+            f"{work.data.held_out:g} of {content.header.shape[0]} samples is not one for each rank",
+            place="data.held_out",
+            next_step="Hold out more",
+        )
+    return _Opening(work, shape, content, place).laid(*chosen_images(content, shape, chosen, place.device))
 
 
 def _read(work: ModelWork, run_folder: Path) -> _Content:
@@ -107,39 +134,48 @@ class _Opening:
     work: ModelWork
     shape: InputShape
     content: _Content
-    _: KW_ONLY
-    share: Share
-    device: torch.device
-    channels_last: bool
+    place: RankData
 
     def pool(self) -> SamplePool:
         """Put all that a window reads on the device."""
-        shape, content, share, device = self.shape, self.content, self.share, self.device
+        shape, content, device, share = (
+            self.shape,
+            self.content,
+            self.place.device,
+            self.place.share(self.work),
+        )
         if isinstance(content, TokenFile):
             inputs, targets = load_tokens(content, shape, share=share, device=device)
         elif isinstance(content, TensorFile):
-            inputs, targets = load_images(content, shape, share=share, device=device)
+            held_out = self.work.data.held_out
+            inputs, targets = load_images(content, shape, held_out=held_out, share=share, device=device)
         else:
             assert content is None, "a listing of images is made for the loader only"
             num_batches = num_pool_batches(shape, share.batch_size, max_batches=_batches_read(self.work))
             num_samples, seed = share.batch_size * num_batches, share.seed + share.rank
             inputs, targets = draw_samples(shape, num_samples, seed=seed, device=device)
-        inputs = laid_out(inputs, channels_last=self.channels_last)
-        return SamplePool(inputs, targets, share.batch_size, self._used(batches_ahead=0))
+        return self.laid(inputs, targets)
+
+    def laid(self, inputs: torch.Tensor, targets: torch.Tensor) -> SamplePool:
+        """Make a pool of samples, in the layout of the model."""
+        inputs = laid_out(inputs, channels_last=self.place.channels_last)
+        return SamplePool(inputs, targets, self.work.data.batch_size, self._used(batches_ahead=0))
 
     def loader(self) -> LoaderSource:
         """Start a DataLoader."""
-        settings = effective_settings(self.work.data.loader, can_pin=accelerator_of(self.device).pins_memory)
+        settings = effective_settings(
+            self.work.data.loader, can_pin=accelerator_of(self.place.device).pins_memory
+        )
         samples = self._samples()
-        batches = ShardedBatches(len(samples), self.share)
+        batches = ShardedBatches(len(samples), self.place.share(self.work))
         # Processes that live for an epoch only make no batch of the next one.
         used = self._used(batches_ahead=min(settings.batches_ahead, len(batches)))
         return LoaderSource(
             samples,
             batches,
             settings=settings,
-            device=self.device,
-            clock=clock_for(self.device, synchronised=False),
+            device=self.place.device,
+            clock=clock_for(self.place.device, synchronised=False),
             finish=self._finish_batch,
             used=used,
         )
@@ -161,7 +197,7 @@ class _Opening:
             return inputs
         if inputs.dtype == torch.uint8:
             inputs = scaled(inputs).expand(-1, self.shape.shape[0], -1, -1)
-        return laid_out(inputs, channels_last=self.channels_last)
+        return laid_out(inputs, channels_last=self.place.channels_last)
 
     def _used(self, *, batches_ahead: int) -> DataUsed:
         data, content = self.work.data, self.content
@@ -172,7 +208,8 @@ class _Opening:
         elif isinstance(content, ImageListing):
             num_samples, sha256, of = len(content.files), content.sha256, "names and sizes of all files"
         elif isinstance(content, TensorFile):
-            num_samples, sha256 = content.header.shape[0], content.header.sha256
+            num_samples = len(hold_out(content.header.shape[0], data.held_out)[0])
+            sha256 = content.header.sha256
             of = f"the images and labels in {data.file}"
         has_parts = data.name in ("CIFAR10", "CIFAR100", "ImageFolder")
         return DataUsed(

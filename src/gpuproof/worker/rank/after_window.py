@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 
 from gpuproof.records.run import Ceilings, Fp8Casts, ProfileTrace, Window
@@ -9,6 +11,7 @@ from gpuproof.worker.breakdown.buckets import measure_buckets
 from gpuproof.worker.breakdown.overlap import measure_overlap
 from gpuproof.worker.breakdown.phases import measure_phases
 from gpuproof.worker.breakdown.sync import measure_sync
+from gpuproof.worker.data.sources import open_held_out
 from gpuproof.worker.engine.ceilings import plan_for, try_ceilings, why_no_product
 from gpuproof.worker.rank.idleness import may_wait, measure_busy
 from gpuproof.worker.rank.own_compute import measure_own_compute, waits_for_others
@@ -64,13 +67,16 @@ def measure_breakdown(prepared: Prepared, recorder: Recorder) -> None:
 
 
 def evaluate_model(prepared: Prepared, recorder: Recorder) -> None:
-    """Evaluate the model, after the window."""
+    """Evaluate the model on what steps took, and on what was held out from them."""
     workload, rank = prepared.workload, prepared.identity.rank
+    held_out = open_held_out(prepared.work, workload.shape, prepared.data)
+    pools = [(prepared.pool, False), *([] if held_out is None else [(held_out, True)])]
     with recorder.phase("evaluate"):
-        found = evaluate(
-            workload.module, pool=prepared.pool, loss=workload.loss, precision=prepared.precision, rank=rank
-        )
-        recorder.write(found)
+        for pool, is_held_out in pools:
+            found = evaluate(
+                workload.module, pool=pool, loss=workload.loss, precision=prepared.precision, rank=rank
+            )
+            recorder.write(replace(found, is_held_out=is_held_out))
 
 
 def measure_ceilings(prepared: Prepared, recorder: Recorder) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import nn
 
@@ -30,26 +32,26 @@ class InferenceStep:
 
 @torch.inference_mode()
 def evaluate(
-    module: nn.Module, *, pool: BatchSource, loss: LossFunction, precision: PrecisionPolicy, rank: int
+    module: nn.Module,
+    *,
+    pool: BatchSource,
+    loss: LossFunction,
+    precision: PrecisionPolicy,
+    rank: int,
 ) -> Evaluation:
     """Return mean loss, and accuracy for classes, over all samples of the source; the module keeps its mode.
 
     Classes are the outputs' last dimension: of a sample, or of each token of a sequence.
     """
     if not any(True for _ in module.parameters()):
-        return Evaluation(
-            rank=rank,
-            samples=0,
-            mean_loss=None,
-            accuracy=None,
-            missing="a workload without weights learns nothing",
-        )
+        why = "a workload without weights learns nothing"
+        return Evaluation(rank=rank, samples=0, mean_loss=None, accuracy=None, missing=why)
     was_training = module.training
     module.eval()
     total_loss = 0.0
     num_correct, num_targets = 0, 0
     classes = False
-    for _ in range(pool.num_samples // pool.batch_size):
+    for _ in range(math.ceil(pool.num_samples / pool.batch_size)):
         inputs, targets = pool.next_batch()
         with precision.autocast():
             outputs = module(inputs)

@@ -22,7 +22,7 @@ from gpuproof.records.parallel import Arrangement, Parallelism
 from gpuproof.records.run import Device, Setup
 from gpuproof.records.what_ran import StepOptions
 from gpuproof.worker.data.batch_source import Batches, BatchSource
-from gpuproof.worker.data.sources import data_notes, open_source
+from gpuproof.worker.data.sources import RankData, data_notes, open_source
 from gpuproof.worker.engine.clocks import EventClock, HostClock, clock_for
 from gpuproof.worker.optimizer.optimizers import read_implementation
 from gpuproof.worker.parallel.distributed import Ranks, choose_device
@@ -68,6 +68,7 @@ class Prepared:
     threads: int
     precision: PrecisionPolicy
     workload: WorkloadOnTorch
+    data: RankData
     pool: BatchSource
     step: TrainingStep | InferenceStep | GenerationStep | CapturedStep
     static: StaticBatches | None
@@ -131,7 +132,8 @@ def prepare(case: Case, *, identity: RankIdentity, run_folder: Path, store: Stor
     arrangement = arranged(work, world_size=identity.world_size)
     ranks = Ranks(identity, device=device, parallel=work.parallel, store=store)
     workload = _load(work, device, precision=precision, split=arrangement.tensor > 1)
-    pool = _open_pool(work, workload, arrangement, rank=identity.rank, device=device, run_folder=run_folder)
+    data = _rank_data(work, workload, arrangement, rank=identity.rank, run_folder=run_folder, device=device)
+    pool = open_source(work, workload.shape, data)
     static = StaticBatches(pool, count=work.micro_batches) if work.compute.cuda_graphs else None
     parallel = parallelize(
         work, workload, arrangement=arrangement, backend=ranks.backend, device=device, precision=precision
@@ -144,6 +146,7 @@ def prepare(case: Case, *, identity: RankIdentity, run_folder: Path, store: Stor
         threads=threads,
         precision=parallel.precision,
         workload=workload,
+        data=data,
         pool=pool,
         step=_step(
             work,
@@ -160,18 +163,16 @@ def prepare(case: Case, *, identity: RankIdentity, run_folder: Path, store: Stor
     )
 
 
-def _open_pool(
+def _rank_data(
     work: ModelWork,
     workload: WorkloadOnTorch,
     arrangement: Arrangement,
     *,
     rank: int,
-    device: torch.device,
     run_folder: Path,
-) -> BatchSource:
-    return open_source(
-        work,
-        workload.shape,
+    device: torch.device,
+) -> RankData:
+    return RankData(
         shard=arrangement.data_rank(rank),
         num_shards=arrangement.data_parallel_size,
         run_folder=run_folder,
