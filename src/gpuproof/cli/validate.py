@@ -141,12 +141,8 @@ def validate(
     /,
     *,
     judged_run: Path | None,
-    junit: Path | None,
-    bundle: Path | None,
-    resume: Path | None,
     rules: Path | None,
     baseline: str | None,
-    dry_run: bool,
     prolog: bool,
     **options: Any,
 ) -> None:
@@ -171,13 +167,14 @@ def validate(
     Exit code 0 READY, 3 NOT-READY or with exclusions, 4 INCONCLUSIVE, 5 the machine has no GPU.
     """  # noqa: D301  # click reads the backspace character
     standards = _standards(rules, baseline)
-    asked = {"junit": junit, "bundle": bundle}
+    asked = {name: options.pop(name) for name in ("junit", "bundle")}
     if judged_run is not None:
         from gpuproof.cli.standards.judging import judge_again
 
         ctx.exit(judge_again(judged_run, standards, as_json=options["as_json"], **asked))
     start = _gate if prolog else _validate
-    ctx.exit(start(resume=resume, dry_run=dry_run, standards=standards, options=options, **asked))
+    asked |= {name: options.pop(name) for name in ("resume", "dry_run")}
+    ctx.exit(start(standards=standards, options=options, **asked))
 
 
 def _standards(rules: Path | None, baseline: str | None) -> dict[str, Any]:
