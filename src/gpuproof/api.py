@@ -19,13 +19,11 @@ from gpuproof.comparison import compare_runs, read_finished
 from gpuproof.config.load import load_config
 from gpuproof.config.models import RunConfig
 from gpuproof.errors import RecordError, UsageError
-from gpuproof.launchers.base import HostError
 from gpuproof.launchers.registry import open_launcher
 from gpuproof.launchers.surroundings import refuse_to_be_a_rank
-from gpuproof.records.case import Case
 from gpuproof.records.codec import from_json
-from gpuproof.records.collected import CaseRecords
 from gpuproof.records.result import RESULT_SCHEMA_VERSION, Result
+from gpuproof.scheduler import UnheardProgress
 
 RESULT_FILE = "result.json"
 
@@ -56,7 +54,7 @@ def run(
     _refuse_other_hosts_and_launchers(loaded.config)
     directory = create_run(loaded.config, origins=loaded.origins, source=loaded.source)
     with open_launcher("local", python=python) as launcher:
-        concluded = run_campaign(directory, launcher=launcher, progress=_Silence())
+        concluded = run_campaign(directory, launcher=launcher, progress=UnheardProgress())
     return concluded.result
 
 
@@ -120,22 +118,3 @@ def compare(
     return compare_runs(
         read_finished(Path(a)), read_finished(Path(b)), across=across, max_regression=max_regression
     )
-
-
-class _Silence:
-    """A campaign's progress, shown nowhere; the log has it."""
-
-    def says(self, line: str) -> None:
-        pass
-
-    def case_begins(self, case: Case, *, hosts: Sequence[str], position: int, total: int) -> None:
-        pass
-
-    def case_advances(self, case: Case, records: Sequence[Any]) -> None:
-        pass
-
-    def host_failed(self, error: HostError) -> None:
-        pass
-
-    def case_ends(self, records: CaseRecords) -> None:
-        pass

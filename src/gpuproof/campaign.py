@@ -73,8 +73,11 @@ def run_campaign(
     progress: CampaignProgress,
     retry_failed: bool = False,
     again: Callable[[CaseRecords], bool] | None = None,
+    until_s: float | None = None,
 ) -> Concluded:
     """Launch what is not settled yet, and that of which `again` says so, then conclude.
+
+    At `until_s` of the monotonic clock what still runs is ended, and nothing more is launched.
 
     Raises:
         UsageError: another process works on the run, or its data is not there.
@@ -85,7 +88,13 @@ def run_campaign(
     with run.locked(), sigterm_interrupts(), needing_room(run.root):
         suite = suite_on(config, read_places(run.description()))
         launch_all(
-            run, suite=suite, launcher=launcher, progress=progress, retry_failed=retry_failed, again=again
+            run,
+            suite=suite,
+            launcher=launcher,
+            progress=progress,
+            retry_failed=retry_failed,
+            again=again,
+            until_s=until_s,
         )
         from gpuproof.conclude import conclude
 
@@ -100,6 +109,7 @@ def launch_all(
     progress: CampaignProgress,
     retry_failed: bool = False,
     again: Callable[[CaseRecords], bool] | None = None,
+    until_s: float | None = None,
 ) -> None:
     """Launch what a suite asks for and is not settled yet.
 
@@ -116,6 +126,7 @@ def launch_all(
         launcher=launcher,
         progress=progress,
         time_limit_s=config.run.time_limit_s,
+        until_s=until_s,
         while_waiting=_import_conclusion,
     )
     for records in run.cases():

@@ -39,7 +39,10 @@ FOLLOW_SEVERAL_S = 2.0
 GRACE_S = 10.0
 """Time that ranks get for their last words: stacks of all threads, on a disk that may be slow …"""
 CUT_SHORT_S = 0.5
-"""… and after a second Ctrl-C."""
+"""… and after a second Ctrl-C …"""
+LATE_GRACE_S = 2.0
+"""… and where the time of the whole run is over."""
+CUT = "the time of the whole run was over before it had ended"
 MAX_ATTEMPTS = 3
 """Of a launch that its suite wants again and again."""
 
@@ -63,6 +66,25 @@ class CampaignProgress(Protocol):
         """Hear that a host cannot be used, or no longer."""
 
 
+class UnheardProgress:
+    """Shows nothing; the log has it."""
+
+    def says(self, line: str) -> None:
+        """Hear a line."""
+
+    def case_begins(self, case: Case, *, hosts: Sequence[str], position: int, total: int) -> None:
+        """Hear of a launch."""
+
+    def case_advances(self, case: Case, records: Sequence[Any]) -> None:
+        """Hear of its records."""
+
+    def case_ends(self, records: CaseRecords) -> None:
+        """Hear of its end."""
+
+    def host_failed(self, error: HostError) -> None:
+        """Hear of a host."""
+
+
 @dataclass(kw_only=True)
 class _Following:
     """A launch that runs, and what is known of it."""
@@ -78,6 +100,8 @@ class _Following:
     """What was last told of why it has not."""
     is_ending: bool = False
     has_timed_out: bool = False
+    is_cut: bool = False
+    """Whether it was ended since the time of the whole run was over."""
 
 
 class CaseScheduler:
@@ -92,14 +116,17 @@ class CaseScheduler:
         launcher: Launcher,
         progress: CampaignProgress,
         time_limit_s: float | None,
+        until_s: float | None = None,
         while_waiting: Callable[[], None],
     ) -> None:
+        """Take what to run, and until when (by the monotonic clock) any of it may."""
         self._run = run
         self._suite = suite
         self._state = state
         self._launcher = launcher
         self._progress = progress
         self._time_limit_s = time_limit_s
+        self._until_s = until_s
         self._while_waiting = while_waiting
         self._places = held_places(launcher.places(), max_busy=launcher.max_busy)
         self._running: dict[LaunchKey, Case] = {}
@@ -138,8 +165,10 @@ class CaseScheduler:
 
     def _start_or_settle(self) -> bool:
         """Start what may begin now; return True where a case failed before that: others may be asked for."""
-        lost = self._launcher.lost()
-        asked = self._suite.next(self._state, MappingProxyType(self._running), None)
+        lost, left_s = self._launcher.lost(), self._left_s()
+        if left_s is not None and left_s <= 0:
+            return False
+        asked = self._suite.next(self._state, MappingProxyType(self._running), left_s)
         waiting = None
         while not self._is_stopped and self._places.has_room(lost) and (case := next(asked, None)):
             failure = self._why_never(case, lost)
@@ -156,6 +185,10 @@ class CaseScheduler:
         never = f"it is to begin after {waiting.after}, and nothing of that is to come"
         self._fail(waiting, launch_failure("environment", never))
         return True
+
+    def _left_s(self) -> float | None:
+        """Return what is left of the time of the whole run; None where there is no limit."""
+        return None if self._until_s is None else self._until_s - time.monotonic()
 
     def _why_never(self, case: Case, lost: Mapping[str, HostError]) -> Failure | None:
         """Say why a case cannot run on any place that there is; None where it can."""
@@ -238,10 +271,12 @@ class CaseScheduler:
         if following.is_ending or launched.error is not None:
             return
         is_late = following.deadline_s is not None and now_s > following.deadline_s
-        if launched.status is not None or is_late or not is_readable:
-            following.has_timed_out = launched.status is None and is_late
+        is_cut = self._until_s is not None and now_s > self._until_s
+        if launched.status is not None or is_late or is_cut or not is_readable:
+            following.has_timed_out = launched.status is None and is_late and not is_cut
+            following.is_cut = launched.status is None and is_cut
             following.is_ending = True
-            launched.end(GRACE_S)
+            launched.end(LATE_GRACE_S if is_cut else GRACE_S)
 
     def _tell(self, following: _Following) -> bool:
         """Tell the progress what the first rank has written; return False where that cannot be read."""
@@ -276,7 +311,9 @@ class CaseScheduler:
         status = None if following.has_timed_out else following.launched.status
         unsaid = None
         try:
-            if error is None:
+            if following.is_cut:
+                unsaid = launch_failure("interrupted", CUT)
+            elif error is None:
                 unsaid = unsaid_failure(read_case(folder), status, folder, time_limit_s=self._time_limit_s)
         except RecordError as damage:
             set_damaged_aside(folder)

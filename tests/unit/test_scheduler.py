@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +18,7 @@ from gpuproof.records.case import Case, Placement
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import Failure
 from gpuproof.records.work.placed import Placed
-from gpuproof.scheduler import CUT_SHORT_S, GRACE_S, MAX_ATTEMPTS
+from gpuproof.scheduler import CUT, CUT_SHORT_S, GRACE_S, LATE_GRACE_S, MAX_ATTEMPTS
 from gpuproof.store.run import RunDirectory
 from gpuproof.suites.base import AfterFailure, HostPlace, LaunchKey, Remaining
 from records_by_hand import CASE, with_work, write_run
@@ -393,3 +394,14 @@ def test_what_a_launch_waits_for_is_said_once(tmp_path: Path) -> None:
 
     told = launch(a_run(tmp_path), ListedSuite(without_data(asked("c0"), asked("c1"))), Waiting(""))
     assert sorted(told.said) == [f"c{i}, launch 1: waits for the queue: Priority" for i in range(2)]
+
+
+def test_when_the_time_of_the_run_is_over_what_runs_is_cut_and_nothing_begins(tmp_path: Path) -> None:
+    run, launcher = a_run(tmp_path), FakeLauncher(a="hang")
+    cases = without_data(asked("a"), asked("b"))
+    launch(run, ListedSuite(cases), launcher, until_s=time.monotonic() + 0.05)
+    assert launcher.told[0] == "a@a"
+    assert statuses(run) == {"a": "unfinished"}
+    assert messages(run) == {"a": CUT}
+    (ended,) = [following.ended for *_, following in launcher.running]
+    assert ended == [LATE_GRACE_S]

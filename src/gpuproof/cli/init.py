@@ -1,4 +1,4 @@
-"""`gpuproof init`: a first recipe that fits this machine."""
+"""`gpuproof init`: a first recipe that fits this machine; `init prolog`: a gate before jobs."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from pathlib import Path
 
 import click
 
+from gpuproof.cli.gates.wrappers import prolog
 from gpuproof.errors import UsageError
 
 
-@click.command()
+@click.group(invoke_without_command=True)
 @click.option(
     "-o",
     "--output",
@@ -21,11 +22,14 @@ from gpuproof.errors import UsageError
 )
 @click.option("--force", is_flag=True, help="Write over a file that is there.")
 @click.option("--python", metavar="PATH", help="Look at what this Python has, instead of our own.")
-def init(*, output: Path, force: bool, python: str | None) -> None:
+@click.pass_context
+def init(ctx: click.Context, *, output: Path, force: bool, python: str | None) -> None:
     """Look at this machine and write a commented recipe that fits it.
 
     Device, ranks, precision, batch size and threads come from what the machine has, each with its reason.
     """
+    if ctx.invoked_subcommand is not None:
+        return
     from gpuproof.config.first_recipe import first_recipe
     from gpuproof.launchers.probe import probe
     from gpuproof.store.run import write_whole
@@ -39,3 +43,6 @@ def init(*, output: Path, force: bool, python: str | None) -> None:
         return
     write_whole(output, recipe)
     click.echo(f"Wrote {output}. Next: gpuproof run {output}")
+
+
+init.add_command(prolog)

@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 import os
 import re
-import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,8 +17,6 @@ from gpuproof.errors import EnvironmentUnfitError, ExitCode, UsageError
 
 if TYPE_CHECKING:
     from gpuproof.cli.host_options import HostChoice
-    from gpuproof.conclude import Concluded
-    from gpuproof.store.run import RunDirectory
 
 COMMAND = "validate"
 RECIPES = {
@@ -27,6 +24,7 @@ RECIPES = {
     "standard": "validate",
     "burn-in": "validate-burn-in",
     "playbook": "validate-playbook",
+    "prolog": "validate-prolog",
 }
 MODES = {"full": None, "training": "[training]", "nccl": "[collective]"}
 """S3's two test modes, and all stages of the recipe."""
@@ -112,6 +110,11 @@ TIMES = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 @click.option("--device", metavar="TYPE", help="Type of device; default: the first of CUDA, XPU and MPS.")
 @click.option("--time-budget", metavar="TIME", help="Leave out what does not fit into 30m, 2h; it is said.")
 @click.option(
+    "--prolog",
+    is_flag=True,
+    help="A gate before a job: this node alone, in 30 s (--time-budget), said in one line; see init prolog.",
+)
+@click.option(
     "--expected-hosts", metavar="A,B|FILE", help="Hosts that there have to be: names, or a line each."
 )
 @click.option("--allow-cpu", is_flag=True, help="Try it without a GPU: INCONCLUSIVE at best, exit code 4.")
@@ -138,12 +141,9 @@ def validate(
     /,
     *,
     judged_run: Path | None,
-    junit: Path | None,
-    bundle: Path | None,
-    resume: Path | None,
     rules: Path | None,
     baseline: str | None,
-    dry_run: bool,
+    prolog: bool,
     **options: Any,
 ) -> None:
     """Say whether a machine or a cluster is ready: READY, READY-WITH-EXCLUSIONS, NOT-READY or INCONCLUSIVE.
@@ -162,14 +162,19 @@ def validate(
     gpuproof validate --from results/validate/RUN --rules stricter.yaml
     gpuproof validate --from results/validate/RUN --bundle evidence.tar.gz
     gpuproof validate --allow-cpu --recipe quick --model resnet18 --batch-size 4
+    gpuproof validate --prolog --baseline pod-a
 
     Exit code 0 READY, 3 NOT-READY or with exclusions, 4 INCONCLUSIVE, 5 the machine has no GPU.
     """  # noqa: D301  # click reads the backspace character
     standards = _standards(rules, baseline)
-    asked = {"junit": junit, "bundle": bundle}
+    asked = {name: options.pop(name) for name in ("junit", "bundle")}
     if judged_run is not None:
-        ctx.exit(_judge_again(judged_run, standards, as_json=options["as_json"], **asked))
-    ctx.exit(_validate(resume=resume, dry_run=dry_run, standards=standards, options=options, **asked))
+        from gpuproof.cli.standards.judging import judge_again
+
+        ctx.exit(judge_again(judged_run, standards, as_json=options["as_json"], **asked))
+    start = _gate if prolog else _validate
+    asked |= {name: options.pop(name) for name in ("resume", "dry_run")}
+    ctx.exit(start(standards=standards, options=options, **asked))
 
 
 def _standards(rules: Path | None, baseline: str | None) -> dict[str, Any]:
@@ -194,6 +199,39 @@ def _standards(rules: Path | None, baseline: str | None) -> dict[str, Any]:
     return values
 
 
+def _gate(
+    *,
+    resume: Path | None,
+    dry_run: bool,
+    standards: Mapping[str, Any],
+    junit: Path | None,
+    bundle: Path | None,
+    options: dict[str, Any],
+) -> ExitCode:
+    """Judge this node as a gate does."""
+    from gpuproof.cli.gates.prolog import BUDGET_S, Gate, judge_node, refuse_beside_prolog
+    from gpuproof.cli.standards.judging import written
+
+    hosts, python = options.pop("hosts"), options.pop("python")
+    given = {"--resume": resume, "--soak": options["soak"], "--dry-run": dry_run, "--on": hosts.are_named}
+    refuse_beside_prolog([name for name, value in given.items() if value])
+    budget, options["time_budget"] = options["time_budget"], None
+    name = "prolog" if options["recipe"] == "standard" else options["recipe"]
+
+    def plan(found: int) -> tuple[str, list[str]]:
+        words = _words(options, standards, hosts=hosts, count=lambda: found)
+        return RECIPES.get(name, name), [*words, *options["overrides"]]
+
+    gate = Gate(
+        plan=plan,
+        budget_s=BUDGET_S if budget is None else _seconds("--time-budget", budget),
+        python=python,
+        as_json=options["as_json"],
+        after=partial(written, junit=junit, bundle=bundle),
+    )
+    return judge_node(gate)
+
+
 def _validate(
     *,
     resume: Path | None,
@@ -204,6 +242,7 @@ def _validate(
     options: dict[str, Any],
 ) -> ExitCode:
     from gpuproof.cli.measuring import begin_run, finish_run, resumed, show_commands
+    from gpuproof.cli.standards.judging import written
     from gpuproof.launchers.surroundings import refuse_to_be_a_rank
 
     refuse_to_be_a_rank(os.environ, command="gpuproof validate")
@@ -212,24 +251,29 @@ def _validate(
     if resume is not None:
         directory = resumed(resume, None, options["overrides"])
         code = finish_run(directory, retry_failed=retry_failed, command=COMMAND, **how)
-        return _written(directory, code, junit=junit, bundle=bundle)
+        return written(directory, code, junit=junit, bundle=bundle)
     recipe = RECIPES.get(options["recipe"], options["recipe"])
-    words = [*_words(options, standards, hosts=how["hosts"], python=how["python"]), *options["overrides"]]
+    count = partial(_count_devices, how["python"])
+    words = [*_words(options, standards, hosts=how["hosts"], count=count), *options["overrides"]]
     if dry_run:
         show_commands(recipe, words, hosts=how["hosts"], python=how["python"])
         return ExitCode.DONE
     directory, code = begin_run(recipe, words, command=COMMAND, **how)
-    return _written(directory, code, junit=junit, bundle=bundle)
+    return written(directory, code, junit=junit, bundle=bundle)
 
 
 def _words(
-    options: Mapping[str, Any], standards: Mapping[str, Any], *, hosts: HostChoice, python: str | None
+    options: Mapping[str, Any],
+    standards: Mapping[str, Any],
+    *,
+    hosts: HostChoice,
+    count: Callable[[], int],
 ) -> list[str]:
     """Turn the options into the words that set keys of the recipe."""
     values = {KEYS[name]: options[name] for name in KEYS if options[name] is not None}
     if options["devices"] is not None:
         values["distributed.devices"] = f"[{options['devices']}]"
-    values |= _devices(options, hosts, python)
+    values |= _devices(options, hosts, count)
     values |= _data(options["data_mode"], options["data_dir"], may_fall_back=options["allow_fallback"])
     values |= _options_of_suite(options)
     values |= {f"validate.{name}": json.dumps(value) for name, value in standards.items()}
@@ -258,7 +302,13 @@ def _options_of_suite(options: Mapping[str, Any]) -> dict[str, Any]:
     return values
 
 
-def _devices(options: Mapping[str, Any], hosts: HostChoice, python: str | None) -> dict[str, Any]:
+def _count_devices(python: str | None) -> int:
+    from gpuproof.launchers.probe import probe
+
+    return len(probe(python)["devices"])
+
+
+def _devices(options: Mapping[str, Any], hosts: HostChoice, count: Callable[[], int]) -> dict[str, Any]:
     """Say how many devices of which type, by asking this machine where nobody does.
 
     Raises:
@@ -267,9 +317,7 @@ def _devices(options: Mapping[str, Any], hosts: HostChoice, python: str | None) 
     device = options["device"] or "auto"
     if hosts.are_named or device not in PROBED:
         return {} if device != "cpu" or options["nproc"] or not options["allow_cpu"] else _on_cpu(None)
-    from gpuproof.launchers.probe import probe
-
-    found = len(probe(python)["devices"])
+    found = count()
     if found:
         return {} if options["nproc"] or options["devices"] else {"distributed.nproc": found}
     if not options["allow_cpu"]:
@@ -331,68 +379,3 @@ def _host_names(text: str) -> list[str]:
     if not names:
         raise UsageError("no host is named", place="--expected-hosts", next_step="Write a,b or name a file")
     return names
-
-
-def _written(directory: RunDirectory, code: ExitCode, *, junit: Path | None, bundle: Path | None) -> ExitCode:
-    """Write what was asked for beside the run; an interrupted run has no result yet."""
-    result = directory.read_result()
-    if junit is not None and result is not None:
-        from gpuproof.files import write_text
-        from gpuproof.report.junit import junit as junit_text
-
-        write_text(junit, junit_text(result))
-    if bundle is not None:
-        _pack(directory, bundle)
-    return code
-
-
-def _pack(directory: RunDirectory, path: Path) -> None:
-    from gpuproof.store.bundle import write_bundle
-
-    hashed = write_bundle(directory, path)
-    click.echo(f"Evidence: {path}, SHA-256 of its manifest {hashed}", err=True)
-
-
-def _judge_again(
-    path: Path, standards: Mapping[str, Any], *, junit: Path | None, bundle: Path | None, as_json: bool
-) -> ExitCode:
-    """Judge what was measured before, by the rules and the baseline that are given."""
-    from gpuproof.cli.report import show_report
-    from gpuproof.files import write_text
-    from gpuproof.report.junit import junit as junit_text
-
-    with _opened(path) as directory:
-        concluded = _concluded(directory, standards)
-        if bundle is not None:
-            _pack(directory, bundle)
-    show_report(concluded, as_json=as_json)
-    if junit is not None:
-        write_text(junit, junit_text(concluded.result))
-    return ExitCode(concluded.result.exit_code)
-
-
-def _concluded(directory: RunDirectory, standards: Mapping[str, Any]) -> Concluded:
-    from gpuproof.conclude import conclude_otherwise, read_suite
-
-    if read_suite(directory).command != COMMAND:
-        raise UsageError(
-            "this is no run of a validation",
-            place=f"--from {directory.root}",
-            next_step=f"Show it with: gpuproof report {directory.root}",
-        )
-    return conclude_otherwise(directory, standards)
-
-
-@contextmanager
-def _opened(path: Path) -> Iterator[RunDirectory]:
-    """Give the run at a path; an archive of evidence is unpacked for the while."""
-    from gpuproof.store.bundle import open_bundle
-    from gpuproof.store.run import RunDirectory
-
-    if not path.is_file():
-        yield RunDirectory.open(path)
-        return
-    with tempfile.TemporaryDirectory(prefix="gpuproof-evidence-") as folder:
-        directory, hashed = open_bundle(path, Path(folder))
-        click.echo(f"Every file is as it was packed; SHA-256 of the manifest {hashed}", err=True)
-        yield directory

@@ -9,7 +9,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from gpuproof.devices.base import DeviceProcess
 from gpuproof.devices.discovery import open_devices
+from gpuproof.devices.neighbours import others_among
 from gpuproof.records.codec import to_json
 from gpuproof.records.readings import DeviceIdentity, PhysicalIndex
 
@@ -48,6 +50,35 @@ def describe_devices(env: Mapping[str, str], *, sysfs_root: Path = Path("/sys"))
         }
     finally:
         devices.close()
+
+
+def describe_users(env: Mapping[str, str], *, sysfs_root: Path = Path("/sys")) -> list[dict[str, Any]]:
+    """Name each device with the number of processes on it, which may be None with a reason.
+
+    Raises:
+        UsageError: as `describe_devices`.
+    """
+    devices = open_devices(env, sysfs_root=sysfs_root)
+    try:
+        listed = devices.processes()
+        return [
+            _users(identity, listed[PhysicalIndex(identity.physical_index)])
+            for identity in devices.identities
+        ]
+    finally:
+        devices.close()
+
+
+def _users(identity: DeviceIdentity, found: tuple[DeviceProcess, ...] | str) -> dict[str, Any]:
+    users = None if isinstance(found, str) else others_among(found)
+    return {
+        "name": identity.name,
+        "uuid": identity.uuid,
+        "framework_index": identity.framework_index,
+        "physical_index": identity.physical_index,
+        "processes": None if users is None else users.other_processes,
+        "missing": found if isinstance(found, str) else None,
+    }
 
 
 def _device(identity: DeviceIdentity, state: Mapping[str, Any], missing: Mapping[str, str]) -> dict[str, Any]:

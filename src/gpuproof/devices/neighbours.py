@@ -85,7 +85,7 @@ def other_users(
         return _unknown(error.cause)
     finally:
         guard.close()
-    return _judged(processes, own_pids, proc)
+    return others_among(processes, own_pids, proc)
 
 
 def most_users(begin: DeviceNeighbours, end: DeviceNeighbours) -> DeviceNeighbours:
@@ -98,7 +98,10 @@ def most_users(begin: DeviceNeighbours, end: DeviceNeighbours) -> DeviceNeighbou
     return max(known, key=lambda seen: seen.other_processes or 0, default=end)
 
 
-def _judged(processes: Sequence[DeviceProcess], own_pids: Collection[int], proc: Path) -> DeviceNeighbours:
+def others_among(
+    processes: Sequence[DeviceProcess], own_pids: Collection[int] = (), proc: Path = Path("/proc")
+) -> DeviceNeighbours:
+    """Count the processes that are neither of `own_pids` nor a display server."""
     foreign = [process for process in processes if process.pid not in own_pids]
     if own_pids and len(foreign) == len(processes):
         return _unknown(

@@ -15,16 +15,22 @@ from gpuproof.processes.start import starting
 TIMEOUT_S = 120.0
 
 
-def probe(python: str | None = None, *, words: Sequence[str] = (), wait_s: float = 0.0) -> dict[str, Any]:
+def probe(
+    python: str | None = None,
+    *,
+    words: Sequence[str] = (),
+    wait_s: float = 0.0,
+    timeout_s: float = TIMEOUT_S,
+) -> dict[str, Any]:
     """Return the facts of this host as seen by `python`, by default our own.
 
-    `words` are the probe's own options, with which it may take up to `wait_s` longer.
+    `words` are the probe's own options, with which it may take up to `wait_s` longer than `timeout_s`.
 
     Raises:
         EnvironmentUnfitError: the probe cannot be started, fails, or hangs.
     """
     place = python or sys.executable
-    limit_s = TIMEOUT_S + wait_s
+    limit_s = timeout_s + wait_s
     try:
         with node_side_for(python) as worker, starting(place):
             command = [place, *worker, "probe", *words]

@@ -24,6 +24,11 @@ from gpuproof.launchers.attached import is_attached, ranks_of_srun
 
 Environment = Mapping[str, str]
 DEFAULT_PORT = "29500"
+OF_LAUNCHERS = re.compile(
+    r"(LOCAL_|GROUP_|NODE_|ROLE_)?(RANK|WORLD_SIZE)|MASTER_(ADDR|PORT)|JOB_COMPLETION_INDEX"
+    r"|(SLURM|PMI|PMIX|MPI|OMPI|MV2|TORCHELASTIC|KUBERNETES)_.*"
+)
+"""Variables by which launchers say what they started."""
 ORDINAL = re.compile(r".+-(\d{1,3})")
 """The host name of a pod of a StatefulSet; the five random characters of other pods are longer."""
 
@@ -82,6 +87,15 @@ def ranks_around(environment: Environment) -> dict[str, str]:
     if pod or "WORLD_SIZE" in environment:
         return pod
     return _ranks_of_mpi(environment)
+
+
+def without_launchers(environment: Environment) -> dict[str, str]:
+    """Return an environment in which no launcher says anything: for what is about this machine alone.
+
+    >>> without_launchers({"RANK": "1", "SLURM_JOB_ID": "7", "JOB_COMPLETION_INDEX": "0", "HOME": "/root"})
+    {'HOME': '/root'}
+    """
+    return {name: value for name, value in environment.items() if OF_LAUNCHERS.fullmatch(name) is None}
 
 
 def refuse_to_be_a_rank(environment: Environment, *, command: str) -> None:

@@ -15,10 +15,12 @@ from gpuproof.suites.results import exit_code_for
 from gpuproof.suites.sections import ON_CPU, Common, at_point, torn_notes
 from gpuproof.suites.validate.blamed import blame_outcomes, concluded_without, stood_in_for
 from gpuproof.suites.validate.devices import device_measures
-from gpuproof.suites.validate.exports import overhead_missing, validation_export
+from gpuproof.suites.validate.exports import drain_exports, overhead_missing, validation_export
 from gpuproof.suites.validate.hosts import device_subject, lost_of, setups_by_host
 from gpuproof.suites.validate.judging import fleet_facts, judge_all, rules_of
 from gpuproof.suites.validate.measured import StageResult, conclude_case, efficiency, measures_of
+from gpuproof.suites.validate.nodes.beside_others import without_shared
+from gpuproof.suites.validate.nodes.drain import NodeToDrain, nodes_to_drain
 from gpuproof.suites.validate.options import NAME, ValidateOptions, read_options
 from gpuproof.suites.validate.outcomes import host_outcomes, hosts_of, stage_outcomes
 from gpuproof.suites.validate.plan import StageOrder, planned_order
@@ -53,6 +55,8 @@ class ValidateDetail:
     stages: tuple[StageRow, ...]
     rules_source: str
     num_rules: int
+    drain: tuple[NodeToDrain, ...] = ()
+    """The nodes that failed; draining them is for others."""
 
 
 def conclude(evidence: Evidence) -> Conclusion:
@@ -72,18 +76,20 @@ def conclude(evidence: Evidence) -> Conclusion:
         *wrong_outcomes(found),
         *blame_outcomes(order, evidence.launches),
     ]
-    judged = stood_in_for(_without_lost(judged, evidence), order, found)
-    readiness = roll_up(judged, subjects=_subjects(order, evidence), capped=_cap(evidence))
+    judged = without_shared(stood_in_for(_without_lost(judged, evidence), order, found), found)
+    cap = _cap(evidence)
+    readiness = roll_up(judged, subjects=_subjects(order, evidence), capped=cap)
     detail = ValidateDetail(
         common=_common(order, found, evidence, readiness),
         readiness=readiness,
         stages=tuple(_rows(order, found, left_out)),
         rules_source=_sources(options),
         num_rules=rules_of(options).num_figures,
+        drain=nodes_to_drain(judged),
     )
     result = _result(evidence, found, measures, judged, detail)
-    exports = validation_export(found)
-    return Conclusion(result=result, exports=() if exports is None else (exports,))
+    exports = filter(None, [validation_export(found), *drain_exports(detail.drain, no_hardware=cap)])
+    return Conclusion(result=result, exports=tuple(exports))
 
 
 def _sources(options: ValidateOptions) -> str:
@@ -153,10 +159,12 @@ def _left_out(order: StageOrder, found: Sequence[StageResult]) -> Iterator[tuple
         is_missing = len(each.launches) < each.case.repeats
         if is_missing and order.options.time_budget_s is not None and not order.fits(each.case):
             spent = max(order.spent_ms.values(), default=0) / 60_000
+            budget_s = order.options.time_budget_s
+            budget = f"{budget_s:.0f}s" if budget_s < 60 else f"{budget_s / 60:g}m"
             yield (
                 each.case.case_id,
                 f"left out: a launch of about {each.case.seconds / 60:.1f} min did not fit into "
-                f"--time-budget {order.options.time_budget_s / 60:g}m, of which {spent:.1f} min were used",
+                f"--time-budget {budget}, of which {spent:.1f} min were used",
             )
 
 
@@ -174,7 +182,7 @@ def _without_lost(judged: Sequence[Judged], evidence: Evidence) -> list[Judged]:
 def _subjects(order: StageOrder, evidence: Evidence) -> Iterator[str]:
     """Yield what has to be judged: every host, and every device where a stage is of each by itself."""
     cases = [case for stage in order.stages for case in stage.cases]
-    tests_each = any(case.is_of_one_device and not case.of_model for case in cases)
+    tests_each = any((case.is_of_one_device or case.is_of_each) and not case.of_model for case in cases)
     yield from (f"host/{name}" for name in hosts_of(order, evidence.launches))
     for host, setups in setups_by_host(evidence.launches).items():
         yield from (device_subject(host, setup.device) for setup in setups if tests_each)

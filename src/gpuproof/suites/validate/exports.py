@@ -1,17 +1,22 @@
-"""validation_result.json: the training test in the keys that cluster tests use (S3), and no others."""
+"""What a validation writes for others: validation_result.json, and the nodes that it would drain.
+
+validation_result.json is the training test in the keys that cluster tests use (S3), and no others.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from statistics import fmean
 from typing import Any
 
-from gpuproof.records.codec import from_json
+from gpuproof.records.codec import from_json, to_json
 from gpuproof.suites.base import Export
 from gpuproof.suites.exports import json_export
 from gpuproof.suites.sections import Common
 from gpuproof.suites.validate.measured import StageResult
+from gpuproof.suites.validate.nodes.drain import NodeToDrain, drain_lines
 
+DRAIN_FILE = "drain"
 VALIDATION_FILE = "validation_result.json"
 ALONE = "one rank communicates with nobody"
 NOT_SEPARATED = "no trace tells communication from computing (profiling.enabled=true does)"
@@ -21,6 +26,15 @@ def validation_export(found: Sequence[StageResult]) -> Export | None:
     """Return the file of the training over all devices; None where that measured nothing."""
     training = next((each for each in found if each.case.name == "training" and each.summaries), None)
     return None if training is None else json_export(VALIDATION_FILE, _content(training))
+
+
+def drain_exports(nodes: Sequence[NodeToDrain], *, no_hardware: str | None) -> Iterator[Export]:
+    """Yield the nodes to drain as JSON and as Slurm's commands; nothing where none failed."""
+    if nodes:
+        yield json_export(f"{DRAIN_FILE}.json", {"no_hardware": no_hardware, "nodes": to_json(nodes)})
+        remarks = ["# gpuproof drains nothing: look at each, and run what you agree with."]
+        remarks += [] if no_hardware is None else [f"# {no_hardware}"]
+        yield Export(name=f"{DRAIN_FILE}.txt", content="\n".join([*remarks, *drain_lines(nodes), ""]))
 
 
 def overhead_missing(found: StageResult) -> str | None:

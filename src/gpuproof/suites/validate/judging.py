@@ -111,7 +111,7 @@ def _kinds_of(stage: str, found: Sequence[StageResult]) -> set[SubjectKind]:
     kinds: set[SubjectKind] = set()
     for case in (each.case for each in found if each.stage.name == stage):
         kinds.add("gpu" if case.is_of_one_device else "whole" if case.is_over_all else "host")
-        kinds |= {"gpu"} if case.of_model else set()
+        kinds |= {"gpu"} if case.of_model or case.is_of_each else set()
     return kinds
 
 

@@ -41,6 +41,8 @@ class ValidateOptions:
     storage where storage_dir is given, training over all, soak (training for soak_s) last."""
     advisory: tuple[StageName, ...] = ()
     """Stages that are told and decide nothing; all others are required."""
+    alone: bool = True
+    """Whether gemm and memory are measured on each device alone, too, and not just on all at once."""
     gemm_size: int = 8192
     """m = n = k of the matrix products."""
     gemm_precisions: tuple[Precision, ...] = ("bf16",)
@@ -49,6 +51,10 @@ class ValidateOptions:
     """Length of each buffer of the memory stage."""
     window_s: float = 5.0
     """Seconds of each window of gemm and memory."""
+    start_s: float = 20.0
+    """Expected of the start of a launch: torch is imported, ranks meet."""
+    collective_s: float = 90.0
+    """Expected of all sizes of a collective."""
     collective: dict[str, Any] | None = None
     """Keys of the section `collective` for that stage; null is all_reduce from 8 KiB to 1 GiB."""
     models: tuple[str, ...] = ()
@@ -109,6 +115,8 @@ class ValidateOptions:
                 self.training_minutes,
                 self.soak_s,
                 self.soak_launch_s,
+                self.start_s,
+                self.collective_s,
                 self.time_budget_s or 1.0,
             )
             <= 0

@@ -8,10 +8,11 @@ from collections.abc import Iterator, Sequence
 from gpuproof import units
 from gpuproof.records.codec import from_json
 from gpuproof.records.outcome import Judged
-from gpuproof.records.page import Cell, Column, Page, Section, Table, Text, Tone, Verdict, table
+from gpuproof.records.page import Cell, Column, Commands, Page, Section, Table, Text, Tone, Verdict, table
 from gpuproof.records.result import Measure, Result
 from gpuproof.suites.sections import failures_section
 from gpuproof.suites.validate.conclude import StageRow, ValidateDetail
+from gpuproof.suites.validate.nodes.drain import drain_lines
 from gpuproof.verdict.page import outcome_sections
 from gpuproof.verdict.rollup import Branch, Readiness
 
@@ -36,6 +37,7 @@ def page(result: Result) -> Page:
         Text(title="Why", lines=readiness.reasons),
         _tree(readiness.tree),
         *_checks(result.outcomes, detail),
+        Commands(title="To drain in Slurm, if you agree", commands=tuple(drain_lines(detail.drain))),
         _stages(detail.stages),
         Text(title="Left out", lines=tuple(line for row in detail.stages for line in row.left_out)),
         failures_section(result.failures),
@@ -50,8 +52,7 @@ def page(result: Result) -> Page:
 
 
 def _has_something(section: Section) -> bool:
-    content = getattr(section, "rows", None) or getattr(section, "lines", None)
-    return bool(content or getattr(section, "notices", None))
+    return any(getattr(section, name, None) for name in ("rows", "lines", "notices", "commands"))
 
 
 def _verdict(result: Result, readiness: Readiness) -> Verdict:

@@ -11,9 +11,6 @@ from gpuproof.suites.base import HostPlace
 from gpuproof.suites.cases import placed_name
 from gpuproof.suites.validate.options import StageName
 
-START_S = 20.0
-"""Expected of the start of a launch: torch is imported, ranks meet."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Site:
@@ -46,6 +43,8 @@ class StageCase:
     """Whether it is one job over all that there is, be that one host or many."""
     is_of_one_device: bool = False
     """Whether what it says is of a single device."""
+    is_of_each: bool = False
+    """Whether each of its devices works by itself, so that what it says is of each."""
     values: Mapping[str, Any]
     """What the recipe is, by dotted key, over what is shared."""
     of_model: bool = False
@@ -95,13 +94,14 @@ def first_devices(site: Site, count: int) -> tuple[int, ...] | None:
 
 
 def on_devices(
-    site: Site, name: str, values: Mapping[str, Any], *, seconds: float, repeats: int
+    site: Site, name: str, values: Mapping[str, Any], *, seconds: float, repeats: int, alone: bool
 ) -> Iterator[StageCase]:
-    """Yield a launch for each device alone, then one for all of a host at once."""
+    """Yield a launch for each device alone, where that is wanted, then one for all of a host at once."""
     told: dict[str, Any] = {"values": values, "seconds": seconds, "repeats": repeats}
     for place in site.places:
         count = site.count_on(place)
-        for index in (site.devices or tuple(range(count)))[:count] if site.has_devices else (None,):
+        indices = (site.devices or tuple(range(count)))[:count] if site.has_devices else (None,)
+        for index in indices if alone or count == 1 else ():
             yield StageCase(
                 name=f"{name}-one" if index is None else f"{name}-device{index}",
                 places=(place,),
@@ -113,7 +113,12 @@ def on_devices(
         if count > 1:
             devices = first_devices(site, count)
             yield StageCase(
-                name=f"{name}-all", places=(place,), ranks_per_host=count, devices=devices, **told
+                name=f"{name}-all",
+                places=(place,),
+                ranks_per_host=count,
+                devices=devices,
+                is_of_each=True,
+                **told,
             )
 
 

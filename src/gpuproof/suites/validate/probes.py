@@ -8,7 +8,7 @@ from typing import Any
 from gpuproof.config.models import RunConfig
 from gpuproof.records.work.probe import ProbeName
 from gpuproof.suites.validate.options import ValidateOptions
-from gpuproof.suites.validate.placing import START_S, Site, StageCase, first_devices, over_all
+from gpuproof.suites.validate.placing import Site, StageCase, first_devices, over_all
 
 PROBE_S = 60.0
 """Expected of a probe's own work on one host."""
@@ -46,7 +46,9 @@ def overlap(config: RunConfig, options: ValidateOptions, site: Site) -> Iterator
     """Yield products with an all-reduce beside them, over all devices."""
     if len(site.places) * min(site.count_on(place) for place in site.places) < 2:
         return
-    yield over_all(site, "overlap", values=_values("overlap", options), seconds=START_S + PROBE_S, repeats=1)
+    yield over_all(
+        site, "overlap", values=_values("overlap", options), seconds=options.start_s + PROBE_S, repeats=1
+    )
 
 
 def storage(config: RunConfig, options: ValidateOptions, site: Site) -> Iterator[StageCase]:
@@ -81,7 +83,7 @@ def _on_hosts(
             ranks_per_host=count,
             devices=first_devices(site, count) if is_of_each else devices,
             values=_values(probe, options, **(own or {})),
-            seconds=START_S + seconds,
+            seconds=options.start_s + seconds,
         )
 
 

@@ -19,7 +19,6 @@ from gpuproof.suites.points.plan import config_at
 from gpuproof.suites.validate import probes
 from gpuproof.suites.validate.options import StageName, ValidateOptions
 from gpuproof.suites.validate.placing import (
-    START_S,
     Site,
     Stage,
     StageCase,
@@ -30,8 +29,6 @@ from gpuproof.suites.validate.placing import (
 
 WARMUP_SHARE = 0.5
 """Expected of the warm-up, over the window."""
-COLLECTIVE_S = 90.0
-"""Expected of all sizes of a collective."""
 GEMMS_PER_STEP = 4
 PASSES_PER_STEP = 4
 COLLECTIVE: Mapping[str, Any] = {
@@ -116,7 +113,7 @@ def _timed(options: ValidateOptions) -> dict[str, Any]:
 
 def _gemm(config: RunConfig, options: ValidateOptions, site: Site) -> Iterator[StageCase]:
     size = dict.fromkeys(("m", "n", "k"), options.gemm_size)
-    seconds = START_S + options.window_s * (1 + WARMUP_SHARE)
+    seconds = options.start_s + options.window_s * (1 + WARMUP_SHARE)
     for precision in options.gemm_precisions:
         values = {
             **_timed(options),
@@ -124,7 +121,8 @@ def _gemm(config: RunConfig, options: ValidateOptions, site: Site) -> Iterator[S
             "data.batch_size": GEMMS_PER_STEP,
             "training.precision": precision,
         }
-        yield from on_devices(site, f"gemm-{precision}", values, seconds=seconds, repeats=config.run.repeats)
+        told: dict[str, Any] = {"seconds": seconds, "repeats": config.run.repeats, "alone": options.alone}
+        yield from on_devices(site, f"gemm-{precision}", values, **told)
 
 
 def _memory(config: RunConfig, options: ValidateOptions, site: Site) -> Iterator[StageCase]:
@@ -134,14 +132,15 @@ def _memory(config: RunConfig, options: ValidateOptions, site: Site) -> Iterator
         "data.batch_size": PASSES_PER_STEP,
         "training.precision": "fp32",
     }
-    seconds = START_S + options.window_s * (1 + WARMUP_SHARE)
-    yield from on_devices(site, "memory", values, seconds=seconds, repeats=config.run.repeats)
+    seconds = options.start_s + options.window_s * (1 + WARMUP_SHARE)
+    told: dict[str, Any] = {"seconds": seconds, "repeats": config.run.repeats, "alone": options.alone}
+    yield from on_devices(site, "memory", values, **told)
 
 
 def _collective(config: RunConfig, options: ValidateOptions, site: Site) -> Iterator[StageCase]:
     told: dict[str, Any] = {
         "values": {"kind": "collective", "collective": dict(options.collective or COLLECTIVE)},
-        "seconds": START_S + COLLECTIVE_S,
+        "seconds": options.start_s + options.collective_s,
         "repeats": config.run.repeats,
     }
     for place in site.places:

@@ -1,6 +1,7 @@
 """`python -m gpuproof.worker probe`: what this host has, as one JSON object on standard output.
 
 With --multi-node also what it brings to a run over several hosts, and with --master whether they meet.
+With --users just the devices that drivers list, and how many processes use each: torch is not imported.
 """
 
 from __future__ import annotations
@@ -21,6 +22,11 @@ from gpuproof import __version__
 def main(arguments: Sequence[str]) -> int:
     """Print the facts; without torch, those that need none, and the reason."""
     options = _parser().parse_args(arguments)
+    if options.users:
+        from gpuproof.devices.describe import describe_users
+
+        sys.stdout.write(json.dumps({"users": describe_users(dict(os.environ))}, allow_nan=False) + "\n")
+        return 0
     facts: dict[str, object] = {"gpuproof": __version__, "executable": sys.executable}
     facts["modules"] = {name: find_spec(name) is not None for name in ("psutil", "pynvml")}
     facts["compiler"] = shutil.which("c++") or shutil.which("g++")
@@ -38,6 +44,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="gpuproof.worker probe", description=__doc__)
+    parser.add_argument("--users", action="store_true", help="devices and the processes on them alone")
     parser.add_argument("--multi-node", action="store_true", help="look at networks and limits, too")
     parser.add_argument("--master", help="with --port: meet the other hosts at this address of node 0")
     parser.add_argument("--port", type=int, help="the port of node 0")

@@ -1,0 +1,177 @@
+"""`gpuproof validate --prolog`: judge this one node within a time that is kept, and say it in one line.
+
+In: what to measure, and the seconds that all of it may take. Out: a line and an exit code. No scheduler is
+asked, and what launchers left in the environment is not heeded. Launches are ended some seconds before the
+time is over, so that they can be judged; what then still hangs, a driver perhaps, is left behind.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Timer
+from time import monotonic
+from typing import TYPE_CHECKING
+
+import click
+
+from gpuproof.errors import EnvironmentUnfitError, ExitCode, GpuproofError, UsageError
+
+if TYPE_CHECKING:
+    from gpuproof.store.run import RunDirectory
+
+BUDGET_S = 30.0
+MARGIN_S = 5.0
+"""Before the end: for last words of launches that are cut off, and for the verdict."""
+LEAST_S = 2 * MARGIN_S
+PROBE_S = 10.0
+"""That asking the drivers may take."""
+NEVER_ENDS = "could not judge: the time was over, and something does not end (a driver may hang)"
+Planned = tuple[str, list[str]]
+"""A recipe, and the words that set its keys."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gate:
+    """What a node is judged by, and in which time."""
+
+    plan: Callable[[int], Planned]
+    """Asked what to measure on so many devices."""
+    budget_s: float
+    """That all of it may take, from the start to the line."""
+    python: str | None
+    as_json: bool
+    after: Callable[[RunDirectory, ExitCode], ExitCode]
+    """Given the run and its code, to write what was asked for beside it."""
+
+
+def judge_node(gate: Gate) -> ExitCode:
+    """Judge this node within its time.
+
+    Raises:
+        UsageError: there is too little time to judge anything in.
+    """
+    until_s = monotonic() + gate.budget_s - MARGIN_S
+    if gate.budget_s < LEAST_S:
+        raise UsageError(f"no node is judged in under {LEAST_S:g} s", place="--time-budget")
+    _forget_launchers()
+    with _folder() as folder, _ending(gate.budget_s, folder):
+        try:
+            code, line = _judged(gate, until_s, folder)
+        except (GpuproofError, click.ClickException) as error:
+            code, line = _code_of(error), f"could not judge: {error}"
+        except Exception:  # noqa: BLE001  # a fault of ours must not look like one of the node's
+            traceback.print_exc()
+            code, line = ExitCode.OUR_BUG, "could not judge: a bug in gpuproof, told on standard error"
+    _say(line, to_error=gate.as_json)
+    return code
+
+
+def _judged(gate: Gate, until_s: float, folder: Path) -> tuple[ExitCode, str]:
+    recipe, words = gate.plan(_free_devices(gate.python))
+    from gpuproof.campaign import create_run, run_campaign
+    from gpuproof.cli.host_options import HERE_ALONE
+    from gpuproof.cli.measuring import plan_run
+    from gpuproof.cli.report import show_report
+    from gpuproof.launchers.registry import open_launcher
+    from gpuproof.scheduler import UnheardProgress
+    from gpuproof.suites.validate.nodes.gate import gate_code, gate_line
+
+    left = f"--validate.time_budget_s={max(1.0, until_s - monotonic()):.1f}"
+    words = [f"--run.save_dir={folder}", left, *words]
+    loaded, _ = plan_run(recipe, words, hosts=HERE_ALONE, python=gate.python)
+    with open_launcher("local", python=gate.python) as launcher:
+        places = launcher.places()
+        run = create_run(loaded.config, origins=loaded.origins, source=loaded.source, places=places)
+        concluded = run_campaign(run, launcher=launcher, progress=UnheardProgress(), until_s=until_s)
+    if gate.as_json:
+        show_report(concluded, as_json=True)
+    return gate.after(run, gate_code(concluded.result)), gate_line(concluded.result)
+
+
+def _free_devices(python: str | None) -> int:
+    """Count the devices that this process may use, by asking their drivers alone.
+
+    Raises:
+        EnvironmentUnfitError: somebody uses one of them: neither is to be disturbed by the other.
+    """
+    from gpuproof.launchers.probe import probe
+
+    users = probe(python, words=["--users"], timeout_s=PROBE_S)["users"]
+    seen = [each for each in users if each["framework_index"] is not None]
+    for each in seen:
+        if each["processes"]:
+            raise EnvironmentUnfitError(
+                f"[user_problem] {each['processes']} processes use {each['name']} {each['uuid'] or ''}",
+                next_step="Judge the node while it is idle",
+            )
+    return len(seen)
+
+
+def _forget_launchers() -> None:
+    """Take out of the environment what says that this process is one of several."""
+    from gpuproof.launchers.surroundings import without_launchers
+
+    kept = without_launchers(os.environ)
+    for name in os.environ.keys() - kept.keys():
+        del os.environ[name]
+
+
+def _code_of(error: GpuproofError | click.ClickException) -> ExitCode:
+    """Return the code of an error: 3 is kept for what was measured and is wrong."""
+    code = ExitCode.USAGE if isinstance(error, click.ClickException) else error.exit_code
+    return ExitCode.INCONCLUSIVE if code is ExitCode.FAILED else code
+
+
+@contextmanager
+def _folder() -> Iterator[Path]:
+    """Give a folder for the run, which is not kept unless run.save_dir names another."""
+    folder = Path(tempfile.mkdtemp(prefix="gpuproof-gate-"))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def _ending(budget_s: float, folder: Path) -> Iterator[None]:
+    """End this process at the end of its time whatever it waits for; ranks end without it."""
+
+    def end() -> None:
+        _say(NEVER_ENDS)
+        sys.stdout.flush()
+        shutil.rmtree(folder, ignore_errors=True)
+        os._exit(ExitCode.TIMEOUT)
+
+    timer = Timer(budget_s, end)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def _say(line: str, *, to_error: bool = False) -> None:
+    from gpuproof.suites.validate.nodes.drain import one_line
+
+    click.echo(one_line(f"gpuproof: {line}"), err=to_error)
+
+
+def refuse_beside_prolog(given: Sequence[str]) -> None:
+    """Refuse options that a gate has no use for.
+
+    Raises:
+        UsageError: one was given.
+    """
+    if given:
+        raise UsageError(
+            "a gate judges this one node, at once", place="--prolog", next_step=f"Leave {given[0]} out"
+        )

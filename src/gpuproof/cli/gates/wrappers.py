@@ -1,0 +1,193 @@
+"""`gpuproof init prolog`: a wrapper of `gpuproof validate --prolog` for whoever starts jobs.
+
+One script does the same everywhere: it lets pass what could not be judged, and fails where something was
+measured and is wrong. What differs is how a failure is told, and to whom.
+"""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from string import Template
+
+import click
+
+from gpuproof.errors import UsageError
+
+LIMIT_S = 50
+"""Of the command in a wrapper: under the minute after which Slurm kills a HealthCheckProgram."""
+SCRIPT = "gpuproof-gate.sh"
+NPD_FOLDER = "/config/plugin"
+"""Where node-problem-detector's own images have the scripts of plug-ins."""
+JOBS_GPUS = """\
+# The GPUs of this job, where Slurm says which; their numbers are in the order of the bus.
+export CUDA_DEVICE_ORDER=PCI_BUS_ID
+if [ -n "${SLURM_JOB_GPUS:-}" ]; then
+  export CUDA_VISIBLE_DEVICES="${CUDA_VISIBLE_DEVICES:-$SLURM_JOB_GPUS}"
+fi
+"""
+HOW_TO_DRAIN = """\
+printf 'to drain it: scontrol update NodeName=%s State=DRAIN Reason="%s"\\n' \\
+  "${SLURMD_NODENAME:-$(hostname -s)}" "$(printf '%s' "$line" | tr -d '"')"
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wrapper:
+    """What differs between those who start jobs."""
+
+    title: str
+    notes: tuple[str, ...]
+    """What to know, a comment line each."""
+    environment: str = ""
+    """Lines before the command."""
+    on_failure: str = ""
+    """Lines before a failure is told."""
+    unjudged: int = 0
+    """Exit code where nothing could be judged."""
+
+
+WRAPPERS = {
+    "slurm-prolog": Wrapper(
+        title="Slurm's Prolog: judge the node before each job.",
+        notes=(
+            "slurm.conf: Prolog=/etc/slurm/gpuproof-gate.sh, PrologFlags=Alloc (so that it runs before srun)",
+            "A Prolog that fails drains the node, and the job is queued again.",
+        ),
+        environment=JOBS_GPUS,
+    ),
+    "slurm-epilog": Wrapper(
+        title="Slurm's Epilog: judge the node after each job.",
+        notes=(
+            "slurm.conf: Epilog=/etc/slurm/gpuproof-gate.sh",
+            "An Epilog that fails drains the node; the job has ended already.",
+        ),
+        environment=JOBS_GPUS,
+    ),
+    "slurm-health": Wrapper(
+        title="Slurm's HealthCheckProgram: judge idle nodes from time to time.",
+        notes=(
+            "slurm.conf: HealthCheckProgram=/etc/slurm/gpuproof-gate.sh, HealthCheckInterval=3600,",
+            "HealthCheckNodeState=IDLE: the GPUs of running jobs are left alone (it could not judge them).",
+            "Slurm kills it after 60 s and does nothing where it fails: what would drain is printed.",
+        ),
+        on_failure=HOW_TO_DRAIN,
+    ),
+    "kubernetes-init": Wrapper(
+        title="An init container: judge the node before the containers of a pod.",
+        notes=("A pod whose init container fails does not begin.",),
+    ),
+    "node-problem-detector": Wrapper(
+        title="A custom plug-in of node-problem-detector: judge the node from time to time.",
+        notes=(
+            "Exit code 0 is fine, 1 a problem, 2 not known (what could not be judged, unless --fail-closed).",
+            f"{SCRIPT} goes to {NPD_FOLDER}; gpuproof has to be there, too, and the GPUs be seen.",
+        ),
+        unjudged=2,
+    ),
+}
+
+
+@click.command()
+@click.option(
+    "--for", "kind", type=click.Choice(list(WRAPPERS)), required=True, help="Who is to start the gate."
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="FOLDER",
+    help="Write it there; otherwise it is printed.",
+)
+@click.option("--force", is_flag=True, help="Write over files that are there.")
+@click.option("--fail-closed", is_flag=True, help="Fail, too, where nothing could be judged.")
+@click.option(
+    "--gpuproof",
+    default=None,
+    metavar="COMMAND",
+    help="How gpuproof is started there; default: this one, by its path (in a pod: gpuproof).",
+)
+@click.option("--image", default="IMAGE", metavar="NAME", help="Image of the init container.")
+@click.option("--gpus", default=8, show_default=True, metavar="N", help="GPUs of the init container.")
+@click.argument("options", nargs=-1, metavar="[-- OPTION...]")
+def prolog(
+    *,
+    kind: str,
+    output: Path | None,
+    force: bool,
+    fail_closed: bool,
+    gpuproof: str | None,
+    image: str,
+    gpus: int,
+    options: tuple[str, ...],
+) -> None:
+    """Write a wrapper that judges a node before, after or beside jobs: gpuproof validate --prolog.
+
+    It fails where something was measured and is wrong, and passes where nothing could be judged. Options
+    after -- are given to gpuproof validate --prolog.
+
+    \b
+    gpuproof init prolog --for slurm-prolog -o /etc/slurm -- --baseline /etc/gpuproof/pod-a.json
+    """  # noqa: D301  # click reads the backspace character
+    here = shlex.join([sys.executable, "-m", "gpuproof"])
+    command = gpuproof or ("gpuproof" if kind == "kubernetes-init" else here)
+    script = gate_script(kind, command=command, options=options, fail_closed=fail_closed)
+    made = wrapper_files(kind, script, image=image, gpus=gpus)
+    for name, text in made.items():
+        if output is None:
+            click.echo(text if len(made) == 1 else f"# ── {name}\n{text}", nl=False)
+        else:
+            _write(output / name, text, force=force)
+
+
+def gate_script(kind: str, *, command: str, options: Sequence[str], fail_closed: bool) -> str:
+    """Return the shell script of a gate: pure text."""
+    wrapper = WRAPPERS[kind]
+    return _filled(
+        "gate.txt",
+        kind=kind,
+        title=wrapper.title,
+        notes="\n".join(f"# {note}" for note in wrapper.notes),
+        limit_s=str(LIMIT_S),
+        fail_closed=str(int(fail_closed)),
+        environment=wrapper.environment,
+        command=f"{command} {shlex.join(['validate', '--prolog', *options])}",
+        unjudged=str(wrapper.unjudged),
+        on_failure=wrapper.on_failure,
+    )
+
+
+def wrapper_files(kind: str, script: str, *, image: str, gpus: int) -> dict[str, str]:
+    """Return the files of a wrapper by their names."""
+    if kind == "kubernetes-init":
+        indented = "".join(f"{' ' * 10 if line.strip() else ''}{line}" for line in script.splitlines(True))
+        told = {"kind": kind, "title": WRAPPERS[kind].title, "image": image, "gpus": str(gpus)}
+        return {"init-container.yaml": _filled("init-container.yaml", script=indented.rstrip(), **told)}
+    if kind == "node-problem-detector":
+        config = _filled("node-problem-detector.json", path=f"{NPD_FOLDER}/{SCRIPT}")
+        return {SCRIPT: script, "gpuproof-gate.json": config}
+    return {SCRIPT: script}
+
+
+def _filled(name: str, **values: str) -> str:
+    text = (files("gpuproof") / "templates" / "gates" / name).read_text(encoding="utf-8")
+    return Template(text).substitute(values)
+
+
+def _write(path: Path, text: str, *, force: bool) -> None:
+    from gpuproof.files import write_text
+
+    if path.exists() and not force:
+        raise UsageError("is there already", place=str(path), next_step="Give --force, or another -o FOLDER")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(error.strerror or str(error), place=str(path.parent)) from error
+    write_text(path, text)
+    if path.suffix == ".sh":
+        path.chmod(0o755)
+    click.echo(f"Wrote {path}")

@@ -1,0 +1,84 @@
+"""After a validation: what is written beside the run, and judging a run again without measuring."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from gpuproof.errors import ExitCode, UsageError
+
+if TYPE_CHECKING:
+    from gpuproof.conclude import Concluded
+    from gpuproof.store.run import RunDirectory
+
+COMMAND = "validate"
+
+
+def written(directory: RunDirectory, code: ExitCode, *, junit: Path | None, bundle: Path | None) -> ExitCode:
+    """Write what was asked for beside the run; an interrupted run has no result yet."""
+    result = directory.read_result()
+    if junit is not None and result is not None:
+        from gpuproof.files import write_text
+        from gpuproof.report.junit import junit as junit_text
+
+        write_text(junit, junit_text(result))
+    if bundle is not None:
+        _pack(directory, bundle)
+    return code
+
+
+def _pack(directory: RunDirectory, path: Path) -> None:
+    from gpuproof.store.bundle import write_bundle
+
+    hashed = write_bundle(directory, path)
+    click.echo(f"Evidence: {path}, SHA-256 of its manifest {hashed}", err=True)
+
+
+def judge_again(
+    path: Path, standards: Mapping[str, Any], *, junit: Path | None, bundle: Path | None, as_json: bool
+) -> ExitCode:
+    """Judge what was measured before, by the rules and the baseline that are given."""
+    from gpuproof.cli.report import show_report
+    from gpuproof.files import write_text
+    from gpuproof.report.junit import junit as junit_text
+
+    with _opened(path) as directory:
+        concluded = _concluded(directory, standards)
+        if bundle is not None:
+            _pack(directory, bundle)
+    show_report(concluded, as_json=as_json)
+    if junit is not None:
+        write_text(junit, junit_text(concluded.result))
+    return ExitCode(concluded.result.exit_code)
+
+
+def _concluded(directory: RunDirectory, standards: Mapping[str, Any]) -> Concluded:
+    from gpuproof.conclude import conclude_otherwise, read_suite
+
+    if read_suite(directory).command != COMMAND:
+        raise UsageError(
+            "this is no run of a validation",
+            place=f"--from {directory.root}",
+            next_step=f"Show it with: gpuproof report {directory.root}",
+        )
+    return conclude_otherwise(directory, standards)
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[RunDirectory]:
+    """Give the run at a path; an archive of evidence is unpacked for the while."""
+    from gpuproof.store.bundle import open_bundle
+    from gpuproof.store.run import RunDirectory
+
+    if not path.is_file():
+        yield RunDirectory.open(path)
+        return
+    with tempfile.TemporaryDirectory(prefix="gpuproof-evidence-") as folder:
+        directory, hashed = open_bundle(path, Path(folder))
+        click.echo(f"Every file is as it was packed; SHA-256 of the manifest {hashed}", err=True)
+        yield directory

@@ -1,0 +1,61 @@
+"""A gate before a job: one word, one line and one exit code, from the result of a short validation.
+
+Only what was measured and is wrong fails (exit code 3). Whatever could not be judged is an error with another
+code, so that a node is never taken away for want of an answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gpuproof.errors import ExitCode
+from gpuproof.records.codec import from_json
+from gpuproof.records.outcome import Judged
+from gpuproof.records.result import Result
+from gpuproof.suites.validate.conclude import ValidateDetail
+from gpuproof.suites.validate.nodes.drain import one_line, problem_of
+from gpuproof.verdict.rollup import Readiness
+
+
+def gate_line(result: Result) -> str:
+    """Return the verdict on one line: the word, who has the problem, and the first reason."""
+    detail = from_json(ValidateDetail, result.detail, place="result.json: detail")
+    return one_line(f"{result.verdict}: {_reason(result, detail)}")
+
+
+def gate_code(result: Result) -> ExitCode:
+    """Return 3 where something was measured and is wrong, and else what the result ends with.
+
+    A launch that was cut off since the gate's time was over is a time-out, unless others show a failure.
+    """
+    readiness = _readiness(result)
+    if readiness.word == "NOT-READY" or readiness.excluded:
+        return ExitCode.FAILED
+    code = ExitCode(result.exit_code)
+    if code is ExitCode.INTERRUPTED:
+        return ExitCode.TIMEOUT
+    return ExitCode.INCONCLUSIVE if code is ExitCode.FAILED else code
+
+
+def _readiness(result: Result) -> Readiness:
+    return from_json(ValidateDetail, result.detail, place="result.json: detail").readiness
+
+
+def _reason(result: Result, detail: ValidateDetail) -> str:
+    if detail.drain:
+        return detail.drain[0].reason.replace("gpuproof: ", "", 1)
+    reasons = (*_cut_off(result), *detail.readiness.reasons)
+    failed = [item for item in result.outcomes if _has_failed(item)]
+    if failed:
+        return f"[{problem_of(failed)}] {detail.readiness.reasons[0]}"
+    return reasons[0] if reasons else result.headline
+
+
+def _cut_off(result: Result) -> Iterator[str]:
+    """Yield what ended a launch from outside, in the launcher's words first."""
+    for failure in sorted(result.failures, key=lambda failure: failure.rank is not None):
+        yield f"{failure.phase}: {failure.message}"
+
+
+def _has_failed(item: Judged) -> bool:
+    return item.is_required and item.outcome.status == "FAIL"
