@@ -1,6 +1,7 @@
 # Everything a person or CI does with a checkout. `make run` and `make test` need Python ≥ 3.11 and make only.
 PYTHON ?= python3
 VENV := .venv
+TENSORFLOW := .venv-tensorflow
 BIN := $(VENV)/bin
 # Files of tests beside each other, in the order in which they lie: the short ones come last, and even the ends.
 BESIDE := -n logical --maxprocesses=4 --dist=loadfile --no-loadscope-reorder
@@ -32,6 +33,13 @@ $(VENV)/dev-ready: $(VENV)/run-ready simulator/pyproject.toml
 	@$(INSTALL) -e '.[torch,dev]' -e simulator
 	@touch $@
 
+# TensorFlow has an environment of its own: its needs are not to meet torch's.
+$(TENSORFLOW)/ready: constraints.txt
+	@echo "Installing TensorFlow into $(TENSORFLOW) for its tests (once; 1.6 GB)"
+	@$(PYTHON) -m venv $(TENSORFLOW)
+	@$(TENSORFLOW)/bin/pip install --quiet --disable-pip-version-check -c constraints.txt tensorflow-cpu
+	@touch $@
+
 run: $(VENV)/run-ready ## measure this machine with the quick recipe
 	@$(BIN)/gpuproof run quick
 
@@ -44,7 +52,7 @@ test-matrix: $(VENV)/run-ready ## every case of MATRIX, each with its monitor
 parallel: $(VENV)/run-ready ## the same with PARALLEL cases at a time
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/gpuproof matrix $(MATRIX) --parallel $(PARALLEL)
 
-test: $(VENV)/dev-ready ## all tests
+test: $(VENV)/dev-ready $(TENSORFLOW)/ready ## all tests
 	$(BIN)/python -m pytest $(BESIDE) --doctest-modules src tests
 
 check: $(VENV)/dev-ready ## what every commit passes: format, lint, types, layers, unit tests
@@ -66,4 +74,4 @@ pyz: $(VENV)/run-ready ## the node side as one file: dist/gpuproof-node.pyz
 	@$(BIN)/python -m gpuproof.launchers.archive dist/gpuproof-node.pyz
 
 clean: ## remove the environment and every build product
-	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(TENSORFLOW) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -112,7 +112,7 @@ def _ours(rank: int, size_bytes: int) -> Any:
     from gpuproof.worker.collectives.operations import OPERATIONS, Asked
     from gpuproof.worker.collectives.patterns import pattern_for
     from gpuproof.worker.collectives.session import time_iterations
-    from gpuproof.worker.engine.clocks import HostClock
+    from gpuproof.worker.engine.host_clock import HostClock
 
     spec = CollectiveSpec(
         operations=("all_reduce",),

@@ -12,7 +12,7 @@ import torch
 
 from gpuproof.records.run import Ceilings, CeilingTrial, Evaluation, Setup
 from gpuproof.worker.engine.ceilings import CPU_PLAN, CeilingPlan, try_ceilings, why_no_product
-from gpuproof.worker.engine.clocks import HostClock
+from gpuproof.worker.engine.host_clock import HostClock
 from gpuproof.workloads.info.catalogue.gemm import GEMM, GemmOptions
 from gpuproof.workloads.info.catalogue.memory import MEMORY, MemoryOptions
 from gpuproof.workloads.torch.gemm import build_gemm

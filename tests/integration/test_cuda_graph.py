@@ -19,7 +19,7 @@ from gpuproof.errors import EnvironmentUnfitError, UsageError
 from gpuproof.records.run import DataUsed
 from gpuproof.records.what_ran import Effective
 from gpuproof.worker.data.sample_pool import SamplePool
-from gpuproof.worker.engine.clocks import HostClock
+from gpuproof.worker.engine.host_clock import HostClock
 from gpuproof.worker.rank.recorder import Recorder
 from gpuproof.worker.rank.session import compile_model
 from gpuproof.worker.rank.watchdog import Heartbeat

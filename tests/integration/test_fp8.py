@@ -11,7 +11,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from gpuproof.errors import UsageError
-from gpuproof.worker.engine.clocks import HostClock
+from gpuproof.worker.engine.host_clock import HostClock
 from gpuproof.worker.step.fp8 import (
     FORWARD_TYPE,
     GRADIENT_TYPE,

@@ -24,7 +24,8 @@ from gpuproof.worker.data.datasets import Sample
 from gpuproof.worker.data.loader import LoaderSource, effective_settings
 from gpuproof.worker.data.sharding import ShardedBatches, Share
 from gpuproof.worker.data.sources import RankData, open_held_out, open_source
-from gpuproof.worker.engine.clocks import EventClock, HostClock
+from gpuproof.worker.engine.clocks import EventClock
+from gpuproof.worker.engine.host_clock import HostClock
 from gpuproof.workloads.info.base import InputShape
 from records_by_hand import case, with_work
 

@@ -24,6 +24,7 @@ GRAPHS = "cuda_graphs: true, precision: bf16"
 PRUNED = "end_step: 9, target_sparsity: 0.7"
 MAGNITUDE = f"pruning: {{method: magnitude, {PRUNED}}}"
 BY_TIME = "benchmark: {measure_by: time, measure_seconds: 1}"
+TENSORFLOW = "framework: tensorflow, precision: fp32, optimizer: adam"
 FUSED = "optimizer_implementation: fused"
 
 CASES = [
@@ -208,6 +209,21 @@ CASES = [
         "{kind: inference, inference: {phase: prefill}, training: {compile: {enabled: true}}}",
         "{kind: inference, training: {compile: {enabled: true}}}",
         "x.yaml:1: training.compile.enabled: prefill works on a cache that grows, ",
+    ),
+    (
+        f"{{model: {{name: resnet18}}, training: {{{TENSORFLOW}}}}}",
+        f"{{model: {{name: large}}, training: {{{TENSORFLOW}}}}}",
+        "x.yaml:1: model.name: under TensorFlow model.name is medium or large, not resnet18. ",
+    ),
+    (
+        f"{{model: {{name: large}}, training: {{{TENSORFLOW}, cuda_graphs: true}}}}",
+        f"{{model: {{name: large}}, training: {{{TENSORFLOW}, reduction: nccl}}}}",
+        "x.yaml:1: training.cuda_graphs: this key is for torch, and training.framework is tensorflow. ",
+    ),
+    (
+        "training: {reduction: nccl}",
+        "training: {reduction: auto}",
+        "x.yaml:1: training.reduction: training.reduction is how TensorFlow sums gradients, ",
     ),
     (
         "{kind: inference, inference: {phase: decode}, distributed: {strategy: tensor}}",

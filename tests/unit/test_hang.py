@@ -15,7 +15,8 @@ from gpuproof.records.collected import CaseRecords
 from gpuproof.records.progress import CollectiveCall, RankProgress
 from gpuproof.records.run import Failure
 from gpuproof.verdict.blame.hang import Hang, explain_hang
-from gpuproof.worker.engine.clocks import EventClock, HostClock
+from gpuproof.worker.engine.clocks import EventClock
+from gpuproof.worker.engine.host_clock import HostClock
 from gpuproof.worker.rank.progress import ask_ras, look_at_progress, read_calls
 from records_by_hand import case, start
 

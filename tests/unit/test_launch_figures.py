@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from gpuproof.analysis.launch import summarize_launch
+from gpuproof.records.work.framework import Replicas
 from records_by_hand import Story, failure, one_rank, setup, steady_times, window
 
 
@@ -43,6 +44,14 @@ def test_flops_are_those_of_one_device_over_the_longest_window() -> None:
     setups = [setup(rank, flops_per_step=5e9) for rank in (0, 1)]
     launch = Story(windows=[window(0), window(1, wall_s=1.25)], setups=setups).launch()
     assert launch.flops_per_s_per_device == 5e9 * 100 / 1.25 == 4e11
+
+
+def test_replicas_of_one_process_are_devices_each() -> None:
+    replicas = Replicas(framework="TensorFlow 2.21.0", num_devices=4, reduction="nccl")
+    setups = [setup(0, flops_per_step=5e9, replicas=replicas)]
+    launch = Story(windows=[window(0, wall_s=1.25)], setups=setups).launch()
+    assert (launch.world_size, launch.num_devices, launch.data_parallel_size) == (1, 4, 4)
+    assert launch.flops_per_s_per_device == 4e11
 
 
 def test_a_launch_that_failed_or_measured_no_step_has_no_figures() -> None:

@@ -15,6 +15,7 @@ from gpuproof.analysis.scaling import Thresholds, advise, speed_up
 from gpuproof.conclude import conclude
 from gpuproof.config.models import RunConfig
 from gpuproof.errors import UsageError
+from gpuproof.records.case import TrainingWork
 from gpuproof.suites.base import HostPlace
 from gpuproof.suites.scale import SUITE
 from gpuproof.suites.scale.advice import advise_before
@@ -22,6 +23,13 @@ from gpuproof.suites.scale.plan import read_options, scale_points
 from planning import next_cases
 from records_by_hand import write_run
 from studies_by_hand import NO_DATA, REPEATS, concluded, config, launches, sections
+
+TENSORFLOW = {
+    "framework": "tensorflow",
+    "reduction": "hierarchical_copy",
+    "precision": "fp32",
+    "optimizer": "Adam",
+}
 
 
 @pytest.mark.parametrize(
@@ -64,6 +72,20 @@ def test_each_batch_is_measured_on_one_device_once_and_by_both_laws_on_more() ->
         "bs32-n4-strong": 8,
         "bs32-n4-weak": 32,
     }
+
+
+def test_under_tensorflow_one_process_has_all_devices() -> None:
+    of = RunConfig.model_validate(
+        {**sections(num_devices=[1, 2], laws=["strong"]), "training": TENSORFLOW, "run": {"repeats": 1}}
+    )
+    cases = {case.case_id: case for case in next_cases(of)}
+    assert set(cases) == {"bs32-n1", "bs32-n2-strong"}
+    for case_id, devices in (("bs32-n1", 1), ("bs32-n2-strong", 2)):
+        work = cases[case_id].work
+        assert isinstance(work, TrainingWork)
+        assert (cases[case_id].placement.num_ranks, work.training.framework.num_replicas) == (1, devices)
+        assert work.data.batch_size * devices == 32
+        assert work.training.framework.reduction == "hierarchical_copy"
 
 
 def test_launches_are_fresh_and_interleaved_replicate_by_replicate() -> None:

@@ -156,7 +156,7 @@ def _slower_by(launch: Launch, found: WindowReadings) -> dict[int, float]:
 
 def _energy(launch: Launch, readings: Sequence[LaunchReadings]) -> EnergyPerItem:
     devices = tuple(device for host in readings for device in host.readings.devices)
-    if len(devices) < launch.world_size:
+    if len(devices) < launch.num_devices:
         unread = "no energy: not every device of the launch was read"
         return EnergyPerItem(energy_j_per_item=None, sentence=unread)
     joined = replace(readings[0].readings, devices=devices)

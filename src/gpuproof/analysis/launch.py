@@ -77,14 +77,19 @@ class Launch:
 
     @property
     def world_size(self) -> int:
-        """Ranks, one device each."""
+        """Ranks: processes that work together."""
         return len(self.windows)
 
     @property
+    def num_devices(self) -> int:
+        """Devices that worked: one a rank, but where one process trains on several."""
+        return sum(1 if setup.replicas is None else setup.replicas.num_devices for setup in self.setups)
+
+    @property
     def data_parallel_size(self) -> int:
-        """Ranks that work on different samples: all, but one of each tensor-parallel group."""
+        """Devices that work on different samples: all, but one of each tensor-parallel group."""
         parallelism = self.setup.parallelism
-        return self.world_size if parallelism is None else parallelism.arrangement.data_parallel_size
+        return self.num_devices if parallelism is None else parallelism.arrangement.data_parallel_size
 
     @property
     def items_total(self) -> int:

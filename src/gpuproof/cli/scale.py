@@ -21,6 +21,15 @@ RECIPE = "scale"
 SIZES_FLAG = "--batch-sizes"
 LISTED = ("auto", "cuda", "xpu", "mps")
 """Types of device that the probe counts: not ranks of the processor, nor what other packages register."""
+KEYS = {
+    "model": "model.name",
+    "runs": "run.repeats",
+    "device": "distributed.device",
+    "framework": "training.framework",
+    "reduction": "training.reduction",
+    "communication_profile": "distributed.communication_profile",
+}
+"""Options that each set one key as it stands."""
 S2_FILES = ("benchmark_*_gpu.json", "comparison_report_*.md")
 
 
@@ -76,6 +85,20 @@ def _joined(words: list[str]) -> list[str]:
 )
 @click.option(
     "--device", default="auto", show_default=True, help="Kind of device; cpu counts ranks on the processor."
+)
+@click.option(
+    "--framework",
+    type=click.Choice(["torch", "tensorflow"]),
+    default="torch",
+    show_default=True,
+    help="TensorFlow: the models medium and large under MirroredStrategy, with the --python that has it.",
+)
+@click.option(
+    "--reduction",
+    type=click.Choice(["auto", "nccl", "hierarchical_copy", "reduction_to_one_device"]),
+    default="auto",
+    show_default=True,
+    help="How TensorFlow sums gradients.",
 )
 @click.option(
     "--communication-profile",
@@ -155,31 +178,26 @@ def _words(
     *,
     output_dir: Path,
     python: str | None,
-    model: str,
     gpu_mode: str,
     batch_sizes: str,
-    runs: int,
     scaling: str,
     max_devices: int | None,
-    device: str,
-    communication_profile: str,
     timeout: str | None,
+    **direct: str,
 ) -> list[str]:
-    """Turn the options into the words that set keys of the recipe."""
+    """Turn the options into the words that set keys of the recipe; `direct` are those of `KEYS`."""
     laws = {"both": "[strong, weak]"}.get(scaling, f"[{scaling}]")
     words = _as_words(
         {
-            "model.name": model,
+            **{KEYS[name]: str(value) for name, value in direct.items()},
             "scale.batch_sizes": f"[{batch_sizes}]",
             "scale.laws": laws,
-            "run.repeats": str(runs),
             "run.save_dir": str(output_dir),
-            "distributed.device": device,
-            "distributed.communication_profile": communication_profile,
             **({} if timeout is None else {"run.time_limit_s": timeout}),
         }
     )
-    available = _count_devices(python, device, max_devices)
+    device, framework = direct["device"], direct["framework"]
+    available = _count_devices(python, device, max_devices, framework=framework)
     ladder = _ladder(available) if _wants_several(gpu_mode, available, [*words, *overrides]) else [1]
     # As many threads along the ladder: one rank with all processors is another program than two with half.
     threads = max(1, len(os.sched_getaffinity(0)) // ladder[-1])
@@ -194,13 +212,20 @@ def _as_words(values: Mapping[str, str]) -> list[str]:
     return [f"--{key}={value}" for key, value in values.items()]
 
 
-def _count_devices(python: str | None, device: str, at_most: int | None) -> int:
-    """Count the devices by asking this machine; of types that its probe does not list, take what is asked."""
-    if device not in LISTED:
-        return at_most or 2
+def _count_devices(python: str | None, device: str, at_most: int | None, *, framework: str) -> int:
+    """Count the devices by asking this machine; of types that its probe does not list, take what is asked.
+
+    Raises:
+        EnvironmentUnfitError: the framework is another than torch, and that Python cannot import it.
+    """
     from gpuproof.launchers.probe import probe
 
-    found = len(probe(python)["devices"])
+    if device not in LISTED and framework == "torch":
+        return at_most or 2
+    facts = probe(python, words=["--framework", framework])
+    if device not in LISTED:
+        return at_most or 2
+    found = len(facts["devices"])
     click.echo(f"Found {found} GPU(s)", err=True)
     return found if at_most is None else min(found, at_most)
 

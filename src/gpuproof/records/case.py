@@ -11,14 +11,15 @@ from typing import Any, Literal
 
 from gpuproof.records.work.collective import CollectiveSpec
 from gpuproof.records.work.command import CommandSpec
+from gpuproof.records.work.framework import FrameworkSpec
 from gpuproof.records.work.probe import ProbeSpec
 from gpuproof.records.work.pruning import PruningSpec, SpamSpec
 from gpuproof.records.work.serving import ServingSpec
 from gpuproof.records.work.sharing import DeviceShare
 
 CASE_SCHEMA_VERSION = 3
-"""2 (2026-11): `placement` for `host` and for `nproc`, `nodes`, `device` and `devices` of `parallel`.
-3 (2026-11): `work` for `kind` and all that says what is run; `monitor` for its two intervals."""
+"""2: `placement` for `host` and for `nproc`, `nodes`, `device` and `devices` of `parallel` (2026-11).
+3: `work` for `kind` and all that says what is run; `monitor` for its two intervals (2026-11)."""
 
 OptimizerName = Literal["SGD", "Adam", "AdamW", "AdamWAdv", "AdamWSpam", "AdamWPrune"]
 WorkKind = Literal["training", "inference", "serving", "collective", "probe", "command"]
@@ -115,11 +116,11 @@ class TrainingSpec:
     optimizer_implementation: OptimizerChoice = "auto"
     activation_checkpointing: Checkpointing = "none"
     pruning: PruningSpec | None = None
-    """None prunes nothing."""
     spam: SpamSpec | None = None
-    """None for every optimizer but AdamWSpam."""
+    """Of AdamWSpam alone."""
     total_steps: int | None = None
     """Updates that schedules are laid over; None is those of warm-up and window."""
+    framework: FrameworkSpec = field(default_factory=FrameworkSpec)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -368,7 +369,7 @@ class Case:
     monitor: MonitorSpec | None = None
     """None reads neither devices nor host beside the launch."""
     start: StartMode = "exec"
-    """How its process is asked to come to be: afresh, or forked from one that has torch imported."""
+    """How its process is to come to be: afresh, or forked from one that has torch imported."""
     after: tuple[tuple[str, int], ...] = ()
     """Launches (case and replicate) that must have ended before this one begins."""
     work: Work

@@ -15,6 +15,7 @@ from gpuproof.records.journal import record_kind
 from gpuproof.records.parallel import Parallelism
 from gpuproof.records.progress import RankProgress
 from gpuproof.records.what_ran import StepOptions
+from gpuproof.records.work.framework import Replicas
 
 PhaseName = Literal[
     "prepare",
@@ -174,6 +175,8 @@ class Setup:
     data_used: DataUsed | None = None
     options: StepOptions | None = None
     """None in runs of versions that did not write it."""
+    replicas: Replicas | None = None
+    """Where one process trains on several devices: `device` is the first of them, and FLOPs are of each."""
 
 
 @record_kind("phase")

@@ -39,6 +39,7 @@ from gpuproof.records.case import (
 from gpuproof.records.codec import to_json
 from gpuproof.records.work.collective import CollectiveSpec
 from gpuproof.records.work.command import CommandSpec, filled, value_text
+from gpuproof.records.work.framework import FrameworkSpec
 from gpuproof.records.work.probe import (
     FingerprintSpec,
     LinkSpec,
@@ -77,6 +78,8 @@ def _start_mode(config: RunConfig, *, is_sweep: bool) -> StartMode:
         return config.run.start
     if config.kind == "command":
         return "exec"  # torch is nothing to it
+    if config.training.framework != "torch":
+        return "exec"
     once = config.run.repeats == 1 and config.distributed.nproc == 1 and not config.training.compile.enabled
     return "fork" if is_sweep and once else "exec"
 
@@ -152,7 +155,7 @@ def _work(config: RunConfig, serving: ServingSpec | None) -> Work:
     }
     if config.kind == "training":
         asked["ignored"] = tuple(_without_effect(config.training))
-        return TrainingWork(training=_training(config.training), **asked)
+        return TrainingWork(training=_training(config), **asked)
     asked["ignored"] = tuple(_only_for_training(config.training))
     if config.kind == "inference":
         return InferenceWork(inference=InferenceSpec(**config.inference.model_dump()), **asked)
@@ -209,7 +212,8 @@ def _compute(training: TrainingConfig) -> ComputeSpec:
     )
 
 
-def _training(training: TrainingConfig) -> TrainingSpec:
+def _training(config: RunConfig) -> TrainingSpec:
+    training = config.training
     return TrainingSpec(
         optimizer=training.optimizer,
         learning_rate=training.learning_rate,
@@ -221,6 +225,9 @@ def _training(training: TrainingConfig) -> TrainingSpec:
         pruning=_pruning(training.pruning),
         spam=SpamSpec(**training.spam.model_dump()) if training.optimizer == "AdamWSpam" else None,
         total_steps=training.total_steps,
+        framework=FrameworkSpec(
+            name=training.framework, num_replicas=_num_replicas(config), reduction=training.reduction
+        ),
     )
 
 
@@ -288,11 +295,16 @@ def _parallel(config: RunConfig) -> ParallelSpec:
     )
 
 
+def _num_replicas(config: RunConfig) -> int:
+    """Return the devices of one process: where TensorFlow trains, all that torch would give a rank each."""
+    return config.distributed.nproc if config.training.framework == "tensorflow" else 1
+
+
 def _placement(config: RunConfig) -> Placement:
     distributed = config.distributed
     return Placement(
         num_hosts=distributed.nodes,
-        ranks_per_host=distributed.nproc,
+        ranks_per_host=distributed.nproc // _num_replicas(config),
         device=distributed.device,
         devices=distributed.devices,
     )

@@ -28,7 +28,10 @@ NO_CONDITIONS = (
 suite ran is in the result."""
 ECHOED = ("kind", "model", "data", "batch_size", "precision", "dtype")
 """Conditions of a result that say again what the recipe says."""
-STACK = ("python", "torch", "torch_cuda", "torch_hip", "cudnn", "nccl", "rccl", "miopen", "driver", "os")
+STACK = (
+    *("python", "torch", "torch_cuda", "torch_hip", "cudnn", "nccl", "rccl", "miopen", "driver", "os"),
+    *("tensorflow", "tensorflow_cuda", "tensorflow_cudnn"),
+)
 MACHINE = ("host", "memory_total_bytes")
 ABSENT = "not set"
 """What a key is where one of two runs has none."""

@@ -39,7 +39,7 @@ class StepCommunication:
 
 def communication_of(launches: Sequence[Launch]) -> StepCommunication:
     """Return the communication of one point's launches."""
-    alone = ALONE if all(launch.world_size == 1 for launch in launches) else None
+    alone = ALONE if all(launch.num_devices == 1 for launch in launches) else None
     standalone = _figure(launches, standalone_s, _reason_of("bucket_all_reduce"), alone)
     buckets = [found.bucket_bytes for launch in launches for found in launch.bucket_all_reduce]
     sizes = buckets[0] if buckets else ()
@@ -53,7 +53,7 @@ def communication_of(launches: Sequence[Launch]) -> StepCommunication:
         kernels=tuple(
             sorted({name for launch in launches for o in launch.collective_overlap for name in o.kernels})
         ),
-        bus_bytes_per_s=_bus(sizes, standalone.mean_s, launches[0].world_size if launches else 1),
+        bus_bytes_per_s=_bus(sizes, standalone.mean_s, launches[0].num_devices if launches else 1),
     )
 
 

@@ -22,6 +22,7 @@ from gpuproof.config.rules import (
     ranks,
     serving,
     sweeps,
+    tensorflow,
     text,
     workload,
 )
@@ -89,6 +90,8 @@ OF_RECIPE: tuple[Callable[[RunConfig], Refusals], ...] = (
     command.fields_are_used,
     command.cases_are_of_the_suite,
     command.cases_write_apart,
+    tensorflow.tensorflow_trains_perceptrons,
+    tensorflow.reduction_is_of_tensorflow,
     chosen_cases.only_names_cases,
     chosen_cases.names_are_different,
 )
@@ -112,6 +115,7 @@ OF_PLACE: tuple[Callable[[RunConfig, Facts], Refusals], ...] = (
     launch.each_host_has_a_report,
     collective.collective_has_ranks,
     probe.probe_has_its_ranks,
+    tensorflow.tensorflow_runs_here,
 )
 
 

@@ -7,7 +7,14 @@ from typing import Annotated, Any, get_args
 from pydantic import BeforeValidator, Field
 
 from gpuproof.config.sections.base import ConfigSection
-from gpuproof.records.case import Checkpointing, CompileMode, OptimizerChoice, OptimizerName, Precision
+from gpuproof.records.case import (
+    Checkpointing,
+    CompileMode,
+    OptimizerChoice,
+    OptimizerName,
+    Precision,
+)
+from gpuproof.records.work.framework import Framework, Reduction
 from gpuproof.records.work.pruning import PruningMethod, SparsityRamp
 
 MAX_STEPS = 10**9
@@ -102,3 +109,9 @@ class TrainingConfig(ConfigSection):
     """Constants of AdamWSpam."""
     total_steps: int | None = Field(default=None, ge=1, le=MAX_STEPS)
     """Updates that AdamWAdv's learning rate and pruning are laid over; null is warm-up and window."""
+    framework: Framework = "torch"
+    """What trains: torch with a rank a device, or TensorFlow with one process on all devices, for the models
+    medium and large, in an environment that has it (--python)."""
+    reduction: Reduction = "auto"
+    """How TensorFlow sums the gradients of its replicas: over NCCL, copied in a hierarchy, or on one device;
+    auto is as TensorFlow decides."""

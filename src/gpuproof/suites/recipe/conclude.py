@@ -137,7 +137,7 @@ def _figures(evidence: Evidence, summary: RunSummary, energy: RunEnergy | None) 
         item=first.setup.item if first else "",
         items_per_sample=first.setup.items_per_sample if first else 1,
         device=first.setup.device.name if first else None,
-        num_devices=first.world_size if first else None,
+        num_devices=first.num_devices if first else None,
         launches=rates_of_launches(evidence.launches, summary.launches),
         num_planned=summary.num_planned,
         items_total=summary.items_total,
@@ -174,15 +174,25 @@ def _conditions(config: Any, first: Launch | None) -> Mapping[str, Any]:
         "batch_size": config.data.batch_size,
         "precision": config.training.precision,
         "device": first.setup.device.name if first else None,
-        "num_devices": first.world_size if first else None,
+        "num_devices": first.num_devices if first else None,
+        **_framework(first),
     }
+
+
+def _framework(first: Launch | None) -> dict[str, str]:
+    """Name the framework where it is another than torch, and how it sums gradients."""
+    replicas = None if first is None else first.setup.replicas
+    if replicas is None:
+        return {}
+    summed = {} if replicas.reduction is None else {"reduction": replicas.reduction}
+    return {"framework": replicas.framework, **summed}
 
 
 def _title(summary: RunSummary, config: Any) -> str:
     parts = [f"{config.model.name} {_kind(summary, config)} on {config.data.name}"]
     if summary.launches:
         launch = summary.launches[0]
-        ranks = f"{launch.world_size} × " if launch.world_size > 1 else ""
+        ranks = f"{launch.num_devices} × " if launch.num_devices > 1 else ""
         parts.append(f"{ranks}{launch.setup.device.name}")
         if (shared := launch.setup.parallelism) is not None and shared != plain_copies(launch.world_size):
             parts.append(shared.describe())

@@ -63,7 +63,9 @@ def _rates_of_ranks(launch: Launch) -> list[float | None]:
     elif name == "memory":
         amounts = [_of_steps(setup.bytes_per_step, window.num_steps) for setup, window in pairs]
     else:
-        amounts = [float(window.items) or None for _, window in pairs]
+        # of one process on several devices nobody knows which did how much
+        alone = [setup.replicas is None or setup.replicas.num_devices == 1 for setup in launch.setups]
+        amounts = [float(window.items) * own or None for own, (_, window) in zip(alone, pairs, strict=True)]
     return [
         None if amount is None else throughput(amount, window.wall_s)
         for amount, (_, window) in zip(amounts, pairs, strict=True)
@@ -115,7 +117,7 @@ def _labels(launch: Launch) -> dict[str, Any]:
         **(model.options if model.name in PLAIN_WORK else {}),
         "workload": model.name,
         "dtype": PEAK_TYPE_OF_PRECISION[launch.setup.precision],
-        "at_once": launch.world_size > 1,
+        "at_once": launch.num_devices > 1,
     }
 
 

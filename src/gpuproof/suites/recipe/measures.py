@@ -68,22 +68,26 @@ def recipe_measures(
 
 
 def _throughput(summary: RunSummary, rates: tuple[LaunchValue, ...]) -> Iterator[Measure]:
-    item, world_size = summary.launches[0].setup.item, summary.launches[0].world_size
+    item, num_devices = summary.launches[0].setup.item, summary.launches[0].num_devices
     rate = summary.items_per_s_total
     text = units.rate(rate, item)
     interval = summary.items_per_s_total_interval
     total = with_interval("throughput", rate, f"{item}/s", text, interval, better="higher", launches=rates)
-    yield replace(total, statistic="total", labels={"num_devices": world_size})
-    if world_size > 1 and rate is not None:
+    yield replace(total, statistic="total", labels={"num_devices": num_devices})
+    if num_devices > 1 and rate is not None:
         yield Measure(
             name="per device",
-            value=rate / world_size,
+            value=rate / num_devices,
             unit=f"{item}/s",
-            text=units.rate(rate / world_size, item),
-            detail=f"total over {world_size} ranks",
+            text=units.rate(rate / num_devices, item),
+            detail=f"total over {num_devices} {_parts(summary)}",
             statistic="mean",
             better="higher",
         )
+
+
+def _parts(summary: RunSummary) -> str:
+    return "ranks" if summary.launches[0].setup.replicas is None else "replicas"
 
 
 def _mean_step(summary: RunSummary) -> Measure:

@@ -102,7 +102,7 @@ def conclude(evidence: Evidence) -> Conclusion:
         concluded,
         title=[f"{config.model.name} {config.kind} on {config.data.name}", _what(options)],
         num_planned=len(points) * config.run.repeats,
-        notes=_notes(options, config),
+        notes=[*_notes(options, config), *_frameworks(concluded)],
         measures=list(_measures(detail)),
         is_ranked=False,
     )
@@ -250,6 +250,13 @@ def _headline(detail: ScaleDetail) -> str:
     return (
         f"{ratio.centre:.2f} × on {best.num_devices} devices ({best.law}, {ratio.low:.2f} – {ratio.high:.2f})"
     )
+
+
+def _frameworks(concluded: Sequence[PointResult]) -> Iterator[str]:
+    """Say how gradients were summed where a framework was asked for that has several ways."""
+    found = [launch.setup.replicas for point in concluded for launch in point.launches]
+    ways = dict.fromkeys((x.framework, x.reduction) for x in found if x is not None and x.reduction)
+    yield from (f"{framework} summed the gradients of its replicas by {way}" for framework, way in ways)
 
 
 def _notes(options: ScaleOptions, config: RunConfig) -> Iterator[str]:

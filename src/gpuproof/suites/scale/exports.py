@@ -69,10 +69,17 @@ def _batch(row: ScaleRow, found: PointResult, detail: ScaleDetail) -> dict[str, 
         "mean_gpu_utilization": _mean(utilization.values()),
         **_communication(row, detail),
         "model_parameters": detail.num_parameters,
+        **_framework(found),
         "outlier_runs": [replicate + 1 for replicate in row.outlier_launches],
         "validity": row.figures.validity,
         "detailed_runs": _runs(row.figures, memory, utilization, found, detail),
     }
+
+
+def _framework(found: PointResult) -> dict[str, Any]:
+    """Name the framework where it is another than torch, and how gradients were summed."""
+    replicas = next((launch.setup.replicas for launch in found.launches), None)
+    return {} if replicas is None else {"framework": replicas.framework, "reduction": replicas.reduction}
 
 
 def _communication(row: ScaleRow, detail: ScaleDetail) -> dict[str, Any]:

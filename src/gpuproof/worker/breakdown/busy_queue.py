@@ -11,7 +11,8 @@ from math import ceil
 import torch
 
 from gpuproof.accelerators.choose import accelerator_of
-from gpuproof.worker.engine.clocks import EventClock, HostClock
+from gpuproof.worker.engine.clocks import EventClock
+from gpuproof.worker.engine.host_clock import HostClock
 
 PRODUCT_S = 2e-3
 """One of them at least: few launches keep a device busy for long."""

@@ -9,9 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import shutil
-import socket
 import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
@@ -31,9 +29,7 @@ def main(arguments: Sequence[str]) -> int:
     facts["modules"] = {name: find_spec(name) is not None for name in ("psutil", "pynvml")}
     facts["compiler"] = shutil.which("c++") or shutil.which("g++")
     try:
-        from gpuproof.worker.host.environment import describe_host
-
-        facts |= describe_host()
+        facts |= _with_tensorflow() if options.framework == "tensorflow" else _with_torch()
     except ImportError as error:
         facts |= _without_torch(error)
     if options.multi_node:
@@ -45,6 +41,7 @@ def main(arguments: Sequence[str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="gpuproof.worker probe", description=__doc__)
     parser.add_argument("--users", action="store_true", help="devices and the processes on them alone")
+    parser.add_argument("--framework", choices=("torch", "tensorflow"), default="torch", help="which to ask")
     parser.add_argument("--multi-node", action="store_true", help="look at networks and limits, too")
     parser.add_argument("--master", help="with --port: meet the other hosts at this address of node 0")
     parser.add_argument("--port", type=int, help="the port of node 0")
@@ -72,14 +69,20 @@ def _multi_node(options: argparse.Namespace) -> dict[str, object]:
     return facts
 
 
-def _without_torch(error: ImportError) -> dict[str, object]:
-    from gpuproof.devices.describe import describe_devices
+def _with_torch() -> dict[str, object]:
+    from gpuproof.worker.host.environment import describe_host
 
-    return {
-        "host": socket.gethostname(),
-        "os": platform.platform(),
-        "python": platform.python_version(),
-        "torch": None,
-        "torch_missing": str(error),
-        "accelerators": describe_devices(dict(os.environ)),
-    }
+    return describe_host()
+
+
+def _with_tensorflow() -> dict[str, object]:
+    from gpuproof.worker.host.environment import describe_system
+    from gpuproof.worker.tensorflow.mirrored import describe_framework, import_tensorflow
+
+    return {**describe_system(), **describe_framework(import_tensorflow())}
+
+
+def _without_torch(error: ImportError) -> dict[str, object]:
+    from gpuproof.worker.host.environment import describe_system
+
+    return {**describe_system(), "torch_missing": str(error)}

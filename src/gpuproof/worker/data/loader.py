@@ -30,7 +30,8 @@ from gpuproof.worker.data.batch_source import Batch
 from gpuproof.worker.data.datasets import SampleSet
 from gpuproof.worker.data.loader_failure import lost_process
 from gpuproof.worker.data.sharding import ShardedBatches
-from gpuproof.worker.engine.clocks import RING_PAIRS, EventClock, HostClock
+from gpuproof.worker.engine.clocks import RING_PAIRS, EventClock
+from gpuproof.worker.engine.host_clock import HostClock
 
 PR_SET_PDEATHSIG = 1
 """Linux: the signal that the kernel sends when the parent is gone. https://man7.org/linux/man-pages/man2/prctl.2.html"""

@@ -6,7 +6,6 @@ order, over and over, each slice a full batch.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 
 import torch
@@ -15,12 +14,9 @@ from gpuproof.records.dataset_files import TokenFile
 from gpuproof.records.run import DataUsed
 from gpuproof.worker.data.batch_source import Batch
 from gpuproof.worker.data.datasets import TensorFile, TokenFileSamples, resized
+from gpuproof.worker.data.pool_size import num_pool_batches
 from gpuproof.worker.data.sharding import Share, hold_out
 from gpuproof.workloads.info.base import InputShape
-
-POOL_BYTES = 256 * 2**20
-"""A pool is about this large: far over any cache, small beside a device's memory."""
-MIN_BATCHES, MAX_BATCHES = 2, 64
 
 
 @dataclass(slots=True)
@@ -78,14 +74,6 @@ def draw_samples(shape: InputShape, num_samples: int, *, seed: int, device: torc
         _correlate_features(inputs, generator)
         return inputs, torch.randn(num_samples, shape.num_targets, generator=generator, device=device)
     return inputs, torch.randint(shape.num_targets, (num_samples,), generator=generator, device=device)
-
-
-def num_pool_batches(shape: InputShape, batch_size: int, *, max_batches: int | None = None) -> int:
-    """Return the batches of a pool, no more than are read where that is known."""
-    element_bytes = 8 if shape.kind == "tokens" else 4
-    batch_bytes = batch_size * element_bytes * math.prod(shape.shape)
-    count = min(MAX_BATCHES, max(MIN_BATCHES, POOL_BYTES // batch_bytes))
-    return count if max_batches is None else min(count, max(max_batches, MIN_BATCHES))
 
 
 def _correlate_features(inputs: torch.Tensor, generator: torch.Generator) -> None:

@@ -28,6 +28,7 @@ from gpuproof.worker.data.datasets import (
     TokenFileSamples,
 )
 from gpuproof.worker.data.loader import LoaderSource, effective_settings
+from gpuproof.worker.data.pool_size import batches_read, num_pool_batches
 from gpuproof.worker.data.sample_pool import (
     SamplePool,
     chosen_images,
@@ -35,7 +36,6 @@ from gpuproof.worker.data.sample_pool import (
     laid_out,
     load_images,
     load_tokens,
-    num_pool_batches,
     scaled,
 )
 from gpuproof.worker.data.sharding import ShardedBatches, Share, hold_out
@@ -151,7 +151,7 @@ class _Opening:
             inputs, targets = load_images(content, shape, held_out=held_out, share=share, device=device)
         else:
             assert content is None, "a listing of images is made for the loader only"
-            num_batches = num_pool_batches(shape, share.batch_size, max_batches=_batches_read(self.work))
+            num_batches = num_pool_batches(shape, share.batch_size, max_batches=batches_read(self.work))
             num_samples, seed = share.batch_size * num_batches, share.seed + share.rank
             inputs, targets = draw_samples(shape, num_samples, seed=seed, device=device)
         return self.laid(inputs, targets)
@@ -221,14 +221,6 @@ class _Opening:
             sha256_of=of,
             batches_ahead=batches_ahead,
         )
-
-
-def _batches_read(work: ModelWork) -> int | None:
-    """Count the batches that warm-up and window read; None where time ends the window, or epochs do."""
-    window = work.window
-    if not window.enabled or window.measure_by != "steps" or window.measure_steps is None:
-        return None
-    return (window.warmup_steps + window.measure_steps) * work.micro_batches
 
 
 def data_notes(work: ModelWork) -> tuple[str, ...]:

@@ -12,20 +12,19 @@ import socket
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
-
-from gpuproof.accelerators.base import Accelerator
-from gpuproof.accelerators.choose import accelerators_here
-from gpuproof.accelerators.cuda import CudaAccelerator
 from gpuproof.devices.describe import describe_devices
 from gpuproof.monitor.host import cpu_model, cpus_allowed
 from gpuproof.worker.host.fabric import describe_affinity, infiniband_ports
 
+if TYPE_CHECKING:
+    from gpuproof.accelerators.base import Accelerator
+
 ENVIRONMENT_PREFIXES = (
     "NCCL_",
     "GLOO_",
+    "TF_",
     "TORCH_",
     "CUDA_",
     "CUBLAS_",
@@ -46,7 +45,27 @@ def describe_host(environment: Mapping[str, str] = os.environ, *, device: str = 
 
     A type of device that another package brings is looked for where it is the one that is asked for.
     """
-    present = accelerators_here(device)
+    import torch
+
+    from gpuproof.accelerators.choose import accelerators_here
+    from gpuproof.accelerators.cuda import CudaAccelerator
+
+    facts = describe_system(environment)
+    facts["cpu"]["vector"] = torch.backends.cpu.get_cpu_capability()
+    return {
+        **facts,
+        "torch": str(torch.__version__),
+        "torch_cuda": torch.version.cuda,
+        "torch_hip": torch.version.hip,
+        **CudaAccelerator().library_versions(),
+        "devices": [
+            _device(kind, index) for kind in accelerators_here(device) for index in range(kind.count())
+        ],
+    }
+
+
+def describe_system(environment: Mapping[str, str] = os.environ) -> dict[str, Any]:
+    """Return what no framework is asked for: of `describe_host`, all but devices and versions of torch's."""
     accelerators = describe_devices(dict(environment))
     return {
         "host": socket.gethostname(),
@@ -54,12 +73,9 @@ def describe_host(environment: Mapping[str, str] = os.environ, *, device: str = 
         "python": sys.version.split()[0],
         "cpu": _processor(),
         "memory_total_bytes": _memory_total_bytes(),
-        "torch": str(torch.__version__),
-        "torch_cuda": torch.version.cuda,
-        "torch_hip": torch.version.hip,
-        **CudaAccelerator().library_versions(),
+        "torch": None,
         "driver": _first_line("/proc/driver/nvidia/version"),
-        "devices": [_device(kind, index) for kind in present for index in range(kind.count())],
+        "devices": [],
         "accelerators": accelerators,
         "infiniband": infiniband_ports(),
         "affinity": describe_affinity(
@@ -79,7 +95,7 @@ def _processor() -> dict[str, Any]:
         "logical_cpus": os.cpu_count(),
         "usable_cpus": cpus_allowed(),
         "governor": _first_line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
-        "vector": torch.backends.cpu.get_cpu_capability(),
+        "vector": None,
     }
 
 
@@ -91,6 +107,8 @@ def _memory_total_bytes() -> int | None:
 
 
 def _device(accelerator: Accelerator, index: int) -> dict[str, Any]:
+    import torch
+
     found = accelerator.properties(torch.device(accelerator.type, index))
     capability = found.compute_capability
     facts = {

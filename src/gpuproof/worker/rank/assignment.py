@@ -28,6 +28,7 @@ from gpuproof.records.case import (
     ProbeWork,
     ServingWork,
     StartMode,
+    TrainingWork,
     Work,
 )
 from gpuproof.records.run import Failure, Start
@@ -133,6 +134,8 @@ def _run(assignment: Assignment, recorder: Recorder, watchdog: Watchdog) -> None
             _run_collectives(work, assignment, recorder)
         case ProbeWork():
             _run_probe(work, assignment, recorder)
+        case TrainingWork() if work.training.framework.name == "tensorflow":
+            _run_tensorflow(work, assignment, recorder)
         case _:
             prepared = _run_steps(assignment, recorder)
     watchdog.rest()
@@ -199,6 +202,13 @@ def _run_steps(assignment: Assignment, recorder: Recorder) -> Prepared:
         run_folder=assignment.run_folder,
         store=assignment.store,
     )
+
+
+def _run_tensorflow(work: TrainingWork, assignment: Assignment, recorder: Recorder) -> None:
+    """Train under TensorFlow; torch is not imported."""
+    from gpuproof.worker.tensorflow.session import run_tensorflow_case
+
+    run_tensorflow_case(assignment.case, work, identity=assignment.identity, recorder=recorder)
 
 
 def _run_serving(work: ServingWork, assignment: Assignment, recorder: Recorder) -> Prepared | None:

@@ -16,7 +16,8 @@ from gpuproof.accelerators.choose import accelerator_of
 from gpuproof.devices.neighbours import other_users
 from gpuproof.records.case import Case
 from gpuproof.records.run import Environment, Progress, Setup, Window
-from gpuproof.worker.engine.clocks import EventClock, HostClock, clock_for
+from gpuproof.worker.engine.clocks import EventClock, clock_for
+from gpuproof.worker.engine.host_clock import HostClock
 from gpuproof.worker.host.environment import describe_host
 from gpuproof.worker.host.host_load import load_between, read_load
 from gpuproof.worker.parallel.distributed import Ranks, choose_device

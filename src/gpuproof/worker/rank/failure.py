@@ -81,12 +81,13 @@ def classify(error: BaseException) -> FailureCause:
         return "environment"
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         return "disk_full"
-    if isinstance(error, MemoryError) or _is_torch_out_of_memory(error):
+    if isinstance(error, MemoryError) or _is_out_of_memory(error):
         return "out_of_memory"
     return "exception"
 
 
-def _is_torch_out_of_memory(error: BaseException) -> bool:
-    # CUDA has an exception of its own; the CPU allocator raises a bare RuntimeError, known by its text alone.
-    named = {cls.__name__ for cls in type(error).__mro__} & {"OutOfMemoryError"}
+def _is_out_of_memory(error: BaseException) -> bool:
+    # CUDA and TensorFlow have exceptions of their own; torch's CPU allocator raises a RuntimeError, known by
+    # its text alone.
+    named = {cls.__name__ for cls in type(error).__mro__} & {"OutOfMemoryError", "ResourceExhaustedError"}
     return bool(named) or (isinstance(error, RuntimeError) and "DefaultCPUAllocator" in str(error))

@@ -12,7 +12,7 @@ import os
 import socket
 from dataclasses import dataclass, replace
 from pathlib import Path
-from time import monotonic, perf_counter
+from time import monotonic
 
 import torch
 from torch.distributed.distributed_c10d import Store
@@ -29,20 +29,14 @@ from gpuproof.records.run import (
     Window,
 )
 from gpuproof.records.what_ran import Effective
-from gpuproof.worker.engine.loop import (
-    FixedSteps,
-    StepFunction,
-    StepPlan,
-    TimeLimit,
-    WindowTiming,
-    run_window,
-)
-from gpuproof.worker.engine.stopping import PrecisionLimit, feed_plan
+from gpuproof.worker.engine.loop import FixedSteps, StepFunction, WindowTiming, run_window
+from gpuproof.worker.engine.stopping import feed_plan
 from gpuproof.worker.host.environment import describe_host
 from gpuproof.worker.host.host_load import load_between, read_load
 from gpuproof.worker.rank.after_window import run_after_window
 from gpuproof.worker.rank.identity import RankIdentity
 from gpuproof.worker.rank.recorder import Recorder, StepTimesWriter
+from gpuproof.worker.rank.window import WindowPlan, plan_window, window_record
 from gpuproof.worker.step.compilation import compilation_record, read_counts
 from gpuproof.worker.step.cuda_graph import (
     STEPS_BEFORE_CAPTURE,
@@ -54,7 +48,7 @@ from gpuproof.worker.step.effective import HIDDEN_BY_COMPILER, ObservedStep, hid
 from gpuproof.worker.step.flop_count import CountedFlops, count_step_flops
 from gpuproof.worker.step.generation import tokens_before
 from gpuproof.worker.step.memory import MemoryWatch
-from gpuproof.worker.step.preparation import Prepared, num_steps_of_window, prepare, setup_record
+from gpuproof.worker.step.preparation import Prepared, prepare, setup_record
 from gpuproof.worker.step.training import TrainingStep
 
 COMPILE_STEPS = 2
@@ -200,9 +194,15 @@ def warm_up(prepared: Prepared, recorder: Recorder, step: StepFunction) -> WarmU
 
 def measure(prepared: Prepared, recorder: Recorder, warm: WarmUp) -> Window:
     """Run the measured window and write down what it took, and what else the host did meanwhile."""
-    plan, steps, seconds = _plan_window(prepared, step_s=warm.step_s)
-    limit_s = prepared.work.window.measure_seconds if isinstance(plan, PrecisionLimit) else None
-    with recorder.phase("measure", expected_steps=steps, expected_s=seconds or limit_s):
+    planned = plan_window(
+        prepared.work,
+        num_samples=prepared.pool.used.num_samples,
+        num_shards=prepared.arrangement.data_parallel_size,
+        agree=prepared.ranks.agree,
+        step_s=warm.step_s,
+    )
+    expected_s = planned.seconds or planned.limit_s
+    with recorder.phase("measure", expected_steps=planned.steps, expected_s=expected_s):
         pool, log = prepared.pool, prepared.work.window.log_step_times
         writer = StepTimesWriter(recorder, "measure", keep_times=log, take_wait_s=pool.take_wait_s)
         neighbours = _neighbours(prepared)
@@ -210,19 +210,17 @@ def measure(prepared: Prepared, recorder: Recorder, warm: WarmUp) -> Window:
         pool.take_wait_s()  # what the warm-up waited is not of the window
         tokens = tokens_before(prepared.step)
         load_before, caught_up_before = read_load(), prepared.clock.caught_up
+        plan = planned.plan
         timing = run_window(prepared.step, prepared.clock, plan, feed_plan(plan, writer))
         load = load_between(load_before, read_load())
         writer.flush()
         caught_up = prepared.clock.caught_up
         window = replace(
-            _window_record(prepared, timing, warm=warm, load=load, neighbours=neighbours),
-            requested_steps=steps,
-            requested_s=seconds,
+            _window_record(prepared, timing, planned, load=load, neighbours=neighbours),
+            peak_with_warmup_bytes=warm.peak_bytes,
             data_wait_s=writer.data_wait_s,
             tokens_before=tokens,
             caught_up_steps=None if caught_up is None else caught_up - (caught_up_before or 0),
-            relative_half_width=plan.half_width if isinstance(plan, PrecisionLimit) else None,
-            rarest_seen_stall=plan.rarest_seen_stall if isinstance(plan, PrecisionLimit) else None,
         )
         recorder.write(window)
     return window
@@ -234,31 +232,25 @@ def _neighbours(prepared: Prepared) -> DeviceNeighbours:
 
 
 def _window_record(
-    prepared: Prepared, timing: WindowTiming, *, warm: WarmUp, load: HostLoad, neighbours: DeviceNeighbours
+    prepared: Prepared,
+    timing: WindowTiming,
+    planned: WindowPlan,
+    *,
+    load: HostLoad,
+    neighbours: DeviceNeighbours,
 ) -> Window:
     """Return the record of a window; `neighbours` are those before it."""
-    clock_offset_s = monotonic() - perf_counter()
-    accelerator = accelerator_of(prepared.device)
-    peak_allocated_bytes, peak_reserved_bytes = accelerator.peak_memory_bytes(prepared.device)
-    return Window(
+    peaks = accelerator_of(prepared.device).peak_memory_bytes(prepared.device)
+    found = window_record(
+        timing,
+        planned,
         rank=prepared.identity.rank,
-        host=socket.gethostname(),
-        num_steps=timing.num_steps,
-        requested_steps=None,
-        requested_s=None,
-        items=timing.num_steps * prepared.items_per_step,
-        wall_s=timing.wall_s,
-        steps_s=timing.steps_s,
+        items_per_step=prepared.items_per_step,
         clock=prepared.clock.name,
-        stop_reason=timing.stop_reason,
-        begin_monotonic_s=timing.begin_s + clock_offset_s,
-        end_monotonic_s=timing.end_s + clock_offset_s,
         load=load,
         neighbours=most_users(neighbours, _neighbours(prepared)),
-        peak_allocated_bytes=peak_allocated_bytes,
-        peak_reserved_bytes=peak_reserved_bytes,
-        peak_with_warmup_bytes=warm.peak_bytes,
     )
+    return replace(found, peak_allocated_bytes=peaks[0], peak_reserved_bytes=peaks[1])
 
 
 def measure_compiled(prepared: Prepared, recorder: Recorder, warm: WarmUp) -> Window:
@@ -268,27 +260,6 @@ def measure_compiled(prepared: Prepared, recorder: Recorder, warm: WarmUp) -> Wi
     rank = prepared.identity.rank
     recorder.write(compilation_record(prepared.work.compute, rank=rank, before=before, after=read_counts()))
     return window
-
-
-def _plan_window(prepared: Prepared, *, step_s: float | None) -> tuple[StepPlan, int | None, float | None]:
-    """Return the plan of the window, and the steps or seconds that it is asked for."""
-    work, window, agree = prepared.work, prepared.work.window, prepared.ranks.agree
-    if window.enabled and window.measure_by != "steps":
-        limit_s = window.measure_seconds
-        assert limit_s is not None
-        if window.measure_by != "precision":
-            return TimeLimit(limit_s, agree=agree, step_s=step_s), None, limit_s
-        assert window.target_precision is not None
-        target, floor = window.target_precision, window.min_steps
-        plan = PrecisionLimit(target, min_steps=floor, limit_s=limit_s, agree=agree, step_s=step_s)
-        return plan, None, None
-    steps = num_steps_of_window(
-        work,
-        num_samples=prepared.pool.used.num_samples,
-        num_shards=prepared.arrangement.data_parallel_size,
-    )
-    assert steps is not None
-    return FixedSteps(steps, step_s=step_s), steps, None
 
 
 def _device_used_bytes(device: torch.device) -> int | None:

@@ -6,7 +6,6 @@ Comes in: a case and this rank's identity. Goes out: `Prepared`, whose parts sta
 from __future__ import annotations
 
 import gc
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,12 +22,14 @@ from gpuproof.records.run import Device, Setup
 from gpuproof.records.what_ran import StepOptions
 from gpuproof.worker.data.batch_source import Batches, BatchSource
 from gpuproof.worker.data.sources import RankData, data_notes, open_source
-from gpuproof.worker.engine.clocks import EventClock, HostClock, clock_for
+from gpuproof.worker.engine.clocks import EventClock, clock_for
+from gpuproof.worker.engine.host_clock import HostClock
 from gpuproof.worker.optimizer.optimizers import read_implementation
 from gpuproof.worker.parallel.distributed import Ranks, choose_device
 from gpuproof.worker.parallel.model import ParallelModel, arranged, parallelize
 from gpuproof.worker.parallel.profiles import NCCL
 from gpuproof.worker.rank.identity import RankIdentity, effective_threads
+from gpuproof.worker.rank.window import num_steps_of_window
 from gpuproof.worker.step.applicability import not_applied
 from gpuproof.worker.step.checkpointing import has_batch_norm, num_checkpointed
 from gpuproof.worker.step.compilation import read_counts
@@ -211,19 +212,6 @@ def _load(
     elif precision.name == "fp8":
         convert_linear_layers(workload.module, name=work.model.name, split=split)
     return workload
-
-
-def num_steps_of_window(work: ModelWork, *, num_samples: int | None, num_shards: int) -> int | None:
-    """Return the steps that a window is asked for; None where it is asked for a time.
-
-    `num_samples` is the size of the data set, None where it has none; `num_shards` are the ranks that work on
-    different samples.
-    """
-    window = work.window
-    if window.enabled:
-        return window.measure_steps if window.measure_by == "steps" else None
-    global_batch = work.data.batch_size * work.micro_batches * num_shards
-    return window.epochs * math.ceil((num_samples or work.data.samples_per_epoch) / global_batch)
 
 
 def _total_steps(work: ModelWork, pool: BatchSource, arrangement: Arrangement) -> int | None:

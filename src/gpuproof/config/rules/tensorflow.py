@@ -1,0 +1,91 @@
+"""Training under TensorFlow: what its program can do, and where it can run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from gpuproof.config.rules.base import Facts, Refusal, Refusals, changed_keys
+
+if TYPE_CHECKING:
+    from gpuproof.config.models import RunConfig
+
+TENSORFLOW = "tensorflow"
+CAN = {
+    "kind": ("training",),
+    "model.name": ("medium", "large"),
+    "data.name": ("synthetic",),
+    "data.loading": ("device",),
+    "training.precision": ("fp32", "tf32"),
+    "training.optimizer": ("Adam", "SGD"),
+}
+"""Keys of which its program knows some values only."""
+OF_TORCH = {
+    "training": (
+        *("weight_decay", "grad_clip_norm", "deterministic", "activation_checkpointing", "cuda_graphs"),
+        *("compile", "pruning", "total_steps"),
+    ),
+    "distributed": (
+        "gradient_accumulation_steps",
+        "strategy",
+        "gradient_compression",
+        "communication_profile",
+    ),
+    "benchmark": ("evaluate_after",),
+    "profiling": ("enabled", "ceilings"),
+}
+"""Keys that only torch's program reads, by their section: set, they would change nothing."""
+
+
+def tensorflow_trains_perceptrons(config: RunConfig) -> Refusals:
+    """Refuse what TensorFlow's program cannot do: it is there to set S2's models beside torch's."""
+    if config.training.framework != TENSORFLOW:
+        return
+    for key, values in CAN.items():
+        if (value := _value(config, key)) not in values:
+            yield Refusal(
+                keys=(key, "training.framework"),
+                cause=f"under TensorFlow {key} is {' or '.join(values)}, not {value}",
+                next_step=f"Set {key} to one of them, or training.framework to torch",
+            )
+    for key in _of_torch(config):
+        yield Refusal(
+            keys=(key, "training.framework"),
+            cause="this key is for torch, and training.framework is tensorflow",
+            next_step="Leave it out, or set training.framework to torch",
+        )
+
+
+def reduction_is_of_tensorflow(config: RunConfig) -> Refusals:
+    """Refuse a choice that torch has not."""
+    if config.training.framework != TENSORFLOW and config.training.reduction != "auto":
+        yield Refusal(
+            keys=("training.reduction", "training.framework"),
+            cause="training.reduction is how TensorFlow sums gradients, and training.framework is torch",
+            next_step="Set training.framework to tensorflow, or leave it out; torch has distributed.backend",
+        )
+
+
+def tensorflow_runs_here(config: RunConfig, facts: Facts) -> Refusals:
+    """Refuse hosts and launchers: one process trains on the devices of this machine."""
+    if config.training.framework != TENSORFLOW or not (facts.hosts or facts.is_attached):
+        return
+    yield Refusal(
+        keys=("training.framework",),
+        cause="under TensorFlow one process trains on the devices of this machine, without hosts or torchrun",
+        next_step="Start it on the host itself",
+    )
+
+
+def _of_torch(config: RunConfig) -> Iterator[str]:
+    for section, keys in OF_TORCH.items():
+        yield from (f"{section}.{key}" for key in changed_keys(getattr(config, section), keys))
+    if config.distributed.nodes > 1:
+        yield "distributed.nodes"
+
+
+def _value(config: RunConfig, key: str) -> object:
+    found: object = config
+    for part in key.split("."):
+        found = getattr(found, part)
+    return found

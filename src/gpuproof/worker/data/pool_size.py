@@ -1,0 +1,28 @@
+"""How many batches a pool of samples holds: enough to be over any cache, no more than are read."""
+
+from __future__ import annotations
+
+import math
+
+from gpuproof.records.case import ModelWork
+from gpuproof.workloads.info.base import InputShape
+
+POOL_BYTES = 256 * 2**20
+"""A pool is about this large: far over any cache, small beside a device's memory."""
+MIN_BATCHES, MAX_BATCHES = 2, 64
+
+
+def num_pool_batches(shape: InputShape, batch_size: int, *, max_batches: int | None = None) -> int:
+    """Return the batches of a pool, no more than are read where that is known."""
+    element_bytes = 8 if shape.kind == "tokens" else 4
+    batch_bytes = batch_size * element_bytes * math.prod(shape.shape)
+    count = min(MAX_BATCHES, max(MIN_BATCHES, POOL_BYTES // batch_bytes))
+    return count if max_batches is None else min(count, max(max_batches, MIN_BATCHES))
+
+
+def batches_read(work: ModelWork) -> int | None:
+    """Count the batches that warm-up and window read; None where time ends the window, or epochs do."""
+    window = work.window
+    if not window.enabled or window.measure_by != "steps" or window.measure_steps is None:
+        return None
+    return (window.warmup_steps + window.measure_steps) * work.micro_batches

@@ -1,0 +1,102 @@
+"""The two ends of a window: its plan, from what a case asks, and its record, from what was timed.
+
+They know no framework: torch's steps and TensorFlow's are planned and written down by the same functions.
+"""
+
+from __future__ import annotations
+
+import math
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+from time import monotonic, perf_counter
+
+from gpuproof.records.case import ModelWork
+from gpuproof.records.run import DeviceNeighbours, HostLoad, Window
+from gpuproof.worker.engine.host_clock import ClockName
+from gpuproof.worker.engine.loop import FixedSteps, StepPlan, TimeLimit, WindowTiming
+from gpuproof.worker.engine.stopping import PrecisionLimit
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WindowPlan:
+    """How a window ends, and what it is asked for."""
+
+    plan: StepPlan
+    steps: int | None = None
+    seconds: float | None = None
+    limit_s: float | None = None
+    """Of a window that is measured by precision: it ends then in any case."""
+
+
+def num_steps_of_window(work: ModelWork, *, num_samples: int | None, num_shards: int) -> int | None:
+    """Return the steps that a window is asked for; None where it is asked for a time.
+
+    `num_samples` is the size of the data set, None where it has none; `num_shards` are the devices that work
+    on different samples.
+    """
+    window = work.window
+    if window.enabled:
+        return window.measure_steps if window.measure_by == "steps" else None
+    global_batch = work.data.batch_size * work.micro_batches * num_shards
+    return window.epochs * math.ceil((num_samples or work.data.samples_per_epoch) / global_batch)
+
+
+def plan_window(
+    work: ModelWork,
+    *,
+    num_samples: int | None,
+    num_shards: int,
+    agree: Callable[[int], int],
+    step_s: float | None,
+) -> WindowPlan:
+    """Plan the window; `step_s` is one of the warm-up, and `agree` gives the least of all ranks' wishes."""
+    window = work.window
+    if window.enabled and window.measure_by != "steps":
+        limit_s = window.measure_seconds
+        assert limit_s is not None
+        if window.measure_by != "precision":
+            return WindowPlan(plan=TimeLimit(limit_s, agree=agree, step_s=step_s), seconds=limit_s)
+        assert window.target_precision is not None
+        target, floor = window.target_precision, window.min_steps
+        plan = PrecisionLimit(target, min_steps=floor, limit_s=limit_s, agree=agree, step_s=step_s)
+        return WindowPlan(plan=plan, limit_s=limit_s)
+    steps = num_steps_of_window(work, num_samples=num_samples, num_shards=num_shards)
+    assert steps is not None
+    return WindowPlan(plan=FixedSteps(steps, step_s=step_s), steps=steps)
+
+
+def window_record(
+    timing: WindowTiming,
+    planned: WindowPlan,
+    *,
+    rank: int,
+    items_per_step: int,
+    clock: ClockName,
+    load: HostLoad,
+    neighbours: DeviceNeighbours,
+) -> Window:
+    """Return the record of a window; peaks of memory are the caller's to fill in."""
+    clock_offset_s = monotonic() - perf_counter()
+    plan = planned.plan
+    return Window(
+        rank=rank,
+        host=socket.gethostname(),
+        num_steps=timing.num_steps,
+        requested_steps=planned.steps,
+        requested_s=planned.seconds,
+        items=timing.num_steps * items_per_step,
+        wall_s=timing.wall_s,
+        steps_s=timing.steps_s,
+        clock=clock,
+        stop_reason=timing.stop_reason,
+        begin_monotonic_s=timing.begin_s + clock_offset_s,
+        end_monotonic_s=timing.end_s + clock_offset_s,
+        load=load,
+        neighbours=neighbours,
+        peak_allocated_bytes=None,
+        peak_reserved_bytes=None,
+        peak_with_warmup_bytes=None,
+        relative_half_width=plan.half_width if isinstance(plan, PrecisionLimit) else None,
+        rarest_seen_stall=plan.rarest_seen_stall if isinstance(plan, PrecisionLimit) else None,
+    )

@@ -1,0 +1,252 @@
+"""One case under TensorFlow: prepare, warm up, measure. The same records as torch's, from one process.
+
+The clock is the host's. On a processor a step is done when it returns; on GPUs each step is waited for, so
+that nothing is queued behind it: the setup says so.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import socket
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from time import monotonic
+from typing import Any
+
+from gpuproof.devices.neighbours import most_users, other_users
+from gpuproof.monitor.host import cpu_model
+from gpuproof.records.breakdown import BucketAllReduce, CollectiveOverlap, GradientSync, StepPhases
+from gpuproof.records.case import Case, TrainingWork
+from gpuproof.records.run import (
+    DataUsed,
+    DeviceNeighbours,
+    Environment,
+    NotApplied,
+    RankResult,
+    Setup,
+    Window,
+)
+from gpuproof.records.work.framework import Replicas
+from gpuproof.worker.engine.host_clock import HostClock, SynchronisedClock
+from gpuproof.worker.engine.loop import FixedSteps, run_window
+from gpuproof.worker.engine.stopping import feed_plan
+from gpuproof.worker.host.environment import describe_system
+from gpuproof.worker.host.host_load import load_between, read_load
+from gpuproof.worker.rank.identity import RankIdentity, usable_threads
+from gpuproof.worker.rank.recorder import Recorder, StepTimesWriter
+from gpuproof.worker.rank.window import plan_window, window_record
+from gpuproof.worker.tensorflow.mirrored import (
+    MirroredTraining,
+    Mirrors,
+    describe_framework,
+    import_tensorflow,
+    set_process_up,
+)
+from gpuproof.workloads.info.base import InputShape, Work
+from gpuproof.workloads.info.lookup import find_workload
+
+NOT_APART = "TensorFlow's step is one graph: it cannot be taken without the sum of gradients, nor apart"
+WITHOUT_EFFECT = {
+    "training.epochs": "the measured window decides the length (benchmark.enabled)",
+    "training.cudnn_benchmark": "TensorFlow chooses cuDNN's algorithms by itself",
+    "training.optimizer_implementation": "TensorFlow's optimizer runs in its graph",
+    "benchmark.count_flops": "torch counts FLOPs; of TensorFlow's step there is the closed form",
+    "benchmark.own_compute": "one process trains on all devices",
+    "benchmark.sync_cuda": "each step is waited for in any case",
+    "distributed.backend": "replicas of one process sum gradients by training.reduction",
+    "distributed.timeout_s": "one process waits for no other rank",
+}
+
+
+@dataclass(slots=True, kw_only=True)
+class PreparedMirrors:
+    """A case that is ready to run."""
+
+    case: Case
+    work: TrainingWork
+    tf: Any
+    mirrors: Mirrors
+    training: MirroredTraining
+    clock: HostClock
+    threads: int
+    shape: InputShape
+    costs: Work | None
+
+    @property
+    def items_per_step(self) -> int:
+        """Samples of all replicas in one step."""
+        return self.work.data.batch_size * self.work.training.framework.num_replicas
+
+
+def run_tensorflow_case(
+    case: Case, work: TrainingWork, *, identity: RankIdentity, recorder: Recorder
+) -> None:
+    """Run the whole case; its last record is the result.
+
+    Raises:
+        EnvironmentUnfitError: TensorFlow cannot be imported, or sees too few devices.
+    """
+    with recorder.phase("prepare"):
+        tf = import_tensorflow()
+        if case.capture_env:
+            facts = {**describe_system(), **describe_framework(tf)}
+            recorder.write(Environment(host=socket.gethostname(), facts=facts))
+        prepared = _prepare(tf, case, work)
+        recorder.heartbeat.clock = prepared.clock
+    recorder.write(setup_record(prepared, rank=identity.rank))
+    step_s, peak_bytes = _warm_up(prepared, recorder)
+    _measure(prepared, recorder, step_s=step_s, warm_peak_bytes=peak_bytes)
+    loss = prepared.training.last_loss
+    if work.window.breakdown:
+        for record in _not_taken_apart(identity.rank, prepared.clock):
+            recorder.write(record)
+    recorder.begin("finish")
+    finite = loss if math.isfinite(loss) else None
+    recorder.write(RankResult(rank=identity.rank, monotonic_s=monotonic(), last_loss=finite))
+
+
+def _prepare(tf: Any, case: Case, work: TrainingWork) -> PreparedMirrors:
+    info = find_workload(work.model.name)
+    options = info.options_type(**work.model.options)
+    shape = info.resolve_shape(options, work.data.image_size, work.model.num_classes)
+    # Replicas on a processor share its threads: as many each as a rank of torch's would have.
+    asked, replicas = work.parallel.threads_per_rank, work.training.framework.num_replicas
+    threads = usable_threads(None if asked is None else asked * replicas, num_ranks=1)
+    mirrors = set_process_up(tf, work, case.placement, threads=threads, processor=cpu_model() or "processor")
+    training = MirroredTraining(tf, work, shape, mirrors)
+    return PreparedMirrors(
+        case=case,
+        work=work,
+        tf=tf,
+        mirrors=mirrors,
+        training=training,
+        clock=SynchronisedClock(training.synchronize) if mirrors.is_gpu else HostClock(),
+        threads=threads,
+        shape=shape,
+        costs=info.work(options, shape),
+    )
+
+
+def setup_record(prepared: PreparedMirrors, *, rank: int) -> Setup:
+    """Say what was really built; FLOPs are of each replica."""
+    work, training, replicas = prepared.work, prepared.training, prepared.work.training.framework.num_replicas
+    costs, batch = prepared.costs, work.data.batch_size
+    reduction = training.reduction if replicas > 1 else None
+    return Setup(
+        rank=rank,
+        device=prepared.mirrors.first,
+        backend=reduction,
+        threads=prepared.threads,
+        num_parameters=training.num_parameters,
+        items_per_step=prepared.items_per_step,
+        item="samples",
+        flops_per_step=None if costs is None else batch * costs.training_flops,
+        precision=work.compute.precision,
+        compiled=None,
+        data=work.data.name,
+        pool_samples=training.num_pool_batches * prepared.items_per_step,
+        not_applied=tuple(_not_applied(work, is_gpu=prepared.mirrors.is_gpu)),
+        notes=tuple(_notes(prepared, reduction)),
+        monotonic_s=monotonic(),
+        flops_not_counted="torch's counter sees no step of TensorFlow's",
+        input_shape=prepared.shape.shape,
+        data_used=DataUsed(
+            loading="device",
+            split=None,
+            source=None,
+            num_samples=None,
+            sha256=None,
+            sha256_of=None,
+            batches_ahead=0,
+        ),
+        replicas=Replicas(
+            framework=f"TensorFlow {prepared.tf.__version__}", num_devices=replicas, reduction=reduction
+        ),
+    )
+
+
+def _notes(prepared: PreparedMirrors, reduction: str | None) -> Iterator[str]:
+    replicas = prepared.work.training.framework.num_replicas
+    summed = "" if reduction is None else f", gradients summed by {reduction}"
+    copies = f"{replicas} replicas" if replicas > 1 else "one replica"
+    yield (
+        f"TensorFlow {prepared.tf.__version__}: one process, {copies} under MirroredStrategy{summed}, "
+        "the step one tf.function"
+    )
+    waits = "each step is waited for" if prepared.mirrors.is_gpu else "a step is done when it returns"
+    yield f"timed by the host's clock: {waits}"
+
+
+def _not_applied(work: TrainingWork, *, is_gpu: bool) -> Iterator[NotApplied]:
+    keys = dict(WITHOUT_EFFECT)
+    keys |= {
+        f"data.{key}": "all samples are drawn before the window; no loader runs" for key in work.data.loader
+    }
+    if work.training.optimizer != "SGD":
+        keys["training.momentum"] = f"{work.training.optimizer} has none; it is for SGD"
+    if work.training.framework.num_replicas == 1:
+        keys["training.reduction"] = "one replica has nothing to sum"
+    if not is_gpu:
+        keys["distributed.memory_limit_bytes"] = "it is for GPUs; this run is on the CPU"
+    yield from (NotApplied(key=key, reason=reason) for key, reason in keys.items())
+
+
+def _warm_up(prepared: PreparedMirrors, recorder: Recorder) -> tuple[float | None, int | None]:
+    """Run the warm-up, of which the first step builds the graph; return a step's seconds, and the peak."""
+    window = prepared.work.window
+    num_steps = window.warmup_steps if window.enabled else 0
+    with recorder.phase("warmup", expected_steps=num_steps):
+        writer = StepTimesWriter(recorder, "warmup", keep_times=True)
+        first = run_window(prepared.training, prepared.clock, FixedSteps(min(1, num_steps)), writer)
+        rest = run_window(prepared.training, prepared.clock, FixedSteps(num_steps - first.num_steps), writer)
+        writer.flush()
+    peak_bytes = prepared.mirrors.peak_memory_bytes(prepared.tf)
+    prepared.mirrors.forget_peak(prepared.tf)
+    return (rest.wall_s / rest.num_steps if rest.num_steps else None), peak_bytes
+
+
+def _measure(
+    prepared: PreparedMirrors, recorder: Recorder, *, step_s: float | None, warm_peak_bytes: int | None
+) -> Window:
+    """Run the measured window and write down what it took, and what else the host did meanwhile."""
+    work, replicas = prepared.work, prepared.work.training.framework.num_replicas
+    planned = plan_window(work, num_samples=None, num_shards=replicas, agree=lambda wish: wish, step_s=step_s)
+    expected_s = planned.seconds or planned.limit_s
+    with recorder.phase("measure", expected_steps=planned.steps, expected_s=expected_s):
+        writer = StepTimesWriter(recorder, "measure", keep_times=work.window.log_step_times)
+        neighbours, load_before = _neighbours(), read_load()
+        timing = run_window(prepared.training, prepared.clock, planned.plan, feed_plan(planned.plan, writer))
+        load = load_between(load_before, read_load())
+        writer.flush()
+        found = window_record(
+            timing,
+            planned,
+            rank=recorder.rank,
+            items_per_step=prepared.items_per_step,
+            clock=prepared.clock.name,
+            load=load,
+            neighbours=most_users(neighbours, _neighbours()),
+        )
+        window = replace(
+            found,
+            peak_allocated_bytes=prepared.mirrors.peak_memory_bytes(prepared.tf),
+            peak_with_warmup_bytes=warm_peak_bytes,
+        )
+        recorder.write(window)
+    return window
+
+
+def _neighbours() -> DeviceNeighbours:
+    """Look for other users of the device; TensorFlow tells no device's permanent identity."""
+    return other_users(None, own_pids=(os.getpid(),))
+
+
+def _not_taken_apart(rank: int, clock: HostClock) -> Iterator[Any]:
+    """Say of each measure of communication, and of the phases, why there is none."""
+    yield StepPhases(rank=rank, clock=clock.name, is_queued=False, missing=NOT_APART)
+    yield GradientSync(rank=rank, clock=clock.name, rounds=(), missing=NOT_APART)
+    yield CollectiveOverlap(
+        rank=rank, num_steps=0, collective_s=0.0, exposed_s=0.0, kernels=(), missing=NOT_APART
+    )
+    yield BucketAllReduce(rank=rank, clock=clock.name, bucket_bytes=(), durations_s=(), missing=NOT_APART)
