@@ -90,6 +90,11 @@ def test_nothing_is_excluded_while_something_is_open() -> None:
     assert (found.word, found.excluded) == ("NOT-READY", ())
 
 
+def test_what_is_open_within_an_excluded_part_keeps_nobody_else_from_being_ready() -> None:
+    found = roll_up([*READY, judged("answers", "FAIL", "host/b"), judged("memory", "SKIP", B0)])
+    assert (found.word, found.excluded) == ("READY-WITH-EXCLUSIONS", ("host/b",))
+
+
 def test_nothing_left_is_not_ready() -> None:
     assert roll_up([judged("memory", "FAIL", A0)]).word == "NOT-READY"
 

@@ -13,11 +13,14 @@ from collectives_by_hand import collective_records, trial
 from concluding import text_of
 from gpuproof.conclude import Concluded, conclude
 from gpuproof.records.case import Case, CollectiveWork
+from gpuproof.records.codec import to_json
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.outcome import Outcome
 from gpuproof.records.run import RankResult, Setup, Start
 from gpuproof.suites.base import HostPlace
 from gpuproof.suites.validate import SUITE
+from gpuproof.suites.validate.hosts import facts_by_host
+from gpuproof.verdict.baseline import RunFigures, record_baseline, stack_of
 from records_by_hand import failure, start
 from validation_by_hand import device, done, recipe, walk, written
 
@@ -30,6 +33,10 @@ FLOOR_OVER: dict[str, Any] = {
     "measure": {"name": "bus bandwidth", "labels": {"operation": "all_reduce", "stage": "collective"}},
     "expect": {"at_least": 0.95 * BUS_BYTES_PER_S, "unit": "B/s"},
 }
+
+
+AGAIN = "hosts talk fast [num_devices=8, num_ranks=8]"
+"""The same without one host."""
 
 
 def told(case: Case, *, slow: str | None = None, by: float = 0.3, wrong: bool = False) -> CaseRecords:
@@ -94,7 +101,7 @@ def test_a_host_that_slows_the_fleet_under_a_floor_is_named(tmp_path: Path) -> N
     found = concluded(tmp_path, asked(), ended(slow="n3"))
     accused = [x for x in blamed(found) if x.status == "FAIL"]
     assert [x.subject for x in accused] == ["host/n3"], text_of(found)
-    assert "under the floor of a rule" in (accused[0].measured or "")
+    assert "under what the rule 'hosts talk fast' lets pass" in (accused[0].measured or "")
     assert (accused[0].responsible, found.result.verdict) == ("administrator", "NOT-READY")
 
 
@@ -170,6 +177,57 @@ def test_without_the_accused_the_others_are_measured_again_and_stand_in(tmp_path
     assert (again.outcome.status, again.is_required) == ("PASS", True), text_of(found)
     before = judged["collective-over was measured"]
     assert (before.outcome.status, before.is_required) == ("FAIL", False)
+
+
+def test_what_failed_with_the_accused_and_passes_without_them_is_ready_with_exclusions(
+    tmp_path: Path,
+) -> None:
+    found = concluded(tmp_path, asked(allow_exclusions=True), ended(slow="n3"))
+    judged = {item.name: item for item in found.result.outcomes}
+    first, again = judged["hosts talk fast [num_devices=10, num_ranks=10]"], judged[AGAIN]
+    assert (first.outcome.status, first.is_required) == ("FAIL", False), text_of(found)
+    assert (again.outcome.status, again.is_required) == ("PASS", True)
+    assert (found.result.verdict, found.result.exit_code) == ("READY-WITH-EXCLUSIONS", 0), text_of(found)
+    assert found.result.detail["readiness"]["excluded"] == ["host/n3"]
+
+
+def test_what_fails_without_the_accused_too_is_not_ready(tmp_path: Path) -> None:
+    over = {"at_least": 1.1 * BUS_BYTES_PER_S, "unit": "B/s"}
+    config = asked(allow_exclusions=True, rules=[{**FLOOR_OVER, "expect": over}])
+    found = concluded(tmp_path, config, ended(slow="n3"))
+    (again,) = [item for item in found.result.outcomes if item.name == AGAIN]
+    assert (again.outcome.status, again.is_required) == ("FAIL", True), text_of(found)
+    assert found.result.verdict == "NOT-READY"
+
+
+def test_a_rule_of_the_first_measurement_alone_is_not_met_by_the_second(tmp_path: Path) -> None:
+    labels = {**FLOOR_OVER["measure"]["labels"], "case": "collective-over"}
+    rule = {**FLOOR_OVER, "measure": {**FLOOR_OVER["measure"], "labels": labels}}
+    found = concluded(tmp_path, asked(allow_exclusions=True, rules=[rule]), ended(slow="n3"))
+    (first,) = [item for item in found.result.outcomes if item.name == "hosts talk fast"]
+    assert (first.outcome.status, first.is_required) == ("FAIL", True), text_of(found)
+    assert found.result.verdict == "NOT-READY"
+
+
+def test_a_fleets_own_past_begins_a_search_as_a_floor_does(tmp_path: Path) -> None:
+    healthy = concluded(tmp_path / "healthy", asked(rules=[]), ended())
+    hosts = facts_by_host(walk(asked(rules=[]), HOSTS, ended()))
+    run = RunFigures(run_id="healthy", measures=healthy.result.measures, stack=stack_of(hosts))
+    baseline = record_baseline("fleet", [run], recorded="2026-11-22", gpuproof_version="0")
+    rule = {**FLOOR_OVER, "expect": {"baseline": 0.9}}
+    config = asked(rules=[rule], baseline=to_json(baseline))
+    found = concluded(tmp_path / "slow", config, ended(slow="n3"))
+    accused = [x for x in blamed(found) if x.status == "FAIL"]
+    assert [x.subject for x in accused] == ["host/n3"], text_of(found)
+    assert not [x for x in walk(config, HOSTS, ended()) if x.case.case_id.startswith("blame-")]
+
+
+def test_a_rule_that_cannot_judge_begins_no_search() -> None:
+    unlike = {**FLOOR_OVER, "expect": {"at_least": 0.95 * BUS_BYTES_PER_S, "unit": "FLOP/s"}}
+    vacuous = {**FLOOR_OVER, "expect": {"at_least": 1.0, "unit": "B/s"}}
+    for rule in (unlike, vacuous):
+        cases = [launch.case.case_id for launch in walk(asked(rules=[rule]), HOSTS, ended(slow="n3"))]
+        assert not [name for name in cases if name.startswith("blame-collective-over")]
 
 
 def test_a_budget_ends_the_search_and_that_is_said(tmp_path: Path) -> None:

@@ -202,8 +202,10 @@ def _excluded(tree: Branch) -> Iterator[str]:
 def _word(
     tree: Branch, required: Sequence[Judged], excluded: Collection[str], *, is_lacking: bool
 ) -> ReadinessWord:
-    """Choose the word. Where anything is open, nothing can be excluded: what is left was not shown either."""
-    is_open = is_lacking or any(branch.undecided for branch in _all(tree))
+    """Choose the word. Where anything is open but in what is excluded, what is left was not shown either."""
+    is_open = is_lacking or any(
+        branch.undecided for branch in _all(tree) if not _is_within(branch.subject, excluded)
+    )
     failed = [item.outcome.subject for item in required if item.outcome.status == "FAIL"]
     if not failed:
         return "INCONCLUSIVE" if is_open else "READY"

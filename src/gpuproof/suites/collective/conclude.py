@@ -12,6 +12,7 @@ from gpuproof.analysis.explanations import LaunchExplanation, explain_launch
 from gpuproof.config.models import RunConfig
 from gpuproof.readings.evidence import Evidence
 from gpuproof.records.codec import to_json
+from gpuproof.records.collected import CaseRecords
 from gpuproof.records.result import Doubt, LaunchValue, Measure
 from gpuproof.records.work.collective import REDUCING, ROOTED
 from gpuproof.statistics.launches import interval_of_launches
@@ -70,9 +71,7 @@ def conclude(evidence: Evidence) -> Conclusion:
         explain_launch(found.launch, evidence) for found in launches if found.launch.case.monitor is not None
     ]
     doubts = _doubts(launches, doubts_about_readings(explanations))
-    positions = positions_in_time(evidence.launches)
-    curves = [_bandwidth_measure(found, positions) for found in _points(launches)]
-    headlines = list(_headlines(curves))
+    headlines, curves = _bandwidth_measures(evidence.launches, launches)
     rows = tuple(_row(found, config) for found in _points(launches))
     failures = tuple(f for one in evidence.launches if one.status != "done" and (f := one.primary_failure))
     detail = CollectiveDetail(
@@ -92,6 +91,21 @@ def conclude(evidence: Evidence) -> Conclusion:
     )
     exports = (Export(name=CSV_FILE, content=csv_text([to_json(row) for row in rows])),)
     return Conclusion(result=result, exports=exports)
+
+
+def collective_measures(records: Sequence[CaseRecords]) -> list[Measure]:
+    """Return the bandwidths that launches come to: the best of each operation, then every size."""
+    launches = [found for one in records if (found := summarize_collectives(one)) is not None]
+    headlines, curves = _bandwidth_measures(records, launches)
+    return [*headlines, *curves]
+
+
+def _bandwidth_measures(
+    records: Sequence[CaseRecords], launches: Sequence[CollectiveLaunch]
+) -> tuple[list[Measure], list[Measure]]:
+    positions = positions_in_time(records)
+    curves = [_bandwidth_measure(found, positions) for found in _points(launches)]
+    return list(_headlines(curves)), curves
 
 
 def _doubts(launches: Sequence[CollectiveLaunch], observed: Sequence[Doubt]) -> tuple[Doubt, ...]:

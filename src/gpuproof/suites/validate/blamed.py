@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from gpuproof.readings.evidence import Evidence
@@ -50,19 +50,21 @@ def _of(followed: FollowedUp, names: Names, *, has_time: bool) -> Iterator[tuple
     found = tuple(_blamed(followed))
     for each in found:
         yield _accusation(each, followed, names), True
-    why = [f"{', '.join(each.members)}: {each.why}" for search in _all(followed) for each in search.undecided]
-    if why and not has_time:
-        why.append("--time-budget has no room for more tests")
+    time = () if has_time else ("--time-budget has no room for more tests",)
+    why = _why_open(findings)
     if why:
-        yield _undecided(suspicion.why, why, _subject_of(followed)), is_slow
+        yield _undecided(suspicion.why, [*why, *time], _subject_of(followed)), is_slow
     elif not found:
         yield _nobody(followed, findings), is_slow
     if findings.links_tried.num_not_tried and findings.tests and followed.search.part == "host":
         yield _links(findings), False
+    for host, search in followed.inside.items():  # that the host is at fault is decided, and it is judged
+        if inside := _why_open(search.search.findings()):
+            yield _undecided(suspicion.why, [*inside, *time], f"host/{host}"), False
 
 
-def _all(followed: FollowedUp) -> list[Findings]:
-    return [search.search.findings() for search in followed.searches]
+def _why_open(findings: Findings) -> list[str]:
+    return [f"{', '.join(each.members)}: {each.why}" for each in findings.undecided]
 
 
 def _blamed(followed: FollowedUp) -> Iterator[Blamed]:
@@ -192,27 +194,47 @@ def concluded_without(order: StageOrder, evidence: Evidence) -> list[StageResult
 
 
 def stood_in_for(judged: Sequence[Judged], order: StageOrder, found: Sequence[StageResult]) -> list[Judged]:
-    """Let what passes without those accused decide in place of what failed with them."""
+    """Let what passes without those accused decide in place of what failed with them.
+
+    A rule of the first measurement alone stays: nobody knows what it would say without those accused.
+    """
     passed = {item.name for item in judged if item.outcome.status == "PASS"}
     replaced = [
-        each.suspicion.case
+        (each.suspicion.case, case)
         for each in order.followed()
         for case in order.added_cases()
         if case.name == f"{each.suspicion.case.name}-without"
         and set(case.places) <= set(each.suspicion.case.places)
         and f"{case.name} was measured" in passed
     ]
-    return [_advisory(x) if any(_is_of(x, case) for case in replaced) else x for x in judged]
+    again = {case.case_id: _rules_about(case, judged) for _, case in replaced}
+    return [
+        _advisory(x) if any(_is_of(x, first, again[case.case_id]) for first, case in replaced) else x
+        for x in judged
+    ]
 
 
-def _is_of(item: Judged, case: StageCase) -> bool:
-    """Say whether an outcome that is no pass is of this case as a whole."""
+def _rules_about(case: StageCase, judged: Sequence[Judged]) -> set[str]:
+    return {_rule(item) for item in judged if _rests_on(item, case)}
+
+
+def _is_of(item: Judged, case: StageCase, again: Collection[str]) -> bool:
+    """Say whether an outcome that is no pass is of this case as a whole, and was judged `again`."""
     outcome, host = item.outcome, case.places[0].name
-    if outcome.status not in ("FAIL", "WARN") or "/gpu/" in outcome.subject:
+    if outcome.status not in ("FAIL", "WARN", "ERROR") or "/gpu/" in outcome.subject:
         return False
     is_its = case.is_over_all or not host or outcome.subject == f"host/{host}"
-    is_told = any(record.split("/")[0] == case.case_id for record in outcome.records)
-    return is_told or (is_its and item.name == f"{case.name} was measured")
+    is_judged_again = _rests_on(item, case) and _rule(item) in again
+    return is_judged_again or (is_its and item.name == f"{case.name} was measured")
+
+
+def _rests_on(item: Judged, case: StageCase) -> bool:
+    return any(record.split("/")[0] == case.case_id for record in item.outcome.records)
+
+
+def _rule(item: Judged) -> str:
+    """Return the name of a rule, without what tells its measures apart."""
+    return item.name.partition(" [")[0]
 
 
 def _advisory(item: Judged) -> Judged:

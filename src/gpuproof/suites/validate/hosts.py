@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gpuproof.records.collected import CaseRecords
-from gpuproof.records.run import Device, Environment, Setup, Start
-from gpuproof.suites.validate.plan import lost_hosts
+from gpuproof.records.run import Device, Environment, Setup, Start, is_host_failure
 
 
 def begun_on(launches: Sequence[CaseRecords]) -> tuple[str, ...]:
@@ -22,6 +21,14 @@ def begun_on(launches: Sequence[CaseRecords]) -> tuple[str, ...]:
 def lost_of(launches: Sequence[CaseRecords]) -> dict[str, CaseRecords]:
     """Return the hosts that could not be used, each with a launch that says why."""
     return {host: launch for launch in launches for host in lost_hosts(launch)}
+
+
+def lost_hosts(launch: CaseRecords) -> frozenset[str]:
+    """Return the hosts to which a launch could not be brought."""
+    failure = launch.primary_failure
+    if launch.status == "done" or failure is None or launch.of(Start) or not is_host_failure(failure):
+        return frozenset()
+    return frozenset({failure.host} & set(launch.case.placement.hosts))
 
 
 def device_subject(host: str, device: Device) -> str:

@@ -7,19 +7,29 @@ that was not measured is judged by itself.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from gpuproof.config.models import RunConfig
 from gpuproof.readings.evidence import Evidence
 from gpuproof.records.codec import from_json
+from gpuproof.records.collected import CaseRecords
 from gpuproof.records.outcome import Judged, Outcome, SubjectKind
 from gpuproof.records.result import WHOLE, Measure
 from gpuproof.suites.validate.hosts import facts_by_host
-from gpuproof.suites.validate.measured import StageResult
+from gpuproof.suites.validate.measured import StageResult, measures_of_collectives
 from gpuproof.suites.validate.options import ValidateOptions
+from gpuproof.suites.validate.placing import Stage
 from gpuproof.verdict.announced import announced_in
 from gpuproof.verdict.baseline import Baseline
-from gpuproof.verdict.rules import FleetFacts, Rules, judge_rules, read_rules, rules_of_entries
+from gpuproof.verdict.rules import (
+    FleetFacts,
+    Rules,
+    judge_measures,
+    judge_rules,
+    read_rules,
+    rules_of_entries,
+)
 from gpuproof.verdict.rules.model import CheckRule, Expected, MeasureMatch, Rule
 
 STEADY_STEP = "Look for heat, clocks, power and other users beside the run (gpuproof report RUN)"
@@ -38,6 +48,17 @@ class GivenRules:
     def num_figures(self) -> int:
         """Count the rules of figures."""
         return sum(isinstance(rule, Rule) for rule in self.rules.rules)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShortOfRule:
+    """A collective that failed a rule."""
+
+    rule: str
+    operation: str
+    size_bytes: int
+    share: float
+    """By which it is under the last value that would have passed."""
 
 
 def rules_of(options: ValidateOptions) -> GivenRules:
@@ -84,6 +105,48 @@ def judge_all(found: Sequence[StageResult], facts: FleetFacts, options: Validate
         *_unused_baseline(given, facts),
         *_no_efficiency(facts, options),
     ]
+
+
+def short_of_rules(
+    stage: Stage, launches: Mapping[str, Sequence[CaseRecords]], config: RunConfig, options: ValidateOptions
+) -> dict[str, ShortOfRule]:
+    """Return, by case, the collective that failed a rule by most; what could not be judged failed none.
+
+    It is judged as at the end of the run, by the launches of the collective stage alone.
+    """
+    cases = [case for case in stage.cases if launches.get(case.case_id)]
+    measures = [
+        measure
+        for case in cases
+        for measure in measures_of_collectives(stage, case, config, launches[case.case_id])
+    ]
+    everything = [launch for case in cases for launch in launches[case.case_id]]
+    facts = FleetFacts(
+        measures=measures,
+        hosts=facts_by_host(everything),
+        baseline=baseline_of(options),
+        launches=everything,
+    )
+    worst: dict[str, ShortOfRule] = {}
+    for measure, item in judge_measures(rules_of(options).rules, facts):
+        found = _short(measure, item)
+        if found is not None and found.share > (worst[measure.case].share if measure.case in worst else 0):
+            worst[measure.case] = found
+    return worst
+
+
+def _short(measure: Measure, item: Judged) -> ShortOfRule | None:
+    outcome = item.outcome
+    limits = (outcome.measured_value, outcome.expected_value, outcome.tolerance)
+    if outcome.status != "FAIL" or None in limits or measure.better != "higher":
+        return None
+    value, expected, tolerance = (float(number or 0.0) for number in limits)
+    return ShortOfRule(
+        rule=item.name,
+        operation=str(measure.labels["operation"]),
+        size_bytes=int(measure.labels["size_bytes"]),
+        share=1 - value / (expected - tolerance),
+    )
 
 
 def _unused_baseline(given: GivenRules, facts: FleetFacts) -> Iterator[Judged]:

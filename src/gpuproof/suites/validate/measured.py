@@ -24,6 +24,7 @@ from gpuproof.records.result import WHOLE, Measure, MeasureInterval, Result
 from gpuproof.records.run import Start
 from gpuproof.statistics.estimate import Interval
 from gpuproof.statistics.series import TimeSeries, interval_between
+from gpuproof.suites.collective.conclude import collective_measures
 from gpuproof.suites.registry import find_suite
 from gpuproof.suites.validate.hosts import begun_on, device_subject
 from gpuproof.suites.validate.placing import Stage, StageCase
@@ -56,25 +57,42 @@ class StageResult:
 
 def conclude_case(evidence: Evidence, stage: Stage, case: StageCase) -> StageResult:
     """Conclude the launches of a case by the suite of its recipe."""
-    config = recipe_of(case, evidence.config)
-    own = replace(evidence.only(case_id=case.case_id), config=config)
-    result, summary = None, {}
-    if own.launches:
-        conclusion = find_suite(config).conclude(own)
-        result = conclusion.result
-        found = (e.content for e in conclusion.exports if e.name == "run_summary.json")
-        summary = dict(getattr(next(found, None), "value", {}))
+    found = _launched(stage, case, evidence.config, evidence.only(case_id=case.case_id).launches)
+    if not found.launches:
+        return found
+    own = replace(evidence, config=found.config, launches=found.launches)
+    conclusion = find_suite(found.config).conclude(own)
+    exported = (e.content for e in conclusion.exports if e.name == "run_summary.json")
     summaries = [one for records in own.launches if (one := summarize_launch(records)) is not None]
+    return replace(
+        found,
+        result=conclusion.result,
+        summary=dict(getattr(next(exported, None), "value", {})),
+        summaries=tuple(summaries),
+    )
+
+
+def _launched(
+    stage: Stage, case: StageCase, config: RunConfig, launches: Sequence[CaseRecords]
+) -> StageResult:
     return StageResult(
         stage=stage,
         case=case,
-        config=config,
-        launches=own.launches,
-        summaries=tuple(summaries),
-        result=result,
-        summary=summary,
-        subject=_subject(case, own.launches),
+        config=recipe_of(case, config),
+        launches=tuple(launches),
+        summaries=(),
+        result=None,
+        summary={},
+        subject=_subject(case, launches),
     )
+
+
+def measures_of_collectives(
+    stage: Stage, case: StageCase, config: RunConfig, launches: Sequence[CaseRecords]
+) -> Iterator[Measure]:
+    """Yield the measures of a case of collectives, as its conclusion has them, before there is one."""
+    found = _launched(stage, case, config, launches)
+    yield from (_placed(measure, found, _labels(found)) for measure in collective_measures(launches))
 
 
 def _subject(case: StageCase, launches: Sequence[CaseRecords]) -> str:
@@ -93,14 +111,13 @@ def measures_of(found: StageResult) -> Iterator[Measure]:
         return
     labels = _labels(found)
     for measure in (*_once_each(found.result.measures, found), *_drift(found, labels), *_spread(found)):
-        subject = found.subject if measure.subject == WHOLE else measure.subject
-        yield replace(
-            measure,
-            case=found.case.case_id,
-            subject=subject,
-            labels={**labels, **measure.labels},
-            validity=measure.validity or found.result.validity,
-        )
+        yield replace(_placed(measure, found, labels), validity=measure.validity or found.result.validity)
+
+
+def _placed(measure: Measure, found: StageResult, labels: Mapping[str, Any]) -> Measure:
+    """Say what a measure is of: its case, its subject, and the labels by which rules find it."""
+    subject = found.subject if measure.subject == WHOLE else measure.subject
+    return replace(measure, case=found.case.case_id, subject=subject, labels={**labels, **measure.labels})
 
 
 def _once_each(measures: Sequence[Measure], found: StageResult) -> Iterator[Measure]:

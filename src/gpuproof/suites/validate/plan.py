@@ -13,14 +13,15 @@ from gpuproof.config.models import RunConfig
 from gpuproof.errors import UsageError
 from gpuproof.records.case import Case
 from gpuproof.records.collected import CaseRecords
-from gpuproof.records.run import RankResult, Start, is_host_failure
+from gpuproof.records.run import RankResult, Start
 from gpuproof.suites.base import HostPlace, LaunchKey, launch_key
 from gpuproof.suites.validate.blaming import Blaming, figure_of
 from gpuproof.suites.validate.follow import PREFIX, TEST_S, FollowedUp, follow, without_accused
+from gpuproof.suites.validate.hosts import lost_hosts
 from gpuproof.suites.validate.options import ValidateOptions, read_options
 from gpuproof.suites.validate.placing import Stage, StageCase, site_of
 from gpuproof.suites.validate.stages import build_launch, stages_of
-from gpuproof.suites.validate.suspicion import CollectiveSeen, seen_in, suspicions
+from gpuproof.suites.validate.suspicion import CollectiveSeen, SlowCollective, seen_in, suspicions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +41,10 @@ class StageOrder:
     """Figures of tests of groups, by case."""
     spent_ms: Mapping[str, int] = field(default_factory=dict)
     """By host; of whole milliseconds, so that the order of sums makes no difference."""
+    suspected: dict[frozenset[LaunchKey], tuple[SlowCollective, ...]] = field(
+        default_factory=dict, repr=False, compare=False
+    )
+    """What launches that were seen make suspicious: asked after every test, found once."""
 
     @property
     def num_left(self) -> int:
@@ -90,12 +95,21 @@ class StageOrder:
         stage = next((stage for stage in self.stages if stage.name == "collective"), None)
         if stage is None or any(True for _ in self._open(stage)):
             return ()
+        known = frozenset(self.seen)
+        if known not in self.suspected:
+            self.suspected[known] = self._suspicions(stage)
+        return tuple(follow(each, self.config, self.tested) for each in self.suspected[known])
+
+    def _suspicions(self, stage: Stage) -> tuple[SlowCollective, ...]:
+        from gpuproof.suites.validate.judging import short_of_rules
+
         seen: dict[str, list[CollectiveSeen]] = {case.case_id: [] for case in stage.cases}
         for (case_id, _), launch in sorted(self.seen.items()):
             if case_id in seen:  # and not what is measured without those accused
                 seen[case_id].append(launch)
-        found = suspicions(stage.cases, seen, self.options)
-        return tuple(follow(each, self.config, self.tested) for each in found)
+        launches = {case_id: [launch.records for launch in found] for case_id, found in seen.items()}
+        short = short_of_rules(stage, launches, self.config, self.options)
+        return tuple(suspicions(stage.cases, seen, short, self.options))
 
     def added_cases(self) -> tuple[StageCase, ...]:
         """Return the collectives without those accused, where these may be left out."""
@@ -185,14 +199,6 @@ def planned_order(config: RunConfig, places: Sequence[HostPlace], options: Valid
 
 def _is_collective(launch: CaseRecords, key: LaunchKey) -> bool:
     return launch.case.kind == "collective" and not key[0].startswith(PREFIX)
-
-
-def lost_hosts(launch: CaseRecords) -> frozenset[str]:
-    """Return the hosts to which a launch could not be brought."""
-    failure = launch.primary_failure
-    if launch.status == "done" or failure is None or launch.of(Start) or not is_host_failure(failure):
-        return frozenset()
-    return frozenset({failure.host} & set(launch.case.placement.hosts))
 
 
 def _taken_ms(launch: CaseRecords) -> int:

@@ -1,7 +1,7 @@
 """Was a collective slow, wrong, or did it not end? What asks for a search of who is to blame.
 
-Slow is told against a floor of the rules, against other hosts' own collectives, and against the launches of
-the same collective. What none of these can tell is said, and is not taken for fast.
+Slow is told by the rules (`judging.short_of_rules`), against other hosts' own collectives, and against the
+launches of the same collective. What none of these can tell is said, and is not taken for fast.
 """
 
 from __future__ import annotations
@@ -10,14 +10,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import sqrt
 from statistics import median, stdev
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from gpuproof import units
 from gpuproof.analysis.collectives import CollectiveFigures, summarize_collectives
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import TRANSIENT_CAUSES, Start, is_host_failure
 from gpuproof.suites.validate.options import ValidateOptions
 from gpuproof.suites.validate.placing import StageCase
+
+if TYPE_CHECKING:
+    from gpuproof.suites.validate.judging import ShortOfRule
 
 LEAST_NOISE = 0.02
 """Of one test, however alike the launches were: few of them show it too small."""
@@ -43,7 +45,6 @@ class PointSeen:
     size_bytes: int
     bytes_per_s: float
     """The size over the median iteration, as tests of groups have it."""
-    bus_bytes_per_s: float | None
     noise: float
     """Relative standard error of the median iteration."""
     num_wrong: int
@@ -53,10 +54,15 @@ class PointSeen:
 class CollectiveSeen:
     """What a launch of the collective stage came to."""
 
-    hosts: tuple[str, ...]
+    records: CaseRecords
     points: tuple[PointSeen, ...]
     failure: str | None
     """What became of it, where it began and did not end well by itself."""
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """Where it was placed."""
+        return self.records.case.placement.hosts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +89,7 @@ def seen_in(launch: CaseRecords) -> CollectiveSeen:
     if is_own and failure is not None and not is_host_failure(failure):
         said = None if failure.cause in TRANSIENT_CAUSES else f"{failure.cause}: {failure.message}"
     return CollectiveSeen(
-        hosts=launch.case.placement.hosts,
+        records=launch,
         points=() if found is None else tuple(map(_point, found.figures)),
         failure=said,
     )
@@ -97,16 +103,21 @@ def _point(found: CollectiveFigures) -> PointSeen:
         operation=found.operation,
         size_bytes=found.size_bytes,
         bytes_per_s=found.size_bytes / middle,
-        bus_bytes_per_s=found.bus_bytes_per_s,
         noise=MEDIAN_OVER_MEAN * spread,
         num_wrong=found.num_wrong,
     )
 
 
 def suspicions(
-    cases: Sequence[StageCase], seen: Mapping[str, Sequence[CollectiveSeen]], options: ValidateOptions
+    cases: Sequence[StageCase],
+    seen: Mapping[str, Sequence[CollectiveSeen]],
+    short: Mapping[str, ShortOfRule],
+    options: ValidateOptions,
 ) -> Iterator[SlowCollective]:
-    """Yield what to search for after the collective stage; `seen` has the launches of each case."""
+    """Yield what to search for after the collective stage.
+
+    `seen` has the launches of each case, `short` the rule that a case failed.
+    """
     if options.blame == "never":
         return
     noise = noise_of([launch for launches in seen.values() for launch in launches])
@@ -119,20 +130,29 @@ def suspicions(
             for other in cases
             if other.name == case.name and other.ranks_per_host == case.ranks_per_host
         ]
-        found = _broken(launches) or _slow(case, launches, [p for p in peers if p], noise, options)
+        failed = short.get(case.case_id)
+        found = (
+            _broken(launches)
+            or (None if failed is None else _under(failed))
+            or _slow(launches, [p for p in peers if p], noise)
+        )
         if found is None and options.blame == "always":
             found = _Reason(why=None, shortfall=LEAST_SLOWER)
         if found is not None:
-            sought = min(NOTHING_THROUGH, SOUGHT_SHARE * found.shortfall)
-            yield SlowCollective(
-                case=case,
-                hosts=launches[-1].hosts,
-                why=found.why,
-                operation=found.operation,
-                size_bytes=found.size_bytes,
-                slowdown=NOTHING_THROUGH if found.shortfall >= 1 else sought if found.why else LEAST_SLOWER,
-                noise=noise,
-            )
+            yield _sought(case, launches[-1].hosts, found, noise)
+
+
+def _sought(case: StageCase, hosts: tuple[str, ...], found: _Reason, noise: float) -> SlowCollective:
+    sought = min(NOTHING_THROUGH, SOUGHT_SHARE * found.shortfall)
+    return SlowCollective(
+        case=case,
+        hosts=hosts,
+        why=found.why,
+        operation=found.operation,
+        size_bytes=found.size_bytes,
+        slowdown=NOTHING_THROUGH if found.shortfall >= 1 else sought if found.why else LEAST_SLOWER,
+        noise=noise,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,21 +195,14 @@ def _broken(launches: Sequence[CollectiveSeen]) -> _Reason | None:
     return None if failure is None else _Reason(why=f"it did not end ({failure})", shortfall=1.0)
 
 
-def _slow(
-    case: StageCase,
-    launches: Sequence[CollectiveSeen],
-    peers: Sequence[float],
-    noise: float,
-    options: ValidateOptions,
-) -> _Reason | None:
-    """Find what is slower than it may be: by the rules, by other hosts, by its own launches."""
-    for point in (point for launch in launches for point in launch.points):
-        is_best = point is _fastest(launches, point.operation)
-        floor = max(floors(case, point, options, is_best=is_best), default=None)
-        if floor is not None and point.bus_bytes_per_s is not None and point.bus_bytes_per_s < floor:
-            short = 1 - point.bus_bytes_per_s / floor
-            why = f"{point.operation} of {point.size_bytes:,} bytes is {short:.1%} under the floor of a rule"
-            return _Reason(why=why, shortfall=short, operation=point.operation, size_bytes=point.size_bytes)
+def _under(failed: ShortOfRule) -> _Reason:
+    why = f"{failed.operation} of {failed.size_bytes:,} bytes is {failed.share:.1%} under what the rule "
+    why += f"{failed.rule!r} lets pass"
+    return _Reason(why=why, shortfall=failed.share, operation=failed.operation, size_bytes=failed.size_bytes)
+
+
+def _slow(launches: Sequence[CollectiveSeen], peers: Sequence[float], noise: float) -> _Reason | None:
+    """Find what is slower than on other hosts, or than its own other launches."""
     own, bound = _best(launches), max(LEAST_SLOWER, CLEAR * noise)
     if own is not None and len(peers) >= MIN_PEERS and own < median(peers) * (1 - bound):
         short = 1 - own / median(peers)
@@ -199,36 +212,3 @@ def _slow(
         short = 1 - min(figures) / max(figures)
         return _Reason(why=f"its launches differ by {short:.1%}", shortfall=short)
     return None
-
-
-def _fastest(launches: Sequence[CollectiveSeen], operation: str) -> PointSeen:
-    own = [point for launch in launches for point in launch.points if point.operation == operation]
-    return max(own, key=lambda point: point.bus_bytes_per_s or 0.0)
-
-
-def floors(case: StageCase, point: PointSeen, options: ValidateOptions, *, is_best: bool) -> Iterator[float]:
-    """Yield the floors that rules set for a point of a case, in bytes/s of bus bandwidth.
-
-    `is_best`: it is the highest of all sizes, which the measure "bus bandwidth" is about.
-    """
-    labels = {
-        "stage": "collective",
-        "case": case.case_id,
-        "operation": point.operation,
-        "size_bytes": point.size_bytes,
-        "quantity": "bus bandwidth",
-        "num_ranks": case.ranks_per_host * len(case.places),
-        "num_devices": case.ranks_per_host * len(case.places),
-        "at_once": case.ranks_per_host > 1,
-    }
-    each = "whole" if case.is_over_all else "host"
-    for rule in options.rules:
-        measure, expect = rule.get("measure") or {}, rule.get("expect") or {}
-        asked = {key: value for key, value in (measure.get("labels") or {}).items() if key in labels}
-        names = [f"{point.operation} of {units.memory(point.size_bytes)}"]
-        names += ["bus bandwidth"] if is_best else []
-        about = measure.get("name") in names and rule.get("each") == each and expect.get("unit") == "B/s"
-        if about and "at_least" in expect and all(labels[key] == value for key, value in asked.items()):
-            tolerance = rule.get("tolerance", 0.0)
-            share = tolerance if isinstance(tolerance, int | float) else 0.0
-            yield float(expect["at_least"]) * (1 - share)

@@ -46,8 +46,18 @@ def judge_rules(rules: Rules, facts: FleetFacts) -> list[Judged]:
         if isinstance(rule, CheckRule):
             judged += _checked(rule, facts)
         else:
-            judged += _judged(rule, named.get(rule.measure.name, ()), facts, rates[rule.is_required])
+            found = _judged(rule, named.get(rule.measure.name, ()), facts, rates[rule.is_required])
+            judged += [item for _, item in found]
     return judged
+
+
+def judge_measures(rules: Rules, facts: FleetFacts) -> Iterator[tuple[Measure, Judged]]:
+    """Yield each measure with what every rule about it says, by the same error rates."""
+    named, rates = _by_name(facts.measures), _error_rates(rules)
+    for rule in (rule for rule in rules.rules if isinstance(rule, Rule)):
+        for measure, item in _judged(rule, named.get(rule.measure.name, ()), facts, rates[rule.is_required]):
+            if measure is not None:
+                yield measure, item
 
 
 def _by_name(measures: Sequence[Measure]) -> Mapping[str, Sequence[Measure]]:
@@ -73,16 +83,19 @@ def _checked(rule: CheckRule, facts: FleetFacts) -> Iterator[Judged]:
         yield replace(item, is_required=rule.is_required)
 
 
-def _judged(rule: Rule, named: Sequence[Measure], facts: FleetFacts, error_rate: float) -> Iterator[Judged]:
+def _judged(
+    rule: Rule, named: Sequence[Measure], facts: FleetFacts, error_rate: float
+) -> Iterator[tuple[Measure | None, Judged]]:
     matched = [m for m in named if kind_of(m.subject) == rule.each and rule.measure.picks(m)]
     refused = _why_refused(rule, named, matched, facts)
     if refused is not None:
-        yield _as_judged(rule, None, not_judged("whole", f"{rule.place}: {refused}", "Correct the rule"))
+        outcome = not_judged("whole", f"{rule.place}: {refused}", "Correct the rule")
+        yield None, _as_judged(rule, None, outcome)
         return
     for subject in _without_measure(rule, matched, facts):
         reason = f"{rule.measure} was not measured of it"
         step = "Look for the launch that failed there, and finish the run with --resume"
-        yield _as_judged(rule, None, not_judged(subject, reason, step))
+        yield None, _as_judged(rule, None, not_judged(subject, reason, step))
     telling = _telling_labels(matched)
     good = []
     for measure in matched:
@@ -90,9 +103,9 @@ def _judged(rule: Rule, named: Sequence[Measure], facts: FleetFacts, error_rate:
         if fault is None:
             good.append(measure)
         else:
-            yield _as_judged(rule, measure, not_judged(measure.subject, *fault), telling)
+            yield measure, _as_judged(rule, measure, not_judged(measure.subject, *fault), telling)
     for measure, outcome in _outcomes(rule, good, facts, error_rate):
-        yield _as_judged(rule, measure, outcome, telling)
+        yield measure, _as_judged(rule, measure, outcome, telling)
 
 
 def _fault(measure: Measure, facts: FleetFacts) -> tuple[str, str] | None:
@@ -122,11 +135,16 @@ def _outcomes(
 def _as_judged(rule: Rule, measure: Measure | None, outcome: Outcome, telling: Sequence[str] = ()) -> Judged:
     return Judged(
         name=rule.name if measure is None else _name(rule, measure, telling),
-        outcome=outcome,
+        outcome=outcome if measure is None else replace(outcome, records=_launches(measure)),
         is_required=rule.is_required,
         basis=rule.basis or BASES[rule.expected.form],
         metric=str(rule.measure) if measure is None else _metric(measure),
     )
+
+
+def _launches(measure: Measure) -> tuple[str, ...]:
+    """Name the launches that a measure is of."""
+    return tuple(f"{measure.case}/{launch.replicate}" for launch in measure.launches if measure.case)
 
 
 def _metric(measure: Measure) -> str:
