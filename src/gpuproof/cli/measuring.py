@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -301,8 +302,14 @@ def _words_for(choice: HostChoice, remote: SshHosts) -> list[str]:
 
 
 def show_commands(config: str, words: Sequence[str], *, hosts: HostChoice, python: str | None) -> None:
-    """Print what would be started, on which host; start nothing."""
+    """Print what would be started, on which host; start nothing.
+
+    Raises:
+        UsageError: the run would be refused.
+    """
     loaded, remote = plan_run(config, words, hosts=hosts, python=python)
+    if remote is None and python is not None and shutil.which(python) is None:
+        raise UsageError("there is no such program", place="--python", next_step="Give the path of a Python")
     places = _places(remote)
     suite = suite_on(loaded.config, places)
     run = Path(loaded.config.run.save_dir, loaded.config.run.experiment_name, "RUN_ID")
@@ -313,25 +320,24 @@ def show_commands(config: str, words: Sequence[str], *, hosts: HostChoice, pytho
         show_manifests(cases, remote, run)
     else:
         for case in cases:
-            _show(case, remote, run)
+            _show(case, remote, run, python)
     if loaded.config.search.kind is not None:
         click.echo("What the search launches next depends on what these give.", err=True)
 
 
-def _show(case: Case, remote: SshHosts | None, run: Path) -> None:
+def _show(case: Case, remote: SshHosts | None, run: Path, python: str | None) -> None:
     if remote is None:
-        _show_here(case, run)
+        _show_here(case, run, python)
         return
     by_name = {host.name: host for host in remote.hosts}
     names = case.placement.hosts or list(by_name)
     _show_on(case, [by_name[name] for name in names][: case.placement.num_hosts])
 
 
-def _show_here(case: Case, run: Path) -> None:
+def _show_here(case: Case, run: Path, python: str | None) -> None:
     attached = is_attached(os.environ)
-    node = NodeSide(
-        python=sys.executable, worker=INSTALLED_WORKER, run=str(run), host="HOST", pid=os.getpid()
-    )
+    own = INSTALLED_WORKER if python is None else ("DIRECTORY/gpuproof-node.pyz",)
+    node = NodeSide(python=python or sys.executable, worker=own, run=str(run), host="HOST", pid=os.getpid())
     port = None if attached or case.placement.num_ranks == 1 else EXAMPLE_PORT
     click.echo(shlex.join(commands_for(case, node, Rendezvous(port=port), is_attached=attached).started[0]))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import sys
 from collections.abc import Callable
 from functools import wraps
@@ -12,6 +13,40 @@ from typing import Any, TypeVar
 import click
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+
+SINGLE_DASH_KEY = re.compile(r"-[a-z_]+(\.\w+)+(=.*)?", re.DOTALL)
+
+
+class ConfigCommand(click.Command):
+    """A command that takes keys of a recipe; one with a single dash is refused, not read as letters."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Look at each word before click takes it apart.
+
+        Raises:
+            click.UsageError: a key stands behind one dash; click would read the letters of its name.
+        """
+        for word in args[: args.index("--")] if "--" in args else args:
+            if SINGLE_DASH_KEY.fullmatch(word):
+                raise click.UsageError(f"{word}: a key of the config has two dashes: -{word}", ctx)
+        return super().parse_args(ctx, args)
+
+
+def refuse_dry_resume(*, dry_run: bool) -> None:
+    """Refuse `--dry-run` beside `--resume`, which would launch all the same.
+
+    Raises:
+        UsageError: both are given.
+    """
+    if dry_run:
+        from gpuproof.errors import UsageError
+
+        raise UsageError(
+            "a resumed run goes on with what is left of it, which --dry-run does not show",
+            place="--resume",
+            next_step="Leave --dry-run out; launch.txt of its launches has the commands",
+        )
+
 
 json_option = click.option(
     "--json", "as_json", is_flag=True, help="Print JSON, and it alone, on standard output."

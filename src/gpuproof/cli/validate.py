@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpuproof.cli.options import dry_run_option, measuring_options
+from gpuproof.cli.options import ConfigCommand, dry_run_option, measuring_options, refuse_dry_resume
 from gpuproof.errors import EnvironmentUnfitError, ExitCode, UsageError
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ CPU_RANKS = 2
 TIMES = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 
-@click.command(context_settings={"ignore_unknown_options": True})
+@click.command(cls=ConfigCommand, context_settings={"ignore_unknown_options": True})
 @click.argument("overrides", nargs=-1, type=click.UNPROCESSED, metavar="[--KEY.SUBKEY=VALUE]...")
 @click.option(
     "--recipe",
@@ -210,6 +210,7 @@ def _validate(
     how = {name: options.pop(name) for name in ("hosts", "python", "as_json")}
     retry_failed = options.pop("retry_failed")
     if resume is not None:
+        refuse_dry_resume(dry_run=dry_run)
         directory = resumed(resume, None, options["overrides"])
         code = finish_run(directory, retry_failed=retry_failed, command=COMMAND, **how)
         return _written(directory, code, junit=junit, bundle=bundle)
