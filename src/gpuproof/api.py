@@ -22,6 +22,7 @@ from gpuproof.errors import RecordError, UsageError
 from gpuproof.launchers.base import HostError
 from gpuproof.launchers.registry import open_launcher
 from gpuproof.launchers.surroundings import refuse_to_be_a_rank
+from gpuproof.outside import parse_json
 from gpuproof.records.case import Case
 from gpuproof.records.codec import from_json
 from gpuproof.records.collected import CaseRecords
@@ -80,7 +81,7 @@ def load_result(path: str | os.PathLike[str]) -> Result:
     place = Path(path)
     file = place / RESULT_FILE if place.is_dir() else place
     try:
-        content = json.loads(file.read_bytes())
+        content = parse_json(file.read_bytes())
     except OSError as error:
         raise UsageError(
             error.strerror or str(error), place=str(file), next_step="`gpuproof report RUN` makes it again"

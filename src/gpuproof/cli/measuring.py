@@ -36,6 +36,7 @@ from gpuproof.cli.clusters.slurm_site import (
     site_words,
 )
 from gpuproof.cli.host_options import HostChoice
+from gpuproof.cli.options import say
 from gpuproof.cli.progress import progress_on
 from gpuproof.cli.report import show_report
 from gpuproof.config.inventory import Inventory, InventoryHost, load_inventory
@@ -137,7 +138,7 @@ def measure(
     again: Callable[[CaseRecords], bool] | None = None,
 ) -> ExitCode:
     """Run the campaign of a run directory and show what it ends with."""
-    click.echo(f"Results go to {directory.root}", err=True)
+    say(f"Results go to {directory.root}", err=True)
     is_one_job = read_config(directory).distributed.nodes > 1
     places = launcher.places()  # none where a queue has them
     one_at_a_time = bool(places) and (is_one_job or places[0].name == "")
@@ -164,7 +165,7 @@ def _opened(where: Where | None, python: str | None) -> Iterator[Launcher]:
     with open_launcher(name, python=python, **given) as launcher:
         yield launcher
         for note in launcher.notes():
-            click.echo(note, err=True)
+            say(note, err=True)
 
 
 def _described(where: Where | None) -> dict[str, Any] | None:
@@ -352,6 +353,6 @@ def _show_on(case: Case, hosts: Sequence[InventoryHost]) -> None:
         rendezvous = Rendezvous(node_rank=rank, address=meeting_address(hosts), port=port)
         user = f"{host.user}@" if host.user else ""
         through = f" through {host.jump}" if host.jump else ""
-        click.echo(f"# on {host.name} ({user}{host.address}:{host.port}{through})")
+        say(f"# on {host.name} ({user}{host.address}:{host.port}{through})")
         for command in commands_for(case, node, rendezvous).started:
             click.echo(shlex.join(command))

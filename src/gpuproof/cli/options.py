@@ -12,6 +12,8 @@ from typing import Any, TypeVar
 
 import click
 
+from gpuproof.outside import plain
+
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 SINGLE_DASH_KEY = re.compile(r"-[a-z_]+(\.\w+)+(=.*)?", re.DOTALL)
@@ -51,6 +53,19 @@ def refuse_dry_resume(*, dry_run: bool) -> None:
 json_option = click.option(
     "--json", "as_json", is_flag=True, help="Print JSON, and it alone, on standard output."
 )
+
+
+def say(text: str, *, err: bool = False) -> None:
+    """Print a line with words of hosts, providers or files in it: nothing of it is obeyed by a terminal."""
+    click.echo(plain(text), err=err)
+
+
+class PlainFormatter(logging.Formatter):
+    """Writes log lines of which a terminal obeys nothing."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line."""
+        return plain(super().format(record))
 
 
 def print_json(content: Any) -> None:
@@ -118,9 +133,10 @@ def start_logging(log_file: Path | None, *, verbose: bool) -> None:
             handler: logging.Handler = logging.FileHandler(log_file, encoding="utf-8")
         except OSError as error:
             raise click.BadParameter(f"{log_file}: {error.strerror}", param_hint="--log-file") from error
-        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+        handler.setFormatter(PlainFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
         logger.addHandler(handler)
     if verbose:
         terminal = logging.StreamHandler(sys.stderr)
         terminal.setLevel(logging.INFO)
+        terminal.setFormatter(PlainFormatter())
         logger.addHandler(terminal)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpuproof.cli.options import ConfigCommand, dry_run_option, measuring_options, refuse_dry_resume
+from gpuproof.cli.options import ConfigCommand, dry_run_option, measuring_options, refuse_dry_resume, say
 from gpuproof.errors import EnvironmentUnfitError, ExitCode, UsageError
 
 if TYPE_CHECKING:
@@ -304,7 +304,7 @@ def _data(mode: str | None, folder: str, *, may_fall_back: bool) -> dict[str, An
             place=f"--data-mode {mode}",
             next_step="Put it there, use --data-mode synthetic, or allow the latter with --allow-fallback",
         )
-    click.echo(f"{cause}: trained on synthetic data instead (--allow-fallback)", err=True)
+    say(f"{cause}: trained on synthetic data instead (--allow-fallback)", err=True)
     return {"data.name": "synthetic"}
 
 
