@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from gpuproof.cli.main import cli
 from gpuproof.conclude import conclude
 from gpuproof.errors import GpuproofError
-from gpuproof.report.formats import Format, render
+from gpuproof.report.formats import ReportFormat, render
 from gpuproof.store.run import RunDirectory
 
 RUNS = Path(__file__).parent / "runs"

@@ -267,8 +267,17 @@ def set_damaged_aside(folder: Path) -> None:
     for journal in folder.glob("*.jsonl"):
         try:
             read_journal(journal)
-        except RecordError:  # noqa: PERF203  # each file is judged by itself
-            journal.rename(journal.with_name(f"{journal.name}{layout.DAMAGED}"))
+        except (RecordError, OSError):  # noqa: PERF203  # each file is judged by itself
+            _rename_damaged(journal)
+    try:
+        read_case(folder)
+    except RecordError:  # each can be read, and they contradict each other
+        for journal in layout.rank_journals(folder):
+            _rename_damaged(journal)
+
+
+def _rename_damaged(journal: Path) -> None:
+    journal.rename(journal.with_name(f"{journal.name}{layout.DAMAGED}"))
 
 
 def append_record(folder: Path, record: Any) -> None:

@@ -137,8 +137,8 @@ class RemoteHost:
         await self.agent()
         said = await self.ask([self.node.python, *self.node.worker, "probe"], timeout_s=PROBE_TIMEOUT_S)
         try:
-            facts: dict[str, Any] = parse_json(said["stdout"])
-        except ValueError as error:
+            facts: dict[str, Any] = dict(parse_json(said["stdout"]))
+        except (ValueError, TypeError) as error:
             last = (str(said["stderr"]).strip().splitlines() or ["it printed nothing"])[-1]
             raise HostError(f"the probe failed: {last}", host=self.host.name, stage="execute") from error
         return facts
