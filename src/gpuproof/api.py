@@ -21,6 +21,7 @@ from gpuproof.config.models import RunConfig
 from gpuproof.errors import RecordError, UsageError
 from gpuproof.launchers.registry import open_launcher
 from gpuproof.launchers.surroundings import refuse_to_be_a_rank
+from gpuproof.outside import parse_json
 from gpuproof.records.codec import from_json
 from gpuproof.records.result import RESULT_SCHEMA_VERSION, Result
 from gpuproof.scheduler import UnheardProgress
@@ -78,7 +79,7 @@ def load_result(path: str | os.PathLike[str]) -> Result:
     place = Path(path)
     file = place / RESULT_FILE if place.is_dir() else place
     try:
-        content = json.loads(file.read_bytes())
+        content = parse_json(file.read_bytes())
     except OSError as error:
         raise UsageError(
             error.strerror or str(error), place=str(file), next_step="`gpuproof report RUN` makes it again"

@@ -6,7 +6,6 @@ they differ; `across` states the one difference that is the point.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,6 +16,7 @@ from gpuproof.analysis.comparing.clocks import clocks_of
 from gpuproof.analysis.comparing.conditions import UnlikeKey, conditions_of, covers, unlike_keys
 from gpuproof.analysis.comparing.measures import Pairing, comparable, compare_measures, only_in_one
 from gpuproof.errors import UsageError
+from gpuproof.outside import parse_json
 from gpuproof.records.codec import from_json, to_json
 from gpuproof.records.page import Page
 from gpuproof.records.result import Result
@@ -65,7 +65,7 @@ def read_finished(path: Path) -> FinishedRun:
             next_step=f"`gpuproof report {path}` makes it",
         )
     facts = path / ENVIRONMENT
-    hosts = json.loads(facts.read_bytes()) if facts.is_file() else None
+    hosts = parse_json(facts.read_bytes()) if facts.is_file() else None
     return FinishedRun(
         name=str(path),
         result=result,

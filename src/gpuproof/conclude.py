@@ -6,13 +6,13 @@
 from __future__ import annotations
 
 import shlex
-import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from gpuproof.errors import EnvironmentUnfitError
+from gpuproof.files import copy_plain, place_inside
 from gpuproof.observe.derived import Wanted, write_derived
 from gpuproof.readings.evidence import Evidence
 from gpuproof.records.page import Commands, Files, Page, Text
@@ -122,8 +122,7 @@ def read_evidence(run: RunDirectory) -> Evidence:
 def _write(run: RunDirectory, exports: Iterable[Export]) -> Iterator[str]:
     """Write derived files; yield a note of each that cannot be drawn."""
     for export in exports:
-        path = run.root / export.name
-        path.parent.mkdir(parents=True, exist_ok=True)
+        path = run.place(export.name)
         match export.content:
             case str(text):
                 run.write_text(export.name, text)
@@ -142,11 +141,13 @@ def _copy_traces(run: RunDirectory, evidence: Evidence) -> Iterator[str]:
     """Put the first launch's trace beside the reports; yield a note of each that is not there."""
     for launch in evidence.launches[:1]:
         for trace in launch.of(ProfileTrace):
-            source = run.case_folder(launch.case) / trace.file
-            if source.is_file():
-                shutil.copyfile(source, run.root / trace.file)
-            else:
+            source = place_inside(run.case_folder(launch.case), trace.file)
+            try:
+                copy_plain(source, run.place(trace.file))
+            except FileNotFoundError:
                 yield f"{trace.file} was written and is gone: expected {source}"
+            except OSError as error:
+                yield f"{trace.file} is not copied from {source}: {error.strerror}"
 
 
 def _with_files(page: Page, run: RunDirectory, result: Result, suite: Suite, notes: Iterable[str]) -> Page:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from enum import IntEnum
 
+from gpuproof.outside import plain
+
 
 class ExitCode(IntEnum):
     """What the exit status of every gpuproof command means."""
@@ -39,7 +41,7 @@ class GpuproofError(Exception):
         if self.next_step:
             parts.append(self.next_step)
         paragraph = ". ".join(part.strip().rstrip(".") for part in parts) + "."
-        return "".join(c if c.isprintable() else " " for c in paragraph)
+        return plain(paragraph, kept="")
 
 
 class UsageError(GpuproofError):

@@ -131,6 +131,8 @@ SEARCH = ["--search.kind=batch_size"]
 LOAD = ["--kind=load"]
 FOLDER = ["--probe.storage.folder=scratch"]
 PROBES = ("link", "pattern", "fingerprint", "overlap", "storage", "nccl_tests")
+SERVED = ["--kind=serving", "--serving.bounds.ttft_s=1"]
+SERVING_KEYS = [dotted(path) for path in all_keys() if path[0] == "serving"]
 COMMAND = ["--kind=command", "--command.argv=[python, t.py, '{size}']", "--matrix.size=[1,2]"]
 NEEDS = {
     "benchmark.measure_by": ["--benchmark.measure_seconds=5"],
@@ -162,6 +164,9 @@ NEEDS = {
     **dict.fromkeys((f"command.{key}" for key in CommandConfig.model_fields if key != "argv"), COMMAND),
     **dict.fromkeys((f"cases.{key}" for key in CasesConfig.model_fields), COMMAND),
     "cases.fields": [*COMMAND, "--command.argv=[python, t.py, '{size}', '{epochs}']"],
+    **dict.fromkeys(SERVING_KEYS, SERVED),
+    "serving.bounds.ttft_s": ["--kind=serving"],
+    "serving.target": ["--kind=serving", "--serving.latency_bound_s=1"],
     "training.pruning.method": ["--training.pruning.target_sparsity=0.5"],
 }
 """What must be set with a key for its other value to make sense."""

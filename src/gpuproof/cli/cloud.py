@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpuproof.cli.options import json_option, print_json
+from gpuproof.cli.options import json_option, print_json, say
 from gpuproof.errors import UsageError
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def types(*, available: bool, api_key_file: str | None, as_json: bool) -> None:
         return
     for kind in found:
         rooms = ", ".join(kind.regions) or "no room"
-        click.echo(f"{kind.name:<28} {kind.price_per_hour:>8.2f} USD/h  {kind.description}  ({rooms})")
+        say(f"{kind.name:<28} {kind.price_per_hour:>8.2f} USD/h  {kind.description}  ({rooms})")
 
 
 @lambda_.command("list")
@@ -67,7 +67,7 @@ def list_(*, api_key_file: str | None, as_json: bool) -> None:
         click.echo("No instances.")
     else:
         for instance in found:
-            click.echo(_line(instance))
+            say(_line(instance))
 
 
 @lambda_.command()
@@ -133,10 +133,10 @@ def deploy(
     deployed = Deployed(output, requests)
     for instance_id in launch_all(api, requests):
         deployed.add(instance_id)
-        click.echo(f"launched {instance_id}")
+        say(f"launched {instance_id}")
     if wait:
         found = wait_until_active(
-            api, deployed.ids, timeout_s=timeout, on_status=lambda instance: click.echo(_line(instance))
+            api, deployed.ids, timeout_s=timeout, on_status=lambda instance: say(_line(instance))
         )
         deployed.complete(found)
     click.echo(f"Hosts are in {output}. They cost money until: gpuproof cloud lambda terminate "
@@ -160,13 +160,13 @@ def terminate(
     for instance_id in named:
         if instance_id not in there:
             raise UsageError("not among your instances", place=instance_id)
-        click.echo(_line(there[instance_id]))
+        say(_line(there[instance_id]))
     if not yes:
         click.confirm(
             f"Terminate {len(named)} of {len(there)} instances, with all that is on them?", abort=True
         )
     for instance in api.terminate(named):
-        click.echo(_line(instance))
+        say(_line(instance))
 
 
 def _api(key_file: str | None) -> LambdaCloud:

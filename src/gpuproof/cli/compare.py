@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gpuproof.cli.host_options import HERE_ALONE
-from gpuproof.cli.options import json_option, log_options
+from gpuproof.cli.options import ConfigCommand, json_option, log_options, refuse_dry_resume
 from gpuproof.cli.report import save_dir_option
 from gpuproof.errors import ExitCode, UsageError
 
@@ -39,7 +39,7 @@ class PartOfOne(click.ParamType[float]):
         return number
 
 
-@click.command(context_settings={"ignore_unknown_options": True})
+@click.command(cls=ConfigCommand, context_settings={"ignore_unknown_options": True})
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="A B [--KEY.SUBKEY=VALUE]...")
 @click.option("--ab", is_flag=True, help="A and B are configurations: launch them in turns, then compare.")
 @click.option("--aa", is_flag=True, help="A is one configuration: launch it in turns with itself.")
@@ -157,6 +157,7 @@ def _launch(
 
     where: dict[str, Any] = {"hosts": HERE_ALONE, "python": python}
     if resume is not None:
+        refuse_dry_resume(dry_run=dry_run)
         directory = resumed(resume, None, words)
         return finish_run(directory, retry_failed=retry_failed, as_json=as_json, command="compare", **where)
     block = {"max_regression": max_regression, "find": find, "max_pairs": max_pairs}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from gpuproof.cli.main import LazyGroup
+from gpuproof.cli.options import ConfigCommand
 
 COMMANDS: dict[str, str] = {
     "show": "gpuproof.cli.config:show",
@@ -17,7 +18,7 @@ config = LazyGroup(
 )
 
 
-@click.command(context_settings={"ignore_unknown_options": True})
+@click.command(cls=ConfigCommand, context_settings={"ignore_unknown_options": True})
 @click.argument("recipe", metavar="RECIPE")
 @click.argument("overrides", nargs=-1, type=click.UNPROCESSED, metavar="[--KEY.SUBKEY=VALUE]...")
 @click.option("--origin", is_flag=True, help="Say of each value where it comes from.")

@@ -15,6 +15,7 @@ from typing import NoReturn
 import click
 
 from gpuproof.errors import ExitCode, GpuproofError
+from gpuproof.outside import plain
 
 COMMANDS: dict[str, str] = {
     "run": "gpuproof.cli.run:run",
@@ -104,7 +105,9 @@ def main() -> NoReturn:
     except KeyboardInterrupt:
         code = ExitCode.INTERRUPTED
     except click.ClickException as error:
-        error.show()
+        shown = io.StringIO()
+        error.show(file=shown)
+        click.echo(plain(shown.getvalue()), err=True, nl=False)
         code = ExitCode.USAGE
     except GpuproofError as error:
         click.echo(f"gpuproof: {error}", err=True)
@@ -113,7 +116,7 @@ def main() -> NoReturn:
         sys.stderr.close()
         code = ExitCode.DONE
     except Exception:  # noqa: BLE001  # the last line of defence: say that the fault is ours
-        traceback.print_exc()
+        click.echo(plain(traceback.format_exc()), err=True, nl=False)
         click.echo("gpuproof: this is a bug in gpuproof; please report it with the lines above.", err=True)
         code = ExitCode.OUR_BUG
     sys.exit(int(code or 0))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gpuproof.cli.host_options import HostChoice, host_options
-from gpuproof.cli.options import json_option, log_options
+from gpuproof.cli.options import ConfigCommand, json_option, log_options
 from gpuproof.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ KCONFIG = ".config"
 _FOLDER = click.Path(path_type=Path, file_okay=False)
 
 
-@click.command(context_settings={"ignore_unknown_options": True})
+@click.command(cls=ConfigCommand, context_settings={"ignore_unknown_options": True})
 @click.argument("matrix", required=False, metavar="MATRIX")
 @click.argument("overrides", nargs=-1, type=click.UNPROCESSED, metavar="[--KEY.SUBKEY=VALUE]...")
 @click.option(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -35,6 +36,7 @@ from gpuproof.cli.clusters.slurm_site import (
     site_words,
 )
 from gpuproof.cli.host_options import HostChoice
+from gpuproof.cli.options import say
 from gpuproof.cli.progress import progress_on
 from gpuproof.cli.report import show_report
 from gpuproof.config.inventory import Inventory, InventoryHost, load_inventory
@@ -136,7 +138,7 @@ def measure(
     again: Callable[[CaseRecords], bool] | None = None,
 ) -> ExitCode:
     """Run the campaign of a run directory and show what it ends with."""
-    click.echo(f"Results go to {directory.root}", err=True)
+    say(f"Results go to {directory.root}", err=True)
     is_one_job = read_config(directory).distributed.nodes > 1
     places = launcher.places()  # none where a queue has them
     one_at_a_time = bool(places) and (is_one_job or places[0].name == "")
@@ -163,7 +165,7 @@ def _opened(where: Where | None, python: str | None) -> Iterator[Launcher]:
     with open_launcher(name, python=python, **given) as launcher:
         yield launcher
         for note in launcher.notes():
-            click.echo(note, err=True)
+            say(note, err=True)
 
 
 def _described(where: Where | None) -> dict[str, Any] | None:
@@ -301,8 +303,14 @@ def _words_for(choice: HostChoice, remote: SshHosts) -> list[str]:
 
 
 def show_commands(config: str, words: Sequence[str], *, hosts: HostChoice, python: str | None) -> None:
-    """Print what would be started, on which host; start nothing."""
+    """Print what would be started, on which host; start nothing.
+
+    Raises:
+        UsageError: the run would be refused.
+    """
     loaded, remote = plan_run(config, words, hosts=hosts, python=python)
+    if remote is None and python is not None and shutil.which(python) is None:
+        raise UsageError("there is no such program", place="--python", next_step="Give the path of a Python")
     places = _places(remote)
     suite = suite_on(loaded.config, places)
     run = Path(loaded.config.run.save_dir, loaded.config.run.experiment_name, "RUN_ID")
@@ -313,25 +321,24 @@ def show_commands(config: str, words: Sequence[str], *, hosts: HostChoice, pytho
         show_manifests(cases, remote, run)
     else:
         for case in cases:
-            _show(case, remote, run)
+            _show(case, remote, run, python)
     if loaded.config.search.kind is not None:
         click.echo("What the search launches next depends on what these give.", err=True)
 
 
-def _show(case: Case, remote: SshHosts | None, run: Path) -> None:
+def _show(case: Case, remote: SshHosts | None, run: Path, python: str | None) -> None:
     if remote is None:
-        _show_here(case, run)
+        _show_here(case, run, python)
         return
     by_name = {host.name: host for host in remote.hosts}
     names = case.placement.hosts or list(by_name)
     _show_on(case, [by_name[name] for name in names][: case.placement.num_hosts])
 
 
-def _show_here(case: Case, run: Path) -> None:
+def _show_here(case: Case, run: Path, python: str | None) -> None:
     attached = is_attached(os.environ)
-    node = NodeSide(
-        python=sys.executable, worker=INSTALLED_WORKER, run=str(run), host="HOST", pid=os.getpid()
-    )
+    own = INSTALLED_WORKER if python is None else ("DIRECTORY/gpuproof-node.pyz",)
+    node = NodeSide(python=python or sys.executable, worker=own, run=str(run), host="HOST", pid=os.getpid())
     port = None if attached or case.placement.num_ranks == 1 else EXAMPLE_PORT
     click.echo(shlex.join(commands_for(case, node, Rendezvous(port=port), is_attached=attached).started[0]))
 
@@ -346,6 +353,6 @@ def _show_on(case: Case, hosts: Sequence[InventoryHost]) -> None:
         rendezvous = Rendezvous(node_rank=rank, address=meeting_address(hosts), port=port)
         user = f"{host.user}@" if host.user else ""
         through = f" through {host.jump}" if host.jump else ""
-        click.echo(f"# on {host.name} ({user}{host.address}:{host.port}{through})")
+        say(f"# on {host.name} ({user}{host.address}:{host.port}{through})")
         for command in commands_for(case, node, rendezvous).started:
             click.echo(shlex.join(command))

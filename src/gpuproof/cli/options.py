@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import sys
 from collections.abc import Callable
 from functools import wraps
@@ -11,11 +12,60 @@ from typing import Any, TypeVar
 
 import click
 
+from gpuproof.outside import plain
+
 Command = TypeVar("Command", bound=Callable[..., Any])
+
+SINGLE_DASH_KEY = re.compile(r"-[a-z_]+(\.\w+)+(=.*)?", re.DOTALL)
+
+
+class ConfigCommand(click.Command):
+    """A command that takes keys of a recipe; one with a single dash is refused, not read as letters."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Look at each word before click takes it apart.
+
+        Raises:
+            click.UsageError: a key stands behind one dash; click would read the letters of its name.
+        """
+        for word in args[: args.index("--")] if "--" in args else args:
+            if SINGLE_DASH_KEY.fullmatch(word):
+                raise click.UsageError(f"{word}: a key of the config has two dashes: -{word}", ctx)
+        return super().parse_args(ctx, args)
+
+
+def refuse_dry_resume(*, dry_run: bool) -> None:
+    """Refuse `--dry-run` beside `--resume`, which would launch all the same.
+
+    Raises:
+        UsageError: both are given.
+    """
+    if dry_run:
+        from gpuproof.errors import UsageError
+
+        raise UsageError(
+            "a resumed run goes on with what is left of it, which --dry-run does not show",
+            place="--resume",
+            next_step="Leave --dry-run out; launch.txt of its launches has the commands",
+        )
+
 
 json_option = click.option(
     "--json", "as_json", is_flag=True, help="Print JSON, and it alone, on standard output."
 )
+
+
+def say(text: str, *, err: bool = False) -> None:
+    """Print a line with words of hosts, providers or files in it: nothing of it is obeyed by a terminal."""
+    click.echo(plain(text), err=err)
+
+
+class PlainFormatter(logging.Formatter):
+    """Writes log lines of which a terminal obeys nothing."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line."""
+        return plain(super().format(record))
 
 
 def print_json(content: Any) -> None:
@@ -83,9 +133,10 @@ def start_logging(log_file: Path | None, *, verbose: bool) -> None:
             handler: logging.Handler = logging.FileHandler(log_file, encoding="utf-8")
         except OSError as error:
             raise click.BadParameter(f"{log_file}: {error.strerror}", param_hint="--log-file") from error
-        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+        handler.setFormatter(PlainFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
         logger.addHandler(handler)
     if verbose:
         terminal = logging.StreamHandler(sys.stderr)
         terminal.setLevel(logging.INFO)
+        terminal.setFormatter(PlainFormatter())
         logger.addHandler(terminal)

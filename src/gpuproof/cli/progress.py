@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-import click
-
 from gpuproof import units
+from gpuproof.cli.options import say
+from gpuproof.outside import plain
 from gpuproof.records.case import Case
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import Phase, Setup, Steps
@@ -107,7 +107,7 @@ class BarProgress:
 
     def says(self, line: str) -> None:
         """Print a line above the bars."""
-        self._bars.console.print(line, markup=False, highlight=False)
+        self._bars.console.print(plain(line), markup=False, highlight=False)
 
     def case_begins(self, case: Case, *, hosts: Sequence[str], position: int, total: int) -> None:
         """Add a bar."""
@@ -150,7 +150,7 @@ class LineProgress:
 
     def says(self, line: str) -> None:
         """Print a line."""
-        click.echo(line, err=True)
+        say(line, err=True)
 
     def case_begins(self, case: Case, *, hosts: Sequence[str], position: int, total: int) -> None:
         """Say that a launch begins."""
@@ -200,7 +200,7 @@ def progress_on(*, one_at_a_time: bool = True) -> Iterator[CampaignProgress]:
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(bar_width=30),
         TextColumn("{task.fields[phase]}"),
         TimeRemainingColumn(),

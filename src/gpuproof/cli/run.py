@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpuproof.cli.options import dry_run_option, measuring_options
+from gpuproof.cli.options import ConfigCommand, dry_run_option, measuring_options, refuse_dry_resume
 from gpuproof.errors import ExitCode
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def collective_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-@click.command(context_settings={"ignore_unknown_options": True})
+@click.command(cls=ConfigCommand, context_settings={"ignore_unknown_options": True})
 @click.argument("config", required=False, metavar="CONFIG")
 @click.argument("overrides", nargs=-1, type=click.UNPROCESSED, metavar="[--KEY.SUBKEY=VALUE]...")
 @click.option("--nproc", metavar="N", help="Ranks on this host, one device each (distributed.nproc).")
@@ -90,6 +90,7 @@ def _run(
         os.environ.update(ranks_around(os.environ))
     words = [*overrides, *_as_overrides(nproc=nproc, devices=devices, timeout=timeout, letters=letters)]
     if resume is not None:
+        refuse_dry_resume(dry_run=dry_run)
         directory = resumed(resume, config, words)
         return finish_run(directory, hosts=hosts, python=python, retry_failed=retry_failed, as_json=as_json)
     if config is None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpuproof.cli.options import dry_run_option, measuring_options
+from gpuproof.cli.options import ConfigCommand, dry_run_option, measuring_options, refuse_dry_resume
 from gpuproof.errors import EnvironmentUnfitError, ExitCode, UsageError
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ KEYS = {
 S2_FILES = ("benchmark_*_gpu.json", "comparison_report_*.md")
 
 
-class ScaleCommand(click.Command):
+class ScaleCommand(ConfigCommand):
     """Takes several numbers after `--batch-sizes`, as scaling scripts do: `--batch-sizes 32 64 128`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -154,6 +154,7 @@ def _scale(
 
     refuse_to_be_a_rank(os.environ, command="gpuproof scale")
     if resume is not None:
+        refuse_dry_resume(dry_run=dry_run)
         directory = resumed(resume, None, overrides)
         code = finish_run(
             directory, hosts=hosts, python=python, retry_failed=retry_failed, as_json=as_json, command=RECIPE

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpuproof.cli.options import dry_run_option, measuring_options
+from gpuproof.cli.options import ConfigCommand, dry_run_option, measuring_options, refuse_dry_resume, say
 from gpuproof.errors import EnvironmentUnfitError, ExitCode, UsageError
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ CPU_RANKS = 2
 TIMES = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 
-@click.command(context_settings={"ignore_unknown_options": True})
+@click.command(cls=ConfigCommand, context_settings={"ignore_unknown_options": True})
 @click.argument("overrides", nargs=-1, type=click.UNPROCESSED, metavar="[--KEY.SUBKEY=VALUE]...")
 @click.option(
     "--recipe",
@@ -249,6 +249,7 @@ def _validate(
     how = {name: options.pop(name) for name in ("hosts", "python", "as_json")}
     retry_failed = options.pop("retry_failed")
     if resume is not None:
+        refuse_dry_resume(dry_run=dry_run)
         directory = resumed(resume, None, options["overrides"])
         code = finish_run(directory, retry_failed=retry_failed, command=COMMAND, **how)
         return written(directory, code, junit=junit, bundle=bundle)
@@ -351,7 +352,7 @@ def _data(mode: str | None, folder: str, *, may_fall_back: bool) -> dict[str, An
             place=f"--data-mode {mode}",
             next_step="Put it there, use --data-mode synthetic, or allow the latter with --allow-fallback",
         )
-    click.echo(f"{cause}: trained on synthetic data instead (--allow-fallback)", err=True)
+    say(f"{cause}: trained on synthetic data instead (--allow-fallback)", err=True)
     return {"data.name": "synthetic"}
 
 

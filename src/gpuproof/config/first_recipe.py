@@ -13,6 +13,7 @@ from typing import Any
 
 from gpuproof import units
 from gpuproof.errors import EnvironmentUnfitError
+from gpuproof.outside import plain
 
 ProbeFacts = Mapping[str, Any]
 BF16_CAPABILITY = (8, 0)
@@ -70,7 +71,7 @@ def _head(facts: ProbeFacts) -> str:
 
 
 def _one_line(text: str) -> str:
-    return "".join(c if c.isprintable() else " " for c in text)
+    return plain(text, kept="")
 
 
 def _processor(facts: ProbeFacts) -> str:

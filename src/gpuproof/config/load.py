@@ -24,6 +24,7 @@ from gpuproof.config.rules.base import Facts
 from gpuproof.config.settings import ConfigSetting, dotted, lay_over
 from gpuproof.config.validation import place_refusals, validate
 from gpuproof.config.yaml import read_settings, read_text, resolve
+from gpuproof.outside import plain
 
 DEFAULT = "default"
 MAX_BYTES = 2**16
@@ -151,7 +152,7 @@ def _lines(
             yield f"{indent}{key}:", None
             yield from _lines(value, origins, f"{above}{name}.")
         else:
-            printable = "".join(c if c.isprintable() else " " for c in origin or DEFAULT)
+            printable = plain(origin or DEFAULT, kept="")
             yield f"{indent}{key}: {json.dumps(value, ensure_ascii=False)}", printable
 
 

@@ -108,8 +108,8 @@ def _faults_of_fields(entry: ConfigSetting) -> Iterable[Mistake]:
 
 
 def _is_among(value: Any, values: Sequence[Any]) -> bool:
-    """Tell 1 from true, which Python takes for equal."""
-    return any(value == other and type(value) is type(other) for other in values)
+    """Tell 1 from true, which Python takes for equal, and not from 1.0."""
+    return any(value == other and isinstance(value, bool) is isinstance(other, bool) for other in values)
 
 
 def _faults_of_values(key: str, entry: ConfigSetting) -> Iterable[Mistake]:

@@ -6,12 +6,12 @@ this side, starts this command.
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 
 from gpuproof.datasets.catalogue import prepare
 from gpuproof.errors import GpuproofError
+from gpuproof.outside import parse_json
 from gpuproof.records.case import Case
 from gpuproof.records.codec import from_json
 
@@ -20,7 +20,7 @@ def main() -> int:
     """Prepare what the case in SPEC asks for; an error is one paragraph on standard error."""
     spec, run_folder, world_size = sys.argv[1:]
     try:
-        case = from_json(Case, json.loads(Path(spec).read_text(encoding="utf-8")), place=spec)
+        case = from_json(Case, parse_json(Path(spec).read_text(encoding="utf-8")), place=spec)
         prepare(case, Path(run_folder), world_size=int(world_size), say=_say)
     except GpuproofError as error:
         sys.stderr.write(f"{error}\n")

@@ -22,6 +22,8 @@ NODE_SIDE = (
     "errors.py",
     "units.py",
     "spans.py",
+    "files.py",
+    "outside.py",
     "registry.py",
 )
 NODE_PACKAGES = ("processes", "records", "accelerators", "devices", "monitor", "workloads", "worker")

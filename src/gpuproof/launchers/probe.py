@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -10,6 +9,7 @@ from typing import Any
 
 from gpuproof.errors import EnvironmentUnfitError
 from gpuproof.launchers.archive import node_side_for
+from gpuproof.outside import parse_json
 from gpuproof.processes.start import starting
 
 TIMEOUT_S = 120.0
@@ -35,7 +35,7 @@ def probe(
         with node_side_for(python) as worker, starting(place):
             command = [place, *worker, "probe", *words]
             answer = subprocess.run(command, capture_output=True, text=True, timeout=limit_s, check=False)
-        facts: dict[str, Any] = json.loads(answer.stdout)
+        facts: dict[str, Any] = parse_json(answer.stdout)
     except subprocess.TimeoutExpired as error:
         raise EnvironmentUnfitError(
             f"the probe gave no answer within {limit_s:.0f} s",

@@ -23,6 +23,7 @@ import orjson
 from numpy.typing import NDArray
 
 from gpuproof.errors import RecordError
+from gpuproof.outside import bounded
 from gpuproof.records import readings as r
 from gpuproof.records.journal import record_of
 
@@ -241,7 +242,7 @@ class _Builder:
         if not line.strip():
             return
         try:
-            data = orjson.loads(line)
+            data = bounded(orjson.loads(line), line)
             kind = data["kind"]
         except (ValueError, TypeError, KeyError):
             self.damaged.append(number)

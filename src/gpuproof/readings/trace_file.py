@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from gpuproof.errors import RecordError
+from gpuproof.outside import bounded
 
 CHUNK_CHARS = 2**20
 LARGEST_BYTES = 2**30
@@ -37,13 +38,16 @@ def trace_events(path: Path) -> Iterator[dict[str, Any]]:
             if text[place : place + 1] == "]":
                 return
             try:
-                event, place = decoder.raw_decode(text, place)
+                event, end = decoder.raw_decode(text, place)
+                event, place = bounded(event, text[place:end]), end
             except json.JSONDecodeError:
                 more = file.read(CHUNK_CHARS)
                 if not more:
                     raise RecordError(f"{path.name} is torn: its list of events does not end") from None
                 text, place = text[place:] + more, 0
                 continue
+            except (ValueError, RecursionError):
+                raise RecordError(f"{path.name} is no trace: an event is nested too deeply") from None
             if isinstance(event, dict):
                 yield event
 

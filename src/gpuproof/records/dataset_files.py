@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from gpuproof.errors import RecordError
+from gpuproof.outside import parse_json
 from gpuproof.records.case import TokenType
 from gpuproof.records.codec import from_json, to_json
 
@@ -86,7 +87,7 @@ def read_header(path: Path) -> tuple[TensorFileHeader, int]:
     with path.open("rb") as file:
         line = file.readline()
         try:
-            header = from_json(TensorFileHeader, json.loads(line), place=str(path))
+            header = from_json(TensorFileHeader, parse_json(line), place=str(path))
         except ValueError as error:
             raise RecordError("not a tensor file", place=str(path)) from error
         offset = file.tell()
@@ -147,7 +148,7 @@ def read_listing(cls: type[T], path: Path) -> T:
         RecordError: it is no listing of this kind.
     """
     try:
-        content: Any = json.loads(path.read_text(encoding="utf-8"))
+        content: Any = parse_json(path.read_text(encoding="utf-8"))
     except ValueError as error:
         raise RecordError(
             "not a listing", place=str(path), next_step="Delete the file; it is made again"

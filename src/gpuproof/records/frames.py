@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpuproof.errors import RecordError
+from gpuproof.outside import parse_json
 
 GREETING = b"\ngpuproof-frames 1\n"
 MAX_PAYLOAD_BYTES = 1 << 20
@@ -77,7 +78,7 @@ class FrameDecoder:
         line = bytes(self._buffer[:end])
         del self._buffer[: end + 1]
         try:
-            header = json.loads(line)
+            header = parse_json(line)
         except ValueError as error:
             raise RecordError(f"no frame: {line[:60]!r}", place="stream") from error
         size = header.get("size", 0) if isinstance(header, dict) else None

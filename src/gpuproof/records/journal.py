@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from gpuproof.errors import RecordError
+from gpuproof.outside import parse_json
 from gpuproof.records.codec import from_json, to_json
 
 SCHEMA_VERSION = 1
@@ -54,7 +55,7 @@ def decode(line: str | bytes, *, place: str = "record") -> Any:
         RecordError: the line is no JSON object, is of a newer schema, or lacks a key.
     """
     try:
-        data = json.loads(line)
+        data = parse_json(line)
     except ValueError as error:
         raise RecordError(f"not a JSON record ({error})", place=place) from error
     return record_of(data, place=place)

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 from gpuproof.errors import ExitCode
+from gpuproof.outside import plain
 from gpuproof.records.outcome import Judged, Outcome
 from gpuproof.records.result import Result
 from gpuproof.records.run import Failure
@@ -27,9 +28,9 @@ def junit(result: Result) -> str:
         ("verdict", result.verdict),
         ("headline", result.headline),
     ):
-        SubElement(properties, "property", name=name, value=_text(value))
+        SubElement(properties, "property", name=name, value=plain(value))
     for name, element in _cases(result):
-        element.set("name", _text(name))
+        element.set("name", plain(name))
         suite.append(element)
     for tag, plural in (("failure", "failures"), ("error", "errors"), ("skipped", "skipped")):
         suite.set(plural, str(len(suite.findall(f"./testcase/{tag}"))))
@@ -47,19 +48,19 @@ def _cases(result: Result) -> Sequence[tuple[str, Element]]:
 
 
 def _checked(item: Judged, result: Result) -> Element:
-    element = Element("testcase", classname=_text(f"gpuproof.{result.suite}.{item.outcome.subject}"))
+    element = Element("testcase", classname=plain(f"gpuproof.{result.suite}.{item.outcome.subject}"))
     tag = TAGS.get(item.outcome.status)
     if item.outcome.status == "WARN" and item.is_required:
         tag = "error"
     if not item.is_required and tag in ("failure", "error"):
         tag = None  # advisory: told, and decides nothing
     if tag is not None:
-        said = SubElement(element, tag, message=_text(_said(item.outcome)))
+        said = SubElement(element, tag, message=plain(_said(item.outcome)))
         if tag != "skipped":
             said.set("type", item.outcome.status)
-        said.text = _text(_explained(item.outcome))
+        said.text = plain(_explained(item.outcome))
     elif item.outcome.status != "PASS":
-        SubElement(element, "system-out").text = _text(f"{item.outcome.status}: {_explained(item.outcome)}")
+        SubElement(element, "system-out").text = plain(f"{item.outcome.status}: {_explained(item.outcome)}")
     return element
 
 
@@ -70,9 +71,9 @@ def _whole(result: Result) -> Element:
         return element
     tag = "failure" if result.exit_code == ExitCode.FAILED else "error"
     said = SubElement(
-        element, tag, message=_text(f"{result.verdict}: {result.headline}"), type=result.verdict
+        element, tag, message=plain(f"{result.verdict}: {result.headline}"), type=result.verdict
     )
-    said.text = _text("\n".join([*map(_told, result.failures), *(doubt.reason for doubt in result.doubts)]))
+    said.text = plain("\n".join([*map(_told, result.failures), *(doubt.reason for doubt in result.doubts)]))
     return element
 
 
@@ -95,11 +96,3 @@ def _explained(outcome: Outcome) -> str:
         "records": ", ".join(outcome.records) or None,
     }
     return "\n".join(f"{name}: {value}" for name, value in parts.items() if value is not None)
-
-
-def _text(text: str) -> str:
-    """Return a text of characters that XML 1.0 allows; the library escapes the rest."""
-    return "".join(
-        c if c in "\t\n" or " " <= c <= "\ud7ff" or "\ue000" <= c <= "\ufffd" or c > "\uffff" else " "
-        for c in text
-    )

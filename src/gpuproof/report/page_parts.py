@@ -13,6 +13,7 @@ from math import isfinite
 from operator import itemgetter
 
 from gpuproof import units
+from gpuproof.outside import plain
 from gpuproof.records.page import (
     Axis,
     Cell,
@@ -46,7 +47,7 @@ SCALED: Mapping[str, Callable[[float], str]] = {
 
 def several_lines(text: str) -> str:
     """Return a text of which a terminal or browser obeys nothing but the line ends."""
-    return "\n".join("".join(c if c.isprintable() else " " for c in line) for line in text.splitlines())
+    return "\n".join(plain(line, kept="") for line in text.splitlines())
 
 
 def one_line(text: str) -> str:

@@ -18,6 +18,7 @@ from typing import Any
 
 from gpuproof.errors import RecordError
 from gpuproof.files import aside
+from gpuproof.outside import parse_json
 from gpuproof.store import layout
 from gpuproof.store.run import RunDirectory
 
@@ -125,7 +126,7 @@ def _read(archive: tarfile.TarFile, path: Path) -> Iterator[tuple[str, bytes]]:
 
 def _hashes(told: bytes, path: Path) -> Mapping[str, str]:
     try:
-        manifest: Any = json.loads(told)
+        manifest: Any = parse_json(told)
         if manifest["schema_version"] > MANIFEST_VERSION:
             raise RecordError(
                 "the archive is of a newer version", place=str(path), next_step="Update gpuproof"

@@ -11,6 +11,7 @@ All other files are derived from these and may be made again.
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 DESCRIPTION = "run.json"
@@ -24,6 +25,9 @@ LAUNCH_TEXT = "launch.txt"
 LAUNCHER_JOURNAL = "launcher.jsonl"
 LAUNCHER_OUTPUT = "launcher-output.txt"
 """What the started processes printed before each rank had a file of its own."""
+RANK_JOURNAL = re.compile(r"rank-(0|[1-9][0-9]{0,6})\.jsonl")
+NO_NAME = re.compile(r"[/\x00]")
+LONGEST_HOST = 200
 ASIDE = ".attempt-"
 """Ends the name of an attempt that did not finish, with a number after it."""
 DAMAGED = ".damaged"
@@ -51,9 +55,11 @@ def rank_journal(folder: Path, rank: int) -> Path:
 
 def rank_journals(folder: Path) -> list[Path]:
     """Return the journals of a launch's ranks that there are, in the order of the ranks."""
-    return sorted(folder.glob("rank-*.jsonl"), key=lambda path: int(path.stem.removeprefix("rank-")))
+    found = {path: RANK_JOURNAL.fullmatch(path.name) for path in folder.glob("rank-*.jsonl")}
+    ranks = {path: int(named[1]) for path, named in found.items() if named is not None}
+    return sorted(ranks, key=ranks.__getitem__)
 
 
 def recording_name(host: str) -> str:
-    """Name the recording of a host's devices; `host` is what it calls itself."""
-    return f"monitor-{host}.jsonl"
+    """Name the recording of a host's devices; `host` is what it calls itself, which no slash is part of."""
+    return f"monitor-{NO_NAME.sub('_', host)[:LONGEST_HOST]}.jsonl"

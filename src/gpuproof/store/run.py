@@ -13,12 +13,13 @@ import os
 import shlex
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from gpuproof.errors import EnvironmentUnfitError, RecordError, UsageError
+from gpuproof.files import open_lock, place_inside, replacing
 from gpuproof.records.case import CASE_SCHEMA_VERSION, Case
 from gpuproof.records.codec import from_json, to_json
 from gpuproof.records.collected import CaseRecords
@@ -87,7 +88,7 @@ class RunDirectory:
         Raises:
             UsageError: another process works on it.
         """
-        with (self.root / layout.LOCK).open("w") as file:
+        with needing_room(self.root), os.fdopen(_lock_file(self.root / layout.LOCK)) as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
@@ -139,7 +140,7 @@ class RunDirectory:
 
     def recording_at(self, case: Case, host: str) -> Path:
         """Return where what was read of a host beside a launch lies, if anything was."""
-        return self.case_folder(case) / f"monitor-{host}.jsonl"
+        return place_inside(self.case_folder(case), layout.recording_name(host))
 
     def begin_case(self, case: Case) -> Path:
         """Make the folder of a launch with its spec; an unfinished attempt is moved aside."""
@@ -186,8 +187,23 @@ class RunDirectory:
 
     def write_text(self, name: str, content: str) -> Path:
         """Write one of the run's files."""
-        write_whole(self.root / name, content)
-        return self.root / name
+        path = self.place(name)
+        write_whole(path, content)
+        return path
+
+    def place(self, name: str) -> Path:
+        """Return where a file of the run lies, with the folders on the way to it.
+
+        Raises:
+            RecordError: the name, or a link in a folder that came from elsewhere, leads out of the run.
+            EnvironmentUnfitError: the folders cannot be made.
+        """
+        path = place_inside(self.root, name)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise _not_written(error, path) from error
+        return path
 
 
 def read_case(folder: Path) -> CaseRecords:
@@ -200,6 +216,12 @@ def read_case(folder: Path) -> CaseRecords:
     case = from_json(
         Case, upgraded(read_versioned(spec, "a case", newest=CASE_SCHEMA_VERSION)), place=str(spec)
     )
+    if (folder.parent.name, folder.name) != (case.case_id, str(case.replicate)):
+        raise RecordError(
+            f"it is of the launch {case.case_id}/{case.replicate}, and lies in another's folder",
+            place=str(spec),
+            next_step="Copy the run again from where it was written",
+        )
     journals = [read_journal(path) for path in _journals(folder)]
     found = CaseRecords(
         case=case,
@@ -245,8 +267,17 @@ def set_damaged_aside(folder: Path) -> None:
     for journal in folder.glob("*.jsonl"):
         try:
             read_journal(journal)
-        except RecordError:  # noqa: PERF203  # each file is judged by itself
-            journal.rename(journal.with_name(f"{journal.name}{layout.DAMAGED}"))
+        except (RecordError, OSError):  # noqa: PERF203  # each file is judged by itself
+            _rename_damaged(journal)
+    try:
+        read_case(folder)
+    except RecordError:  # each can be read, and they contradict each other
+        for journal in layout.rank_journals(folder):
+            _rename_damaged(journal)
+
+
+def _rename_damaged(journal: Path) -> None:
+    journal.rename(journal.with_name(f"{journal.name}{layout.DAMAGED}"))
 
 
 def append_record(folder: Path, record: Any) -> None:
@@ -262,21 +293,31 @@ def write_whole(path: Path, content: str) -> None:
     Raises:
         EnvironmentUnfitError: the disk is full, or the place cannot be written.
     """
-    aside = path.with_name(f".{path.name}.part")
     with needing_room(path):
         try:
-            aside.write_text(content, encoding="utf-8")
-            os.replace(aside, path)
+            with replacing(path) as place:
+                place.write_text(content, encoding="utf-8")
         except OSError as error:
-            with suppress(OSError):
-                aside.unlink(missing_ok=True)
             if error.errno in FULL_DISK:
                 raise
-            raise EnvironmentUnfitError(
-                f"cannot be written: {error.strerror}",
-                place=str(path),
-                next_step="Copy the run to a place of your own",
-            ) from error
+            raise _not_written(error, path) from error
+
+
+def _not_written(error: OSError, path: Path) -> EnvironmentUnfitError:
+    return EnvironmentUnfitError(
+        f"cannot be written: {error.strerror}",
+        place=str(path),
+        next_step="Copy the run to a place of your own",
+    )
+
+
+def _lock_file(path: Path) -> int:
+    try:
+        return open_lock(path)
+    except OSError as error:
+        if error.errno in FULL_DISK:
+            raise
+        raise _not_written(error, path) from error
 
 
 @contextmanager

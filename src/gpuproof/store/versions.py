@@ -9,12 +9,12 @@ Of cases (`spec.json`), schema 1 had no `placement`: it lay in `parallel` and in
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from gpuproof.errors import RecordError
+from gpuproof.outside import parse_json
 from gpuproof.records.case import CASE_SCHEMA_VERSION
 
 
@@ -25,7 +25,7 @@ def read_versioned(path: Path, what: str, *, newest: int) -> dict[str, Any]:
         RecordError: it is damaged or of a newer schema than `newest`.
     """
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        data = parse_json(path.read_text(encoding="utf-8"))
     except ValueError as error:
         raise RecordError(f"cannot be read ({error})", place=str(path)) from error
     version = data.get("schema_version") if isinstance(data, dict) else None

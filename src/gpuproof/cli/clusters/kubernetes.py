@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpuproof.cli.options import json_option, print_json
+from gpuproof.cli.options import json_option, print_json, say
 from gpuproof.errors import ExitCode
 
 if TYPE_CHECKING:
@@ -79,9 +79,7 @@ def clean(*, file: str | None, older_than_h: float, dry_run: bool) -> None:
             for left in cluster.objects(kind, OURS):
                 if _made(left["metadata"]) > before:
                     continue
-                click.echo(
-                    f"{'would remove' if dry_run else 'removed'} {kind.kind} {left['metadata']['name']}"
-                )
+                say(f"{'would remove' if dry_run else 'removed'} {kind.kind} {left['metadata']['name']}")
                 if not dry_run:
                     cluster.delete(left["metadata"]["name"], left["metadata"]["uid"], kind)
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gpuproof.cli.monitor.builtin import defaults_file, is_builtin, training_command
+from gpuproof.cli.options import say
 from gpuproof.errors import EnvironmentUnfitError, GpuproofError, UsageError
 
 if TYPE_CHECKING:
@@ -168,7 +169,7 @@ def _compared_with(pattern: str) -> Path:
 
     selected = newest_match(pattern)
     if selected.note is not None:
-        click.echo(f"gpuproof: {selected.note}", err=True)
+        say(f"gpuproof: {selected.note}", err=True)
     return selected.path
 
 
@@ -249,8 +250,8 @@ def _derive(
     derived = write_derived(load_recording(path), wanted)
     sys.stdout.flush()
     if derived.comparison is not None:
-        click.echo(derived.comparison, err=True)
+        say(derived.comparison, err=True)
     for failure in derived.failures:
-        click.echo(f"gpuproof: {failure}", err=True)
+        say(f"gpuproof: {failure}", err=True)
     names = ", ".join(written.name for written in (path, *derived.written))
-    click.echo(f"gpuproof: {path.parent}: {names}", err=True)
+    say(f"gpuproof: {path.parent}: {names}", err=True)

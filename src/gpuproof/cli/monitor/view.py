@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
+from gpuproof.cli.options import say
 from gpuproof.errors import EnvironmentUnfitError, UsageError
+from gpuproof.outside import plain
 
 if TYPE_CHECKING:
     from gpuproof.observe.stream import Records
@@ -94,9 +96,9 @@ def show(*, balance: bool, recording: str) -> None:
     from gpuproof.readings.summary import summarise
 
     summary = summarise(_load(recording))
-    click.echo(render_summary(summary), nl=False)
+    click.echo(plain(render_summary(summary)), nl=False)
     if balance:
-        click.echo("\nLoad balance\n" + render_balance(load_balance(summary.whole)), nl=False)
+        click.echo(plain("\nLoad balance\n" + render_balance(load_balance(summary.whole))), nl=False)
 
 
 @click.command("compare")
@@ -130,7 +132,7 @@ def compare(*, phase: str | None, busy: float, picture: Path | None, recordings:
         )
     first, second = (_load(name) for name in recordings)
     comparison = compare_recordings(first, second, phase_name=phase, busy_percent=busy)
-    click.echo(render_comparison(comparison), nl=False)
+    click.echo(plain(render_comparison(comparison)), nl=False)
     if picture is not None:
         from gpuproof.observe.plots_compare import plot_comparison
 
@@ -243,7 +245,7 @@ def _load(name: str) -> RecordingData:
 
     selected = newest_match(name)
     if selected.note is not None:
-        click.echo(f"gpuproof: {selected.note}", err=True)
+        say(f"gpuproof: {selected.note}", err=True)
     return load(selected.path)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from gpuproof.cli.main import LazyGroup
-from gpuproof.cli.options import json_option, print_json
+from gpuproof.cli.options import json_option, print_json, say
 from gpuproof.cli.report import open_run, save_dir_option, show_page
 from gpuproof.cli.standards.baseline import DIRECTORY
 
@@ -85,7 +85,7 @@ def import_thresholds(ctx: click.Context, file: str, *, form: str, as_json: bool
         print_json({"num_thresholds": len(thresholds), "faults": faults})
     else:
         for fault in faults:
-            click.echo(f"{fault.place}: {fault.name}: {fault.fault}: {fault.reason}")
+            say(f"{fault.place}: {fault.name}: {fault.fault}: {fault.reason}")
         click.echo(f"{file}: {len(faults)} of {len(thresholds)} thresholds cannot judge")
     ctx.exit(ExitCode.FAILED if faults else ExitCode.DONE)
 

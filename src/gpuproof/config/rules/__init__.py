@@ -95,6 +95,13 @@ OF_RECIPE: tuple[Callable[[RunConfig], Refusals], ...] = (
     chosen_cases.only_names_cases,
     chosen_cases.names_are_different,
 )
+OF_NEW_RUN: tuple[Callable[[RunConfig], Refusals], ...] = (
+    measuring.host_is_read_no_more_often,
+    serving.serving_sweeps_nothing,
+    serving.serving_keys_are_of_the_kind,
+    serving.an_address_can_be_reached,
+)
+"""Of what is about to be run. Runs that were made before one of these was a rule are still read."""
 OF_WORKLOAD: tuple[Callable[[RunConfig, ChosenWorkload], Refusals], ...] = (
     workload.workload_is_of_the_kind,
     workload.fp64_is_of_plain_products,
@@ -126,7 +133,8 @@ def check_recipe(config: RunConfig) -> list[Refusal]:
 
 def check_place(config: RunConfig, facts: Facts) -> list[Refusal]:
     """Return what a recipe is refused for where it is to run."""
-    return [refusal for rule in OF_PLACE for refusal in rule(config, facts)]
+    of_recipe = [refusal for rule in OF_NEW_RUN for refusal in rule(config)]
+    return [*of_recipe, *(refusal for rule in OF_PLACE for refusal in rule(config, facts))]
 
 
 def check_workload(config: RunConfig) -> list[Refusal]:

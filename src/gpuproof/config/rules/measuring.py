@@ -112,3 +112,15 @@ def _obstacles_to_a_graph(config: RunConfig) -> Iterator[tuple[str, bool, str, s
     )
     yield "distributed.device", ranks.device == "cpu", "the device is cpu", without_graphs
     yield "distributed.nproc", ranks.nproc > 1, "a graph holds one rank only", "Set distributed.nproc to 1"
+
+
+def host_is_read_no_more_often(config: RunConfig) -> Refusals:
+    """Refuse an interval of the host that is shorter than the devices', which the sampler never keeps."""
+    asked = config.monitoring
+    if asked.host_interval_s is not None and asked.host_interval_s < asked.interval_s:
+        yield Refusal(
+            keys=("monitoring.host_interval_s", "monitoring.interval_s"),
+            cause=f"the host cannot be read every {asked.host_interval_s:g} s where all is read every "
+            f"{asked.interval_s:g} s",
+            next_step=f"Set it to {asked.interval_s:g} or more, or lower monitoring.interval_s",
+        )

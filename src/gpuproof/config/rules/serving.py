@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
-from gpuproof.config.rules.base import Refusal, Refusals
+from gpuproof.config.axes import matrix_keys
+from gpuproof.config.rules.base import Refusal, Refusals, changed_keys
 
 if TYPE_CHECKING:
     from gpuproof.config.models import RunConfig
@@ -116,3 +118,53 @@ def an_endpoint_gets_single_prompts(config: RunConfig) -> Refusals:
             cause=f"a request to an endpoint is one prompt, not {serving.samples_per_request}",
             next_step="Set serving.samples_per_request to 1",
         )
+
+
+def serving_sweeps_nothing(config: RunConfig) -> Refusals:
+    """Refuse a matrix and a search of batch sizes, of which a serving run would heed neither."""
+    for key, is_there in (("matrix", config.matrix), ("search.kind", config.search.kind is not None)):
+        if config.kind == "serving" and is_there:
+            yield Refusal(
+                keys=(key, "kind"),
+                cause="kind serving measures one scenario, or searches the highest rate itself",
+                next_step=f"Remove {key.partition('.')[0]}, and start a run for each point",
+            )
+
+
+def serving_keys_are_of_the_kind(config: RunConfig) -> Refusals:
+    """Refuse the section `serving` for kinds that serve nothing."""
+    if config.kind in ("serving", "load"):
+        return  # the load suite has a rule of its own, over more sections
+    swept = [f"matrix.{key}" for key in matrix_keys(config.matrix) if key.startswith("serving.")]
+    for key in [*(f"serving.{key}" for key in changed_keys(config.serving)), *swept]:
+        yield Refusal(
+            keys=(key, "kind"),
+            cause=f"it is for requests under load, and kind is {config.kind}",
+            next_step="Set kind to serving, or remove it",
+        )
+
+
+def an_address_can_be_reached(config: RunConfig) -> Refusals:
+    """Refuse a URL that names no host or no port, or that holds what no request would carry."""
+    url = config.serving.endpoint.url
+    if url is not None and (cause := _fault_of_address(url)) is not None:
+        yield Refusal(
+            keys=("serving.endpoint.url",), cause=cause, next_step="Write it as http://host:8000/v1"
+        )
+
+
+def _fault_of_address(url: str) -> str | None:
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError as error:
+        return f"this is no URL ({error})"
+    name = (parts.hostname or "").strip(".")
+    faults = (
+        (not name, "the URL names no host"),
+        (port == 0, "no server listens at port 0"),
+        (parts.username is not None, "a URL is kept with the run, and this one holds a user or a password"),
+        (bool(parts.query or parts.fragment), "a request adds its own path, so that nothing may follow it"),
+        (not url.isascii() or not url.isprintable(), "a URL is written in ASCII"),
+    )
+    return next((cause for is_so, cause in faults if is_so), None)

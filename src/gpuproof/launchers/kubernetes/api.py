@@ -6,7 +6,6 @@ is told in the API's own words, with what to do.
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -24,6 +23,7 @@ from gpuproof.errors import EnvironmentUnfitError, UsageError
 from gpuproof.launchers.kubernetes.manifests import Kind
 from gpuproof.launchers.kubernetes.pods import Manifest
 from gpuproof.launchers.queue import SchedulerSilentError
+from gpuproof.outside import parse_json
 
 TIMEOUT_S = 30.0
 """For one call."""
@@ -201,7 +201,7 @@ class Cluster:
                 place=host,
                 next_step="`kubectl cluster-info` says whether it is up, and whether you reach it from here",
             ) from None
-        return json.loads(said.data)
+        return parse_json(said.data)
 
 
 def _configured(context: str | None, file: str | None) -> tuple[Any, str]:
@@ -246,7 +246,7 @@ def _refused(error: ApiException, place: str) -> Exception:
             next_step="`kubectl get --raw /readyz?verbose` says whether its API is well",
         )
     try:
-        said = json.loads(error.body or "")["message"]
+        said = parse_json(error.body or "")["message"]
     except (TypeError, ValueError, KeyError):
         said = str(error.reason)
     return KubernetesRefusalError(error.status, str(said), place=place)
@@ -263,7 +263,7 @@ def _heard(channel: Any) -> tuple[IO[bytes], str | None]:
         errors += channel.read_stderr(timeout=0)
     ended = channel.read_channel(ERROR_CHANNEL)
     output.seek(0)
-    status = json.loads(ended) if ended else {"message": "the connection was cut off"}
+    status = parse_json(ended) if ended else {"message": "the connection was cut off"}
     if status.get("status") == "Success":
         return output, None
     said = errors.decode(errors="replace").strip()

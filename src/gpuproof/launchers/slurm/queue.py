@@ -21,6 +21,7 @@ from gpuproof.launchers.queue import FAILED_STATUS, LaunchQueue, QueuedLaunch
 from gpuproof.launchers.slurm.commands import JobState, SlurmCommands
 from gpuproof.launchers.slurm.endings import FORGOTTEN, UNENDED, WAITING, job_failure
 from gpuproof.launchers.slurm.text import LOG, SlurmNode, job_text
+from gpuproof.outside import parse_json
 from gpuproof.records.case import Case
 from gpuproof.records.work.placed import Placed
 from gpuproof.store import layout
@@ -116,7 +117,7 @@ class SlurmQueue(LaunchQueue[SlurmLaunch]):
             for launch in group
             for file in launch.folder.parent.glob(f"{launch.folder.name}{layout.ASIDE}*/{JOB_FILE}")
         ]
-        jobs = [str(json.loads(file.read_text(encoding="utf-8"))["job"]) for file in files]
+        jobs = [str(parse_json(file.read_text(encoding="utf-8"))["job"]) for file in files]
         known = self._slurm.states(jobs) if jobs else {}
         left = [job for job in jobs if job in known and known[job].name in UNENDED]
         if left:

@@ -30,6 +30,11 @@ NOISE_BYTES = 1 << 16
 """What a login may print before the agent begins; and as much of its standard error is kept."""
 
 
+AGENT_FACTS = {"python": str, "archive": str, "directory": str, "pid": int, "host": str}
+"""What an agent says of itself, once it is there."""
+ASKED_FACTS = {"status": int, "stdout": str, "stderr": str}
+
+
 class Follower(Protocol):
     """Hears what becomes of one launch."""
 
@@ -82,6 +87,7 @@ class AgentChannel(asyncssh.SSHClientSession[bytes]):
         await session._write(archive)
         session._keep_beating(lease_s / BEATS_PER_LEASE)
         session.ready = await session._answer("boot", START_TIMEOUT_S, stage="deploy")
+        session._refuse_ill_typed(session.ready, AGENT_FACTS, stage="deploy")
         return session
 
     @property
@@ -165,13 +171,17 @@ class AgentChannel(asyncssh.SSHClientSession[bytes]):
         about = self._expect()
         order = {"do": "ask", "about": about, "command": list(command), "timeout_s": timeout_s}
         await self._write(encode_frame(order))
-        return await self._answer(about, timeout_s + START_TIMEOUT_S, stage="execute")
+        said = await self._answer(about, timeout_s + START_TIMEOUT_S, stage="execute")
+        self._refuse_ill_typed(said, ASKED_FACTS, stage="execute")
+        return said
 
     async def free_port(self) -> int:
         """Return a port that is free there now."""
         about = self._expect()
         await self._write(encode_frame({"do": "port", "about": about}))
-        return int((await self._answer(about, START_TIMEOUT_S, stage="execute"))["port"])
+        said = await self._answer(about, START_TIMEOUT_S, stage="execute")
+        self._refuse_ill_typed(said, {"port": int}, stage="execute")
+        return int(said["port"])
 
     async def leave(self, connection: asyncssh.SSHClientConnection) -> None:
         """Let the agent end what is left, remove its directory and go."""
@@ -204,6 +214,20 @@ class AgentChannel(asyncssh.SSHClientSession[bytes]):
             raise HostError(str(said.get("cause")), host=self.host.name, stage=stage)
         return said
 
+    def _refuse_ill_typed(self, said: Mapping[str, Any], facts: Mapping[str, type], stage: HostStage) -> None:
+        """Refuse an answer that lacks something or has it in another type.
+
+        Raises:
+            HostError: naming what is wrong.
+        """
+        for name, kind in facts.items():
+            if type(said.get(name)) is not kind:
+                raise HostError(
+                    f"what the agent says cannot be read: {name} is {said.get(name)!r:.60}",
+                    host=self.host.name,
+                    stage=stage,
+                )
+
     async def _write(self, data: bytes) -> None:
         await self._writable.wait()
         if not self._closed.done():
@@ -234,7 +258,7 @@ class AgentChannel(asyncssh.SSHClientSession[bytes]):
         try:
             for frame in self._decoder.feed(data):
                 self._hear(frame)
-        except (RecordError, KeyError, TypeError, ValueError) as error:
+        except (RecordError, KeyError, TypeError, ValueError, OverflowError) as error:
             self._lose(f"what the agent says cannot be read: {error}")
             self._channel.abort()
         except OSError as error:
@@ -253,7 +277,7 @@ class AgentChannel(asyncssh.SSHClientSession[bytes]):
         if what == "file":
             follower.file_grew(str(words["name"]), int(words["offset"]), frame.payload)
         elif what == "exited":
-            follower.has_exited(int(words["status"]))
+            follower.has_exited(_exit_status(words["status"]))
         elif what == "ended":
             self._followers.pop(about).has_ended()
 
@@ -286,3 +310,14 @@ class AgentChannel(asyncssh.SSHClientSession[bytes]):
     def resume_writing(self) -> None:
         """Go on writing."""
         self._writable.set()
+
+
+def _exit_status(said: Any) -> int:
+    """Return what a process can end with: minus a signal, or eight bits.
+
+    Raises:
+        ValueError: it is something else.
+    """
+    if type(said) is not int or not -128 <= said <= 255:
+        raise ValueError(f"an exit status of {said!r:.60}")
+    return said

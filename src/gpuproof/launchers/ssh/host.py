@@ -17,6 +17,7 @@ from gpuproof.launchers.commands import LaunchCommands, NodeSide, rank_environme
 from gpuproof.launchers.ssh.channel import AgentChannel
 from gpuproof.launchers.ssh.connect import Connector
 from gpuproof.launchers.ssh.launch import HostPart, RemoteLaunch
+from gpuproof.outside import parse_json
 from gpuproof.records.case import Case
 from gpuproof.records.codec import to_json
 from gpuproof.store import layout
@@ -136,8 +137,8 @@ class RemoteHost:
         await self.agent()
         said = await self.ask([self.node.python, *self.node.worker, "probe"], timeout_s=PROBE_TIMEOUT_S)
         try:
-            facts: dict[str, Any] = json.loads(said["stdout"])
-        except ValueError as error:
+            facts: dict[str, Any] = dict(parse_json(said["stdout"]))
+        except (ValueError, TypeError) as error:
             last = (str(said["stderr"]).strip().splitlines() or ["it printed nothing"])[-1]
             raise HostError(f"the probe failed: {last}", host=self.host.name, stage="execute") from error
         return facts

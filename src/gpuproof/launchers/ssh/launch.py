@@ -25,6 +25,8 @@ LOST = 255
 """The status of a launch whose end was not reported: what ssh itself returns when a connection breaks."""
 OURS = frozenset({layout.SPEC, layout.PLACED, layout.LAUNCH_TEXT, layout.LAUNCHER_JOURNAL})
 LONGEST_NAME = 200
+LARGEST_FILE_BYTES = 2**33
+MOST_FILES = 10_000
 END_MARGIN_S = 15.0
 """Over the time for last words, for the last bytes to come."""
 
@@ -50,21 +52,28 @@ class HostPart:
         self._folder = folder
         self._rename = rename
         self._on_news = on_news
+        self._sizes: dict[str, int] = {}
 
     def file_grew(self, name: str, offset: int, content: bytes) -> None:
         """Write what came; a file that was cut back there is cut back here.
 
         Raises:
-            ValueError: the name is none that a launch may write.
+            ValueError: the name is none that a launch may write, or the bytes leave a gap or are too many.
             OSError: it cannot be written.
         """
         if not _is_allowed(name):
             raise ValueError(f"a file of the name {name[:LONGEST_NAME]!r}")
         path = self._folder / self._rename(name)
-        with path.open("r+b" if path.exists() else "w+b") as file:
+        size = self._sizes.get(path.name, 0)
+        if not 0 <= offset <= size or offset + len(content) > LARGEST_FILE_BYTES:
+            raise ValueError(f"{len(content)} bytes at {offset} of {name}, which has {size}")
+        if len(self._sizes) >= MOST_FILES and path.name not in self._sizes:
+            raise ValueError(f"more than {MOST_FILES} files")
+        with path.open("r+b" if path.name in self._sizes else "xb") as file:  # x: not another host's file
             file.truncate(offset)
             file.seek(offset)
             file.write(content)
+        self._sizes[path.name] = offset + len(content)
 
     def has_exited(self, status: int) -> None:
         """Hear that the ranks have ended."""

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from gpuproof.errors import RecordError
+from gpuproof.outside import parse_json
 from gpuproof.readings.formats.rows import MIB_BYTES, Row, build, known, number
 from gpuproof.readings.recording import NAN, RecordingData
 from gpuproof.records.readings import Vendor
@@ -173,7 +174,7 @@ def objects(text: str) -> tuple[list[dict[str, Any]], str | None]:
     ([{'a': 1}], None)
     """
     try:
-        whole = json.loads(text)
+        whole = parse_json(text)
     except ValueError:
         return _whole_objects(text)
     if isinstance(whole, dict):

@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
+
+from gpuproof.outside import parse_json
 
 MAX_POINTS = 10_000
 """Of a series; a longer one keeps its last value only."""
@@ -46,12 +47,12 @@ def read_metrics(text: str, *, name: str = "metrics.json") -> FoundMetrics:
 
 def _from_json(text: str) -> FoundMetrics:
     try:
-        content = json.loads(text)
+        content = parse_json(text)
     except ValueError:
         lines = [line for line in text.splitlines() if line.strip()]
         if len(lines) < 2:
             raise
-        return _from_rows(map(json.loads, lines))
+        return _from_rows(map(parse_json, lines))
     if isinstance(content, list):
         return _from_rows(content)
     if not isinstance(content, Mapping):

@@ -8,7 +8,6 @@ test_matrix_results_<time>/
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Iterator, Sequence
 from datetime import datetime
@@ -16,6 +15,7 @@ from functools import partial
 from pathlib import Path
 
 from gpuproof import units
+from gpuproof.files import copy_plain
 from gpuproof.readings.evidence import Evidence, MissingReadings
 from gpuproof.readings.recording import RecordingData
 from gpuproof.records.case import Case
@@ -71,11 +71,16 @@ def _of_case(figures: CaseFigures, case: Case, evidence: Evidence, tree: str) ->
         metadata = {"config": figures.case_id, **figures.assignment}
         load = partial(_recording, evidence, case, figures.host)
         yield Export(name=f"{folder}/gpu_stats_{name}_{stamp}", content=RecordingFiles(load, metadata))
-    kept = [path for path in sorted((source / FILES).rglob("*")) if path.is_file()]
+    own_files = (source / FILES).resolve()
+    kept = [
+        path
+        for path in sorted((source / FILES).rglob("*"))
+        if path.is_file() and path.resolve().is_relative_to(own_files)  # no link out of a foreign folder
+    ]
     logs = [path for log in (OUTPUT_LOG, ERROR_LOG) if (path := source / log).is_file()]
     for path in (*logs, *kept):
         own = path.relative_to(source / FILES) if path in kept else Path(path.name)
-        yield Export(name=f"{folder}/{own}", content=partial(shutil.copyfile, path))
+        yield Export(name=f"{folder}/{own}", content=partial(copy_plain, path.resolve()))
 
 
 def _recording(evidence: Evidence, case: Case, host: str) -> RecordingData:

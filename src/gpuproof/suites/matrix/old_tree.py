@@ -7,7 +7,6 @@ test's memory was is that of its whole GPU: nothing else was written down.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from typing import Any
 from gpuproof import __version__
 from gpuproof.config.models import RunConfig
 from gpuproof.errors import GpuproofError, UsageError
+from gpuproof.outside import parse_json
 from gpuproof.readings.energy import energy_used
 from gpuproof.readings.evidence import Evidence
 from gpuproof.readings.formats import load
@@ -63,7 +63,7 @@ def read_old_tree(folder: Path) -> list[CaseFigures]:
 
 def _rows(path: Path) -> dict[str, Mapping[str, Any]]:
     try:
-        content = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else []
+        content = parse_json(path.read_text(encoding="utf-8")) if path.is_file() else []
     except ValueError as error:
         raise UsageError(
             f"no JSON: {error}", place=str(path), next_step="Repair it, or move it away"

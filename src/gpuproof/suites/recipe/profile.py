@@ -20,6 +20,7 @@ from gpuproof.analysis.profile import (
     summarize_trace,
 )
 from gpuproof.errors import RecordError
+from gpuproof.files import place_inside
 from gpuproof.readings.evidence import Evidence
 from gpuproof.readings.trace_file import trace_events
 from gpuproof.records.page import Column, Section, Table, Text, table
@@ -44,7 +45,7 @@ def profiled(evidence: Evidence) -> Profiled | None:
     """Sum up the trace of the first launch that has one; None where nothing was traced."""
     for records in evidence.launches:
         for trace in records.of(ProfileTrace):
-            path = evidence.folder_of(records.case) / trace.file
+            path = place_inside(evidence.folder_of(records.case), trace.file)
             found = summarize_trace_file(path, steps=trace.steps)
             if isinstance(found, str):
                 return Profiled(summary=None, communication=None, missing=found)

@@ -7,13 +7,13 @@ a deadline, since a driver in trouble may not answer.
 
 from __future__ import annotations
 
-import json
 import socket
 import sys
 import threading
 from dataclasses import replace
 from typing import Any, Protocol
 
+from gpuproof.outside import parse_json
 from gpuproof.records.progress import CollectiveCall, RankProgress
 
 ANSWER_S = 2.0
@@ -89,7 +89,7 @@ def read_calls(dump: bytes) -> tuple[CollectiveCall, ...]:
     (CollectiveCall(number=7, operation='nccl:all_reduce', sizes=((1000,),), state='started'),)
     """
     try:
-        entries = json.loads(dump).get("entries", [])
+        entries = parse_json(dump).get("entries", [])
     except (ValueError, AttributeError):
         return ()
     own = [entry for entry in entries if _is_of_all_ranks(entry)]

@@ -18,6 +18,7 @@ from time import monotonic
 from typing import Any, TypeVar
 
 from gpuproof.errors import EnvironmentUnfitError
+from gpuproof.outside import parse_json
 from gpuproof.records.work.serving import EndpointSpec
 from gpuproof.worker.serving.generator import TrafficPlan
 from gpuproof.worker.serving.http_stream import Address, Connection, ProtocolError
@@ -178,7 +179,7 @@ class EndpointLoad:
                 if data == DONE:
                     times.is_finished = True
                 else:
-                    times.add_event(json.loads(data), monotonic() - begin_s)
+                    times.add_event(parse_json(data), monotonic() - begin_s)
             if not times.is_finished:
                 raise ProtocolError("the stream ended without a finish_reason and without [DONE]")
             if times.done_s is None:
