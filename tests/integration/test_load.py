@@ -18,7 +18,7 @@ from gpuproof.records.run import Start
 from gpuproof.store.run import RunDirectory
 from gpuproof.suites.load.plan import TESTS
 from integration.conftest import FAULTY, SOURCE, CommandLine, Fingerprint, eventually, fingerprint
-from running import clean_environment
+from running import clean_environment, gpuproof
 
 BROKEN = FAULTY.parent / "broken_resnet"
 BROKEN_TEST = "inference_resnet_bs16"
@@ -138,3 +138,13 @@ def test_the_script_copied_by_itself_says_the_line_that_installs_what_it_needs(t
     wheel = tmp_path / "gpuproof-0.1.0-py3-none-any.whl"
     wheel.touch()
     assert f"Install it once: {bare} -m pip install '{wheel}[torch]'" in said()
+
+
+@pytest.mark.promise("S0.19")
+def test_a_device_that_is_not_there_is_one_error_with_the_flag_that_mends_it(tmp_path: Path) -> None:
+    done = gpuproof("load", "--quick", "--device=cuda", "--output=r.json", cwd=tmp_path)
+    assert done.returncode == ExitCode.UNFIT_ENVIRONMENT, done.stderr
+    said = " ".join(done.stdout.split())
+    assert said.count("no CUDA device") == 1
+    assert "give `gpuproof load` --device cpu" in said
+    assert len(list((tmp_path / "results" / "load").glob("*/cases/*"))) == 1
