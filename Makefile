@@ -56,8 +56,8 @@ test: $(VENV)/dev-ready $(TENSORFLOW)/ready ## all tests
 	$(BIN)/python -m pytest $(BESIDE) --doctest-modules src tests
 
 check: $(VENV)/dev-ready ## what every commit passes: format, lint, types, layers, unit tests
-	$(BIN)/ruff format --check src simulator tests benchmarks examples gpu_loadtest.py
-	$(BIN)/ruff check src simulator tests benchmarks examples gpu_loadtest.py
+	$(BIN)/ruff format --check src simulator tests benchmarks examples notebooks gpu_loadtest.py
+	$(BIN)/ruff check src simulator tests benchmarks examples notebooks gpu_loadtest.py
 	$(BIN)/codespell src simulator tests benchmarks examples scripts docs README.md CONTRIBUTING.md CHANGELOG.md
 	$(BIN)/mypy
 	$(BIN)/lint-imports

@@ -1,19 +1,22 @@
 #!/usr/bin/env python3
-"""The load suite as a script of a checkout: `python gpu_loadtest.py [OPTIONS]` is `gpuproof load [OPTIONS]`.
+"""The load suite as a script: `python gpu_loadtest.py [OPTIONS]` is `gpuproof load [OPTIONS]`.
 
 It runs in the Python that it is started with where gpuproof is installed there, else in the environment that
-`make run` has made beside it.
+`make run` has made beside it. Copied to a machine by itself, it says the line that installs what it needs.
 """
 
 from __future__ import annotations
 
 import importlib.util
 import os
+import shlex
 import sys
 from pathlib import Path
 
-OWN_PYTHON = Path(__file__).resolve().parent / ".venv" / "bin" / "python"
+HERE = Path(__file__).resolve().parent
+OWN_PYTHON = HERE / ".venv" / "bin" / "python"
 UNFIT_ENVIRONMENT = 5
+OLDEST_PYTHON = (3, 11)
 
 
 def main() -> None:
@@ -21,9 +24,29 @@ def main() -> None:
     is_installed = importlib.util.find_spec("gpuproof") is not None
     python = Path(sys.executable) if is_installed else OWN_PYTHON
     if not python.is_file():
-        sys.stderr.write("gpu_loadtest.py: gpuproof is not installed. Run `make run` in this folder once.\n")
+        sys.stderr.write(
+            f"gpu_loadtest.py: gpuproof is not installed in {sys.executable}. {how_to_install()}\n"
+        )
         sys.exit(UNFIT_ENVIRONMENT)
     os.execv(python, [str(python), "-m", "gpuproof", "load", *sys.argv[1:]])  # noqa: S606  # no shell wanted
+
+
+def how_to_install() -> str:
+    """Return the line that installs it: in a checkout, from a wheel beside this file, or from elsewhere."""
+    if sys.version_info < OLDEST_PYTHON:
+        return f"It needs Python 3.11 or newer, and this is {sys.version.split()[0]}."
+    if (HERE / "pyproject.toml").is_file():
+        return f"Run once: make -C {shlex.quote(str(HERE))} run"
+    wheels = sorted(HERE.glob("gpuproof-*.whl"))
+    source = str(wheels[-1]) if wheels else "/PATH/TO/gpuproof"
+    line = shlex.join([sys.executable, "-m", "pip", "install", f"{source}[torch]"])
+    if wheels:
+        return f"Install it once: {line}"
+    return (
+        f"Copy its checkout, or a wheel of it (pip wheel --no-deps .), here and install it once: {line}\n"
+        "Or install nothing here: on a machine that has gpuproof, run `gpuproof load --deployment-file FILE` "
+        "with this one in FILE; it needs Python with torch, and the rest is carried over and removed."
+    )
 
 
 if __name__ == "__main__":

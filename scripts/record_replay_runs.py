@@ -89,6 +89,9 @@ class Recipe:
 
 RECIPES: Mapping[str, Recipe] = {
     "training": Recipe(words=(*DIGITS, "--benchmark.measure_steps=150", "--run.repeats=3")),
+    "one_rank": Recipe(
+        words=(*MEDIUM, "--benchmark.measure_steps=40", "--run.repeats=1", "--training.optimizer=SGD")
+    ),
     "two_ranks": Recipe(
         words=(
             *(*MEDIUM, "--benchmark.measure_steps=40", "--run.repeats=1", "--nproc=2"),

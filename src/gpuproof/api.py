@@ -4,6 +4,7 @@ result = gpuproof.run("quick", {"model.name": "resnet50", "run.repeats": 5})
 print(result.headline, result.validity)
 result = gpuproof.load_result("results/quick/run_20261120T133012_4711")
 found = gpuproof.compare("results/quick/before", "results/quick/after", max_regression=0.02)
+times_s = gpuproof.load_step_times("results/quick/run_20261120T133012_4711")["main/0"]
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from gpuproof.analysis.launch import summarize_launch
 from gpuproof.campaign import create_run, run_campaign
 from gpuproof.comparison import compare_runs, read_finished
 from gpuproof.config.load import load_config
@@ -25,6 +27,7 @@ from gpuproof.outside import parse_json
 from gpuproof.records.codec import from_json
 from gpuproof.records.result import RESULT_SCHEMA_VERSION, Result
 from gpuproof.scheduler import UnheardProgress
+from gpuproof.store.run import RunDirectory
 
 RESULT_FILE = "result.json"
 
@@ -94,6 +97,24 @@ def load_result(path: str | os.PathLike[str]) -> Result:
             next_step="Install a newer gpuproof",
         )
     return from_json(Result, content, place=str(file))
+
+
+def load_step_times(path: str | os.PathLike[str]) -> dict[str, tuple[float, ...]]:
+    """Return the measured step times of each launch of a run in seconds, by its folder under `cases/`.
+
+    They are those of the rank whose window was longest, in order and without the warm-up. A launch that did
+    not end well, or kept none (`benchmark.log_step_times: false`), is left out.
+
+    Raises:
+        UsageError: there is no run at `path`.
+        RecordError: a file of the run is damaged.
+    """
+    launches = [summarize_launch(records) for records in RunDirectory.open(Path(path)).cases()]
+    return {
+        f"{launch.case.case_id}/{launch.case.replicate}": launch.step_times_s
+        for launch in launches
+        if launch is not None and launch.step_times_s
+    }
 
 
 def compare(

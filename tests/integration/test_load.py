@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from gpuproof.errors import ExitCode
 from gpuproof.records.run import Start
 from gpuproof.store.run import RunDirectory
 from gpuproof.suites.load.plan import TESTS
 from integration.conftest import FAULTY, SOURCE, CommandLine, Fingerprint, eventually, fingerprint
-from running import clean_environment
+from running import clean_environment, gpuproof
 
 BROKEN = FAULTY.parent / "broken_resnet"
 BROKEN_TEST = "inference_resnet_bs16"
@@ -116,3 +120,31 @@ def test_the_script_of_a_checkout_is_the_same_command(tmp_path: Path) -> None:
     )
     assert shown.returncode == 0, shown.stderr
     assert "Run the twelve tests of the load suite" in shown.stdout
+
+
+@pytest.mark.promise("S0.2")
+def test_the_script_copied_by_itself_says_the_line_that_installs_what_it_needs(tmp_path: Path) -> None:
+    script = shutil.copy(Path(__file__).parents[2] / "gpu_loadtest.py", tmp_path)
+    bare = tmp_path / "bare" / "bin" / "python"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "bare"], check=True)
+
+    def said() -> str:
+        ended = subprocess.run([bare, script], env=clean_environment(), capture_output=True, text=True)
+        assert (ended.returncode, ended.stdout) == (ExitCode.UNFIT_ENVIRONMENT, "")
+        return ended.stderr
+
+    assert f"install it once: {bare} -m pip install '/PATH/TO/gpuproof[torch]'" in said()
+    assert "gpuproof load --deployment-file FILE" in said()
+    wheel = tmp_path / "gpuproof-0.1.0-py3-none-any.whl"
+    wheel.touch()
+    assert f"Install it once: {bare} -m pip install '{wheel}[torch]'" in said()
+
+
+@pytest.mark.promise("S0.19")
+def test_a_device_that_is_not_there_is_one_error_with_the_flag_that_mends_it(tmp_path: Path) -> None:
+    done = gpuproof("load", "--quick", "--device=cuda", "--output=r.json", cwd=tmp_path)
+    assert done.returncode == ExitCode.UNFIT_ENVIRONMENT, done.stderr
+    said = " ".join(done.stdout.split())
+    assert said.count("no CUDA device") == 1
+    assert "give `gpuproof load` --device cpu" in said
+    assert len(list((tmp_path / "results" / "load").glob("*/cases/*"))) == 1

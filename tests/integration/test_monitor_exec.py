@@ -88,6 +88,7 @@ sys.exit(9)
 """
 
 
+@pytest.mark.promise("F4.10")
 @pytest.mark.parametrize("code", [0, 3, 255])
 def test_the_commands_own_exit_code_comes_back_and_the_files_are_there(tmp_path: Path, code: int) -> None:
     done = run(
@@ -284,6 +285,32 @@ def test_odd_names_and_arguments_come_through_unchanged(tmp_path: Path) -> None:
     assert all(name.startswith("gpu_stats_n_w_.._x_20") for name in files)
 
 
+@pytest.mark.promise("S4.7")
+@pytest.mark.promise("F4.5")
+@pytest.mark.parametrize("end", [["--"], []], ids=["with --", "without"])
+def test_files_that_a_shell_put_in_the_place_of_a_pattern_are_never_run(
+    tmp_path: Path, end: list[str]
+) -> None:
+    folder = tmp_path / "results"
+    folder.mkdir()
+    (folder / "gpu_stats_run1_1.json").write_text("#!/bin/sh\ntouch ran\n")
+    (folder / "gpu_stats_run1_1.json").chmod(0o755)
+    assert run(tmp_path, "--config-name", "run1", "--", "sleep", "0.3").returncode == 0
+    matched = sorted(str(path.relative_to(tmp_path)) for path in folder.glob("gpu_stats_run1_*.json"))
+    assert len(matched) == 2
+    options = ["--config-name", "run2", "--compare-with", *matched]
+    done = run(tmp_path, *options, *end, "sh", "-c", "sleep 0.3; exit 7")
+    assert done.returncode == 7, done.stderr
+    assert "matches 2 recordings; took the newest, results/gpu_stats_run1_2" in done.stderr
+    assert re.search(r"^A: gpu_stats_run1_2", done.stderr, re.M)
+    assert not (tmp_path / "ran").exists()
+    refused = run(tmp_path, "--compare-with", matched[0], "absent.json", "--", "touch", "ran")
+    assert refused.returncode == 2
+    assert "absent.json: no such file" in refused.stderr
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.promise("S4.7")
 def test_comparing_takes_the_newest_match_and_refuses_none_before_the_command_runs(tmp_path: Path) -> None:
     work = ["--", "sh", "-c", "sleep 0.2; echo ran >> ran"]
     refused = run(tmp_path, "--compare-with", "results/*run1*.json", *work)
@@ -355,6 +382,9 @@ def test_record_writes_one_file_and_nothing_else(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["r.jsonl"]
 
 
+@pytest.mark.promise("S4.6")
+@pytest.mark.promise("S4.12")
+@pytest.mark.promise("R4.5")
 def test_options_alone_train_the_built_in_model_and_its_exit_code_is_theirs(tmp_path: Path) -> None:
     (tmp_path / "X.config").write_text("CONFIG_BATCH_SIZE=256\nCONFIG_NUM_EPOCHS=1\n")
     ours = ("--model", "lenet5", "--config-name", "X", "--config-dir", ".", "--generate-graphs")

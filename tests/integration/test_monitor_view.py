@@ -90,6 +90,17 @@ def test_what_a_shell_resolved_to_three_files_is_refused_with_the_remedy(tmp_pat
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.promise("S4.10")
+@pytest.mark.promise("S4.15")
+def test_the_memory_of_a_directory_is_drawn_in_its_graphs(tmp_path: Path) -> None:
+    for name in ("lenet5_adam", "lenet5_sgd"):
+        recorded(tmp_path / "test_matrix_results_1" / name / f"gpu_stats_{name}.jsonl", watts=300.0)
+    done = monitor("plot", "--kind", "memory", "test_matrix_results_1", folder=tmp_path)
+    drawn = Path("test_matrix_results_1/graphs/gpu_memory_timeline.png")
+    assert (done.returncode, done.stderr) == (0, f"gpuproof: wrote {drawn}\n")
+    assert (tmp_path / drawn).read_bytes().startswith(PNG)
+
+
 def test_plot_writes_beside_the_recording_and_a_directory_becomes_one_timeline(tmp_path: Path) -> None:
     one = recorded(tmp_path / "matrix" / "lenet5_adam" / "gpu_stats_adam.jsonl", watts=300.0)
     recorded(tmp_path / "matrix" / "lenet5_sgd" / "gpu_stats_sgd.jsonl", watts=200.0, gpus=2)

@@ -75,7 +75,7 @@ def test_epochs_are_cut_from_the_endless_stream(finished: Path) -> None:
     first_launch = [row for row in rows if row["replicate"] == 0]
     # 64 samples an epoch at 8 a step: 8 + 8 + 4 of the 20 steps.
     assert [(row["epoch"], row["measured_steps"], row["measured_samples"]) for row in first_launch] == [
-        *((0, 8, 64), (1, 8, 64), (2, 4, 32)),
+        *((1, 8, 64), (2, 8, 64), (3, 4, 32)),
     ]
     known = "epoch throughput_samples_per_s epoch_time_s total_steps measured_steps measured_samples "
     known += "mean_step_ms p50_step_ms p95_step_ms"

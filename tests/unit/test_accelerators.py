@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -23,8 +24,9 @@ from gpuproof.accelerators.choose import (
 from gpuproof.doctor.plugins import list_plugins
 from gpuproof.errors import EnvironmentUnfitError, UsageError
 from gpuproof.records.case import OWN_DEVICE_TYPES, Placement
-from gpuproof.worker.parallel.distributed import choose_device
+from gpuproof.worker.parallel.distributed import Ranks, choose_device
 from gpuproof.worker.rank.identity import RankIdentity
+from records_by_hand import PARALLEL
 
 ELSEWHERE = """
 from gpuproof.accelerators.base import Accelerator
@@ -69,6 +71,16 @@ def identity(local_rank: int) -> RankIdentity:
 
 def test_the_control_side_knows_our_own_types_by_name() -> None:
     assert tuple(OWN) == OWN_DEVICE_TYPES
+
+
+@pytest.mark.promise("S1.21")
+@pytest.mark.promise("S1.26")
+def test_nccl_without_cuda_says_what_to_set() -> None:
+    with pytest.raises(
+        EnvironmentUnfitError, match=r"Set distributed\.backend=auto, .*gloo without"
+    ) as caught:
+        Ranks(identity(0), device=torch.device("cpu"), parallel=replace(PARALLEL, backend="nccl"))
+    assert caught.value.place == "distributed.backend"
 
 
 def test_auto_takes_the_first_that_is_there(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -39,6 +39,15 @@ def test_on_a_gpu_with_a_window_only_the_epochs_are_idle() -> None:
     assert PRECISION.isdisjoint(keys(case(window=by_precision)))
 
 
+@pytest.mark.promise("S1.26")
+def test_seconds_that_do_not_end_the_window_are_idle() -> None:
+    key = "benchmark.measure_seconds"
+    by_steps = {"measure_by": "steps", "measure_seconds": 5.0}
+    assert "(benchmark.measure_by=time)" in keys(case(window=by_steps))[key]
+    assert key not in keys(case(window={"measure_by": "steps", "measure_seconds": None}))
+    assert key not in keys(case(window={"measure_by": "time", "measure_seconds": 5.0}))
+
+
 @pytest.mark.parametrize(
     ("changes", "key"),
     [

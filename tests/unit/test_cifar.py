@@ -69,12 +69,17 @@ def test_cifar_is_read_as_it_comes(as_python_2: bool, tmp_path: Path) -> None:
     assert path.read_bytes()[offset:] == data.tobytes() + bytes(labels)
 
 
+@pytest.mark.promise("S1.13")
+@pytest.mark.promise("S1.18")
 def test_a_missing_file_is_named_and_nothing_takes_its_place(tmp_path: Path) -> None:
     with pytest.raises(UsageError) as caught:
         prepare_cifar100(tmp_path / "c.tensors", source=tmp_path)
     assert f"expected the file {tmp_path / 'cifar-100-python' / 'train'}" in str(caught.value)
     assert "cifar-100-python.tar.gz" in str(caught.value)
-    assert "data.download=true" in str(caught.value)
+    assert "Add --data.download=true to fetch it" in str(caught.value)
+    assert f"unpack cifar-100-python.tar.gz (from https://www.cs.toronto.edu/~kriz/) in {tmp_path}" in str(
+        caught.value
+    )
     assert not (tmp_path / "c.tensors").exists()
 
 

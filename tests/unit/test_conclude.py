@@ -17,6 +17,7 @@ from gpuproof.errors import ExitCode
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import FailureCause, ProfileTrace
 from gpuproof.store.run import RunDirectory
+from gpuproof.suites.exports import epochs_csv
 from gpuproof.suites.recipe.conclude import RecipeDetail
 from records_by_hand import (
     CHANNELS_LAST,
@@ -30,6 +31,11 @@ from records_by_hand import (
     steady_times,
     window,
     write_run,
+)
+
+EPOCH_COLUMNS = (
+    *("epoch", "throughput_samples_per_s", "epoch_time_s", "total_steps", "measured_steps"),
+    *("measured_samples", "mean_step_ms", "p50_step_ms", "p95_step_ms"),
 )
 
 
@@ -85,12 +91,37 @@ def test_epochs_fill_the_window_and_agree_with_its_throughput(tmp_path: Path) ->
     story = one_rank(times_s=steady_times(100, 0.0097), wall_s=1.0, clock="device_event")
     run, _ = concluded(tmp_path, [story.records()])
     rows = [json.loads(line) for line in (run.root / "metrics_epoch.jsonl").read_text().splitlines()]
+    assert [row["epoch"] for row in rows] == [1, 2, 3]
     assert [row["measured_steps"] for row in rows] == [40, 40, 20]
     assert [row["measured_samples"] for row in rows] == [400, 400, 200]
     assert [row["epoch_time_s"] for row in rows] == [pytest.approx(t) for t in (0.4, 0.4, 0.2)]
     assert [row["throughput_samples_per_s"] for row in rows] == [pytest.approx(1000)] * 3
     assert [row["p50_step_ms"] for row in rows] == [pytest.approx(9.7)] * 3
     assert rows[2]["p95_step_ms"] is None  # needs 59 steps
+
+
+@pytest.mark.promise("S1.10")
+@pytest.mark.promise("S1.27")
+def test_the_summary_has_a_row_an_epoch_where_asked(tmp_path: Path) -> None:
+    launches = [one_rank(times_s=steady_times(100, 0.01), replicate=number).records() for number in (0, 1)]
+    run = write_run(tmp_path, launches, run={"repeats": 2, "summary_csv": "epochs"})
+    conclude(run)
+    with (run.root / "summary.csv").open() as file:
+        header, *rows = csv.reader(file)
+    assert header == [*EPOCH_COLUMNS, "case", "replicate"]
+    named = [dict(zip(header, row, strict=True)) for row in rows]
+    assert [(row["replicate"], row["epoch"]) for row in named] == [
+        (replicate, epoch) for replicate in "01" for epoch in "123"
+    ]
+    assert [row["total_steps"] for row in named] == ["40", "40", "20"] * 2
+    assert [float(row["epoch_time_s"]) for row in named] == [pytest.approx(t) for t in (0.4, 0.4, 0.2) * 2]
+
+
+@pytest.mark.promise("F1.6")
+def test_rows_of_epochs_have_the_columns_of_their_header() -> None:
+    line = '{"case": "main", "replicate": 0, "epoch": 1, "mean_step_ms": 2.5, "total_steps": 8}\n'
+    assert epochs_csv(line) == "epoch,mean_step_ms,total_steps,case,replicate\n1,2.5,8,main,0\n"
+    assert epochs_csv("") == ""
 
 
 def test_without_step_times_the_window_is_one_row(tmp_path: Path) -> None:

@@ -74,6 +74,7 @@ OTHER_VALUES: dict[str, Any] = {
     "run.notes": "a note",
     "run.time_limit_s": 900.5,
     "run.start": "fork",
+    "run.summary_csv": "epochs",
     "run.order_seed": 7,
     "matrix": {"training.precision": ["fp32", "bf16"]},
     "search.kind": "batch_size",

@@ -68,6 +68,14 @@ def test_what_is_no_name_is_refused(name: str) -> None:
         find_workload(name)
 
 
+@pytest.mark.promise("S1.26")
+@pytest.mark.parametrize("name", ["mobilenet_v2", "resnet101"])
+def test_a_name_without_its_library_is_told_with_it(name: str) -> None:
+    with pytest.raises(UsageError, match=rf"no workload is called '{name}'.*torchvision/{name}"):
+        find_workload(name)
+    assert find_workload(f"torchvision/{name}").name == f"torchvision/{name}"
+
+
 def test_another_library_is_no_workload() -> None:
     with pytest.raises(UsageError, match="no workload is called 'keras/resnet50'"):
         find_workload("keras/resnet50")

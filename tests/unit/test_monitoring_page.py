@@ -10,7 +10,7 @@ from typing import get_args
 import click
 import pytest
 
-from gpuproof.cli.main import LazyGroup
+from gpuproof.cli.entry.group import LazyGroup
 from gpuproof.cli.monitor import monitor
 from gpuproof.observe.metric_names import EXPORTED
 from gpuproof.records.metrics import METRICS

@@ -115,6 +115,18 @@ def test_points_of_three_launches_are_compared_with_the_best(tmp_path: Path) -> 
     assert {epoch["case"] for epoch in epochs} == {p.case_id for p in points_of(conclusion)}
 
 
+def test_a_sweep_has_a_row_an_epoch_where_asked(tmp_path: Path) -> None:
+    launches = [*three("precision=fp32", 0.01), *three("precision=bf16", 0.005)]
+    asked = {"repeats": 1, "summary_csv": "epochs"}
+    run = write_run(tmp_path, launches, run=asked, matrix={"training.precision": ["fp32", "bf16"]})
+    conclude(run)
+    epochs = [json.loads(line) for line in (run.root / "metrics_epoch.jsonl").read_text().splitlines()]
+    with (run.root / "summary.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    found = [(row["case"], row["replicate"], row["epoch"]) for row in rows]
+    assert found == [(row["case"], str(row["replicate"]), str(row["epoch"])) for row in epochs]
+
+
 def test_one_launch_a_point_compares_nothing(tmp_path: Path) -> None:
     launches = [*three("precision=fp32", 0.01), *three("precision=bf16", 0.02), *three("precision=amp", 0.04)]
     _, conclusion = concluded(tmp_path, launches)

@@ -60,7 +60,8 @@ def choose_accelerator(choice: str) -> Accelerator:
     if found is not PROCESSOR and not found.count():
         raise EnvironmentUnfitError(
             f"no {found.title} device: torch {torch.__version__} sees none",
-            next_step="Run `gpuproof doctor`, or set distributed.device=cpu",
+            next_step="`gpuproof doctor` says why. On the processor: set distributed.device=cpu, or give "
+            "`gpuproof load` --device cpu",
         )
     return found
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
+from gpuproof.cli.entry.older import answered_options
 from gpuproof.cli.options import measuring_options
 from gpuproof.errors import EnvironmentUnfitError, ExitCode, UsageError
 
@@ -78,6 +79,7 @@ OF_THE_TESTS = (*KEYS, "quick", "loader")
     help="Longest time between two readings of GPU, CPU and memory. A test that may be too short for ten of "
     "them is read more often, down to every 0.05 s; the results have the interval.",
 )
+@answered_options
 @measuring_options
 @click.pass_context
 def load(ctx: click.Context, /, *, output: Path | None, **options: Any) -> None:

@@ -9,11 +9,12 @@ from __future__ import annotations
 import io
 import sys
 import traceback
-from importlib import import_module
 from typing import NoReturn
 
 import click
 
+from gpuproof.cli.entry.group import LazyGroup
+from gpuproof.cli.entry.older import in_our_words
 from gpuproof.errors import ExitCode, GpuproofError
 from gpuproof.outside import plain
 
@@ -40,28 +41,6 @@ COMMANDS: dict[str, str] = {
 """Command name → `module:attribute`; such a module imports only click and the standard library at its top."""
 
 
-class LazyGroup(click.Group):
-    """A group whose commands are modules, imported when they are named or listed."""
-
-    def __init__(self, *, commands_by_path: dict[str, str], **kwargs: object) -> None:
-        super().__init__(**kwargs)  # type: ignore[arg-type]  # click types its own keywords
-        self._paths = commands_by_path
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        """Name the commands in the order of the table, which is the order of use."""
-        return list(self._paths)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import and return one command; None where there is none of that name."""
-        path = self._paths.get(cmd_name)
-        if path is None:
-            return None
-        module, _, attribute = path.partition(":")
-        command = getattr(import_module(module), attribute)
-        assert isinstance(command, click.Command)
-        return command
-
-
 def _print_version(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
     if value:
         from gpuproof import __version__
@@ -73,6 +52,7 @@ def _print_version(ctx: click.Context, _param: click.Parameter, value: bool) -> 
 @click.group(
     cls=LazyGroup,
     commands_by_path=COMMANDS,
+    in_our_words=in_our_words,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 @click.option(

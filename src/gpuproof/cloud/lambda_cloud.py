@@ -263,7 +263,8 @@ def cloud_from(environment: Mapping[str, str] = os.environ, *, key_file: str | N
         raise UsageError(
             f"no API key: {KEY_VARIABLE} is not set and {path} is not there",
             place="Lambda's cloud",
-            next_step=f"Set {KEY_VARIABLE}, or write the key to that file and chmod 600 it",
+            next_step=f"Set {KEY_VARIABLE}, or write the key (lambdactl: in ~/.lambda-deploy/config.json) "
+            "to that file and chmod 600 it",
         ) from error
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "not text"

@@ -113,8 +113,9 @@ def _require(file: Path, cifar: Cifar) -> None:
         raise UsageError(
             f"{cifar.title} is not there: expected the file {file}",
             place="data.path",
-            next_step=f"Set data.download=true, or unpack {cifar.archive.name} there, or use "
-            "data.name=synthetic or digits",
+            next_step="Add --data.download=true to fetch it, or, without a network, unpack "
+            f"{cifar.archive.name} (from {HOME}) in {file.parent.parent.absolute()}; or measure other data: "
+            "--data.name=synthetic",
         )
 
 

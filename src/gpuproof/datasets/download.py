@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import hashlib
+import shlex
 import shutil
 import sys
 import tarfile
@@ -35,7 +36,6 @@ BLOCK_BYTES = 2**16
 SILENCE_S = 60.0
 """A server that sends nothing for so long is given up."""
 SAY_EVERY_S = 5.0
-BY_HAND = "Try again (what has arrived is kept), or fetch it by hand and unpack it there"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +92,9 @@ def _explained(archive: Archive, part: Path) -> Iterator[None]:
                 place=str(part.parent),
                 next_step="Free room there, or set data.path to a larger disk",
             ) from error
-        raise _unfit(f"cannot be fetched: {_root_cause(error)}", archive) from error
+        raise _unfit(
+            f"cannot be fetched: {_root_cause(error)}", archive, by_hand(archive, part.parent)
+        ) from error
 
 
 def _root_cause(error: BaseException) -> BaseException:
@@ -101,7 +103,16 @@ def _root_cause(error: BaseException) -> BaseException:
     return _root_cause(inner) if isinstance(inner, BaseException) else error
 
 
-def _unfit(cause: str, archive: Archive, next_step: str = BY_HAND) -> EnvironmentUnfitError:
+def by_hand(archive: Archive, target: Path) -> str:
+    """Return how to place the files of an archive where no network is: a container's usual case."""
+    unpack = shlex.join(["tar", "-xf", archive.name, "-C", str(target)])
+    return (
+        "Try again (what has arrived is kept). Without a network: download that file elsewhere, bring it "
+        f"here and unpack it with `{unpack}`; into a container, mount the folder {target.absolute()}"
+    )
+
+
+def _unfit(cause: str, archive: Archive, next_step: str) -> EnvironmentUnfitError:
     return EnvironmentUnfitError(cause, place=archive.url, next_step=next_step)
 
 
@@ -151,14 +162,17 @@ class _Arriving:
         except requests.HTTPError as error:
             status, reason = self._answer.status_code, self._answer.reason
             if not (self.begin and status == requests.codes.requested_range_not_satisfiable):
-                raise _unfit(f"the server answers {status} {reason}", self._archive) from error
+                raise self._unfit(f"the server answers {status} {reason}") from error
             return  # all of it was there; the checksum decides
         except (requests.exceptions.ChunkedEncodingError, requests.ConnectionError):
             if not self.total:
                 raise
         arrived, size = self._file.tell(), self.begin + self.total
         if self.total and arrived < size:
-            raise _unfit(f"the connection broke after {memory(arrived)} of {memory(size)}", self._archive)
+            raise self._unfit(f"the connection broke after {memory(arrived)} of {memory(size)}")
+
+    def _unfit(self, cause: str) -> EnvironmentUnfitError:
+        return _unfit(cause, self._archive, by_hand(self._archive, Path(self._file.name).parent))
 
     def _stream(self) -> None:
         # A server that calls an archive's own compression an encoding would have it undone on the way.

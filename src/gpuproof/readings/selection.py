@@ -28,16 +28,26 @@ class Selected:
     note: str | None
 
 
-def newest_match(pattern: str) -> Selected:
-    """Resolve a path, directory or glob to one file: the last modified, and of equals the last by name.
+def newest_match(*patterns: str) -> Selected:
+    """Resolve paths, directories or globs to one file: the last modified, and of equals the last by name.
 
-    Of a run's files it is the JSON Lines that the others were made from, where they are there.
+    Of a run's files it is the JSON Lines that the others were made from, where they are there; a path that
+    is given alone is taken as it stands.
 
     Raises:
-        UsageError: nothing matches.
+        UsageError: nothing matches one of them.
     """
-    if Path(pattern).is_file():
-        return Selected(path=Path(pattern), note=None)
+    if len(patterns) == 1 and Path(patterns[0]).is_file():
+        return Selected(path=Path(patterns[0]), note=None)
+    matches = _one_a_run(path for pattern in patterns for path in _resolved(pattern))
+    newest = max(matches, key=lambda path: (path.stat().st_mtime_ns, path.name))
+    note = None
+    if len(matches) > 1:
+        note = f"{' '.join(patterns)} matches {len(matches)} recordings; took the newest, {newest}"
+    return Selected(path=newest, note=note)
+
+
+def _resolved(pattern: str) -> list[Path]:
     matches = recordings_in(Path(pattern)) if Path(pattern).is_dir() else _matches(pattern)
     if not matches:
         raise UsageError(
@@ -45,11 +55,7 @@ def newest_match(pattern: str) -> Selected:
             place=pattern,
             next_step="Quote patterns, so that gpuproof and not the shell resolves them",
         )
-    newest = max(matches, key=lambda path: (path.stat().st_mtime_ns, path.name))
-    note = None
-    if len(matches) > 1:
-        note = f"{pattern} matches {len(matches)} recordings; took the newest, {newest}"
-    return Selected(path=newest, note=note)
+    return matches
 
 
 def _matches(pattern: str) -> list[Path]:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from gpuproof.config.models import RunConfig
+from gpuproof.errors import RecordError
 from gpuproof.readings.evidence import Evidence
 from gpuproof.readings.recording import RecordingData
 from gpuproof.records.case import Case
@@ -48,8 +49,14 @@ THIS_MACHINE = (HostPlace(name=""),)
 
 
 def read_places(description: Mapping[str, Any]) -> tuple[HostPlace, ...]:
-    """Return the places of a run as its run.json has them; older versions wrote down the hosts only."""
+    """Return the places of a run as its run.json has them; older versions wrote down the hosts only.
+
+    Raises:
+        RecordError: they are damaged.
+    """
     kept = description.get("places")
+    if kept is not None and not isinstance(kept, list):
+        raise RecordError("the places are no list", place="run.json", next_step="It was changed or cut")
     if kept is not None:
         return tuple(from_json(HostPlace, place, place="run.json") for place in kept)
     hosts = description.get("fleet", {}).get("hosts", ())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -11,6 +12,9 @@ from gpuproof.records.codec import to_json
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import Environment, Failure
 from gpuproof.suites.base import Export, JsonContent
+
+OWNER = ("case", "replicate")
+"""Keys of a row of epochs that say which launch it is of."""
 
 
 def json_export(name: str, content: Any) -> Export:
@@ -27,6 +31,16 @@ def csv_text(rows: Sequence[Mapping[str, Any]]) -> str:
     writer.writeheader()
     writer.writerows(rows)
     return text.getvalue()
+
+
+def epochs_csv(epoch_lines: str) -> str:
+    """Return the rows of a metrics_epoch.jsonl as CSV: the columns of S1.27 first, then whose they are."""
+    rows = [json.loads(line) for line in epoch_lines.splitlines()]
+    return csv_text([{**{key: row[key] for key in row if key not in OWNER}, **_owner(row)} for row in rows])
+
+
+def _owner(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: row[key] for key in OWNER}
 
 
 def failures_json(failures: Iterable[Failure]) -> list[dict[str, Any]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpuproof.cli.main import LazyGroup
+from gpuproof.cli.entry.group import LazyGroup
 
 COMMANDS: dict[str, str] = {
     "live": "gpuproof.cli.monitor.view:live",

@@ -29,6 +29,37 @@ _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 _SECONDS = click.FloatRange(min=0.01)
 
 
+class _FilesAfterAnOption(click.Command):
+    """A command whose --compare-with takes every file that a shell put in the place of a pattern."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Give each of several files an option of its own, so that none becomes the command."""
+        return super().parse_args(ctx, one_option_a_file(args, option="--compare-with"))
+
+
+def one_option_a_file(args: Sequence[str], *, option: str) -> list[str]:
+    """Repeat `option` before each file that follows it: up to `--`; without one, what is named as recordings.
+
+    >>> one_option_a_file(["--a", "x", "--with", "1.json", "2.json", "--", "ls", "3.json"], option="--with")
+    ['--a', 'x', '--with', '1.json', '--with', '2.json', '--', 'ls', '3.json']
+    >>> one_option_a_file(["--with", "1.json", "2.json", "python", "train.py"], option="--with")
+    ['--with', '1.json', '--with', '2.json', 'python', 'train.py']
+    """
+    from gpuproof.readings.selection import RECORDING_SUFFIXES
+
+    words, end = list(args), args.index("--") if "--" in args else None
+    if option not in words[:end]:
+        return words
+    first = words.index(option) + 2
+    last = first
+    while last < (len(words) if end is None else end) and not words[last].startswith("-"):
+        if end is None and not words[last].endswith(RECORDING_SUFFIXES):
+            break
+        last += 1
+    repeated = [part for file in words[first:last] for part in (option, file)]
+    return [*words[:first], *repeated, *words[last:]]
+
+
 @click.command("record", context_settings=_COMMAND_SETTINGS)
 @click.option("--out", type=click.Path(path_type=Path), help="A new file to write to.")
 @click.option("--interval", type=_SECONDS, help="Seconds between readings (0.2).")
@@ -67,7 +98,7 @@ def record(
     ctx.exit(status)
 
 
-@click.command("exec", context_settings=_COMMAND_SETTINGS)
+@click.command("exec", cls=_FilesAfterAnOption, context_settings=_COMMAND_SETTINGS)
 @click.option("--config-name", help="Name of this configuration in the file names (from the command).")
 @click.option("--model", help="Name of the model, stored with the readings; of the built-in training: which.")
 @click.option("--config", type=_FILE, help="Kconfig file (.config) with defaults of the built-in training.")
@@ -82,7 +113,12 @@ def record(
     help="Directory to write to; made if need be.",
 )
 @click.option("--generate-graphs", is_flag=True, help="Write _plot.png too.")
-@click.option("--compare-with", metavar="GLOB", help="Compare with the newest file that matches.")
+@click.option(
+    "--compare-with",
+    metavar="GLOB",
+    multiple=True,
+    help="Compare with the newest file that matches; quoted or not, all up to -- are files.",
+)
 @click.option("--interval", type=_SECONDS, help="Seconds between readings (0.2).")
 @click.option("--devices", help="Physical indices to read, such as 0,2 (all).")
 @click.option(
@@ -124,14 +160,14 @@ def _exec(
     config_dir: Path | None,
     output_dir: Path,
     generate_graphs: bool,
-    compare_with: str | None,
+    compare_with: tuple[str, ...],
     interval: float | None,
     devices: str | None,
     format_: OutputFormat,
     keep_command: bool,
     command: tuple[str, ...],
 ) -> int:
-    other = None if compare_with is None else _compared_with(compare_with)
+    other = _compared_with(compare_with) if compare_with else None
     name = config_name or model
     if is_builtin(command):
         defaults = defaults_file(config=config, config_dir=config_dir, name=config_name)
@@ -164,10 +200,10 @@ def _refuse_defaults(config: Path | None, config_dir: Path | None) -> None:
         )
 
 
-def _compared_with(pattern: str) -> Path:
+def _compared_with(patterns: Sequence[str]) -> Path:
     from gpuproof.readings.selection import newest_match
 
-    selected = newest_match(pattern)
+    selected = newest_match(*patterns)
     if selected.note is not None:
         say(f"gpuproof: {selected.note}", err=True)
     return selected.path

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpuproof.cli.main import LazyGroup
+from gpuproof.cli.entry.group import LazyGroup
 from gpuproof.cli.options import json_option, print_json
 from gpuproof.cli.report import open_run, save_dir_option, show_page
 

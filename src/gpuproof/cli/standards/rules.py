@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from gpuproof.cli.main import LazyGroup
+from gpuproof.cli.entry.group import LazyGroup
 from gpuproof.cli.options import json_option, print_json, say
 from gpuproof.cli.report import open_run, save_dir_option, show_page
 from gpuproof.cli.standards.baseline import DIRECTORY

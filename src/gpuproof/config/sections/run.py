@@ -24,6 +24,8 @@ class RunSection(ConfigSection):
     """Record host, devices, versions and NCCL's variables."""
     commit_hash: CommitHash | None = "auto"
     """The commit measured; auto asks git."""
+    summary_csv: Literal["launches", "epochs"] = "launches"
+    """Rows of summary.csv: a launch each, in a sweep a point; or an epoch each, as in metrics_epoch.jsonl."""
     notes: Annotated[str, Field(max_length=10_000)] | None = None
     """Anything to remember about this run."""
     time_limit_s: Seconds | None = None

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 
 from gpuproof.config.models import RunConfig
 from gpuproof.readings.evidence import Evidence
+from gpuproof.records.collected import CaseRecords
 from gpuproof.records.page import Page
 from gpuproof.records.result import Result
-from gpuproof.suites.base import Conclusion, HostPlace
+from gpuproof.suites.base import AfterFailure, Conclusion, HostPlace
 from gpuproof.suites.load.plan import plan
-from gpuproof.suites.points.plan import Plan, PlannedSuite, checked
+from gpuproof.suites.points.plan import Plan, PlannedSuite, after_failure, checked
 
 
 class LoadSuite(PlannedSuite):
@@ -27,6 +28,10 @@ class LoadSuite(PlannedSuite):
     def begin(self, config: RunConfig, places: Sequence[HostPlace]) -> Plan:
         """Plan the twelve tests."""
         return checked(plan(config))
+
+    def on_failure(self, launch: CaseRecords) -> AfterFailure:
+        """Stop where the machine lacks what every test needs: the device that was asked for, first of all."""
+        return after_failure(launch, is_sweep=False)
 
     def conclude(self, evidence: Evidence) -> Conclusion:
         """Put the tests side by side, and write them in the form that load tests are read in."""

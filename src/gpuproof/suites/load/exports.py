@@ -53,7 +53,7 @@ def loadtest_json(
         "gpuproof_version": description["gpuproof_version"],
         "run_id": description["run_id"],
         "system_info": _system_info(environment, cases, timestamp=description["created"]),
-        "test_summary": _test_summary(results, cases),
+        "test_summary": _test_summary(results, cases, timestamp=description["created"]),
         "parameters": _parameters(config),
         "units": UNITS,
         "results": [_result_json(result) for result in results if result.success is not None],
@@ -88,7 +88,9 @@ def _first_host(cases: Sequence[CaseRecords]) -> str | None:
     return next((start.host for records in cases for start in records.of(Start)), None)
 
 
-def _test_summary(results: Sequence[LoadResult], cases: Sequence[CaseRecords]) -> dict[str, Any]:
+def _test_summary(
+    results: Sequence[LoadResult], cases: Sequence[CaseRecords], *, timestamp: str
+) -> dict[str, Any]:
     ended = [result.success for result in results]
     not_run = [result.test.name for result in results if result.success is None]
     actual_s = _seconds_taken(cases)
@@ -102,6 +104,7 @@ def _test_summary(results: Sequence[LoadResult], cases: Sequence[CaseRecords]) -
         "successful_tests": ended.count(True),
         "failed_tests": ended.count(False),
         "not_run_tests": not_run,
+        "timestamp": timestamp,
         "missing": missing,
     }
 

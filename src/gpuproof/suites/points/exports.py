@@ -10,7 +10,7 @@ from gpuproof.readings.evidence import Evidence
 from gpuproof.records.codec import to_json
 from gpuproof.records.result import Result
 from gpuproof.suites.base import Export
-from gpuproof.suites.exports import csv_text, environment_facts, json_export, wall_clock_s
+from gpuproof.suites.exports import csv_text, environment_facts, epochs_csv, json_export, wall_clock_s
 
 if TYPE_CHECKING:
     from gpuproof.suites.points.results import PointResult
@@ -35,8 +35,11 @@ def exports_of_points(
     model: str | None,
 ) -> Iterator[Export]:
     """Yield the files; `model` is the one that all points are of, None where they are of several."""
-    yield Export(name="metrics_epoch.jsonl", content="".join(point.epochs for point in points))
-    yield Export(name="summary.csv", content=csv_text([_row(p.figures, ranking, evidence) for p in points]))
+    epochs = "".join(point.epochs for point in points)
+    yield Export(name="metrics_epoch.jsonl", content=epochs)
+    by_epoch = evidence.config.run.summary_csv == "epochs"
+    rows = epochs_csv(epochs) if by_epoch else csv_text([_row(p.figures, ranking, evidence) for p in points])
+    yield Export(name="summary.csv", content=rows)
     yield json_export(
         "run_summary.json",
         {

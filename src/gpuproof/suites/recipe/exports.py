@@ -20,7 +20,14 @@ from gpuproof.records.codec import to_json
 from gpuproof.statistics.estimate import Interval
 from gpuproof.statistics.percentiles import percentile
 from gpuproof.suites.base import Export
-from gpuproof.suites.exports import csv_text, environment_facts, failures_json, json_export, wall_clock_s
+from gpuproof.suites.exports import (
+    csv_text,
+    environment_facts,
+    epochs_csv,
+    failures_json,
+    json_export,
+    wall_clock_s,
+)
 from gpuproof.suites.recipe.measures import latency_title
 from gpuproof.suites.recipe.profile import Profiled
 from gpuproof.suites.recipe.roofline import draw_roofline
@@ -43,7 +50,9 @@ def recipe_exports(evidence: Evidence, summary: RunSummary, profile: Profiled | 
     samples_per_epoch = evidence.config.data.samples_per_epoch
     epochs = epoch_lines(summary.launches, samples_per_epoch=samples_per_epoch)
     yield Export(name="metrics_epoch.jsonl", content=epochs)
-    yield Export(name="summary.csv", content=summary_csv(summary, description=description))
+    by_epoch = evidence.config.run.summary_csv == "epochs"
+    rows = epochs_csv(epochs) if by_epoch else summary_csv(summary, description=description)
+    yield Export(name="summary.csv", content=rows)
     yield json_export("run_summary.json", {**summarized, **work_json(summary), **profile_json(profile)})
     yield Export(name="roofline.png", content=lambda path: draw_roofline(summary, path))
 
@@ -62,13 +71,13 @@ def _epoch(launch: Launch) -> int | None:
 
 
 def _epoch_rows(launch: Launch, samples_per_epoch: int) -> Iterator[dict[str, Any]]:
-    """Cut the window into epochs. Time between steps is shared out evenly, so that epochs fill the window."""
+    """Cut the window into epochs, from 1. Time between steps is shared out evenly, so that they fill it."""
     steps_per_epoch = -(-samples_per_epoch // launch.samples_per_step_total)
     times = launch.step_times_s
     if not times:
-        yield _epoch_row(launch, epoch=0, num_steps=launch.slowest.num_steps, total_s=launch.slowest.wall_s)
+        yield _epoch_row(launch, epoch=1, num_steps=launch.slowest.num_steps, total_s=launch.slowest.wall_s)
     between_s = (launch.slowest.wall_s - sum(times)) / len(times) if times else 0.0
-    for epoch, first in enumerate(range(0, len(times), steps_per_epoch)):
+    for epoch, first in enumerate(range(0, len(times), steps_per_epoch), start=1):
         part = times[first : first + steps_per_epoch]
         total_s = sum(part) + between_s * len(part)
         yield _epoch_row(launch, epoch=epoch, num_steps=len(part), total_s=total_s, times=part)

@@ -115,8 +115,8 @@ def _backend(asked: Backend, device: torch.device) -> str:
             if (asked, device.type) == ("nccl", "cpu")
             else f"the {asked} backend does not move tensors of {accelerator_of(device).title} devices",
             place="distributed.backend",
-            next_step="Use auto, which takes nccl with CUDA and gloo without"
+            next_step="Set distributed.backend=auto, which takes nccl with CUDA and gloo without"
             if device.type == "cpu"
-            else f"Use auto, which takes {known[0]} here",
+            else f"Set distributed.backend=auto, which takes {known[0]} here",
         )
     return asked

@@ -99,6 +99,8 @@ def _window_keys(work: ModelWork) -> Iterator[tuple[str, str]]:
         if work.window.measure_by != "precision":
             for key in PRECISION_KEYS:
                 yield f"benchmark.{key}", f"the window is measured by {work.window.measure_by}"
+        if work.window.measure_by == "steps" and work.window.measure_seconds is not None:
+            yield "benchmark.measure_seconds", "the window is measured by steps (benchmark.measure_by=time)"
 
 
 def _inference_keys(work: ModelWork) -> Iterator[tuple[str, str]]:

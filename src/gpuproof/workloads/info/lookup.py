@@ -41,9 +41,20 @@ def find_workload(name: str) -> WorkloadInfo:
         return _own_model(name)
     if (found := library_model(name)) is not None:
         return found
-    info = registry.load(registry.WORKLOADS, name)
+    try:
+        info = registry.load(registry.WORKLOADS, name)
+    except UsageError as error:
+        raise _or_of_a_library(error, name) from error
     assert isinstance(info, WorkloadInfo)
     return info
+
+
+def _or_of_a_library(error: UsageError, name: str) -> UsageError:
+    """Add, for a name that is nobody's, how a library's model of that name is written."""
+    if name in registry.names(registry.WORKLOADS) or not re.fullmatch(r"[a-z][a-z0-9_]*", name):
+        return error
+    next_step = f"{error.next_step}. Of a library: torchvision/{name}, timm/{name} or transformers/{name}"
+    return UsageError(error.cause, place=error.place, next_step=next_step)
 
 
 def _own_model(name: str) -> OwnModel:

@@ -1,0 +1,43 @@
+"""The group of all commands: a command is imported when it is named, and older spellings are understood."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from importlib import import_module
+
+import click
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are modules, imported when they are named or listed."""
+
+    def __init__(
+        self,
+        *,
+        commands_by_path: dict[str, str],
+        in_our_words: Callable[[Sequence[str]], list[str]] = list,
+        **kwargs: object,
+    ) -> None:
+        super().__init__(**kwargs)  # type: ignore[arg-type]  # click types its own keywords
+        self._paths = commands_by_path
+        self._in_our_words = in_our_words
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Name the commands in the order of the table, which is the order of use."""
+        return list(self._paths)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import and return one command; None where there is none of that name."""
+        path = self._paths.get(cmd_name)
+        if path is None:
+            return None
+        module, _, attribute = path.partition(":")
+        command = getattr(import_module(module), attribute)
+        assert isinstance(command, click.Command)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command that the words name, in our words or in those of an older tool."""
+        return super().resolve_command(ctx, self._in_our_words(args))

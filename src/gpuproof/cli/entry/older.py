@@ -1,0 +1,112 @@
+"""Command lines of lambdactl's load test: taken as they stand, or answered with the line that does it here.
+
+What only reads, measures or asks before it ends something is taken. What costs money, or keeps a secret, is
+answered: nothing is launched with values that the user did not write.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import click
+
+from gpuproof.errors import UsageError
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+TAKEN: dict[tuple[str, ...], tuple[str, ...]] = {
+    ("test", "load"): ("load",),
+    ("list-types",): ("cloud", "lambda", "types"),
+    ("list-instances",): ("cloud", "lambda", "list"),
+    ("cleanup", "terminate"): ("cloud", "lambda", "terminate"),
+}
+"""Words of theirs → words of ours, with the same options after them."""
+DEPLOYED_BY_DEFAULT = {"--type": "gpu_1x_a100", "--count": "2"}
+KEY_FILE = "~/.config/gpuproof/lambda-api-key"
+THEIR_KEY = "~/.lambda-deploy/config.json"
+STORE_KEY = f"install -D -m 600 /dev/stdin {KEY_FILE}"
+ADDRESS = re.compile(r"[0-9.]+|.*[.:].*")
+"""An address rather than the id of an instance, which has neither point nor colon."""
+
+
+def in_our_words(words: Sequence[str]) -> list[str]:
+    """Return a command line in our words; one that is in them already is returned as it is.
+
+    Raises:
+        UsageError: it is one of those that are answered; the next step is the line to write instead.
+    """
+    if tuple(words[:2]) == ("deploy", "cluster"):
+        raise UsageError(
+            "is called otherwise here, and what costs money has no defaults",
+            place="deploy cluster",
+            next_step=f"Write `{_deploy(words[2:])}`",
+        )
+    if tuple(words[:1]) == ("configure",):
+        raise UsageError(
+            "there is nothing to configure but the key of Lambda's cloud",
+            place="configure",
+            next_step=f"Store it with `{STORE_KEY}`: paste it (it is in {THEIR_KEY}), then Ctrl-D",
+        )
+    for theirs, ours in TAKEN.items():
+        if tuple(words[: len(theirs)]) == theirs:
+            click.echo(f"gpuproof: `{' '.join(theirs)}` is `gpuproof {' '.join(ours)}` here", err=True)
+            return [*ours, *words[len(theirs) :]]
+    return list(words)
+
+
+def _deploy(given: Sequence[str]) -> str:
+    names = {word.partition("=")[0] for word in given}
+    defaults = [each for each in DEPLOYED_BY_DEFAULT.items() if each[0] not in names]
+    lacking = [part for default in defaults for part in default]
+    return shlex.join(["gpuproof", "cloud", "lambda", "deploy", *lacking, *given])
+
+
+def answered_options(command: Command) -> Command:
+    """Give `load` the options that lambdactl's has and ours has not; each is an answer."""
+    for names, answer in _ANSWERS.items():
+        option = click.option(
+            *names.split(),
+            hidden=True,
+            expose_value=False,
+            default=None,
+            callback=_refusing(names, answer),
+            help="Of lambdactl: answered with what to write.",
+        )
+        command = option(command)
+    return command
+
+
+def _refusing(names: str, answer: Callable[[str], str]) -> Callable[..., None]:
+    def refuse(_ctx: click.Context, _param: click.Parameter, value: str | bool | None) -> None:
+        if value is not None:
+            place = names.partition("/")[0]
+            raise UsageError("is written otherwise here", place=place, next_step=answer(str(value)))
+
+    return refuse
+
+
+def _hosts_file(listed: str) -> str:
+    """Return the two lines that write instances, named by id or by address, to a file and use it."""
+    named = [name for name in re.split(r"[,\s]+", listed) if name]
+    if all(ADDRESS.fullmatch(name) for name in named):
+        content: dict[str, Any] = {"hosts": [{"host": name, "user": "ubuntu"} for name in named]}
+    else:
+        content = {"instances": [{"instance_ids": [name]} for name in named]}
+    wrote = f"echo {shlex.quote(json.dumps(content))} > cluster.json"
+    return f"Write `{wrote} && gpuproof load --deployment-file cluster.json`"
+
+
+def _monitored(wanted: str) -> str:
+    if wanted == "True":
+        return "Leave it out: the monitor runs beside every test"
+    return "Write `gpuproof run load --monitoring.enabled=false`"
+
+
+_ANSWERS: dict[str, Callable[[str], str]] = {
+    "--instances": _hosts_file,
+    "--monitoring-interval": lambda seconds: f"Write `gpuproof load --metrics-sample-rate {seconds}`",
+    "--monitoring/--no-monitoring": _monitored,
+}
