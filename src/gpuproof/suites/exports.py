@@ -12,6 +12,9 @@ from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import Environment, Failure
 from gpuproof.suites.base import Export, JsonContent
 
+HOSTS_FOLDER = "hosts"
+"""Where the files of each of several hosts lie."""
+
 
 def json_export(name: str, content: Any) -> Export:
     """Return a file of JSON."""
