@@ -23,7 +23,8 @@ from gpuproof.store import layout
 from gpuproof.store.description import HOSTS, read_config
 from gpuproof.store.run import RunDirectory
 from gpuproof.suites.base import Export, JsonContent, RecordingFiles, Suite, read_places
-from gpuproof.suites.exports import environment_facts
+from gpuproof.suites.cases import folder_name
+from gpuproof.suites.exports import HOSTS_FOLDER, environment_facts
 from gpuproof.suites.registry import suite_on
 from gpuproof.verdict.simulated import as_simulated, is_simulated, marked
 
@@ -138,16 +139,27 @@ def _write(run: RunDirectory, exports: Iterable[Export]) -> Iterator[str]:
 
 
 def _copy_traces(run: RunDirectory, evidence: Evidence) -> Iterator[str]:
-    """Put the first launch's trace beside the reports; yield a note of each that is not there."""
-    for launch in evidence.launches[:1]:
-        for trace in launch.of(ProfileTrace):
-            source = place_inside(run.case_folder(launch.case), trace.file)
-            try:
-                copy_plain(source, run.place(trace.file))
-            except FileNotFoundError:
-                yield f"{trace.file} was written and is gone: expected {source}"
-            except OSError as error:
-                yield f"{trace.file} is not copied from {source}: {error.strerror}"
+    """Put a trace beside the reports, and each host's beside its own; yield a note where none is left.
+
+    It is that of the first launch that has one: others may have been lost.
+    """
+    sources = [
+        (launch.case.placement.host, place_inside(run.case_folder(launch.case), trace.file))
+        for launch in evidence.launches
+        for trace in launch.of(ProfileTrace)
+    ]
+    kept = [(host, source) for host, source in sources if source.is_file()]
+    for host, source in reversed(kept):
+        names = [source.name]
+        if evidence.hosts and host is not None:
+            names.append(f"{HOSTS_FOLDER}/{folder_name(host)}/{source.name}")
+        try:
+            for name in names:
+                copy_plain(source, run.place(name))
+        except OSError as error:
+            yield f"{source.name} is not copied from {source}: {error.strerror}"
+    if sources and not kept:
+        yield f"{sources[0][1].name} was written and is gone: expected {sources[0][1]}"
 
 
 def _with_files(page: Page, run: RunDirectory, result: Result, suite: Suite, notes: Iterable[str]) -> Page:

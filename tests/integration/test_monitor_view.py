@@ -216,6 +216,43 @@ def test_the_live_view_runs_in_a_terminal_and_q_ends_it(tmp_path: Path) -> None:
     assert b"3 GPU(s)" in seen
 
 
+def test_live_reads_records_from_a_pipe_and_keys_from_the_terminal(tmp_path: Path) -> None:
+    recording = recorded(tmp_path / "run.jsonl", watts=300.0)
+    torn = "".join(recording.read_text(encoding="utf-8").splitlines(keepends=True)[:-1])
+    recording.write_text(torn, encoding="utf-8")  # the one who wrote it died: no last record
+    script = f"cat {recording} | {sys.executable} -m gpuproof monitor live -"
+    pid, control = pty.fork()
+    if pid == 0:
+        fcntl.ioctl(1, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 150, 0, 0))
+        os.execve("/bin/sh", ["sh", "-c", script], {**os.environ, "TERM": "xterm-256color"})
+    seen = read_until(control, b"stopped: no more readings come")
+    os.write(control, b"q")
+    read_until(control, b"\x1b[?1049l")
+    _, status = os.waitpid(pid, 0)
+    os.close(control)
+    assert b"101 samples" in seen
+    assert os.waitstatus_to_exitcode(status) == 0
+
+
+def test_live_that_has_no_terminal_for_keys_says_so(tmp_path: Path) -> None:
+    control, terminal = pty.openpty()
+    command = [sys.executable, "-m", "gpuproof", "monitor", "live", "-"]
+    done = subprocess.run(
+        command,
+        cwd=tmp_path,
+        stdin=subprocess.DEVNULL,
+        stdout=terminal,
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=60,
+        start_new_session=True,
+    )
+    os.close(terminal)
+    os.close(control)
+    assert done.returncode == 2
+    assert done.stderr.startswith("gpuproof: monitor live -: has no terminal to read keys from")
+
+
 def read_until(descriptor: int, expected: bytes) -> bytes:
     """Read what a terminal shows until it shows `expected`."""
     seen = b""

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from gpuproof.errors import ExitCode
-from gpuproof.records.run import Failure, Fp8Casts, RankResult, Setup
+from gpuproof.processes.processors import usable_cpus
+from gpuproof.records.run import Environment, Failure, Fp8Casts, RankResult, Setup
 from gpuproof.records.what_ran import Effective, StepOptions
 from running import TINY, clean_environment, gpuproof, only_case, run_directory
 
@@ -154,3 +155,20 @@ def test_what_this_machine_lacks_is_refused(asked: str, message: str, tmp_path: 
     (failure,) = only_case(run_directory(tmp_path, "s")).of(Failure)
     assert failure.cause == "environment"
     assert failure.message.startswith(message)
+
+
+@pytest.mark.parametrize(("users", "ranks", "threads"), [("1", 1, 1), (None, 2, None)])
+def test_threads_and_what_is_recorded_of_them_are_the_users(
+    tmp_path: Path, users: str | None, ranks: int, threads: int | None
+) -> None:
+    variables = clean_environment() if users is None else clean_environment(OMP_NUM_THREADS=users)
+    if users is None:
+        variables.pop("OMP_NUM_THREADS", None)
+    result = gpuproof("run", "quick", *TINY, *SHORT, f"--nproc={ranks}", cwd=tmp_path, environment=variables)
+    assert result.returncode in MEASURED, result.stdout + result.stderr
+    records = run_directory(tmp_path, "s").cases()[0]
+    expected = threads or max(1, usable_cpus() // ranks)
+    assert {setup.threads for setup in records.of(Setup)} == {expected}
+    told = {host.facts["environment"].get("OMP_NUM_THREADS") for host in records.of(Environment)}
+    assert told == {users}  # torchrun's 1 and our own number are not the user's
+    assert ("because of OMP_NUM_THREADS=1" in result.stdout) == (users is not None and usable_cpus() > 1)

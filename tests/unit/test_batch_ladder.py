@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from gpuproof.config.models import RunConfig
 from gpuproof.config.sections.search import SearchConfig
+from gpuproof.records.case import Case
 from gpuproof.records.collected import CaseRecords
-from gpuproof.records.run import Failure, FailureCause, RankResult, Start
+from gpuproof.records.run import Environment, FailureCause
 from gpuproof.suites.batch_limit.plan import BatchOutcome, BatchSearch, is_expected, next_batch
 from planning import next_cases, settled, suite_of
 from records_by_hand import failure, result, start
@@ -31,13 +32,20 @@ def config(repeats: int = 1, **search: Any) -> RunConfig:
     )
 
 
+def ended_by(case: Case, cause: FailureCause | None) -> Iterator[Any]:
+    """Yield what a launch writes; one that is lost is lost before it tells what the host has."""
+    yield start()
+    if case.capture_env and cause != "lost_rank":
+        yield Environment(host="here", facts={})
+    yield result() if cause is None else failure(cause)
+
+
 def search(asked: RunConfig, memory: Memory) -> tuple[list[int], list[CaseRecords]]:
     """Run the search to its end; return the batch sizes in the order in which they were launched."""
     results: list[CaseRecords] = []
     while cases := next_cases(asked, results):
         cause = memory(cases[0].model_work.data.batch_size)
-        ended: list[Start | RankResult | Failure] = [start(), result() if cause is None else failure(cause)]
-        results.append(CaseRecords(case=cases[0], records=tuple(ended)))
+        results.append(CaseRecords(case=cases[0], records=tuple(ended_by(cases[0], cause))))
         assert len(results) < 200
     return [records.case.model_work.data.batch_size for records in results], results
 

@@ -10,7 +10,7 @@ from concluding import commands_of, detail_of, text_of
 from gpuproof.conclude import Concluded, conclude
 from gpuproof.errors import ExitCode
 from gpuproof.records.collected import CaseRecords
-from gpuproof.records.run import FailureCause
+from gpuproof.records.run import FailureCause, ProfileTrace
 from gpuproof.store.run import RunDirectory
 from gpuproof.suites.base import HostPlace
 from gpuproof.suites.by_host.conclude import HostsDetail
@@ -79,6 +79,21 @@ def test_a_host_that_failed_is_named_with_its_stage_and_the_others_count(tmp_pat
     assert commands_of(conclusion)[0].startswith("gpuproof run --resume ")
     stored = json.loads((run.root / "fleet.json").read_text())
     assert stored["failed_results"] == [{"hostname": "n2", "stage": "deploy", "error": "deploy: told of it"}]
+
+
+def test_each_host_keeps_its_trace_though_the_first_host_was_lost(tmp_path: Path) -> None:
+    launches = [failed("n0", "deploy")]
+    for name in ("n1", "n2"):
+        launch = on(name)
+        trace = ProfileTrace(rank=0, steps=1, file="trace_rank0.json")
+        launches.append(replace(launch, records=(*launch.records, trace)))
+    run, _ = fleet_of(tmp_path, launches)
+    for launch in launches[1:]:
+        (run.case_folder(launch.case) / "trace_rank0.json").write_text(launch.case.case_id)
+    conclude(run)
+    assert (run.root / "trace_rank0.json").read_text() == "main@n1"
+    assert (run.root / "hosts" / "n2" / "trace_rank0.json").read_text() == "main@n2"
+    assert not (run.root / "hosts" / "n0" / "trace_rank0.json").exists()
 
 
 def test_a_ranks_own_failure_is_of_the_stage_execute(tmp_path: Path) -> None:

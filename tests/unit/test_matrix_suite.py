@@ -10,6 +10,7 @@ from gpuproof.config.models import RunConfig
 from gpuproof.errors import UsageError
 from gpuproof.records.case import Case
 from gpuproof.records.collected import CaseRecords
+from gpuproof.records.run import Environment
 from gpuproof.suites.points.plan import point_names
 from gpuproof.suites.sweep.plan import points_of_matrix
 from planning import next_cases, suite_of
@@ -62,8 +63,12 @@ def test_what_was_launched_is_not_launched_again_and_the_order_stays() -> None:
     assert next_cases(asked, launched(cases)) == []
 
 
-def test_only_the_first_launch_describes_the_host() -> None:
-    assert [case.capture_env for case in next_cases(config())] == [True, False, False, False]
+def test_launches_describe_the_host_until_one_has() -> None:
+    cases = next_cases(config())
+    lost = launched(cases[:1])
+    told = [CaseRecords(case=cases[1], records=(Environment(host="here", facts={}),))]
+    assert {case.capture_env for case in next_cases(config(), lost)} == {True}
+    assert [case.capture_env for case in next_cases(config(), [*lost, *told])] == [False, False]
 
 
 @pytest.mark.parametrize(

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 
 from gpuproof.errors import EnvironmentUnfitError
+from gpuproof.processes.processors import usable_cpus, users_threads
 from gpuproof.worker.rank.identity import RankIdentity, effective_threads, identity_from
 from records_by_hand import case
 
@@ -51,7 +50,7 @@ def test_threads_are_those_asked_for_or_an_equal_share() -> None:
         identity = RankIdentity(rank=0, world_size=8, local_rank=0, local_world_size=local_world_size)
         return effective_threads(case(parallel={"threads_per_rank": asked}).work.parallel, identity)
 
-    usable = len(os.sched_getaffinity(0))
+    usable = min(usable_cpus(), users_threads() or usable_cpus())
     assert threads(1) == usable
     assert threads(2) == max(1, usable // 2)
     assert threads(10_000) == 1

@@ -12,6 +12,7 @@ import click
 
 from gpuproof.cli.options import ConfigCommand, dry_run_option, measuring_options, refuse_dry_resume
 from gpuproof.errors import EnvironmentUnfitError, ExitCode, UsageError
+from gpuproof.processes.processors import threads_of_each, users_threads
 
 if TYPE_CHECKING:
     from gpuproof.cli.host_options import HostChoice
@@ -201,7 +202,7 @@ def _words(
     available = _count_devices(python, device, max_devices, framework=framework)
     ladder = _ladder(available) if _wants_several(gpu_mode, available, [*words, *overrides]) else [1]
     # As many threads along the ladder: one rank with all processors is another program than two with half.
-    threads = max(1, len(os.sched_getaffinity(0)) // ladder[-1])
+    threads = threads_of_each(None, num_ranks=ladder[-1], users=users_threads())
     chosen = {
         "scale.num_devices": f"[{', '.join(map(str, ladder))}]",
         "distributed.threads_per_rank": str(threads),

@@ -14,6 +14,7 @@ from typing import Any
 from gpuproof import units
 from gpuproof.errors import EnvironmentUnfitError
 from gpuproof.outside import plain
+from gpuproof.processes.processors import users_threads
 
 ProbeFacts = Mapping[str, Any]
 BF16_CAPABILITY = (8, 0)
@@ -81,7 +82,8 @@ def _processor(facts: ProbeFacts) -> str:
 
 def _usable_cpus(facts: ProbeFacts) -> int:
     cpu = facts.get("cpu") or {}
-    return int(cpu.get("usable_cpus") or cpu.get("logical_cpus") or 1)
+    usable = int(cpu.get("usable_cpus") or cpu.get("logical_cpus") or 1)
+    return min(usable, users_threads(facts.get("environment") or {}) or usable)
 
 
 def _experiment(facts: ProbeFacts) -> str:

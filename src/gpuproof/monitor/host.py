@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from gpuproof.processes.processors import cpus_allowed
+
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 MIN_CPU_SPAN_S = 0.05
 """The kernel counts CPU time in ticks of 10 ms; a share over less than five of them says nothing."""
@@ -215,8 +217,3 @@ def cpu_model() -> str | None:
         return None
     names = (line.partition(":")[2].strip() for line in lines if line.lower().startswith("model name"))
     return next(names, None)
-
-
-def cpus_allowed() -> int | None:
-    """Return the CPUs that this process may use: fewer than the machine's under a job scheduler."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None

@@ -83,9 +83,14 @@ class LiveView(App[None]):
                     return
                 if batch:
                     self.call_from_thread(self._take, batch)
+        self.call_from_thread(self._stop)
 
     def _take(self, batch: list[Any]) -> None:
         self.state.apply(batch)
+        self._draw()
+
+    def _stop(self) -> None:
+        self.state.stopped = True
         self._draw()
 
     def on_worker_state_changed(self, event: Worker.StateChanged) -> None:

@@ -51,6 +51,8 @@ class LiveState:
     metadata: dict[str, Any] = field(default_factory=dict)
     events: deque[r.DriverEvent] = field(default_factory=lambda: deque(maxlen=MAX_EVENTS))
     end: r.RecordingEnd | None = None
+    stopped: bool = False
+    """Whether nothing more can come: whoever wrote the readings ended, or was lost."""
     samples: int = 0
     last_s: float | None = None
     """Monotonic time of the last sample."""

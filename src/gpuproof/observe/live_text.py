@@ -81,7 +81,8 @@ def bar(share: float | None, *, width: int) -> str:
 def head_line(state: LiveState) -> Text:
     """Say which machine this is, since when it is watched, and where the watched work is."""
     if state.header is None:
-        return Text(" waiting for the first reading …", style=_DIM)
+        waiting = Text(" waiting for the first reading …", style=_DIM)
+        return Text(" the readings stopped before the first one", style=_WARN) if state.stopped else waiting
     line = Text.assemble(
         (" gpuproof ", "bold"),
         (f" {state.header.host}", "bold"),
@@ -93,6 +94,8 @@ def head_line(state: LiveState) -> Text:
         line.append(f"  ·  {place}", style=_LINE)
     if state.end is not None:
         line.append(f"  ·  ended: {state.end.reason}", style=_WARN)
+    elif state.stopped:
+        line.append("  ·  stopped: no more readings come", style=_WARN)
     return line
 
 

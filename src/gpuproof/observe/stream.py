@@ -26,6 +26,7 @@ POLL_S: Final = 0.2
 Records = Generator[Any, None, None]
 """Records as they come, None when there is nothing for now; closing it ends the sampler behind it."""
 
+_STANDARD_INPUT: Final = 0
 _CHUNK_BYTES: Final = 1 << 16
 _MAX_LINES: Final = 500
 """Lines of one batch, so that a long recording does not hold up the one who reads it."""
@@ -112,6 +113,33 @@ def followed(path: Path, *, poll_s: float = POLL_S) -> Records:
 def piped(descriptor: int | None = None) -> Records:
     """Read records from standard input: `ssh NODE python gpuproof-node.pyz sample | … monitor live -`."""
     return _read_records(sys.stdin.fileno() if descriptor is None else descriptor)
+
+
+def keys_from_terminal() -> int:
+    """Make the terminal our standard input, and return a descriptor of the pipe that it was.
+
+    A view reads its keys from standard input: with a pipe of records there it would take these for keys.
+
+    Raises:
+        UsageError: standard input is the terminal, so that no record can come, or there is no terminal.
+    """
+    place, pipe = (
+        "monitor live -",
+        "Pipe a sampler into it: ssh NODE python3 gpuproof-node.pyz sample | gpuproof monitor live -",
+    )
+    if os.isatty(_STANDARD_INPUT):
+        raise UsageError(
+            "reads records from a pipe, and standard input is the keyboard", place=place, next_step=pipe
+        )
+    try:
+        terminal = os.open(os.ctermid(), os.O_RDWR)
+    except OSError as error:
+        cause = f"has no terminal to read keys from ({error.strerror})"
+        raise UsageError(cause, place=place, next_step="Over SSH ask for one: ssh -t") from error
+    given = os.dup(_STANDARD_INPUT)
+    os.dup2(terminal, _STANDARD_INPUT)
+    os.close(terminal)
+    return given
 
 
 def batches(records: Records) -> Generator[list[Any], None, None]:

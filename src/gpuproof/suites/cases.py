@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
@@ -37,6 +37,8 @@ from gpuproof.records.case import (
     Work,
 )
 from gpuproof.records.codec import to_json
+from gpuproof.records.collected import CaseRecords
+from gpuproof.records.run import Environment
 from gpuproof.records.work.collective import CollectiveSpec
 from gpuproof.records.work.command import CommandSpec, filled, value_text
 from gpuproof.records.work.framework import FrameworkSpec
@@ -82,6 +84,19 @@ def _start_mode(config: RunConfig, *, is_sweep: bool) -> StartMode:
         return "exec"
     once = config.run.repeats == 1 and config.distributed.nproc == 1 and not config.training.compile.enabled
     return "fork" if is_sweep and once else "exec"
+
+
+def hosts_told(launch: CaseRecords) -> frozenset[str]:
+    """Return the hosts that told in this launch what they have."""
+    return frozenset(told.host for told in launch.of(Environment))
+
+
+def describing(case: Case, told: Collection[str]) -> Case:
+    """Let a launch of many tell what its hosts have, unless as many as it takes have told it before.
+
+    It is the same for every launch, and takes time to find out; but a launch that was lost told nothing.
+    """
+    return replace(case, capture_env=case.capture_env and len(told) < case.placement.num_hosts)
 
 
 def build_case(

@@ -15,6 +15,8 @@ from gpuproof.suites.base import Export, JsonContent
 
 OWNER = ("case", "replicate")
 """Keys of a row of epochs that say which launch it is of."""
+HOSTS_FOLDER = "hosts"
+"""Where the files of each of several hosts lie."""
 
 
 def json_export(name: str, content: Any) -> Export:

@@ -45,8 +45,10 @@ def live(*, interval: float, devices: str | None, source: str | None) -> None:
             next_step="For readings in a file or pipe use `gpuproof monitor record`",
         )
     from gpuproof.observe.live import run_live
+    from gpuproof.observe.stream import keys_from_terminal
 
-    run_live(_records(source, interval=interval, devices=devices))
+    pipe = keys_from_terminal() if source == "-" else None
+    run_live(_records(source, interval=interval, devices=devices, pipe=pipe))
 
 
 def _require(package: str, command: str) -> None:
@@ -58,14 +60,14 @@ def _require(package: str, command: str) -> None:
         )
 
 
-def _records(source: str | None, *, interval: float, devices: str | None) -> Records:
+def _records(source: str | None, *, interval: float, devices: str | None, pipe: int | None = None) -> Records:
     from gpuproof.observe import stream
 
     if source is None:
         return stream.sampled(stream.sampler_command(interval_s=interval, devices=devices))
     if devices is not None:
         raise UsageError("is for a sampler that is started here, not for a recording", place="--devices")
-    return stream.piped() if source == "-" else stream.followed(_existing(source))
+    return stream.piped(pipe) if source == "-" else stream.followed(_existing(source))
 
 
 def _existing(source: str) -> Path:

@@ -13,10 +13,9 @@ from gpuproof.suites.base import Export, JsonContent
 from gpuproof.suites.by_host.host import HostConclusion
 from gpuproof.suites.by_host.rows import FleetReport, FleetSuite
 from gpuproof.suites.cases import folder_name
-from gpuproof.suites.exports import json_export
+from gpuproof.suites.exports import HOSTS_FOLDER, json_export
 
 FLEET_FILE = "fleet.json"
-HOSTS_FOLDER = "hosts"
 
 
 def exports_of_hosts(

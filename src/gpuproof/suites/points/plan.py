@@ -16,7 +16,7 @@ from gpuproof.errors import UsageError
 from gpuproof.records.case import Case
 from gpuproof.records.collected import CaseRecords
 from gpuproof.suites.base import AfterFailure, LaunchKey, Remaining, launch_key
-from gpuproof.suites.cases import CASE_ID, build_case
+from gpuproof.suites.cases import CASE_ID, build_case, describing, hosts_told
 
 MAX_NAME = 100
 """Characters of a point's name, which is a folder's."""
@@ -42,6 +42,8 @@ class Plan:
     """Launches before this one in the order are settled …"""
     ahead: frozenset[LaunchKey] = frozenset()
     """… and so are these after it."""
+    told: frozenset[str] = frozenset()
+    """Hosts that told what they have."""
 
     @property
     def num_left(self) -> int:
@@ -57,7 +59,8 @@ class Plan:
         while position < len(self.order) and self.order[position] in ahead:
             ahead.remove(self.order[position])
             position += 1
-        return replace(self, position=position, ahead=frozenset(ahead))
+        told = self.told | hosts_told(launch)
+        return replace(self, position=position, ahead=frozenset(ahead), told=told)
 
     def next(self, running: Collection[LaunchKey]) -> Iterator[Case]:
         """Yield what is neither settled nor running, each case built when it is asked for."""
@@ -81,8 +84,7 @@ class Plan:
             raise UsageError(
                 f"{error.cause} (at the point {point.case_id})", place=error.place, next_step=error.next_step
             ) from error
-        # What the host has is the same for every launch of a sweep, and takes time to find out.
-        return replace(case, capture_env=case.capture_env and (key == self.order[0] or not self.is_sweep))
+        return describing(case, self.told) if self.is_sweep else case
 
 
 def repeated(config: RunConfig) -> Plan:

@@ -42,16 +42,17 @@ class Profiled:
 
 
 def profiled(evidence: Evidence) -> Profiled | None:
-    """Sum up the trace of the first launch that has one; None where nothing was traced."""
+    """Sum up the trace of the first launch that left one which can be; None where nothing was traced."""
+    missing = []
     for records in evidence.launches:
         for trace in records.of(ProfileTrace):
             path = place_inside(evidence.folder_of(records.case), trace.file)
             found = summarize_trace_file(path, steps=trace.steps)
-            if isinstance(found, str):
-                return Profiled(summary=None, communication=None, missing=found)
-            times = communication_times(found, world_size=records.world_size)
-            return Profiled(summary=found, communication=times, missing=None)
-    return None
+            if not isinstance(found, str):
+                times = communication_times(found, world_size=records.world_size)
+                return Profiled(summary=found, communication=times, missing=None)
+            missing.append(found)
+    return Profiled(summary=None, communication=None, missing=missing[0]) if missing else None
 
 
 def summarize_trace_file(path: Path, *, steps: int) -> ProfileSummary | str:

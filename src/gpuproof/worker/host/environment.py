@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpuproof.devices.describe import describe_devices
-from gpuproof.monitor.host import cpu_model, cpus_allowed
+from gpuproof.monitor.host import cpu_model
+from gpuproof.processes.processors import THREADS_VARIABLE, cpu_quota, usable_cpus, users_threads
 from gpuproof.worker.host.fabric import describe_affinity, infiniband_ports
 
 if TYPE_CHECKING:
@@ -83,17 +84,25 @@ def describe_system(environment: Mapping[str, str] = os.environ) -> dict[str, An
         ),
         "environment": {
             name: "redacted" if any(word in name for word in SECRET_WORDS) else value
-            for name, value in sorted(environment.items())
+            for name, value in sorted(_as_the_user_set_it(environment).items())
             if name.startswith(ENVIRONMENT_PREFIXES)
         },
     }
+
+
+def _as_the_user_set_it(environment: Mapping[str, str]) -> Mapping[str, str]:
+    """Put back the user's number of threads, which ours, or torchrun's, has taken the place of."""
+    others = {name: value for name, value in environment.items() if name != THREADS_VARIABLE}
+    users = users_threads()
+    return others if users is None else {**others, THREADS_VARIABLE: str(users)}
 
 
 def _processor() -> dict[str, Any]:
     return {
         "name": cpu_model() or platform.processor() or None,
         "logical_cpus": os.cpu_count(),
-        "usable_cpus": cpus_allowed(),
+        "usable_cpus": usable_cpus(),
+        "quota_cpus": cpu_quota(),
         "governor": _first_line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
         "vector": None,
     }

@@ -6,11 +6,11 @@ process is alone.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from gpuproof.errors import EnvironmentUnfitError
+from gpuproof.processes.processors import threads_of_each, users_threads
 from gpuproof.records.case import ParallelSpec
 
 
@@ -61,13 +61,7 @@ def _check_place(name: str, place: int, size_name: str, size: int) -> None:
 
 
 def effective_threads(parallel: ParallelSpec, identity: RankIdentity) -> int:
-    """Return the threads of one rank: the number asked for, else an equal share of the processors."""
-    return usable_threads(parallel.threads_per_rank, num_ranks=identity.local_world_size)
-
-
-def usable_threads(asked: int | None, *, num_ranks: int) -> int:
-    """Return the threads of each of `num_ranks` ranks on this host: those asked for, else an equal share."""
-    if asked is not None:
-        return asked
-    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, usable // num_ranks)
+    """Return the threads of one rank: the number asked for, else its share of what may be used."""
+    return threads_of_each(
+        parallel.threads_per_rank, num_ranks=identity.local_world_size, users=users_threads()
+    )

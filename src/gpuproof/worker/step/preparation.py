@@ -16,6 +16,7 @@ from torch import nn
 from torch.distributed.distributed_c10d import Store
 
 from gpuproof.accelerators.choose import accelerator_of
+from gpuproof.processes.processors import users_threads, why_fewer_threads
 from gpuproof.records.case import Case, ModelWork, Precision, TrainingWork
 from gpuproof.records.parallel import Arrangement, Parallelism
 from gpuproof.records.run import Device, Setup
@@ -325,6 +326,10 @@ def _notes(prepared: Prepared) -> tuple[str, ...]:
             "inference on whole sequences, scores at every position: no key-value cache, no decoding"
         )
     parallel = prepared.work.parallel
+    fewer = why_fewer_threads(users_threads()) if prepared.device.type == "cpu" else None
+    if fewer is not None and parallel.threads_per_rank is None:
+        more = "distributed.threads_per_rank sets another number"
+        notes.append(f"fewer threads than processors, because of {fewer}; {more}")
     if prepared.ranks.backend == NCCL and parallel.communication_profile != "none":
         notes.append(f"NCCL was given the communication profile {parallel.communication_profile}")
     notes += option_notes(

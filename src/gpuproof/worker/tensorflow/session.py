@@ -16,6 +16,7 @@ from typing import Any
 
 from gpuproof.devices.neighbours import most_users, other_users
 from gpuproof.monitor.host import cpu_model
+from gpuproof.processes.processors import threads_of_each, users_threads
 from gpuproof.records.breakdown import BucketAllReduce, CollectiveOverlap, GradientSync, StepPhases
 from gpuproof.records.case import Case, TrainingWork
 from gpuproof.records.run import (
@@ -33,7 +34,7 @@ from gpuproof.worker.engine.loop import FixedSteps, run_window
 from gpuproof.worker.engine.stopping import feed_plan
 from gpuproof.worker.host.environment import describe_system
 from gpuproof.worker.host.host_load import load_between, read_load
-from gpuproof.worker.rank.identity import RankIdentity, usable_threads
+from gpuproof.worker.rank.identity import RankIdentity
 from gpuproof.worker.rank.recorder import Recorder, StepTimesWriter
 from gpuproof.worker.rank.window import plan_window, window_record
 from gpuproof.worker.tensorflow.mirrored import (
@@ -112,7 +113,8 @@ def _prepare(tf: Any, case: Case, work: TrainingWork) -> PreparedMirrors:
     shape = info.resolve_shape(options, work.data.image_size, work.model.num_classes)
     # Replicas on a processor share its threads: as many each as a rank of torch's would have.
     asked, replicas = work.parallel.threads_per_rank, work.training.framework.num_replicas
-    threads = usable_threads(None if asked is None else asked * replicas, num_ranks=1)
+    of_all = None if asked is None else asked * replicas
+    threads = threads_of_each(of_all, num_ranks=1, users=users_threads())
     mirrors = set_process_up(tf, work, case.placement, threads=threads, processor=cpu_model() or "processor")
     training = MirroredTraining(tf, work, shape, mirrors)
     return PreparedMirrors(
