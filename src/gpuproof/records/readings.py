@@ -29,6 +29,7 @@ ThrottleReason = Literal[
     "application_clocks",
     "power_cap",
     "power_brake",
+    "thermal",
     "thermal_software",
     "thermal_hardware",
     "thermal_memory",
@@ -41,7 +42,8 @@ ThrottleReason = Literal[
     "reliability",
     "other",
 ]
-"""One vocabulary over the vendors. `idle`, `application_clocks` and `display_clocks` are no faults."""
+"""One vocabulary over the vendors. `idle`, `application_clocks` and `display_clocks` are no faults; `thermal`
+is heat of which it is not told whether software or hardware answers it."""
 
 NVIDIA_REASON_BITS: Mapping[int, ThrottleReason] = {
     0x1: "idle",
