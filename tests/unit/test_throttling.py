@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests import recordings as rec
 
+import recordings as rec
 from gpuproof.observe.text import render_summary
 from gpuproof.readings.summary import summarise
 from gpuproof.readings.throttling import Throttling
