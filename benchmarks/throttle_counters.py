@@ -86,7 +86,7 @@ def recorded(held: Flags, counter: Counter, rng: np.random.Generator) -> Recordi
     ticks = round(len(held) * STEP_S / INTERVAL_S)
     time_s = (np.arange(ticks) + rng.random(ticks)) * INTERVAL_S
     at = np.minimum((time_s / STEP_S).astype(int), len(held) - 1)
-    total = counter(np.cumsum(held) * STEP_S)[at]
+    total: Floats = counter(np.asarray(np.cumsum(held) * STEP_S, dtype=np.float64))[at]
     total[np.arange(ticks) % round(SLOW_S / INTERVAL_S) != 0] = np.nan
     identity = DeviceIdentity(
         physical_index=0,

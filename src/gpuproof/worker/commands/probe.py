@@ -17,6 +17,9 @@ from importlib.util import find_spec
 
 from gpuproof import __version__
 
+DRIVER_PATIENCE_S = 3.0
+"""Whoever asks what a host has is told of a driver that hangs before they give up themselves."""
+
 
 def main(arguments: Sequence[str]) -> int:
     """Print the facts; without torch, those that need none, and the reason."""
@@ -27,7 +30,7 @@ def main(arguments: Sequence[str]) -> int:
     try:
         from gpuproof.worker.host.environment import describe_host
 
-        facts |= describe_host()
+        facts |= describe_host(patience_s=DRIVER_PATIENCE_S)
     except ImportError as error:
         facts |= _without_torch(error)
     if options.multi_node:
@@ -74,5 +77,5 @@ def _without_torch(error: ImportError) -> dict[str, object]:
         "python": platform.python_version(),
         "torch": None,
         "torch_missing": str(error),
-        "accelerators": describe_devices(dict(os.environ)),
+        "accelerators": describe_devices(dict(os.environ), patience_s=DRIVER_PATIENCE_S),
     }

@@ -20,6 +20,7 @@ from gpuproof.accelerators.base import Accelerator
 from gpuproof.accelerators.choose import accelerators_here
 from gpuproof.accelerators.cuda import CudaAccelerator
 from gpuproof.devices.describe import describe_devices
+from gpuproof.devices.discovery import OPEN_DEADLINE_S
 from gpuproof.monitor.host import cpu_model, cpus_allowed
 from gpuproof.worker.host.fabric import describe_affinity, infiniband_ports
 
@@ -41,13 +42,19 @@ ENVIRONMENT_PREFIXES = (
 SECRET_WORDS = ("KEY", "TOKEN", "SECRET", "PASSWORD")
 
 
-def describe_host(environment: Mapping[str, str] = os.environ, *, device: str = "auto") -> dict[str, Any]:
+def describe_host(
+    environment: Mapping[str, str] = os.environ,
+    *,
+    device: str = "auto",
+    patience_s: float = OPEN_DEADLINE_S,
+) -> dict[str, Any]:
     """Return the facts of this host as JSON: system, processor, memory, devices, framework, variables.
 
-    A type of device that another package brings is looked for where it is the one that is asked for.
+    A type of device that another package brings is looked for where it is the one that is asked for. Where a
+    driver does not answer within `patience_s`, torch is not asked for devices: it would wait for that driver.
     """
-    present = accelerators_here(device)
-    accelerators = describe_devices(dict(environment))
+    accelerators = describe_devices(dict(environment), patience_s=patience_s)
+    present = () if accelerators["silent"] else accelerators_here(device)
     return {
         "host": socket.gethostname(),
         "os": platform.platform(),
