@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+import recordings as rec
 from gpuproof.errors import EnvironmentUnfitError, RecordError, UsageError
 from gpuproof.files import write_array
 from gpuproof.observe.text import render_summary
 from gpuproof.readings.formats import gpu_stats, gputop, load
-from gpuproof.readings.recording import load_recording
+from gpuproof.readings.recording import RecordingData, load_recording
 from gpuproof.readings.summary import summarise
 from gpuproof.records.journal import encode
 from gpuproof.records.readings import (
@@ -212,16 +213,16 @@ def test_an_amd_card_has_its_own_labels_there(tmp_path: Path) -> None:
     assert first["clocks"] == {"sclk": 1400.0, "mclk": 1200.0}
 
 
-def test_gputop_reads_back_without_the_moment_that_lacked_a_value(tmp_path: Path) -> None:
+def test_gputop_reads_back_with_the_last_value_where_a_tick_lacked_one(tmp_path: Path) -> None:
     data = load_recording(recording_file(tmp_path / "r.jsonl"))
     write_array(tmp_path / "g.json", gputop.samples(data, physical_index=1))
     again = load(tmp_path / "g.json")
     assert again.format == "gputop"
-    np.testing.assert_allclose(again.time_s, [0.0, 0.5, 1.5])
+    np.testing.assert_allclose(again.time_s, [0.0, 0.5, 1.0, 1.5])
     (track,) = again.devices
     assert track.identity.physical_index == 1
-    np.testing.assert_array_equal(track.metrics["power_w"], [200.0, 201.0, 203.0])
-    np.testing.assert_array_equal(track.metrics["clock_mem_mhz"], [1200.0] * 3)
+    np.testing.assert_array_equal(track.metrics["power_w"], [200.0, 201.0, 201.0, 203.0])
+    np.testing.assert_array_equal(track.metrics["clock_mem_mhz"], [1200.0] * 4)
     assert "fan_percent" not in track.metrics
     assert track.identity.static["temp_slowdown_c"] == 90.0
 
@@ -242,7 +243,61 @@ def test_the_multi_gpu_array_has_the_aggregates_and_reads_back(tmp_path: Path) -
     write_array(tmp_path / "m_multi_gpu.json", iter(samples))
     again = load(tmp_path / "m_multi_gpu.json")
     assert again.format == "gputop multi-GPU"
-    np.testing.assert_array_equal(again.devices[1].metrics["util_gpu_percent"], [91.0] * 3)
+    np.testing.assert_array_equal(again.devices[1].metrics["util_gpu_percent"], [91.0] * 4)
+
+
+def slow_fan(tmp_path: Path, *, until: int = 99, lost_from: int = 99) -> RecordingData:
+    """21 readings a second apart; each fifth has the fan, 42 %, until it fails; GPU 1 is lost at one."""
+    samples = []
+    for t in range(21):
+        values = {"util_gpu_percent": 50.0, "mem_used_bytes": 1.0 * rec.GIB, "power_w": 100.0}
+        fan = {"fan_percent": 42.0} if t % 5 == 0 and t <= until else {}
+        samples.append(rec.sample(t, {0: values | fan, 1: values if t < lost_from else {}}))
+    return rec.loaded(tmp_path, [rec.header([rec.identity(0), rec.identity(1)]), *samples])
+
+
+def test_what_the_slow_lane_reads_is_carried_for_one_interval_and_never_0(tmp_path: Path) -> None:
+    steady = list(gputop.samples(slow_fan(tmp_path)))
+    assert [row["fan_speed"] for row in steady] == [42.0] * 21
+    failing = list(gputop.samples(slow_fan(tmp_path, until=10)))
+    assert [row["fan_speed"] for row in failing] == [42.0] * 16
+
+
+def test_a_lost_gpu_takes_nobody_elses_rows(tmp_path: Path) -> None:
+    data = slow_fan(tmp_path, lost_from=3)
+    together = list(gputop.multi_gpu_samples(data))
+    counts = [row["aggregate_stats"]["gpu_count"] for row in together]
+    assert counts == [2] * 8 + [1] * 13  # its last readings stand for one slow interval of 5 s
+    assert [row["power"] for row in together] == [200.0] * 8 + [100.0] * 13
+    assert len(list(gputop.samples(data, physical_index=0))) == 21
+
+
+def test_a_gpu_that_the_format_cannot_say_takes_no_other_with_it(tmp_path: Path) -> None:
+    """An instance of MIG gives no utilisation."""
+    samples = [
+        rec.sample(
+            t,
+            {
+                0: {"mem_used_bytes": 1e9},
+                1: {"mem_used_bytes": 1e9, "util_gpu_percent": 5.0, "power_w": 90.0},
+            },
+        )
+        for t in range(3)
+    ]
+    data = rec.loaded(tmp_path, [rec.header([rec.identity(0), rec.identity(1)]), *samples])
+    assert [row["gpu_index"] for row in gputop.samples(data)] == [1, 1, 1]
+    assert [row["aggregate_stats"]["gpu_count"] for row in gputop.multi_gpu_samples(data)] == [1, 1, 1]
+
+
+def test_the_file_of_many_gpus_has_every_key_that_gputop_reads_of_one(tmp_path: Path) -> None:
+    data = load_recording(recording_file(tmp_path / "r.jsonl"))
+    one, together = next(gputop.samples(data)), next(gputop.multi_gpu_samples(data))
+    assert one.keys() - {"gpu_index"} == together.keys() - {"multi_gpu_data", "aggregate_stats"}
+    assert {key: type(value) for key, value in one.items() if key in together} == {
+        key: type(value) for key, value in together.items() if key in one
+    } | {"fan_speed": type(one["fan_speed"])}
+    assert together["gpu_name"] == "2 × Card 0, Card 1"
+    assert (together["power"], together["memory_percent"]) == (400.0, 12.5)
 
 
 def test_a_device_that_cannot_be_said_in_gputops_format_is_refused_and_no_file_is_left(

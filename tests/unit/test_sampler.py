@@ -16,6 +16,7 @@ from gpuproof.records.readings import (
     DeviceIdentity,
     DeviceProcesses,
     DeviceReading,
+    DevicesAppeared,
     DriverEvent,
     Lane,
     Mark,
@@ -46,6 +47,8 @@ class World:
     exit_code: int | None = None
     bad_marks: int = 0
     was_ready: bool = False
+    late: list[tuple[float, tuple[DeviceIdentity, ...]]] = field(default_factory=list)
+    """When a driver answers, and whose it is."""
     absent: dict[str, str] = field(default_factory=lambda: {"amd": "no driver"})
     identities: tuple[DeviceIdentity, ...] = (
         DeviceIdentity(
@@ -86,6 +89,9 @@ class World:
 
     def poll_events(self) -> tuple[DriverEvent, ...]:
         return ()
+
+    def arrivals(self) -> tuple[DeviceIdentity, ...]:
+        return self.late.pop(0)[1] if self.late and self.late[0][0] <= self.now_s else ()
 
     # the recorder
     def append(self, record: Any) -> None:
@@ -314,3 +320,14 @@ def test_ticks_that_a_hanging_reading_swallowed_are_missed_with_dither_too() -> 
     schedule.advance(3.2)  # the reading of the second interval ended in the fourth
     assert schedule.missed_ticks == 1
     assert 3.0 <= schedule.deadline_s < 4.0
+
+
+def test_devices_that_answer_late_are_written_with_their_totals() -> None:
+    world = World()
+    world.late = [(1001.0, world.identities)]
+    world.run(interval_s=0.5, duration_s=3.0)
+    (arrival,) = world.of(DevicesAppeared)
+    assert arrival.devices == world.identities
+    assert [record.at for record in world.of(Counters)] == ["start", "appeared", "end"]
+    kinds = [type(record) for record in world.records]
+    assert kinds[kinds.index(DevicesAppeared) + 2] is Sample

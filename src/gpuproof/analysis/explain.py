@@ -22,7 +22,7 @@ _ORDER: Final[tuple[Gravity, ...]] = ("fault", "limit", "host", "unknown")
 
 _REASONS: Final[Mapping[Gravity, tuple[str, ...]]] = {
     "fault": (
-        *("thermal", "thermal_software", "thermal_hardware", "hardware_slowdown"),
+        *("thermal", "thermal_software", "thermal_hardware", "thermal_memory", "hardware_slowdown"),
         *("power_brake", "current_limit", "voltage_regulator"),
     ),
     "limit": ("power_cap", "sync_boost", "board_limit", "reliability", "other"),

@@ -43,6 +43,10 @@ class DeviceHungError(DeviceError):
     """A driver call has not returned in the time that it was given."""
 
 
+class DriverSilentError(DeviceError):
+    """The driver is still being opened: it wakes its devices, or hangs."""
+
+
 class NotSupportedError(DeviceError):
     """This device or driver does not offer what was asked, now or ever."""
 
@@ -97,7 +101,7 @@ class DeviceAdapter(ABC):
     Calls may block as long as the driver does; `guard` is what bounds them.
     """
 
-    vendor: ClassVar[Vendor]
+    vendor: Vendor
     """Whose devices these are."""
     unknown: ClassVar[str]
     """Why a metric is missing that this vendor's driver has nowhere."""

@@ -1,8 +1,9 @@
 """Calls into drivers with a deadline each, made in turn on a thread that is not the caller's.
 
 A call that hangs cannot be stopped, only left behind: it keeps its thread, its key is refused until it
-returns, and a fresh thread makes the other calls. Calls go over in batches, because waking a thread costs
-more than most driver calls do.
+returns, and the other calls are made by a fresh thread each, at once, as a driver that hangs for one device
+often hangs for all. Else calls go over in batches, because waking a thread costs more than most driver
+calls do.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ class CallGuard:
     def __init__(self, deadline_s: float) -> None:
         self.deadline_s = deadline_s
         self._thread: _DriverThread | None = None
-        self._stuck: dict[str, _Batch[object]] = {}
+        self._stuck: dict[str, tuple[_Batch[object], float]] = {}
+        """Key → the batch that hangs, and when it was found to, in seconds of the wall clock."""
 
     def call(self, key: str, function: Callable[[], T]) -> T:
         """Make one call; `key` names what it touches.
@@ -46,18 +48,17 @@ class CallGuard:
         pending = []
         for key, function in calls.items():
             if self._is_stuck(key):
-                answers[key] = self._hung()
+                answers[key] = self._hung(key)
             else:
                 pending.append((key, function))
-        while pending:
+        if pending:
             batch = _Batch(pending)
             self._run(batch)
             answers |= {key: answer for (key, _), answer in zip(pending, batch.answers(), strict=False)}
-            pending = pending[len(batch.outcomes) :]
-            if pending:
-                key, _ = pending.pop(0)
-                answers[key] = self._hung()
-                self._stuck[key] = batch  # type: ignore[assignment]  # only asked whether it has ended
+            if unanswered := pending[len(batch.outcomes) :]:
+                (hanging, _), *others = unanswered
+                answers[hanging] = self._left_behind(hanging, batch)
+                answers |= self._run_apart(others)
         return answers
 
     def close(self) -> None:
@@ -65,6 +66,22 @@ class CallGuard:
         if self._thread is not None:
             self._thread.stop()
             self._thread = None
+
+    def _run_apart(self, calls: Sequence[tuple[str, Callable[[], T]]]) -> dict[str, T | DeviceError]:
+        """Make each call on a thread of its own, all within one deadline."""
+        batches = {key: _Batch([(key, function)]) for key, function in calls}
+        for batch in batches.values():
+            thread = _DriverThread()
+            thread.submit(batch)
+            thread.stop()
+        return {
+            key: batch.answers()[0] if batch.wait(self.deadline_s) else self._left_behind(key, batch)
+            for key, batch in batches.items()
+        }
+
+    def _left_behind(self, key: str, batch: _Batch[T]) -> DeviceHungError:
+        self._stuck[key] = batch, time.time() - self.deadline_s  # type: ignore[assignment]  # asked for its end only
+        return self._hung(key)
 
     def _run(self, batch: _Batch[T]) -> None:
         if self._thread is None:
@@ -75,13 +92,14 @@ class CallGuard:
             self._thread = None
 
     def _is_stuck(self, key: str) -> bool:
-        if key in self._stuck and self._stuck[key].ended.is_set():
+        if key in self._stuck and self._stuck[key][0].ended.is_set():
             del self._stuck[key]
         return key in self._stuck
 
-    def _hung(self) -> DeviceHungError:
+    def _hung(self, key: str) -> DeviceHungError:
+        began = time.strftime("%H:%M:%S", time.gmtime(self._stuck[key][1]))
         return DeviceHungError(
-            f"the driver call did not return within {self.deadline_s:g} s; not read again until it does"
+            f"the driver call did not return within {self.deadline_s:g} s; not answering since {began} UTC"
         )
 
 

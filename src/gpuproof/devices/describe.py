@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from gpuproof.devices.base import DeviceProcess
-from gpuproof.devices.discovery import open_devices
+from gpuproof.devices.discovery import OPEN_DEADLINE_S, open_devices
 from gpuproof.devices.neighbours import others_among
+from gpuproof.devices.opening import SILENT_NAME
 from gpuproof.records.codec import to_json
 from gpuproof.records.readings import DeviceIdentity, PhysicalIndex
 
@@ -28,22 +29,31 @@ _NOT_GIVEN = "the driver does not give it"
 _VERSIONS = {"version": "driver_version", "cuda": "cuda_version"}
 
 
-def describe_devices(env: Mapping[str, str], *, sysfs_root: Path = Path("/sys")) -> dict[str, Any]:
+def describe_devices(
+    env: Mapping[str, str], *, sysfs_root: Path = Path("/sys"), patience_s: float = OPEN_DEADLINE_S
+) -> dict[str, Any]:
     """Describe the host's devices and, for each vendor without any, why.
 
     Each device has its `state`: metrics read now, and under `state_unavailable` why one is missing.
-    `drivers` maps a vendor to its driver's version (and `cuda`, the newest CUDA it supports).
+    `drivers` maps a vendor to its driver's version (and `cuda`, the newest CUDA it supports). A device whose
+    driver does not answer within `patience_s` is under `silent`, with its PCI address and since when.
 
     Raises:
         UsageError: GPUPROOF_FAKE_DEVICES or GPUPROOF_REPLAY_DEVICES cannot be read.
     """
-    devices = open_devices(env, sysfs_root=sysfs_root)
+    devices = open_devices(env, sysfs_root=sysfs_root, open_deadline_s=patience_s)
     try:
         states = devices.gather(STATE)
         return {
             "devices": [
                 _device(identity, *states[PhysicalIndex(identity.physical_index)])
                 for identity in devices.identities
+                if identity.name != SILENT_NAME
+            ],
+            "silent": [
+                _silent(identity, devices.absent)
+                for identity in devices.identities
+                if identity.name == SILENT_NAME
             ],
             "drivers": _drivers(devices.identities),
             "absent": dict(devices.absent),
@@ -84,6 +94,14 @@ def _users(identity: DeviceIdentity, found: tuple[DeviceProcess, ...] | str) -> 
 def _device(identity: DeviceIdentity, state: Mapping[str, Any], missing: Mapping[str, str]) -> dict[str, Any]:
     unavailable = {name: missing.get(name, _NOT_GIVEN) for name in STATE if name not in state}
     return {**to_json(identity), "state": dict(state), "state_unavailable": unavailable}
+
+
+def _silent(identity: DeviceIdentity, absent: Mapping[str, str]) -> dict[str, Any]:
+    return {
+        "vendor": identity.vendor,
+        "pci_bus_id": identity.pci_bus_id,
+        "reason": absent.get(identity.vendor, _NOT_GIVEN),
+    }
 
 
 def _drivers(identities: Sequence[DeviceIdentity]) -> dict[str, dict[str, Any]]:

@@ -1,7 +1,9 @@
 """Which devices does this host have, over all vendors at once, and what does the framework call them?
 
-Every vendor is asked; one that is absent leaves its reason. Devices are numbered in the order of their PCI
-addresses, MIG instances after their GPU. The environment and the root of sysfs come in as parameters.
+Every vendor is asked; one that is absent leaves its reason, and one whose driver does not answer joins when
+it does (`opening`). Devices are numbered in the order of their PCI addresses, MIG instances after their GPU;
+those that come late take the places that were kept for them, or the next ones. The environment and the root
+of sysfs come in as parameters.
 `GPUPROOF_FAKE_DEVICES`, `GPUPROOF_SIMGPU` and `GPUPROOF_REPLAY_DEVICES` replace all vendors.
 """
 
@@ -15,14 +17,15 @@ from typing import Any
 from gpuproof.devices import fake, replay, simulated
 from gpuproof.devices.amd import adapter as amd
 from gpuproof.devices.amd.library import open_library
-from gpuproof.devices.base import DeviceAdapter, DeviceError, VendorDevice
+from gpuproof.devices.base import DeviceAdapter, VendorDevice
 from gpuproof.devices.deadline import CallGuard
 from gpuproof.devices.guard import GuardedDevices, OpenDevice
 from gpuproof.devices.intel import adapter as intel
 from gpuproof.devices.nvidia import adapter as nvidia
+from gpuproof.devices.opening import Drivers, Listed, on_the_bus
 from gpuproof.devices.visibility import Candidate, Numbering, number
 from gpuproof.records.metrics import names
-from gpuproof.records.readings import DeviceIdentity, PhysicalIndex
+from gpuproof.records.readings import DeviceIdentity, PhysicalIndex, Vendor
 
 DEADLINE_S = 2.0
 """Longer than a driver call that is going to return, short enough to lose a tick or two only."""
@@ -30,8 +33,6 @@ OPEN_DEADLINE_S = 60.0
 """Opening wakes every GPU of a host without persistence mode, which takes seconds each."""
 
 _NOT_OFFERED = "the vendor's interface has no such fact"
-
-_Listed = tuple[DeviceAdapter, VendorDevice]
 
 
 def open_devices(
@@ -43,25 +44,35 @@ def open_devices(
 ) -> GuardedDevices:
     """Open every vendor's devices; without any, the answer has no device and a reason for each vendor.
 
+    `open_deadline_s` bounds the wait for all drivers together. `GuardedDevices.arrivals` takes in those that
+    answer later.
+
     Raises:
         UsageError: one of those variables cannot be read.
     """
-    guard = CallGuard(open_deadline_s)
-    listed: list[_Listed] = []
-    absent: dict[str, str] = {}
-    for vendor, opener in _openers(env, sysfs_root).items():
-        found = _opened(guard, vendor, opener)
-        if isinstance(found, str):
-            absent[vendor] = found
-        else:
-            listed += found
-    guard.deadline_s = deadline_s
-    return GuardedDevices(_placed(listed, env), absent=absent, guard=guard)
+    drivers = Drivers(_openers(env, sysfs_root), on_bus=partial(_on_bus, env=env, sysfs_root=sysfs_root))
+    drivers.wait(open_deadline_s)
+    places = _Places(env)
+
+    def late() -> list[OpenDevice] | None:
+        return places.placed(drivers) if drivers.late() else None
+
+    return GuardedDevices(
+        places.placed(drivers), absent=drivers.absent, guard=CallGuard(deadline_s), late=late
+    )
 
 
-def _openers(env: Mapping[str, str], sysfs_root: Path) -> dict[str, Callable[[], DeviceAdapter]]:
+def _on_bus(vendor: Vendor, *, env: Mapping[str, str], sysfs_root: Path) -> list[VendorDevice]:
+    """List the devices of a driver that does not answer, without asking it."""
+    if vendor == "fake":
+        return fake.on_the_bus(env.get(fake.VARIABLE, ""))
+    return on_the_bus(vendor, sysfs_root)
+
+
+def _openers(env: Mapping[str, str], sysfs_root: Path) -> dict[Vendor, Callable[[], DeviceAdapter]]:
     if env.get(fake.VARIABLE):
-        return {"fake": partial(fake.open_adapter, env[fake.VARIABLE])}
+        released = env.get(fake.RELEASE_VARIABLE)
+        return {"fake": partial(fake.open_adapter, env[fake.VARIABLE], released_by=released)}
     if env.get(simulated.VARIABLE):
         return {"fake": partial(fake.open_twins, env[simulated.VARIABLE])}
     if env.get(replay.VARIABLE):
@@ -73,26 +84,34 @@ def _openers(env: Mapping[str, str], sysfs_root: Path) -> dict[str, Callable[[],
     }
 
 
-def _opened(guard: CallGuard, vendor: str, opener: Callable[[], DeviceAdapter]) -> list[_Listed] | str:
-    try:
-        adapter = guard.call(f"open {vendor}", opener)
-        devices = guard.call(f"list {vendor}", adapter.identities)
-    except DeviceError as error:
-        return error.cause
-    return [(adapter, device) for device in devices]
+class _Places:
+    """The number of each device of a host, which it keeps whatever joins later."""
+
+    def __init__(self, env: Mapping[str, str]) -> None:
+        self._env = env
+        self._known: dict[tuple[Vendor, object], PhysicalIndex] = {}
+
+    def placed(self, drivers: Drivers) -> list[OpenDevice]:
+        """Number the devices that are listed now, in the order of their numbers."""
+        listed = sorted((pair for pairs in drivers.listed.values() for pair in pairs), key=_place)
+        for adapter, device in listed:
+            self._known.setdefault(_key(adapter, device), PhysicalIndex(len(self._known)))
+        candidates = [_candidate(self._known[_key(*pair)], *pair, listed) for pair in listed]
+        numbering = number(candidates, self._env)
+        devices = [
+            OpenDevice(identity=_identity(candidate, *pair, numbering), adapter=pair[0])
+            for candidate, pair in zip(candidates, listed, strict=True)
+        ]
+        return sorted(devices, key=lambda device: device.physical_index)
 
 
-def _placed(listed: list[_Listed], env: Mapping[str, str]) -> list[OpenDevice]:
-    ordered = sorted(listed, key=_place)
-    candidates = [_candidate(PhysicalIndex(i), *pair, listed) for i, pair in enumerate(ordered)]
-    numbering = number(candidates, env)
-    return [
-        OpenDevice(identity=_identity(candidate, *pair, numbering), adapter=pair[0])
-        for candidate, pair in zip(candidates, ordered, strict=True)
-    ]
+def _key(adapter: DeviceAdapter, device: VendorDevice) -> tuple[Vendor, object]:
+    """Name a device by its address, which is known before its driver answers; an instance by its own name."""
+    by_address = device.pci_bus_id is not None and device.mig_parent is None
+    return adapter.vendor, device.pci_bus_id if by_address else (device.vendor_index, device.uuid)
 
 
-def _place(listed: _Listed) -> tuple[bool, list[int], bool, str, int]:
+def _place(listed: Listed) -> tuple[bool, list[int], bool, str, int]:
     """Order by PCI address, devices without one last, a MIG instance after its GPU."""
     adapter, device = listed
     address = (device.pci_bus_id or "").replace(".", ":").split(":")
@@ -101,7 +120,7 @@ def _place(listed: _Listed) -> tuple[bool, list[int], bool, str, int]:
 
 
 def _candidate(
-    index: PhysicalIndex, adapter: DeviceAdapter, device: VendorDevice, listed: list[_Listed]
+    index: PhysicalIndex, adapter: DeviceAdapter, device: VendorDevice, listed: list[Listed]
 ) -> Candidate:
     parents = [
         other.uuid

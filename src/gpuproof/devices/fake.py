@@ -1,6 +1,7 @@
 """Devices that do not exist, for tests and for trying the tools: deterministic, and named as what they are.
 
-`GPUPROOF_FAKE_DEVICES` says how many and what happens to the last of them: `2`, `2:thermal`, `4:lost`.
+`GPUPROOF_FAKE_DEVICES` says how many and what happens to the last of them: `2`, `2:thermal`, `4:lost`. With
+`hang_open` their driver does not answer until the file is there that `GPUPROOF_FAKE_RELEASE` names.
 `GPUPROOF_SIMGPU` declares devices that a torch package simulates (`devices.simulated`): their readings are
 made here, from the same faults. All numbers are functions of the clock that comes in, so that a frozen clock
 gives the same reading twice.
@@ -13,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Literal, get_args
 
 from gpuproof.devices.base import (
@@ -24,18 +26,21 @@ from gpuproof.devices.base import (
     VendorDevice,
     VendorEvent,
 )
+from gpuproof.devices.opening import silent_device
 from gpuproof.devices.simulated import NAME, SimulatedFault, read_declaration, uuid_of
 from gpuproof.errors import UsageError
 from gpuproof.records.readings import VendorIndex
 
 VARIABLE = "GPUPROOF_FAKE_DEVICES"
-Scenario = Literal["normal", "thermal", "power_cap", "lost", "hang", "xid", "ecc", "mig", "na"]
+RELEASE_VARIABLE = "GPUPROOF_FAKE_RELEASE"
+Scenario = Literal["normal", "thermal", "power_cap", "lost", "hang", "hang_open", "xid", "ecc", "mig", "na"]
 
 _GIB = 2**30
 LOST_AFTER_S = 3.0
 """After opening, the lost device answers this long."""
 EVENT_AFTER_S = 2.0
 """After opening, an XID or an ECC error comes this late."""
+_RELEASE_POLL_S = 0.02
 CAPPED_W = 150.0
 """Of the device whose power somebody limited."""
 _XID_CODE = 79
@@ -82,8 +87,12 @@ class _Made:
     """Nothing else runs on it, and it is as busy at any time."""
 
 
-def open_adapter(choice: str, *, clock: Callable[[], float] = time.monotonic) -> FakeAdapter:
+def open_adapter(
+    choice: str, *, clock: Callable[[], float] = time.monotonic, released_by: str | None = None
+) -> FakeAdapter:
     """Make the devices that `choice` names, such as `2:thermal`.
+
+    With `hang_open` that takes until the file `released_by` is there, and for ever without one.
 
     Raises:
         UsageError: it names no number, or a scenario that does not exist.
@@ -97,6 +106,8 @@ def open_adapter(choice: str, *, clock: Callable[[], float] = time.monotonic) ->
             next_step=f"Write N or N:SCENARIO; scenarios are {', '.join(get_args(Scenario))}",
         )
     num_devices = int(count)
+    while scenario == "hang_open" and not (released_by and Path(released_by).exists()):
+        time.sleep(_RELEASE_POLL_S)
     made = [_Made(uuid=f"FAKE-{index:04d}") for index in range(num_devices)]
     for last in made[-1:]:
         made[-1] = replace(
@@ -106,6 +117,12 @@ def open_adapter(choice: str, *, clock: Callable[[], float] = time.monotonic) ->
             event_after_s=EVENT_AFTER_S if scenario in ("xid", "ecc") else None,
         )
     return FakeAdapter(made, clock=clock)
+
+
+def on_the_bus(choice: str) -> list[VendorDevice]:
+    """List the devices that `choice` names as a PCI bus would, without opening them."""
+    count = choice.partition(":")[0]
+    return [silent_device(index, _address(index)) for index in range(int(count) if count.isdigit() else 0)]
 
 
 def open_twins(declaration: str, *, clock: Callable[[], float] = time.monotonic) -> FakeAdapter:
@@ -134,6 +151,10 @@ def _twin(index: int, fault: SimulatedFault, mem_total_bytes: int) -> _Made:
         throttled_slowdown=slowdown * (1 + fault.throttled_percent / 100),
         is_alone=True,
     )
+
+
+def _address(index: int) -> str:
+    return f"ffff:{0xF0 + index:02x}:00.0"
 
 
 class FakeAdapter(DeviceAdapter):
@@ -211,7 +232,7 @@ class FakeAdapter(DeviceAdapter):
         return VendorDevice(
             vendor_index=VendorIndex(index),
             uuid=made.uuid,
-            pci_bus_id=f"ffff:{0xF0 + index:02x}:00.0",
+            pci_bus_id=_address(index),
             name=made.name,
             static=static | {"mig_mode": "enabled" if made.scenario == "mig" else "disabled"},
         )
@@ -221,7 +242,7 @@ class FakeAdapter(DeviceAdapter):
         return VendorDevice(
             vendor_index=VendorIndex(len(self._made) + place),
             uuid=f"MIG-FAKE-{parent:04d}-{place}",
-            pci_bus_id=f"ffff:{0xF0 + parent:02x}:00.0",
+            pci_bus_id=_address(parent),
             name="Fake device MIG instance",
             mig_parent=VendorIndex(parent),
             static={"mem_total_bytes": 8 * _GIB, "mig_gpu_instance_id": place, "mig_compute_instance_id": 0},

@@ -18,6 +18,7 @@ from gpuproof.devices.base import (
     DeviceHungError,
     DeviceLostError,
     DeviceProcess,
+    DriverSilentError,
     Gathered,
     Readout,
 )
@@ -31,6 +32,13 @@ from gpuproof.records.readings import (
     PhysicalIndex,
     VendorIndex,
 )
+
+_EVENTS: Mapping[type[DeviceError], str] = {
+    DeviceLostError: "lost",
+    DeviceHungError: "hung",
+    DriverSilentError: "not_answering",
+}
+"""What is announced of a device that cannot be read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,15 +69,18 @@ class GuardedDevices:
         absent: Mapping[str, str],
         guard: CallGuard,
         clock: Callable[[], float] = time.monotonic,
+        late: Callable[[], Sequence[OpenDevice] | None] = lambda: None,
     ) -> None:
         self._devices = tuple(devices)
-        self._adapters = tuple({id(d.adapter): d.adapter for d in devices}.values())
+        self._adapters = _adapters(devices)
+        self._late = late
+        self._chosen: Collection[int] | None = None
         self._guard = guard
         self._clock = clock
         self._trouble: dict[PhysicalIndex, str] = {}
         self._events: list[DriverEvent] = []
-        self.absent = dict(absent)
-        """Vendor → why it has no device here."""
+        self.absent = absent
+        """Vendor → why it has no device here, or since when its driver does not answer."""
         self.events_unavailable: dict[str, str] = {}
         """Vendor → why its announcements cannot be read now."""
 
@@ -80,7 +91,22 @@ class GuardedDevices:
 
     def select(self, chosen: Collection[int]) -> None:
         """From now on read only the devices of these physical indices, and return only their events."""
+        self._chosen = chosen
         self._devices = tuple(device for device in self._devices if device.physical_index in chosen)
+
+    def arrivals(self) -> tuple[DeviceIdentity, ...]:
+        """Take in devices whose driver has answered since the last call; return these, and announce them."""
+        found = self._late()
+        if found is None:
+            return ()
+        known = {device.physical_index: device.identity for device in self._devices}
+        self._adapters = _adapters(found)
+        self._devices = tuple(d for d in found if self._chosen is None or d.physical_index in self._chosen)
+        arrived = [d for d in self._devices if known.get(d.physical_index) != d.identity]
+        for device in arrived:
+            self._trouble.pop(device.physical_index, None)
+            self._events.append(self._event(device, "appeared", f"{device.identity.name} answers"))
+        return tuple(device.identity for device in arrived)
 
     def read(self, lane: Lane) -> dict[PhysicalIndex, Readout]:
         """Read every device; the slow lane is a fast reading and the slow metrics together.
@@ -171,12 +197,16 @@ class GuardedDevices:
         if self._trouble.get(device.physical_index) == error.cause:
             return
         self._trouble[device.physical_index] = error.cause
-        event = {DeviceLostError: "lost", DeviceHungError: "hung"}.get(type(error), "unreadable")
+        event = _EVENTS.get(type(error), "unreadable")
         self._events.append(self._event(device, event, error.cause))
 
     def _event(self, device: OpenDevice, event: str, message: str, code: int | None = None) -> DriverEvent:
         now_s, index = self._clock(), device.physical_index
         return DriverEvent(monotonic_s=now_s, physical_index=index, event=event, code=code, message=message)
+
+
+def _adapters(devices: Sequence[OpenDevice]) -> tuple[DeviceAdapter, ...]:
+    return tuple({id(d.adapter): d.adapter for d in devices}.values())
 
 
 def _key(device: OpenDevice) -> str:

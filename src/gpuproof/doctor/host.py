@@ -35,6 +35,12 @@ ACCELERATORS = Expectation(
     responsible="administrator",
     otherwise="WARN",
 )
+ANSWERING = Expectation(
+    "a driver that answers",
+    REQUIREMENTS,
+    "Look at dmesg; where GPUs only sleep (no persistence mode), ask again. Else reset the GPU or the host",
+    responsible="administrator",
+)
 CUDA = Expectation(
     "a build of torch that sees the driver's devices",
     "https://docs.pytorch.org/docs/stable/cuda.html",
@@ -114,13 +120,16 @@ def _processor(facts: Facts) -> Outcome | None:
 
 
 def _accelerators(found: Mapping[str, Any]) -> Outcome:
+    if found.get("silent"):
+        places = ", ".join(f"{device['vendor']} {device['pci_bus_id']}" for device in found["silent"])
+        return ANSWERING.judge(False, f"{places}: {found['silent'][0]['reason']}")
     names = "; ".join(device["name"] for device in found["devices"])
     reasons = "; ".join(f"{vendor}: {reason}" for vendor, reason in found["absent"].items())
     return ACCELERATORS.judge(bool(names), names or f"none ({reasons}): runs measure the CPU")
 
 
 def _cuda(facts: Facts) -> Outcome | None:
-    if not facts.get("torch"):
+    if not facts.get("torch") or facts["accelerators"].get("silent"):
         return None
     num_seen = len(facts["devices"])
     if not num_seen and not facts["accelerators"]["devices"]:

@@ -12,13 +12,15 @@ import os
 import selectors
 import signal
 import socket
+import threading
 from types import FrameType
 from typing import Any, Protocol
 
 from gpuproof.monitor.marks import MarkReader
 
 READY = b"ready\n"
-"""What the sampler says on its control socket once the first counters are read."""
+"""What the sampler says on its control socket, once the first counters are read or it will not wait longer
+for drivers."""
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
@@ -58,6 +60,7 @@ class SystemListener:
         self.exit_code: int | None = None
         self._reason: str | None = None
         self._parent_pid = parent_pid
+        self._said_ready = threading.Lock()
         self._selector = selectors.DefaultSelector()
         self._wake, wake_writer = socket.socketpair()
         for end in (self._wake, wake_writer):
@@ -106,7 +109,12 @@ class SystemListener:
         return taken
 
     def ready(self) -> None:
-        """Say so on the control socket; a parent that is gone is noticed at the next wait."""
+        """Say so once on the control socket; a parent that is gone is noticed at the next wait.
+
+        May be called by any thread.
+        """
+        if self._control is not None and not self._said_ready.acquire(blocking=False):
+            return
         if self._control is not None:
             with contextlib.suppress(BrokenPipeError):
                 self._control.sendall(READY)

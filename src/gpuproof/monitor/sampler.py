@@ -26,6 +26,7 @@ from gpuproof.records.readings import (
     Counters,
     DeviceIdentity,
     DeviceProcesses,
+    DevicesAppeared,
     DriverEvent,
     Lane,
     Mark,
@@ -114,11 +115,16 @@ class Schedule:
 class Devices(Protocol):
     """What a sampler asks of the devices; `devices.guard.GuardedDevices` answers it."""
 
-    absent: dict[str, str]
+    @property
+    def absent(self) -> Mapping[str, str]:
+        """Vendor → why it has no device."""
 
     @property
     def identities(self) -> tuple[DeviceIdentity, ...]:
         """Every device, by physical index."""
+
+    def arrivals(self) -> tuple[DeviceIdentity, ...]:
+        """Take in devices whose driver has answered since, and return them."""
 
     def read(self, lane: Lane) -> Mapping[PhysicalIndex, Readout]:
         """Read every device."""
@@ -198,7 +204,7 @@ class Sampler:
                 fast_interval_s=self._plan.interval_s,
                 slow_interval_s=self._plan.slow_interval_s,
                 devices=self._devices.identities,
-                host_facts={**self._host.facts(), "vendors_absent": self._devices.absent},
+                host_facts={**self._host.facts(), "vendors_absent": dict(self._devices.absent)},
                 command=self._plan.command,
                 dither_seed=self._plan.dither_seed,
             )
@@ -243,6 +249,7 @@ class Sampler:
             self._listener.wait(min(deadline_s - now_s, LONGEST_SLEEP_S))
 
     def _sample(self, lane: Lane, *, reads_host: bool) -> None:
+        self._note_arrivals()
         now_s, unix_s = self._clock.monotonic(), self._clock.wall()
         readouts = self._devices.read(lane)
         self._note_reasons(now_s, readouts)
@@ -259,6 +266,13 @@ class Sampler:
         if lane == "slow":
             self._note_events()
             self._note_processes(now_s)
+
+    def _note_arrivals(self) -> None:
+        """Write who has come, and where its running totals stand."""
+        arrived = self._devices.arrivals()
+        if arrived:
+            self._recorder.append(DevicesAppeared(monotonic_s=self._clock.monotonic(), devices=arrived))
+            self._count("appeared")
 
     def _note_reasons(self, now_s: float, readouts: Mapping[PhysicalIndex, Readout]) -> None:
         """Write a device's map of what it does not give, whenever that map changes."""

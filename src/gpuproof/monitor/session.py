@@ -25,7 +25,7 @@ from gpuproof.processes.own import own_command
 from gpuproof.processes.start import CommandNotStartedError, signal_name, start_process
 
 READY_TIMEOUT_S = 30.0
-"""Longer than waking eight GPUs without persistence mode; a driver that hangs longer delays no work."""
+"""For Python to start on a busy machine: the sampler itself does not wait for drivers."""
 STOP_TIMEOUT_S = 15.0
 REFUSAL_TIMEOUT_S = 1.0
 """From the end of its control socket to the end of a sampler that has nothing left to do."""
@@ -87,7 +87,7 @@ class SamplerSession:
         self._control = control
 
     def wait_ready(self, timeout_s: float = READY_TIMEOUT_S) -> bool:
-        """Wait until the start counters are read; False if the sampler ended or took too long."""
+        """Wait until the recording goes on by itself; False if the sampler ended or took too long."""
         self._control.settimeout(timeout_s)
         try:
             return self._control.recv(len(READY)) == READY
@@ -110,7 +110,10 @@ class SamplerSession:
             returncode = self._process.wait(timeout_s)
         except subprocess.TimeoutExpired:
             self._process.kill()
-            self._process.wait()
+            with contextlib.suppress(
+                subprocess.TimeoutExpired
+            ):  # in a driver's call, it may not even be killed
+                self._process.wait(REFUSAL_TIMEOUT_S)
             return f"the sampler did not end within {timeout_s:g} s and was killed"
         finally:
             self._control.close()

@@ -72,6 +72,8 @@ class LiveState:
                 case r.Recording():
                     self.header = record
                     self.devices = {d.physical_index: _device(d) for d in record.devices}
+                case r.DevicesAppeared():
+                    self.devices |= {d.physical_index: _device(d) for d in record.devices}
                 case r.Sample():
                     self._sample(record)
                 case r.UnavailableMetrics():

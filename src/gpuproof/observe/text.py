@@ -41,6 +41,9 @@ _COMPARISON_LIMITS: Final = (
     "of either would give is not in them. To compare two configurations, measure each several times."
 )
 
+_TOLD_THROUGHOUT: Final = 0.9
+"""From this share of the readings on a device counts as having told all the time."""
+
 _METHODS: Final = {"counter": "from the energy counter", "integrated_power": "power integrated over time"}
 
 
@@ -134,14 +137,24 @@ def _throttling(throttling: Throttling) -> Iterator[str]:
         return
     faults = [s for s in throttling.shares if s.reason not in STATE_REASONS]
     states = [s for s in throttling.shares if s.reason in STATE_REASONS]
-    yield _fact("held back", ", ".join(map(_share_text, faults)) or "never, as far as the device told")
+    yield _fact("held back", ", ".join(map(_share_text, faults)) or _never(throttling))
     if states:
         yield _fact("clock state", ", ".join(map(_share_text, states)))
 
 
 def _share_text(item: ThrottleShare) -> str:
-    source = "counter" if item.method == "counter" else "samples"
+    source = f"{item.method}; {item.note}" if item.note else item.method
     return f"{throttle_title(item.reason)} {share(item.share)} of the time (by {source})"
+
+
+def _never(throttling: Throttling) -> str:
+    """Say that nothing held a device back, of the time and the reasons of which it told."""
+    if throttling.told_share >= _TOLD_THROUGHOUT:
+        return "never, as far as the device told"
+    if throttling.told_share > 0:
+        return f"never in {share(throttling.told_share)} of the readings; in the others it was not told"
+    reasons = ", ".join(throttle_title(reason) for reason in throttling.counted)
+    return f"never by counter ({reasons}); other reasons are not told"
 
 
 def _total(total: Total) -> str:
@@ -172,6 +185,8 @@ def _phase_rows(phases: Sequence[WindowSummary]) -> Iterator[tuple[str, ...]]:
         for device in phase.devices:
             held = [s for s in device.throttling.shares if s.reason not in STATE_REASONS]
             worst = f"{throttle_title(held[0].reason)} {share(held[0].share)}" if held else "never"
+            if not held and device.throttling.told_share < _TOLD_THROUGHOUT:
+                worst = "never, where told"
             yield (
                 str(phase.name),
                 seconds(phase.duration_s),

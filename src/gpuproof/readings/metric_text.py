@@ -64,6 +64,7 @@ _THROTTLE_TITLES: Final = {
     "thermal": "thermal slowdown",
     "thermal_software": "software thermal slowdown",
     "thermal_hardware": "hardware thermal slowdown",
+    "thermal_memory": "thermal slowdown of memory",
     "reliability": "reliability limit",
     "other": "other reason",
 }

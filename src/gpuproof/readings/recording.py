@@ -291,7 +291,7 @@ class _Builder:
             recording=self.head,
             time_s=np.frombuffer(self.time_s, dtype=np.float64) - self.head.monotonic_s,
             unix_s=np.frombuffer(self.unix_s, dtype=np.float64),
-            devices=tuple(self._track(identity, columns) for identity in self.head.devices),
+            devices=tuple(self._track(identity, columns) for identity in self._identities(self.head)),
             host=columns.get(HOST, {}),
             counters=tuple(self.others.get(r.Counters, ())),
             marks=tuple(self.others.get(r.Mark, ())),
@@ -301,6 +301,13 @@ class _Builder:
             end=self.end,
             notes=tuple(self._notes()),
         )
+
+    def _identities(self, head: r.Recording) -> list[r.DeviceIdentity]:
+        """Take who devices are from the last record that says it: drivers may answer after the beginning."""
+        told = {identity.physical_index: identity for identity in head.devices}
+        for record in self.others.get(r.DevicesAppeared, ()):
+            told |= {identity.physical_index: identity for identity in record.devices}
+        return [told[index] for index in sorted(told)]
 
     def _track(self, identity: r.DeviceIdentity, columns: Mapping[str, dict[str, Floats]]) -> DeviceTrack:
         key = str(identity.physical_index)

@@ -112,6 +112,8 @@ class CounterChange:
     covered_s: float
     """From the first reading to the last, without the stretches in which it went back."""
     resets: int
+    last_total: float
+    """What it stood at in the end: 0 is a counter that has not counted since it was loaded."""
 
 
 def counter_change(
@@ -133,6 +135,7 @@ def total_change(times: Floats, totals: Floats, *, window: RecordingWindow) -> C
         increase=sum(part.increase for part in parts),
         covered_s=sum(part.covered_s for part in parts),
         resets=sum(part.resets for part in parts),
+        last_total=parts[-1].last_total,
     )
 
 
@@ -149,6 +152,7 @@ def _within(times: Floats, totals: Floats, span: Span) -> CounterChange | None:
         increase=float(steps[forward].sum()),
         covered_s=float(gaps[forward].sum()),
         resets=int(np.count_nonzero(~forward)),
+        last_total=float(readings[-1]),
     )
 
 

@@ -74,7 +74,6 @@ _SLOW_COUNTERS: Final = {
     "ecc_uncorrected_count*": "memory errors that ECC could not correct since the driver was loaded",
     "remapped_rows_corrected_count*": "memory rows remapped after corrected errors, over the device's life",
     "remapped_rows_uncorrected_count*": "memory rows (AMD: pages) remapped after uncorrected errors, ever",
-    "throttle_time_thermal_s*": "time held below the asked clock by heat, whether by software or hardware",
 }
 _STATICS: Final = {
     "mem_total_bytes*": "device memory installed",

@@ -1,6 +1,7 @@
 """The records that a sampler writes: what the devices and the host did, second by second.
 
-recording → (sample | counters | event | mark | gap)… → recording_end. One file a host, JSON Lines.
+recording → (sample | counters | devices_appeared | event | mark)… → recording_end. One file a host, JSON
+Lines.
 Readings are kept under the names of `METRICS`, each ending in its unit. A reading that is not there is
 absent from `values`; why stands in the device's latest `unavailable` map, so that a million
 samples do not repeat it and nothing missing ever becomes 0.
@@ -29,6 +30,7 @@ ThrottleReason = Literal[
     "application_clocks",
     "power_cap",
     "power_brake",
+    "thermal",
     "thermal_software",
     "thermal_hardware",
     "thermal_memory",
@@ -41,7 +43,8 @@ ThrottleReason = Literal[
     "reliability",
     "other",
 ]
-"""One vocabulary over the vendors. `idle`, `application_clocks` and `display_clocks` are no faults."""
+"""One vocabulary over the vendors. `idle`, `application_clocks` and `display_clocks` are no faults; `thermal`
+is heat of which it is not told whether software or hardware answers it."""
 
 NVIDIA_REASON_BITS: Mapping[int, ThrottleReason] = {
     0x1: "idle",
@@ -168,6 +171,15 @@ class Sample:
     devices: dict[str, DeviceReading]
     """Physical index (as text) → reading."""
     host: dict[str, float]
+
+
+@record_kind("devices_appeared")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DevicesAppeared:
+    """Devices whose driver answered after the recording began: new ones, or who those of the header are."""
+
+    monotonic_s: float
+    devices: tuple[DeviceIdentity, ...]
 
 
 @record_kind("unavailable")

@@ -1,24 +1,28 @@
 """How does a recording read as gputop's own log, so that its `--compare` and `--gen-graph` take it?
 
-In: a recording. Out: the array of one GPU, and for several GPUs the multi-GPU array with its aggregates.
-That format has no way to write a missing value, and its readers need every number: a moment that lacks one
-which the device otherwise gives is left out, never filled in. A fan is 0 on a board without one, as there.
+In: a recording. Out: the array of one GPU, and for several GPUs the multi-GPU array with its aggregates,
+whose entries have the keys of one GPU's too, of all together: gputop's own readers ask for these.
+That format has no way to write a missing value, and its readers need every number. What a tick did not read
+is carried forward for at most one slow interval; a moment that still lacks a number which the GPU gives at
+other moments is left out of its rows, never filled in. A fan is 0 on a board without one, as there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
+from math import ceil
+from statistics import fmean
 from typing import Any
 
 import numpy as np
 
 from gpuproof.errors import UsageError
-from gpuproof.readings.formats.gpu_stats import value
 from gpuproof.readings.formats.rows import MIB_BYTES
-from gpuproof.readings.recording import DeviceTrack, Flags, RecordingData
+from gpuproof.readings.recording import DeviceTrack, Flags, Floats, RecordingData
 
 _NEEDED = ("util_gpu_percent", "mem_used_bytes", "power_w")
+_IF_GIVEN = ("power_limit_w", "fan_percent")
 _TYPES = {"nvidia": "nvidia_desktop", "amd": "amd"}
 _AMD_SENSORS = {"Edge": "temp_gpu_c", "Junction": "temp_hotspot_c", "Memory": "temp_mem_c"}
 _SENSORS = {"GPU": "temp_gpu_c", "Memory": "temp_mem_c"}
@@ -28,63 +32,125 @@ _LIMITS = {"slowdown": "temp_slowdown_c", "shutdown": "temp_shutdown_c", "max": 
 
 
 def samples(recording: RecordingData, *, physical_index: int | None = None) -> Iterator[dict[str, Any]]:
-    """Yield the samples of one GPU, the first unless another is named.
+    """Yield the samples of one GPU, the first that can be said in this format unless another is named.
 
     Raises:
         UsageError: there is no such GPU, or it does not give what the format needs.
     """
-    track = _track(recording, physical_index)
-    limit_w = _power_limit_w(track)
-    for i in np.flatnonzero(_whole(track)):
-        gpu = _gpu(track, int(i), power_limit_w=limit_w)
-        yield {"timestamp": _naive(recording.unix_s[i]), **gpu, **_details(track, int(i))}
+    chosen = [t for t in recording.devices if physical_index in (None, t.identity.physical_index)]
+    gpu = _usable(recording, chosen)[0]
+    for i in np.flatnonzero(gpu.whole):
+        yield {"timestamp": _naive(recording.unix_s[i]), **gpu.row(int(i)), **gpu.details(int(i))}
 
 
 def multi_gpu_samples(recording: RecordingData) -> Iterator[dict[str, Any]]:
-    """Yield the samples of all GPUs together, at the moments at which each of them answered.
+    """Yield the samples of all GPUs together: at each moment, of those that answered.
 
     Raises:
-        UsageError: a GPU does not give what the format needs.
+        UsageError: no GPU gives what the format needs.
     """
-    whole = np.logical_and.reduce([_whole(track) for track in recording.devices])
-    limits_w = [_power_limit_w(track) for track in recording.devices]
-    for i in np.flatnonzero(whole):
-        gpus = [
-            _gpu(track, int(i), power_limit_w=limit_w)
-            for track, limit_w in zip(recording.devices, limits_w, strict=True)
-        ]
+    usable = _usable(recording, recording.devices)
+    for i in np.flatnonzero(np.logical_or.reduce([gpu.whole for gpu in usable])):
+        answering = [gpu for gpu in usable if gpu.whole[i]]
+        rows = [gpu.row(int(i)) for gpu in answering]
         yield {
             "timestamp": _naive(recording.unix_s[i]),
-            "multi_gpu_data": gpus,
-            "aggregate_stats": _aggregate(gpus),
+            **_together(rows, [gpu.details(int(i)) for gpu in answering]),
+            "multi_gpu_data": rows,
+            "aggregate_stats": _aggregate(rows),
         }
 
 
-def _track(recording: RecordingData, physical_index: int | None) -> DeviceTrack:
-    for track in recording.devices:
-        if physical_index in (None, track.identity.physical_index):
-            return track
+def _usable(recording: RecordingData, tracks: Sequence[DeviceTrack]) -> list[_Gpu]:
+    """Take the GPUs that give what the format needs."""
+    lacking = {track.identity.physical_index: _lacking(track) for track in tracks}
+    usable = [_Gpu(recording, t) for t in tracks if not lacking[t.identity.physical_index]]
+    if usable:
+        return usable
+    if not tracks:
+        raise UsageError(
+            "has no GPU that gputop's format could hold",
+            place=recording.source,
+            next_step="Use the native format",
+        )
+    index, absent = next(iter(lacking.items()))
     raise UsageError(
-        "has no GPU that gputop's format could hold",
-        place=recording.source,
-        next_step="Use the native format",
+        f"GPU {index} gives no {', '.join(absent)}, which gputop's format needs",
+        next_step="Use the native format, which can say so",
     )
 
 
-def _whole(track: DeviceTrack) -> Flags:
-    """Tell the samples at which nothing is missing that the device gives at other moments."""
+def _lacking(track: DeviceTrack) -> list[str]:
     absent = [name for name in _NEEDED if track.values(name) is None]
-    if not track.identity.static.get("mem_total_bytes"):
-        absent.append("mem_total_bytes")
-    if absent:
-        raise UsageError(
-            f"GPU {track.identity.physical_index} gives no {', '.join(absent)}, which gputop's format needs",
-            next_step="Use the native format, which can say so",
-        )
-    used = {*_NEEDED, *_sensors(track).values(), *_clocks(track).values()}
-    columns = [column for name in sorted(used) if (column := track.values(name)) is not None]
-    whole: Flags = np.logical_and.reduce([~np.isnan(column) for column in columns])
-    return whole
+    return absent if track.identity.static.get("mem_total_bytes") else [*absent, "mem_total_bytes"]
+
+
+def _carried(recording: RecordingData, column: Floats) -> Floats:
+    """Let each reading stand until the next, for at most one slow interval (in whole ticks)."""
+    fast_s = recording.recording.fast_interval_s
+    longest_s = ceil(recording.recording.slow_interval_s / fast_s - 1e-9) * fast_s if fast_s > 0 else 0.0
+    given = np.flatnonzero(~np.isnan(column))
+    if not len(given):
+        return column
+    last = given[np.maximum(np.searchsorted(given, np.arange(len(column)), side="right") - 1, 0)]
+    age_s = recording.time_s - recording.time_s[last]
+    return np.where((age_s >= 0) & (age_s <= longest_s + 1e-6), column[last], np.nan)
+
+
+class _Gpu:
+    """One GPU with its columns carried forward."""
+
+    def __init__(self, recording: RecordingData, track: DeviceTrack) -> None:
+        self._identity = track.identity
+        self._sensors, self._clocks = _sensors(track), _clocks(track)
+        used = (*_NEEDED, *_IF_GIVEN, *self._sensors.values(), *self._clocks.values())
+        self._columns = {
+            name: _carried(recording, column) for name in used if (column := track.values(name)) is not None
+        }
+        self._limit_w = float(track.identity.static.get("power_limit_w", 0))
+        self.whole: Flags = np.logical_and.reduce([~np.isnan(column) for column in self._columns.values()])
+        """At which samples nothing is missing that the device gives at other moments."""
+        levels = track.values("pstate_level")
+        self._levels = None if levels is None else _carried(recording, levels)
+
+    def row(self, i: int) -> dict[str, Any]:
+        """Write what the multi-GPU array has of it."""
+        used_mib = self._columns["mem_used_bytes"][i] / MIB_BYTES
+        total_mib = self._identity.static["mem_total_bytes"] / MIB_BYTES
+        return {
+            "gpu_index": self._identity.physical_index,
+            "gpu_name": self._identity.name,
+            "utilization": self._value("util_gpu_percent", i, 0.0),
+            "memory_used": float(used_mib),
+            "memory_total": total_mib,
+            "memory_percent": float(100.0 * used_mib / total_mib),
+            "temperatures": self._labelled(self._sensors, i),
+            "power": self._value("power_w", i, 0.0),
+            "power_limit": self._value("power_limit_w", i, self._limit_w),
+            "clocks": self._labelled(self._clocks, i),
+        }
+
+    def details(self, i: int) -> dict[str, Any]:
+        """Write what the array of one GPU has beside its row."""
+        static = self._identity.static
+        limits = {kind: static[name] for kind, name in _LIMITS.items() if name in static}
+        level = None if self._levels is None or np.isnan(self._levels[i]) else self._levels[i]
+        return {
+            "gpu_type": _TYPES.get(self._identity.vendor, self._identity.vendor),
+            "temp_limits": {next(iter(self._sensors)): limits} if limits else {},
+            "fan_speed": self._value("fan_percent", i, 0),
+            "clock_states": {},
+            "performance_level": "unknown" if level is None else f"P{level:.0f}",
+        }
+
+    def _value(self, metric: str, i: int, otherwise: float) -> float:
+        column = self._columns.get(metric)
+        return otherwise if column is None else float(column[i])
+
+    def _labelled(self, metrics: dict[str, str], i: int) -> dict[str, float]:
+        return {
+            label: float(self._columns[name][i]) for label, name in metrics.items() if name in self._columns
+        }
 
 
 def _sensors(track: DeviceTrack) -> dict[str, str]:
@@ -100,46 +166,28 @@ def _naive(unix_s: float) -> str:
     return datetime.fromtimestamp(float(unix_s)).strftime("%Y-%m-%dT%H:%M:%S.%f")
 
 
-def _power_limit_w(track: DeviceTrack) -> float:
-    """Return the last power cap that was read; 0 where there is none, as that format has it."""
-    read = track.given("power_limit_w")
-    return float(read[-1]) if len(read) else float(track.identity.static.get("power_limit_w", 0))
-
-
-def _gpu(track: DeviceTrack, i: int, *, power_limit_w: float) -> dict[str, Any]:
-    used_mib = (value(track, "mem_used_bytes", i) or 0.0) / MIB_BYTES
-    total_mib = track.identity.static["mem_total_bytes"] / MIB_BYTES
+def _together(gpus: list[dict[str, Any]], details: list[dict[str, Any]]) -> dict[str, Any]:
+    """Write several GPUs as one: memory and power summed, the hottest, and the mean of the others."""
+    all_ = _aggregate(gpus)
+    names = list(dict.fromkeys(gpu["gpu_name"] for gpu in gpus))
     return {
-        "gpu_index": track.identity.physical_index,
-        "gpu_name": track.identity.name,
-        "utilization": value(track, "util_gpu_percent", i),
-        "memory_used": used_mib,
-        "memory_total": total_mib,
-        "memory_percent": 100.0 * used_mib / total_mib,
-        "temperatures": _labelled(track, _sensors(track), i),
-        "power": value(track, "power_w", i),
-        "power_limit": power_limit_w,
-        "clocks": _labelled(track, _clocks(track), i),
+        **details[0],
+        "gpu_name": f"{len(gpus)} × {', '.join(names)}",
+        "utilization": all_["average_utilization"],
+        "memory_used": all_["total_memory_used"],
+        "memory_total": all_["total_memory_total"],
+        "memory_percent": all_["total_memory_percent"],
+        "temperatures": _by_label([gpu["temperatures"] for gpu in gpus], max),
+        "power": all_["total_power"],
+        "power_limit": all_["total_power_limit"],
+        "clocks": _by_label([gpu["clocks"] for gpu in gpus], fmean),
+        "fan_speed": fmean(found["fan_speed"] for found in details),
     }
 
 
-def _details(track: DeviceTrack, i: int) -> dict[str, Any]:
-    limits = {
-        kind: track.identity.static[name] for kind, name in _LIMITS.items() if name in track.identity.static
-    }
-    first = next(iter(_sensors(track)))
-    level = value(track, "pstate_level", i)
-    return {
-        "gpu_type": _TYPES.get(track.identity.vendor, track.identity.vendor),
-        "temp_limits": {first: limits} if limits else {},
-        "fan_speed": value(track, "fan_percent", i) or 0,
-        "clock_states": {},
-        "performance_level": "unknown" if level is None else f"P{level:.0f}",
-    }
-
-
-def _labelled(track: DeviceTrack, metrics: dict[str, str], i: int) -> dict[str, float]:
-    return {label: found for label, name in metrics.items() if (found := value(track, name, i)) is not None}
+def _by_label(tables: list[dict[str, float]], join: Callable[[list[float]], float]) -> dict[str, float]:
+    labels = dict.fromkeys(label for table in tables for label in table)
+    return {label: join([table[label] for table in tables if label in table]) for label in labels}
 
 
 def _aggregate(gpus: list[dict[str, Any]]) -> dict[str, float]:

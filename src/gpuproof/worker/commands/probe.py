@@ -16,6 +16,9 @@ from importlib.util import find_spec
 
 from gpuproof import __version__
 
+DRIVER_PATIENCE_S = 3.0
+"""Whoever asks what a host has is told of a driver that hangs before they give up themselves."""
+
 
 def main(arguments: Sequence[str]) -> int:
     """Print the facts; without torch, those that need none, and the reason."""
@@ -72,17 +75,17 @@ def _multi_node(options: argparse.Namespace) -> dict[str, object]:
 def _with_torch() -> dict[str, object]:
     from gpuproof.worker.host.environment import describe_host
 
-    return describe_host()
+    return describe_host(patience_s=DRIVER_PATIENCE_S)
 
 
 def _with_tensorflow() -> dict[str, object]:
     from gpuproof.worker.host.environment import describe_system
     from gpuproof.worker.tensorflow.mirrored import describe_framework, import_tensorflow
 
-    return {**describe_system(), **describe_framework(import_tensorflow())}
+    return {**describe_system(patience_s=DRIVER_PATIENCE_S), **describe_framework(import_tensorflow())}
 
 
 def _without_torch(error: ImportError) -> dict[str, object]:
     from gpuproof.worker.host.environment import describe_system
 
-    return {**describe_system(), "torch_missing": str(error)}
+    return {**describe_system(patience_s=DRIVER_PATIENCE_S), "torch_missing": str(error)}

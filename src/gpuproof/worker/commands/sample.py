@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import threading
 from collections.abc import Sequence
 
 from gpuproof.devices.discovery import open_devices
@@ -19,6 +20,10 @@ from gpuproof.monitor.recorder import STANDARD_OUTPUT, RecordSink, open_recorder
 from gpuproof.monitor.sampler import Clock, Sampler, SamplingPlan
 
 SHORTEST_INTERVAL_S = 0.01
+OPEN_PATIENCE_S = 0.3
+"""How long the recording waits for drivers; those that take longer join when they answer."""
+READY_AFTER_S = 0.4
+"""How long whoever waits for the recording is kept waiting, whatever drivers do."""
 
 
 def main(argv: Sequence[str]) -> int:
@@ -83,7 +88,10 @@ def _record(options: argparse.Namespace) -> int:
     listener = SystemListener(
         marks_fd=options.marks_fd, control_fd=options.control_fd, parent_pid=options.parent_pid
     )
-    devices = open_devices(os.environ)
+    in_time = threading.Timer(READY_AFTER_S, listener.ready)
+    in_time.daemon = True
+    in_time.start()
+    devices = open_devices(os.environ, open_deadline_s=OPEN_PATIENCE_S)
     try:
         if options.devices is not None:
             devices.select(_indices(options.devices, known=len(devices.identities)))
@@ -98,6 +106,7 @@ def _record(options: argparse.Namespace) -> int:
         )
         return _run(sampler, recorder, out=options.out)
     finally:
+        in_time.cancel()
         devices.close()
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpuproof.devices.describe import describe_devices
+from gpuproof.devices.discovery import OPEN_DEADLINE_S
 from gpuproof.monitor.host import cpu_model
 from gpuproof.processes.processors import THREADS_VARIABLE, cpu_quota, usable_cpus, users_threads
 from gpuproof.worker.host.fabric import describe_affinity, infiniband_ports
@@ -41,17 +42,24 @@ ENVIRONMENT_PREFIXES = (
 SECRET_WORDS = ("KEY", "TOKEN", "SECRET", "PASSWORD")
 
 
-def describe_host(environment: Mapping[str, str] = os.environ, *, device: str = "auto") -> dict[str, Any]:
+def describe_host(
+    environment: Mapping[str, str] = os.environ,
+    *,
+    device: str = "auto",
+    patience_s: float = OPEN_DEADLINE_S,
+) -> dict[str, Any]:
     """Return the facts of this host as JSON: system, processor, memory, devices, framework, variables.
 
-    A type of device that another package brings is looked for where it is the one that is asked for.
+    A type of device that another package brings is looked for where it is the one that is asked for. Where a
+    driver does not answer within `patience_s`, torch is not asked for devices: it would wait for that driver.
     """
     import torch
 
     from gpuproof.accelerators.choose import accelerators_here
     from gpuproof.accelerators.cuda import CudaAccelerator
 
-    facts = describe_system(environment)
+    facts = describe_system(environment, patience_s=patience_s)
+    present = () if facts["accelerators"]["silent"] else accelerators_here(device)
     facts["cpu"]["vector"] = torch.backends.cpu.get_cpu_capability()
     return {
         **facts,
@@ -59,15 +67,15 @@ def describe_host(environment: Mapping[str, str] = os.environ, *, device: str = 
         "torch_cuda": torch.version.cuda,
         "torch_hip": torch.version.hip,
         **CudaAccelerator().library_versions(),
-        "devices": [
-            _device(kind, index) for kind in accelerators_here(device) for index in range(kind.count())
-        ],
+        "devices": [_device(kind, index) for kind in present for index in range(kind.count())],
     }
 
 
-def describe_system(environment: Mapping[str, str] = os.environ) -> dict[str, Any]:
+def describe_system(
+    environment: Mapping[str, str] = os.environ, *, patience_s: float = OPEN_DEADLINE_S
+) -> dict[str, Any]:
     """Return what no framework is asked for: of `describe_host`, all but devices and versions of torch's."""
-    accelerators = describe_devices(dict(environment))
+    accelerators = describe_devices(dict(environment), patience_s=patience_s)
     return {
         "host": socket.gethostname(),
         "os": platform.platform(),

@@ -1,0 +1,152 @@
+"""How often is a counter of throttled time disbelieved that is right, and believed that is wrong?
+
+Simulates a device that is held back in bursts, in turns of a few milliseconds, in step with the readings,
+for one stretch, or hardly ever; read every 0.2 s by the dithered sampler, its counter with the slow lane.
+The counter is exact, or written in whole seconds, or stands still, or counts a tenth. Prints a line each:
+how often it was not believed, how often the samples were named beside it, and how far the share that is told
+lies from the truth at most. Asserts nothing. Usage: python benchmarks/throttle_counters.py [TRIALS]
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from gpuproof.readings.recording import DeviceTrack, Flags, Floats, RecordingData
+from gpuproof.readings.throttling import Throttling, throttling
+from gpuproof.readings.window import RecordingWindow, Span
+from gpuproof.records.readings import DeviceIdentity, Recording
+
+TRIALS = 2000
+INTERVAL_S, SLOW_S, STEP_S = 0.2, 1.0, 0.002
+REASON = "thermal_software"
+Truth = Callable[[np.random.Generator, int], Flags]
+"""Says for each of so many steps of `STEP_S` whether the device was held back."""
+Counter = Callable[[Floats], Floats]
+"""Turns the true seconds into what the counter says."""
+
+
+def bursts(rng: np.random.Generator, steps: int) -> Flags:
+    """Hold it back for 0.5 s on average, and let it go for as long."""
+    return (np.cumsum(rng.random(steps) < STEP_S / 0.5) % 2).astype(bool)
+
+
+def turns(period_s: float, share: float) -> Truth:
+    """Hold it back for a share of each period, from a random moment on."""
+
+    def truth(rng: np.random.Generator, steps: int) -> Flags:
+        return np.asarray((np.arange(steps) * STEP_S / period_s + rng.random()) % 1 < share)
+
+    return truth
+
+
+def stretch(rng: np.random.Generator, steps: int) -> Flags:
+    """Hold it back from one random moment to another."""
+    begin, end = np.sort(rng.integers(0, steps, 2))
+    return np.asarray((np.arange(steps) >= begin) & (np.arange(steps) < end))
+
+
+def rare(rng: np.random.Generator, steps: int) -> Flags:
+    """Hold it back for 20 ms once in ten seconds."""
+    return np.asarray(np.convolve(rng.random(steps) < STEP_S / 10, np.ones(10), "full")[:steps] > 0)
+
+
+TRUTHS: dict[str, Truth] = {
+    "bursts": bursts,
+    "turns of 10 ms": turns(0.010, 0.3),
+    "turns of 0.2 s": turns(0.2, 0.5),
+    "turns of 1.0 s": turns(1.0, 0.5),
+    "one stretch": stretch,
+    "rare": rare,
+    "always": lambda rng, steps: np.ones(steps, dtype=bool),
+    "never": lambda rng, steps: np.zeros(steps, dtype=bool),
+}
+RIGHT: dict[str, Counter] = {"exact": lambda told_s: told_s, "whole seconds": np.floor}
+WRONG: dict[str, Counter] = {"still": np.zeros_like, "a tenth": lambda told_s: told_s / 10}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """One recording: what was told, and what was true."""
+
+    told: Throttling
+    share: float
+
+    @property
+    def error(self) -> float:
+        """By how much the share that is told is too low (negative) or too high."""
+        return sum(item.share for item in self.told.shares) - self.share
+
+
+def recorded(held: Flags, counter: Counter, rng: np.random.Generator) -> RecordingData:
+    """Let the sampler read a device that was held back at these steps."""
+    ticks = round(len(held) * STEP_S / INTERVAL_S)
+    time_s = (np.arange(ticks) + rng.random(ticks)) * INTERVAL_S
+    at = np.minimum((time_s / STEP_S).astype(int), len(held) - 1)
+    total: Floats = counter(np.asarray(np.cumsum(held) * STEP_S, dtype=np.float64))[at]
+    total[np.arange(ticks) % round(SLOW_S / INTERVAL_S) != 0] = np.nan
+    identity = DeviceIdentity(
+        physical_index=0,
+        vendor="fake",
+        vendor_index=0,
+        framework_index=0,
+        uuid=None,
+        pci_bus_id=None,
+        name="",
+    )
+    track = DeviceTrack(
+        identity=identity,
+        metrics={f"throttle_time_{REASON}_s": total},
+        throttle={REASON: held[at]} if held[at].any() else {},
+        throttle_known=np.ones(ticks, dtype=bool),
+    )
+    head = Recording(
+        host="simulated", pid=0, boot_id=None, gpuproof_version="", unix_s=0.0, monotonic_s=0.0,
+        fast_interval_s=INTERVAL_S, slow_interval_s=SLOW_S, devices=(identity,), host_facts={}, dither_seed=1,
+    )  # fmt: skip
+    return RecordingData(
+        source="", format="gpuproof", recording=head, time_s=time_s, unix_s=time_s, devices=(track,), host={}
+    )
+
+
+def trial(truth: Truth, counter: Counter, rng: np.random.Generator, *, duration_s: float) -> Trial:
+    """Record a device for so long, and ask what held it back."""
+    held = truth(rng, round(duration_s / STEP_S))
+    recording = recorded(held, counter, rng)
+    window = RecordingWindow(name=None, spans=(Span(begin_s=0.0, end_s=duration_s),))
+    told = throttling(recording, track=recording.devices[0], window=window)
+    return Trial(told=told, share=float(held.mean()))
+
+
+def trials(truth: Truth, counter: Counter, *, duration_s: float, num: int) -> list[Trial]:
+    """Do as many trials, from a seed that is fixed."""
+    rng = np.random.default_rng(17)
+    return [trial(truth, counter, rng, duration_s=duration_s) for _ in range(num)]
+
+
+def disbelieved(found: Trial) -> bool:
+    """Tell whether the samples were taken in the counter's place."""
+    return REASON not in found.told.counted
+
+
+def main() -> None:
+    """Simulate and print."""
+    num = int(sys.argv[1]) if len(sys.argv) > 1 else TRIALS
+    print(f"{'held back':<16}{'counter':<15}{'window':>7}{'not believed':>14}{'both named':>12}{'error':>18}")
+    for name, truth in TRUTHS.items():
+        for kind, counter in (RIGHT | WRONG).items():
+            for duration_s in (3.0, 30.0, 300.0):
+                done = trials(truth, counter, duration_s=duration_s, num=max(20, int(num * 3 / duration_s)))
+                errors = [found.error for found in done]
+                print(
+                    f"{name:<16}{kind:<15}{duration_s:5.0f} s{np.mean(list(map(disbelieved, done))):14.1%}"
+                    f"{np.mean([any(s.note for s in found.told.shares) for found in done]):12.1%}"
+                    f"{min(errors):+10.2f}{max(errors):+8.2f}"
+                )
+
+
+if __name__ == "__main__":
+    main()
