@@ -47,6 +47,7 @@ class World:
     bad_marks: int = 0
     was_ready: bool = False
     absent: dict[str, str] = field(default_factory=lambda: {"amd": "no driver"})
+    events_unavailable: dict[str, str] = field(default_factory=dict)
     identities: tuple[DeviceIdentity, ...] = (
         DeviceIdentity(
             physical_index=0,
