@@ -262,3 +262,24 @@ def read_until(descriptor: int, expected: bytes) -> bytes:
         if select.select([descriptor], [], [], 0.5)[0]:
             seen += os.read(descriptor, 65536)
     return seen
+
+
+def test_serve_writes_a_textfile_and_alerts_writes_its_files(tmp_path: Path) -> None:
+    (tmp_path / "collector").mkdir()
+    command = [sys.executable, "-m", "gpuproof", "monitor", "serve", "--textfile=collector", "--interval=0.1"]
+    environment = {**os.environ, "GPUPROOF_FAKE_DEVICES": "2"}
+    process = subprocess.Popen(command, cwd=tmp_path, env=environment, text=True, stderr=subprocess.PIPE)
+    path = tmp_path / "collector/gpuproof.prom"
+    for _ in range(200):
+        if path.exists() and "gpuproof_gpu_power_watts" in path.read_text(encoding="utf-8"):
+            break
+        time.sleep(0.1)
+    process.send_signal(signal.SIGTERM)
+    _, errors = process.communicate(timeout=30)
+    assert (process.returncode, errors) == (0, "gpuproof: writing collector/gpuproof.prom\n")
+    assert "gpuproof_sampler_up 0.0" in path.read_text(encoding="utf-8")
+    refused = monitor("serve", "--textfile=collector", "--password-file=none", folder=tmp_path)
+    assert refused.returncode == 2
+    done = monitor("alerts", "rules", folder=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == "rules/gpuproof_alerts.yml\nrules/gpuproof_dashboard.json\n"

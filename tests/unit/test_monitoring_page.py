@@ -18,6 +18,8 @@ from gpuproof.records.readings import ThrottleReason
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/monitoring.md").read_text(encoding="utf-8")
+MORE = sorted((ROOT / "docs/monitoring").glob("*.md"))
+ALL = "".join([PAGE, *(page.read_text(encoding="utf-8") for page in MORE)])
 DEVICES = ROOT / "src/gpuproof/devices"
 THROTTLE_TIME = "throttle_time_REASON_s"
 
@@ -59,7 +61,7 @@ def test_every_throttle_reason_is_named() -> None:
         assert f"`{reason}`" in PAGE
 
 
-@pytest.mark.parametrize("line", re.findall(r"^(?:.*\| )?gpuproof monitor (.+)$", PAGE, re.MULTILINE))
+@pytest.mark.parametrize("line", re.findall(r"^(?:.*\| )?gpuproof monitor (.+)$", ALL, re.MULTILINE))
 def test_every_command_of_the_page_is_one_that_parses(line: str) -> None:
     name, *arguments = shlex.split(line)
     assert isinstance(monitor, LazyGroup)

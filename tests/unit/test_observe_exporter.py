@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import shutil
 import socket
 import subprocess
 import threading
@@ -26,7 +24,8 @@ from gpuproof.errors import EnvironmentUnfitError
 from gpuproof.observe.exporter import DeviceCollector, Feed, RunningExporter, serve
 from gpuproof.observe.metric_names import DCGM, EXPORTED
 from gpuproof.records.metrics import METRICS, names
-from gpuproof.records.readings import Sample, UnavailableMetrics
+from gpuproof.records.readings import DeviceProcesses, DriverEvent, Sample, UnavailableMetrics
+from prometheus_tools import tool
 
 DASHBOARD = Path(gpuproof.__file__).parent / "templates" / "grafana_dashboard.json"
 
@@ -52,7 +51,13 @@ def full_sample(at_s: float = 0.0) -> Sample:
 
 def everything_known() -> list[Any]:
     static = dict.fromkeys(names(kind="static"), 40.0)
-    return [rec.header([rec.identity(0, static=static), rec.identity(1, static={})]), full_sample()]
+    user = {"pid": 1, "mem_used_bytes": 2**30, "kind": "compute", "pod": "train-0", "namespace": "team"}
+    return [
+        rec.header([rec.identity(0, static=static), rec.identity(1, static={})]),
+        full_sample(),
+        DeviceProcesses(monotonic_s=rec.MONOTONIC_S, devices={"0": {"processes": [user]}}),
+        DriverEvent(monotonic_s=rec.MONOTONIC_S, physical_index=0, event="xid", code=79, message="XID 79"),
+    ]
 
 
 def feeding(records: list[Any], stop: threading.Event) -> Generator[Any, None, None]:
@@ -180,13 +185,16 @@ def test_the_dashboard_queries_only_what_is_exported(serving: RunningExporter) -
     assert len(set(places)) == len(places)
 
 
-def tool(name: str) -> str:
-    """Find a program of Debian's `prometheus` package; in CI a missing one is a failure."""
-    found = shutil.which(name)
-    if found is None:
-        assert not os.environ.get("CI"), f"{name} is missing: apt-get install prometheus"
-        pytest.skip(f"{name} is not installed (Debian: apt-get install prometheus)")
-    return found
+def test_the_same_port_answers_openmetrics_to_who_asks_for_it(serving: RunningExporter) -> None:
+    from prometheus_client.openmetrics.parser import text_string_to_metric_families
+
+    asked = urllib.request.Request(serving.url, headers={"Accept": "application/openmetrics-text"})
+    with urllib.request.urlopen(asked, timeout=10) as answer:
+        kind, text = answer.headers["Content-Type"], answer.read().decode()
+    assert kind.startswith("application/openmetrics-text")
+    families = {family.name: family for family in text_string_to_metric_families(text)}  # type: ignore[no-untyped-call]
+    assert families["gpuproof_gpu_energy_joules"].type == "counter"
+    assert families["DCGM_FI_DEV_FB_FREE"].type == "unknown"
 
 
 def test_promtool_finds_no_fault(serving: RunningExporter) -> None:

@@ -190,7 +190,7 @@ def test_a_sampler_that_cannot_start_ends_the_view_with_its_words() -> None:
 def test_a_real_sampler_is_read_and_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GPUPROOF_FAKE_DEVICES", "2")
     state = LiveState()
-    stream = sampled(sampler_command(interval_s=0.05, devices="1"))
+    stream = sampled(sampler_command(interval_s=0.05, devices="1", processes="details"))
     for batch in batches(stream):
         state.apply(batch)
         if state.samples >= 2:

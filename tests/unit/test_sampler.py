@@ -50,6 +50,7 @@ class World:
     late: list[tuple[float, tuple[DeviceIdentity, ...]]] = field(default_factory=list)
     """When a driver answers, and whose it is."""
     absent: dict[str, str] = field(default_factory=lambda: {"amd": "no driver"})
+    events_unavailable: dict[str, str] = field(default_factory=dict)
     identities: tuple[DeviceIdentity, ...] = (
         DeviceIdentity(
             physical_index=0,

@@ -21,6 +21,7 @@ from gpuproof import __version__
 from gpuproof.devices.base import DeviceProcess, Readout
 from gpuproof.monitor.host import boot_id
 from gpuproof.monitor.listener import Listener
+from gpuproof.monitor.process_owners import Describe
 from gpuproof.monitor.recorder import RecordSink
 from gpuproof.records.readings import (
     Counters,
@@ -40,6 +41,8 @@ from gpuproof.records.readings import (
 LONGEST_SLEEP_S = 1.0
 """How long the end of a parent may go unnoticed."""
 TOLERANCE_S = 1e-6
+DRIVER_EVENTS = "driver_events"
+"""What stands beside metrics in the map of what a device does not give."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,6 +123,10 @@ class Devices(Protocol):
         """Vendor → why it has no device."""
 
     @property
+    def events_unavailable(self) -> Mapping[str, str]:
+        """Vendor → why its events are not heard."""
+
+    @property
     def identities(self) -> tuple[DeviceIdentity, ...]:
         """Every device, by physical index."""
 
@@ -161,8 +168,10 @@ class Sampler:
         listener: Listener,
         plan: SamplingPlan,
         clock: Clock,
+        describe: Describe = lambda _: {},
     ) -> None:
         self._devices = devices
+        self._describe = describe
         self._host = host
         self._recorder = recorder
         self._listener = listener
@@ -276,15 +285,26 @@ class Sampler:
 
     def _note_reasons(self, now_s: float, readouts: Mapping[PhysicalIndex, Readout]) -> None:
         """Write a device's map of what it does not give, whenever that map changes."""
+        silent = self._without_events()
         for index, readout in readouts.items():
             before = self._reasons.get(index, {})
             given = readout.reading.values
             now = {name: why for name, why in before.items() if name not in given} | dict(readout.unavailable)
+            now |= silent.get(index, {})
             if now != before:
                 self._reasons[index] = now
                 self._recorder.append(
                     UnavailableMetrics(monotonic_s=now_s, physical_index=index, reasons=now)
                 )
+
+    def _without_events(self) -> Mapping[int, dict[str, str]]:
+        """Say whose announcements cannot be heard, so that silence is not taken for health."""
+        causes = self._devices.events_unavailable
+        return {
+            d.physical_index: {DRIVER_EVENTS: causes[d.vendor]}
+            for d in self._devices.identities
+            if d.vendor in causes
+        }
 
     def _note_events(self) -> None:
         """Write what drivers announced; asked at every tick it would cost about a third of a fast reading."""
@@ -293,7 +313,8 @@ class Sampler:
 
     def _note_processes(self, now_s: float) -> None:
         """Write who uses the devices, whenever that changes."""
-        now = {str(index): _process_entry(users) for index, users in self._devices.processes().items()}
+        listed = self._devices.processes()
+        now = {str(index): _process_entry(users, self._describe) for index, users in listed.items()}
         if now != self._processes:
             self._processes = now
             self._recorder.append(DeviceProcesses(monotonic_s=now_s, devices=now))
@@ -318,12 +339,13 @@ class Sampler:
         )
 
 
-def _process_entry(users: tuple[DeviceProcess, ...] | str) -> dict[str, Any]:
-    """Write process ids and bytes only: names and command lines are private."""
+def _process_entry(users: tuple[DeviceProcess, ...] | str, describe: Describe) -> dict[str, Any]:
+    """Write process ids and bytes, and what `describe` adds: nothing unless asked, as it is private."""
     if isinstance(users, str):
         return {"unavailable": users}
     return {
         "processes": [
-            {"pid": user.pid, "mem_used_bytes": user.mem_used_bytes, "kind": user.kind} for user in users
+            {"pid": user.pid, "mem_used_bytes": user.mem_used_bytes, "kind": user.kind, **describe(user.pid)}
+            for user in users
         ]
     }

@@ -6,7 +6,7 @@ serves. A metric that the device stopped giving is taken away, so that nobody re
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -17,6 +17,11 @@ from gpuproof.records.metrics import METRICS
 HISTORY: Final = 600
 """Readings kept of each metric: ten minutes at one a second."""
 MAX_EVENTS: Final = 50
+RAISED: Final = {
+    "remapped_rows_pending": "row_remap_pending",
+    "remapped_rows_failed": "row_remap_failed",
+}
+"""Flags of a device whose coming up counts as an event."""
 
 History = deque[float | None]
 
@@ -36,6 +41,11 @@ class DeviceState:
     energy_start_j: float | None = None
     answering: bool = True
     """Whether the last sample had a reading of this device."""
+    events: Counter[str] = field(default_factory=Counter)
+    """How often each kind of event was announced, or a flag came up, since the recording began."""
+    xids: Counter[int] = field(default_factory=Counter)
+    """How often each XID was announced."""
+    last_xid: int | None = None
 
 
 @dataclass(slots=True)
@@ -56,6 +66,7 @@ class LiveState:
     samples: int = 0
     last_s: float | None = None
     """Monotonic time of the last sample."""
+    last_unix_s: float | None = None
     _host_s: float | None = None
 
     @property
@@ -81,7 +92,7 @@ class LiveState:
                 case r.DeviceProcesses():
                     self._processes(record)
                 case r.DriverEvent():
-                    self.events.append(record)
+                    self._event(record)
                 case r.Mark():
                     self.metadata.update(record.metadata)
                 case r.RecordingEnd():
@@ -92,11 +103,12 @@ class LiveState:
     def _sample(self, sample: r.Sample) -> None:
         self._host(sample)
         self.samples += 1
-        self.last_s = sample.monotonic_s
+        self.last_s, self.last_unix_s = sample.monotonic_s, sample.unix_s
         for index, device in self.devices.items():
             reading = sample.devices.get(str(index))
             device.answering = reading is not None and bool(reading.values)
             values = {} if reading is None else reading.values
+            _count_raised(device, values)
             fast = {m for m in device.values if m in METRICS and METRICS[m].lane == "fast"}
             for metric in fast - values.keys():
                 del device.values[metric]
@@ -130,6 +142,16 @@ class LiveState:
             for metric in record.reasons:
                 device.values.pop(metric, None)
 
+    def _event(self, event: r.DriverEvent) -> None:
+        self.events.append(event)
+        device = self.devices.get(event.physical_index)
+        if device is None:
+            return
+        device.events[event.event] += 1
+        if event.event == "xid" and event.code is not None:
+            device.xids[event.code] += 1
+            device.last_xid = event.code
+
     def _processes(self, record: r.DeviceProcesses) -> None:
         for key, entry in record.devices.items():
             device = self.devices.get(int(key))
@@ -140,6 +162,13 @@ class LiveState:
 
 def _device(identity: r.DeviceIdentity) -> DeviceState:
     return DeviceState(identity=identity, unavailable=dict(identity.unavailable))
+
+
+def _count_raised(device: DeviceState, values: dict[str, float]) -> None:
+    """Count flags that came up; one that was up when it was first read was not seen to come."""
+    for metric, event in RAISED.items():
+        if values.get(metric) == 1.0 and device.values.get(metric) == 0.0:
+            device.events[event] += 1
 
 
 def _remember(history: dict[str, History], values: dict[str, float]) -> None:

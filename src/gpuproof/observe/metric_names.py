@@ -74,15 +74,23 @@ DCGM: Final[dict[str, tuple[str, float]]] = {
     "power_w": ("DCGM_FI_DEV_POWER_USAGE", 1.0),
     "power_instant_w": ("DCGM_FI_DEV_POWER_USAGE_INSTANT", 1.0),
     "power_limit_w": ("DCGM_FI_DEV_ENFORCED_POWER_LIMIT", 1.0),
+    "power_limit_default_w": ("DCGM_FI_DEV_POWER_MGMT_LIMIT_DEF", 1.0),
+    "power_limit_min_w": ("DCGM_FI_DEV_POWER_MGMT_LIMIT_MIN", 1.0),
+    "power_limit_max_w": ("DCGM_FI_DEV_POWER_MGMT_LIMIT_MAX", 1.0),
     "energy_j": ("DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", 1e3),
     "temp_gpu_c": ("DCGM_FI_DEV_GPU_TEMP", 1.0),
     "temp_mem_c": ("DCGM_FI_DEV_MEMORY_TEMP", 1.0),
     "temp_slowdown_c": ("DCGM_FI_DEV_SLOWDOWN_TEMP", 1.0),
     "temp_shutdown_c": ("DCGM_FI_DEV_SHUTDOWN_TEMP", 1.0),
+    "temp_max_c": ("DCGM_FI_DEV_GPU_MAX_OP_TEMP", 1.0),
+    "temp_mem_max_c": ("DCGM_FI_DEV_MEM_MAX_OP_TEMP", 1.0),
+    "temp_margin_c": ("DCGM_FI_DEV_GPU_TEMP_LIMIT", 1.0),
     "clock_sm_mhz": ("DCGM_FI_DEV_SM_CLOCK", 1.0),
     "clock_mem_mhz": ("DCGM_FI_DEV_MEM_CLOCK", 1.0),
     "clock_sm_max_mhz": ("DCGM_FI_DEV_MAX_SM_CLOCK", 1.0),
     "clock_sm_application_mhz": ("DCGM_FI_DEV_APP_SM_CLOCK", 1.0),
+    "clock_mem_max_mhz": ("DCGM_FI_DEV_MAX_MEM_CLOCK", 1.0),
+    "clock_mem_application_mhz": ("DCGM_FI_DEV_APP_MEM_CLOCK", 1.0),
     "pstate_level": ("DCGM_FI_DEV_PSTATE", 1.0),
     "pcie_gen": ("DCGM_FI_DEV_PCIE_LINK_GEN", 1.0),
     "pcie_width": ("DCGM_FI_DEV_PCIE_LINK_WIDTH", 1.0),
@@ -92,12 +100,14 @@ DCGM: Final[dict[str, tuple[str, float]]] = {
     "ecc_uncorrected_count": ("DCGM_FI_DEV_ECC_DBE_VOL_TOTAL", 1.0),
     "remapped_rows_corrected_count": ("DCGM_FI_DEV_CORRECTABLE_REMAPPED_ROWS", 1.0),
     "remapped_rows_uncorrected_count": ("DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS", 1.0),
+    "remapped_rows_pending": ("DCGM_FI_DEV_ROW_REMAP_PENDING", 1.0),
     "remapped_rows_failed": ("DCGM_FI_DEV_ROW_REMAP_FAILURE", 1.0),
     "fan_percent": ("DCGM_FI_DEV_FAN_SPEED", 1.0),
 }
 """Metric → DCGM's name and the factor to DCGM's unit (MiB for memory, mJ for energy).
 
-DCGM_FI_DEV_PCIE_REPLAY_COUNTER is left out: `promtool check metrics` refuses a type in a name.
+Left out: DCGM_FI_DEV_PCIE_REPLAY_COUNTER, as `promtool check metrics` refuses a type in a name; what DCGM
+gives as a rate and we as a total (PCIe, NVLink); violation times, whose unit differs between its versions.
 """
 
 

@@ -14,7 +14,7 @@ import time
 from collections.abc import Generator, Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from gpuproof.errors import EnvironmentUnfitError, ExitCode, GpuproofError, RecordError, UsageError
 from gpuproof.processes.own import own_command
@@ -23,6 +23,8 @@ from gpuproof.records.readings import RecordingEnd
 
 SAMPLER_MODULE: Final = "gpuproof.worker.commands.sample"
 POLL_S: Final = 0.2
+ProcessFacts = Literal["ids", "owners", "details"]
+"""What the sampler tells of a process on a GPU; it is the node side that reads it."""
 Records = Generator[Any, None, None]
 """Records as they come, None when there is nothing for now; closing it ends the sampler behind it."""
 
@@ -32,10 +34,11 @@ _MAX_LINES: Final = 500
 """Lines of one batch, so that a long recording does not hold up the one who reads it."""
 
 
-def sampler_command(*, interval_s: float, devices: str | None) -> list[str]:
+def sampler_command(*, interval_s: float, devices: str | None, processes: ProcessFacts) -> list[str]:
     """Give the command line of a sampler that writes to standard output and ends with us."""
     command = [*own_command(SAMPLER_MODULE), "--out=-", f"--interval={interval_s}"]
     command += [f"--slow-interval={max(2.0, interval_s)}", f"--parent-pid={os.getpid()}"]
+    command += [f"--processes={processes}"]
     return command if devices is None else [*command, f"--devices={devices}"]
 
 

@@ -11,7 +11,8 @@ COMMANDS: dict[str, str] = {
     "show": "gpuproof.cli.monitor.view:show",
     "compare": "gpuproof.cli.monitor.view:compare",
     "plot": "gpuproof.cli.monitor.view:plot",
-    "serve": "gpuproof.cli.monitor.view:serve",
+    "serve": "gpuproof.cli.monitor.serve:serve",
+    "alerts": "gpuproof.cli.monitor.serve:alerts",
 }
 """Command name → `module:attribute`."""
 

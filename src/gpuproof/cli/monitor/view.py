@@ -1,10 +1,8 @@
-"""`gpuproof monitor live | show | compare | plot | serve`: look at readings, now or afterwards."""
+"""`gpuproof monitor live | show | compare | plot`: look at readings, now or afterwards."""
 
 from __future__ import annotations
 
-import signal
 import sys
-import threading
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -16,14 +14,14 @@ from gpuproof.errors import EnvironmentUnfitError, UsageError
 from gpuproof.outside import plain
 
 if TYPE_CHECKING:
-    from gpuproof.observe.stream import Records
+    from gpuproof.observe.stream import ProcessFacts, Records
     from gpuproof.readings.recording import RecordingData
 
-_SECONDS = click.FloatRange(min=0.05)
+SECONDS = click.FloatRange(min=0.05)
 
 
 @click.command("live")
-@click.option("--interval", type=_SECONDS, default=1.0, show_default=True, help="Seconds between readings.")
+@click.option("--interval", type=SECONDS, default=1.0, show_default=True, help="Seconds between readings.")
 @click.option("--devices", help="Physical indices to show, such as 0,2 (all).")
 @click.argument("source", required=False)
 def live(*, interval: float, devices: str | None, source: str | None) -> None:
@@ -37,7 +35,7 @@ def live(*, interval: float, devices: str | None, source: str | None) -> None:
       gpuproof monitor live --interval 0.5
       ssh NODE python3 gpuproof-node.pyz sample | gpuproof monitor live -
     """  # noqa: D301  # click reads the backspace character
-    _require("textual", "live")
+    require("textual", "live")
     if not sys.stdout.isatty():
         raise UsageError(
             "draws on a terminal, which standard output is not here",
@@ -48,10 +46,15 @@ def live(*, interval: float, devices: str | None, source: str | None) -> None:
     from gpuproof.observe.stream import keys_from_terminal
 
     pipe = keys_from_terminal() if source == "-" else None
-    run_live(_records(source, interval=interval, devices=devices, pipe=pipe))
+    run_live(records_of(source, interval=interval, devices=devices, processes="details", pipe=pipe))
 
 
-def _require(package: str, command: str) -> None:
+def require(package: str, command: str) -> None:
+    """Refuse a command whose library is not installed.
+
+    Raises:
+        EnvironmentUnfitError: with what installs it.
+    """
     if find_spec(package) is None:
         raise EnvironmentUnfitError(
             f"needs the Python package {package}, which is not installed",
@@ -60,11 +63,25 @@ def _require(package: str, command: str) -> None:
         )
 
 
-def _records(source: str | None, *, interval: float, devices: str | None, pipe: int | None = None) -> Records:
+def records_of(
+    source: str | None,
+    *,
+    interval: float,
+    devices: str | None,
+    processes: ProcessFacts,
+    pipe: int | None = None,
+) -> Records:
+    """Give the records of a sampler that is started, of standard input (-) or of a recording.
+
+    Raises:
+        UsageError: the recording is not there, or `--devices` is given for it.
+    """
     from gpuproof.observe import stream
 
     if source is None:
-        return stream.sampled(stream.sampler_command(interval_s=interval, devices=devices))
+        return stream.sampled(
+            stream.sampler_command(interval_s=interval, devices=devices, processes=processes)
+        )
     if devices is not None:
         raise UsageError("is for a sampler that is started here, not for a recording", place="--devices")
     return stream.piped(pipe) if source == "-" else stream.followed(_existing(source))
@@ -207,37 +224,6 @@ def _found(name: str) -> list[Path]:
 
     folder = Path(name)
     return recordings_in(folder) if folder.is_dir() else [Path(name)]
-
-
-@click.command("serve")
-@click.option("--address", default="127.0.0.1", show_default=True, help="Address to listen on.")
-@click.option("--port", type=click.IntRange(0, 65535), default=9837, show_default=True, help="0: a free one.")
-@click.option("--interval", type=_SECONDS, default=1.0, show_default=True, help="Seconds between readings.")
-@click.option("--devices", help="Physical indices to serve, such as 0,2 (all).")
-@click.argument("source", required=False)
-def serve(*, address: str, port: int, interval: float, devices: str | None, source: str | None) -> None:
-    """Serve readings to Prometheus at /metrics until Ctrl-C.
-
-    On loopback by default: readings tell what a machine is used for. The Grafana dashboard is
-    gpuproof/templates/grafana_dashboard.json. SOURCE is as for `live`.
-
-    \b
-    Example:
-      gpuproof monitor serve --port 9837 & curl -s http://127.0.0.1:9837/metrics | grep power
-    """  # noqa: D301  # click reads the backspace character
-    _require("prometheus_client", "serve")
-    from gpuproof.observe.exporter import serve as start
-
-    running = start(_records(source, interval=interval, devices=devices), address=address, port=port)
-    click.echo(f"gpuproof: serving {running.url}", err=True)
-    stop = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stop.set())
-    while not stop.wait(0.5) and running.reader.is_alive():
-        pass
-    running.stop()
-    if running.feed.failure is not None:
-        raise running.feed.failure
 
 
 def _load(name: str) -> RecordingData:

@@ -16,6 +16,7 @@ from gpuproof.devices.discovery import open_devices
 from gpuproof.errors import ExitCode, GpuproofError, UsageError
 from gpuproof.monitor.host import HostReader
 from gpuproof.monitor.listener import SystemListener
+from gpuproof.monitor.process_owners import FACTS, describer
 from gpuproof.monitor.recorder import STANDARD_OUTPUT, RecordSink, open_recorder
 from gpuproof.monitor.sampler import Clock, Sampler, SamplingPlan
 
@@ -77,6 +78,13 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--out", default=STANDARD_OUTPUT, metavar="FILE", help="a new file; - is standard output"
     )
+    parser.add_argument(
+        "--processes",
+        choices=FACTS,
+        default=FACTS[0],
+        help="of processes on a GPU: ids and memory (ids), also pod, container and Slurm job (owners), "
+        "also user, command, processor time and memory (details)",
+    )
     parser.add_argument("--marks-fd", type=int, metavar="N", help="descriptor to read marks from")
     parser.add_argument("--control-fd", type=int, metavar="N", help=argparse.SUPPRESS)
     parser.add_argument("--parent-pid", type=int, metavar="PID", help="end when this parent is gone")
@@ -103,6 +111,7 @@ def _record(options: argparse.Namespace) -> int:
             listener=listener,
             plan=_plan(options),
             clock=Clock(),
+            describe=describer(options.processes),
         )
         return _run(sampler, recorder, out=options.out)
     finally:

@@ -1,0 +1,135 @@
+"""To whom does a process on a GPU belong, and what does it cost this host? Read from `/proc`.
+
+In: a process id, as a driver lists it. Out: what was found, under the names below; a fact that cannot be read
+is left out. `owners` are the pod, container and batch job of the process, from its control group; `details`
+are user, command line, processor time and memory, which are private and for a view that keeps nothing.
+A driver lists the host's process ids, so that in a container with ids of its own nothing is looked up: the
+same number would be another process there.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+ProcessFacts = Literal["ids", "owners", "details"]
+"""How much is told of a process: its id and memory on the GPU alone; its owner; all of it."""
+Describe = Callable[[int], dict[str, Any]]
+FACTS: tuple[ProcessFacts, ...] = get_args(ProcessFacts)
+
+INITIAL_PID_NAMESPACE = "pid:[4026531836]"
+"""What Linux calls the process ids of the host (PROC_PID_INIT_INO of include/linux/proc_ns.h)."""
+LONGEST_COMMAND = 300
+
+_POD = re.compile(r"pod([0-9a-f]{8}(?:[-_]?[0-9a-f]{4}){3}[-_]?[0-9a-f]{12})")
+_CONTAINER = re.compile(r"(?<![0-9a-f])([0-9a-f]{64})(?![0-9a-f])")
+_SLURM_JOB = re.compile(r"slurm[^\n]*?/job_(\d+)")
+_SHORT_ID = 12
+
+
+def describer(facts: ProcessFacts, *, proc: Path = Path("/proc"), logs: Path = Path("/var/log")) -> Describe:
+    """Return what tells as much as `facts` says of a process, by its id."""
+    if facts == "ids" or not sees_host_pids(proc):
+        return lambda _: {}
+    if facts == "owners":
+        return lambda pid: owner_of(pid, proc=proc, logs=logs)
+    return lambda pid: owner_of(pid, proc=proc, logs=logs) | details_of(pid, proc=proc)
+
+
+def sees_host_pids(proc: Path) -> bool:
+    """Say whether process ids here are those of the host, which a driver lists."""
+    try:
+        return str((proc / "self/ns/pid").readlink()) == INITIAL_PID_NAMESPACE
+    except OSError:
+        return False
+
+
+def owner_of(pid: int, *, proc: Path, logs: Path) -> dict[str, Any]:
+    """Return `pod`, `namespace` and `container` of Kubernetes, `container` of others, and `slurm_job`.
+
+    Names of pods are those of the kubelet's folders of logs, where they can be read; else the pod's UID.
+    """
+    groups = _text(proc / str(pid) / "cgroup")
+    container = _last(_CONTAINER.findall(groups))
+    pod = _last(_POD.findall(groups))
+    found = {"container": container[:_SHORT_ID]} if container else {}
+    if pod is not None:
+        found |= _pod_names(pod.replace("_", "-"), container, logs)
+    job = _last(_SLURM_JOB.findall(groups)) or _environment(proc / str(pid)).get("SLURM_JOB_ID")
+    return found | ({"slurm_job": job} if job else {})
+
+
+def _pod_names(uid: str, container: str | None, logs: Path) -> dict[str, str]:
+    """Look for POD_NAMESPACE_CONTAINER-ID.log, else for a folder NAMESPACE_POD_UID."""
+    of_container = next(iter(_found(logs / "containers", f"*-{container}.log")), None) if container else None
+    if of_container is not None:
+        pod, namespace, rest = of_container.split("_", 2)
+        return {"pod": pod, "namespace": namespace, "container": rest.removesuffix(f"-{container}.log")}
+    of_pod = next(iter(_found(logs / "pods", f"*_*_{uid}")), None)
+    if of_pod is not None:
+        namespace, pod, _ = of_pod.split("_", 2)
+        return {"pod": pod, "namespace": namespace}
+    return {"pod": uid}
+
+
+def details_of(pid: int, *, proc: Path) -> dict[str, Any]:
+    """Return `user`, `command`, `cpu_s` (since its start), `rss_bytes` and `started_ticks` (since boot)."""
+    folder = proc / str(pid)
+    name, fields = _stat(folder)
+    if not fields:
+        return {}
+    ticks, page_bytes = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
+    words = _text(folder / "cmdline").replace("\0", " ").strip()
+    return {
+        "user": _user(folder),
+        "command": (words or f"[{name}]")[:LONGEST_COMMAND],
+        "cpu_s": (int(fields[11]) + int(fields[12])) / ticks,
+        "rss_bytes": int(fields[21]) * page_bytes,
+        "started_ticks": int(fields[19]),
+    }
+
+
+def _stat(folder: Path) -> tuple[str, list[str]]:
+    """Return the name, which may hold spaces and brackets, and the fields after it, from the state on."""
+    before, bracket, after = _text(folder / "stat").rpartition(")")
+    return before.partition("(")[2], after.split() if bracket else []
+
+
+def _user(folder: Path) -> str:
+    try:
+        uid = folder.stat().st_uid
+    except OSError:
+        return "?"
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
+
+
+def _environment(folder: Path) -> dict[str, str]:
+    """Read a process's environment, which only its user and root may."""
+    words = (word.partition("=") for word in _text(folder / "environ").split("\0"))
+    return {name: value for name, _, value in words}
+
+
+def _found(folder: Path, pattern: str) -> list[str]:
+    try:
+        return sorted(path.name for path in folder.glob(pattern))
+    except OSError:
+        return []
+
+
+def _text(path: Path) -> str:
+    """Read a file of /proc; empty where the process is gone or is not ours to read."""
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
+def _last(matches: list[str]) -> str | None:
+    return matches[-1] if matches else None

@@ -1,0 +1,288 @@
+"""What does a scrape get? Metric families of devices, of those who use them, of events and of the host.
+
+In: what is known now (`LiveState`). Out: families for `prometheus_client`, under our names and, where DCGM
+has the same quantity, under DCGM's with DCGM's labels: those of a MIG instance name the GPU that it is a part
+of and `GPU_I_ID`; those of a GPU whose processes are all of one pod or batch job name it. A reading that is
+not there has no line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    InfoMetricFamily,
+    Metric,
+    UntypedMetricFamily,
+)
+
+from gpuproof.observe.live_state import RAISED, DeviceState, LiveState
+from gpuproof.observe.metric_names import DCGM, EXPORTED, ExportedName
+from gpuproof.records.metrics import THROTTLE_COUNTERS
+from gpuproof.records.readings import NVIDIA_REASON_BITS
+
+LABELS: Final = ("index", "uuid", "name", "host")
+OWNER_LABELS: Final = ("pod", "namespace", "container", "slurm_job")
+DCGM_LABELS: Final = (
+    *("gpu", "UUID", "name", "Hostname", "pci_bus_id"),
+    *("GPU_I_ID", "pod", "namespace", "container", "hpc_job"),
+)
+"""DCGM's labels, but for its `modelName`, whose spelling `promtool check metrics` refuses. An empty one is
+none to Prometheus."""
+EVENTS_OF_ALL: Final = ("lost", "recovered", "hung", "unreadable")
+"""What the sampler itself sees of every device, so that none of it is 0 and not silence."""
+_ANNOUNCED: Final = {"nvidia": ("xid", "ecc_uncorrected"), "fake": ("xid", "ecc_uncorrected")}
+"""Vendor → what its driver announces from the beginning, where announcements can be read."""
+_MIB: Final = 2.0**20
+
+_HOST_GAUGES: Final = {
+    "cpu_percent": ("gpuproof_host_cpu_busy_ratio", 0.01, "share of CPU time that was busy"),
+    "cpu_iowait_percent": ("gpuproof_host_cpu_iowait_ratio", 0.01, "share of CPU time that waited for disks"),
+    "cpu_max_core_percent": ("gpuproof_host_cpu_busiest_ratio", 0.01, "busy share of the busiest CPU"),
+    "load_1min": ("gpuproof_host_load_average", 1.0, "load average over one minute"),
+    "mem_used_bytes": ("gpuproof_host_memory_used_bytes", 1.0, "host memory in use"),
+    "mem_available_bytes": ("gpuproof_host_memory_available_bytes", 1.0, "host memory to be had"),
+    "swap_used_bytes": ("gpuproof_host_swap_used_bytes", 1.0, "swap in use"),
+}
+_HOST_COUNTERS: Final = {
+    "disk_read_bytes": ("gpuproof_host_disk_read_bytes", "bytes read from disks since boot"),
+    "disk_write_bytes": ("gpuproof_host_disk_written_bytes", "bytes written to disks since boot"),
+    "net_rx_bytes": ("gpuproof_host_network_received_bytes", "bytes received since boot"),
+    "net_tx_bytes": ("gpuproof_host_network_sent_bytes", "bytes sent since boot"),
+}
+Family = GaugeMetricFamily | CounterMetricFamily | UntypedMetricFamily
+Owner = tuple[str, ...]
+"""The values of `OWNER_LABELS`, empty where a process has none."""
+
+
+def families(state: LiveState, *, fresh: bool) -> Iterator[Metric]:
+    """Give all families; of readings that are not fresh only that they are not."""
+    yield GaugeMetricFamily(
+        "gpuproof_sampler_up", "1 while readings come, 0 when they stopped", value=float(fresh)
+    )
+    if state.header is None or not fresh:
+        return
+    if state.last_unix_s is not None:
+        yield GaugeMetricFamily(
+            "gpuproof_last_sample_timestamp_seconds",
+            "when the last sample was taken",
+            value=state.last_unix_s,
+        )
+    exported = _Exported(state, state.header.host)
+    yield from exported.identities()
+    for name in EXPORTED.values():
+        yield from exported.metric(name)
+    yield from exported.memory_left()
+    yield from exported.throttling()
+    yield from exported.events()
+    yield from exported.owners()
+    yield from _host(state, state.header.host)
+
+
+class _Exported:
+    """The devices of one state, with the labels of each worked out once."""
+
+    def __init__(self, state: LiveState, host: str) -> None:
+        self._devices = tuple(state.devices.values())
+        self._ours = {d.identity.physical_index: _labels(d, host) for d in self._devices}
+        self._theirs = {d.identity.physical_index: _dcgm_labels(d, state, host) for d in self._devices}
+
+    def identities(self) -> Iterator[Metric]:
+        """Say who each device is, and whether it answers."""
+        info = InfoMetricFamily("gpuproof_gpu", "who each device is", labels=LABELS)
+        up = GaugeMetricFamily(
+            "gpuproof_gpu_up", "1 while the device answers, 0 when it does not", labels=LABELS
+        )
+        for device in self._devices:
+            info.add_metric(self._of(device), _facts(device))
+            up.add_metric(self._of(device), float(device.answering))
+        yield from (family for family in (info, up) if family.samples)
+
+    def metric(self, name: ExportedName) -> Iterator[Metric]:
+        """Give one metric under our name, and under DCGM's where it has one."""
+        kind = CounterMetricFamily if name.kind == "counter" else GaugeMetricFamily
+        yield from self._given(
+            kind(name.name, name.help, labels=LABELS), lambda d: _value(d, name), name.factor
+        )
+        if name.metric in DCGM:
+            alias, factor = DCGM[name.metric]
+            yield from self._under_dcgms_name(alias, name.help, lambda d: _value(d, name), factor)
+
+    def memory_left(self) -> Iterator[Metric]:
+        """Give free memory, as the driver counts it: without what it holds back itself."""
+        text = "device memory that is neither in use nor held back"
+        ours = GaugeMetricFamily("gpuproof_gpu_memory_free_bytes", text, labels=LABELS)
+        yield from self._given(ours, _free_bytes, 1.0)
+        yield from self._under_dcgms_name("DCGM_FI_DEV_FB_FREE", text, _free_bytes, 1 / _MIB)
+        share = "used share of the memory that is not held back"
+        yield from self._under_dcgms_name("DCGM_FI_DEV_FB_USED_PERCENT", share, _used_share, 1.0)
+
+    def throttling(self) -> Iterator[Metric]:
+        """Give each reason of now as 0 or 1, and each counter of throttled time, by a label `reason`."""
+        now = GaugeMetricFamily(
+            "gpuproof_gpu_throttle_reason",
+            "1 while the reason holds; a device that does not tell has no line",
+            labels=[*LABELS, "reason"],
+        )
+        spent = CounterMetricFamily(
+            "gpuproof_gpu_throttle_seconds",
+            "time held below the asked clock, by reason",
+            labels=[*LABELS, "reason"],
+        )
+        for device in self._devices:
+            labels = self._of(device)
+            for metric, reason in THROTTLE_COUNTERS.items():
+                if device.reasons is not None and reason != "thermal":
+                    now.add_metric([*labels, reason], float(reason in device.reasons))
+                if metric in device.values and device.answering:
+                    spent.add_metric([*labels, reason], device.values[metric])
+        yield from (family for family in (now, spent) if family.samples)
+        text = "bits of the reasons that hold the clock back now"
+        yield from self._under_dcgms_name("DCGM_FI_DEV_CLOCKS_EVENT_REASONS", text, _reason_bits, 1.0)
+
+    def events(self) -> Iterator[Metric]:
+        """Count what was announced since the exporter began: each kind, and XIDs by their code."""
+        kinds = CounterMetricFamily(
+            "gpuproof_gpu_events",
+            "driver events since the exporter began, by kind; flags count when they come up",
+            labels=[*LABELS, "event"],
+        )
+        codes = CounterMetricFamily(
+            "gpuproof_gpu_xid_errors", "XIDs since the exporter began, by code", labels=[*LABELS, "xid"]
+        )
+        for device in self._devices:
+            labels = self._of(device)
+            for event, times in {**dict.fromkeys(_expected(device), 0), **device.events}.items():
+                kinds.add_metric([*labels, event], times)
+            for code, times in sorted(device.xids.items()):
+                codes.add_metric([*labels, str(code)], times)
+        yield from (family for family in (kinds, codes) if family.samples)
+        yield from self._under_dcgms_name(
+            "DCGM_FI_DEV_XID_ERRORS", "the last XID", lambda d: d.last_xid and float(d.last_xid), 1.0
+        )
+
+    def owners(self) -> Iterator[Metric]:
+        """Give processes and their memory for each pod, container and batch job on each device."""
+        num = GaugeMetricFamily(
+            "gpuproof_gpu_processes", "processes on the device, by owner", labels=[*LABELS, *OWNER_LABELS]
+        )
+        used = GaugeMetricFamily(
+            "gpuproof_gpu_process_memory_bytes",
+            "device memory of processes, by owner; without a line where the driver does not say",
+            labels=[*LABELS, *OWNER_LABELS],
+        )
+        for device in self._devices:
+            for owner, processes in _by_owner(device).items():
+                num.add_metric([*self._of(device), *owner], len(processes))
+                amounts = [p["mem_used_bytes"] for p in processes if p.get("mem_used_bytes") is not None]
+                if len(amounts) == len(processes):
+                    used.add_metric([*self._of(device), *owner], sum(amounts))
+        yield from (family for family in (num, used) if family.samples)
+
+    def _of(self, device: DeviceState) -> list[str]:
+        return self._ours[device.identity.physical_index]
+
+    def _given(
+        self, family: Family, value: Callable[[DeviceState], float | None], factor: float
+    ) -> Iterator[Metric]:
+        """Add a line for each device that has the value; give the family if any has."""
+        labelled = self._theirs if isinstance(family, UntypedMetricFamily) else self._ours
+        for device in self._devices:
+            number = value(device)
+            if number is not None:
+                family.add_metric(labelled[device.identity.physical_index], number * factor)
+        if family.samples:
+            yield family
+
+    def _under_dcgms_name(
+        self, name: str, text: str, value: Callable[[DeviceState], float | None], factor: float
+    ) -> Iterator[Metric]:
+        family = UntypedMetricFamily(name, f"{text} (DCGM's name and unit)", labels=DCGM_LABELS)
+        yield from self._given(family, value, factor)
+
+
+def _labels(device: DeviceState, host: str) -> list[str]:
+    identity = device.identity
+    return [str(identity.physical_index), identity.uuid or "", identity.name, host]
+
+
+def _dcgm_labels(device: DeviceState, state: LiveState, host: str) -> list[str]:
+    """Name a MIG instance by its GPU and its number there, as DCGM does."""
+    whole, instance = device.identity, ""
+    parent = device.identity.static.get("mig_parent_uuid")
+    if parent is not None:
+        instance = str(device.identity.static.get("mig_gpu_instance_id", ""))
+        whole = next((d.identity for d in state.devices.values() if d.identity.uuid == parent), whole)
+    owners = list(_by_owner(device))
+    owner = owners[0] if len(owners) == 1 else ("",) * len(OWNER_LABELS)
+    index = str(whole.physical_index)
+    return [index, whole.uuid or "", whole.name, host, whole.pci_bus_id or "", instance, *owner]
+
+
+def _facts(device: DeviceState) -> dict[str, str]:
+    identity = device.identity
+    static = {
+        "driver_version": "driver_version",
+        "gpu_instance_id": "mig_gpu_instance_id",
+        "compute_instance_id": "mig_compute_instance_id",
+        "parent_uuid": "mig_parent_uuid",
+    }
+    known = {label: str(identity.static.get(fact, "")) for label, fact in static.items()}
+    return {"vendor": identity.vendor, "pci_bus_id": identity.pci_bus_id or "", **known}
+
+
+def _value(device: DeviceState, name: ExportedName) -> float | None:
+    if name.kind != "static":
+        return device.values.get(name.metric) if device.answering else None
+    return device.identity.number(name.metric)
+
+
+def _free_bytes(device: DeviceState) -> float | None:
+    used, total = device.values.get("mem_used_bytes"), device.identity.number("mem_total_bytes")
+    if used is None or total is None or not device.answering:
+        return None
+    return max(0.0, total - device.values.get("mem_reserved_bytes", 0.0) - used)
+
+
+def _used_share(device: DeviceState) -> float | None:
+    free, used = _free_bytes(device), device.values.get("mem_used_bytes", 0.0)
+    return None if free is None or free + used <= 0 else used / (free + used)
+
+
+def _reason_bits(device: DeviceState) -> float | None:
+    """Put NVML's bits together again; other vendors' reasons are no bits of NVIDIA's."""
+    if device.identity.vendor != "nvidia" or device.reasons is None:
+        return None
+    return float(sum(bit for bit, reason in NVIDIA_REASON_BITS.items() if reason in device.reasons))
+
+
+def _expected(device: DeviceState) -> tuple[str, ...]:
+    """Name the events whose absence is known: of XIDs, where the driver has them at all."""
+    of_flags = [event for metric, event in RAISED.items() if metric in device.values]
+    is_heard = "driver_events" not in device.unavailable
+    announced = _ANNOUNCED.get(device.identity.vendor, ()) if is_heard else ()
+    return (*EVENTS_OF_ALL, *of_flags, *announced)
+
+
+def _by_owner(device: DeviceState) -> Mapping[Owner, list[dict[str, Any]]]:
+    owners: dict[Owner, list[dict[str, Any]]] = {}
+    for process in (device.processes or ()) if device.answering else ():
+        owner = tuple(str(process.get(label, "")) for label in OWNER_LABELS)
+        owners.setdefault(owner, []).append(process)
+    return owners
+
+
+def _host(state: LiveState, host: str) -> Iterator[Metric]:
+    for metric, (name, factor, text) in _HOST_GAUGES.items():
+        if metric in state.host:
+            gauge = GaugeMetricFamily(name, text, labels=["host"])
+            gauge.add_metric([host], state.host[metric] * factor)
+            yield gauge
+    for metric, (name, text) in _HOST_COUNTERS.items():
+        if metric in state.host:
+            counter = CounterMetricFamily(name, text, labels=["host"])
+            counter.add_metric([host], state.host[metric])
+            yield counter
