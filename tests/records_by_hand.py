@@ -19,7 +19,6 @@ from gpuproof.records.case import (
     CASE_SCHEMA_VERSION,
     Case,
     ComputeSpec,
-    DataSpec,
     InferenceSpec,
     InferenceWork,
     ModelSpec,
@@ -52,6 +51,7 @@ from gpuproof.records.what_ran import (
     ObservedWork,
     StepOptions,
 )
+from gpuproof.records.work.data import DataSpec
 from gpuproof.store.run import RunDirectory
 
 ITEMS_PER_STEP = 10

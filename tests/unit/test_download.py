@@ -21,8 +21,8 @@ from gpuproof.datasets import download
 from gpuproof.datasets.cifar import SETS, prepare_cifar
 from gpuproof.datasets.download import Archive, fetch
 from gpuproof.errors import EnvironmentUnfitError
-from gpuproof.records.case import DownloadSpec
 from gpuproof.records.dataset_files import read_header
+from gpuproof.records.work.data import DownloadSpec
 from records_by_hand import case
 
 FOLDER = "cifar-100-python"

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from gpuproof.records.case import Case, DataLoading, DataSplit, ModelWork
+from gpuproof.records.case import Case, ModelWork
 from gpuproof.records.dataset_files import TensorFileHeader, write_tensor_file
+from gpuproof.records.work.data import DataLoading, DataSplit
 from gpuproof.workloads.info.base import InputShape
 from gpuproof.workloads.info.lookup import find_workload
 

@@ -17,8 +17,8 @@ import numpy as np
 from gpuproof.datasets.catalogue import Say
 from gpuproof.datasets.download import Archive, fetch
 from gpuproof.errors import UsageError
-from gpuproof.records.case import DataSpec
 from gpuproof.records.dataset_files import TensorFileHeader, write_tensor_file
+from gpuproof.records.work.data import DataSpec
 
 HOME = "https://www.cs.toronto.edu/~kriz/"
 ALLOWED = {

@@ -28,7 +28,7 @@ import requests
 
 from gpuproof.datasets.catalogue import Say
 from gpuproof.errors import EnvironmentUnfitError, GpuproofError
-from gpuproof.records.case import DownloadSpec
+from gpuproof.records.work.data import DownloadSpec
 from gpuproof.units import memory
 
 BLOCK_BYTES = 2**16

@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 
 from gpuproof.errors import UsageError
-from gpuproof.records.case import DataSpec
 from gpuproof.records.dataset_files import TOKEN_BYTES, TokenFile, write_listing
+from gpuproof.records.work.data import DataSpec
 from gpuproof.units import count
 
 BLOCK_TOKENS = 2**22

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from gpuproof.records.work.collective import CollectiveSpec
 from gpuproof.records.work.command import CommandSpec
+from gpuproof.records.work.data import DataSpec
 from gpuproof.records.work.framework import FrameworkSpec
 from gpuproof.records.work.probe import ProbeSpec
 from gpuproof.records.work.pruning import PruningSpec, SpamSpec
@@ -38,9 +39,6 @@ Exclusive = Literal["hosts", "devices", "nothing"]
 ParallelStrategy = Literal["ddp", "fsdp", "hsdp", "tensor", "fsdp_tensor"]
 GradientCompression = Literal["none", "fp16", "bf16", "powersgd"]
 CommunicationProfile = Literal["none", "pcie", "ring", "tree", "no_p2p"]
-DataLoading = Literal["device", "loader"]
-DataSplit = Literal["train", "test"]
-TokenType = Literal["uint16", "uint32"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,41 +49,6 @@ class ModelSpec:
     num_classes: int | None
     channels_last: bool
     options: dict[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DownloadSpec:
-    """From where a data set may be fetched if it is not at its path; None is where its authors keep it."""
-
-    url: str | None
-    checksum: str | None
-    """`md5:…` or `sha256:…`."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DataSpec:
-    """Where samples come from.
-
-    `file` is what the control side prepared (a tensor file, a listing of images or of tokens), relative to
-    the run directory; None means that samples are drawn.
-    """
-
-    name: str
-    batch_size: int
-    """Samples per rank in one micro-batch."""
-    samples_per_epoch: int
-    image_size: int | None
-    file: str | None
-    loader: dict[str, Any] = field(default_factory=dict)
-    """The data-loader keys as the user set them; reported as not applied where no loader runs."""
-    loading: DataLoading = "device"
-    split: DataSplit = "train"
-    held_out: float = 0.0
-    """Share of the samples that no step takes."""
-    path: str | None = None  # as the user wrote it
-    token_type: TokenType = "uint16"  # noqa: S105  # no secret
-    download: DownloadSpec | None = None
-    """None where nothing may be fetched."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,8 +17,8 @@ from typing import Any, TypeVar
 
 from gpuproof.errors import RecordError
 from gpuproof.outside import parse_json
-from gpuproof.records.case import TokenType
 from gpuproof.records.codec import from_json, to_json
+from gpuproof.records.work.data import TokenType
 
 Bytes = bytes | bytearray | memoryview
 T = TypeVar("T")

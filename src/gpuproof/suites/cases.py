@@ -20,8 +20,6 @@ from gpuproof.records.case import (
     CollectiveWork,
     CommandWork,
     ComputeSpec,
-    DataSpec,
-    DownloadSpec,
     InferenceSpec,
     InferenceWork,
     ModelSpec,
@@ -41,6 +39,7 @@ from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import Environment
 from gpuproof.records.work.collective import CollectiveSpec
 from gpuproof.records.work.command import CommandSpec, filled, value_text
+from gpuproof.records.work.data import DataSpec, DownloadSpec
 from gpuproof.records.work.framework import FrameworkSpec
 from gpuproof.records.work.probe import (
     FingerprintSpec,

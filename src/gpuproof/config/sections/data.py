@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field
 
 from gpuproof.config.sections.base import ConfigSection, Text
-from gpuproof.records.case import DataLoading, DataSplit, TokenType
+from gpuproof.records.work.data import DataLoading, DataSplit, TokenType
 
 DatasetName = Literal["synthetic", "digits", "CIFAR10", "CIFAR100", "ImageFolder", "tokens"]
 _DATASETS: dict[str, DatasetName] = {

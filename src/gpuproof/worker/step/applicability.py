@@ -8,7 +8,6 @@ from gpuproof.accelerators.base import Accelerator
 from gpuproof.records.case import (
     Case,
     ComputeSpec,
-    DataSpec,
     InferenceWork,
     ModelWork,
     ParallelSpec,
@@ -16,6 +15,7 @@ from gpuproof.records.case import (
     TrainingWork,
 )
 from gpuproof.records.run import NotApplied
+from gpuproof.records.work.data import DataSpec
 from gpuproof.worker.parallel.profiles import NCCL
 from gpuproof.workloads.info.base import InputShape
 from gpuproof.workloads.info.lookup import find_workload
