@@ -75,8 +75,8 @@ def _sbatch_options(options: SlurmOptions, case: Case, node: SlurmNode, *, name:
     yield f"--job-name={name}"
     yield f"--nodes={placement.num_hosts}"
     yield "--ntasks-per-node=1"
-    if placement.hosts:
-        yield f"--nodelist={','.join(placement.hosts)}"
+    if nodes := ",".join(placement.hosts) or options.nodelist:
+        yield f"--nodelist={nodes}"
     for key in _OF_SBATCH:
         if (value := getattr(options, key)) is not None:
             yield f"--{key}={value}"

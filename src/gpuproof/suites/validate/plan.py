@@ -99,7 +99,7 @@ class StageOrder:
 
     def added_cases(self) -> tuple[StageCase, ...]:
         """Return the collectives without those accused, where these may be left out."""
-        if not self.options.allow_exclusions:
+        if not self.options.may_exclude:
             return ()
         return tuple(without_accused(self.followed()))
 
@@ -166,6 +166,12 @@ def begin_order(config: RunConfig, places: Sequence[HostPlace]) -> StageOrder:
             next_step="Ask for one allocation (salloc or sbatch) and start gpuproof validate inside it",
         )
     options = read_options(config)
+    if options.spares >= len(places):
+        raise UsageError(
+            f"{options.spares} spares of {len(places)} hosts leave none to run on",
+            place="--spares",
+            next_step="Name more hosts (--on), or fewer spares",
+        )
     order = planned_order(config, places, options)
     for stage in order.stages:
         seen: set[str] = set()
