@@ -136,12 +136,13 @@ def _scale(
             directory, hosts=hosts, python=python, retry_failed=retry_failed, as_json=as_json, command=RECIPE
         )
         return _copy_files(directory, output_dir, code)
-    if hosts.are_named:
+    if hosts.are_named and asked["max_devices"] is None:
         raise UsageError(
-            "scaling over hosts is not built: it measures the devices of this machine",
+            "how many devices a host has that is not this one, nobody knows here",
             place="--on",
-            next_step="Start it on the host itself",
+            next_step="Say it: --max-devices N",
         )
+    asked["is_here"] = not hosts.are_named
     words = [*_words(overrides, output_dir=output_dir, python=python, **asked), *overrides]
     if dry_run:
         show_commands(RECIPE, words, hosts=hosts, python=python)
@@ -164,6 +165,7 @@ def _words(
     device: str,
     communication_profile: str,
     timeout: str | None,
+    is_here: bool,
 ) -> list[str]:
     """Turn the options into the words that set keys of the recipe."""
     laws = {"both": "[strong, weak]"}.get(scaling, f"[{scaling}]")
@@ -179,10 +181,10 @@ def _words(
             **({} if timeout is None else {"run.time_limit_s": timeout}),
         }
     )
-    available = _count_devices(python, device, max_devices)
+    available = _count_devices(python, device, max_devices) if is_here else max_devices or 1
     ladder = _ladder(available) if _wants_several(gpu_mode, available, [*words, *overrides]) else [1]
     # As many threads along the ladder: one rank with all processors is another program than two with half.
-    threads = max(1, len(os.sched_getaffinity(0)) // ladder[-1])
+    threads = max(1, len(os.sched_getaffinity(0)) // ladder[-1]) if is_here else 1
     chosen = {
         "scale.num_devices": f"[{', '.join(map(str, ladder))}]",
         "distributed.threads_per_rank": str(threads),

@@ -257,6 +257,17 @@ def _validate(
     recipe = RECIPES.get(options["recipe"], options["recipe"])
     count = partial(_count_devices, how["python"])
     words = [*_words(options, standards, hosts=how["hosts"], count=count), *options["overrides"]]
+    if how["hosts"].slurm is not None:
+        from gpuproof.cli.clusters.slurm_site import enter_allocation
+
+        if enter_allocation(
+            how["hosts"],
+            python=how["python"],
+            dry_run=dry_run,
+            ranks_per_host=int(options["nproc"] or 1),
+            device=options["device"] or "",
+        ):
+            return ExitCode.DONE
     if dry_run:
         show_commands(recipe, words, hosts=how["hosts"], python=how["python"])
         return ExitCode.DONE

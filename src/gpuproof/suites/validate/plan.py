@@ -163,7 +163,9 @@ def begin_order(config: RunConfig, places: Sequence[HostPlace]) -> StageOrder:
         raise UsageError(
             "a validation goes by what it found before, and a queue has no hosts to go on with",
             place="--on",
-            next_step="Ask for one allocation (salloc or sbatch) and start gpuproof validate inside it",
+            next_step="In Slurm start it inside an allocation (salloc). In Kubernetes name the node in the "
+            "file of --on kubernetes:FILE: node_selector {kubernetes.io/hostname: NODE}, gpus_per_node (all "
+            "of them) and max_launches: 1",
         )
     options = read_options(config)
     if options.spares >= len(places):
