@@ -23,6 +23,7 @@ from gpuproof.cli.clusters.kubernetes_site import (
     changed_options,
     described_options,
     kept_options,
+    pinned_places,
     read_options,
     show_manifests,
 )
@@ -85,7 +86,7 @@ def begin_run(
             loaded.config,
             origins=loaded.origins,
             source=loaded.source,
-            places=launcher.places(),
+            places=launcher.places() or _places(where),
             described=_described(where),
         )
         return directory, measure(directory, launcher, as_json=as_json, command=command)
@@ -192,7 +193,7 @@ def _places(where: Where | None) -> Sequence[HostPlace]:
     if where is None:
         return THIS_MACHINE
     if isinstance(where, KubernetesOptions):
-        return ()
+        return pinned_places(where)
     return site_places(where) if isinstance(where, SlurmSite) else host_places(where.hosts)
 
 

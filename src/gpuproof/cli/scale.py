@@ -161,12 +161,13 @@ def _scale(
             directory, hosts=hosts, python=python, retry_failed=retry_failed, as_json=as_json, command=RECIPE
         )
         return _copy_files(directory, output_dir, code)
-    if hosts.are_named:
+    if hosts.are_named and asked["max_devices"] is None:
         raise UsageError(
-            "scaling over hosts is not built: it measures the devices of this machine",
+            "how many devices a host has that is not this one, nobody knows here",
             place="--on",
-            next_step="Start it on the host itself",
+            next_step="Say it: --max-devices N",
         )
+    asked["is_here"] = not hosts.are_named
     words = [*_words(overrides, output_dir=output_dir, python=python, **asked), *overrides]
     if dry_run:
         show_commands(RECIPE, words, hosts=hosts, python=python)
@@ -185,6 +186,7 @@ def _words(
     scaling: str,
     max_devices: int | None,
     timeout: str | None,
+    is_here: bool,
     **direct: str,
 ) -> list[str]:
     """Turn the options into the words that set keys of the recipe; `direct` are those of `KEYS`."""
@@ -199,10 +201,12 @@ def _words(
         }
     )
     device, framework = direct["device"], direct["framework"]
-    available = _count_devices(python, device, max_devices, framework=framework)
+    available = max_devices or 1
+    if is_here:
+        available = _count_devices(python, device, max_devices, framework=framework)
     ladder = _ladder(available) if _wants_several(gpu_mode, available, [*words, *overrides]) else [1]
     # As many threads along the ladder: one rank with all processors is another program than two with half.
-    threads = threads_of_each(None, num_ranks=ladder[-1], users=users_threads())
+    threads = threads_of_each(None, num_ranks=ladder[-1], users=users_threads()) if is_here else 1
     chosen = {
         "scale.num_devices": f"[{', '.join(map(str, ladder))}]",
         "distributed.threads_per_rank": str(threads),

@@ -41,6 +41,7 @@ KEYS = {
     "timeout": "run.time_limit_s",
     "runs": "run.repeats",
     "storage_dir": "validate.storage_dir",
+    "spares": "validate.spares",
 }
 """Option → the key of the recipe that it sets."""
 DATA = {
@@ -117,6 +118,7 @@ TIMES = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 @click.option(
     "--expected-hosts", metavar="A,B|FILE", help="Hosts that there have to be: names, or a line each."
 )
+@click.option("--spares", metavar="N", help="Hosts that may fail: at the end it says on which to run.")
 @click.option("--allow-cpu", is_flag=True, help="Try it without a GPU: INCONCLUSIVE at best, exit code 4.")
 @click.option("--allow-exclusions", is_flag=True, help="Exit code 0 where all but named parts are ready.")
 @click.option(
@@ -256,6 +258,17 @@ def _validate(
     recipe = RECIPES.get(options["recipe"], options["recipe"])
     count = partial(_count_devices, how["python"])
     words = [*_words(options, standards, hosts=how["hosts"], count=count), *options["overrides"]]
+    if how["hosts"].slurm is not None:
+        from gpuproof.cli.clusters.slurm_site import enter_allocation
+
+        if enter_allocation(
+            how["hosts"],
+            python=how["python"],
+            dry_run=dry_run,
+            ranks_per_host=int(options["nproc"] or 1),
+            device=options["device"] or "",
+        ):
+            return ExitCode.DONE
     if dry_run:
         show_commands(recipe, words, hosts=how["hosts"], python=how["python"])
         return ExitCode.DONE

@@ -39,6 +39,10 @@ class SlurmOptions(StrictModel):
     """Features that nodes must have, as in a100&ib."""
     exclude: Word | None = None
     """Nodes not to run on, as in node[03,07]."""
+    nodelist: Word | None = None
+    """Nodes that each job is to have, as many as it asks for (distributed.nodes), as in node[01-04]."""
+    nodes: int | None = Field(default=None, ge=1, le=100_000)
+    """Nodes of the allocation that gpuproof validate takes; for other jobs distributed.nodes says it."""
     gpus_per_node: int | None = Field(default=None, ge=0, le=1024)
     """GPUs of each node; null is one a rank (none under distributed.device: cpu), 0 asks for none."""
     gres: Word | None = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,9 @@ from gpuproof.records.case import Case
 from gpuproof.records.codec import to_json
 from gpuproof.store import layout
 from gpuproof.store.description import KUBERNETES
+from gpuproof.suites.base import THIS_MACHINE, HostPlace
+
+HOSTNAME = "kubernetes.io/hostname"
 
 
 def read_options(choice: HostChoice, *, python: str | None) -> KubernetesOptions:
@@ -44,6 +47,15 @@ def changed_options(options: KubernetesOptions, choice: HostChoice) -> Kubernete
         UsageError: the file is wrong.
     """
     return load_kubernetes_options(choice.kubernetes) if choice.kubernetes else options
+
+
+def pinned_places(options: KubernetesOptions) -> Sequence[HostPlace]:
+    """Return the one node that all launches go to, one after the other; nothing where the cluster chooses.
+
+    Where every pod has all GPUs of one named node to itself, a suite may go on with what it found there.
+    """
+    is_one = HOSTNAME in options.node_selector and options.max_launches == 1
+    return THIS_MACHINE if is_one and options.gpus_per_node is not None else ()
 
 
 def described_options(options: KubernetesOptions) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import sys
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -18,7 +19,7 @@ from gpuproof.errors import UsageError
 from gpuproof.launchers.slurm.commands import SlurmCommands
 from gpuproof.launchers.slurm.launcher import slurm_node
 from gpuproof.launchers.slurm.site import SlurmSite, allocated_nodes
-from gpuproof.launchers.slurm.text import job_text, step_words
+from gpuproof.launchers.slurm.text import job_text, salloc_words, step_words
 from gpuproof.records.case import Case
 from gpuproof.store import layout
 from gpuproof.store.description import HOSTS, SLURM
@@ -45,6 +46,31 @@ def read_site(choice: HostChoice, *, python: str | None) -> SlurmSite:
             next_step="Say how many: --distributed.nodes=N",
         )
     return SlurmSite(options=options)
+
+
+def enter_allocation(
+    choice: HostChoice, *, python: str | None, dry_run: bool, ranks_per_host: int, device: str
+) -> bool:
+    """Go on inside an allocation, as this same command under salloc; return where this is one already.
+
+    With `dry_run` print how, and return whether that is all.
+
+    Raises:
+        UsageError: the file is wrong, or Slurm would not grant what it asks for.
+        EnvironmentUnfitError: Slurm does not answer.
+    """
+    if allocated_nodes(os.environ) is not None:
+        return False
+    options = _read_options(choice, python=python)
+    words = salloc_words(options, ranks_per_host=ranks_per_host, device=device)
+    own = [sys.executable, "-m", "gpuproof", *sys.argv[1:]]
+    if not dry_run:
+        SlurmCommands().would_submit([word for word in words[1:] if not word.startswith("--immediate")])
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os.execvp("salloc", [*words, *own])  # noqa: S606, S607
+    click.echo(shlex.join([*words, *own]))
+    return True
 
 
 def _read_options(choice: HostChoice, *, python: str | None) -> SlurmOptions:

@@ -105,6 +105,15 @@ class SlurmCommands:
         said = self._ask("sbatch", "--parsable", given=text)
         return said.strip().partition(";")[0]
 
+    def would_submit(self, options: Sequence[str]) -> None:
+        """Ask whether a job with these options of sbatch's would be taken; nothing is submitted.
+
+        Raises:
+            SlurmRefusalError: it would not.
+            EnvironmentUnfitError: nobody answers.
+        """
+        self._ask("sbatch", "--test-only", *options, given="#!/bin/sh\n")
+
     def states(self, jobs: Iterable[str]) -> dict[str, JobState]:
         """Return how these jobs stand, asked for in one call; those that Slurm has forgotten are left out.
 

@@ -65,6 +65,22 @@ def job_text(
     return "".join(f"{line}\n" for line in lines)
 
 
+def salloc_words(options: SlurmOptions, *, ranks_per_host: int, device: str) -> list[str]:
+    """Return the words that ask for an allocation in which a run of several launches takes place."""
+    words = ["salloc", "--job-name=gpuproof"]
+    if options.nodes is not None or options.nodelist is None:
+        words.append(f"--nodes={options.nodes or 1}")
+    keys = (*_OF_SBATCH, "nodelist")
+    words += [f"--{key}={value}" for key in keys if (value := getattr(options, key)) is not None]
+    gpus = options.gpus_per_node
+    if gpus is None:
+        gpus = 0 if device == "cpu" else ranks_per_host
+    words += _asked_resources(options, gpus)
+    words += ["--exclusive"] if options.exclusive else []
+    words += [] if options.pending_limit_s is None else [f"--immediate={round(options.pending_limit_s)}"]
+    return [*words, *options.extra]
+
+
 def _meeting_text(case: Case, port: int) -> str:
     hosts = case.placement.hosts
     return _MEET.format(head=shlex.quote(hosts[0]) if hosts else _FIRST, port=port)
@@ -75,8 +91,8 @@ def _sbatch_options(options: SlurmOptions, case: Case, node: SlurmNode, *, name:
     yield f"--job-name={name}"
     yield f"--nodes={placement.num_hosts}"
     yield "--ntasks-per-node=1"
-    if placement.hosts:
-        yield f"--nodelist={','.join(placement.hosts)}"
+    if nodes := ",".join(placement.hosts) or options.nodelist:
+        yield f"--nodelist={nodes}"
     for key in _OF_SBATCH:
         if (value := getattr(options, key)) is not None:
             yield f"--{key}={value}"
@@ -91,7 +107,10 @@ def _sbatch_options(options: SlurmOptions, case: Case, node: SlurmNode, *, name:
 
 def _resources(options: SlurmOptions, case: Case) -> Iterator[str]:
     """Yield what of each node is asked for."""
-    gpus = gpus_per_node(options, case)
+    yield from _asked_resources(options, gpus_per_node(options, case))
+
+
+def _asked_resources(options: SlurmOptions, gpus: int) -> Iterator[str]:
     if options.gres is not None:
         yield f"--gres={options.gres}"
     elif gpus:

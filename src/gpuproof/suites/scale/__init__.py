@@ -33,7 +33,7 @@ class ScaleSuite(PlannedSuite):
         """Plan the launches of all points.
 
         Raises:
-            UsageError: it is no training recipe, it is a sweep of its own, or hosts are named.
+            UsageError: it is no training recipe, it is a sweep of its own, or several hosts are named.
         """
         if config.kind != "training" or config.matrix or config.search.kind is not None:
             raise UsageError(
@@ -41,11 +41,11 @@ class ScaleSuite(PlannedSuite):
                 place="suite",
                 next_step="Set kind to training; sizes are scale.batch_sizes and scale.num_devices",
             )
-        if any(place.name for place in places):
+        if len(places) > 1:
             raise UsageError(
-                "scaling over hosts is not built: it measures the devices of this machine",
+                "scaling over hosts is not built: it measures the devices of one",
                 place="--on",
-                next_step="Start it on the host itself",
+                next_step="Name one host, or an allocation of one node",
             )
         return checked(plan(config))
 

@@ -21,6 +21,7 @@ from gpuproof.suites.validate.judging import fleet_facts, judge_all, rules_of
 from gpuproof.suites.validate.measured import StageResult, conclude_case, efficiency, measures_of
 from gpuproof.suites.validate.nodes.beside_others import without_shared
 from gpuproof.suites.validate.nodes.drain import NodeToDrain, nodes_to_drain
+from gpuproof.suites.validate.nodes.spares import ChosenHosts, choose_hosts, chosen_exports
 from gpuproof.suites.validate.options import NAME, ValidateOptions, read_options
 from gpuproof.suites.validate.outcomes import host_outcomes, hosts_of, stage_outcomes
 from gpuproof.suites.validate.plan import StageOrder, planned_order
@@ -57,6 +58,8 @@ class ValidateDetail:
     num_rules: int
     drain: tuple[NodeToDrain, ...] = ()
     """The nodes that failed; draining them is for others."""
+    chosen: ChosenHosts | None = None
+    """Where hosts are spare: on which to run."""
 
 
 def conclude(evidence: Evidence) -> Conclusion:
@@ -86,10 +89,23 @@ def conclude(evidence: Evidence) -> Conclusion:
         rules_source=_sources(options),
         num_rules=rules_of(options).num_figures,
         drain=nodes_to_drain(judged),
+        chosen=_chosen(order, evidence, readiness, measures),
     )
     result = _result(evidence, found, measures, judged, detail)
-    exports = filter(None, [validation_export(found), *drain_exports(detail.drain, no_hardware=cap)])
-    return Conclusion(result=result, exports=tuple(exports))
+    exports = [validation_export(found), *drain_exports(detail.drain, no_hardware=cap)]
+    if detail.chosen is not None:
+        exports += chosen_exports(detail.chosen, evidence.description)
+    return Conclusion(result=result, exports=tuple(filter(None, exports)))
+
+
+def _chosen(
+    order: StageOrder, evidence: Evidence, readiness: Readiness, measures: Sequence[Measure]
+) -> ChosenHosts | None:
+    """Choose the hosts to run on, where some of them are spare."""
+    if not order.options.spares:
+        return None
+    hosts = hosts_of(order, evidence.launches)
+    return choose_hosts(hosts, readiness.tree, measures, num_spares=order.options.spares)
 
 
 def _sources(options: ValidateOptions) -> str:
@@ -120,7 +136,8 @@ def _result(
         for failure in (() if each.result is None else each.result.failures)
     )
     readiness = detail.readiness
-    allow = read_options(evidence.config).allow_exclusions
+    has_enough = detail.chosen is not None and detail.chosen.is_enough
+    allow = read_options(evidence.config).allow_exclusions or has_enough
     code = exit_code_of(readiness, allow_exclusions=allow)
     if not num_launches and failures:  # nothing could be measured at all: by the cause, as any run
         code = exit_code_for(failures, None, is_complete=False, has_points=False)

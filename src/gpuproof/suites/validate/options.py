@@ -87,6 +87,8 @@ class ValidateOptions:
     """Try it without a GPU; the verdict is INCONCLUSIVE at best."""
     allow_exclusions: bool = False
     """End with exit code 0 where all but named hosts and devices are ready."""
+    spares: int = 0
+    """So many hosts more than are needed: at the end those to run on are chosen of the ones that passed."""
     rules: tuple[Mapping[str, Any], ...] = ()
     """What figures and hosts are held against, as docs/rules.md has it; without figures nothing is READY."""
     rules_source: str = "validate.rules of the recipe"
@@ -97,6 +99,11 @@ class ValidateOptions:
     """The file, as reports name it."""
     baseline: Mapping[str, Any] | None = None
     """The fleet's own figures (--baseline), as gpuproof baseline record wrote them."""
+
+    @property
+    def may_exclude(self) -> bool:
+        """Whether hosts may be left out that failed, so that the others are measured without them."""
+        return self.allow_exclusions or self.spares > 0
 
     def __post_init__(self) -> None:
         if not self.stages or len(set(self.stages)) < len(self.stages):
@@ -124,6 +131,8 @@ class ValidateOptions:
             raise ValueError("seconds and minutes are above 0")
         if not all(up_to.isdecimal() and 0 < share <= 1 for up_to, share in (self.efficiency or {}).items()):
             raise ValueError("efficiency has numbers of devices, each with a share from 0 to 1")
+        if self.spares < 0:
+            raise ValueError("spares is no negative number")
         if min(self.gemm_size, self.memory_buffer_bytes) < 1:
             raise ValueError("gemm_size and memory_buffer_bytes are at least 1")
 

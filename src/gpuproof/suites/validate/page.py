@@ -13,6 +13,7 @@ from gpuproof.records.result import Measure, Result
 from gpuproof.suites.sections import failures_section
 from gpuproof.suites.validate.conclude import StageRow, ValidateDetail
 from gpuproof.suites.validate.nodes.drain import drain_lines
+from gpuproof.suites.validate.nodes.spares import ChosenHosts, lines_of
 from gpuproof.verdict.page import outcome_sections
 from gpuproof.verdict.rollup import Branch, Readiness
 
@@ -35,6 +36,7 @@ def page(result: Result) -> Page:
     readiness = detail.readiness
     sections: list[Section] = [
         Text(title="Why", lines=readiness.reasons),
+        *(() if detail.chosen is None else (_chosen(detail.chosen),)),
         _tree(readiness.tree),
         *_checks(result.outcomes, detail),
         Commands(title="To drain in Slurm, if you agree", commands=tuple(drain_lines(detail.drain))),
@@ -68,6 +70,10 @@ def _verdict(result: Result, readiness: Readiness) -> Verdict:
         tone=WORD_TONES.get(readiness.word, "bad"),
         meaning=meaning,
     )
+
+
+def _chosen(found: ChosenHosts) -> Text:
+    return Text(title="Where to run", lines=tuple(lines_of(found)))
 
 
 def _tree(tree: Branch) -> Table:

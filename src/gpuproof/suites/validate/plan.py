@@ -113,7 +113,7 @@ class StageOrder:
 
     def added_cases(self) -> tuple[StageCase, ...]:
         """Return the collectives without those accused, where these may be left out."""
-        if not self.options.allow_exclusions:
+        if not self.options.may_exclude:
             return ()
         return tuple(without_accused(self.followed()))
 
@@ -177,9 +177,17 @@ def begin_order(config: RunConfig, places: Sequence[HostPlace]) -> StageOrder:
         raise UsageError(
             "a validation goes by what it found before, and a queue has no hosts to go on with",
             place="--on",
-            next_step="Ask for one allocation (salloc or sbatch) and start gpuproof validate inside it",
+            next_step="In Slurm start it inside an allocation (salloc). In Kubernetes name the node in the "
+            "file of --on kubernetes:FILE: node_selector {kubernetes.io/hostname: NODE}, gpus_per_node (all "
+            "of them) and max_launches: 1",
         )
     options = read_options(config)
+    if options.spares >= len(places):
+        raise UsageError(
+            f"{options.spares} spares of {len(places)} hosts leave none to run on",
+            place="--spares",
+            next_step="Name more hosts (--on), or fewer spares",
+        )
     order = planned_order(config, places, options)
     for stage in order.stages:
         seen: set[str] = set()

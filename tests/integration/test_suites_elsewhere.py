@@ -1,0 +1,117 @@
+"""`validate`, `matrix` and `scale` on a real Slurm, and on Kubernetes' API with pods that are processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpuproof.errors import ExitCode
+from kubernetes_world import kubernetes_world
+from running import gpuproof
+from slurm_world import needing_slurm, slurm_world
+
+PROGRAM = Path(__file__).parents[1] / "fakes" / "trains.py"
+ON_CPU = ("--device", "cpu", "--monitoring.enabled=false")
+VALIDATE = (
+    *("validate", "--allow-cpu", "--nproc", "1", "--recipe", "quick", "--run.run_id=v", *ON_CPU),
+    *("--validate.stages=[gemm]", "--validate.gemm_size=64", "--validate.window_s=0.2"),
+    "--distributed.threads_per_rank=1",
+)
+SCALE = (
+    *("scale", "--max-devices", "2", "--gpu-mode", "multi", "--scaling", "strong", "--runs", "1", *ON_CPU),
+    *("--batch-sizes", "8", "--benchmark.measure_steps=5", "--benchmark.warmup_steps=1"),
+    "--scale.breakdown_runs=0",
+)
+
+
+@pytest.fixture(scope="module")
+def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, str]]:
+    needing_slurm()
+    with slurm_world(tmp_path_factory.mktemp("slurm") / "w", num_nodes=2) as world:
+        yield {**os.environ, **world.environment}
+        assert world.jobs() == []
+
+
+@pytest.fixture
+def kubernetes(tmp_path: Path) -> Iterator[Mapping[str, str]]:
+    with kubernetes_world(tmp_path / "cluster") as (world, environment):
+        yield {**os.environ, **environment}
+        assert world.left() == []
+
+
+def options(folder: Path, **told: Any) -> str:
+    path = folder / "options.json"
+    path.write_text(json.dumps({"gpus_per_node": 0, **told}))
+    return str(path)
+
+
+def matrix(folder: Path) -> str:
+    argv = [
+        sys.executable,
+        str(PROGRAM),
+        "--optimizer",
+        "{optimizer}",
+        "--seed",
+        "1",
+        "--out",
+        "{output_dir}",
+    ]
+    command = {"argv": argv, "metrics": "training_metrics.json", "time_limit_s": 120}
+    path = folder / "m.yaml"
+    path.write_text(f"command: {json.dumps(command)}\nmatrix:\n  optimizer: [sgd, adam]\n")
+    return str(path)
+
+
+def hosts_of(folder: Path) -> set[str]:
+    """Return the hosts that a validation judged."""
+    result = json.loads((folder / "results/validate-quick/v/result.json").read_text())
+    subjects = {item["outcome"]["subject"] for item in result["outcomes"]}
+    return {subject.split("/")[1] for subject in subjects if subject.startswith("host/")}
+
+
+def test_slurm_gives_a_validation_one_allocation(slurm: Mapping[str, str], tmp_path: Path) -> None:
+    on = ("--on", f"slurm:{options(tmp_path, nodes=2)}")
+    found = gpuproof(*VALIDATE, "--spares", "1", *on, cwd=tmp_path, environment=slurm)
+    assert found.returncode == ExitCode.INCONCLUSIVE, found.stdout + found.stderr
+    assert hosts_of(tmp_path) == {"n1", "n2"}
+    (chosen,) = (tmp_path / "results").rglob("chosen-hosts.slurm.json")
+    assert json.loads(chosen.read_text())["nodelist"] in ("n1", "n2")
+    assert "Granted job allocation" in found.stderr
+    shown = gpuproof(*VALIDATE, *on, "--dry-run", cwd=tmp_path, environment=slurm)
+    assert shown.stdout.startswith("salloc --job-name=gpuproof --nodes=2 --exclusive ")
+    refused = options(tmp_path, partition="nope")
+    told = gpuproof(*VALIDATE, "--on", f"slurm:{refused}", cwd=tmp_path, environment=slurm)
+    assert (told.returncode, "invalid partition specified: nope" in told.stderr) == (ExitCode.USAGE, True)
+
+
+def test_a_matrix_and_a_study_are_jobs_of_slurm(slurm: Mapping[str, str], tmp_path: Path) -> None:
+    on = ("--on", f"slurm:{options(tmp_path)}")
+    ended = gpuproof("matrix", matrix(tmp_path), *on, cwd=tmp_path, environment=slurm)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert "optimizer=adam" in ended.stdout
+    study = gpuproof(*SCALE, *on, cwd=tmp_path, environment=slurm)
+    assert study.returncode == 0, study.stdout + study.stderr
+    assert (tmp_path / "results" / "benchmark_medium_multi_gpu.json").exists()
+
+
+def test_kubernetes_validates_a_node_that_is_named(kubernetes: Mapping[str, str], tmp_path: Path) -> None:
+    unnamed = gpuproof(
+        *VALIDATE, "--on", f"kubernetes:{options(tmp_path)}", cwd=tmp_path, environment=kubernetes
+    )
+    assert (unnamed.returncode, "kubernetes.io/hostname: NODE" in unnamed.stderr) == (ExitCode.USAGE, True)
+    pinned = options(tmp_path, node_selector={"kubernetes.io/hostname": "node-0"}, max_launches=1)
+    found = gpuproof(*VALIDATE, "--on", f"kubernetes:{pinned}", cwd=tmp_path, environment=kubernetes)
+    assert found.returncode == ExitCode.INCONCLUSIVE, found.stdout + found.stderr
+    assert "gemm-fp32-one was measured" in found.stdout
+
+
+def test_a_matrix_is_made_of_pods(kubernetes: Mapping[str, str], tmp_path: Path) -> None:
+    on = ("--on", f"kubernetes:{options(tmp_path)}")
+    ended = gpuproof("matrix", matrix(tmp_path), *on, cwd=tmp_path, environment=kubernetes)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
