@@ -31,7 +31,7 @@ COLLECTIVE = {
     **{"iterations": 25, "warmup_iterations": 2},
 }
 """Over every link; of a size that a slow link, too, is soon through with."""
-LONG = json.dumps({**COLLECTIVE, "iterations": 1_000_000})
+LONG = json.dumps({**COLLECTIVE, "iterations": 100_000})
 """Goes on until something happens to it."""
 ALONE = (f"--validate.collective={LONG}", "--validate.blame=never", "--distributed.hang_timeout_s=20")
 """One launch, which has to name who ended it by itself."""

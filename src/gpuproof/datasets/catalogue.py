@@ -14,7 +14,7 @@ from gpuproof.records.dataset_files import TensorFileHeader, write_tensor_file
 from gpuproof.workloads.info.base import InputShape
 from gpuproof.workloads.info.lookup import find_workload
 
-WITH_SPLITS = frozenset({"CIFAR10", "CIFAR100", "ImageFolder"})
+WITH_SPLITS = frozenset({"CIFAR10", "CIFAR100", "FashionMNIST", "ImageFolder"})
 
 Say = Callable[[str], None]
 """Tells the user what goes on, a line at a time."""
@@ -51,6 +51,10 @@ def prepare(case: Case, run_folder: Path, *, world_size: int, say: Say) -> None:
         from gpuproof.datasets.cifar import prepare_cifar
 
         prepare_cifar(path, work.data, say=say)
+    elif name == "FashionMNIST":
+        from gpuproof.datasets.fashion_mnist import prepare_fashion_mnist
+
+        prepare_fashion_mnist(path, work.data, say=say)
     elif name == "ImageFolder":
         from gpuproof.datasets.image_folder import prepare_image_folder
 

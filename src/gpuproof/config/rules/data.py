@@ -13,9 +13,11 @@ from gpuproof.config.rules.workload import ChosenWorkload
 if TYPE_CHECKING:
     from gpuproof.config.models import RunConfig
 
-CLASSES = {"digits": 10, "CIFAR10": 10, "CIFAR100": 100}
+CLASSES = {"digits": 10, "CIFAR10": 10, "CIFAR100": 100, "FashionMNIST": 10}
 """Classes in each labelled data set; a model with fewer outputs has no place for some labels."""
-CHANNELS = {"digits": 1, "CIFAR10": 3, "CIFAR100": 3, "ImageFolder": 3}
+FETCHED = ("CIFAR10", "CIFAR100", "FashionMNIST")
+"""What has an address and a checksum."""
+CHANNELS = {"digits": 1, "CIFAR10": 3, "CIFAR100": 3, "FashionMNIST": 1, "ImageFolder": 3}
 """Of the images in each set; one channel is repeated for a model that takes more."""
 
 
@@ -42,12 +44,12 @@ def data_has_a_place(config: RunConfig) -> Refusals:
         )
 
 
-def download_is_of_cifar(config: RunConfig) -> Refusals:
+def download_is_of_known_files(config: RunConfig) -> Refusals:
     """Refuse to fetch what has no archive."""
-    if config.data.download and config.data.name not in ("CIFAR10", "CIFAR100"):
+    if config.data.download and config.data.name not in FETCHED:
         yield Refusal(
             keys=("data.download", "data.name"),
-            cause=f"only CIFAR10 and CIFAR100 can be fetched, and data.name is {config.data.name}",
+            cause=f"only {', '.join(FETCHED)} can be fetched, and data.name is {config.data.name}",
             next_step="Set data.download to false",
         )
 
@@ -61,6 +63,17 @@ def download_keys_need_a_download(config: RunConfig) -> Refusals:
             keys=(f"data.{given[0]}", "data.download"),
             cause=f"data.{given[0]} is set, but data.download is false: nothing is fetched",
             next_step=f"Set data.download to true, or data.{given[0]} to null",
+        )
+
+
+def one_checksum_is_of_one_archive(config: RunConfig) -> Refusals:
+    """Refuse a checksum for a data set of several files."""
+    data = config.data
+    if data.name == "FashionMNIST" and data.download_checksum is not None:
+        yield Refusal(
+            keys=("data.download_checksum", "data.name"),
+            cause="FashionMNIST is four files, each with the checksum that its authors' file has",
+            next_step="Set data.download_checksum to null",
         )
 
 

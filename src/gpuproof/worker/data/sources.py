@@ -174,7 +174,7 @@ class _Opening:
         elif isinstance(content, TensorFile):
             num_samples, sha256 = content.header.shape[0], content.header.sha256
             of = f"the images and labels in {data.file}"
-        has_parts = data.name in ("CIFAR10", "CIFAR100", "ImageFolder")
+        has_parts = data.name in ("CIFAR10", "CIFAR100", "FashionMNIST", "ImageFolder")
         return DataUsed(
             loading=data.loading,
             split=data.split if has_parts else None,
