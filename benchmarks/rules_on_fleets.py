@@ -3,8 +3,9 @@
 Each fleet is judged by `judge_rules`, as a validation does: eight GPUs, six tests, each held against the
 fleet's own baseline (required) and against its peers (advisory). GPUs differ by chance with a spread of
 0.5 %, runs of one by 0.1 %; the baseline is of other GPUs of the same kind, three runs of each. Shapes:
-normal, heavier tails (Student's t with 4 degrees of freedom), a long slow tail, a GPU that is alike in all
-tests, figures rounded to 0.5 %, every test of another spread.
+normal, heavier tails (Student's t with 4 degrees of freedom), a long slow tail (exponential), a longer one
+(log-normal, sigma 0.8), the same where a GPU is alike in all tests, every test of another spread, figures
+rounded to 0.5 %, runs of a GPU that wander together (AR(1) of 0.97, as much as GPUs differ).
 Prints shares of fleets with their 95 % upper bound; asserts nothing.
 Promise: required rules accuse in 0.5 % of healthy fleets (bound 1 %), advisory ones in 5 %; one GPU of eight
 5 % slow is found in 99 %; 4,096 GPUs are judged in 10 s and 1 GB.
@@ -18,6 +19,7 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 from scipy.stats import beta
@@ -53,11 +55,22 @@ class HealthyFleet:
     spread: float = 0.005
     within: float = 0.001
     shape: str = "normal"
+    alike: float = 0.0
+    """Correlation of a GPU's deviation between its tests."""
     slow: float = 0.0
-    """By how much the first GPU is slower in all tests."""
+    """By how much the first GPU is slower …"""
+    slow_tests: int = TESTS
+    """… in so many tests."""
 
 
-SHAPES = ("normal", "t4", "slow tail", "alike", "rounded", "unlike spreads")
+SHAPES = ("normal", "t4", "slow tail", "longer tail", "rounded", "wandering", "unlike spreads")
+TAILS = ("t4", "slow tail", "longer tail")
+ALIKE = 0.95
+SLOW = ((0.05, TESTS, 0.0), (0.05, TESTS, ALIKE), (0.05, 2, 0.0), (0.05, 1, 0.0), (0.08, 1, 0.0))
+"""By how much, in how many tests, and how alike the tests of a GPU are."""
+LOG_SIGMA = 0.8
+WANDERING = 0.97
+"""Autocorrelation of one run's figure with the next."""
 
 
 def rules_of(num_tests: int) -> Rules:
@@ -73,24 +86,39 @@ def rules_of(num_tests: int) -> Rules:
 
 def deviations(fleet: HealthyFleet, gpus: int, rng: np.random.Generator) -> FloatArray:
     """Draw how far each GPU is off in each test, relative."""
-    size = (gpus, TESTS)
-    normal = rng.standard_normal(size)
-    if fleet.shape == "t4":
-        normal = rng.standard_t(4, size) / 2**0.5
-    elif fleet.shape == "slow tail":
-        normal = 1 - rng.exponential(size=size)
-    elif fleet.shape == "alike":
-        normal = 0.3 * normal + (1 - 0.3**2) ** 0.5 * rng.standard_normal((gpus, 1))
-    elif fleet.shape == "unlike spreads":
-        normal *= np.geomspace(0.2, 4, TESTS)
-    return normal * fleet.spread
+    own, shared = (_drawn(fleet.shape, (gpus, tests), rng) for tests in (TESTS, 1))
+    off = (1 - fleet.alike**2) ** 0.5 * own + fleet.alike * shared
+    if fleet.shape == "unlike spreads":
+        off *= np.geomspace(0.2, 4, TESTS)
+    return np.asarray(off * fleet.spread)
 
 
-def figures(fleet: HealthyFleet, off: FloatArray, rng: np.random.Generator) -> FloatArray:
-    """Draw what one run measures of GPUs that are `off`."""
-    rates = RATE * (1 + off + fleet.within * rng.standard_normal(off.shape))
-    step = 0.005 * RATE
-    return np.round(rates / step) * step if fleet.shape == "rounded" else rates
+def _drawn(shape: str, size: tuple[int, int], rng: np.random.Generator) -> FloatArray:
+    """Draw deviations of variance 1."""
+    if shape == "t4":
+        return np.asarray(rng.standard_t(4, size) / 2**0.5)
+    if shape == "slow tail":
+        return np.asarray(1 - rng.exponential(size=size))
+    if shape == "longer tail":
+        times = np.exp(LOG_SIGMA * rng.standard_normal(size))
+        mean, variance = np.exp(LOG_SIGMA**2 / 2), np.exp(LOG_SIGMA**2) * (np.exp(LOG_SIGMA**2) - 1)
+        return np.asarray((mean - times) / variance**0.5)
+    return np.asarray(rng.standard_normal(size))
+
+
+def runs_of(
+    fleet: HealthyFleet, off: FloatArray, num_runs: int, rng: np.random.Generator
+) -> list[FloatArray]:
+    """Draw what runs measure of GPUs that are `off`."""
+    wander = fleet.spread * rng.standard_normal(off.shape) if fleet.shape == "wandering" else 0 * off
+    found, step = [], 0.005 * RATE
+    for _ in range(num_runs):
+        rates = RATE * (1 + off + wander + fleet.within * rng.standard_normal(off.shape))
+        found.append(np.round(rates / step) * step if fleet.shape == "rounded" else rates)
+        wander = WANDERING * wander + (1 - WANDERING**2) ** 0.5 * fleet.spread * rng.standard_normal(
+            off.shape
+        ) * (fleet.shape == "wandering")
+    return found
 
 
 def measures_of(rates: FloatArray, prefix: str) -> list[Measure]:
@@ -129,8 +157,8 @@ def baseline_of(fleet: HealthyFleet, rng: np.random.Generator) -> Baseline:
     off = deviations(fleet, fleet.of_baseline, rng)
     stack = stack_of(hosts_of(fleet.of_baseline, "b"))
     runs = [
-        RunFigures(run_id=f"run{run}", measures=measures_of(figures(fleet, off, rng), "b"), stack=stack)
-        for run in range(RUNS)
+        RunFigures(run_id=f"run{run}", measures=measures_of(rates, "b"), stack=stack)
+        for run, rates in enumerate(runs_of(fleet, off, RUNS, rng))
     ]
     return record_baseline("fleet", runs, recorded="2026-11-22", gpuproof_version="0")
 
@@ -138,35 +166,51 @@ def baseline_of(fleet: HealthyFleet, rng: np.random.Generator) -> Baseline:
 def judge_fleet(fleet: HealthyFleet, rules: Rules, rng: np.random.Generator) -> list[Judged]:
     """Draw a baseline and a fleet, and judge it."""
     off = deviations(fleet, fleet.gpus, rng)
-    off[0] -= fleet.slow
+    off[0, : fleet.slow_tests] -= fleet.slow
+    (rates,) = runs_of(fleet, off, 1, rng)
     facts = FleetFacts(
-        measures=measures_of(figures(fleet, off, rng), "g"),
+        measures=measures_of(rates, "g"),
         hosts=hosts_of(fleet.gpus, "g"),
         baseline=baseline_of(fleet, rng),
     )
     return judge_rules(rules, facts)
 
 
-def accused(judged: list[Judged], *, required: bool) -> set[str]:
-    """Return the subjects that rules of a kind do not pass."""
+def named(judged: list[Judged], *statuses: str, required: bool) -> set[str]:
+    """Return the subjects of which rules of a kind say this."""
     return {
         item.outcome.subject
         for item in judged
-        if item.is_required == required and item.outcome.status != "PASS"
+        if item.is_required == required and item.outcome.status in statuses
     }
 
 
-def shares(fleet: HealthyFleet, num_fleets: int, *, seed: int) -> tuple[int, int, int]:
-    """Count fleets with somebody accused by required and by advisory rules, and with the first GPU found."""
+@dataclass(frozen=True, kw_only=True)
+class Counted:
+    """Fleets of so many."""
+
+    required: int
+    """With somebody failed by a required rule."""
+    undecided: int
+    """With somebody whom a required rule could not judge."""
+    advisory: int
+    """With somebody whom an advisory rule does not pass."""
+    found: int
+    """With the first GPU failed by a required rule."""
+
+
+def count(fleet: HealthyFleet, num_fleets: int, *, seed: int) -> Counted:
+    """Judge so many fleets."""
     rng, rules = np.random.default_rng(seed), rules_of(TESTS)
-    required = advisory = found = 0
+    required = undecided = advisory = found = 0
     for _ in range(num_fleets):
         judged = judge_fleet(fleet, rules, rng)
-        by_required = accused(judged, required=True)
-        required += bool(by_required)
-        advisory += bool(accused(judged, required=False))
-        found += "host/g0/gpu/GPU-g0" in by_required
-    return required, advisory, found
+        failed = named(judged, "FAIL", required=True)
+        required += bool(failed)
+        undecided += bool(named(judged, "ERROR", required=True))
+        advisory += bool(named(judged, "WARN", "FAIL", "ERROR", required=False))
+        found += "host/g0/gpu/GPU-g0" in failed
+    return Counted(required=required, undecided=undecided, advisory=advisory, found=found)
 
 
 def upper_bound(count: int, num: int) -> float:
@@ -175,34 +219,40 @@ def upper_bound(count: int, num: int) -> float:
 
 
 def report_healthy(num_fleets: int) -> Iterator[str]:
-    """Yield a line a shape and size of baseline."""
-    for shape in SHAPES:
-        for of_baseline in (8, 16, 64):
-            fleet = HealthyFleet(shape=shape, of_baseline=of_baseline)
-            required, advisory, _ = shares(fleet, num_fleets, seed=1)
-            yield (
-                f"healthy, {shape:14} baseline of {of_baseline:2}: required {required / num_fleets:7.2%} "
-                f"(bound {upper_bound(required, num_fleets):.2%}), advisory {advisory / num_fleets:7.2%} "
-                f"(bound {upper_bound(advisory, num_fleets):.2%})"
+    """Yield a line a shape; of those with tails also where tests are alike, and of a larger baseline."""
+    fleets = [HealthyFleet(shape=shape) for shape in SHAPES]
+    for shape in TAILS:
+        fleets += [HealthyFleet(shape=shape, of_baseline=64), HealthyFleet(shape=shape, alike=ALIKE)]
+    for fleet in fleets:
+        seen = count(fleet, num_fleets, seed=1)
+        said = ", ".join(
+            f"{what} {number / num_fleets:.2%} (bound {upper_bound(number, num_fleets):.2%})"
+            for what, number in (
+                ("required", seen.required),
+                ("undecided", seen.undecided),
+                ("advisory", seen.advisory),
             )
+        )
+        yield f"healthy, {fleet.shape}, alike {fleet.alike:g}, baseline of {fleet.of_baseline}: {said}"
 
 
 def report_slow(num_fleets: int) -> Iterator[str]:
-    """Yield a line for each slowness and size of baseline."""
-    for slow in (0.02, 0.03, 0.05):
+    """Yield a line for each slowness, in so many tests, and size of baseline."""
+    for slow, tests, alike in SLOW:
         for of_baseline in (8, 16, 64):
-            fleet = HealthyFleet(of_baseline=of_baseline, slow=slow)
-            _, _, found = shares(fleet, num_fleets, seed=2)
-            what = f"one of 8 slow by {slow:.0%}, baseline of {of_baseline:2}"
-            yield f"{what}: found in {found / num_fleets:7.2%}"
+            fleet = HealthyFleet(of_baseline=of_baseline, slow=slow, slow_tests=tests, alike=alike)
+            found = count(fleet, num_fleets, seed=2).found
+            what = f"one of 8 slow by {slow:.0%} in {tests} of {TESTS} tests, alike {alike:g}"
+            yield f"{what}, baseline of {of_baseline}: found in {found / num_fleets:.2%}"
 
 
 def report_cost() -> str:
     """Judge 4,096 GPUs once and say what it took."""
     fleet = HealthyFleet(gpus=4096, of_baseline=64)
     rng, rules = np.random.default_rng(3), rules_of(TESTS)
+    (rates,) = runs_of(fleet, deviations(fleet, fleet.gpus, rng), 1, rng)
     facts = FleetFacts(
-        measures=measures_of(figures(fleet, deviations(fleet, fleet.gpus, rng), rng), "g"),
+        measures=measures_of(rates, "g"),
         hosts=hosts_of(fleet.gpus, "g"),
         baseline=baseline_of(fleet, rng),
     )
@@ -219,7 +269,7 @@ def main() -> None:
     num_fleets = int(sys.argv[1]) if len(sys.argv) > 1 else FLEETS
     print(report_cost())
     print(f"{num_fleets:,} fleets each, {TESTS} tests, spread 0.5 %")
-    for line in (*report_healthy(num_fleets), *report_slow(num_fleets)):
+    for line in chain(report_healthy(num_fleets), report_slow(num_fleets // 4)):
         print(line, flush=True)
 
 

@@ -90,11 +90,31 @@ class Host:
         """Pull the plug at the switch: the host's own interface stays up."""
         _checked("ip", "-n", self.switch, "link", "set", f"p{self.rank}", "down")
 
-    def slow_down(self, rate: str) -> None:
+    def plug_in(self) -> None:
+        """Undo `cut`."""
+        _checked("ip", "-n", self.switch, "link", "set", f"p{self.rank}", "up")
+
+    @contextmanager
+    def slowed_down(self, rate: str) -> Iterator[None]:
         """Let so much through, in both directions."""
         shape = ("root", "tbf", "rate", rate, "burst", "16k", "latency", "400ms")
-        _checked(*self.within, "tc", "qdisc", "add", "dev", self.interface, *shape)
-        _checked(*self.controller, "tc", "qdisc", "add", "dev", f"p{self.rank}", *shape)
+        ends = ((self.within, self.interface), (self.controller, f"p{self.rank}"))
+        for prefix, device in ends:
+            _checked(*prefix, "tc", "qdisc", "add", "dev", device, *shape)
+        try:
+            yield
+        finally:
+            for prefix, device in ends:
+                _checked(*prefix, "tc", "qdisc", "del", "dev", device, "root")
+
+    @contextmanager
+    def filtered(self, *words: str) -> Iterator[None]:
+        """Have a rule of iptables about what comes in."""
+        self.firewall("-A", "INPUT", *words)
+        try:
+            yield
+        finally:
+            self.firewall("-D", "INPUT", *words)
 
     def pids(self) -> list[int]:
         """Every process of this host."""

@@ -1,4 +1,8 @@
-"""The search over hosts in network namespaces: a slow host, a lossy link, ranks that stand still."""
+"""`gpuproof validate` over hosts in network namespaces: slow, lossy, cut off, stopped, killed.
+
+The hosts stand for all tests: starting them, and each launch of three ranks, is what takes the time. The
+first validation is of healthy hosts; the floor of the others is half of what it measured.
+"""
 
 from __future__ import annotations
 
@@ -7,92 +11,104 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Event, Thread
 from typing import Any
 
 import pytest
 
 from hosts import Host, hosts_on_a_switch
+from integration.conftest import eventually
+from running import clean_environment
 from ssh_hosts import Hosts, hosts_in
 from sshd import can_serve, ssh_world
 
 WHY_NOT = can_serve()
 pytestmark = pytest.mark.skipif(WHY_NOT is not None, reason=str(WHY_NOT))
-PROGRAM = Path(__file__).parents[1] / "blaming_hosts.py"
+COLLECTIVE = {
+    **{"operations": ["all_to_all"], "min_bytes": "64K", "max_bytes": "64K"},
+    **{"iterations": 25, "warmup_iterations": 2},
+}
+"""Over every link; of a size that a slow link, too, is soon through with."""
+LONG = json.dumps({**COLLECTIVE, "iterations": 100_000})
+"""Goes on until something happens to it."""
+ALONE = (f"--validate.collective={LONG}", "--validate.blame=never", "--distributed.hang_timeout_s=20")
+"""One launch, which has to name who ended it by itself."""
 WORDS = (
-    *("--distributed.device=cpu", "--distributed.backend=gloo", "--distributed.threads_per_rank=1"),
-    *("--monitoring.enabled=false", "--run.capture_env=false", "--run.commit_hash=null", "--run.run_id=b"),
-    *("--collective.min_bytes=256K", "--collective.max_bytes=256K", "--collective.iterations=9"),
-    *("--collective.warmup_iterations=2", "--run.repeats=1"),
+    *("--recipe=quick", "--mode=nccl", "--allow-cpu", "--device=cpu", "--nproc=1", "--lease=9"),
+    *("--distributed.backend=gloo", "--distributed.threads_per_rank=1", "--distributed.timeout_s=120"),
+    *("--monitoring.enabled=false", "--run.capture_env=false", "--run.commit_hash=null"),
+    f"--validate.collective={json.dumps(COLLECTIVE)}",
 )
-PATIENCE_S = 1500.0
-NOISE, SLOWDOWN = 0.15, 0.7
-"""All hosts are one machine, which others use, too: figures scatter. The faults are slower by far more."""
+PATIENCE_S = 900.0
+FLOOR = """\
+rules:
+  - name: hosts talk fast
+    each: whole
+    measure: {{name: bus bandwidth, labels: {{stage: collective}}}}
+    expect: {{at_least: {floor}, unit: B/s}}
+"""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class Fleet:
-    """Hosts, and how the search reaches them."""
+    """Hosts, and how they are validated from beside the switch."""
 
     links: list[Host]
     hosts: Hosts
+    folder: Path
+    floor: float | None = None
+    """Of bus bandwidth, in bytes/s: once healthy hosts were measured."""
 
-    def describe(self, folder: Path, *words: str) -> Path:
-        """Write down what the search needs to know."""
-        hosts = [
-            {
-                "name": link.name,
-                "address": server.address,
-                "port": 22,
-                "directory": str(self.hosts.directory(server)),
-                "interface": link.interface,
-            }
-            for link, server in zip(self.links, self.hosts.world.servers, strict=True)
-        ]
-        for server in self.hosts.world.servers:
-            self.hosts.directory(server).mkdir(exist_ok=True)
-        asked = {
-            "hosts": hosts,
-            "key": str(self.hosts.world.key),
-            "known_hosts": str(self.hosts.world.known_hosts),
-            "archive": str(self.hosts.folder / "gpuproof-node.pyz"),
-            "words": [*WORDS, f"--run.save_dir='{folder}'", *words],
-            "noise": NOISE,
-            "slowdown": SLOWDOWN,
-        }
-        description = folder / "search.json"
-        description.write_text(json.dumps(asked))
-        return description
-
-    def search(self, folder: Path, *words: str) -> Any:
-        """Search, beside the hosts at the switch."""
-        command = [
-            *self.links[0].controller,
-            sys.executable,
-            str(PROGRAM),
-            str(self.describe(folder, *words)),
-        ]
-        ended = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
-        assert ended.returncode == 0, ended.stdout + ended.stderr
-        *_, last = ended.stdout.splitlines()
-        print(ended.stdout)
-        return json.loads(last)
+    def validate(self, name: str, *words: str, meanwhile: Callable[[], None] | None = None) -> Any:
+        """Validate all hosts, and return the result; `meanwhile` is done once ranks measure."""
+        folder = self.folder / name
+        folder.mkdir()
+        reach = self.hosts.write_inventory(folder / "hosts.json", self.hosts.world.servers)
+        content = json.loads((folder / "hosts.json").read_text())
+        for entry, link in zip(content["hosts"], self.links, strict=True):
+            entry |= {"name": link.name, "interface": link.interface}
+        (folder / "hosts.json").write_text(json.dumps(content))
+        rules = folder / "rules.yaml"
+        rules.write_text(FLOOR.format(floor=self.floor or 0))
+        given = [f"--rules={rules}"] if self.floor else []
+        own = [*WORDS, *reach, *given, *words, f"--run.save_dir={folder}/results", "--run.run_id=it"]
+        command = [*self.links[0].controller, sys.executable, "-m", "gpuproof", "validate", *own]
+        process = subprocess.Popen(
+            command,
+            cwd=folder,
+            env=clean_environment(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        if meanwhile is not None:
+            eventually("ranks that measure", lambda: is_measured(folder) or process.poll() is not None)
+            meanwhile()
+        output, _ = process.communicate(timeout=PATIENCE_S)
+        print(output)
+        (result,) = (folder / "results").glob("**/result.json")
+        return json.loads(result.read_text())
 
 
-@pytest.fixture
-def fleet(tmp_path: Path) -> Iterator[Fleet]:
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    folder = tmp_path_factory.mktemp("blame")
     with (
-        hosts_on_a_switch(tmp_path / "hosts", num_hosts=3) as links,
-        ssh_world(tmp_path / "servers", []) as world,
+        hosts_on_a_switch(folder / "hosts", num_hosts=3) as links,
+        ssh_world(folder / "servers", []) as world,
     ):
         for link in links:
             world.add(link.address, port=22, prefix=link.within)
         for link in links:
             wait_for(link)
-        yield Fleet(links=links, hosts=hosts_in(world))
+        fleet = Fleet(links=links, hosts=hosts_in(world), folder=folder)
+        healthy = fleet.validate("healthy")
+        assert not who(healthy), healthy
+        (best,) = [m["value"] for m in healthy["measures"] if m["name"] == "bus bandwidth"]
+        fleet.floor = best / 2
+        yield fleet
 
 
 def wait_for(link: Host) -> None:
@@ -105,38 +121,71 @@ def wait_for(link: Host) -> None:
     assert subprocess.run([*link.controller, sys.executable, "-c", program]).returncode == 0
 
 
-def subjects(found: Any) -> list[str]:
-    return [named["subject"] for named in found["named"]]
+def is_measured(folder: Path) -> bool:
+    """Say whether a rank has told that it measures."""
+    return any('"measure"' in journal.read_text() for journal in folder.glob("results/**/rank-*.jsonl"))
 
 
-def test_the_host_behind_a_slow_link_is_named_and_not_its_partners(fleet: Fleet, tmp_path: Path) -> None:
-    fleet.links[1].slow_down("20mbit")
-    found = fleet.search(tmp_path)
-    assert subjects(found) == ["host/node1"], found
-    assert "in pairs with" in found["named"][0]["evidence"]
+def failed(result: Any) -> dict[str, str]:
+    """Return what failed of hosts and links: why, by subject."""
+    found = [item["outcome"] | {"check": item["name"]} for item in result["outcomes"]]
+    return {
+        x["subject"]: f"{x['check']}: {x['measured']}"
+        for x in found
+        if x["status"] == "FAIL" and x["subject"].startswith(("host/", "link/"))
+    }
 
 
-def test_a_link_that_loses_packets_is_named_and_not_its_ends(fleet: Fleet, tmp_path: Path) -> None:
+def who(result: Any) -> dict[str, str]:
+    """Return who slows the collective, or keeps it from ending."""
+    return {subject: why for subject, why in failed(result).items() if why.startswith("who slows")}
+
+
+def test_the_host_behind_a_slow_link_is_named_and_not_its_partners(fleet: Fleet) -> None:
+    with fleet.links[1].slowed_down("5mbit"):
+        found = fleet.validate("slow")
+    assert list(who(found)) == ["host/node1"], who(found)
+    assert "in pairs with" in who(found)["host/node1"]
+
+
+def test_a_link_that_loses_packets_is_named_and_not_its_ends(fleet: Fleet) -> None:
     from_node0 = ("-s", fleet.links[0].address, "-p", "tcp", "!", "--sport", "22")
-    lost = ("-m", "statistic", "--mode", "random", "--probability", "0.3", "-j", "DROP")
-    fleet.links[2].firewall("-A", "INPUT", *from_node0, *lost)
-    found = fleet.search(tmp_path)
-    (subject,) = {frozenset(named.removeprefix("link/").split(">")) for named in subjects(found)}
-    assert subject == {"node0", "node2"}, found
+    lost = ("-m", "statistic", "--mode", "random", "--probability", "0.2", "-j", "DROP")
+    with fleet.links[2].filtered(*from_node0, *lost):
+        found = fleet.validate("lossy")
+    (subject,) = {frozenset(named.removeprefix("link/").split(">")) for named in who(found)}
+    assert subject == {"node0", "node2"}, who(found)
 
 
-class Stopper(Thread):
-    """Stops every rank of a host as soon as it is there, as a host that stands still would."""
+def test_the_host_that_is_cut_off_in_the_middle_is_named(fleet: Fleet) -> None:
+    try:
+        found = fleet.validate("cut", *ALONE, meanwhile=fleet.links[2].cut)
+    finally:
+        fleet.links[2].plug_in()
+    assert "host/node2" in failed(found) or "node2" in job(found), (failed(found), job(found))
 
-    def __init__(self, host: Host) -> None:
-        super().__init__(daemon=True)
-        self.host, self.over = host, Event()
 
-    def run(self) -> None:
-        while not self.over.wait(0.2):
-            for pid in self.host.pids():
-                if is_rank(pid):
-                    os.kill(pid, signal.SIGSTOP)
+@pytest.mark.parametrize(("number", "said"), [(signal.SIGSTOP, "hang"), (signal.SIGKILL, "SIGKILL")])
+def test_the_rank_that_is_stopped_or_killed_is_named(fleet: Fleet, number: signal.Signals, said: str) -> None:
+    host = fleet.links[1]
+
+    def send() -> None:
+        for pid in ranks_on(host):
+            os.kill(pid, number)
+
+    found = fleet.validate(number.name, *ALONE, meanwhile=send)
+    assert said in job(found), job(found)
+    assert "rank 1 on node1" in job(found), job(found)
+
+
+def job(result: Any) -> str:
+    """Return what became of the job over all hosts."""
+    (found,) = [x["outcome"] for x in result["outcomes"] if x["name"] == "collective-over was measured"]
+    return f"{found['status']} {found['measured'] or found['reason']}"
+
+
+def ranks_on(host: Host) -> list[int]:
+    return [pid for pid in host.pids() if is_rank(pid)]
 
 
 def is_rank(pid: int) -> bool:
@@ -145,14 +194,3 @@ def is_rank(pid: int) -> bool:
     except OSError:
         return False
     return any(word.endswith(b"spec.json") for word in words) and b"torch.distributed.run" not in words
-
-
-def test_the_host_whose_ranks_stand_still_is_named(fleet: Fleet, tmp_path: Path) -> None:
-    stopper = Stopper(fleet.links[2])
-    stopper.start()
-    try:
-        found = fleet.search(tmp_path, "--distributed.timeout_s=25", "--distributed.hang_timeout_s=20")
-    finally:
-        stopper.over.set()
-    assert subjects(found) == ["host/node2"], found
-    assert "nothing got through" in found["named"][0]["evidence"]

@@ -88,10 +88,10 @@ def probe(address: str) -> list[str]:
 
 
 def test_over_a_slow_link_everything_arrives_whole(links: list[Host], hosts: Hosts, tmp_path: Path) -> None:
-    links[0].slow_down("2mbit")
     work = 'cd "$0"; for i in 1 2 3; do seq 1 10000 >> numbers; sleep 0.3; done'
-    process = controller(links, hosts, 1, tmp_path, "sh", "-c", work, "FOLDER")
-    output, _ = process.communicate(timeout=PATIENCE_S)
+    with links[0].slowed_down("2mbit"):
+        process = controller(links, hosts, 1, tmp_path, "sh", "-c", work, "FOLDER")
+        output, _ = process.communicate(timeout=PATIENCE_S)
     assert (process.returncode, output) == (0, "started\nstatus 0\n")
     assert (tmp_path / "numbers").read_text().split() == [str(i) for i in range(1, 10_001)] * 3
     assert hosts.left_behind(hosts.world.servers[0]) == []

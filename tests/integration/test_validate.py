@@ -85,7 +85,7 @@ def test_without_a_gpu_it_is_refused(tmp_path: Path) -> None:
     [
         (("--rules", "empty.yaml"), "there is no rule"),
         (("--time-budget", "soon"), "is no time"),
-        (("--data-mode", "fashion_mnist"), "has no reader here"),
+        (("--data-mode", "fashion_mnist"), "there is no fashion-mnist in"),
         (("--data-mode", "cifar10", "--data-dir", "nowhere"), "there is no cifar-10-batches-py"),
         (("--mode", "nccl", "--soak", "1h"), "a soak is the last"),
         (("--from", "nowhere"), "not a run directory"),

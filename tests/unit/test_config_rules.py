@@ -151,8 +151,8 @@ CASES = [
     (
         "{data: {held_out: 0.2}, benchmark: {evaluate_after: true}}",
         "{data: {name: digits, held_out: 0.2}, benchmark: {evaluate_after: true}}",
-        "x.yaml:1: data.held_out: samples are held out of digits and CIFAR on the device, not of synthetic "
-        "with data.loading=device. Set data.held_out to 0.",
+        "x.yaml:1: data.held_out: samples are held out of digits, CIFAR and FashionMNIST on the device, "
+        "not of synthetic with data.loading=device. Set data.held_out to 0.",
     ),
     (
         "data: {name: digits, held_out: 0.2}",

@@ -19,7 +19,7 @@ import pytest
 
 from gpuproof.datasets import download
 from gpuproof.datasets.cifar import SETS, prepare_cifar
-from gpuproof.datasets.download import Archive, fetch
+from gpuproof.datasets.download import Archive, fetch, fetch_file
 from gpuproof.errors import EnvironmentUnfitError
 from gpuproof.records.dataset_files import read_header
 from gpuproof.records.work.data import DownloadSpec
@@ -143,6 +143,18 @@ def test_the_authors_archives_are_known_by_their_checksums() -> None:
     }
     mirror = SETS["CIFAR10"].archive.replaced_by(DownloadSpec(url="http://m/c.tgz", checksum=None))
     assert (mirror.url, mirror.checksum) == ("http://m/c.tgz", SETS["CIFAR10"].archive.checksum)
+
+
+def test_a_single_file_is_fetched_as_it_is_and_only_if_it_is_the_right_one(
+    server: Server, tmp_path: Path
+) -> None:
+    server.content = b"a single file"
+    with pytest.raises(EnvironmentUnfitError, match="it is removed"):
+        fetch_file(server.archive(f"md5:{32 * '0'}"), tmp_path, say=quiet)
+    assert left_in(tmp_path) == set()
+    for _ in range(2):
+        assert fetch_file(server.archive(), tmp_path, say=quiet).read_bytes() == b"a single file"
+    assert (left_in(tmp_path), len(server.asked)) == ({"set.tar.gz"}, 2)
 
 
 def test_two_that_ask_at_once_fetch_it_once(server: Server, tmp_path: Path) -> None:

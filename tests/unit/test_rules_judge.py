@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -151,6 +152,52 @@ def test_a_slow_gpu_is_found_by_the_spread_of_the_baseline() -> None:
 
     assert found.pop(gpu("d", 1)) == "FAIL"
     assert set(found.values()) == {"PASS"}
+
+
+TWO_TESTS = """\
+rules:
+  - name: products
+    each: gpu
+    measure: {name: throughput, labels: {workload: gemm}}
+    expect: {baseline: measured}
+  - name: copies
+    each: gpu
+    measure: {name: throughput, labels: {workload: other}}
+    expect: {baseline: measured}
+"""
+
+
+def of_two_tests(products: Sequence[float], copies: Sequence[float]) -> FleetFacts:
+    facts = fleet(*products)
+    other = {"workload": "other", "at_once": False}
+    second = [replace(m, labels=other) for m in fleet(*copies).measures]
+    return replace(facts, measures=[*facts.measures, *second])
+
+
+def test_a_figure_alone_is_given_more_room_than_two_that_bear_each_other_out() -> None:
+    """Between the limit of a single figure and that of two: alone it may be the tail of healthy GPUs."""
+    known = baseline(of_two_tests(HEALTHY, HEALTHY))
+    slow = (*HEALTHY[:7], 0.97 * HEALTHY[7])
+    alone, both = (
+        [x for x in judged(TWO_TESTS, replace(facts, baseline=known)) if x.outcome.subject == gpu("d", 1)]
+        for facts in (of_two_tests(slow, HEALTHY), of_two_tests(slow, slow))
+    )
+    assert [x.outcome.status for x in alone] == ["PASS", "PASS"]
+    assert [x.outcome.status for x in both] == ["FAIL", "FAIL"]
+    assert "2 figures of it are short" in (both[0].outcome.expected or "")
+    assert (alone[0].outcome.minimum_detectable or 0) > (both[0].outcome.minimum_detectable or 0)
+
+
+def test_of_figures_where_less_is_better_the_long_tail_is_the_high_one() -> None:
+    """A tail of slow GPUs widens the limit of latencies, and that of rates turned over does not."""
+    tail = (1.0, 1.001, 1.002, 1.004, 1.007, 1.011, 1.017, 1.03)
+    reaches = []
+    for better in ("lower", "higher"):
+        measures = [replace(m, better=better) for m in fleet(*tail).measures]
+        facts = replace(fleet(*tail), measures=measures)
+        (one, *_) = judged(rule("{baseline: measured}"), replace(facts, baseline=baseline(facts)))
+        reaches.append(one.outcome.tolerance or 0)
+    assert reaches[0] > reaches[1]
 
 
 def test_a_fleet_that_is_slow_as_a_whole_is_found_by_its_baseline_and_not_by_peers() -> None:

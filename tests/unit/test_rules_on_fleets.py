@@ -14,20 +14,20 @@ simulation = import_module("rules_on_fleets")
 NUM_FLEETS = 60
 
 
-@pytest.mark.parametrize("shape", ["normal", "alike", "rounded"])
+@pytest.mark.parametrize("shape", ["normal", "t4", "slow tail", "wandering", "rounded"])
 def test_a_healthy_fleet_is_seldom_accused(shape: str) -> None:
-    fleet = simulation.HealthyFleet(shape=shape)
+    seen = simulation.count(simulation.HealthyFleet(shape=shape), NUM_FLEETS, seed=11)
 
-    required, advisory, _ = simulation.shares(fleet, NUM_FLEETS, seed=11)
+    assert seen.required <= 2
+    assert seen.undecided == 0
+    assert seen.advisory <= 9
 
-    assert required <= 2
-    assert advisory <= 9
 
+@pytest.mark.parametrize(("tests", "alike"), [(6, 0.95), (2, 0.0)])
+def test_a_gpu_that_is_slow_in_two_tests_is_found_by_the_fleets_own_past(tests: int, alike: float) -> None:
+    fleet = simulation.HealthyFleet(slow=0.05, slow_tests=tests, alike=alike, of_baseline=64)
 
-def test_one_slow_gpu_of_eight_is_found_by_the_fleets_own_past() -> None:
-    fleet = simulation.HealthyFleet(slow=0.05)
-
-    assert simulation.shares(fleet, NUM_FLEETS, seed=12)[2] == NUM_FLEETS
+    assert simulation.count(fleet, NUM_FLEETS, seed=12).found == NUM_FLEETS
 
 
 def test_a_slowness_under_what_could_be_shown_is_said_to_be() -> None:

@@ -31,6 +31,12 @@ REFUSED = {
     "unknown key": (rule("{at_lest: 5}"), "unknown key"),
     "unknown reference": (rule("{reference: all-reduce.8x-h200.8gib.azur}"), "no published figure"),
     "unknown check": ("rules: [{check: exc}]", "no check 'exc'"),
+    "unknown set": ("rules: [{include: environ}]", "no set of rules 'environ'"),
+    "a name of an included set": (
+        "rules: [{include: environment}, {check: ecc}]",
+        "2 rules are called 'ecc'",
+    ),
+    "include beside others": ("rules: [{include: environment, check: ecc}]", "unknown key"),
     "the whole against peers": (rule("{peers: true}", each="whole"), "nothing to hold it against"),
     "a share over 1": (rule("{baseline: 1.5}"), "less than or equal to 1"),
     "a tolerance that lets everything pass": (

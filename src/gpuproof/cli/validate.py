@@ -47,10 +47,10 @@ KEYS = {
 DATA = {
     "cifar10": ("CIFAR10", "cifar-10-batches-py"),
     "cifar100": ("CIFAR100", "cifar-100-python"),
+    "fashion_mnist": ("FashionMNIST", "fashion-mnist"),
     "imagenet": ("ImageFolder", "train"),
 }
 """Of --data-mode: the data set, and the folder that --data-dir has to hold."""
-NO_READER = ("fashion_mnist",)
 PROBED = ("auto", "cuda", "xpu", "mps")
 CPU_RANKS = 2
 TIMES = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
@@ -86,7 +86,7 @@ TIMES = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 @click.option("--batch-size", metavar="N", help="Samples of each device in a step.")
 @click.option(
     "--data-mode",
-    type=click.Choice(["synthetic", *DATA, *NO_READER]),
+    type=click.Choice(["synthetic", *DATA]),
     help="What it is trained on; synthetic is drawn on the device.",
 )
 @click.option(
@@ -355,10 +355,10 @@ def _data(mode: str | None, folder: str, *, may_fall_back: bool) -> dict[str, An
     """
     if mode is None or mode == "synthetic":
         return {} if mode is None else {"data.name": "synthetic"}
-    name, inside = DATA.get(mode, ("", ""))
-    if name and (Path(folder) / inside).is_dir():
+    name, inside = DATA[mode]
+    if (Path(folder) / inside).is_dir():
         return {"data.name": name, "data.path": folder}
-    cause = f"{mode} has no reader here" if not name else f"there is no {inside} in {folder}"
+    cause = f"there is no {inside} in {folder}"
     if not may_fall_back:
         raise UsageError(
             cause,

@@ -15,7 +15,7 @@ from gpuproof.records.work.data import DataLoading, DataSplit
 from gpuproof.workloads.info.base import InputShape
 from gpuproof.workloads.info.lookup import find_workload
 
-WITH_SPLITS = frozenset({"CIFAR10", "CIFAR100", "ImageFolder"})
+WITH_SPLITS = frozenset({"CIFAR10", "CIFAR100", "FashionMNIST", "ImageFolder"})
 
 Say = Callable[[str], None]
 """Tells the user what goes on, a line at a time."""
@@ -52,6 +52,10 @@ def prepare(case: Case, run_folder: Path, *, world_size: int, say: Say) -> None:
         from gpuproof.datasets.cifar import prepare_cifar
 
         prepare_cifar(path, work.data, say=say)
+    elif name == "FashionMNIST":
+        from gpuproof.datasets.fashion_mnist import prepare_fashion_mnist
+
+        prepare_fashion_mnist(path, work.data, say=say)
     elif name == "ImageFolder":
         from gpuproof.datasets.image_folder import prepare_image_folder
 

@@ -40,7 +40,7 @@ SAY_EVERY_S = 5.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Archive:
-    """A tar archive on a server."""
+    """A tar archive on a server, or a single file."""
 
     url: str
     checksum: str
@@ -74,6 +74,23 @@ def fetch(archive: Archive, target: Path, *, folder: str, say: Say) -> Path:
             say(f"unpacking {archive.name} into {target}")
             _unpack(part, target, folder=folder)
             part.unlink()
+    return place
+
+
+def fetch_file(archive: Archive, target: Path, *, say: Say) -> Path:
+    """Bring a single file into `target` as it is, unless another process did so meanwhile.
+
+    Raises:
+        EnvironmentUnfitError: no network, no such file, a wrong checksum, or no room.
+    """
+    place, part = target / archive.name, target / f".{archive.name}.part"
+    with _explained(archive, part):
+        target.mkdir(parents=True, exist_ok=True)
+        with _alone(target / f".{archive.name}.lock", say=say):
+            if not place.is_file():
+                _download(archive, part, say=say)
+                _check(archive, part)
+                part.rename(place)
     return place
 
 

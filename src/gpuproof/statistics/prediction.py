@@ -6,6 +6,11 @@ freedom of the spread times √(1 + 1/n), the limit for one further value of a n
 Statistical Intervals, 1991, section 4.7). With several figures a subject the spread of a single one is that
 between subjects' means plus that within, and the degrees are Satterthwaite's.
 
+Healthy subjects need not scatter as a normal distribution has it. How lopsided they are is told by
+L-skewness (Hosking, L-moments, Journal of the Royal Statistical Society B 52, 1990): 0 where both sides are
+alike, 1/3 of an exponential distribution. The numbers by which limits grow with it, and under which they do
+not fall, were chosen by `benchmarks/rules_on_fleets.py`: they are no theory.
+
 >>> spread = spread_of([[100.0], [101.0], [99.0], [100.5], [99.5]])
 >>> round(spread.centre, 1), round(spread.deviation, 2), spread.degrees
 (100.0, 0.79, 4.0)
@@ -25,6 +30,14 @@ from scipy.stats import t
 
 LEAST_SUBJECTS = 3
 """Under three a spread is a guess."""
+SHAPE_SUBJECTS = 8
+"""Under eight nothing is told of a shape; Student's t of so few degrees has wide tails of its own."""
+WIDER_PER_SKEWNESS = 4.0
+"""A limit is wider by so many times the L-skewness: 2.3 times where the tail is exponential."""
+LEAST_DEVIATIONS = 5.5
+"""A limit is no nearer than so many deviations, however many subjects look normal."""
+HEAVY_DEGREES = 4.0
+"""Of Student's t: the tails that one figure by itself is allowed for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +50,13 @@ class HealthySpread:
     degrees: float
     """Of freedom, on which `deviation` rests."""
     num_subjects: int
+    skewness: float = 0.0
+    """L-skewness over subjects: negative where the long tail is low; 0 with under `SHAPE_SUBJECTS`."""
+
+    @property
+    def scale(self) -> float:
+        """How far one further figure scatters about the centre, whose own place is not known better."""
+        return self.deviation * sqrt(1 + 1 / self.num_subjects)
 
 
 def spread_of(figures: Sequence[Sequence[float]]) -> HealthySpread | None:
@@ -55,13 +75,50 @@ def spread_of(figures: Sequence[Sequence[float]]) -> HealthySpread | None:
     total = between + rest
     parts = between**2 / (n - 1) + (rest**2 / within_degrees if within_degrees else 0.0)
     degrees = total**2 / parts if parts else float(n - 1)
-    return HealthySpread(centre=fmean(means), deviation=sqrt(total), degrees=degrees, num_subjects=n)
+    return HealthySpread(
+        centre=fmean(means),
+        deviation=sqrt(total),
+        degrees=degrees,
+        num_subjects=n,
+        skewness=l_skewness(means) if n >= SHAPE_SUBJECTS else 0.0,
+    )
+
+
+def l_skewness(values: Sequence[float]) -> float:
+    """Return the third L-moment over the second; 0 where all values are the same.
+
+    >>> l_skewness([1.0, 2.0, 3.0, 4.0]), round(l_skewness([1.0, 2.0, 3.0, 10.0]), 2)
+    (0.0, 0.64)
+    """
+    ordered, n = sorted(values), len(values)
+    mean = fmean(ordered)
+    first = sum(place * value for place, value in enumerate(ordered)) / (n * (n - 1))
+    second = sum(place * (place - 1) * value for place, value in enumerate(ordered))
+    second /= n * (n - 1) * (n - 2)
+    scale = 2 * first - mean
+    return (6 * second - 6 * first + mean) / scale if scale > 0 else 0.0
 
 
 def prediction_reach(spread: HealthySpread, *, error_rate: float) -> float:
     """Return how far under the centre one more healthy figure may lie, in the unit of the figures."""
-    scale = spread.deviation * sqrt(1 + 1 / spread.num_subjects)
-    return one_sided_t(error_rate, round(spread.degrees, 1)) * scale
+    return one_sided_t(error_rate, round(spread.degrees, 1)) * spread.scale
+
+
+def tail_reach(spread: HealthySpread, *, error_rate: float, skewness: float) -> float:
+    """Return the same where the bad side may have a longer tail.
+
+    `skewness` is that of healthy figures towards the bad side, 0 or more; it is known better from several
+    tests than from the one that `spread` is of.
+    """
+    widened = prediction_reach(spread, error_rate=error_rate) * (1 + WIDER_PER_SKEWNESS * skewness)
+    return max(widened, LEAST_DEVIATIONS * spread.scale)
+
+
+def lone_reach(spread: HealthySpread, *, error_rate: float, skewness: float) -> float:
+    """Return the same for a figure that no other one of its subject bears out: tails may be heavy, too."""
+    unit_variance = sqrt(HEAVY_DEGREES / (HEAVY_DEGREES - 2))
+    heavy = one_sided_t(error_rate, HEAVY_DEGREES) / unit_variance * spread.scale
+    return max(heavy, tail_reach(spread, error_rate=error_rate, skewness=skewness))
 
 
 @cache

@@ -13,9 +13,11 @@ from gpuproof.config.rules.workload import ChosenWorkload
 if TYPE_CHECKING:
     from gpuproof.config.models import RunConfig
 
-CLASSES = {"digits": 10, "CIFAR10": 10, "CIFAR100": 100}
+CLASSES = {"digits": 10, "CIFAR10": 10, "CIFAR100": 100, "FashionMNIST": 10}
 """Classes in each labelled data set; a model with fewer outputs has no place for some labels."""
-CHANNELS = {"digits": 1, "CIFAR10": 3, "CIFAR100": 3, "ImageFolder": 3}
+FETCHED = ("CIFAR10", "CIFAR100", "FashionMNIST")
+"""What has an address and a checksum."""
+CHANNELS = {"digits": 1, "CIFAR10": 3, "CIFAR100": 3, "FashionMNIST": 1, "ImageFolder": 3}
 """Of the images in each set; one channel is repeated for a model that takes more."""
 
 
@@ -47,10 +49,10 @@ def held_out_is_of_files_in_a_pool(config: RunConfig) -> Refusals:
     data = config.data
     if not data.held_out:
         return
-    if data.name not in ("digits", "CIFAR10", "CIFAR100") or data.loading != "device":
+    if data.name not in ("digits", *FETCHED) or data.loading != "device":
         yield Refusal(
             keys=("data.held_out", "data.name", "data.loading"),
-            cause=f"samples are held out of digits and CIFAR on the device, not of {data.name} "
+            cause=f"samples are held out of digits, CIFAR and FashionMNIST on the device, not of {data.name} "
             f"with data.loading={data.loading}",
             next_step="Set data.held_out to 0",
         )
@@ -62,12 +64,12 @@ def held_out_is_of_files_in_a_pool(config: RunConfig) -> Refusals:
         )
 
 
-def download_is_of_cifar(config: RunConfig) -> Refusals:
+def download_is_of_known_files(config: RunConfig) -> Refusals:
     """Refuse to fetch what has no archive."""
-    if config.data.download and config.data.name not in ("CIFAR10", "CIFAR100"):
+    if config.data.download and config.data.name not in FETCHED:
         yield Refusal(
             keys=("data.download", "data.name"),
-            cause=f"only CIFAR10 and CIFAR100 can be fetched, and data.name is {config.data.name}",
+            cause=f"only {', '.join(FETCHED)} can be fetched, and data.name is {config.data.name}",
             next_step="Set data.download to false",
         )
 
@@ -81,6 +83,17 @@ def download_keys_need_a_download(config: RunConfig) -> Refusals:
             keys=(f"data.{given[0]}", "data.download"),
             cause=f"data.{given[0]} is set, but data.download is false: nothing is fetched",
             next_step=f"Set data.download to true, or data.{given[0]} to null",
+        )
+
+
+def one_checksum_is_of_one_archive(config: RunConfig) -> Refusals:
+    """Refuse a checksum for a data set of several files."""
+    data = config.data
+    if data.name == "FashionMNIST" and data.download_checksum is not None:
+        yield Refusal(
+            keys=("data.download_checksum", "data.name"),
+            cause="FashionMNIST is four files, each with the checksum that its authors' file has",
+            next_step="Set data.download_checksum to null",
         )
 
 

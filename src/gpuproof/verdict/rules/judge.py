@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from gpuproof.analysis.apart import ERROR_RATE
 from gpuproof.records.outcome import Basis, Judged, Outcome, kind_of
@@ -23,6 +23,7 @@ from gpuproof.verdict.facts import FleetFacts, gpu_subjects, host_of
 from gpuproof.verdict.rules.model import REQUIRED_ERROR_RATE, CheckRule, Rule, Rules
 from gpuproof.verdict.rules.one_by_one import judge_figures
 from gpuproof.verdict.rules.outcomes import not_judged, why_no_figure
+from gpuproof.verdict.rules.past import Past, is_by_spread, judge_by_past, past_of
 from gpuproof.verdict.rules.refusals import why_implausible, why_it_cannot_judge
 from gpuproof.verdict.rules.together import judge_equal, judge_peers
 
@@ -37,27 +38,55 @@ BASES: Mapping[str, Basis] = {
 }
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Standards:
+    """What all rules of a file are judged with."""
+
+    facts: FleetFacts
+    named: Mapping[str, Sequence[Measure]]
+    """All measures, by name."""
+    error_rates: Mapping[bool, float]
+    """Of one rule, required or not."""
+    pasts: Mapping[bool, Past]
+
+    def matched(self, rule: Rule) -> list[Measure]:
+        """Return the measures that a rule speaks of."""
+        named = self.named.get(rule.measure.name, ())
+        return [m for m in named if kind_of(m.subject) == rule.each and rule.measure.picks(m)]
+
+
 def judge_rules(rules: Rules, facts: FleetFacts) -> list[Judged]:
     """Judge every rule, in their order; a list of expected hosts comes first."""
-    named = _by_name(facts.measures)
-    rates = _error_rates(rules)
+    standards = _standards(rules, facts)
     judged = list(_expected_hosts(facts))
     for rule in rules.rules:
         if isinstance(rule, CheckRule):
             judged += _checked(rule, facts)
         else:
-            found = _judged(rule, named.get(rule.measure.name, ()), facts, rates[rule.is_required])
-            judged += [item for _, item in found]
+            judged += [item for _, item in _judged(rule, standards)]
     return judged
 
 
 def judge_measures(rules: Rules, facts: FleetFacts) -> Iterator[tuple[Measure, Judged]]:
     """Yield each measure with what every rule about it says, by the same error rates."""
-    named, rates = _by_name(facts.measures), _error_rates(rules)
+    standards = _standards(rules, facts)
     for rule in (rule for rule in rules.rules if isinstance(rule, Rule)):
-        for measure, item in _judged(rule, named.get(rule.measure.name, ()), facts, rates[rule.is_required]):
+        for measure, item in _judged(rule, standards):
             if measure is not None:
                 yield measure, item
+
+
+def _standards(rules: Rules, facts: FleetFacts) -> _Standards:
+    known = _Standards(facts=facts, named=_by_name(facts.measures), error_rates=_error_rates(rules), pasts={})
+    return replace(known, pasts={kind: _past(rules, known, is_required=kind) for kind in (True, False)})
+
+
+def _past(rules: Rules, known: _Standards, *, is_required: bool) -> Past:
+    """Return what figures come to that rules of a kind hold against the spread of the baseline."""
+    own = [rule for rule in rules.rules if isinstance(rule, Rule) and rule.is_required == is_required]
+    asked = [rule for rule in own if is_by_spread(rule)]
+    measures = [m for rule in asked for m in known.matched(rule) if why_no_figure(m) is None]
+    return past_of(measures, known.facts, error_rate=len(asked) * known.error_rates[is_required])
 
 
 def _by_name(measures: Sequence[Measure]) -> Mapping[str, Sequence[Measure]]:
@@ -83,10 +112,9 @@ def _checked(rule: CheckRule, facts: FleetFacts) -> Iterator[Judged]:
         yield replace(item, is_required=rule.is_required)
 
 
-def _judged(
-    rule: Rule, named: Sequence[Measure], facts: FleetFacts, error_rate: float
-) -> Iterator[tuple[Measure | None, Judged]]:
-    matched = [m for m in named if kind_of(m.subject) == rule.each and rule.measure.picks(m)]
+def _judged(rule: Rule, standards: _Standards) -> Iterator[tuple[Measure | None, Judged]]:
+    facts, named = standards.facts, standards.named.get(rule.measure.name, ())
+    matched = standards.matched(rule)
     refused = _why_refused(rule, named, matched, facts)
     if refused is not None:
         outcome = not_judged("whole", f"{rule.place}: {refused}", "Correct the rule")
@@ -104,7 +132,7 @@ def _judged(
             good.append(measure)
         else:
             yield measure, _as_judged(rule, measure, not_judged(measure.subject, *fault), telling)
-    for measure, outcome in _outcomes(rule, good, facts, error_rate):
+    for measure, outcome in _outcomes(rule, good, standards):
         yield measure, _as_judged(rule, measure, outcome, telling)
 
 
@@ -121,13 +149,16 @@ def _fault(measure: Measure, facts: FleetFacts) -> tuple[str, str] | None:
 
 
 def _outcomes(
-    rule: Rule, measures: Sequence[Measure], facts: FleetFacts, error_rate: float
+    rule: Rule, measures: Sequence[Measure], standards: _Standards
 ) -> Iterator[tuple[Measure, Outcome]]:
+    facts, error_rate = standards.facts, standards.error_rates[rule.is_required]
     match rule.expected.form:
         case "peers":
             return judge_peers(rule, measures, facts, error_rate=error_rate)
         case "equal":
             return judge_equal(rule, measures)
+        case "baseline":
+            return judge_by_past(rule, measures, facts, standards.pasts[rule.is_required])
         case _:
             return judge_figures(rule, measures, facts, error_rate=error_rate)
 

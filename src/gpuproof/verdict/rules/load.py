@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -27,6 +28,7 @@ from gpuproof.verdict.rules.model import CheckRule, Expected, Form, MeasureMatch
 FORMS: tuple[Form, ...] = ("at_least", "at_most", "reference", "baseline", "peers", "equal")
 MOST_TOLERANCE = 0.5
 """A tolerance of more than half lets pass what is broken."""
+SETS = Path(__file__).parents[2] / "recipes" / "rules"
 NEXT_STEP = "Look at the subject's own measures: clocks, temperature, power, links; run it again by itself"
 
 
@@ -92,12 +94,22 @@ class CheckEntry(StrictModel):
     """Whether READY needs it to pass."""
 
 
+class IncludeEntry(StrictModel):
+    """Rules that come with gpuproof, in this place."""
+
+    include: Text
+    """The name of a set of rules."""
+
+
+Entry = RuleEntry | CheckEntry | IncludeEntry
+
+
 class RulesFile(StrictModel):
     """A file of rules."""
 
     schema_version: Literal[1] = 1
     """Of this format."""
-    rules: list[RuleEntry | CheckEntry] = Field(min_length=1)
+    rules: list[Entry] = Field(min_length=1)
     """The rules, in the order of the report."""
 
 
@@ -139,13 +151,17 @@ def _rules_of(document: Document) -> Rules:
     _check_entries(document)
     read = read_as(RulesFile, document)
     mistakes = [m for number, entry in enumerate(read.rules) for m in _mistakes(entry, document, number)]
-    mistakes += _names_given_twice(read, document)
     if mistakes:
         raise ConfigError(mistakes)
-    return Rules(
-        source=document.source,
-        rules=tuple(_built(entry, document, number) for number, entry in enumerate(read.rules)),
-    )
+    built = [_built(entry, document, number) for number, entry in enumerate(read.rules)]
+    if mistakes := list(_names_given_twice(built, document)):
+        raise ConfigError(mistakes)
+    return Rules(source=document.source, rules=tuple(rule for of_entry in built for rule in of_entry))
+
+
+def rule_sets() -> list[str]:
+    """Name the sets of rules that come with gpuproof, for `include`."""
+    return sorted(path.stem for path in SETS.glob("*.yaml"))
 
 
 def _check_entries(document: Document) -> None:
@@ -154,7 +170,7 @@ def _check_entries(document: Document) -> None:
     entries = document.data["rules"]
     mistakes: list[Mistake] = []
     for number, entry in enumerate(entries if isinstance(entries, list) else ()):
-        form: type[StrictModel] = CheckEntry if isinstance(entry, dict) and "check" in entry else RuleEntry
+        form = _form_of(entry)
         below = Document(
             source=document.source,
             data=entry,
@@ -171,13 +187,25 @@ def _check_entries(document: Document) -> None:
         raise ConfigError(mistakes)
 
 
+def _form_of(entry: Any) -> type[StrictModel]:
+    keys = entry if isinstance(entry, dict) else {}
+    return CheckEntry if "check" in keys else IncludeEntry if "include" in keys else RuleEntry
+
+
 def _model_at(place: Place) -> type[StrictModel]:
     models: dict[Any, type[StrictModel]] = {"measure": MeasureEntry, "expect": ExpectEntry}
     return models.get(place[0], RuleEntry) if len(place) > 1 else RuleEntry
 
 
-def _mistakes(entry: RuleEntry | CheckEntry, document: Document, number: int) -> Iterator[Mistake]:
+def _mistakes(entry: Entry, document: Document, number: int) -> Iterator[Mistake]:
     place: Place = ("rules", number)
+    if isinstance(entry, IncludeEntry):
+        if entry.include not in rule_sets():
+            known = ", ".join(rule_sets())
+            yield document.mistake(
+                (*place, "include"), f"no set of rules {entry.include!r}", next_step=f"Known: {known}"
+            )
+        return
     if isinstance(entry, CheckEntry):
         if entry.check not in {*CHECKS, *registry.names(registry.CHECKS)}:
             known = ", ".join(sorted({*CHECKS, *registry.names(registry.CHECKS)}))
@@ -228,18 +256,25 @@ def _faults_of_keys(entry: RuleEntry, form: Form) -> Iterator[tuple[str, str]]:
         yield "the share of the baseline is the tolerance already", "Remove tolerance"
 
 
-def _names_given_twice(read: RulesFile, document: Document) -> Iterator[Mistake]:
-    names = [entry.name if isinstance(entry, RuleEntry) else entry.check for entry in read.rules]
-    times = Counter(names)
-    for number, name in enumerate(names):
-        if times[name] > 1:
+def _names_given_twice(built: Sequence[Sequence[Rule | CheckRule]], document: Document) -> Iterator[Mistake]:
+    times = Counter(rule.name for of_entry in built for rule in of_entry)
+    for number, of_entry in enumerate(built):
+        for name in (rule.name for rule in of_entry if times[rule.name] > 1):
             yield document.mistake(("rules", number), f"{times[name]} rules are called {name!r}")
 
 
-def _built(entry: RuleEntry | CheckEntry, document: Document, number: int) -> Rule | CheckRule:
+def _built(entry: Entry, document: Document, number: int) -> tuple[Rule | CheckRule, ...]:
+    """Return the rules of an entry: one, or those of the set that it includes."""
+    if isinstance(entry, IncludeEntry):
+        text = (SETS / f"{entry.include}.yaml").read_text(encoding="utf-8")
+        return read_rules(text, source=f"rules {entry.include}").rules
     place = f"{document.source}:{document.line(('rules', number))}"
     if isinstance(entry, CheckEntry):
-        return CheckRule(name=entry.check, place=place, is_required=entry.required)
+        return (CheckRule(name=entry.check, place=place, is_required=entry.required),)
+    return (_rule(entry, place),)
+
+
+def _rule(entry: RuleEntry, place: str) -> Rule:
     return Rule(
         name=entry.name,
         place=place,

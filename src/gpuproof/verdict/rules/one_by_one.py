@@ -1,4 +1,4 @@
-"""Rules that hold each figure against a number: stated, published, or the fleet's own past."""
+"""Rules that hold each figure against a number, stated or published."""
 
 from __future__ import annotations
 
@@ -6,20 +6,16 @@ from collections.abc import Iterator, Sequence
 from math import inf
 from typing import Any, Literal
 
-from gpuproof.analysis.apart import LEAST_DIFFERENCE
 from gpuproof.records.outcome import Outcome, kind_of
 from gpuproof.records.result import Measure
-from gpuproof.statistics.prediction import one_sided_t, prediction_reach
+from gpuproof.statistics.prediction import one_sided_t
 from gpuproof.units import share
-from gpuproof.verdict.baseline import BaselineEntry, EntryKey, entry_key, stack_of, unlike_keys
 from gpuproof.verdict.expectations import why_unlike
 from gpuproof.verdict.facts import FleetFacts
 from gpuproof.verdict.rules.model import Rule
 from gpuproof.verdict.rules.outcomes import Limit, judged_by, not_judged
-from gpuproof.verdict.rules.refusals import device_of
+from gpuproof.verdict.rules.refusals import MOST_MEASURED, device_of
 
-MOST_MEASURED = 0.25
-"""A spread that lets a quarter be missing measures nothing that a tolerance could be taken from."""
 MEMORY_OPERATIONS = ("copy", "triad")
 Found = Iterator[tuple[Measure, Outcome]]
 
@@ -27,9 +23,6 @@ Found = Iterator[tuple[Measure, Outcome]]
 def judge_figures(rule: Rule, measures: Sequence[Measure], facts: FleetFacts, *, error_rate: float) -> Found:
     """Judge each measure by itself; `error_rate` is for all of them together."""
     each = error_rate / max(1, len(measures))
-    if rule.expected.form == "baseline":
-        yield from _by_baseline(rule, measures, facts, error_rate=each)
-        return
     for measure in measures:
         expected = _stated(rule) if rule.expected.key is None else _published(rule, measure, facts)
         if isinstance(expected, Outcome):
@@ -110,55 +103,3 @@ def _own_reach(measure: Measure, *, error_rate: float) -> float | None:
         return None
     reach = max(interval.high - measure.value, measure.value - interval.low)
     return reach * max(1.0, one_sided_t(error_rate, degrees) / one_sided_t((1 - interval.level) / 2, degrees))
-
-
-def _by_baseline(rule: Rule, measures: Sequence[Measure], facts: FleetFacts, *, error_rate: float) -> Found:
-    refused = _why_no_baseline(facts)
-    entries: dict[EntryKey, BaselineEntry] = {}
-    limits: dict[EntryKey, Limit | str] = {}
-    if refused is None and facts.baseline is not None:
-        entries = facts.baseline.by_key()
-    for measure in measures:
-        key = entry_key(measure.name, measure.labels, kind_of(measure.subject))
-        if refused is None and key not in limits:
-            limits[key] = _limit_of(rule, measure, entries.get(key), facts, error_rate=error_rate)
-        limit = refused or limits[key]
-        if isinstance(limit, str):
-            yield measure, not_judged(measure.subject, limit, "Record a baseline of this very stack and work")
-        elif rule.expected.number is not None:
-            yield measure, judged_by(rule, measure, limit)
-        else:
-            yield measure, judged_by(rule, measure, limit, reach=limit.slack)
-
-
-def _why_no_baseline(facts: FleetFacts) -> str | None:
-    if facts.baseline is None:
-        return "no baseline was given"
-    unlike = unlike_keys(stack_of(facts.hosts), facts.baseline.stack)
-    return f"the baseline {facts.baseline.name} is of another stack: {'; '.join(unlike)}" if unlike else None
-
-
-def _limit_of(
-    rule: Rule, measure: Measure, entry: BaselineEntry | None, facts: FleetFacts, *, error_rate: float
-) -> Limit | str:
-    """Return the limit that a baseline sets, or why it sets none."""
-    assert facts.baseline is not None
-    name, better = facts.baseline.name, measure.better or "higher"
-    if entry is None or entry.unit != measure.unit:
-        return f"the baseline {name} has no figure of this work in {measure.unit}"
-    source = f"baseline {name} of {facts.baseline.recorded}, {len(entry.figures)} figures"
-    if rule.expected.number is not None:
-        slack = abs(entry.centre) * (1 - rule.expected.number)
-        return Limit(expected=entry.centre, slack=slack, better=better, source=source, how="stated share")
-    if rule.tolerance is not None:
-        slack = abs(entry.centre) * rule.tolerance
-        return Limit(expected=entry.centre, slack=slack, better=better, source=source, how="stated tolerance")
-    spread = entry.spread()
-    if spread is None:
-        return f"the baseline {name} has too few figures of it to know their spread: record more runs"
-    reach = prediction_reach(spread, error_rate=error_rate)
-    if reach > MOST_MEASURED * abs(spread.centre):
-        off = share(reach / spread.centre)
-        return f"the figures of the baseline {name} scatter too much: one may be off by {off}"
-    slack = max(reach, LEAST_DIFFERENCE * abs(spread.centre))
-    return Limit(expected=spread.centre, slack=slack, better=better, source=source, how="its spread")

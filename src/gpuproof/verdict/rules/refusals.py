@@ -19,6 +19,8 @@ from gpuproof.verdict.rules.model import Expected
 VACUOUS_SHARE = 0.1
 """A floor under a tenth of what is measured, or of what the device can do: only what is broken outright
 misses it, and it shows by itself. Floors that are shipped in use are 0.25 to 0.98 of what is measured."""
+MOST_MEASURED = 0.25
+"""A spread that lets a quarter be missing measures nothing that a tolerance could be taken from."""
 PRECISIONS = {"fp16": "amp"}
 """The precision whose peak is that of a type."""
 

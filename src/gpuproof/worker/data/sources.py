@@ -211,7 +211,7 @@ class _Opening:
             num_samples = len(hold_out(content.header.shape[0], data.held_out)[0])
             sha256 = content.header.sha256
             of = f"the images and labels in {data.file}"
-        has_parts = data.name in ("CIFAR10", "CIFAR100", "ImageFolder")
+        has_parts = data.name in ("CIFAR10", "CIFAR100", "FashionMNIST", "ImageFolder")
         return DataUsed(
             loading=data.loading,
             split=data.split if has_parts else None,

@@ -1,0 +1,69 @@
+"""Fashion-MNIST from files of idx as its authors packed them; anything else is refused."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gpuproof.datasets import fashion_mnist
+from gpuproof.datasets.catalogue import prepare
+from gpuproof.errors import UsageError
+from gpuproof.records.case import Case
+from gpuproof.records.dataset_files import read_header
+from records_by_hand import case
+
+FILE = "data/fashion.tensors"
+IMAGES = (np.arange(3 * 28 * 28) % 251).astype(np.uint8).reshape(3, 28, 28)
+LABELS = np.array([9, 0, 4], dtype=np.uint8)
+
+
+def idx(values: np.ndarray) -> bytes:
+    sizes = b"".join(size.to_bytes(4, "big") for size in values.shape)
+    return bytes((0, 0, 8, values.ndim)) + sizes + values.tobytes()
+
+
+def written(folder: Path, images: bytes, labels: bytes) -> Path:
+    inside = folder / "fashion-mnist"
+    inside.mkdir(parents=True)
+    for name, content in zip(fashion_mnist.FILES["train"], (images, labels), strict=True):
+        (inside / name).write_bytes(content)
+    return folder
+
+
+def asked(source: Path) -> Case:
+    return case(data={"name": "FashionMNIST", "path": str(source), "split": "train", "file": FILE})
+
+
+def test_idx_is_read_as_it_comes(tmp_path: Path) -> None:
+    source = written(tmp_path, gzip.compress(idx(IMAGES)), gzip.compress(idx(LABELS)))
+    prepare(asked(source), tmp_path, world_size=1, say=print)
+    header, offset = read_header(tmp_path / FILE)
+    assert (header.shape, header.num_classes) == ((3, 1, 28, 28), 10)
+    assert (tmp_path / FILE).read_bytes()[offset:] == IMAGES.tobytes() + LABELS.tobytes()
+
+
+@pytest.mark.parametrize(
+    ("images", "labels", "said"),
+    [
+        (idx(IMAGES), gzip.compress(idx(LABELS)), "not packed by gzip"),
+        (gzip.compress(idx(IMAGES))[:-20], gzip.compress(idx(LABELS)), "not packed by gzip"),
+        (gzip.compress(idx(IMAGES)[:-1]), gzip.compress(idx(LABELS)), "not a file of idx"),
+        (gzip.compress(b""), gzip.compress(idx(LABELS)), "not a file of idx"),
+        (gzip.compress(b"\0\0\x0d\x03" + idx(IMAGES)[4:]), gzip.compress(idx(LABELS)), "not a file of idx"),
+        (gzip.compress(idx(IMAGES)), gzip.compress(idx(LABELS[:2])), "not Fashion-MNIST"),
+        (gzip.compress(idx(IMAGES)), gzip.compress(idx(LABELS + 1)), "not Fashion-MNIST"),
+        (gzip.compress(idx(IMAGES[:, :8])), gzip.compress(idx(LABELS)), "not Fashion-MNIST"),
+    ],
+)
+def test_what_is_something_else_is_refused(images: bytes, labels: bytes, said: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=said):
+        prepare(asked(written(tmp_path, images, labels)), tmp_path, world_size=1, say=print)
+
+
+def test_what_is_not_there_says_how_to_get_it(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="is not there") as refused:
+        prepare(asked(tmp_path), tmp_path, world_size=1, say=print)
+    assert "data.download=true" in (refused.value.next_step or "")
