@@ -113,7 +113,7 @@ def read_evidence(run: RunDirectory) -> Evidence:
         description=description,
         config=read_config(run),
         launches=tuple(run.cases()),
-        hosts=tuple(description.get(HOSTS, {}).get("hosts", ())),
+        hosts=tuple((description.get(HOSTS) or {}).get("hosts", ())),
         recording_at=run.recording_at,
         folder_of=run.case_folder,
     )

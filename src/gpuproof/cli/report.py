@@ -172,22 +172,28 @@ def _row(directory: RunDirectory) -> dict[str, object]:
     row |= {"launches": None, "headline": None, "verdict": None, "validity": None, "next_step": None}
     try:
         description = directory.description()
-        what = f"{description['config']['kind']}, {description['source']}"
+        what = f"{description['config'].get('kind', 'training')}, {description['source']}"
         row |= {"created": description["created"], "what": what}
         result = directory.read_result()
-    except (GpuproofError, KeyError) as error:
+    except GpuproofError as error:
         return {**row, "what": row["what"] or f"damaged: {error}"}
     if result is None:
         return {**row, "next_step": shlex.join(["gpuproof", "report", str(directory.root)])}
     return {
         **row,
         "suite": result.suite,
-        "what": result.detail.get("common", {}).get("work", result.suite),
+        "what": _work_of(result),
         "launches": f"{result.num_launches}/{result.num_planned}",
         "headline": result.headline,
         "verdict": result.verdict,
         "validity": result.validity,
     }
+
+
+def _work_of(result: Result) -> str:
+    """Say what a run worked on, where its suite tells."""
+    common = result.detail.get("common")
+    return str(common.get("work", result.suite)) if isinstance(common, dict) else result.suite
 
 
 def _page_of_runs(rows: Sequence[dict[str, object]]) -> Page:

@@ -43,7 +43,9 @@ def recipe_exports(evidence: Evidence, summary: RunSummary, profile: Profiled | 
     samples_per_epoch = evidence.config.data.samples_per_epoch
     epochs = epoch_lines(summary.launches, samples_per_epoch=samples_per_epoch)
     yield Export(name="metrics_epoch.jsonl", content=epochs)
-    yield Export(name="summary.csv", content=summary_csv(summary, description=description))
+    experiment = evidence.config.run.experiment_name
+    rows = summary_csv(summary, description=description, experiment=experiment)
+    yield Export(name="summary.csv", content=rows)
     yield json_export("run_summary.json", {**summarized, **work_json(summary), **profile_json(profile)})
     yield Export(name="roofline.png", content=lambda path: draw_roofline(summary, path))
 
@@ -170,16 +172,16 @@ def _interval(interval: Any) -> Any:
     return to_json(interval) if isinstance(interval, Interval) else {"missing": interval.reason}
 
 
-def summary_csv(summary: RunSummary, *, description: Mapping[str, Any]) -> str:
+def summary_csv(summary: RunSummary, *, description: Mapping[str, Any], experiment: str) -> str:
     """Return summary.csv: one row a launch, its header made of the rows' own keys."""
-    return csv_text([_csv_row(launch, description) for launch in summary.launches])
+    return csv_text([_csv_row(launch, description, experiment) for launch in summary.launches])
 
 
-def _csv_row(launch: Launch, description: Mapping[str, Any]) -> dict[str, Any]:
+def _csv_row(launch: Launch, description: Mapping[str, Any], experiment: str) -> dict[str, Any]:
     window, setup, case = launch.slowest, launch.setup, launch.case
     queued = not case.measures_latency
     return {
-        "experiment_name": description["config"]["run"]["experiment_name"],
+        "experiment_name": experiment,
         "run_id": description["run_id"],
         "case": case.case_id,
         "replicate": case.replicate,
