@@ -1,7 +1,7 @@
 """What a host has: the facts that make a result comparable, or explain why it is not.
 
-Read by the first rank of each host and by `probe`. Everything is a fact or None; secrets in variables
-are never read, since only the named prefixes are.
+Read by the first rank of each host and by `probe`. Everything is a fact or None; variables of
+the named prefixes only are told, and secrets among them are not.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from gpuproof.accelerators.choose import accelerators_here
 from gpuproof.accelerators.cuda import CudaAccelerator
 from gpuproof.devices.describe import describe_devices
 from gpuproof.monitor.host import cpu_model, cpus_allowed
+from gpuproof.redaction import REDACTED, is_secret_name, redacted
 from gpuproof.worker.host.fabric import describe_affinity, infiniband_ports
 
 ENVIRONMENT_PREFIXES = (
@@ -38,7 +39,6 @@ ENVIRONMENT_PREFIXES = (
     "HIP_",
     "PYTORCH_",
 )
-SECRET_WORDS = ("KEY", "TOKEN", "SECRET", "PASSWORD")
 
 
 def describe_host(environment: Mapping[str, str] = os.environ, *, device: str = "auto") -> dict[str, Any]:
@@ -66,7 +66,7 @@ def describe_host(environment: Mapping[str, str] = os.environ, *, device: str = 
             found["pci_bus_id"] for found in accelerators["devices"] if found["pci_bus_id"]
         ),
         "environment": {
-            name: "redacted" if any(word in name for word in SECRET_WORDS) else value
+            name: REDACTED if is_secret_name(name) else redacted(value)
             for name, value in sorted(environment.items())
             if name.startswith(ENVIRONMENT_PREFIXES)
         },
