@@ -56,6 +56,16 @@ def conclude(run: RunDirectory) -> Concluded:
     return replace(concluded, page=_with_files(concluded.page, run, concluded.result, suite, notes))
 
 
+def conclude_unwritten(run: RunDirectory) -> Concluded:
+    """Conclude a run whose place cannot be written: the result and the page, without files.
+
+    Raises:
+        RecordError: a file of the run is damaged.
+    """
+    evidence, suite = read_evidence(run), read_suite(run)
+    return _concluded(suite, suite.conclude(evidence).result, evidence)
+
+
 def conclude_otherwise(run: RunDirectory, options: Mapping[str, Any]) -> Concluded:
     """Conclude a run by other options of its suite, and leave the run and its files as they are.
 
@@ -114,7 +124,7 @@ def read_evidence(run: RunDirectory) -> Evidence:
         description=description,
         config=read_config(run),
         launches=tuple(run.cases()),
-        hosts=tuple(description.get(HOSTS, {}).get("hosts", ())),
+        hosts=tuple((description.get(HOSTS) or {}).get("hosts", ())),
         recording_at=run.recording_at,
         folder_of=run.case_folder,
     )

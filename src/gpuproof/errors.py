@@ -9,6 +9,7 @@ from __future__ import annotations
 from enum import IntEnum
 
 from gpuproof.outside import plain
+from gpuproof.redaction import redacted
 
 
 class ExitCode(IntEnum):
@@ -41,7 +42,7 @@ class GpuproofError(Exception):
         if self.next_step:
             parts.append(self.next_step)
         paragraph = ". ".join(part.strip().rstrip(".") for part in parts) + "."
-        return plain(paragraph, kept="")
+        return redacted(plain(paragraph, kept=""))
 
 
 class UsageError(GpuproofError):

@@ -1,95 +1,60 @@
-"""Run directories that somebody changed: each is concluded, or refused in one paragraph."""
+"""Changed run directories, recordings, inventories: a subset of benchmarks/hostile_inputs.py, seeds fixed."""
 
 from __future__ import annotations
 
 import json
-import random
 import shutil
-from collections.abc import Iterator
+import sys
+from collections import Counter
+from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
-from gpuproof.conclude import conclude
-from gpuproof.errors import GpuproofError
-from gpuproof.store.run import RunDirectory
+from gpuproof.cli.main import cli
 
 RUNS = Path(__file__).parent / "runs"
-KINDS = sorted({path.name for path in RUNS.iterdir()} - {"one_rank"})
-"""All but one that has no file or record that `two_ranks` has not."""
-MUTATIONS = 12
-"""Of each kind of run; more were tried by hand: 2,000 over all kinds."""
-ODD: tuple[Any, ...] = (
-    None,
-    -1,
-    0,
-    10**13,
-    10**400,
-    float("inf"),
-    float("nan"),
-    "x",
-    "",
-    [],
-    {},
-    True,
-    "../../etc",
-    [1, 2],
-    {"a": 1},
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+hostile = import_module("hostile_inputs")
+ENDS = {"read", "refused"}
+
+
+@pytest.mark.parametrize("kind", sorted(path.name for path in RUNS.iterdir()))
+def test_a_changed_run_is_concluded_or_refused_in_a_paragraph(kind: str) -> None:
+    assert set(hostile.run_ends(kind, 10)) <= ENDS
+
+
+def test_a_changed_recording_is_shown_or_refused_in_a_paragraph() -> None:
+    ends = Counter(hostile.recording_ends(100))
+    assert set(ends) == ENDS
+
+
+def test_a_changed_inventory_is_read_or_refused_by_line() -> None:
+    ends = Counter(hostile.inventory_ends(200))
+    assert set(ends) == ENDS
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"origins": []},
+        {"created": "x"},
+        {"config": []},
+        {"fleet": None},
+        {"source": 1},
+        {"schema_version": 99},
+    ],
 )
-
-
-def places(value: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    for key, item in items:
-        yield (*at, key)
-        yield from places(item, (*at, key))
-
-
-def mutated(value: Any, draw: random.Random) -> Any:
-    """Take a value out of JSON, or put an odd one in its place."""
-    known = list(places(value))
-    if not known:
-        return value
-    *way, last = draw.choice(known)
-    holder = value
-    for key in way:
-        holder = holder[key]
-    if draw.random() < 0.3:
-        del holder[last]
-    else:
-        holder[last] = draw.choice(ODD)
-    return value
-
-
-def damage(path: Path, draw: random.Random) -> None:
-    """Change one value of a file, or take out, cut or double a line of it."""
-    if path.suffix == ".json":
-        path.write_text(json.dumps(mutated(json.loads(path.read_text()), draw)))
-        return
-    lines = path.read_text().splitlines()
-    place = draw.randrange(len(lines))
-    line = lines[place]
-    changed = [[], [line, line], [line[: len(line) // 2]], [json.dumps(mutated(json.loads(line), draw))]]
-    lines[place : place + 1] = draw.choices(changed, weights=(15, 10, 10, 65))[0]
-    path.write_text("\n".join(lines) + "\n")
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_changed_run_is_concluded_or_refused_in_a_paragraph(kind: str, tmp_path: Path) -> None:
-    draw = random.Random(kind)
-    source = RUNS / kind / "run"
-    files = sorted(p.relative_to(source) for p in source.rglob("*.json*") if p.stat().st_size)
-    ends = []
-    for number in range(MUTATIONS):
-        root = tmp_path / str(number)
-        shutil.copytree(source, root)
-        damage(root / draw.choice(files), draw)
-        try:
-            conclude(RunDirectory.open(root))
-        except GpuproofError as error:
-            ends.append(str(error))
-        else:
-            ends.append("concluded")
-    assert len(ends) == MUTATIONS
-    assert not any("\n" in end for end in ends)
+def test_a_damaged_run_is_one_row_of_the_list(damage: dict[str, object], tmp_path: Path) -> None:
+    for name in ("good", "bad"):
+        root = tmp_path / "x" / name
+        shutil.copytree(RUNS / "training" / "run", root)
+    described = json.loads((root / "run.json").read_text())
+    (root / "run.json").write_text(json.dumps({**described, **damage}))
+    listed = CliRunner().invoke(cli, ["runs", "--save-dir", str(tmp_path), "--json"])
+    assert listed.exit_code == 0
+    rows = {Path(row["run"]).name: row for row in json.loads(listed.output)}
+    assert set(rows) == {"good", "bad"}
+    assert str(rows["bad"]["what"]).startswith("damaged: ") is (damage != {"fleet": None})
+    assert rows["good"]["created"] == described["created"]

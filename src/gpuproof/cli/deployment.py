@@ -9,6 +9,7 @@ from typing import Any
 
 from gpuproof.cloud.lambda_cloud import Instance, LaunchRequest
 from gpuproof.errors import UsageError
+from gpuproof.files import read_plain
 from gpuproof.store.run import write_whole
 
 
@@ -68,7 +69,7 @@ def read_text(path: Path) -> str:
         UsageError: it cannot be read.
     """
     try:
-        return path.read_text(encoding="utf-8")
+        return read_plain(path).decode()
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "not UTF-8 text"
         raise UsageError(f"cannot be read: {reason}", place=str(path)) from error

@@ -7,9 +7,11 @@ only a fault of ours prints a traceback.
 from __future__ import annotations
 
 import io
+import os
 import sys
 import traceback
-from typing import NoReturn
+from collections.abc import Sequence
+from typing import Any, NoReturn
 
 import click
 
@@ -73,11 +75,56 @@ def cli() -> None:
     """  # noqa: D301  # click reads the backspace character
 
 
+class LossyFile(io.FileIO):
+    """Where standard output or error goes: what cannot be written is lost, and nothing else comes of it.
+
+    A full disk or a reader that went away changes neither what is measured nor the exit code.
+    """
+
+    loss: OSError | None = None
+
+    def write(self, data: Any, /) -> int:
+        """Write bytes; return their number, written or not."""
+        try:
+            return super().write(data)
+        except OSError as error:
+            self.loss = error
+            return len(data)
+
+
+def _hold_streams() -> list[LossyFile]:
+    """Open what is closed of the three standard streams, and let output and error be lossy."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:  # noqa: PERF203  # each stream is looked at by itself
+            os.open(os.devnull, os.O_RDWR)  # the lowest free number; else a file of the run would get it
+    files = [LossyFile(number, "wb", closefd=False) for number in (1, 2)]
+    sys.stdout, sys.stderr = (
+        # A terminal without ± or × gets a ? and not a traceback.
+        io.TextIOWrapper(
+            io.BufferedWriter(file),
+            encoding=getattr(stream, "encoding", None) or "utf-8",
+            errors="replace",
+            line_buffering=file.isatty() or number == 2,
+        )
+        for number, file, stream in zip((1, 2), files, (sys.stdout, sys.stderr), strict=True)
+    )
+    return files
+
+
+def _tell_loss(files: Sequence[LossyFile]) -> None:
+    """Say on standard error that standard output was lost; a reader that went away knows."""
+    sys.stdout.flush()
+    loss = files[0].loss
+    if loss is not None and not isinstance(loss, BrokenPipeError):
+        click.echo(f"gpuproof: standard output: cannot be written: {loss.strerror}.", err=True)
+    sys.stderr.flush()
+
+
 def main() -> NoReturn:
     """Run the command line; every way out ends here with its exit code."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # a terminal without ± or × gets a ? and not a traceback
-            stream.reconfigure(errors="replace")
+    files = _hold_streams()
     try:
         code = cli.main(standalone_mode=False)
     except click.exceptions.Abort:
@@ -92,11 +139,9 @@ def main() -> NoReturn:
     except GpuproofError as error:
         click.echo(f"gpuproof: {error}", err=True)
         code = error.exit_code
-    except BrokenPipeError:
-        sys.stderr.close()
-        code = ExitCode.DONE
     except Exception:  # noqa: BLE001  # the last line of defence: say that the fault is ours
         click.echo(plain(traceback.format_exc()), err=True, nl=False)
         click.echo("gpuproof: this is a bug in gpuproof; please report it with the lines above.", err=True)
         code = ExitCode.OUR_BUG
+    _tell_loss(files)
     sys.exit(int(code or 0))

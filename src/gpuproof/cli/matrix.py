@@ -130,9 +130,10 @@ def _words_of_kconfig(path: str | None) -> list[str]:
     if path is None:
         return []
     from gpuproof.config.kconfig.cases import words_of
+    from gpuproof.files import read_plain
 
     try:
-        return words_of(Path(path).read_text(encoding="utf-8"), source=path)
+        return words_of(read_plain(Path(path)).decode(), source=path)
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"cannot be read ({error})", place=path) from error
 

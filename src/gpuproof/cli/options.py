@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import click
 
 from gpuproof.outside import plain
+from gpuproof.redaction import redacted
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -57,7 +58,7 @@ json_option = click.option(
 
 def say(text: str, *, err: bool = False) -> None:
     """Print a line with words of hosts, providers or files in it: nothing of it is obeyed by a terminal."""
-    click.echo(plain(text), err=err)
+    click.echo(redacted(plain(text)), err=err)
 
 
 class PlainFormatter(logging.Formatter):
@@ -65,7 +66,7 @@ class PlainFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line."""
-        return plain(super().format(record))
+        return redacted(plain(super().format(record)))
 
 
 def print_json(content: Any) -> None:

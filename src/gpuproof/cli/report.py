@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpuproof.cli.options import json_option, print_json
+from gpuproof.cli.options import json_option, print_json, say
 
 if TYPE_CHECKING:
     from gpuproof.conclude import Concluded
@@ -69,7 +69,7 @@ def report(
     With --check, print what that check (of those that `gpuproof plugins` lists) says of the run instead,
     and change nothing. The exit code is then 3 if a check failed, 4 if one measured nothing, else 0.
     """  # noqa: D301  # click reads the backspace character
-    from gpuproof.conclude import conclude, conclude_tree
+    from gpuproof.conclude import conclude_tree
     from gpuproof.report.formats import choose_format
     from gpuproof.suites.matrix.old_tree import is_old_tree
 
@@ -81,9 +81,21 @@ def report(
     directory = open_run(run, save_dir)
     if checks:
         ctx.exit(_judge(directory, checks, as_json=as_json))
-    concluded = conclude(directory)
+    concluded = _concluded(directory)
     _tell(concluded, chosen, output)
     ctx.exit(concluded.result.exit_code)
+
+
+def _concluded(directory: RunDirectory) -> Concluded:
+    """Conclude a run; where its place cannot be written, say so and go on without its files."""
+    from gpuproof.conclude import conclude, conclude_unwritten
+    from gpuproof.errors import EnvironmentUnfitError
+
+    try:
+        return conclude(directory)
+    except EnvironmentUnfitError as error:
+        say(f"gpuproof: {error} No file of the run was made again.", err=True)
+        return conclude_unwritten(directory)
 
 
 def _tell(concluded: Concluded, form: str, output: Path | None) -> None:
@@ -172,22 +184,28 @@ def _row(directory: RunDirectory) -> dict[str, object]:
     row |= {"launches": None, "headline": None, "verdict": None, "validity": None, "next_step": None}
     try:
         description = directory.description()
-        what = f"{description['config']['kind']}, {description['source']}"
+        what = f"{description['config'].get('kind', 'training')}, {description['source']}"
         row |= {"created": description["created"], "what": what}
         result = directory.read_result()
-    except (GpuproofError, KeyError) as error:
+    except GpuproofError as error:
         return {**row, "what": row["what"] or f"damaged: {error}"}
     if result is None:
         return {**row, "next_step": shlex.join(["gpuproof", "report", str(directory.root)])}
     return {
         **row,
         "suite": result.suite,
-        "what": result.detail.get("common", {}).get("work", result.suite),
+        "what": _work_of(result),
         "launches": f"{result.num_launches}/{result.num_planned}",
         "headline": result.headline,
         "verdict": result.verdict,
         "validity": result.validity,
     }
+
+
+def _work_of(result: Result) -> str:
+    """Say what a run worked on, where its suite tells."""
+    common = result.detail.get("common")
+    return str(common.get("work", result.suite)) if isinstance(common, dict) else result.suite
 
 
 def _page_of_runs(rows: Sequence[dict[str, object]]) -> Page:

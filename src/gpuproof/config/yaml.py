@@ -36,6 +36,7 @@ from ruamel.yaml.events import (
 
 from gpuproof.config.errors import ConfigError, Mistake
 from gpuproof.config.settings import ConfigSetting, KeyPath, dotted
+from gpuproof.files import open_plain
 
 Scalar = str | int | float | bool | None
 Place = tuple[str | int, ...]
@@ -43,6 +44,10 @@ Place = tuple[str | int, ...]
 
 MAX_DEPTH = 20
 """Levels of nesting; a config has four, and a parser of untrusted text needs some bound."""
+
+MAX_BRACKETS = 5 * MAX_DEPTH
+"""Brackets that are open at once, those in texts and comments included."""
+_BRACKETS = re.compile(r"[][{}]")
 
 _WORDS: dict[str, bool | float | None] = {
     **dict.fromkeys(("", "~", "null", "Null", "NULL"), None),
@@ -102,7 +107,7 @@ def read_text(
         FileNotFoundError: it is not there.
     """
     try:
-        with path.open("rb") as file:
+        with open_plain(path) as file:
             content = file.read(max_bytes + 1)
     except FileNotFoundError:
         raise
@@ -221,6 +226,16 @@ class _Reader:
         self._lines: dict[Place, int] = {}
         self._written: dict[Place, str] = {}
         self._mistakes: list[Mistake] = []
+        self._refuse_deep_text()
+
+    def _refuse_deep_text(self) -> None:
+        """Refuse more open brackets than any config has: the library's time grows with their square."""
+        depth = 0
+        for found in _BRACKETS.finditer(self._text):
+            depth = depth + 1 if found[0] in "[{" else max(0, depth - 1)
+            if depth > MAX_BRACKETS:
+                line = self._text.count("\n", 0, found.start()) + 1
+                self._stop(line, (), f"nested deeper than {MAX_DEPTH} levels", "Flatten it")
 
     def document(self) -> Document:
         root = self._root()

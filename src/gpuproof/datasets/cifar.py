@@ -17,6 +17,7 @@ import numpy as np
 from gpuproof.datasets.catalogue import Say
 from gpuproof.datasets.download import Archive, fetch
 from gpuproof.errors import UsageError
+from gpuproof.files import open_plain
 from gpuproof.records.dataset_files import TensorFileHeader, write_tensor_file
 from gpuproof.records.work.data import DataSpec
 
@@ -72,6 +73,7 @@ SETS = {
 NOT_A_CIFAR_FILE = (
     *(pickle.UnpicklingError, EOFError, AttributeError, ImportError, IndexError),  # what a bad pickle raises
     *(KeyError, TypeError, ValueError, OverflowError),  # what a good one of something else does
+    *(MemoryError, RecursionError, SystemError),  # and one that claims a size or a depth without end
 )
 
 
@@ -121,11 +123,11 @@ def _require(file: Path, cifar: Cifar) -> None:
 
 def _read(file: Path, cifar: Cifar) -> tuple[np.ndarray, np.ndarray]:
     try:
-        with file.open("rb") as stream:
+        with open_plain(file) as stream:
             content = _ArraysOnly(stream, encoding="bytes").load()
         pixels = np.asarray(content[b"data"], dtype=np.uint8)
         labels = np.asarray(content[cifar.labels], dtype=np.uint8)
-    except NOT_A_CIFAR_FILE as error:
+    except (OSError, *NOT_A_CIFAR_FILE) as error:
         raise UsageError(f"not a {cifar.title} file: {error}", place=str(file)) from error
     fits = labels.ndim == 1 and labels.size and pixels.shape == (labels.size, 3072)
     if not fits or labels.max() >= cifar.num_classes:

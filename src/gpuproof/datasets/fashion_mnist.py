@@ -16,8 +16,8 @@ import numpy as np
 from gpuproof.datasets.catalogue import Say
 from gpuproof.datasets.download import Archive, fetch_file
 from gpuproof.errors import UsageError
-from gpuproof.records.case import DataSpec
 from gpuproof.records.dataset_files import TensorFileHeader, write_tensor_file
+from gpuproof.records.work.data import DataSpec
 
 HOME = "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/"
 FOLDER = "fashion-mnist"

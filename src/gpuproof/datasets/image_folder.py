@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import random
+import stat
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -76,7 +77,7 @@ def list_images(folder: Path, *, split: str) -> ImageListing:
         for file in sorted(p for p in (root / name).rglob("*") if p.suffix.lower() in ENDINGS):
             relative = file.relative_to(root).as_posix()
             files.append(relative)
-            digest.update(f"{relative}\0{file.stat().st_size}\n".encode(errors="surrogateescape"))
+            digest.update(f"{relative}\0{_size(file)}\n".encode(errors="surrogateescape"))
     if not files:
         raise UsageError(
             f"there is no image in {root}/CLASS/: expected files that end in {', '.join(sorted(ENDINGS))}",
@@ -85,6 +86,25 @@ def list_images(folder: Path, *, split: str) -> ImageListing:
     return ImageListing(
         root=str(root.absolute()), classes=tuple(classes), files=tuple(files), sha256=digest.hexdigest()
     )
+
+
+def _size(file: Path) -> int:
+    """Return the size of an image in bytes.
+
+    Raises:
+        UsageError: the name is that of a link to nothing, of a pipe or of anything else that is no file.
+    """
+    try:
+        found = file.stat()
+    except OSError as error:
+        raise _no_image(file, error.strerror or str(error)) from error
+    if not stat.S_ISREG(found.st_mode):
+        raise _no_image(file, "it is no plain file")
+    return found.st_size
+
+
+def _no_image(file: Path, reason: str) -> UsageError:
+    return UsageError(f"no image: {reason}", place=str(file), next_step="Remove it from the data set")
 
 
 def _wanted(batch_size: int, size: int, *, world_size: int) -> int:

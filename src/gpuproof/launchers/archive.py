@@ -24,6 +24,7 @@ NODE_SIDE = (
     "spans.py",
     "files.py",
     "outside.py",
+    "redaction.py",
     "registry.py",
 )
 NODE_PACKAGES = ("processes", "records", "accelerators", "devices", "monitor", "workloads", "worker")

@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 from gpuproof.config.models import RunConfig
 from gpuproof.errors import UsageError
 from gpuproof.launchers.local import LocalLauncher
+from gpuproof.processes.start import safe_environment
 
 PATIENCE_S = 300
 """Time that other ranks wait for rank 0's case …"""
@@ -109,7 +110,7 @@ def become_follower(config: RunConfig) -> NoReturn:
     words = [sys.executable, "-m", "gpuproof.worker", "join"]
     words += [f"--patience-s={DOWNLOAD_PATIENCE_S if config.data.download else PATIENCE_S}"]
     words += [f"--prepare-data={json.dumps([sys.executable, '-m', 'gpuproof.datasets'])}"]
-    os.execv(sys.executable, words)  # noqa: S606
+    os.execve(sys.executable, words, safe_environment())  # noqa: S606
 
 
 def _number(environment: Mapping[str, str], name: str, *, default: int) -> int:

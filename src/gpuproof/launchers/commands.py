@@ -9,6 +9,7 @@ from __future__ import annotations
 import shlex
 from dataclasses import dataclass
 
+from gpuproof.processes.start import SAFE_PATH
 from gpuproof.records.case import Case, MonitorSpec
 from gpuproof.store import layout
 
@@ -119,5 +120,4 @@ def wants_fork(case: Case) -> bool:
 def rank_environment(interface: str | None = None) -> dict[str, str]:
     """Return the variables that ranks get beside the host's own; `interface` is what they talk over."""
     talk = {f"{name}_SOCKET_IFNAME": interface for name in ("GLOO", "NCCL")} if interface else {}
-    # What lies in the user's working directory, a random.py say, is not to be imported.
-    return {"TORCH_ELASTIC_SHUTDOWN_TIMEOUT": str(AGENT_GRACE_S), "PYTHONSAFEPATH": "1", **talk}
+    return {"TORCH_ELASTIC_SHUTDOWN_TIMEOUT": str(AGENT_GRACE_S), **SAFE_PATH, **talk}

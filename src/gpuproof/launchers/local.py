@@ -22,6 +22,7 @@ from gpuproof.launchers.commands import (
 )
 from gpuproof.processes.fork import ForkServers
 from gpuproof.processes.group import ProcessGroup, start_group
+from gpuproof.processes.start import safe_environment
 from gpuproof.records.case import Case
 from gpuproof.records.work.placed import Placed
 from gpuproof.store import layout
@@ -132,8 +133,7 @@ class LocalLauncher:
         )
 
     def _rank_environment(self) -> dict[str, str]:
-        ours = rank_environment()
-        return {**ours, **self._environment, "PYTHONSAFEPATH": ours["PYTHONSAFEPATH"]}
+        return safe_environment({**rank_environment(), **self._environment})
 
 
 class LocalLaunch:

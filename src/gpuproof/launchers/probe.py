@@ -10,7 +10,7 @@ from typing import Any
 from gpuproof.errors import EnvironmentUnfitError
 from gpuproof.launchers.archive import node_side_for
 from gpuproof.outside import parse_json
-from gpuproof.processes.start import starting
+from gpuproof.processes.start import safe_environment, starting
 
 TIMEOUT_S = 120.0
 
@@ -34,7 +34,14 @@ def probe(
     try:
         with node_side_for(python) as worker, starting(place):
             command = [place, *worker, "probe", *words]
-            answer = subprocess.run(command, capture_output=True, text=True, timeout=limit_s, check=False)
+            answer = subprocess.run(
+                command,
+                env=safe_environment(),
+                capture_output=True,
+                text=True,
+                timeout=limit_s,
+                check=False,
+            )
         facts: dict[str, Any] = parse_json(answer.stdout)
     except subprocess.TimeoutExpired as error:
         raise EnvironmentUnfitError(

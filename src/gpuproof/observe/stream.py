@@ -18,6 +18,7 @@ from typing import Any, Final, Literal
 
 from gpuproof.errors import EnvironmentUnfitError, ExitCode, GpuproofError, RecordError, UsageError
 from gpuproof.processes.own import own_command
+from gpuproof.processes.start import safe_environment
 from gpuproof.records.journal import decode
 from gpuproof.records.readings import RecordingEnd
 
@@ -50,7 +51,11 @@ def sampled(command: list[str]) -> Records:
         EnvironmentUnfitError: it cannot start, or ended by itself without a last record.
     """
     process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL
+        command,
+        env=safe_environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        stdin=subprocess.DEVNULL,
     )
     assert process.stdout is not None
     ended = False

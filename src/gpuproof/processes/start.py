@@ -15,9 +15,17 @@ from pathlib import Path
 
 from gpuproof.errors import EnvironmentUnfitError
 
+SAFE_PATH = {"PYTHONSAFEPATH": "1"}
+"""What lies in the user's working directory, a random.py say, is not imported by Python 3.11 and newer; older
+ones run the node side as one file, and begin with that."""
 NOT_EXECUTABLE = 126
 NOT_FOUND = 127
 """What shells answer for a command that is no program, or is not there."""
+
+
+def safe_environment(base: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return the environment of every process of our own: `base`, by default ours, and a safe path."""
+    return {**(os.environ if base is None else base), **SAFE_PATH}
 
 
 class CommandNotStartedError(EnvironmentUnfitError):
@@ -53,7 +61,7 @@ def start_process(
     """Start a process that reads nothing, in a session of its own: a Ctrl-C is for us, who pass it on.
 
     What it prints is appended to `output`; without one, its standard output goes nowhere and its standard
-    error where ours does.
+    error where ours does. `environment` is ours where it is None; the path is made safe.
 
     Raises:
         CommandNotStartedError: there is no such program, or it may not be executed.
@@ -65,7 +73,7 @@ def start_process(
             stdin=subprocess.DEVNULL,
             stdout=file,
             stderr=None if output is None else subprocess.STDOUT,
-            env=environment,
+            env=safe_environment(environment),
             pass_fds=tuple(pass_fds),
             start_new_session=True,
         )

@@ -31,6 +31,7 @@ Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 NAN = float("nan")
 HOST = "host"
+LATEST_UNIX_S = 2.5e11  # in the year 9892; a calendar ends with 9999
 """Whose columns those of the host are, beside a device's physical index."""
 
 
@@ -224,6 +225,18 @@ class Reasons:
         return given, known
 
 
+def _wall_time(unix_s: Any) -> float:
+    """Return a wall time that a calendar has.
+
+    Raises:
+        ValueError: it has none.
+    """
+    value = float(unix_s)
+    if not 0 <= value <= LATEST_UNIX_S:
+        raise ValueError(f"no date is {value:g} s after 1970")
+    return value
+
+
 @dataclass
 class _Builder:
     """Takes lines one by one, so that a day of readings never stands in memory as text."""
@@ -248,7 +261,7 @@ class _Builder:
             self.damaged.append(number)
             return
         if kind == "recording":
-            self.head = self.head or record_of(data, place=f"{self.source}:{number}")
+            self.head = self.head or self._head(data, place=f"{self.source}:{number}")
             return
         try:
             if kind == "sample":
@@ -258,9 +271,20 @@ class _Builder:
         except (RecordError, ValueError, TypeError, KeyError, AttributeError):
             self.damaged.append(number)
 
+    def _head(self, data: Any, *, place: str) -> r.Recording:
+        head: r.Recording = record_of(data, place=place)
+        try:
+            _wall_time(head.unix_s)
+        except ValueError as error:
+            raise RecordError(str(error), place=place) from error
+        return head
+
     def _add_sample(self, data: dict[str, Any]) -> None:
         """Take a sample from its plain JSON: building records of a day's readings takes minutes."""
-        monotonic_s, unix_s = float(data["monotonic_s"]), float(data["unix_s"])
+        monotonic_s, unix_s = float(data["monotonic_s"]), _wall_time(data["unix_s"])
+        told = [reading.get("throttle_reasons") or () for reading in data["devices"].values()]
+        if not all(isinstance(reason, str) for reasons in told for reason in reasons):
+            raise TypeError("a throttle reason is no text")
         index = len(self.time_s)
         self.time_s.append(monotonic_s)
         self.unix_s.append(unix_s)

@@ -200,9 +200,13 @@ def _numbers(value: Any) -> tuple[float, ...]:
         raise _unlike("a list", value)
     if not {*map(type, value)} <= {float, int}:
         raise _unlike("numbers", value)
-    if not all(map(math.isfinite, value)):
+    try:
+        numbers = tuple(map(float, value))
+    except OverflowError:  # a whole number beyond all floats
+        numbers = (math.inf,)
+    if not all(map(math.isfinite, numbers)):
         raise _unlike("finite numbers", value)
-    return tuple(map(float, value))
+    return numbers
 
 
 def _mapping(read: _Reader, value: Any) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from gpuproof.errors import RecordError
+from gpuproof.files import open_plain, read_plain
 from gpuproof.outside import parse_json
 from gpuproof.records.codec import from_json, to_json
 
@@ -90,7 +91,10 @@ def read_journal(path: Path) -> JournalContent:
     Raises:
         RecordError: a line before the last cannot be read.
     """
-    lines = path.read_bytes().split(b"\n")
+    try:
+        lines = read_plain(path).split(b"\n")
+    except OSError as error:
+        raise RecordError(f"cannot be read ({error.strerror})", place=path.name) from error
     tail = lines.pop()
     records = [
         decode(line, place=f"{path.name}:{number}") for number, line in enumerate(lines, 1) if line.strip()
@@ -109,7 +113,7 @@ class JournalTail:
     def new_records(self) -> tuple[Any, ...]:
         """Return the whole records written since the last call; none while there is no file yet."""
         try:
-            with self._path.open("rb") as file:
+            with open_plain(self._path) as file:
                 file.seek(self._offset)
                 data = file.read()
         except FileNotFoundError:
@@ -122,7 +126,7 @@ class JournalTail:
 
 def has_writer(path: Path) -> bool:
     """Say whether a living process holds this journal open to write; False where files cannot be locked."""
-    with path.open("rb") as file:
+    with open_plain(path) as file:
         try:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from gpuproof.errors import EnvironmentUnfitError, UsageError
+from gpuproof.files import open_plain
 
 ENDINGS = frozenset({".bmp", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"})
 
@@ -39,7 +40,7 @@ def decode(file: Path, *, size: int) -> bytes:
     from PIL import Image, ImageOps
 
     try:
-        with Image.open(file) as image:
+        with open_plain(file) as opened, Image.open(opened) as image:
             return ImageOps.fit(image.convert("RGB"), (size, size), Image.Resampling.BILINEAR).tobytes()
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         raise UsageError(

@@ -16,6 +16,7 @@ from gpuproof.records.parallel import Parallelism
 from gpuproof.records.progress import RankProgress
 from gpuproof.records.what_ran import StepOptions
 from gpuproof.records.work.framework import Replicas
+from gpuproof.redaction import redacted
 
 PhaseName = Literal[
     "prepare",
@@ -391,6 +392,12 @@ class Failure:
     stacks: str | None = None
     steps_done: int | None = None
     progress: RankProgress | None = None
+
+    def __post_init__(self) -> None:
+        """Take secrets out of every text: messages of servers, libraries and launchers hold any words."""
+        for name in ("message", "next_step", "traceback", "stacks"):
+            if (text := getattr(self, name)) is not None:
+                object.__setattr__(self, name, redacted(text))
 
 
 def is_host_failure(failure: Failure) -> bool:

@@ -6,7 +6,6 @@ What stands beside the work of a fleet of one host is a real recording of device
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -15,6 +14,7 @@ from typing import Any
 
 from gpuproof.errors import EnvironmentUnfitError
 from gpuproof.launchers.archive import node_side_for
+from gpuproof.processes.start import safe_environment
 from gpuproof.readings.recording import RecordingData, load_recording
 from gpuproof.records.codec import to_json
 from gpuproof.selftest.fleet import Fleet, with_fault
@@ -60,7 +60,7 @@ def record(scenario: str, path: Path) -> Path:
     Raises:
         EnvironmentUnfitError: it cannot be started, or ends badly.
     """
-    environment = {**os.environ, "GPUPROOF_FAKE_DEVICES": f"{NUM_DEVICES}:{scenario}"}
+    environment = safe_environment() | {"GPUPROOF_FAKE_DEVICES": f"{NUM_DEVICES}:{scenario}"}
     with node_side_for(None) as worker:
         words = ["record", "--out", str(path), "--duration", str(RECORDED_S), "--interval", "0.1"]
         command = [sys.executable, *worker, *words, "--quiet"]

@@ -7,7 +7,6 @@ that is simulated is ever READY.
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -17,6 +16,7 @@ from typing import Any
 
 from gpuproof.errors import EnvironmentUnfitError
 from gpuproof.files import write_text
+from gpuproof.processes.start import safe_environment
 from gpuproof.records.codec import from_json
 from gpuproof.records.outcome import Judged
 from gpuproof.records.result import Measure
@@ -148,7 +148,7 @@ def _run(
         EnvironmentUnfitError: it gave none.
     """
     declared = {"devices": devices, "flops_per_s": flops_per_s, "faults": {str(at): dict(fault)}}
-    environment = {**os.environ, "GPUPROOF_SIMGPU": json.dumps(declared)}
+    environment = safe_environment() | {"GPUPROOF_SIMGPU": json.dumps(declared)}
     command = [sys.executable, "-m", "gpuproof", *words]
     try:
         done = subprocess.run(

@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import re
 import tarfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
@@ -19,32 +18,16 @@ from typing import Any
 from gpuproof.errors import RecordError
 from gpuproof.files import aside
 from gpuproof.outside import parse_json
+from gpuproof.redaction import redacted_with_count
 from gpuproof.store import layout
 from gpuproof.store.run import RunDirectory
 
 MANIFEST = "manifest.json"
 MANIFEST_VERSION = 1
-REDACTED = "redacted"
 SUFFIXES = (".json", ".jsonl", ".txt")
 """Of the files of a launch that are evidence; samples, traces and pictures are not."""
 MAX_FILE_BYTES = 2**30
 MAX_FILES = 1_000_000
-NAMES = r"(?:TOKEN|SECRET|PASSWORD|PASSWD|API_?KEY|ACCESS_?KEY|SECRET_?KEY|CREDENTIALS?)"
-SECRETS = (
-    re.compile(rf"(?P<kept>\b[\w.-]*{NAMES}\\?\"\s*:\s*\\?\")(?P<secret>[^\"\\]+)", re.IGNORECASE),
-    re.compile(rf"(?P<kept>\b[\w.-]*{NAMES}=[\"']?)(?P<secret>[^\s\"'\\,;&]+)", re.IGNORECASE),
-    re.compile(r"(?P<kept>\b[a-z][a-z0-9+.-]*://)(?P<secret>[^\s/@\"'\\]+(?=@))", re.IGNORECASE),
-    re.compile(r"(?P<kept>\bBearer\s+)(?P<secret>[A-Za-z0-9._~+/=-]{8,})", re.IGNORECASE),
-    re.compile(
-        r"(?P<kept>)(?P<secret>\b(?:AKIA[0-9A-Z]{16}|hf_[A-Za-z0-9]{20,}|gh[pousr]_[A-Za-z0-9]{20,}|"
-        r"sk-[A-Za-z0-9_-]{20,})\b)"
-    ),
-    re.compile(
-        r"(?P<kept>-----BEGIN [A-Z ]*PRIVATE KEY-----)(?P<secret>.*?)(?=-----END [A-Z ]*PRIVATE KEY-----)",
-        re.DOTALL,
-    ),
-)
-"""What looks like a secret: texts under names that say so, users in addresses, keys of known forms."""
 
 
 def write_bundle(run: RunDirectory, path: Path) -> str:
@@ -102,11 +85,8 @@ def _evidence(run: RunDirectory) -> Iterator[tuple[str, str]]:
 
 def _clean(text: str) -> tuple[bytes, int]:
     """Return a text without secrets, and how many were taken out."""
-    total = 0
-    for pattern in SECRETS:
-        text, count = pattern.subn(lambda found: f"{found['kept']}{REDACTED}", text)
-        total += count
-    return text.encode(), total
+    cleaned, count = redacted_with_count(text)
+    return cleaned.encode(), count
 
 
 def _sha256(content: bytes) -> str:

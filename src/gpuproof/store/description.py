@@ -27,7 +27,13 @@ def read_config(run: RunDirectory) -> RunConfig:
     """
     asked = run.description().get("config")
     try:
-        return RunConfig.model_validate_json(json.dumps(asked))
+        config = RunConfig.model_validate_json(json.dumps(asked))
+        if all(isinstance(values, list) for values in config.matrix.values()):
+            return config
+        raise RecordError(
+            "what the run was asked cannot be read: matrix: an axis is no list of values",
+            place=str(run.root / layout.DESCRIPTION),
+        )
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         key = ".".join(map(str, first["loc"])) or "config"

@@ -28,11 +28,11 @@ from gpuproof.records.result import RESULT_SCHEMA_VERSION, Result
 from gpuproof.records.run import RankResult, Setup, Start, Window
 from gpuproof.records.work.placed import Placed
 from gpuproof.store import layout
-from gpuproof.store.versions import read_versioned, upgraded
+from gpuproof.store.versions import DescribedRun, read_versioned, upgraded
 
 FULL_DISK = (errno.ENOSPC, errno.EDQUOT)
 ORPHAN_POLL_S = 0.1
-DESCRIBED = ("config", "created", "run_id", "gpuproof_version", "commit_hash", "origins")
+DESCRIBED = ("config", "created", "run_id", "gpuproof_version", "commit_hash", "origins", "source")
 """Without these, run.json describes no run."""
 
 
@@ -132,6 +132,7 @@ class RunDirectory:
             raise RecordError(
                 f"lacks {', '.join(lacking)}", place=str(path), next_step="It was changed or cut"
             )
+        from_json(DescribedRun, found, place=str(path))
         return found
 
     def case_folder(self, case: Case) -> Path:

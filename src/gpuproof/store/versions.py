@@ -10,12 +10,51 @@ Of cases (`spec.json`), schema 1 had no `placement`: it lay in `parallel` and in
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from gpuproof.errors import RecordError
+from gpuproof.files import read_plain
 from gpuproof.outside import parse_json
 from gpuproof.records.case import CASE_SCHEMA_VERSION
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescribedHost:
+    """A host of a run, as far as a reader of the run needs it."""
+
+    name: str
+    gpus: int | None = None
+    gpu_type: str | None = None
+    price_per_hour: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescribedHosts:
+    """The hosts of a run."""
+
+    hosts: tuple[DescribedHost, ...] = ()
+    currency: str = "USD"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescribedRun:
+    """What every reader of run.json takes for granted; it holds more."""
+
+    run_id: str
+    created: str
+    gpuproof_version: str
+    commit_hash: str | None
+    source: str
+    origins: Mapping[str, str]
+    config: Mapping[str, Any]
+    fleet: DescribedHosts | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse a time that is none."""
+        datetime.fromisoformat(self.created)
 
 
 def read_versioned(path: Path, what: str, *, newest: int) -> dict[str, Any]:
@@ -25,9 +64,11 @@ def read_versioned(path: Path, what: str, *, newest: int) -> dict[str, Any]:
         RecordError: it is damaged or of a newer schema than `newest`.
     """
     try:
-        data = parse_json(path.read_text(encoding="utf-8"))
+        data = parse_json(read_plain(path))
     except ValueError as error:
         raise RecordError(f"cannot be read ({error})", place=str(path)) from error
+    except OSError as error:
+        raise RecordError(f"cannot be read ({error.strerror})", place=str(path)) from error
     version = data.get("schema_version") if isinstance(data, dict) else None
     if not isinstance(data, dict) or not isinstance(version, int):
         raise RecordError(f"not {what}: it has no schema_version", place=str(path))

@@ -59,7 +59,7 @@ def read_places(description: Mapping[str, Any]) -> tuple[HostPlace, ...]:
         raise RecordError("the places are no list", place="run.json", next_step="It was changed or cut")
     if kept is not None:
         return tuple(from_json(HostPlace, place, place="run.json") for place in kept)
-    hosts = description.get("fleet", {}).get("hosts", ())
+    hosts = (description.get("fleet") or {}).get("hosts", ())
     places = (HostPlace(name=host["name"], num_devices=host.get("gpus")) for host in hosts)
     return tuple(places) or THIS_MACHINE
 

@@ -101,6 +101,7 @@ OF_NEW_RUN: tuple[Callable[[RunConfig], Refusals], ...] = (
     serving.serving_sweeps_nothing,
     serving.serving_keys_are_of_the_kind,
     serving.an_address_can_be_reached,
+    serving.urls_hold_no_secret,
 )
 """Of what is about to be run. Runs that were made before one of these was a rule are still read."""
 OF_WORKLOAD: tuple[Callable[[RunConfig, ChosenWorkload], Refusals], ...] = (

@@ -67,8 +67,8 @@ class DataConfig(ConfigSection):
     split: DataSplit = "train"
     """The part of the data set, where it has parts (CIFAR, FashionMNIST, ImageFolder)."""
     held_out: float = Field(default=0.0, ge=0, lt=1)
-    """Share of the images of digits, CIFAR or FashionMNIST that steps never take, the same ones whatever the seed;
-    benchmark.evaluate_after looks at them by themselves."""
+    """Share of the images of digits, CIFAR or FashionMNIST that steps never take, the same ones whatever the
+    seed; benchmark.evaluate_after looks at them by themselves."""
     token_type: TokenType = "uint16"  # noqa: S105  # tokens of text
     """How the file of tokens holds an id: uint16 or uint32, little endian."""
     download: bool = False

@@ -18,8 +18,10 @@ import asyncssh
 
 from gpuproof.config.inventory import InventoryHost
 from gpuproof.errors import UsageError
+from gpuproof.files import read_plain
 
 OTHERS = stat.S_IRWXG | stat.S_IRWXO
+MAX_KEY_BYTES = 2**20
 AskPassphrase = Callable[[str], str]
 
 
@@ -58,7 +60,7 @@ def _load(path: str, *, place: str, ask: AskPassphrase) -> asyncssh.SSHKey | Non
 def _read(path: Path, *, place: str) -> str:
     try:
         mode = path.stat().st_mode
-        text = path.read_text(encoding="ascii")
+        text = read_plain(path, max_bytes=MAX_KEY_BYTES).decode("ascii")
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it holds no text"
         raise UsageError(f"the key cannot be read: {reason}", place=place) from error

@@ -12,6 +12,7 @@ from pathlib import Path
 import asyncssh
 
 from gpuproof.errors import EnvironmentUnfitError, UsageError
+from gpuproof.files import read_plain
 
 SSH_PORT = 22
 
@@ -34,7 +35,7 @@ class HostKeys:
 
     def _read(self) -> asyncssh.SSHKnownHosts:
         try:
-            return asyncssh.import_known_hosts(self.path.read_text(encoding="utf-8"))
+            return asyncssh.import_known_hosts(read_plain(self.path).decode())
         except FileNotFoundError:
             return asyncssh.import_known_hosts("")
         except (OSError, ValueError) as error:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from gpuproof.errors import RecordError
+from gpuproof.files import open_plain
 from gpuproof.readings.recording import RecordingData, load_recording
 
 KNOWN = "gpuproof's JSON Lines, gputop's JSON, gpu_stats_*.json, {samples: […]} and nvidia-smi's CSV"
@@ -23,7 +24,7 @@ def load(path: Path) -> RecordingData:
         RecordError: the file cannot be read or is of no format that gpuproof knows.
     """
     try:
-        with path.open("rb") as file:
+        with open_plain(path) as file:
             start = file.read(_START_BYTES).removeprefix(b"\xef\xbb\xbf").lstrip()
     except OSError as error:
         raise RecordError(error.strerror or str(error), place=str(path)) from error

@@ -41,7 +41,7 @@ def conclude(evidence: Evidence, inner: Suite) -> Conclusion:
     for launch in evidence.launches:
         launched[launch.case.placement.host].append(launch)
     hosts = [conclude_host(evidence, host, launched[host["name"]], inner) for host in evidence.hosts]
-    currency = str(evidence.description["fleet"].get("currency", "USD"))
+    currency = str((evidence.description.get("fleet") or {}).get("currency", "USD"))
     is_single = all(host.is_single for host in hosts)
     report = (report_of_recipe if is_single else report_of_points)(hosts, currency=currency)
     together = list(_measures(report)) if isinstance(report, FleetReport) else []

@@ -47,11 +47,17 @@ def recipe_exports(evidence: Evidence, summary: RunSummary, profile: Profiled | 
         environment=environment_facts(evidence.launches),
         wall_clock_s=wall_clock_s(evidence.launches),
     )
+    run = evidence.config.run
     samples_per_epoch = evidence.config.data.samples_per_epoch
     epochs = epoch_lines(summary.launches, samples_per_epoch=samples_per_epoch)
     yield Export(name="metrics_epoch.jsonl", content=epochs)
     by_epoch = evidence.config.run.summary_csv == "epochs"
-    rows = epochs_csv(epochs) if by_epoch else summary_csv(summary, description=description)
+    experiment = evidence.config.run.experiment_name
+    rows = (
+        epochs_csv(epochs)
+        if by_epoch
+        else summary_csv(summary, description=description, experiment=experiment)
+    )
     yield Export(name="summary.csv", content=rows)
     yield json_export("run_summary.json", {**summarized, **work_json(summary), **profile_json(profile)})
     yield Export(name="roofline.png", content=lambda path: draw_roofline(summary, path))
@@ -179,16 +185,16 @@ def _interval(interval: Any) -> Any:
     return to_json(interval) if isinstance(interval, Interval) else {"missing": interval.reason}
 
 
-def summary_csv(summary: RunSummary, *, description: Mapping[str, Any]) -> str:
+def summary_csv(summary: RunSummary, *, description: Mapping[str, Any], experiment: str) -> str:
     """Return summary.csv: one row a launch, its header made of the rows' own keys."""
-    return csv_text([_csv_row(launch, description) for launch in summary.launches])
+    return csv_text([_csv_row(launch, description, experiment) for launch in summary.launches])
 
 
-def _csv_row(launch: Launch, description: Mapping[str, Any]) -> dict[str, Any]:
+def _csv_row(launch: Launch, description: Mapping[str, Any], experiment: str) -> dict[str, Any]:
     window, setup, case = launch.slowest, launch.setup, launch.case
     queued = not case.measures_latency
     return {
-        "experiment_name": description["config"]["run"]["experiment_name"],
+        "experiment_name": experiment,
         "run_id": description["run_id"],
         "case": case.case_id,
         "replicate": case.replicate,

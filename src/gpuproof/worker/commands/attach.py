@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from gpuproof.errors import EnvironmentUnfitError
+from gpuproof.processes.start import safe_environment
 from gpuproof.records.case import Case
 from gpuproof.records.codec import from_json
 from gpuproof.records.journal import encode
@@ -218,6 +219,7 @@ def _prepare_local_data(spec: Any, folder: Path, *, world_size: int, command: Se
     written.write_text(json.dumps(spec), encoding="utf-8")
     result = subprocess.run(
         [*command, str(written), str(folder.parents[2]), str(world_size)],
+        env=safe_environment(),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,

@@ -27,6 +27,7 @@ from gpuproof import __version__
 from gpuproof.errors import EnvironmentUnfitError, RecordError, UsageError
 from gpuproof.processes.fork import ForkServers
 from gpuproof.processes.group import OnExit, ProcessGroup, start_group
+from gpuproof.processes.start import safe_environment
 from gpuproof.records.frames import GREETING, Frame, FrameDecoder, encode_frame
 from gpuproof.worker.commands.launched_group import OUTPUT, LaunchedGroup
 
@@ -173,7 +174,11 @@ class RemoteAgent:
         def ask() -> None:
             try:
                 answer = subprocess.run(
-                    words["command"], capture_output=True, timeout=words["timeout_s"], check=False
+                    words["command"],
+                    env=safe_environment(),
+                    capture_output=True,
+                    timeout=words["timeout_s"],
+                    check=False,
                 )
                 self._say(
                     say="answer",

@@ -1,7 +1,7 @@
 """What a host has: the facts that make a result comparable, or explain why it is not.
 
-Read by the first rank of each host and by `probe`. Everything is a fact or None; secrets in variables
-are never read, since only the named prefixes are.
+Read by the first rank of each host and by `probe`. Everything is a fact or None; variables of
+the named prefixes only are told, and secrets among them are not.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from gpuproof.devices.describe import describe_devices
 from gpuproof.devices.discovery import OPEN_DEADLINE_S
 from gpuproof.monitor.host import cpu_model
 from gpuproof.processes.processors import THREADS_VARIABLE, cpu_quota, usable_cpus, users_threads
+from gpuproof.redaction import REDACTED, is_secret_name, redacted
 from gpuproof.worker.host.fabric import describe_affinity, infiniband_ports
 
 if TYPE_CHECKING:
@@ -39,7 +40,6 @@ ENVIRONMENT_PREFIXES = (
     "HIP_",
     "PYTORCH_",
 )
-SECRET_WORDS = ("KEY", "TOKEN", "SECRET", "PASSWORD")
 
 
 def describe_host(
@@ -91,7 +91,7 @@ def describe_system(
             found["pci_bus_id"] for found in accelerators["devices"] if found["pci_bus_id"]
         ),
         "environment": {
-            name: "redacted" if any(word in name for word in SECRET_WORDS) else value
+            name: REDACTED if is_secret_name(name) else redacted(value)
             for name, value in sorted(_as_the_user_set_it(environment).items())
             if name.startswith(ENVIRONMENT_PREFIXES)
         },

@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 from gpuproof.errors import EnvironmentUnfitError
 from gpuproof.outside import parse_json
 from gpuproof.records.work.serving import EndpointSpec
+from gpuproof.redaction import redacted
 from gpuproof.worker.serving.generator import TrafficPlan
 from gpuproof.worker.serving.http_stream import Address, Connection, ProtocolError
 
@@ -93,6 +94,7 @@ class EndpointLoad:
     _room: asyncio.Semaphore = field(init=False)
     _address: Address = field(init=False)
     _headers: Mapping[str, str] = field(init=False)
+    _secrets: tuple[str, ...] = field(init=False)
 
     def __post_init__(self) -> None:
         """Read the address and the key.
@@ -101,7 +103,10 @@ class EndpointLoad:
             EnvironmentUnfitError: the variable that should hold the key is not set.
         """
         self._address = Address.parse(self.spec.url)
-        self._headers = {"Content-Type": "application/json", "Accept": "text/event-stream", **_key(self.spec)}
+        key = _key(self.spec)
+        self._secrets = () if key is None else (key,)
+        given = {} if key is None else {"Authorization": f"Bearer {key}"}
+        self._headers = {"Content-Type": "application/json", "Accept": "text/event-stream", **given}
         self._room = asyncio.Semaphore(self.spec.max_connections)
 
     def body(self, number: int) -> bytes:
@@ -161,7 +166,7 @@ class EndpointLoad:
                 ValueError,
                 RecursionError,  # of JSON nested without end
             ) as error:
-                times.failure = _failure_text(error, self.spec)
+                times.failure = redacted(_failure_text(error, self.spec), known=self._secrets)
                 times.done_s = None
         return times
 
@@ -264,9 +269,9 @@ def _carries_text(choice: object) -> bool:
     return bool(_field(choice, "text", str) or _field(_field(choice, "delta", dict) or {}, "content", str))
 
 
-def _key(spec: EndpointSpec) -> dict[str, str]:
+def _key(spec: EndpointSpec) -> str | None:
     if spec.api_key_variable is None:
-        return {}
+        return None
     key = os.environ.get(spec.api_key_variable)
     if not key:
         raise EnvironmentUnfitError(
@@ -274,7 +279,7 @@ def _key(spec: EndpointSpec) -> dict[str, str]:
             place="serving.endpoint.api_key_variable",
             next_step="Set it to the endpoint's key, or the recipe's key to null",
         )
-    return {"Authorization": f"Bearer {key}"}
+    return key
 
 
 def _failure_text(error: BaseException, spec: EndpointSpec) -> str:

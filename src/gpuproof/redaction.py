@@ -1,0 +1,73 @@
+"""What looks like a secret, and a text without it: the one place for files, records and the screen.
+
+In: a text, and secrets that are known by their value, such as the key of an endpoint. Out: the text with
+`redacted` in their place. A known secret is found where a text was cut within it, too.
+
+>>> redacted("NCCL_AUTH=abc http://me:pw@host/v1")
+'NCCL_AUTH=redacted http://redacted@host/v1'
+>>> redacted("wrong key abcdefgh-123, cut: abcdefgh-1", known=("abcdefgh-123",))
+'wrong key redacted, cut: redacted'
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+REDACTED = "redacted"
+NAMES = (
+    r"(?:TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|API_?KEY|ACCESS_?KEY|SECRET_?KEY|PRIVATE_?KEY|CREDENTIALS?|"
+    r"_AUTH|_PASS|_PWD)"
+)
+PATTERNS = (
+    re.compile(rf"(?P<kept>\b[\w.-]*{NAMES}\\?\"\s*:\s*\\?\")(?P<secret>[^\"\\]+)", re.IGNORECASE),
+    re.compile(rf"(?P<kept>\b[\w.-]*{NAMES}=[\"']?)(?P<secret>[^\s\"'\\,;&]+)", re.IGNORECASE),
+    re.compile(r"(?P<kept>\b[a-z][a-z0-9+.-]*://)(?P<secret>[^\s/@\"'\\]+(?=@))", re.IGNORECASE),
+    re.compile(r"(?P<kept>\bBearer\s+)(?P<secret>[A-Za-z0-9._~+/=-]{8,})", re.IGNORECASE),
+    re.compile(
+        r"(?P<kept>)(?P<secret>\b(?:AKIA[0-9A-Z]{16}|hf_[A-Za-z0-9]{20,}|gh[pousr]_[A-Za-z0-9]{20,}|"
+        r"sk-[A-Za-z0-9_-]{20,})\b)"
+    ),
+    re.compile(
+        r"(?P<kept>-----BEGIN [A-Z ]*PRIVATE KEY-----)(?P<secret>.*?)(?=-----END [A-Z ]*PRIVATE KEY-----)",
+        re.DOTALL,
+    ),
+)
+"""Texts under names that say so, users in addresses, keys of known forms."""
+SECRET_NAME = re.compile(rf"KEY|PASSW|^AUTH|_(?:AUTH|PASS|PWD)(?:_|$)|COOKIE|{NAMES}", re.IGNORECASE)
+SHORTEST_CUT = 8
+"""Characters of a known secret by which a cut one is known again."""
+
+
+def redacted(text: str, *, known: Iterable[str] = ()) -> str:
+    """Return a text without secrets."""
+    return redacted_with_count(text, known=known)[0]
+
+
+def redacted_with_count(text: str, *, known: Iterable[str] = ()) -> tuple[str, int]:
+    """Return a text without secrets, and how many were taken out."""
+    total = 0
+    for secret in known:
+        text, count = _known(secret).subn(REDACTED, text)
+        total += count
+    for pattern in PATTERNS:
+        text, count = pattern.subn(lambda found: f"{found['kept']}{REDACTED}", text)
+        total += count
+    return text, total
+
+
+def _known(secret: str) -> re.Pattern[str]:
+    """Return what finds a secret, whole or cut after its first characters."""
+    rest = ""
+    for character in reversed(secret[SHORTEST_CUT:]):
+        rest = f"(?:{re.escape(character)}{rest})?"
+    return re.compile(re.escape(secret[:SHORTEST_CUT]) + rest)
+
+
+def is_secret_name(name: str) -> bool:
+    """Say whether a variable of that name holds a secret.
+
+    >>> [is_secret_name(name) for name in ("NCCL_AUTH", "TORCH_PASSWD", "OMP_NUM_THREADS", "PWD", "HF_TOKEN")]
+    [True, True, False, True, True]
+    """
+    return SECRET_NAME.search(name) is not None
