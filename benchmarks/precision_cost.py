@@ -4,8 +4,9 @@ Both sides are studies of fresh launches with ten steps of warm-up each. *Fixed*
 *By precision*: five launches whose windows end by `measure_by: precision` at 1 %, then as many more as their
 spread asks for (`required_launches`). Prints the half-width of fixed studies, the device time by precision
 over theirs (promised where these overshoot ±1 %: a third), in how many studies ±1 % was reached, how often
-each interval held the truth. For windows with the default limit of 60 s (of which 15 s
-are measured, unless 325 steps or more exclude a drift before), and with a limit of 200 steps (100 in any case). Recorded steps are those of tests/replay, drawn in blocks.
+each interval held the truth. For windows with the default limit of 60 s (of which 15 s are measured, unless
+325 steps or more exclude a drift before), and with a limit of 200 steps (100 in any case). Recorded steps are
+those of tests/replay, drawn in blocks.
 Asserts nothing. Usage: python benchmarks/precision_cost.py [--quick]
 """
 
