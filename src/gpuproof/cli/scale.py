@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gpuproof.cli.options import dry_run_option, measuring_options
-from gpuproof.errors import EnvironmentUnfitError, ExitCode, UsageError
+from gpuproof.errors import EnvironmentUnfitError, ExitCode
 
 if TYPE_CHECKING:
     from gpuproof.cli.host_options import HostChoice
@@ -151,6 +151,7 @@ def _scale(
 ) -> ExitCode:
     from gpuproof.cli.measuring import begin_run, finish_run, resumed, show_commands
     from gpuproof.launchers.surroundings import refuse_to_be_a_rank
+    from gpuproof.suites.scale.plan import over_hosts_refused
 
     refuse_to_be_a_rank(os.environ, command="gpuproof scale")
     if resume is not None:
@@ -160,11 +161,7 @@ def _scale(
         )
         return _copy_files(directory, output_dir, code)
     if hosts.are_named:
-        raise UsageError(
-            "scaling over hosts is not built: it measures the devices of this machine",
-            place="--on",
-            next_step="Start it on the host itself",
-        )
+        raise over_hosts_refused()
     words = [*_words(overrides, output_dir=output_dir, python=python, **asked), *overrides]
     if dry_run:
         show_commands(RECIPE, words, hosts=hosts, python=python)
@@ -273,8 +270,12 @@ def _ladder(available: int) -> list[int]:
 
 def _copy_files(directory: RunDirectory, output_dir: Path, code: ExitCode) -> ExitCode:
     """Copy the files of S2's form beside the runs; an interrupted run has none yet."""
+    is_complete = False
     for pattern in S2_FILES:
         for path in sorted(directory.root.glob(pattern)):
             shutil.copyfile(path, output_dir / path.name)
             click.echo(f"Benchmark complete! Results saved to: {output_dir / path.name}", err=True)
+            is_complete = True
+    if is_complete:
+        click.echo("Validate over multiple runs before a decision.", err=True)
     return code
