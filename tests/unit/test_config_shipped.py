@@ -22,6 +22,8 @@ from gpuproof.config.settings import KeyPath, dotted
 CONFIGS = Path(__file__).parent.parent.parent / "configs"
 
 OTHER_VALUES: dict[str, Any] = {
+    "training.framework": "tensorflow",
+    "training.reduction": "nccl",
     "kind": "inference",
     "inference.mode": "latency",
     "inference.phase": "decode",
@@ -128,6 +130,7 @@ CIFAR = ["--data.name=CIFAR10", "--data.path=d"]
 COLLECTIVE = ["--kind=collective", "--distributed.nproc=2"]
 SEARCH = ["--search.kind=batch_size"]
 LOAD = ["--kind=load"]
+PERCEPTRON = ["--model.name=medium", "--data.name=synthetic", "--training.precision=fp32"]
 FOLDER = ["--probe.storage.folder=scratch"]
 PROBES = ("link", "pattern", "fingerprint", "overlap", "storage", "nccl_tests")
 COMMAND = ["--kind=command", "--command.argv=[python, t.py, '{size}']", "--matrix.size=[1,2]"]
@@ -160,6 +163,8 @@ NEEDS = {
     **dict.fromkeys((f"command.{key}" for key in CommandConfig.model_fields if key != "argv"), COMMAND),
     **dict.fromkeys((f"cases.{key}" for key in CasesConfig.model_fields), COMMAND),
     "cases.fields": [*COMMAND, "--command.argv=[python, t.py, '{size}', '{epochs}']"],
+    "training.framework": PERCEPTRON,
+    "training.reduction": [*PERCEPTRON, "--training.framework=tensorflow"],
     "training.pruning.method": ["--training.pruning.target_sparsity=0.5"],
 }
 """What must be set with a key for its other value to make sense."""
