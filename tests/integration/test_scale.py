@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
+
+import pytest
 
 from running import clean_environment, gpuproof
 
@@ -40,6 +43,18 @@ def test_a_study_on_two_ranks_leaves_the_files_that_people_know(tmp_path: Path) 
     assert single[0]["mean_communication_ms"] is None
     phases = multi[0]["phases_ms"]
     assert min(phases["forward"], phases["backward"], phases["optimizer"]) > 0
+    # what two ranks learn from the average of their gradients, one learns from both ranks' samples
+    assert "trained alike" in result.stdout
+    rows = [
+        line.split() for line in result.stdout.splitlines() if re.search(r"strong +\d\.\de[+-]\d\d ", line)
+    ]
+    assert [row[-1] for row in rows] == ["yes", "yes"]
+    run = multi[0]["detailed_runs"][0]
+    assert run["num_steps"] == 20
+    assert run["mean_step_ms"] == pytest.approx(run["training_time_ms"] / 20)
+    assert list((tmp_path / "out" / "scale").glob(f"*/{run['records']}/rank-0.jsonl"))
+    assert result.stderr.count(": done, ") == 8
+    assert "Validate over multiple runs" in result.stderr
     # two launches a side tell nothing: no recommendation, and it says why
     assert "needs 3" in (tmp_path / "out" / "comparison_report_medium.md").read_text()
     assert "Model too small (54,403 params): no" in result.stdout
@@ -59,4 +74,19 @@ def test_without_gpus_several_are_refused_and_one_is_advised(tmp_path: Path) -> 
     assert "evaluate - Medium model may benefit with large batch (heuristic" in advised.stderr
     assert "One device is measured: there are 0" in advised.stderr
     assert advised.stdout.count("gpuproof.worker run") == 2
+    assert not (tmp_path / "results").exists()
+
+
+@pytest.mark.parametrize(
+    "words", [("scale", "--max-devices", "2"), ("run", "scale")], ids=["scale", "run scale"]
+)
+def test_a_study_over_hosts_is_refused_before_anything_is_connected_to(
+    words: tuple[str, ...], tmp_path: Path
+) -> None:
+    """Two names of one machine, at a port where nobody listens: neither is asked."""
+    hosts = [{"name": name, "host": name, "port": 9} for name in ("127.0.0.2", "127.0.0.3")]
+    (tmp_path / "hosts.json").write_text(json.dumps({"hosts": hosts}), encoding="utf-8")
+    refused = gpuproof(*words, "--on", "ssh:hosts.json", cwd=tmp_path, environment=NO_GPU)
+    assert refused.returncode == 2, refused.stderr
+    assert "hosts that differ would look like scaling" in refused.stderr
     assert not (tmp_path / "results").exists()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from math import exp
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from gpuproof.config.models import RunConfig
 from gpuproof.errors import UsageError
 from gpuproof.records.case import Case
 from gpuproof.records.collected import CaseRecords
+from gpuproof.records.run import NotApplied, Setup
 from gpuproof.suites.ab import SUITE
 from gpuproof.suites.ab.course import RATE, AbOptions, LaunchFigures, course, in_turns
 from gpuproof.suites.base import HostPlace, LaunchKey
@@ -234,3 +236,19 @@ def test_wrong_words_are_refused(words: tuple[str, ...], said: str) -> None:
 def test_a_share_is_a_per_cent_or_a_part_of_one(word: str, is_good: bool) -> None:
     shown = CliRunner().invoke(cli, ["compare", "none", "none", "--max-regression", word])
     assert (shown.exit_code == 2) is not is_good or isinstance(shown.exception, UsageError) is is_good
+
+
+def test_a_key_that_changed_nothing_on_its_side_is_said(tmp_path: Path) -> None:
+    """Settings of NCCL between ranks that talk over something else: both sides are the same program."""
+    inert = NotApplied(key="distributed.communication_profile", reason="ranks talk over gloo")
+    block = {"b": {"distributed.communication_profile": "tree"}, "b_name": "--b…"}
+
+    def end(case: Case, slower: float) -> CaseRecords:
+        found = launched(case, slower)
+        applied = (inert,) if case.case_id == "b" else ()
+        records = (replace(x, not_applied=applied) if isinstance(x, Setup) else x for x in found.records)
+        return replace(found, records=tuple(records))
+
+    launches = run_to_its_end(config(**block), 0.0, end)
+    done = conclude(write_run(tmp_path, launches, **sections(**block)))
+    assert "distributed.communication_profile had no effect on --b…: ranks talk over gloo" in text_of(done)

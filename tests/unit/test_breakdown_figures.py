@@ -11,13 +11,22 @@ import pytest
 
 from concluding import lines_of, table_of, text_of
 from gpuproof.accelerators.base import DeviceCommand
+from gpuproof.analysis.scale.alike import NOTHING_LEARNT, Alikeness, alikeness_of
 from gpuproof.analysis.scale.communication import communication_of
 from gpuproof.analysis.scale.phases import PhaseFigures, phases_of
 from gpuproof.conclude import Concluded, conclude
 from gpuproof.config.models import RunConfig
-from gpuproof.records.breakdown import BucketAllReduce, CollectiveOverlap, GradientSync, StepPhases, SyncRound
+from gpuproof.records.breakdown import (
+    BucketAllReduce,
+    CollectiveOverlap,
+    GradientSync,
+    StepPhases,
+    SyncRound,
+    TrainedAlike,
+)
 from gpuproof.records.memory import Memory, MemoryParts
 from gpuproof.records.page import Chart
+from gpuproof.records.run import Device, Environment
 from gpuproof.worker.breakdown.overlap import overlap_of
 from planning import next_cases
 from records_by_hand import NUM_STEPS, Story, setup, steady_times, window, write_run
@@ -170,7 +179,9 @@ SLOWDOWN = {1: 1.0, 2: 1.02, 4: 1.06, 8: 1.14}
 """1 + 0.02 (N - 1)."""
 
 
-def study(tmp_path: Path, *, hosts_of_eight: int = 1) -> Concluded:
+def study(
+    tmp_path: Path, *, hosts_of_eight: int = 1, facts: Any = None, learns: dict[str, Any] | None = None
+) -> Concluded:
     """A study by hand, whose steps are 10 ms on one device, and longer by Amdahl's law on more."""
     found = []
     for case in next_cases(RunConfig.model_validate(STUDY)):
@@ -206,8 +217,15 @@ def study(tmp_path: Path, *, hosts_of_eight: int = 1) -> Concluded:
         taken = [record for rank in range(ranks) for record in apart(rank)] if replicate < 2 else []
         if ranks == 1 and taken:
             taken = [replace(taken[0], backward_without_sync_s=())]
-        setups = [setup(rank, items_per_step=32, num_parameters=2_021_379) for rank in range(ranks)]
+        device = Device(kind="cuda", index=0, name="Small", uuid=None, memory_total_bytes=48_000_000)
+        setups = [
+            setup(rank, items_per_step=32, num_parameters=2_021_379, device=device) for rank in range(ranks)
+        ]
         times = steady_times(NUM_STEPS, step_s)
+        if facts is not None:
+            taken = [Environment(host="node0", facts=facts), *taken]
+        if learns is not None and ranks == 2:
+            taken = [*taken, alike(0), alike(1, **learns)]
         extra = [memory, *taken]
         found.append(Story(case=case, windows=windows, setups=setups, times_s=times, extra=extra).records())
     return conclude(write_run(tmp_path, found, **STUDY))
@@ -275,3 +293,87 @@ def test_the_files_say_which_measure_their_one_figure_is(tmp_path: Path) -> None
     assert runs[2] is None, "the third launch took no steps apart"
     phases_ms = multi[0]["phases_ms"]
     assert phases_ms["host_gap"] == pytest.approx(0.5)
+
+
+def alike(rank: int, **changes: Any) -> TrainedAlike:
+    norms = (2.0, 1.5, 1.8)
+    told: dict[str, Any] = {
+        "loss_together": (1.0, 0.9, 0.8),
+        "loss_alone": (1.0, 0.9, 0.805),
+        "gradient_norm_together": norms,
+        "gradient_norm_alone": norms,
+        "largest_weight_difference": 2e-5,
+    }
+    return TrainedAlike(rank=rank, **{**told, **changes})
+
+
+@pytest.mark.parametrize(
+    ("changes", "is_alike"),
+    [
+        ({}, True),  # losses 0.005 apart
+        ({"loss_alone": (1.0, 0.9, 0.811)}, False),
+        ({"largest_weight_difference": 2e-4}, False),
+        ({"gradient_norm_alone": (1.5, 2.0, 1.8)}, False),  # of another order: they do not correlate
+        ({"gradient_norm_alone": (2.0, 1.5, float("nan"))}, False),
+        # norms that stay as they are cannot correlate: they must be equal
+        ({"gradient_norm_together": (2.0,) * 3, "gradient_norm_alone": (2.0,) * 3}, True),
+        ({"gradient_norm_together": (2.0,) * 3, "gradient_norm_alone": (4.0,) * 3}, False),
+    ],
+)
+def test_devices_that_learn_otherwise_are_told(changes: dict[str, Any], is_alike: bool) -> None:
+    found = alikeness_of([story([alike(0), alike(1, **changes)]).launch()])
+    assert isinstance(found, Alikeness)
+    assert found.is_alike == is_alike
+
+
+def test_where_nothing_is_learnt_nothing_is_alike() -> None:
+    zeros = (0.0, 0.0, 0.0)
+    blank = alike(0, gradient_norm_together=zeros, gradient_norm_alone=zeros)
+    assert alikeness_of([story([blank]).launch()]) == NOTHING_LEARNT
+    split = TrainedAlike(rank=0, missing="under fsdp")
+    assert alikeness_of([story([split]).launch()]) == "under fsdp"
+    assert alikeness_of([story([]).launch()]) is None
+
+
+PAIRS = [{"index": 0, "peer_access": [1]}, {"index": 1, "peer_access": [0]}]
+
+
+@pytest.mark.parametrize(
+    ("devices", "line"),
+    [
+        (PAIRS, "node0: 2 devices, all 1 pairs copy directly (peer access)"),
+        (
+            [*PAIRS, {"index": 2, "peer_access": [0]}],
+            "node0: 3 devices, 2 of 3 pairs copy through the host's memory alone: 0-2, 1-2",
+        ),
+        (
+            [{"index": 0}, {"index": 1}],
+            "node0: 2 devices; whether they copy directly is not known: the framework does not say",
+        ),
+    ],
+)
+def test_the_page_says_which_devices_copy_directly(devices: Any, line: str, tmp_path: Path) -> None:
+    lines = lines_of(study(tmp_path, facts={"devices": devices}), "Topology")
+    assert lines == [line, "how fast copies are: gpuproof run probe --probe.name=link"]
+
+
+def test_memory_over_the_margin_is_said(tmp_path: Path) -> None:
+    done = study(tmp_path)
+    # 40 of 48 MB, over the margin of 80 %
+    assert table_of(done, "Memory of the rank that holds most")[0]["of the device"].text == "83 %"
+    assert any("over 80 % of a device's" in line for line in lines_of(done, "Advice, from what was measured"))
+
+
+def test_a_study_whose_devices_learn_otherwise_is_suspect(tmp_path: Path) -> None:
+    good = study(tmp_path / "good", learns={})
+    (row,) = table_of(good, "One device and several, trained alike")
+    assert (row["losses apart"].text, row["weights apart"].text, row["alike"].text) == (
+        "5.0e-03",
+        "2.0e-05",
+        "yes",
+    )
+    assert "learns-otherwise" not in {doubt.code for doubt in good.result.doubts}
+    bad = study(tmp_path / "bad", learns={"largest_weight_difference": 0.1})
+    assert table_of(bad, "One device and several, trained alike")[0]["alike"].text == "NO"
+    (doubt,) = (doubt for doubt in bad.result.doubts if doubt.code == "learns-otherwise")
+    assert "2 devices do not learn what one does (bs32-n2-weak)" in doubt.reason

@@ -23,6 +23,8 @@ CONFIGS = Path(__file__).parent.parent.parent / "configs"
 
 OTHER_VALUES: dict[str, Any] = {
     "data.held_out": 0.2,
+    "training.framework": "tensorflow",
+    "training.reduction": "nccl",
     "kind": "inference",
     "inference.mode": "latency",
     "inference.phase": "decode",
@@ -130,6 +132,7 @@ CIFAR = ["--data.name=CIFAR10", "--data.path=d"]
 COLLECTIVE = ["--kind=collective", "--distributed.nproc=2"]
 SEARCH = ["--search.kind=batch_size"]
 LOAD = ["--kind=load"]
+PERCEPTRON = ["--model.name=medium", "--data.name=synthetic", "--training.precision=fp32"]
 FOLDER = ["--probe.storage.folder=scratch"]
 PROBES = ("link", "pattern", "fingerprint", "overlap", "storage", "nccl_tests")
 SERVED = ["--kind=serving", "--serving.bounds.ttft_s=1"]
@@ -168,6 +171,8 @@ NEEDS = {
     **dict.fromkeys(SERVING_KEYS, SERVED),
     "serving.bounds.ttft_s": ["--kind=serving"],
     "serving.target": ["--kind=serving", "--serving.latency_bound_s=1"],
+    "training.framework": PERCEPTRON,
+    "training.reduction": [*PERCEPTRON, "--training.framework=tensorflow"],
     "training.pruning.method": ["--training.pruning.target_sparsity=0.5"],
 }
 """What must be set with a key for its other value to make sense."""

@@ -73,7 +73,7 @@ def test_a_log_gets_a_line_a_phase_and_one_every_ten_seconds(
         "launch 1/2: starting",
         "launch 1/2: measuring",
         "launch 1/2: measuring, 50 %, 100 samples/s a rank",
-        "launch 1/2: done",
+        "launch 1/2: done, 1,000 samples/s",
     ]
 
 

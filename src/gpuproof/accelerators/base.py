@@ -242,6 +242,11 @@ class Accelerator(Protocol):
             multiprocessors=getattr(found, "multi_processor_count", None),
         )
 
+    def reaches(self, device: torch.device, peer: torch.device) -> bool | None:
+        """Say whether a device copies to another directly; None where torch does not tell."""
+        found = self._ask("can_device_access_peer", device, peer)
+        return None if found is None else bool(found)
+
     def driver_uuid(self, device: torch.device) -> str | None:
         """Return the permanent identity of a device as its driver writes it; None where torch has none."""
         return self.properties(device).uuid

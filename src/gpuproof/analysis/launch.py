@@ -16,6 +16,7 @@ from gpuproof.records.breakdown import (
     GradientSync,
     OwnCompute,
     StepPhases,
+    TrainedAlike,
 )
 from gpuproof.records.case import Case, StartMode
 from gpuproof.records.collected import CaseRecords
@@ -64,6 +65,8 @@ class Launch:
     gradient_sync: tuple[GradientSync, ...] = ()
     collective_overlap: tuple[CollectiveOverlap, ...] = ()
     bucket_all_reduce: tuple[BucketAllReduce, ...] = ()
+    trained_alike: tuple[TrainedAlike, ...] = ()
+    """Whether ranks together learn what one alone does; empty where nobody looked."""
 
     @property
     def slowest(self) -> Window:
@@ -190,4 +193,5 @@ def summarize_launch(records: CaseRecords) -> Launch | None:
         gradient_sync=records.of(GradientSync),
         collective_overlap=records.of(CollectiveOverlap),
         bucket_all_reduce=records.of(BucketAllReduce),
+        trained_alike=records.of(TrainedAlike),
     )

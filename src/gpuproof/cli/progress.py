@@ -9,6 +9,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from gpuproof import units
+from gpuproof.analysis.launch import summarize_launch
 from gpuproof.cli.options import say
 from gpuproof.outside import plain
 from gpuproof.records.case import Case
@@ -172,9 +173,9 @@ class LineProgress:
             self._say(key, f"{shown.phase}{far}{speed}")
 
     def case_ends(self, records: CaseRecords) -> None:
-        """Say how a launch ended."""
+        """Say how a launch ended, and how fast it was."""
         key = launch_key(records.case)
-        self._say(key, records.status)
+        self._say(key, f"{records.status}{_speed(records)}")
         del self._cases[key], self._said_s[key]
 
     def host_failed(self, error: HostError) -> None:
@@ -184,6 +185,14 @@ class LineProgress:
     def _say(self, key: LaunchKey, what: str) -> None:
         self._said_s[key] = monotonic()
         self.says(f"{self._cases[key].title}: {what}")
+
+
+def _speed(records: CaseRecords) -> str:
+    """Return the throughput of a launch that counts items a second; nothing for the others."""
+    if records.status != "done" or records.case.measures_latency or not records.windows:
+        return ""
+    found = summarize_launch(records)
+    return "" if found is None else f", {units.rate(found.items_per_s_total, found.setup.item)}"
 
 
 def _host_line(error: HostError) -> str:

@@ -279,8 +279,12 @@ def _ladder(available: int) -> list[int]:
 
 def _copy_files(directory: RunDirectory, output_dir: Path, code: ExitCode) -> ExitCode:
     """Copy the files of S2's form beside the runs; an interrupted run has none yet."""
+    is_complete = False
     for pattern in S2_FILES:
         for path in sorted(directory.root.glob(pattern)):
             shutil.copyfile(path, output_dir / path.name)
             click.echo(f"Benchmark complete! Results saved to: {output_dir / path.name}", err=True)
+            is_complete = True
+    if is_complete:
+        click.echo("Validate over multiple runs before a decision.", err=True)
     return code

@@ -121,3 +121,21 @@ class OwnCompute:
     """Step times of each burst; between bursts all ranks step together, so that bursts are apart in time."""
     missing: str | None
     """Why there are none: a step of this arrangement cannot be taken without the other ranks."""
+
+
+@record_kind("trained_alike")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainedAlike:
+    """A few steps of one model from the same weights on the same samples: by all ranks, and by one alone."""
+
+    rank: int
+    loss_together: tuple[float, ...] = ()
+    """The mean over all ranks, step by step …"""
+    loss_alone: tuple[float, ...] = ()
+    """… and of the rank that has the samples of all."""
+    gradient_norm_together: tuple[float, ...] = ()
+    gradient_norm_alone: tuple[float, ...] = ()
+    largest_weight_difference: float | None = None
+    """Of any weight, after the last step."""
+    missing: str | None = None
+    """Why there is none."""

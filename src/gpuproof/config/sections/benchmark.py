@@ -33,7 +33,8 @@ class BenchmarkConfig(ConfigSection):
     """Let torch count the FLOPs of a step once, before the warm-up: a check on closed forms."""
     target_precision: float = Field(default=0.01, gt=0, le=0.5)
     """By precision: end when the 95% interval of the mean step is ± this share of it, and both halves of the
-    window agree; not before 15 seconds, or half of measure_seconds."""
+    window agree; not before 15 seconds, or half of measure_seconds, unless 325 steps or more exclude a drift
+    that would move the mean by as much before measure_seconds."""
     min_steps: int = Field(default=100, ge=20, le=10**8)
     """By precision: steps that are measured in any case."""
     own_compute: bool = True

@@ -72,7 +72,7 @@ def conclude(evidence: Evidence) -> Conclusion:
             f"{found.b.name} against {found.a.name}",
         ],
         num_planned=2 * taken.total,
-        notes=_notes(options, taken),
+        notes=[*_without_effect(concluded, found), *_notes(options, taken)],
         measures=list(ratio_measures(found.measures)),
         is_ranked=False,
     )
@@ -201,6 +201,16 @@ def _judge(found: SideBySide, taken: Course) -> Judgement:
         meaning=f"shown beyond {units.share(found.max_regression)}",
         exit_code=ExitCode.DONE,
     )
+
+
+def _without_effect(points: Sequence[PointResult], found: SideBySide) -> Iterator[str]:
+    """Say which key the sides differ in changed nothing on one of them: then they are the same program."""
+    differing = {unlike.key for unlike in found.across}
+    for point, side in zip(points, (found.a, found.b), strict=True):
+        told = {x.key: x.reason for launch in point.launches for x in launch.setup.not_applied}
+        yield from (
+            f"{key} had no effect on {side.name}: {told[key]}" for key in sorted(differing & set(told))
+        )
 
 
 def _notes(options: AbOptions, taken: Course) -> Iterator[str]:

@@ -51,13 +51,10 @@ def recipe_exports(evidence: Evidence, summary: RunSummary, profile: Profiled | 
     samples_per_epoch = evidence.config.data.samples_per_epoch
     epochs = epoch_lines(summary.launches, samples_per_epoch=samples_per_epoch)
     yield Export(name="metrics_epoch.jsonl", content=epochs)
-    by_epoch = evidence.config.run.summary_csv == "epochs"
-    experiment = evidence.config.run.experiment_name
-    rows = (
-        epochs_csv(epochs)
-        if by_epoch
-        else summary_csv(summary, description=description, experiment=experiment)
-    )
+    if run.summary_csv == "epochs":
+        rows = epochs_csv(epochs)
+    else:
+        rows = summary_csv(summary, description=description, experiment=run.experiment_name)
     yield Export(name="summary.csv", content=rows)
     yield json_export("run_summary.json", {**summarized, **work_json(summary), **profile_json(profile)})
     yield Export(name="roofline.png", content=lambda path: draw_roofline(summary, path))

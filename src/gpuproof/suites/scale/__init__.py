@@ -13,7 +13,7 @@ from gpuproof.records.page import Page
 from gpuproof.records.result import Result
 from gpuproof.suites.base import AfterFailure, Conclusion, HostPlace
 from gpuproof.suites.points.plan import Plan, PlannedSuite, after_failure, checked
-from gpuproof.suites.scale.plan import NAME, ScaleOptions, plan
+from gpuproof.suites.scale.plan import NAME, ScaleOptions, over_hosts_refused, plan
 
 
 class ScaleSuite(PlannedSuite):
@@ -42,11 +42,7 @@ class ScaleSuite(PlannedSuite):
                 next_step="Set kind to training; sizes are scale.batch_sizes and scale.num_devices",
             )
         if len(places) > 1:
-            raise UsageError(
-                "scaling over hosts is not built: it measures the devices of one",
-                place="--on",
-                next_step="Name one host, or an allocation of one node",
-            )
+            raise over_hosts_refused()
         return checked(plan(config))
 
     def on_failure(self, launch: CaseRecords) -> AfterFailure:

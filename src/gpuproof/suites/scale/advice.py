@@ -13,6 +13,7 @@ from gpuproof.config.models import RunConfig
 from gpuproof.config.rules.workload import choose_workload
 from gpuproof.errors import UsageError
 from gpuproof.suites.points.results import PointResult
+from gpuproof.suites.scale.apart import PointApart
 from gpuproof.suites.scale.plan import ScaleOptions, read_options
 
 HOST_BOUND = "host-bound"
@@ -55,15 +56,22 @@ class AdviceDetail:
     host_bound: tuple[str, ...] = ()
     """Points in whose windows the device waited for its host."""
     worths: tuple[LawWorth, ...] = ()
+    memory_safety_margin: float | None = None
+    over_margin: tuple[str, ...] = ()
+    """Points that need more of a device's memory than the margin."""
 
 
 NOTHING_ADVISED = AdviceDetail()
 
 
 def advice_from(
-    averages: Sequence[tuple[str, SpeedUp]], concluded: Sequence[PointResult], options: ScaleOptions
+    averages: Sequence[tuple[str, SpeedUp]],
+    concluded: Sequence[PointResult],
+    apart: Sequence[PointApart],
+    options: ScaleOptions,
 ) -> AdviceDetail:
     """Return the advice of a study; `averages` are its speed-ups over all batch sizes, each with its law."""
+    margin = options.memory_safety_margin
     alone = {
         found.point.config.data.batch_size: [launch.mean_step_s for launch in found.launches]
         for found in concluded
@@ -78,6 +86,12 @@ def advice_from(
             if any(doubt.code == HOST_BOUND for doubt in found.result.doubts)
         ),
         worths=() if options.prices is None else tuple(_worths(averages, options.prices)),
+        memory_safety_margin=margin,
+        over_margin=tuple(
+            point.case_id
+            for point in apart
+            if point.memory is not None and (point.memory.device_share or 0.0) > margin
+        ),
     )
 
 

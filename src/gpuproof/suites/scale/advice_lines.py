@@ -22,6 +22,11 @@ def advice_lines(found: AdviceDetail) -> Iterator[str]:
             f"host-bound: {', '.join(found.host_bound)}: the device waited for its host, so that neither its "
             "speed nor its links decided"
         )
+    if found.over_margin and found.memory_safety_margin is not None:
+        yield (
+            f"memory: {', '.join(found.over_margin)}: over {units.share(found.memory_safety_margin)} of a "
+            "device's (scale.memory_safety_margin): a little more of anything may not fit"
+        )
     for priced in found.worths:
         yield _cost(priced)
 

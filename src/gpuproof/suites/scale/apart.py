@@ -9,6 +9,7 @@ import numpy as np
 
 from gpuproof import units
 from gpuproof.analysis.launch import Launch
+from gpuproof.analysis.scale.alike import Alikeness, alikeness_of
 from gpuproof.analysis.scale.communication import StepCommunication, communication_of
 from gpuproof.analysis.scale.per_launch import LaunchFigure
 from gpuproof.analysis.scale.phases import PhaseFigures, phases_of
@@ -37,11 +38,20 @@ class MemoryHeld:
     activations_missing: str | None
     peak_bytes: int | None
     """The allocator's peak in the window; None where the device has no such count."""
+    device_bytes: int | None = None
+    """Of the rank's device; None where it is not known."""
 
     @property
     def expected_bytes(self) -> int:
         """All parts, those activations that are known with them."""
         return self.estimate.total_bytes + (self.activations_bytes or 0)
+
+    @property
+    def device_share(self) -> float | None:
+        """What is expected, or was measured where that is more, over what the device has."""
+        if not self.device_bytes:
+            return None
+        return max(self.expected_bytes, self.peak_bytes or 0) / self.device_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,11 +68,14 @@ class PointApart:
     memory: MemoryHeld | None
     step_quantiles_s: tuple[float, ...]
     """Of the step times of all launches: the least, each per cent, the longest; empty without any."""
+    alike: Alikeness | None = None
+    """Whether several devices learn what one does."""
+    alike_missing: str | None = None
 
 
 def take_apart(point: ScalePoint, launches: Sequence[Launch]) -> PointApart:
     """Return what the launches of a point say."""
-    phases = phases_of(launches)
+    phases, alike = phases_of(launches), alikeness_of(launches)
     return PointApart(
         case_id=point.case_id,
         batch_size=point.batch_size,
@@ -73,6 +86,8 @@ def take_apart(point: ScalePoint, launches: Sequence[Launch]) -> PointApart:
         phases_missing=phases if isinstance(phases, str) else None,
         memory=_memory(launches),
         step_quantiles_s=_quantiles(launches),
+        alike=alike if isinstance(alike, Alikeness) else None,
+        alike_missing=alike if isinstance(alike, str) else None,
     )
 
 
@@ -84,6 +99,7 @@ def _memory(launches: Sequence[Launch]) -> MemoryHeld | None:
             activations_bytes=memory.activations_bytes,
             activations_missing=memory.activations_missing,
             peak_bytes=_peak(launch, memory),
+            device_bytes=_device_bytes(launch, memory),
         )
         for launch in launches
         for memory in launch.memory
@@ -93,6 +109,10 @@ def _memory(launches: Sequence[Launch]) -> MemoryHeld | None:
 
 def _peak(launch: Launch, memory: Memory) -> int | None:
     return next(window.peak_allocated_bytes for window in launch.windows if window.rank == memory.rank)
+
+
+def _device_bytes(launch: Launch, memory: Memory) -> int | None:
+    return next(setup.device.memory_total_bytes for setup in launch.setups if setup.rank == memory.rank)
 
 
 def _quantiles(launches: Sequence[Launch]) -> tuple[float, ...]:

@@ -39,6 +39,7 @@ from gpuproof.suites.scale.plan import (
     read_options,
     scale_points,
 )
+from gpuproof.suites.scale.topology import topology_lines
 from gpuproof.verdict.doubts.rules import invalid_first
 
 CONFIDENCE = 0.95
@@ -87,6 +88,8 @@ class ScaleDetail:
     """Points whose steps were taken apart, or whose memory and step times are known."""
     curves: tuple[ScaleCurve, ...] = ()
     advice: AdviceDetail = NOTHING_ADVISED
+    topology: tuple[str, ...] = ()
+    """How the devices reach each other, as far as the hosts said."""
 
 
 def conclude(evidence: Evidence) -> Conclusion:
@@ -95,7 +98,7 @@ def conclude(evidence: Evidence) -> Conclusion:
     options = read_options(config)
     points = scale_points(options)
     concluded = list(conclude_points(evidence, plan(config).points.values()))
-    detail = _detail(points, concluded, options)
+    detail = replace(_detail(points, concluded, options), topology=tuple(topology_lines(evidence.launches)))
     conclusion = conclusion_of_points(
         NAME,
         evidence,
@@ -117,22 +120,40 @@ def conclude(evidence: Evidence) -> Conclusion:
 
 
 def _doubted(result: Result, detail: ScaleDetail) -> Result:
-    """Return the result with a doubt of speed-ups that are more than the devices can give."""
+    """Return the result with doubts of speed-ups that cannot be, and of devices that learn otherwise."""
     found = [row for row in detail.rows if row.speed_up is not None and row.speed_up.is_implausible]
-    if not found or result.validity is None:
+    otherwise = [apart for apart in detail.apart if apart.alike is not None and not apart.alike.is_alike]
+    if result.validity is None or not (found or otherwise):
         return result
+    doubts = invalid_first(
+        [*result.doubts, *([_too_fast(found)] if found else []), *map(_learns_otherwise, otherwise[:1])]
+    )
+    validity = worst(doubts)
+    return replace(result, doubts=doubts, validity=validity, verdict=validity)
+
+
+def _learns_otherwise(apart: PointApart) -> Doubt:
+    assert apart.alike is not None
+    return Doubt(
+        validity="SUSPECT",
+        code="learns-otherwise",
+        reason=f"{apart.num_devices} devices do not learn what one does ({apart.case_id}): after "
+        f"{apart.alike.num_steps} steps losses are {apart.alike.loss_difference:.1e} apart and weights "
+        f"{apart.alike.weight_difference:.1e}",
+        remedy="Check collectives and devices (gpuproof validate), and the model for what ranks do apart",
+    )
+
+
+def _too_fast(found: Sequence[ScaleRow]) -> Doubt:
     most = max(found, key=lambda row: row.speed_up.efficiency or 0.0 if row.speed_up else 0.0)
     assert most.speed_up is not None
-    doubt = Doubt(
+    return Doubt(
         validity="SUSPECT",
         code="super-linear",
         reason=f"{most.num_devices} devices were {most.speed_up.ratio:.2f} times as fast as one at batch "
         f"{most.batch_size}: more than they can be, so that the two sides did not do the same work alike",
         remedy="Look at caches that hold a smaller batch, at threads of a rank and at what else ran",
     )
-    doubts = invalid_first([*result.doubts, doubt])
-    validity = worst(doubts)
-    return replace(result, doubts=doubts, validity=validity, verdict=validity)
 
 
 def _what(options: ScaleOptions) -> str:
@@ -154,14 +175,15 @@ def _detail(
         thumb = advise(parameters, max(options.batch_sizes), options)
     launches = {found.point.case_id: found.launches for found in concluded}
     averages = tuple(_averages(rows, confidence=confidence))
+    apart = tuple(take_apart(x, launches[x.case_id]) for x in points if launches[x.case_id])
     return ScaleDetail(
         rows=rows,
         averages=averages,
         rule_of_thumb=thumb,
         num_parameters=parameters,
-        apart=tuple(take_apart(x, launches[x.case_id]) for x in points if launches[x.case_id]),
+        apart=apart,
         curves=tuple(curves_of(points, launches)),
-        advice=advice_from([(x.law, x.speed_up) for x in averages], concluded, options),
+        advice=advice_from([(x.law, x.speed_up) for x in averages], concluded, apart, options),
     )
 
 

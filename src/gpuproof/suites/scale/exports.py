@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from statistics import fmean, stdev
+from statistics import fmean, median, stdev
 from typing import TYPE_CHECKING, Any
 
+from gpuproof.analysis.launch import Launch
 from gpuproof.analysis.points import PointFigures
 from gpuproof.analysis.scale.communication import sync_difference_s
 from gpuproof.analysis.scale.per_launch import LaunchFigure
@@ -16,7 +17,7 @@ from gpuproof.statistics.launches import interval_of_launches
 from gpuproof.suites.base import Export
 from gpuproof.suites.exports import json_export
 from gpuproof.suites.scale.apart import WAYS, PointApart
-from gpuproof.suites.sections import Common
+from gpuproof.suites.sections import Common, DeviceDuring
 
 if TYPE_CHECKING:
     from gpuproof.suites.points.results import PointResult
@@ -134,6 +135,10 @@ def _runs(
     detail: ScaleDetail,
 ) -> list[dict[str, Any]]:
     talked_s = {launch.case.replicate: sync_difference_s(launch) for launch in found.launches}
+    measured = {launch.case.replicate: launch for launch in found.launches}
+    devices: dict[int, list[DeviceDuring]] = {}
+    for device in from_json(Common, found.result.detail["common"]).devices:
+        devices.setdefault(device.replicate, []).append(device)
     return [
         {
             "run": launch.replicate + 1,
@@ -142,10 +147,26 @@ def _runs(
             "memory_usage_mb": memory_mb.get(launch.replicate),
             "gpu_utilization": utilization.get(launch.replicate),
             "communication_time_ms": _ms(talked_s.get(launch.replicate)),
+            **_of_launch(measured[launch.replicate], devices.get(launch.replicate, [])),
             "model_parameters": detail.num_parameters,
         }
         for launch in figures.launches
     ]
+
+
+def _of_launch(launch: Launch, devices: Sequence[DeviceDuring]) -> dict[str, Any]:
+    """Return what else is known of one run: its steps, its devices, and where its own records lie."""
+    return {
+        "num_steps": launch.slowest.num_steps,
+        "training_time_ms": _ms(launch.slowest.wall_s),
+        "mean_step_ms": _ms(launch.mean_step_s),
+        "median_step_ms": _ms(median(launch.step_times_s) if launch.step_times_s else None),
+        "clock": launch.slowest.clock,
+        "power_w": _mean([x.power_w for x in devices if x.power_w is not None]),
+        "sm_clock_mhz": _mean([x.clock_sm_mhz for x in devices if x.clock_sm_mhz is not None]),
+        "hottest_c": max((x.temp_gpu_max_c for x in devices if x.temp_gpu_max_c is not None), default=None),
+        "records": f"cases/{launch.case.case_id}/{launch.case.replicate}",
+    }
 
 
 def _memory_mb(found: PointResult) -> dict[int, float]:

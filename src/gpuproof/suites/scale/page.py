@@ -49,6 +49,7 @@ def page(result: Result) -> Page:
         laws_section(detail.curves),
         predictions(detail.curves),
         *sections_apart(detail.apart),
+        Text(title="Topology", lines=detail.topology),
         *step_charts(detail.apart),
         Text(title="Launches", lines=tuple(_launches(detail.rows))),
         Text(title=HEURISTIC, lines=tuple(_thumb(detail))),

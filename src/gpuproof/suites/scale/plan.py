@@ -45,7 +45,12 @@ class ScaleOptions(Thresholds):
     busy_hours_per_month: float | None = None
     """Hours a month that one device would have to work."""
 
+    memory_safety_margin: float = 0.8
+    """Share of a device's memory that the expected need may take; what is over it is said."""
+
     def __post_init__(self) -> None:
+        if not 0 < self.memory_safety_margin <= 1:
+            raise ValueError("memory_safety_margin is a share, above 0 and at most 1")
         for name in ("batch_sizes", "num_devices", "laws"):
             values = getattr(self, name)
             if not values or len(set(values)) < len(values):
@@ -110,6 +115,20 @@ class ScalePlan(Plan):
         assert isinstance(work, TrainingWork), "a study is of training"
         window = replace(work.window, breakdown=key[1] < self.breakdown_runs)
         return replace(built, work=replace(work, window=window))
+
+
+def over_hosts_refused() -> UsageError:
+    """Return why a study is not made over hosts.
+
+    A curve is broken in any case where a second host begins.
+    """
+    return UsageError(
+        "a scaling study is of the devices of one machine: over hosts, a point would run on whichever is "
+        "free, and hosts that differ would look like scaling",
+        place="--on",
+        next_step="Name one host, or an allocation of one node; over hosts, gpuproof run --one-job for each "
+        "number of them",
+    )
 
 
 def read_options(config: RunConfig) -> ScaleOptions:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from gpuproof import units
+from gpuproof.analysis.scale.alike import LEAST_CORRELATION, MOST_LOSS, MOST_NORM, MOST_WEIGHT, Alikeness
 from gpuproof.analysis.scale.communication import ALONE
 from gpuproof.analysis.scale.per_launch import LaunchFigure
 from gpuproof.records.page import Column, Section, Table, Text, table
@@ -14,6 +15,12 @@ from gpuproof.suites.scale.curves import FittedLaw, ScaleCurve
 
 COMMUNICATION = "Communication of a step"
 PHASES = "Phases of a step"
+LEARNING = "One device and several, trained alike"
+ABOUT_LEARNING = (
+    "ten steps from the same weights on the same samples, by all ranks and by one alone, without dropout, by "
+    f"plain SGD; alike: losses apart by under {MOST_LOSS}, norms of gradients correlate by over "
+    f"{LEAST_CORRELATION} and are apart by under {MOST_NORM:.0%}, weights apart by under {MOST_WEIGHT:g}"
+)
 
 
 def sections_apart(points: Sequence[PointApart]) -> Iterator[Section]:
@@ -26,6 +33,7 @@ def sections_apart(points: Sequence[PointApart]) -> Iterator[Section]:
     if phased:
         yield _phases(phased)
         yield Text(title="", lines=tuple(_about_phases(phased)))
+    yield from _learning([point for point in several if point.alike or point.alike_missing])
     yield _memory([point for point in points if point.memory is not None])
 
 
@@ -110,6 +118,32 @@ def _about_phases(points: Sequence[PointApart]) -> Iterator[str]:
     yield from (str(remark) for remark in dict.fromkeys(remarks) if remark)
 
 
+def _learning(points: Sequence[PointApart]) -> Iterator[Section]:
+    """Lay out whether several devices learn what one does."""
+    told = [(point, point.alike) for point in points if point.alike is not None]
+    yield table(
+        LEARNING,
+        told,
+        Column.of("batch", lambda row: units.count(row[0].batch_size)),
+        Column.of("devices", lambda row: units.count(row[0].num_devices)),
+        Column.of("scaling", lambda row: row[0].law or "", align="left"),
+        Column.of("losses apart", lambda row: f"{row[1].loss_difference:.1e}"),
+        Column.of("norms correlate", lambda row: _correlation(row[1])),
+        Column.of("weights apart", lambda row: f"{row[1].weight_difference:.1e}"),
+        Column.of("alike", lambda row: "yes" if row[1].is_alike else "NO", align="left"),
+    )
+    if told:
+        yield Text(title="", lines=(ABOUT_LEARNING,))
+    yield Text(
+        title="",
+        lines=tuple(dict.fromkeys(f"{LEARNING}: {p.alike_missing}" for p in points if p.alike_missing)),
+    )
+
+
+def _correlation(found: Alikeness) -> str:
+    return units.MISSING if found.norm_correlation is None else f"{found.norm_correlation:.4f}"
+
+
 def _memory(points: Sequence[PointApart]) -> Table:
     return table(
         "Memory of the rank that holds most",
@@ -123,7 +157,13 @@ def _memory(points: Sequence[PointApart]) -> Table:
         Column.of("together", lambda row: units.memory(row.memory.expected_bytes)),
         Column.of("measured peak", lambda row: units.memory(row.memory.peak_bytes)),
         Column.of("measured over expected", _over, is_optional=True),
+        Column.of("of the device", _of_device, is_optional=True),
     )
+
+
+def _of_device(point: PointApart) -> str:
+    share = None if point.memory is None else point.memory.device_share
+    return "" if share is None else units.share(share)
 
 
 def _over(point: PointApart) -> str:

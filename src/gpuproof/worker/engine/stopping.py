@@ -6,7 +6,8 @@ The interval is within this one launch, by batch means, which allow for steps th
 (Law and Kelton 1984, https://doi.org/10.1287/opre.32.6.1221). Standard library only, and constant in memory.
 
 What did not happen in a window cannot widen its interval: so there is a floor of time, and the window says
-which stalls it was too short to see.
+which stalls it was too short to see. The floor is lifted for steps that hardly scatter: where they themselves
+show that no drift is under way which over the time limit would move the mean by more than was asked.
 """
 
 from __future__ import annotations
@@ -28,9 +29,11 @@ NO_NARROWER = 0.8
 LONG = 32
 """Steps in a batch from which a correlation of batch means is one of a drift, not of neighbouring steps."""
 FLOOR_S = 15.0
-"""Seconds that are measured in any case: clocks settle, and stalls of one in 500 steps of 10 ms are seen …"""
+"""Seconds that are measured unless drift is excluded before: clocks settle meanwhile …"""
 FLOOR_SHARE = 0.5
 """… but no more than this share of the time limit."""
+EARLY_STEPS = 325
+"""Steps from which drift can be excluded: a stall in every 300 steps falls into so many, chunk and all."""
 SMALL = 0.25
 """Of the precision asked for: steps that hardly scatter drift by little things."""
 UNSEEN = 0.05
@@ -98,6 +101,26 @@ class BatchMeans:
         correlation = min(0.95, max(0.0, self.correlation))
         error = sqrt(variance / count * (1 + correlation) / (1 - correlation))
         return student_quantile(count - 1) * error / mean if mean else inf
+
+    def relative_drift(self, horizon_values: float) -> float:
+        """Return by how much the mean may be off, did a drift go on for so many values; infinite if unknown.
+
+        The far end of the 95 % interval of a straight line's slope through the batch means, times half the
+        horizon, over the mean. Batch means that depend on each other widen it, as they do that of the mean.
+        """
+        count = len(self.means)
+        if count < MIN_BATCHES:
+            return inf
+        middle, mean = (count - 1) / 2, sum(self.means) / count
+        spread = count * (count * count - 1) / 12  # sum of the squared distances of 0 … count - 1 from middle
+        slope = sum((place - middle) * value for place, value in enumerate(self.means)) / spread
+        rest = sum(
+            (value - mean - slope * (place - middle)) ** 2 for place, value in enumerate(self.means)
+        ) / (count - 2)
+        correlation = min(0.95, max(0.0, self.correlation))
+        error = sqrt(rest / spread * (1 + correlation) / (1 - correlation))
+        worst = abs(slope) + student_quantile(count - 2) * error
+        return worst * horizon_values / self.size / 2 / mean if mean else inf
 
     def halves_agree(self, *, within: float) -> bool:
         """Say whether the means of both halves differ by no more than half the interval of the mean.
@@ -193,11 +216,20 @@ class PrecisionLimit:
 
     def _wish(self, elapsed_s: float) -> int:
         batches = self._batches
-        if batches.num_values < self._min_steps or elapsed_s < self._floor_s:
+        if batches.num_values < self._min_steps:
+            return MORE
+        if elapsed_s < self._floor_s and not self._drift_is_excluded(elapsed_s):
             return MORE
         if batches.correlation <= INDEPENDENT and batches.relative_half_width() <= self._target:
             return REACHED if batches.halves_agree(within=SMALL * self._target) else MORE
         return NO_HELP if self._grows_no_narrower() else MORE
+
+    def _drift_is_excluded(self, elapsed_s: float) -> bool:
+        """Say whether the steps so far show that none would move the mean, over the limit, by the target."""
+        done = self._batches.num_values
+        if done < EARLY_STEPS:
+            return False
+        return self._batches.relative_drift(self._limit_s / elapsed_s * done) <= self._target
 
     def _grows_no_narrower(self) -> bool:
         """Compare the interval with that of a quarter of the steps: what drifts has no mean to find."""

@@ -136,7 +136,20 @@ def _device(accelerator: Accelerator, index: int) -> dict[str, Any]:
         "multiprocessors": found.multiprocessors,
         "memory_total_bytes": found.memory_total_bytes,
     }
+    facts["peer_access"] = _peer_access(accelerator, index)
     return {**facts, "simulated": True} if accelerator.simulated else facts
+
+
+def _peer_access(accelerator: Accelerator, index: int) -> list[int] | None:
+    """Name the devices that this one copies to directly; None where torch does not tell, or there is one."""
+    import torch
+
+    others = [other for other in range(accelerator.count()) if other != index]
+    own = torch.device(accelerator.type, index)
+    told = {other: accelerator.reaches(own, torch.device(accelerator.type, other)) for other in others}
+    if not told or None in told.values():
+        return None
+    return [other for other, reaches in told.items() if reaches]
 
 
 def _first_line(path: str) -> str | None:

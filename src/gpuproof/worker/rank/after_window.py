@@ -7,6 +7,7 @@ from dataclasses import replace
 import torch
 
 from gpuproof.records.run import Ceilings, Fp8Casts, ProfileTrace, Window
+from gpuproof.worker.breakdown.alike import measure_alike
 from gpuproof.worker.breakdown.buckets import measure_buckets
 from gpuproof.worker.breakdown.overlap import measure_overlap
 from gpuproof.worker.breakdown.phases import measure_phases
@@ -64,6 +65,7 @@ def measure_breakdown(prepared: Prepared, recorder: Recorder) -> None:
             measure_overlap(prepared, recorder)
             measure_buckets(prepared, recorder)
             measure_sync(prepared, recorder)
+            measure_alike(prepared, recorder)
 
 
 def evaluate_model(prepared: Prepared, recorder: Recorder) -> None:
