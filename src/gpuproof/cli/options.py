@@ -11,6 +11,8 @@ from typing import Any, TypeVar
 
 import click
 
+from gpuproof.cli.entry.run_name import RunName
+
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 json_option = click.option(
@@ -30,9 +32,7 @@ def print_json(content: Any) -> None:
 _MEASURING = (
     click.option("--timeout", metavar="SECONDS", help="Time that one launch may take (run.time_limit_s)."),
     click.option("--python", metavar="PATH", help="Run the ranks with this Python, which needs torch only."),
-    click.option(
-        "--resume", type=click.Path(path_type=Path), metavar="RUN", help="Finish an interrupted run."
-    ),
+    click.option("--resume", type=RunName(), metavar="RUN", help="Finish an interrupted run."),
     click.option("--retry-failed", is_flag=True, help="With --resume: launch again what failed, too."),
 )
 dry_run_option = click.option(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from gpuproof.cli.entry.completion import TakesKeys, complete_recipe
 from gpuproof.cli.options import dry_run_option, measuring_options
 from gpuproof.errors import ExitCode
 
@@ -36,8 +37,8 @@ def collective_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-@click.command(context_settings={"ignore_unknown_options": True})
-@click.argument("config", required=False, metavar="CONFIG")
+@click.command(cls=TakesKeys, context_settings={"ignore_unknown_options": True})
+@click.argument("config", required=False, metavar="CONFIG", shell_complete=complete_recipe)
 @click.argument("overrides", nargs=-1, type=click.UNPROCESSED, metavar="[--KEY.SUBKEY=VALUE]...")
 @click.option("--nproc", metavar="N", help="Ranks on this host, one device each (distributed.nproc).")
 @click.option("--devices", metavar="0,2", help="Devices to use, as torch counts them (distributed.devices).")
