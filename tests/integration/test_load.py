@@ -64,6 +64,7 @@ def killed_in_the_fifth(command_line: CommandLine, run: RunDirectory) -> None:
     command_line.finish(process)
 
 
+@pytest.mark.promise("S0.4", "S0.8", "S0.9", "S0.10", "S0.11", "S0.12", "S0.13", "S0.35", "F0.12", "F0.13")
 def test_a_fault_an_interruption_and_a_kill_take_nothing_from_the_other_tests(
     command_line: CommandLine,
 ) -> None:
@@ -108,6 +109,7 @@ def assert_all_but_the_broken_one(found: dict[str, Any]) -> None:
             assert each["missing"]["peak_gpu_memory_mb"] == "the test ran on the CPU"
 
 
+@pytest.mark.promise("S0.2")
 def test_the_script_of_a_checkout_is_the_same_command(tmp_path: Path) -> None:
     script = Path(__file__).parents[2] / "gpu_loadtest.py"
     shown = subprocess.run(
