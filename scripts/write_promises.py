@@ -1,4 +1,4 @@
-"""Write docs/promises.md: each promised row, its command, and the tests that show it, from the tests' markers.
+"""Write docs/promises.md: each promised row, its command, and the tests that show it, by the tests' markers.
 
     python scripts/write_promises.py
 

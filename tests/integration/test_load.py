@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -142,11 +143,14 @@ def test_the_script_copied_by_itself_says_the_line_that_installs_what_it_needs(t
     assert f"Install it once: {bare} -m pip install '{wheel}[torch]'" in said()
 
 
-@pytest.mark.promise("S0.19")
+@pytest.mark.promise("S0.18", "S0.19")
 def test_a_device_that_is_not_there_is_one_error_with_the_flag_that_mends_it(tmp_path: Path) -> None:
-    done = gpuproof("load", "--quick", "--device=cuda", "--output=r.json", cwd=tmp_path)
+    done = gpuproof("load", "--quick", "--device=cuda", cwd=tmp_path)
     assert done.returncode == ExitCode.UNFIT_ENVIRONMENT, done.stderr
     said = " ".join(done.stdout.split())
     assert said.count("no CUDA device") == 1
     assert "give `gpuproof load` --device cpu" in said
     assert len(list((tmp_path / "results" / "load").glob("*/cases/*"))) == 1
+    (written,) = tmp_path.glob("gpu_loadtest_results_*.json")
+    assert re.fullmatch(r"gpu_loadtest_results_\d{10}\.json", written.name)
+    assert json.loads(written.read_text())["test_summary"]["failed_tests"] == 1

@@ -189,7 +189,7 @@ def _row(directory: RunDirectory) -> dict[str, object]:
 
 
 def _page_of_runs(rows: Sequence[dict[str, object]], save_dir: Path) -> Page:
-    """Lay the list out so that no name is broken over lines: all columns but number and name may be."""
+    """Lay the list out so that neither name nor command is broken over lines: only date and work may be."""
     from gpuproof.records.page import Column, Page, table
     from gpuproof.units import MISSING
 
@@ -200,8 +200,8 @@ def _page_of_runs(rows: Sequence[dict[str, object]], save_dir: Path) -> Page:
         Column.of("run", lambda row: Path(row["run"]).relative_to(save_dir).as_posix(), align="left"),
         Column.of("created", _created, align="left", folds=True),
         Column.of("what", lambda row: row["what"] or MISSING, align="left", folds=True),
-        Column.of("result", lambda row: row["headline"] or MISSING, align="left", folds=True),
-        Column.of("verdict", _verdict, align="left", folds=True),
+        Column.of("result", lambda row: row["headline"] or MISSING, align="left"),
+        Column.of("verdict", _verdict, align="left"),
     )
     return Page(title=f"Runs under {save_dir}", verdict=None, sections=(found,))
 
