@@ -163,7 +163,8 @@ def _with_files(page: Page, run: RunDirectory, result: Result, suite: Suite, not
 def _next_commands(run: RunDirectory, result: Result, suite: Suite) -> Iterator[str]:
     """Yield, first what helps first, what explains a machine, finishes a run, and shows it again."""
     quoted = shlex.quote(str(run.root))
-    if any(failure.cause == "environment" and not is_host_failure(failure) for failure in result.failures):
+    is_unfit = any(f.cause == "environment" and not is_host_failure(f) for f in result.failures)
+    if is_unfit and not result.num_launches:
         yield "gpuproof doctor"
     if result.num_launches < result.num_planned:
         failed = any(failure.cause not in TRANSIENT_CAUSES for failure in result.failures)
