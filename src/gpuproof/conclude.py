@@ -17,7 +17,7 @@ from gpuproof.observe.derived import Wanted, write_derived
 from gpuproof.readings.evidence import Evidence
 from gpuproof.records.page import Commands, Files, Page, Text
 from gpuproof.records.result import Result
-from gpuproof.records.run import TRANSIENT_CAUSES, ProfileTrace
+from gpuproof.records.run import TRANSIENT_CAUSES, ProfileTrace, is_host_failure
 from gpuproof.report.formats import json_text
 from gpuproof.store import layout
 from gpuproof.store.description import HOSTS, read_config
@@ -184,8 +184,11 @@ def _with_files(page: Page, run: RunDirectory, result: Result, suite: Suite, not
 
 
 def _next_commands(run: RunDirectory, result: Result, suite: Suite) -> Iterator[str]:
-    """Yield what finishes a run that is not complete, and what shows it again."""
+    """Yield, first what helps first, what explains a machine, finishes a run, and shows it again."""
     quoted = shlex.quote(str(run.root))
+    is_unfit = any(f.cause == "environment" and not is_host_failure(f) for f in result.failures)
+    if is_unfit and not result.num_launches:
+        yield "gpuproof doctor"
     if result.num_launches < result.num_planned:
         failed = any(failure.cause not in TRANSIENT_CAUSES for failure in result.failures)
         yield f"gpuproof {suite.command} --resume {quoted}{' --retry-failed' if failed else ''}"

@@ -19,6 +19,7 @@ def trees(tmp_path: Path) -> tuple[Path, Path, Path]:
     return tmp_path, sysfs_trees.w7900(tmp_path, number=1), sysfs_trees.mi300(tmp_path, number=9)
 
 
+@pytest.mark.promise("S4.1", "S4.2")
 def test_workstation_card(trees: tuple[Path, Path, Path]) -> None:
     adapter = amd.open_adapter(trees[0])
 

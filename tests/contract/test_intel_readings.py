@@ -22,6 +22,7 @@ class Clock:
         return self.now_s
 
 
+@pytest.mark.promise("S4.1", "F4.1")
 def test_discrete_card_with_watts_and_utilisation_from_two_readings(tmp_path: Path) -> None:
     device, clock = sysfs_trees.arc_xe(tmp_path), Clock()
     adapter = intel.open_adapter(tmp_path, clock=clock)

@@ -105,6 +105,7 @@ STATIC = {
 }
 
 
+@pytest.mark.promise("S4.1", "S4.2")
 def test_fast_lane_has_every_number_in_our_units(nvml: nvml_library.FakeNvml) -> None:
     readout = nvidia.open_adapter().read(GPU_0, lane="fast")
 
@@ -141,6 +142,7 @@ def test_counters_are_all_running_totals_and_no_gauge(nvml: nvml_library.FakeNvm
     ("code", "reason"),
     [(3, "not supported"), (4, "may not read"), (999, "NVML")],
 )
+@pytest.mark.promise("F4.2")
 def test_one_refused_field_takes_no_other_with_it(
     nvml: nvml_library.FakeNvml, code: int, reason: str
 ) -> None:

@@ -209,6 +209,7 @@ def cifar_words(address: str, checksum: str) -> list[str]:
     return [*words, f"--data.download_checksum={checksum}", "--distributed.threads_per_rank=1"]
 
 
+@pytest.mark.promise("S1.13", "F1.16")
 def test_a_data_set_is_fetched_once_and_its_other_part_is_there_too(
     a_run: Run, mirror: str, tmp_path: Path
 ) -> None:

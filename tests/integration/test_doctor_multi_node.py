@@ -85,6 +85,7 @@ def test_the_exit_code_is_0_where_all_is_well(hosts: list[Host], monkeypatch: py
     assert [result.stderr for result in results] == ["", ""]
 
 
+@pytest.mark.promise("S1.25")
 def test_a_firewall_that_drops_is_told_from_a_host_that_is_away(hosts: list[Host]) -> None:
     hosts[0].firewall("-A", "INPUT", "-p", "tcp", "--dport", str(PORT), "-j", "DROP")
     assert "a firewall blocks port 29544" in visit(hosts[1])["measured"]

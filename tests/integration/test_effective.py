@@ -38,6 +38,7 @@ def test_a_linear_layer_in_training_is_three_products() -> None:
     assert table(seen) == {("matrix product", "float32", None): (3 * 2 * BATCH * 32 * 48, 3)}
 
 
+@pytest.mark.promise("S1.4")
 def test_autocast_is_seen_and_what_stays_outside_of_it() -> None:
     inside, outside = nn.Linear(32, 48), nn.Linear(48, 16)
 
@@ -87,6 +88,7 @@ def test_a_convolution_has_the_layout_of_its_images(channels_last: bool) -> None
     assert table(seen) == {("convolution", "float32", layout): (2 * forward, 2)}
 
 
+@pytest.mark.promise("S1.5")
 def test_layouts_by_hand() -> None:
     images = torch.zeros(2, 3, 4, 4)
     assert memory_layout(images) == "NCHW"

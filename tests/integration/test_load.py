@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -64,6 +65,7 @@ def killed_in_the_fifth(command_line: CommandLine, run: RunDirectory) -> None:
     command_line.finish(process)
 
 
+@pytest.mark.promise("S0.4", "S0.8", "S0.9", "S0.10", "S0.11", "S0.12", "S0.13", "S0.35", "F0.12", "F0.13")
 def test_a_fault_an_interruption_and_a_kill_take_nothing_from_the_other_tests(
     command_line: CommandLine,
 ) -> None:
@@ -108,6 +110,7 @@ def assert_all_but_the_broken_one(found: dict[str, Any]) -> None:
             assert each["missing"]["peak_gpu_memory_mb"] == "the test ran on the CPU"
 
 
+@pytest.mark.promise("S0.2")
 def test_the_script_of_a_checkout_is_the_same_command(tmp_path: Path) -> None:
     script = Path(__file__).parents[2] / "gpu_loadtest.py"
     shown = subprocess.run(
@@ -140,11 +143,14 @@ def test_the_script_copied_by_itself_says_the_line_that_installs_what_it_needs(t
     assert f"Install it once: {bare} -m pip install '{wheel}[torch]'" in said()
 
 
-@pytest.mark.promise("S0.19")
+@pytest.mark.promise("S0.18", "S0.19")
 def test_a_device_that_is_not_there_is_one_error_with_the_flag_that_mends_it(tmp_path: Path) -> None:
-    done = gpuproof("load", "--quick", "--device=cuda", "--output=r.json", cwd=tmp_path)
+    done = gpuproof("load", "--quick", "--device=cuda", cwd=tmp_path)
     assert done.returncode == ExitCode.UNFIT_ENVIRONMENT, done.stderr
     said = " ".join(done.stdout.split())
     assert said.count("no CUDA device") == 1
     assert "give `gpuproof load` --device cpu" in said
     assert len(list((tmp_path / "results" / "load").glob("*/cases/*"))) == 1
+    (written,) = tmp_path.glob("gpu_loadtest_results_*.json")
+    assert re.fullmatch(r"gpu_loadtest_results_\d{10}\.json", written.name)
+    assert json.loads(written.read_text())["test_summary"]["failed_tests"] == 1

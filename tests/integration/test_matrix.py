@@ -48,6 +48,7 @@ def by_name(run: RunDirectory) -> dict[str, CaseRecords]:
     return {records.case.case_id: records for records in run.cases()}
 
 
+@pytest.mark.promise("S4.11", "S4.14", "F4.11")
 def test_cases_side_by_side_on_devices_that_each_has_to_itself(tmp_path: Path) -> None:
     """Eight devices that do not exist, six cases: each on one of its own, read and reported."""
     matrix = written(tmp_path, SEEDS + 'cases:\n  name: "{optimizer}_{seed}"\n  parallel: 6\n')
@@ -79,6 +80,7 @@ def test_cases_side_by_side_on_devices_that_each_has_to_itself(tmp_path: Path) -
     assert [mark.metadata["epoch"] for mark in cases["sgd_1"].of(Mark)] == [1]
 
 
+@pytest.mark.promise("R4.7")
 def test_a_case_that_fails_and_one_that_hangs_keep_their_data_and_can_be_run_again(tmp_path: Path) -> None:
     matrix = "matrix:\n  ends: [well, badly, never]\n"
     argv = [sys.executable, str(PROGRAM), "--ends", "{ends}"]

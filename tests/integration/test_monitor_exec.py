@@ -218,6 +218,7 @@ def test_a_monitor_that_is_killed_leaves_the_command_running_and_no_sampler(tmp_
     process.communicate()
 
 
+@pytest.mark.promise("S4.13", "F4.3")
 def test_marks_from_python_and_from_a_shell_are_in_every_row(tmp_path: Path) -> None:
     work = '''
 from gpuproof.monitor.marks import publish
@@ -285,8 +286,7 @@ def test_odd_names_and_arguments_come_through_unchanged(tmp_path: Path) -> None:
     assert all(name.startswith("gpu_stats_n_w_.._x_20") for name in files)
 
 
-@pytest.mark.promise("S4.7")
-@pytest.mark.promise("F4.5")
+@pytest.mark.promise("S4.7", "F4.5")
 @pytest.mark.parametrize("end", [["--"], []], ids=["with --", "without"])
 def test_files_that_a_shell_put_in_the_place_of_a_pattern_are_never_run(
     tmp_path: Path, end: list[str]
@@ -382,9 +382,7 @@ def test_record_writes_one_file_and_nothing_else(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["r.jsonl"]
 
 
-@pytest.mark.promise("S4.6")
-@pytest.mark.promise("S4.12")
-@pytest.mark.promise("R4.5")
+@pytest.mark.promise("S4.6", "S4.12", "R4.5")
 def test_options_alone_train_the_built_in_model_and_its_exit_code_is_theirs(tmp_path: Path) -> None:
     (tmp_path / "X.config").write_text("CONFIG_BATCH_SIZE=256\nCONFIG_NUM_EPOCHS=1\n")
     ours = ("--model", "lenet5", "--config-name", "X", "--config-dir", ".", "--generate-graphs")

@@ -53,6 +53,7 @@ def recorded(path: Path, *, watts: float, gpus: int = 1) -> Path:
     return rec.write(path, [head, rec.mark(0, phase="train"), *samples, rec.end(100, samples=101)])
 
 
+@pytest.mark.promise("R4.6")
 def test_show_prints_the_summary_and_the_balance(tmp_path: Path) -> None:
     recorded(tmp_path / "run.jsonl", watts=300.0, gpus=2)
     done = monitor("show", "--balance", "run.jsonl", folder=tmp_path)
@@ -64,6 +65,7 @@ def test_show_prints_the_summary_and_the_balance(tmp_path: Path) -> None:
     assert "GPU utilisation     fair, varies by 17.7 % over 2 GPUs" in done.stdout
 
 
+@pytest.mark.promise("S4.3", "S4.8", "S4.9", "F4.4")
 def test_compare_takes_the_newest_match_and_says_so(tmp_path: Path) -> None:
     for age, (name, watts) in enumerate((("a_1", 100.0), ("a_2", 300.0), ("b_1", 330.0))):
         path = recorded(tmp_path / "results" / f"gpu_stats_{name}.jsonl", watts=watts)
@@ -90,8 +92,7 @@ def test_what_a_shell_resolved_to_three_files_is_refused_with_the_remedy(tmp_pat
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.promise("S4.10")
-@pytest.mark.promise("S4.15")
+@pytest.mark.promise("S4.10", "S4.15")
 def test_the_memory_of_a_directory_is_drawn_in_its_graphs(tmp_path: Path) -> None:
     for name in ("lenet5_adam", "lenet5_sgd"):
         recorded(tmp_path / "test_matrix_results_1" / name / f"gpu_stats_{name}.jsonl", watts=300.0)
@@ -101,6 +102,7 @@ def test_the_memory_of_a_directory_is_drawn_in_its_graphs(tmp_path: Path) -> Non
     assert (tmp_path / drawn).read_bytes().startswith(PNG)
 
 
+@pytest.mark.promise("S4.3")
 def test_plot_writes_beside_the_recording_and_a_directory_becomes_one_timeline(tmp_path: Path) -> None:
     one = recorded(tmp_path / "matrix" / "lenet5_adam" / "gpu_stats_adam.jsonl", watts=300.0)
     recorded(tmp_path / "matrix" / "lenet5_sgd" / "gpu_stats_sgd.jsonl", watts=200.0, gpus=2)
@@ -194,6 +196,7 @@ def test_the_text_of_show_comes_from_any_format(tmp_path: Path) -> None:
     assert "held back             –" in done.stdout
 
 
+@pytest.mark.promise("S4.1", "R4.1")
 def test_the_live_view_runs_in_a_terminal_and_q_ends_it(tmp_path: Path) -> None:
     control, terminal = pty.openpty()
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 150, 0, 0))

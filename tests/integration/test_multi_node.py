@@ -52,6 +52,7 @@ def on_all(hosts: Sequence[Host], *words: str, per_node: int = 1) -> list[subpro
 
 
 @pytest.mark.parametrize(("num_hosts", "per_node"), [(2, 2), (4, 1)])
+@pytest.mark.promise("S1.1", "S1.19", "F1.11")
 def test_ranks_of_several_hosts_come_together_on_node_0(
     num_hosts: int, per_node: int, tmp_path: Path
 ) -> None:
@@ -144,6 +145,7 @@ def test_a_failure_elsewhere_comes_home_in_its_own_words(two_hosts: list[Host]) 
 
 
 @pytest.mark.parametrize("wrong_host", [0, 1])
+@pytest.mark.promise("S1.25")
 def test_a_wrong_interface_is_named_with_its_host(wrong_host: int, two_hosts: list[Host]) -> None:
     wrong = {"GLOO_SOCKET_IFNAME": "eth9"}
     started = [
@@ -201,6 +203,7 @@ def script(name: str, *words: str, cwd: Path, **variables: str) -> subprocess.Co
     )
 
 
+@pytest.mark.promise("S1.17")
 def test_two_ranks_on_one_host_by_script(tmp_path: Path) -> None:
     around = {"RANK": "5", "WORLD_SIZE": "8", "NODE_RANK": "3"}  # a launch around the script is not its own
     words = ("2", "quick", *TINY, "--run.run_id=s", "--training.precision=bf16")

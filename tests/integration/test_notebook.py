@@ -48,8 +48,7 @@ def text_of(cells: list[dict[str, Any]]) -> str:
     return "".join("".join(output.get("text", "")) for cell in cells for output in cell["outputs"])
 
 
-@pytest.mark.promise("S1.15")
-@pytest.mark.promise("S1.24")
+@pytest.mark.promise("S1.15", "S1.24")
 def test_it_draws_throughput_efficiency_time_and_step_times(executed: list[dict[str, Any]]) -> None:
     pictures = [
         output["data"]["image/png"]
@@ -80,8 +79,7 @@ def test_it_uses_the_public_api_alone_and_is_kept_without_output() -> None:
     assert all(not cell["outputs"] and cell["execution_count"] is None for cell in cells)
 
 
-@pytest.mark.promise("S1.16")
-@pytest.mark.promise("S1.22")
+@pytest.mark.promise("S1.16", "S1.22")
 def test_the_install_line_resolves_to_pinned_versions(tmp_path: Path) -> None:
     """All but fetching them: pip reads the file, builds our metadata, and finds each version installed."""
     for name in ("pyproject.toml", "README.md", "LICENSE", "requirements.txt", "constraints.txt"):

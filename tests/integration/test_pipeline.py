@@ -35,6 +35,7 @@ def finished(odd_place: Path) -> Path:
     return odd_place
 
 
+@pytest.mark.promise("S1.6", "S1.7")
 def test_records_come_in_the_order_of_the_story(finished: Path) -> None:
     records = run_directory(finished, "whole").cases()[0]
     phases = [(p.name, p.event) for p in records.of(Phase)]
@@ -51,6 +52,7 @@ def test_records_come_in_the_order_of_the_story(finished: Path) -> None:
     assert isinstance(records.records[-1], RankResult)
 
 
+@pytest.mark.promise("S1.8", "S1.10", "S1.23", "S1.27", "F1.12")
 def test_summary_has_the_known_fields_and_agrees_with_itself(finished: Path) -> None:
     root = run_directory(finished, "whole").root
     summary = json.loads((root / "run_summary.json").read_text())
@@ -69,6 +71,7 @@ def test_summary_has_the_known_fields_and_agrees_with_itself(finished: Path) -> 
     assert "p99 n/a (needs 299, have 40)" in summary["percentiles_missing"]
 
 
+@pytest.mark.promise("S1.8", "S1.27", "F1.7")
 def test_epochs_are_cut_from_the_endless_stream(finished: Path) -> None:
     root = run_directory(finished, "whole").root
     rows = [json.loads(line) for line in (root / "metrics_epoch.jsonl").read_text().splitlines()]
@@ -86,6 +89,7 @@ def test_epochs_are_cut_from_the_endless_stream(finished: Path) -> None:
     )
 
 
+@pytest.mark.promise("F1.6")
 def test_csv_header_is_the_keys_of_its_rows(finished: Path) -> None:
     root = run_directory(finished, "whole").root
     with (root / "summary.csv").open() as file:
@@ -97,6 +101,7 @@ def test_csv_header_is_the_keys_of_its_rows(finished: Path) -> None:
         assert float(row["mean_step_ms"]) == pytest.approx(float(row["measured_time_s"]) / 20 * 1e3)
 
 
+@pytest.mark.promise("S1.11", "S1.12", "S1.23", "F1.14")
 def test_trace_and_environment_lie_in_the_run(finished: Path) -> None:
     run = run_directory(finished, "whole")
     assert run.cases()[0].of(ProfileTrace)[0].steps == 5
@@ -168,6 +173,7 @@ def test_options_reach_the_worker(words: list[str], expected: dict[str, object],
     assert {key: getattr(setup, key) for key in expected} == expected
 
 
+@pytest.mark.promise("S1.6")
 def test_windows_by_seconds_end_on_time_and_without_step_times_still_count(tmp_path: Path) -> None:
     result = gpuproof(
         *("run", "quick", *TINY, "--benchmark.measure_by=time", "--benchmark.measure_seconds=1.5"),
@@ -194,6 +200,7 @@ def test_epochs_decide_only_where_no_window_is_measured(tmp_path: Path) -> None:
     assert window.num_steps == 3 * 3  # 20 samples are 3 steps of 8
 
 
+@pytest.mark.promise("S0.7", "S0.24", "F0.7")
 def test_log_file_holds_every_detail(tmp_path: Path) -> None:
     result = gpuproof("run", "quick", *TINY, "--log-file", "the log.txt", "--run.run_id=l", cwd=tmp_path)
     assert result.returncode == 0, result.stderr

@@ -41,6 +41,7 @@ def assert_totals_are_totals(folder: Path, run_id: str, *, ranks: int) -> CaseRe
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 4])
+@pytest.mark.promise("S1.1", "S1.3", "F1.8")
 def test_throughput_is_all_samples_over_the_longest_window(ranks: int, tmp_path: Path) -> None:
     result = gpuproof("run", "quick", *TINY, "--nproc", str(ranks), "--run.run_id=n", cwd=tmp_path)
     assert result.returncode == 0, result.stdout + result.stderr
@@ -72,6 +73,7 @@ def test_ranks_stop_a_window_by_seconds_after_the_same_step(tmp_path: Path) -> N
     assert set(summary["communication_missing"]) == {"allreduce_standalone_ms"}
 
 
+@pytest.mark.promise("S1.3")
 def test_under_a_torchrun_of_the_users(tmp_path: Path) -> None:
     result = subprocess.run(
         [
@@ -91,6 +93,7 @@ def test_under_a_torchrun_of_the_users(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("shared_disk", [True, False])
+@pytest.mark.promise("S1.20")
 def test_with_the_variables_set_by_hand(shared_disk: bool, tmp_path: Path) -> None:
     port = free_port()
     folders = [tmp_path / "rank 0", tmp_path / "rank 1"]

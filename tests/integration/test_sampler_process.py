@@ -94,6 +94,7 @@ def test_a_signal_ends_the_recording_in_good_order(tmp_path: Path, number: signa
     assert [p.name for p in tmp_path.iterdir()] == ["r.jsonl"]
 
 
+@pytest.mark.promise("F4.6")
 def test_every_sample_that_was_taken_survives_kill_9(tmp_path: Path) -> None:
     path = tmp_path / "r.jsonl"
     process = started(f"--out={path}", "--interval=0.02", fake="8")
@@ -234,6 +235,7 @@ def test_a_full_disk_still_gets_the_last_line(small_disk: Path) -> None:
     assert data.notes == ()
 
 
+@pytest.mark.promise("F4.7")
 def test_the_duration_of_a_recording_comes_from_its_timestamps(tmp_path: Path) -> None:
     path = tmp_path / "r.jsonl"
     sample(f"--out={path}", "--interval=0.3", "--duration=1")

@@ -52,6 +52,7 @@ def own(options: str) -> list[str]:
     ]
 
 
+@pytest.mark.promise("S1.22", "F1.17")
 def test_two_deterministic_launches_end_in_the_same_bits_and_say_what_ran(tmp_path: Path) -> None:
     asked = (
         *("--training.deterministic=true", "--training.optimizer=AdamW", "--run.repeats=2"),

@@ -88,6 +88,7 @@ def begun_on_a_host_that_dies_and_on_one_that_is_dead(
     return only_run(command_line), " ".join(ended.stdout.split())
 
 
+@pytest.mark.promise("S0.1", "S0.27", "S0.28", "S0.29")
 def test_a_host_that_dies_keeps_its_tests_and_a_resumed_run_does_the_others(
     hosts: Hosts, command_line: CommandLine
 ) -> None:

@@ -73,8 +73,7 @@ def test_the_control_side_knows_our_own_types_by_name() -> None:
     assert tuple(OWN) == OWN_DEVICE_TYPES
 
 
-@pytest.mark.promise("S1.21")
-@pytest.mark.promise("S1.26")
+@pytest.mark.promise("S1.21", "S1.26")
 def test_nccl_without_cuda_says_what_to_set() -> None:
     with pytest.raises(
         EnvironmentUnfitError, match=r"Set distributed\.backend=auto, .*gloo without"

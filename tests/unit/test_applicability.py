@@ -56,6 +56,7 @@ def test_seconds_that_do_not_end_the_window_are_idle() -> None:
         ({"window": {"sync_cuda": True}}, "benchmark.sync_cuda"),
     ],
 )
+@pytest.mark.promise("S1.5")
 def test_what_is_for_cuda_is_idle_on_a_cpu(changes: dict[str, Any], key: str) -> None:
     assert key in keys(case(**changes), device_type="cpu")
     assert key not in keys(case(**changes), device_type="cuda")

@@ -69,8 +69,7 @@ def test_cifar_is_read_as_it_comes(as_python_2: bool, tmp_path: Path) -> None:
     assert path.read_bytes()[offset:] == data.tobytes() + bytes(labels)
 
 
-@pytest.mark.promise("S1.13")
-@pytest.mark.promise("S1.18")
+@pytest.mark.promise("S1.13", "S1.18")
 def test_a_missing_file_is_named_and_nothing_takes_its_place(tmp_path: Path) -> None:
     with pytest.raises(UsageError) as caught:
         prepare_cifar100(tmp_path / "c.tensors", source=tmp_path)

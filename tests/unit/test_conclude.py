@@ -100,8 +100,7 @@ def test_epochs_fill_the_window_and_agree_with_its_throughput(tmp_path: Path) ->
     assert rows[2]["p95_step_ms"] is None  # needs 59 steps
 
 
-@pytest.mark.promise("S1.10")
-@pytest.mark.promise("S1.27")
+@pytest.mark.promise("S1.10", "S1.27")
 def test_the_summary_has_a_row_an_epoch_where_asked(tmp_path: Path) -> None:
     launches = [one_rank(times_s=steady_times(100, 0.01), replicate=number).records() for number in (0, 1)]
     run = write_run(tmp_path, launches, run={"repeats": 2, "summary_csv": "epochs"})

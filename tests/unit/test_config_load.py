@@ -66,6 +66,7 @@ def test_the_command_line_goes_over_the_file_and_the_file_over_the_defaults() ->
         (["--distributed.timeout_s=60"], lambda c: c.distributed.timeout_s == 60.0),
     ],
 )
+@pytest.mark.promise("F1.13")
 def test_override_words_are_yaml_except_where_text_is_wanted(words: list[str], found: object) -> None:
     assert callable(found)
     assert found(load("kind: training\n", *words))
@@ -169,6 +170,7 @@ def test_options_are_laid_over_each_other_key_by_key() -> None:
         ),
     ],
 )
+@pytest.mark.promise("S1.14", "F1.1")
 def test_each_mistake_says_place_cause_and_next_step(text: str, message: str) -> None:
     found = refusal(text)
     assert message in found

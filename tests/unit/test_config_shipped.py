@@ -185,6 +185,7 @@ def other_value(name: str, default: Any) -> Any:
 
 
 @pytest.mark.parametrize("path", [path for path in all_keys() if path != ("suite",)], ids=dotted)
+@pytest.mark.promise("S1.2")
 def test_every_key_can_be_set_from_the_command_line(path: KeyPath, tmp_path: Path) -> None:
     file, name = tmp_path / "run.yaml", dotted(path)
     file.write_text("kind: training\n", encoding="utf-8")
@@ -272,6 +273,7 @@ COMMON: dict[str, dict[str, Any]] = {
         ("cifar100_resnet50.yaml", ("CIFAR100", "./data", 100, 10, "Adam", 0.001, True)),
     ],
 )
+@pytest.mark.promise("S1.15", "S1.26", "F1.2")
 def test_the_shipped_configs_hold_the_values_of_the_seed(file: str, own: tuple[object, ...]) -> None:
     loaded = load_config(str(CONFIGS / file))
     values = loaded.config.model_dump(mode="json")

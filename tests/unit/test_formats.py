@@ -104,6 +104,7 @@ def recording_file(
     return path
 
 
+@pytest.mark.promise("S4.3", "S4.4", "S4.13", "F4.3")
 def test_a_row_of_gpu_stats_has_the_documented_fields_on_every_line(tmp_path: Path) -> None:
     data = load_recording(recording_file(tmp_path / "r.jsonl"))
     rows = list(gpu_stats.rows(data, metadata={"model": "lenet5"}))
@@ -200,6 +201,7 @@ GPUTOP = {
 }
 
 
+@pytest.mark.promise("R4.2")
 def test_a_gputop_sample_has_every_key_of_its_format(tmp_path: Path) -> None:
     first = next(gputop.samples(load_recording(recording_file(tmp_path / "r.jsonl"))))
     assert first.pop("timestamp")[19:] == ".250000"
@@ -227,6 +229,7 @@ def test_gputop_reads_back_with_the_last_value_where_a_tick_lacked_one(tmp_path:
     assert track.identity.static["temp_slowdown_c"] == 90.0
 
 
+@pytest.mark.promise("R4.2")
 def test_the_multi_gpu_array_has_the_aggregates_and_reads_back(tmp_path: Path) -> None:
     data = load_recording(recording_file(tmp_path / "r.jsonl"))
     samples = list(gputop.multi_gpu_samples(data))
@@ -333,6 +336,7 @@ def test_zeros_that_cannot_be_readings_are_missing_in_formats_that_write_them(tm
     assert any("taken as missing" in note for note in data.notes)
 
 
+@pytest.mark.promise("F4.3")
 def test_an_old_gpu_stats_array_is_read_with_metadata_on_its_first_row_only(tmp_path: Path) -> None:
     row = {
         "timestamp": "2025-09-01T10:00:00.1",

@@ -53,6 +53,7 @@ def document_of(run: RunDirectory, host: str) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.promise("S0.29", "S0.31", "R0.6")
 def test_every_test_of_every_host_has_its_figures(tmp_path: Path) -> None:
     run = on_fleet(tmp_path, {"n0": whole(step_s=2 * STEP_S), "n1": whole()}, facts=PRICE, power_w=100.0)
     conclusion, fleet, stored = concluded(run)
@@ -174,6 +175,7 @@ def test_the_slow_host_is_named_by_its_mean_over_tests(tmp_path: Path) -> None:
     assert "1 of 5 hosts; the limits are modified Z 11." in shown
 
 
+@pytest.mark.promise("S0.30")
 def test_types_are_set_against_each_other(tmp_path: Path) -> None:
     run = on_fleet(tmp_path, {"h": whole(), "a": whole(step_s=2 * STEP_S, gpu="NVIDIA A100-SXM4-80GB")})
     conclusion, fleet, _ = concluded(run)

@@ -148,6 +148,7 @@ def deploy(path: Path, *words: str) -> Result:
     return lambda_("deploy", *named, *words)
 
 
+@pytest.mark.promise("R0.1", "R0.3", "F0.11")
 def test_a_deployment_waits_for_active_and_is_an_inventory(cloud: Cloud, tmp_path: Path) -> None:
     path = tmp_path / "cluster.json"
     done = deploy(
@@ -179,6 +180,7 @@ def test_a_deployment_waits_for_active_and_is_an_inventory(cloud: Cloud, tmp_pat
     assert KEY not in done.output
 
 
+@pytest.mark.promise("R0.3")
 def test_addresses_that_the_file_lacks_are_asked_for(cloud: Cloud, tmp_path: Path) -> None:
     path = tmp_path / "cluster.json"
     assert deploy(path, "--no-wait").exit_code == 0
@@ -229,6 +231,7 @@ def test_waiting_ends_with_the_time_or_the_instance(cloud: Cloud) -> None:
         wait_until_active(api, [new], timeout_s=3, on_status=lambda _: None, sleep=lambda _: None)
 
 
+@pytest.mark.promise("R0.1")
 def test_terminating_asks_first(cloud: Cloud, tmp_path: Path) -> None:
     path = tmp_path / "cluster.json"
     deploy(path)
@@ -255,6 +258,7 @@ def test_a_wrong_key_is_refused_and_never_shown(cloud: Cloud, monkeypatch: pytes
     assert "wrong_secret" not in str(refused.value) + repr(LambdaCloud("wrong_secret"))
 
 
+@pytest.mark.promise("R0.4")
 def test_a_key_file_that_others_can_read_is_refused(
     cloud: Cloud, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -54,6 +54,7 @@ def lengths(config: dict[str, Any]) -> tuple[int, int, float]:
     return asked["num_epochs"], asked["num_batches"], asked["metrics_sample_rate_s"]
 
 
+@pytest.mark.promise("S0.19", "S0.20", "S0.21", "S0.22", "S0.25")
 def test_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
     config = config_asked(monkeypatch)
     assert lengths(config) == (3, 200, 5.0)
@@ -63,6 +64,7 @@ def test_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
     assert shown["metrics_sample_rate"] == 5.0
 
 
+@pytest.mark.promise("S0.6", "S0.19")
 def test_every_option_sets_its_key(monkeypatch: pytest.MonkeyPatch) -> None:
     words = ["--num-epochs", "5", "--num-batches", "500", "--device", "cpu", "--timeout", "90"]
     config = config_asked(monkeypatch, *words, "--metrics-sample-rate", "0.5")
@@ -70,11 +72,13 @@ def test_every_option_sets_its_key(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (config["distributed"]["device"], config["run"]["time_limit_s"]) == ("cpu", 90)
 
 
+@pytest.mark.promise("S0.23", "S0.26")
 def test_quick_gives_way_to_what_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     assert lengths(config_asked(monkeypatch, "--quick"))[:2] == (1, 30)
     assert lengths(config_asked(monkeypatch, "--quick", "--num-batches", "200"))[:2] == (1, 200)
 
 
+@pytest.mark.promise("S0.22", "F0.4")
 def test_the_loader_takes_its_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     config = config_asked(monkeypatch, "--loader")
     assert (config["data"]["loading"], config["data"]["num_workers"]) == ("loader", 0)
@@ -121,6 +125,7 @@ def test_a_type_of_device_that_nobody_knows_is_refused() -> None:
     assert "no package here knows a type of device 'tpu'" in str(refused.exception)
 
 
+@pytest.mark.promise("S0.26")
 def test_the_commands_of_its_page_are_commands() -> None:
     page = (ROOT / "docs/load.md").read_text(encoding="utf-8")
     commands = [

@@ -33,11 +33,13 @@ TEXTS = {
 }
 
 
+@pytest.mark.promise("S0.14", "F0.1")
 def test_names_and_descriptions_are_those_of_the_file_format() -> None:
     assert {test.name: test.description for test in TESTS} == TEXTS
     assert [test.name for test in TESTS] == list(TEXTS)
 
 
+@pytest.mark.promise("S0.10", "S0.11", "S0.12", "S0.13", "F0.3")
 def test_each_test_is_a_recipe_of_its_own() -> None:
     config = load_config("load").config
     assert suite_of(config).name == "load"

@@ -92,6 +92,7 @@ def test_a_file_without_figures_is_refused(text: str) -> None:
         read_metrics(text)
 
 
+@pytest.mark.promise("S4.14", "S4.15")
 def test_an_old_tree_gives_the_same_report(tmp_path: Path) -> None:
     folder = old_tree(tmp_path)
     assert is_old_tree(folder)

@@ -64,6 +64,7 @@ def test_a_real_difference_is_found_in_busy_time_only(tmp_path: Path) -> None:
     assert metric(comparison, "mem_used_bytes").verdict == "no difference shown"
 
 
+@pytest.mark.promise("F4.13")
 def test_equal_recordings_rarely_differ(tmp_path: Path) -> None:
     """Fifteen pairs of equal load at 95 %: four false alarms or more have a chance under 0.6 %."""
     recordings = [noisy(tmp_path, f"{seed}.jsonl", power_w=300.0, seed=seed) for seed in range(30)]

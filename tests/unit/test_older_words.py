@@ -34,8 +34,7 @@ def is_taken(line: str) -> bool:
     return CliRunner().invoke(cli, [*words, "--help"]).exit_code == 0
 
 
-@pytest.mark.promise("S0.27")
-@pytest.mark.promise("R0.1")
+@pytest.mark.promise("S0.27", "R0.1")
 @pytest.mark.parametrize("theirs", TAKEN, ids=" ".join)
 def test_what_is_taken_is_the_command_of_ours(theirs: tuple[str, ...]) -> None:
     found = CliRunner().invoke(cli, [*theirs, "--help"])
@@ -44,8 +43,7 @@ def test_what_is_taken_is_the_command_of_ours(theirs: tuple[str, ...]) -> None:
     assert f"`gpuproof {' '.join(TAKEN[theirs])}` here" in found.stderr
 
 
-@pytest.mark.promise("S0.27")
-@pytest.mark.promise("R0.2")
+@pytest.mark.promise("S0.27", "R0.2")
 def test_the_line_of_the_older_tool_runs_as_it_stands(tmp_path: Path) -> None:
     words = shlex.split(
         "test load --ssh-key k.pem --username ubuntu --quick --num-epochs 3 --num-batches 200 "
@@ -69,8 +67,7 @@ def test_a_deployment_is_answered_with_the_older_defaults_of_type_and_count() ->
     assert own.startswith("gpuproof cloud lambda deploy --type=gpu_1x_h100 --count 1 --region")
 
 
-@pytest.mark.promise("R0.1")
-@pytest.mark.promise("R0.4")
+@pytest.mark.promise("R0.1", "R0.4")
 def test_the_key_is_stored_by_the_line_that_configure_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -131,6 +131,7 @@ def test_runs_lists_every_run_even_beside_a_damaged_one(tmp_path: Path) -> None:
 
 LOAD = "load suite, 12 tests, fp32, data drawn on the device"
 SHOWN = {
+    "one_rank": ("recipe", "medium training on synthetic", "1/1", "7,394 samples/s", "SUSPECT"),
     "training": ("recipe", "lenet5 training on digits", "3/3", "5,930 samples/s", "SUSPECT"),
     "two_ranks": ("recipe", "medium training on synthetic", "1/1", "6,269 samples/s", "SUSPECT"),
     "one_job": ("recipe", "lenet5 training on digits", "1/1", "4,535 samples/s", "SUSPECT"),

@@ -47,6 +47,7 @@ def work_of(name: str, image_size: int | None = None, num_classes: int | None = 
         ("vit_b_16", 86_567_656),
     ],
 )
+@pytest.mark.promise("R0.8")
 def test_parameter_counts(name: str, parameters: int) -> None:
     assert work_of(name).num_parameters == parameters
 

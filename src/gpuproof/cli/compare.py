@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from gpuproof.cli.entry.run_name import RunName
 from gpuproof.cli.host_options import HERE_ALONE
 from gpuproof.cli.options import ConfigCommand, json_option, log_options, refuse_dry_resume
 from gpuproof.cli.report import save_dir_option
@@ -65,7 +66,7 @@ class PartOfOne(click.ParamType[float]):
 @click.option("--max-pairs", metavar="N", help="With --ab: pairs of launches at most [default: 60].")
 @click.option("--timeout", metavar="SECONDS", help="With --ab: time that one launch may take.")
 @click.option("--python", metavar="PATH", help="With --ab: run the ranks with this Python.")
-@click.option("--resume", type=click.Path(path_type=Path), metavar="RUN", help="Finish an interrupted --ab.")
+@click.option("--resume", type=RunName(), metavar="RUN", help="Finish an interrupted --ab.")
 @click.option("--retry-failed", is_flag=True, help="With --resume: launch again what failed, too.")
 @click.option(
     "--dry-run", is_flag=True, help="With --ab: print the command of each launch, and start nothing."

@@ -39,6 +39,7 @@ COMMANDS: dict[str, str] = {
     "monitor": "gpuproof.cli.monitor:monitor",
     "kubernetes": "gpuproof.cli.clusters.kubernetes:kubernetes",
     "cloud": "gpuproof.cli.cloud:cloud",
+    "completion": "gpuproof.cli.entry.completion:completion",
 }
 """Command name → `module:attribute`; such a module imports only click and the standard library at its top."""
 

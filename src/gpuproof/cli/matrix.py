@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from gpuproof.cli.entry.run_name import RunName
 from gpuproof.cli.host_options import HostChoice, host_options
 from gpuproof.cli.options import ConfigCommand, json_option, log_options
 from gpuproof.errors import ExitCode, UsageError
@@ -48,9 +49,9 @@ _FOLDER = click.Path(path_type=Path, file_okay=False)
 @click.option("--memory-wait-timeout", metavar="SECONDS", help="How long a case waits for that (300).")
 @click.option("--stop-on-failure", is_flag=True, help="Begin no other case once one has failed.")
 @click.option("--timeout", metavar="SECONDS", help="Time that one case may take; its data is kept.")
-@click.option("--continue-dir", "--resume", "resume", type=_FOLDER, metavar="RUN", help="Finish a run.")
+@click.option("--continue-dir", "--resume", "resume", type=RunName(), metavar="RUN", help="Finish a run.")
 @click.option("--retry-failed", is_flag=True, help="With --continue-dir: launch again what failed, too.")
-@click.option("--rerun-dir", type=_FOLDER, metavar="RUN", help="Launch cases of a run again, by --filter.")
+@click.option("--rerun-dir", type=RunName(), metavar="RUN", help="Launch cases of a run again, by --filter.")
 @click.option("--python", metavar="PATH", help="Start cases with this Python.")
 @host_options
 @json_option

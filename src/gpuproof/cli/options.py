@@ -8,12 +8,16 @@ import sys
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from gpuproof.cli.entry.run_name import RunName
 from gpuproof.outside import plain
 from gpuproof.redaction import redacted
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -21,7 +25,7 @@ SINGLE_DASH_KEY = re.compile(r"-[a-z_]+(\.\w+)+(=.*)?", re.DOTALL)
 
 
 class ConfigCommand(click.Command):
-    """A command that takes keys of a recipe; one with a single dash is refused, not read as letters."""
+    """A command that takes keys of a recipe as `--section.key=value`, and completes them."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Look at each word before click takes it apart.
@@ -33,6 +37,20 @@ class ConfigCommand(click.Command):
             if SINGLE_DASH_KEY.fullmatch(word):
                 raise click.UsageError(f"{word}: a key of the config has two dashes: -{word}", ctx)
         return super().parse_args(ctx, args)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Offer the options, and every key, each up to its `=`."""
+        found = super().shell_complete(ctx, incomplete)
+        if not incomplete.startswith("-"):
+            return found
+        from click.shell_completion import CompletionItem
+
+        from gpuproof.config.keys import all_keys
+        from gpuproof.config.settings import dotted
+
+        keys = {f"--{dotted(path)}=": key.description for path, key in all_keys().items()}
+        words = [word for word in keys if word.startswith(incomplete)]
+        return [*found, *(CompletionItem(word, help=keys[word]) for word in words)]
 
 
 def refuse_dry_resume(*, dry_run: bool) -> None:
@@ -81,9 +99,7 @@ def print_json(content: Any) -> None:
 _MEASURING = (
     click.option("--timeout", metavar="SECONDS", help="Time that one launch may take (run.time_limit_s)."),
     click.option("--python", metavar="PATH", help="Run the ranks with this Python, which needs torch only."),
-    click.option(
-        "--resume", type=click.Path(path_type=Path), metavar="RUN", help="Finish an interrupted run."
-    ),
+    click.option("--resume", type=RunName(), metavar="RUN", help="Finish an interrupted run."),
     click.option("--retry-failed", is_flag=True, help="With --resume: launch again what failed, too."),
 )
 dry_run_option = click.option(

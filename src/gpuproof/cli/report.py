@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from gpuproof.cli.entry.run_name import RunName
 from gpuproof.cli.options import json_option, print_json, say
 
 if TYPE_CHECKING:
@@ -18,9 +19,9 @@ if TYPE_CHECKING:
     from gpuproof.records.result import Result
     from gpuproof.store.run import RunDirectory
 
-LAST = "last"
 save_dir_option = click.option(
     "--save-dir",
+    is_eager=True,  # names of runs are looked up under it
     type=click.Path(path_type=Path),
     default=Path("results"),
     show_default=True,
@@ -29,7 +30,7 @@ save_dir_option = click.option(
 
 
 @click.command()
-@click.argument("run", type=click.Path(path_type=Path), metavar="RUN")
+@click.argument("run", type=RunName(), metavar="RUN")
 @click.option(
     "--format",
     "form",
@@ -57,12 +58,13 @@ def report(
 ) -> None:
     """Show the report of a run again, and make its derived files again.
 
-    RUN is a run directory, as `gpuproof runs` lists them, `last`, or a folder test_matrix_results_… of an
-    older test matrix, whose pictures go to its graphs/ where it has none. Needs no device and no PyTorch. The
-    exit code is the one that the run ended with.
+    RUN is a run directory or its short name: `last`, a number of `gpuproof runs`, or how its name begins.
+    Or it is a folder test_matrix_results_… of an older test matrix, whose pictures go to its graphs/ where it
+    has none. Needs no device and no PyTorch. The exit code is the one that the run ended with.
 
     \b
     gpuproof report last
+    gpuproof report 3
     gpuproof report results/quick/run_20261120T133012_4711 --output report.html
     gpuproof report last --format csv
 
@@ -106,22 +108,15 @@ def _tell(concluded: Concluded, form: str, output: Path | None) -> None:
 
 
 def open_run(run: Path, save_dir: Path) -> RunDirectory:
-    """Open a run by its directory, or the newest where it is called `last`.
+    """Open a run by its directory or one of its short names (`gpuproof.store.names`).
 
     Raises:
         UsageError: there is none.
     """
-    from gpuproof.errors import UsageError
-    from gpuproof.store.run import RunDirectory, list_runs
+    from gpuproof.store.names import find_run
+    from gpuproof.store.run import RunDirectory
 
-    if str(run) != LAST or run.exists():
-        return RunDirectory.open(run)
-    found = list_runs(save_dir)
-    if not found:
-        raise UsageError(
-            "there is no run yet", place=str(save_dir), next_step="Start one: gpuproof run quick"
-        )
-    return found[0]
+    return RunDirectory.open(find_run(str(run), save_dir))
 
 
 def write_report(result: Result, page: Page, form: str, output: Path | None) -> None:
@@ -164,7 +159,10 @@ def _judge(directory: RunDirectory, names: Sequence[str], *, as_json: bool) -> E
 @save_dir_option
 @json_option
 def runs(save_dir: Path, *, as_json: bool) -> None:
-    """List the runs, newest first: what ran, what it came to, and whether to trust it."""
+    """List the runs, newest first: what ran, what it came to, and whether to trust it.
+
+    Every command that takes a run takes its number here, how its name begins, or `last` for the first.
+    """
     from gpuproof.store.run import list_runs
 
     rows = [_row(directory) for directory in list_runs(save_dir)]
@@ -173,7 +171,7 @@ def runs(save_dir: Path, *, as_json: bool) -> None:
     elif not rows:
         click.echo(f"No runs under {save_dir}. Start one: gpuproof run quick")
     else:
-        show_page(_page_of_runs(rows))
+        show_page(_page_of_runs(rows, save_dir))
 
 
 def _row(directory: RunDirectory) -> dict[str, object]:
@@ -208,20 +206,28 @@ def _work_of(result: Result) -> str:
     return str(common.get("work", result.suite)) if isinstance(common, dict) else result.suite
 
 
-def _page_of_runs(rows: Sequence[dict[str, object]]) -> Page:
+def _page_of_runs(rows: Sequence[dict[str, object]], save_dir: Path) -> Page:
+    """Lay the list out so that neither name nor command is broken over lines: only date and work may be."""
     from gpuproof.records.page import Column, Page, table
     from gpuproof.units import MISSING
 
     found = table(
         "",
-        rows,
-        Column.of("run", lambda row: row["run"], align="left"),
-        Column.of("created", lambda row: str(row["created"] or MISSING)[:16].replace("T", " "), align="left"),
+        [{**row, "number": number} for number, row in enumerate(rows, start=1)],
+        Column.of("#", lambda row: str(row["number"])),
+        Column.of("run", lambda row: Path(row["run"]).relative_to(save_dir).as_posix(), align="left"),
+        Column.of("created", _created, align="left", folds=True),
         Column.of("what", lambda row: row["what"] or MISSING, align="left", folds=True),
         Column.of("result", lambda row: row["headline"] or MISSING, align="left"),
-        Column.of("verdict", _verdict, align="left", folds=True),
+        Column.of("verdict", _verdict, align="left"),
     )
-    return Page(title="", verdict=None, sections=(found,))
+    return Page(title=f"Runs under {save_dir}", verdict=None, sections=(found,))
+
+
+def _created(row: Mapping[str, Any]) -> str:
+    from gpuproof.units import MISSING
+
+    return str(row["created"] or MISSING)[:16].replace("T", " ")
 
 
 def _verdict(row: Mapping[str, Any]) -> str:
@@ -229,7 +235,7 @@ def _verdict(row: Mapping[str, Any]) -> str:
     from gpuproof.units import MISSING
 
     if row["next_step"]:
-        return f"not concluded: {row['next_step']}"
+        return f"not concluded: gpuproof report {row['number']}"
     measured, _, planned = str(row["launches"] or "").partition("/")
     missing = "" if measured == planned else f", {measured} of {planned} launches"
     return f"{row['verdict'] or MISSING}{missing}"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from gpuproof.cli.entry.completion import complete_recipe
 from gpuproof.cli.options import ConfigCommand, dry_run_option, measuring_options, refuse_dry_resume
 from gpuproof.errors import ExitCode
 
@@ -37,7 +38,7 @@ def collective_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @click.command(cls=ConfigCommand, context_settings={"ignore_unknown_options": True})
-@click.argument("config", required=False, metavar="CONFIG")
+@click.argument("config", required=False, metavar="CONFIG", shell_complete=complete_recipe)
 @click.argument("overrides", nargs=-1, type=click.UNPROCESSED, metavar="[--KEY.SUBKEY=VALUE]...")
 @click.option("--nproc", metavar="N", help="Ranks on this host, one device each (distributed.nproc).")
 @click.option("--devices", metavar="0,2", help="Devices to use, as torch counts them (distributed.devices).")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from gpuproof.cli.entry.run_name import RunName
 from gpuproof.cli.options import ConfigCommand, dry_run_option, measuring_options, refuse_dry_resume, say
 from gpuproof.errors import EnvironmentUnfitError, ExitCode, UsageError
 
@@ -124,7 +125,7 @@ TIMES = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 @click.option(
     "--from",
     "judged_run",
-    type=click.Path(path_type=Path),
+    type=RunName(),
     metavar="RUN",
     help="Measure nothing: judge a run, or an archive of evidence, again; nothing of it is changed.",
 )

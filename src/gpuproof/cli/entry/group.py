@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable, Sequence
 from importlib import import_module
 
@@ -40,4 +41,16 @@ class LazyGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find the command that the words name, in our words or in those of an older tool."""
-        return super().resolve_command(ctx, self._in_our_words(args))
+        words = self._in_our_words(args)
+        if words[0] not in self._paths and not words[0].startswith("-") and not ctx.resilient_parsing:
+            close = difflib.get_close_matches(words[0], self._paths, n=1)
+            hint = f" Did you mean '{close[0]}'?" if close else ""
+            ctx.fail(f"No such command '{words[0]}'.{hint}")
+        return super().resolve_command(ctx, words)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Show the help where nothing is asked for: that is no mistake."""
+        if not args and not ctx.resilient_parsing:
+            click.echo(ctx.get_help(), color=ctx.color)
+            ctx.exit()
+        return super().parse_args(ctx, args)

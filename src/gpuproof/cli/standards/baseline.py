@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from gpuproof.cli.entry.group import LazyGroup
+from gpuproof.cli.entry.run_name import RunName
 from gpuproof.cli.options import json_option, print_json
 from gpuproof.cli.report import open_run, save_dir_option, show_page
 
@@ -38,7 +39,7 @@ directory_option = click.option(
 
 @click.command()
 @click.argument("name")
-@click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="RUN...")
+@click.argument("runs", nargs=-1, required=True, type=RunName(), metavar="RUN...")
 @click.option("--replace", is_flag=True, help="Write over a baseline of that name.")
 @directory_option
 @save_dir_option
@@ -117,7 +118,7 @@ def _spread(entry: BaselineEntry) -> str:
 
 @click.command()
 @click.argument("name")
-@click.argument("run", type=click.Path(path_type=Path), metavar="RUN")
+@click.argument("run", type=RunName(), metavar="RUN")
 @click.option(
     "--share",
     type=click.FloatRange(0, 1, min_open=True),

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from gpuproof.cli.entry.group import LazyGroup
+from gpuproof.cli.entry.run_name import RunName
 from gpuproof.cli.options import json_option, print_json, say
 from gpuproof.cli.report import open_run, save_dir_option, show_page
 from gpuproof.cli.standards.baseline import DIRECTORY
@@ -26,7 +27,7 @@ rules = LazyGroup(
 
 @click.command()
 @click.argument("file", type=click.Path(dir_okay=False), metavar="FILE")
-@click.option("--run", type=click.Path(path_type=Path), help="Judge this run by them (or `last`).")
+@click.option("--run", type=RunName(), help="Judge this run by them (or `last`).")
 @click.option("--baseline", metavar="NAME", help="With --run: the baseline that rules ask for.")
 @save_dir_option
 @json_option

@@ -1,0 +1,79 @@
+"""Write docs/promises.md: each promised row, its command, and the tests that show it, by the tests' markers.
+
+    python scripts/write_promises.py
+
+`@pytest.mark.promise("S1.16", …)` on a test says that it shows these rows. Rows and commands are in
+docs/promises.toml; a test compares the page with what this program would write.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+import tomllib
+
+ROOT = Path(__file__).resolve().parents[1]
+ROWS = ROOT / "docs" / "promises.toml"
+PAGE = ROOT / "docs" / "promises.md"
+HEAD = """# What is promised, and which test shows it
+
+Rows are those of the requirements that gpuproof grew out of: S0 and R0 the load test, S1 the training
+benchmark, S4 and R4 the monitor. A row is **shown** where a test is marked with it. What needs hardware that
+the tests do not have is shown on a processor or on stand-ins (README, "What it was tried on").
+`python scripts/write_promises.py` writes this page, from docs/promises.toml and the tests' own markers.
+
+{shown} of {all} rows are shown by {tests} tests.
+
+| row | what | command | state | shown by |
+|---|---|---|---|---|
+"""
+
+
+def marked_rows(source: str) -> Iterator[tuple[str, str]]:
+    """Yield (row, name of the test) for each row of each marker in a file of tests."""
+    for node in ast.walk(ast.parse(source)):
+        if not isinstance(node, ast.FunctionDef):
+            continue
+        for decorator in node.decorator_list:
+            if isinstance(decorator, ast.Call) and ast.unparse(decorator.func) == "pytest.mark.promise":
+                yield from ((str(ast.literal_eval(row)), node.name) for row in decorator.args)
+
+
+def tests_by_row() -> dict[str, list[str]]:
+    """Return the tests that are marked with each row, as path::name below `tests`, sorted."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for path in sorted((ROOT / "tests").rglob("test_*.py")):
+        for row, name in marked_rows(path.read_text(encoding="utf-8")):
+            found[row].append(f"{path.relative_to(ROOT / 'tests').as_posix()}::{name}")
+    return found
+
+
+def page() -> str:
+    """Return the whole page."""
+    described = tomllib.loads(ROWS.read_text(encoding="utf-8"))
+    rows, why, shown = described["rows"], described["open"], tests_by_row()
+    named = sorted({*rows, *shown}, key=_order)
+    lines = [_line(row, rows.get(row, ("a fault of the original, avoided", "")), shown, why) for row in named]
+    tests = {test for found in shown.values() for test in found}
+    head = HEAD.format(shown=sum(row in shown for row in named), all=len(named), tests=len(tests))
+    return head + "".join(lines)
+
+
+def _line(row: str, told: tuple[str, str], shown: dict[str, list[str]], why: dict[str, str]) -> str:
+    what, command = told
+    state = "shown" if row in shown else f"not shown by a test{': ' + why[row] if row in why else ''}"
+    tests = "<br>".join(f"`{test}`" for test in shown.get(row, ()))
+    return f"| {row} | {what} | {f'`{command}`' if command else ''} | {state} | {tests} |\n"
+
+
+def _order(row: str) -> tuple[str, str, int]:
+    """Sort S before R before F, and numbers as numbers."""
+    section, _, number = row.partition(".")
+    return str("SRF".index(section[0])), section, int(number)
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")

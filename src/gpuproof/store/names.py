@@ -1,0 +1,61 @@
+"""Which run does a short name mean: `last`, a number of `gpuproof runs`, or the first letters of its name?
+
+In: what a user typed, and where runs lie. Out: the run's directory. A path that is there is always itself.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from gpuproof.errors import UsageError
+from gpuproof.store.run import list_runs
+
+LAST = "last"
+SAVE_DIR = Path("results")
+"""Where runs lie unless run.save_dir says otherwise."""
+MOST_NAMED = 5
+
+
+def find_run(name: str, save_dir: Path = SAVE_DIR) -> Path:
+    """Return the directory of the run that `name` means; the name as a path where it means none.
+
+    1 is the newest run, as `last` is. A name is the run's folder, or the folder of its experiment before it.
+
+    Raises:
+        UsageError: there is no run yet, not so many, or several begin like this.
+    """
+    if not name or Path(name).exists():
+        return Path(name)
+    found = [run.root for run in list_runs(save_dir)]
+    if name == LAST or name.isdecimal():
+        return _numbered(1 if name == LAST else int(name), found, save_dir)
+    return _beginning_with(name, found, save_dir)
+
+
+def _numbered(number: int, found: list[Path], save_dir: Path) -> Path:
+    if not found:
+        raise UsageError(
+            "there is no run yet", place=str(save_dir), next_step="Start one: gpuproof run quick"
+        )
+    if not 1 <= number <= len(found):
+        raise UsageError(
+            f"there is no run {number}: runs are numbered from 1 to {len(found)}",
+            place=str(save_dir),
+            next_step="`gpuproof runs` lists them",
+        )
+    return found[number - 1]
+
+
+def _beginning_with(name: str, found: list[Path], save_dir: Path) -> Path:
+    names = {root: (root.name, root.relative_to(save_dir).as_posix()) for root in found}
+    exact = [root for root in found if name in names[root]]
+    alike = exact or [root for root in found if any(each.startswith(name) for each in names[root])]
+    if len(alike) > 1:
+        shown = ", ".join(names[root][1] for root in alike[:MOST_NAMED])
+        more = f" and {len(alike) - MOST_NAMED} more" if len(alike) > MOST_NAMED else ""
+        raise UsageError(
+            f"several runs begin with {name}: {shown}{more}",
+            place=str(save_dir),
+            next_step="Write more of the name, or its number in `gpuproof runs`",
+        )
+    return alike[0] if alike else Path(name)
