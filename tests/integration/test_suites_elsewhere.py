@@ -68,10 +68,14 @@ def matrix(folder: Path) -> str:
     return str(path)
 
 
+def result_of(folder: Path) -> dict[str, Any]:
+    result: dict[str, Any] = json.loads((folder / "results/validate-quick/v/result.json").read_text())
+    return result
+
+
 def hosts_of(folder: Path) -> set[str]:
     """Return the hosts that a validation judged."""
-    result = json.loads((folder / "results/validate-quick/v/result.json").read_text())
-    subjects = {item["outcome"]["subject"] for item in result["outcomes"]}
+    subjects = {item["outcome"]["subject"] for item in result_of(folder)["outcomes"]}
     return {subject.split("/")[1] for subject in subjects if subject.startswith("host/")}
 
 
@@ -80,8 +84,8 @@ def test_slurm_gives_a_validation_one_allocation(slurm: Mapping[str, str], tmp_p
     found = gpuproof(*VALIDATE, "--spares", "1", *on, cwd=tmp_path, environment=slurm)
     assert found.returncode == ExitCode.INCONCLUSIVE, found.stdout + found.stderr
     assert hosts_of(tmp_path) == {"n1", "n2"}
-    (chosen,) = (tmp_path / "results").rglob("chosen-hosts.slurm.json")
-    assert json.loads(chosen.read_text())["nodelist"] in ("n1", "n2")
+    # whether two busy nodes are alike is for chance to say, and so who is chosen
+    assert result_of(tmp_path)["detail"]["chosen"]["num_needed"] == 1
     assert "Granted job allocation" in found.stderr
     shown = gpuproof(*VALIDATE, *on, "--dry-run", cwd=tmp_path, environment=slurm)
     assert shown.stdout.startswith("salloc --job-name=gpuproof --nodes=2 --exclusive ")
