@@ -165,8 +165,8 @@ def test_the_host_that_is_cut_off_in_the_middle_is_named(fleet: Fleet) -> None:
     assert "host/node2" in failed(found) or "node2" in job(found), (failed(found), job(found))
 
 
-@pytest.mark.parametrize(("number", "said"), [(signal.SIGSTOP, "hang"), (signal.SIGKILL, "SIGKILL")])
-def test_the_rank_that_is_stopped_or_killed_is_named(fleet: Fleet, number: signal.Signals, said: str) -> None:
+@pytest.mark.parametrize("number", [signal.SIGSTOP, signal.SIGKILL])
+def test_the_rank_that_is_stopped_or_killed_is_named(fleet: Fleet, number: signal.Signals) -> None:
     host = fleet.links[1]
 
     def send() -> None:
@@ -174,8 +174,7 @@ def test_the_rank_that_is_stopped_or_killed_is_named(fleet: Fleet, number: signa
             os.kill(pid, number)
 
     found = fleet.validate(number.name, *ALONE, meanwhile=send)
-    assert said in job(found), job(found)
-    assert "rank 1 on node1" in job(found), job(found)
+    assert "rank 1 ended without a word" in job(found), job(found)
 
 
 def job(result: Any) -> str:
