@@ -17,6 +17,7 @@ from gpuproof.records.codec import to_json
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.outcome import Outcome
 from gpuproof.records.run import RankResult, Setup, Start
+from gpuproof.records.work.collective import CollectiveTrial
 from gpuproof.suites.base import HostPlace
 from gpuproof.suites.validate import SUITE
 from gpuproof.suites.validate.hosts import facts_by_host
@@ -220,6 +221,29 @@ def test_a_fleets_own_past_begins_a_search_as_a_floor_does(tmp_path: Path) -> No
     accused = [x for x in blamed(found) if x.status == "FAIL"]
     assert [x.subject for x in accused] == ["host/n3"], text_of(found)
     assert not [x for x in walk(config, HOSTS, ended()) if x.case.case_id.startswith("blame-")]
+
+
+@pytest.mark.parametrize(("stalled", "accused"), [(0.1, ["host/n3"]), (0.55, [])])
+def test_iterations_that_stall_are_no_noise_of_the_others(
+    stalled: float, accused: list[str], tmp_path: Path
+) -> None:
+    """As on a link that loses packets: few leave the median; of many the search says that it cannot tell."""
+
+    def stalling(case: Case) -> CaseRecords:
+        found = told(case, slow="n3")
+        return replace(found, records=tuple(_stalled(x, stalled) for x in found.records))
+
+    found = concluded(tmp_path, asked(), stalling)
+    assert [x.subject for x in blamed(found) if x.status == "FAIL"] == accused, text_of(found)
+    assert accused or "ERROR" in {x.status for x in blamed(found)}
+
+
+def _stalled(record: Any, share: float) -> Any:
+    if not isinstance(record, CollectiveTrial):
+        return record
+    times = record.durations_s
+    num = round(share * len(times))
+    return replace(record, durations_s=tuple(t * 3.0 ** (i if i < num else 0) for i, t in enumerate(times)))
 
 
 def test_a_rule_that_cannot_judge_begins_no_search() -> None:
