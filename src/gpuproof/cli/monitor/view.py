@@ -1,8 +1,7 @@
-"""`gpuproof monitor live | show | compare | plot`: look at readings, now or afterwards."""
+"""`gpuproof monitor show | compare | plot`: look at readings, now or afterwards."""
 
 from __future__ import annotations
 
-import sys
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -16,33 +15,6 @@ if TYPE_CHECKING:
     from gpuproof.readings.recording import RecordingData
 
 SECONDS = click.FloatRange(min=0.05)
-
-
-@click.command("live")
-@click.option("--interval", type=SECONDS, default=1.0, show_default=True, help="Seconds between readings.")
-@click.option("--devices", help="Physical indices to show, such as 0,2 (all).")
-@click.argument("source", required=False)
-def live(*, interval: float, devices: str | None, source: str | None) -> None:
-    """Watch GPUs and host in the terminal; q quits, a digit shows one GPU large.
-
-    SOURCE is a recording that is being written, which is followed, or - for records on standard input;
-    without it a sampler is started.
-
-    \b
-    Example:
-      gpuproof monitor live --interval 0.5
-      ssh NODE python3 gpuproof-node.pyz sample | gpuproof monitor live -
-    """  # noqa: D301  # click reads the backspace character
-    require("textual", "live")
-    if not sys.stdout.isatty():
-        raise UsageError(
-            "draws on a terminal, which standard output is not here",
-            place="monitor live",
-            next_step="For readings in a file or pipe use `gpuproof monitor record`",
-        )
-    from gpuproof.observe.live import run_live
-
-    run_live(records_of(source, interval=interval, devices=devices, processes="details"))
 
 
 def require(package: str, command: str) -> None:
