@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from gpuproof.analysis.spinning import all_spins
 from gpuproof.errors import GpuproofError
 from gpuproof.files import write_array, write_text
 from gpuproof.observe.text import render_comparison, render_summary
@@ -66,7 +67,7 @@ def _parts(recording: RecordingData, wanted: Wanted) -> Iterator[_Part]:
     yield from _readings(recording, wanted)
     yield (
         _named(wanted, "_summary.txt"),
-        lambda path: write_text(path, render_summary(summarise(recording))),
+        lambda path: write_text(path, render_summary(summarise(recording), all_spins(recording))),
     )
     if wanted.plot:
         yield _named(wanted, "_plot.png"), lambda path: _write_plot(recording, path)

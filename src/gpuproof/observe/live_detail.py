@@ -12,9 +12,10 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from gpuproof.analysis.spinning import SPIN_MEANING
 from gpuproof.observe.live_state import DeviceState
-from gpuproof.observe.live_table import power_limit, state_text
-from gpuproof.observe.live_text import DIM, LINE, WARN, chart, plain
+from gpuproof.observe.live_table import power_limit, spin_of, state_text
+from gpuproof.observe.live_text import BAD, DIM, LINE, WARN, chart, plain
 from gpuproof.readings.metric_text import energy, quantity, throttle_title, title
 from gpuproof.records.metrics import METRICS, THROTTLE_COUNTERS
 from gpuproof.units import MISSING, memory, seconds
@@ -39,6 +40,7 @@ def device_detail(device: DeviceState, *, width: int) -> RenderableType:
     parts: list[RenderableType] = [
         Text.assemble((name, "bold"), state_text(device)),
         Text(address, style=DIM),
+        *_spinning(device),
         Text(""),
         _facts_table(list(_facts(device)), width=width),
     ]
@@ -46,6 +48,12 @@ def device_detail(device: DeviceState, *, width: int) -> RenderableType:
         parts += _chart(device, metric, max(20, width - 24))
     parts += _not_read(device)
     return Group(*parts)
+
+
+def _spinning(device: DeviceState) -> Iterator[Text]:
+    spin = spin_of(device)
+    if spin is not None:
+        yield Text(f" {spin.evidence}: {SPIN_MEANING}", style=BAD)
 
 
 def _facts(device: DeviceState) -> Iterator[tuple[str, str]]:

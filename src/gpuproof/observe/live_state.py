@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from gpuproof.analysis.spinning import SpinWatch, is_judged, limit_of, longest_gap_s
 from gpuproof.records import readings as r
 from gpuproof.records.metrics import METRICS, names
 
@@ -51,6 +52,8 @@ class DeviceState:
     """Growth a second of each running total, between its last two readings."""
     read_s: dict[str, float] = field(default_factory=dict)
     """When each running total was last read."""
+    spinning: SpinWatch | None = None
+    """Whether it is busy without working; None where its utilisation cannot tell."""
     processes_s: float | None = None
     """When the processes were last told; they are told when anything about them changed."""
 
@@ -88,7 +91,7 @@ class LiveState:
             match record:
                 case r.Recording():
                     self.header = record
-                    self.devices = {d.physical_index: _device(d) for d in record.devices}
+                    self.devices = {d.physical_index: _device(d, record) for d in record.devices}
                 case r.Sample():
                     self._sample(record)
                 case r.UnavailableMetrics():
@@ -120,6 +123,9 @@ class LiveState:
             for metric in fast - values.keys():
                 del device.values[metric]
             device.values.update(values)
+            if device.spinning is not None:
+                limit_w = limit_of(device.identity, device.values)
+                device.spinning.take(sample.monotonic_s, values, limit_w=limit_w)
             device.reasons = None if reading is None else reading.throttle_reasons
             if device.energy_start_j is None:
                 device.energy_start_j = values.get("energy_j")
@@ -178,8 +184,9 @@ class LiveState:
                 device.processes_s = record.monotonic_s
 
 
-def _device(identity: r.DeviceIdentity) -> DeviceState:
-    return DeviceState(identity=identity, unavailable=dict(identity.unavailable))
+def _device(identity: r.DeviceIdentity, header: r.Recording) -> DeviceState:
+    watch = SpinWatch(longest_gap_s=longest_gap_s(header.fast_interval_s)) if is_judged(identity) else None
+    return DeviceState(identity=identity, unavailable=dict(identity.unavailable), spinning=watch)
 
 
 def _note_rates(device: DeviceState, values: dict[str, float], now_s: float) -> None:

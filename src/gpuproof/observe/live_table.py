@@ -16,11 +16,12 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from gpuproof.analysis.spinning import Spin, limit_of
 from gpuproof.observe.live_state import DeviceState, LiveState
 from gpuproof.observe.live_text import BAD, DIM, GOOD, LINE, WARN, bar, plain, sparkline
 from gpuproof.readings.metric_text import STATE_REASONS, quantity, throttle_title
 from gpuproof.records.metrics import names
-from gpuproof.units import MISSING
+from gpuproof.units import MISSING, seconds
 
 States = Mapping[str, LiveState]
 STATE_WIDTH: Final = 30
@@ -93,9 +94,16 @@ def _ordered(states: States) -> Iterator[tuple[str, DeviceState]]:
 
 def _gravity(device: DeviceState) -> int:
     held = _held(device)
-    return (
-        3 if not device.answering else 2 if any(map(_is_heat, held)) else 1 if held or _events(device) else 0
-    )
+    if not device.answering:
+        return 3
+    if any(map(_is_heat, held)) or spin_of(device) is not None:
+        return 2
+    return 1 if held or _events(device) else 0
+
+
+def spin_of(device: DeviceState) -> Spin | None:
+    """Return the stretch for which it has been busy without working; None where it is not, or cannot tell."""
+    return None if device.spinning is None else device.spinning.now
 
 
 def state_text(device: DeviceState) -> Text:
@@ -105,8 +113,11 @@ def state_text(device: DeviceState) -> Text:
         return Text(" · ".join([f"✗ {plain(silence(device))}", *events]), style=f"bold {BAD}")
     held = _held(device)
     words = [*map(throttle_title, held), *events]
+    spin = spin_of(device)
+    if spin is not None:
+        words.insert(0, f"busy without work {seconds(spin.duration_s)}")
     if words:
-        return Text("▲ " + ", ".join(words), style=WARN if held == ["power_cap"] and not events else BAD)
+        return Text("▲ " + ", ".join(words), style=WARN if words == ["power cap"] else BAD)
     if device.reasons is None:
         return Text("– not told", style=DIM)
     if "idle" in device.reasons:
@@ -196,8 +207,7 @@ def _temperature(device: DeviceState) -> Text:
 
 def power_limit(device: DeviceState) -> float | None:
     """Return the power cap in force, in watts, else the one that the device was shipped with."""
-    now = device.values.get("power_limit_w", device.identity.number("power_limit_w"))
-    return now or device.identity.number("power_limit_default_w")
+    return limit_of(device.identity, device.values)
 
 
 def _link(device: DeviceState) -> Text:

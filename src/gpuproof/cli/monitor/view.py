@@ -73,12 +73,14 @@ def show(*, balance: bool, recording: str) -> None:
       gpuproof monitor show results
       gpuproof monitor show --balance 'results/gpu_stats_adamw_*'
     """  # noqa: D301  # click reads the backspace character
+    from gpuproof.analysis.spinning import all_spins
     from gpuproof.observe.text import render_balance, render_summary
     from gpuproof.readings.balance import load_balance
     from gpuproof.readings.summary import summarise
 
-    summary = summarise(_load(recording))
-    click.echo(render_summary(summary), nl=False)
+    loaded = _load(recording)
+    summary = summarise(loaded)
+    click.echo(render_summary(summary, all_spins(loaded)), nl=False)
     if balance:
         click.echo("\nLoad balance\n" + render_balance(load_balance(summary.whole)), nl=False)
 
