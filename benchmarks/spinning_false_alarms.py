@@ -17,8 +17,8 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 import recordings as rec
-from gpuproof.analysis.spinning import METRICS, spins
 from gpuproof.readings.recording import DeviceTrack, RecordingData
+from gpuproof.readings.spinning import METRICS, spins
 from spinning_traces import HEALTHY, LIMIT_W, Columns, trace
 
 

@@ -11,12 +11,12 @@ import pytest
 from rich.console import Console
 
 import recordings as rec
-from gpuproof.analysis.spinning import SpinWatch, all_spins, limit_of, longest_gap_s, spins
 from gpuproof.devices import fake
 from gpuproof.observe.families import families
 from gpuproof.observe.live_state import LiveState
 from gpuproof.observe.live_table import device_table
 from gpuproof.observe.text import render_summary
+from gpuproof.readings.spinning import SpinWatch, all_spins, limit_of, longest_gap_s, spins
 from gpuproof.readings.summary import summarise
 from gpuproof.records.readings import VendorIndex
 from spinning_traces import HEALTHY, LIMIT_W, trace

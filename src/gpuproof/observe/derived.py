@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from gpuproof.analysis.spinning import all_spins
 from gpuproof.errors import GpuproofError
 from gpuproof.files import write_array, write_text
 from gpuproof.observe.text import render_comparison, render_summary
@@ -19,6 +18,7 @@ from gpuproof.readings.compare import compare
 from gpuproof.readings.formats import gpu_stats, gputop, load
 from gpuproof.readings.recording import RecordingData
 from gpuproof.readings.selection import MULTI_GPU_ENDING
+from gpuproof.readings.spinning import all_spins
 from gpuproof.readings.summary import summarise
 
 OutputFormat = Literal["native", "gputop"]

@@ -12,11 +12,11 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from gpuproof.analysis.spinning import SPIN_MEANING
 from gpuproof.observe.live_state import DeviceState
 from gpuproof.observe.live_table import power_limit, spin_of, state_text
 from gpuproof.observe.live_text import BAD, DIM, LINE, WARN, chart, plain
 from gpuproof.readings.metric_text import energy, quantity, throttle_title, title
+from gpuproof.readings.spinning import SPIN_MEANING
 from gpuproof.records.metrics import METRICS, THROTTLE_COUNTERS
 from gpuproof.units import MISSING, memory, seconds
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from gpuproof.analysis.spinning import SpinWatch, is_judged, limit_of, longest_gap_s
+from gpuproof.readings.spinning import SpinWatch, is_judged, limit_of, longest_gap_s
 from gpuproof.records import readings as r
 from gpuproof.records.metrics import METRICS, names
 

@@ -16,10 +16,10 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from gpuproof.analysis.spinning import Spin, limit_of
 from gpuproof.observe.live_state import DeviceState, LiveState
 from gpuproof.observe.live_text import BAD, DIM, GOOD, LINE, WARN, bar, plain, sparkline
 from gpuproof.readings.metric_text import STATE_REASONS, quantity, throttle_title
+from gpuproof.readings.spinning import Spin, limit_of
 from gpuproof.records.metrics import names
 from gpuproof.units import MISSING, seconds
 

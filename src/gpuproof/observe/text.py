@@ -12,11 +12,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timezone
 from typing import Final
 
-from gpuproof.analysis.spinning import SPIN_MEANING, Spin
 from gpuproof.readings.balance import Balance
 from gpuproof.readings.compare import MetricComparison, RecordingComparison, Side
 from gpuproof.readings.energy import Energy
 from gpuproof.readings.metric_text import STATE_REASONS, energy, quantity, throttle_title, title
+from gpuproof.readings.spinning import SPIN_MEANING, Spin
 from gpuproof.readings.summary import (
     DeviceSummary,
     EventAt,

@@ -73,9 +73,9 @@ def show(*, balance: bool, recording: str) -> None:
       gpuproof monitor show results
       gpuproof monitor show --balance 'results/gpu_stats_adamw_*'
     """  # noqa: D301  # click reads the backspace character
-    from gpuproof.analysis.spinning import all_spins
     from gpuproof.observe.text import render_balance, render_summary
     from gpuproof.readings.balance import load_balance
+    from gpuproof.readings.spinning import all_spins
     from gpuproof.readings.summary import summarise
 
     loaded = _load(recording)
