@@ -53,7 +53,8 @@ async def _live_view() -> None:
     from gpuproof.observe import stream
     from gpuproof.observe.live import LiveView
 
-    view = LiveView(stream.sampled(stream.sampler_command(interval_s=0.2, devices=None)))
+    command = stream.sampler_command(interval_s=0.2, devices=None, processes="details")
+    view = LiveView({"": stream.sampled(command)})
     view.title = "gpuproof monitor live, on four fake devices"
     async with view.run_test(size=(110, 24)) as pilot:
         await pilot.pause(LIVE_S)

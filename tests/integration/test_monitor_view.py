@@ -286,3 +286,29 @@ def test_serve_writes_a_textfile_and_alerts_writes_its_files(tmp_path: Path) -> 
     done = monitor("alerts", "rules", folder=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == "rules/gpuproof_alerts.yml\nrules/gpuproof_dashboard.json\n"
+
+
+def test_devices_prints_every_static_fact_once_and_as_json(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GPUPROOF_FAKE_DEVICES", "2")
+    told = json.loads(monitor("devices", "--json", folder=tmp_path).stdout)
+    assert [device["static"]["mem_total_bytes"] for device in told["devices"]] == [16 * rec.GIB] * 2
+    text = monitor("devices", folder=tmp_path).stdout
+    for fact in told["devices"][0]["static"]:
+        assert fact.removesuffix("_bytes").split("_")[0] in text
+    assert text.count("16.0 GiB") == 1
+    assert "GPU 1: FAKE-0001" in text
+    assert "not told" in text
+
+
+def test_one_look_is_plain_text_and_needs_no_terminal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GPUPROOF_FAKE_DEVICES", "2:thermal")
+    monkeypatch.setenv("COLUMNS", "80")
+    done = monitor("live", "--once", "--interval=0.2", folder=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "▲ software thermal slowdown" in done.stdout
+    assert "\x1b" not in done.stdout
+    assert max(map(len, done.stdout.splitlines())) <= 80

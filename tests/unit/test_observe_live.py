@@ -16,9 +16,11 @@ from rich.console import Console
 
 import recordings as rec
 from gpuproof.errors import EnvironmentUnfitError
-from gpuproof.observe import live_text
 from gpuproof.observe.live import LiveView
+from gpuproof.observe.live_processes import process_table
 from gpuproof.observe.live_state import LiveState
+from gpuproof.observe.live_table import device_table
+from gpuproof.observe.live_text import event_lines
 from gpuproof.observe.stream import batches, followed, piped, sampled, sampler_command
 from gpuproof.records.journal import encode
 from gpuproof.records.readings import DeviceProcesses, DriverEvent, Sample, UnavailableMetrics
@@ -84,14 +86,14 @@ def test_a_lost_device_loses_its_values_and_not_its_history() -> None:
 def test_the_rows_say_in_words_what_is_wrong() -> None:
     state = LiveState()
     state.apply(records())
-    table = shown(live_text.device_table(state, width=160))
+    table = shown(device_table({"": state}, width=160))
     assert "● not held back" in table
     assert "▲ software thermal slowdown" in table
     assert "40.0/80 GiB" in table
     state.apply(LOSS)
-    assert "✗ the device is lost" in shown(live_text.device_table(state, width=160))
-    assert "GPU 1  xid 79: fell off the bus" in shown(live_text.event_lines(state))
-    assert "not told on GPU 1" in shown(live_text.process_table(state))
+    assert "✗ the device is lost" in shown(device_table({"": state}, width=160))
+    assert "GPU 1  xid 79: fell off the bus" in shown(event_lines({"": state}))
+    assert "not told on GPU 1" in shown(process_table({"": state}, width=160))
 
 
 def test_a_lost_device_says_so_also_where_other_metrics_were_never_there() -> None:
@@ -101,13 +103,13 @@ def test_a_lost_device_says_so_also_where_other_metrics_were_never_there() -> No
     state.apply([rec.header([rec.identity(0, unavailable=never)]), rec.sample(0, {0: {"power_w": 300.0}})])
     lost = UnavailableMetrics(monotonic_s=rec.MONOTONIC_S + 1, physical_index=0, reasons=gone)
     state.apply([lost, rec.sample(1, {})])
-    assert "✗ the device is lost" in shown(live_text.device_table(state, width=160))
+    assert "✗ the device is lost" in shown(device_table({"": state}, width=160))
 
 
 def test_what_was_not_told_is_not_called_fine() -> None:
     state = LiveState()
     state.apply([rec.header([rec.identity()]), rec.sample(0, {0: {"power_w": 1.0}})])
-    table = shown(live_text.device_table(state, width=160))
+    table = shown(device_table({"": state}, width=160))
     assert "– not told" in table
     assert "–/80 GiB" in table
 
@@ -131,13 +133,21 @@ def test_the_view_shows_goes_into_detail_and_quits() -> None:
     stop = threading.Event()
 
     async def use() -> None:
-        view = LiveView(endless(records(), stop))
+        view = LiveView({"": endless(records(), stop)})
         async with view.run_test(size=(150, 40)) as pilot:
-            await until(pilot, lambda: view.state.samples == 2)
+            await until(pilot, lambda: view.states[""].samples == 2)
             await pilot.pause()
             screen = view.export_screenshot().replace("&#160;", " ")
             for expected in ("node7", "epoch 3", "software thermal slowdown", "4242", "80 GiB", "CPU"):
                 assert expected in screen
+            await pilot.press("slash", *"4243", "enter")
+            await pilot.pause()
+            assert "none contains" in view.export_screenshot().replace("&#160;", " ")
+            await pilot.press("escape", "s", "t")
+            await pilot.pause()
+            screen = view.export_screenshot().replace("&#160;", " ")
+            assert "4242" in screen
+            assert "Processes by CPU" in screen
             await pilot.press("1")
             await pilot.pause()
             assert view.query_one("#detail").display
@@ -161,9 +171,9 @@ def test_without_a_gpu_the_view_shows_the_host() -> None:
     lines = [rec.header([]), rec.sample(0, {}, host={"cpu_percent": 12.5})]
 
     async def use() -> None:
-        view = LiveView(endless(lines, stop))
+        view = LiveView({"": endless(lines, stop)})
         async with view.run_test(size=(140, 30)) as pilot:
-            await until(pilot, lambda: view.state.samples == 1)
+            await until(pilot, lambda: view.states[""].samples == 1)
             await pilot.pause()
             screen = view.export_screenshot().replace("&#160;", " ")
             assert "No GPU here" in screen
@@ -177,7 +187,7 @@ def test_a_sampler_that_cannot_start_ends_the_view_with_its_words() -> None:
     command = [sys.executable, "-c", "import sys; sys.exit('gpuproof: no such sampler')"]
 
     async def use() -> LiveView:
-        view = LiveView(sampled(command))
+        view = LiveView({"": sampled(command)})
         async with view.run_test() as pilot:
             await until(pilot, lambda: view.failure is not None)
         return view

@@ -33,7 +33,21 @@ from gpuproof.records.readings import VendorIndex
 
 VARIABLE = "GPUPROOF_FAKE_DEVICES"
 RELEASE_VARIABLE = "GPUPROOF_FAKE_RELEASE"
-Scenario = Literal["normal", "thermal", "power_cap", "lost", "hang", "hang_open", "xid", "ecc", "mig", "na"]
+Scenario = Literal[
+    "normal",
+    "thermal",
+    "power_cap",
+    "lost",
+    "hang",
+    "hang_open",
+    "xid",
+    "ecc",
+    "mig",
+    "na",
+    "stuck",
+    "idle",
+    "memory_bound",
+]
 
 _GIB = 2**30
 LOST_AFTER_S = 3.0
@@ -58,6 +72,17 @@ _STATIC: dict[str, Any] = {
     "driver_version": "fake",
 }
 _CLOCK_MHZ = 1500.0
+_LOADS: dict[Scenario, dict[str, Any]] = {
+    "stuck": {"util_gpu_percent": 100.0, "util_mem_ctrl_percent": 0.0, "power_w": 75.0},
+    "idle": {
+        "util_gpu_percent": 0.0,
+        "util_mem_ctrl_percent": 0.0,
+        "power_w": 40.0,
+        THROTTLE_REASONS: ("idle",),
+    },
+    "memory_bound": {"util_gpu_percent": 100.0, "util_mem_ctrl_percent": 95.0, "power_w": 110.0},
+}
+"""What runs on a device whose collective hangs, on one where nothing runs, and on one that copies memory."""
 _NOT_GIVEN = (
     "util_gpu_percent",
     "power_w",
@@ -308,6 +333,9 @@ class FakeAdapter(DeviceAdapter):
                 "clock_sm_mhz": 1100.0,
                 "throttle_time_power_cap_s": elapsed_s,
             }
+        for scenario, load in _LOADS.items():
+            if self._is_scene(index, scenario):
+                return {**load, "energy_j": load["power_w"] * elapsed_s}
         if self._is_scene(index, "ecc"):
             uncorrected = 1.0 if elapsed_s >= EVENT_AFTER_S else 0.0
             return {"ecc_corrected_count": float(int(elapsed_s)), "ecc_uncorrected_count": uncorrected}

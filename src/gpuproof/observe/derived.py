@@ -18,6 +18,7 @@ from gpuproof.readings.compare import compare
 from gpuproof.readings.formats import gpu_stats, gputop, load
 from gpuproof.readings.recording import RecordingData
 from gpuproof.readings.selection import MULTI_GPU_ENDING
+from gpuproof.readings.spinning import all_spins
 from gpuproof.readings.summary import summarise
 
 OutputFormat = Literal["native", "gputop"]
@@ -66,7 +67,7 @@ def _parts(recording: RecordingData, wanted: Wanted) -> Iterator[_Part]:
     yield from _readings(recording, wanted)
     yield (
         _named(wanted, "_summary.txt"),
-        lambda path: write_text(path, render_summary(summarise(recording))),
+        lambda path: write_text(path, render_summary(summarise(recording), all_spins(recording))),
     )
     if wanted.plot:
         yield _named(wanted, "_plot.png"), lambda path: _write_plot(recording, path)

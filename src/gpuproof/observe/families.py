@@ -77,6 +77,7 @@ def families(state: LiveState, *, fresh: bool) -> Iterator[Metric]:
         yield from exported.metric(name)
     yield from exported.memory_left()
     yield from exported.throttling()
+    yield from exported.spinning()
     yield from exported.events()
     yield from exported.owners()
     yield from _host(state, state.header.host)
@@ -142,6 +143,12 @@ class _Exported:
         yield from (family for family in (now, spent) if family.samples)
         text = "bits of the reasons that hold the clock back now"
         yield from self._under_dcgms_name("DCGM_FI_DEV_CLOCKS_EVENT_REASONS", text, _reason_bits, 1.0)
+
+    def spinning(self) -> Iterator[Metric]:
+        """Say whether each device is busy without working; no line where its readings cannot tell."""
+        text = "1 after ten seconds at full utilisation and low power without memory traffic"
+        family = GaugeMetricFamily("gpuproof_gpu_busy_without_work", text, labels=LABELS)
+        yield from self._given(family, _spinning, 1.0)
 
     def events(self) -> Iterator[Metric]:
         """Count what was announced since the exporter began: each kind, and XIDs by their code."""
@@ -250,6 +257,11 @@ def _free_bytes(device: DeviceState) -> float | None:
 def _used_share(device: DeviceState) -> float | None:
     free, used = _free_bytes(device), device.values.get("mem_used_bytes", 0.0)
     return None if free is None or free + used <= 0 else used / (free + used)
+
+
+def _spinning(device: DeviceState) -> float | None:
+    watch = device.spinning
+    return float(watch.now is not None) if watch is not None and watch.can_tell else None
 
 
 def _reason_bits(device: DeviceState) -> float | None:

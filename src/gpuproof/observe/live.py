@@ -1,134 +1,246 @@
-"""The live view: a terminal screen that can be left open.
+"""The live view: a terminal screen that can be left open, of this machine or of many.
 
-In: an iterator of records, from a sampler or from a recording that is being written. Out: a screen with a
-row a GPU and its history, processes, driver events and the host. `q` quits, a digit shows one GPU large,
-Escape goes back, space holds the picture still while readings go on.
+In: an iterator of records for each host, from a sampler or from a recording that is being written. Out: a
+screen with a row a GPU, driver events, the host and processes. `q` quits, a digit shows one GPU large, Escape
+goes back, `s` sorts the processes, `/` filters them, `h` goes from host to host, `t` makes it light or dark,
+space holds the picture still while readings go on.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import closing
+from functools import partial
 from typing import Any, ClassVar
 
+from rich.console import Group, RenderableType
+from rich.text import Text
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
-from textual.widgets import Footer, Static
+from textual.widgets import Footer, Input, Static
 from textual.worker import Worker, WorkerState, get_current_worker
 
 from gpuproof.errors import GpuproofError
-from gpuproof.observe import live_text
-from gpuproof.observe.live_state import LiveState
+from gpuproof.observe.live_detail import device_detail
+from gpuproof.observe.live_processes import ORDERS, process_table
+from gpuproof.observe.live_state import DeviceState, LiveState
+from gpuproof.observe.live_table import device_table, models
+from gpuproof.observe.live_text import BAD, event_lines, head_line, host_line, on_one_line
 from gpuproof.observe.stream import Records, batches
+
+Sources = Mapping[str, Records]
+"""The records of each host, by its name."""
+DARK, LIGHT = "textual-dark", "textual-light"
 
 
 class LiveView(App[None]):
-    """The application: one thread reads records, the screen is drawn from the state they make."""
+    """The application: a thread a host reads records, the screen is drawn from the states they make."""
 
     TITLE = "gpuproof monitor live"
     ENABLE_COMMAND_PALETTE = False
     CSS = """
     Screen { background: $background; }
-    #head { height: 1; margin: 0 0 1 0; background: $panel; }
+    #head { height: 1; background: $panel; }
     #overview, #detail { height: 1fr; }
     #detail { display: none; }
     .title { color: $text-muted; margin: 1 0 0 1; text-style: bold; }
-    #devices { height: auto; }
-    #host { height: 1; margin: 1 0 0 0; }
+    #models { height: 1; }
+    #devices, #hosts, #events, #processes { height: auto; }
+    #hosts { margin: 1 0 0 0; }
+    #filter { display: none; height: 3; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("q", "quit", "Quit"),
-        Binding("space", "hold", "Hold still"),
-        Binding("escape", "overview", "All GPUs"),
+        Binding("space", "hold", "Hold"),
+        Binding("escape", "overview", "All"),
         *(Binding(str(n), f"detail({n})", "One GPU", key_display="0–9", show=n == 0) for n in range(10)),
+        Binding("h", "host", "Host"),
+        Binding("s", "sort", "Sort"),
+        Binding("slash", "filter", "Filter", key_display="/"),
+        Binding("t", "toggle_light", "Light"),
     ]
 
-    def __init__(self, records: Records) -> None:
+    def __init__(self, sources: Sources) -> None:
         super().__init__()
-        self.state = LiveState()
-        self.failure: GpuproofError | None = None
-        """Why the readings stopped, for the caller to raise once the terminal is its own again."""
-        self._records = records
+        self.states = {host: LiveState() for host in sources}
+        self.failures: dict[str, GpuproofError] = {}
+        """Host → why its readings stopped."""
+        self._sources = sources
+        self._host: str | None = None
         self._chosen: int | None = None
+        self._order = 0
+        self._containing = ""
         self._held = False
+
+    @property
+    def failure(self) -> GpuproofError | None:
+        """Why there is nothing to see any more, for the caller to raise; None while one host is read."""
+        is_over = len(self.failures) == len(self.states)
+        return next(iter(self.failures.values()), None) if is_over else None
 
     def compose(self) -> ComposeResult:
         """Lay out the screen."""
         yield Static(id="head")
         with VerticalScroll(id="overview"):
+            yield Static(id="models")
             yield Static(id="devices")
-            yield Static(id="host")
-            yield Static("Processes", classes="title")
-            yield Static(id="processes")
-            yield Static("Driver events", classes="title")
+            yield Static("Driver events", classes="title", id="events-title")
             yield Static(id="events")
+            yield Static(id="hosts")
+            yield Static("Processes", classes="title", id="processes-title")
+            yield Static(id="processes")
         with VerticalScroll(id="detail"):
             yield Static(id="one")
+        yield Input(id="filter", placeholder="part of a command, user, job, pod or host")
         yield Footer()
 
     def on_mount(self) -> None:
         """Start to read."""
-        self.run_worker(self._read, thread=True, exit_on_error=False)
+        for host, records in self._sources.items():
+            self.run_worker(partial(self._read, host, records), name=host, thread=True, exit_on_error=False)
+        self.query_one("#overview").focus()
         self._draw()
 
     def on_resize(self) -> None:
         """Fit the picture to the new size."""
         self._draw()
 
-    def _read(self) -> None:
+    def _read(self, host: str, records: Records) -> None:
         worker = get_current_worker()
-        with closing(batches(self._records)) as incoming:
+        with closing(batches(records)) as incoming:
             for batch in incoming:
                 if worker.is_cancelled:
                     return
                 if batch:
-                    self.call_from_thread(self._take, batch)
-        self.call_from_thread(self._stop)
+                    self.call_from_thread(self._take, host, batch)
+        self.call_from_thread(self._stop, host)
 
-    def _take(self, batch: list[Any]) -> None:
-        self.state.apply(batch)
+    def _take(self, host: str, batch: list[Any]) -> None:
+        self.states[host].apply(batch)
         self._draw()
 
-    def _stop(self) -> None:
-        self.state.stopped = True
+    def _stop(self, host: str) -> None:
+        self.states[host].stopped = True
         self._draw()
 
     def on_worker_state_changed(self, event: Worker.StateChanged) -> None:
-        """Leave with the reason when the readings fail; a fault of ours is not hidden."""
+        """Leave with the reason when all readings fail; a fault of ours is not hidden."""
         if event.state is not WorkerState.ERROR:
             return
         error = event.worker.error
         if not isinstance(error, GpuproofError):
             raise error or RuntimeError("the reader failed without an error")
-        self.failure = error
-        self.exit()
+        self.failures[event.worker.name] = error
+        if self.failure is not None:
+            self.exit()
+        self._draw()
+
+    @property
+    def _shown(self) -> dict[str, LiveState]:
+        """Return the host that is shown, or all of them."""
+        return {h: state for h, state in self.states.items() if self._host in (None, h)}
 
     def _draw(self) -> None:
         if self._held:
             return
-        width = self.size.width
-        head = live_text.head_line(self.state)
-        self.query_one("#head", Static).update(head)
-        self.query_one("#devices", Static).update(live_text.device_table(self.state, width=width))
-        self.query_one("#host", Static).update(live_text.host_line(self.state, width=width))
-        self.query_one("#processes", Static).update(live_text.process_table(self.state))
-        self.query_one("#events", Static).update(live_text.event_lines(self.state))
-        device = None if self._chosen is None else self.state.devices.get(self._chosen)
+        width, shown = self.size.width, self._shown
+        events = event_lines(shown)
+        order = ORDERS[self._order]
+        contents: dict[str, RenderableType] = {
+            "#head": head_line(shown),
+            "#models": models(shown),
+            "#devices": device_table(shown, width=width - 2),
+            "#events": events,
+            "#hosts": self._host_lines(shown, width - 2),
+            "#processes": process_table(shown, width=width - 2, order=order, containing=self._containing),
+            "#processes-title": f"Processes by {order}"
+            + (f", containing {self._containing!r}" * bool(self._containing)),
+        }
+        for place, content in contents.items():
+            self.query_one(place, Static).update(content)
+        for place in ("#events", "#events-title"):
+            self.query_one(place).display = bool(events)
+        device = self._device(self._chosen)
         if device is not None:
-            self.query_one("#one", Static).update(live_text.device_detail(device, width=width))
+            self.query_one("#one", Static).update(device_detail(device, width=width - 2))
 
-    def action_detail(self, place: int) -> None:
+    def _host_lines(self, shown: Mapping[str, LiveState], width: int) -> RenderableType:
+        lines = [
+            host_line(state, width=width, name=host if len(self.states) > 1 else "host")
+            for host, state in shown.items()
+            if host not in self.failures
+        ]
+        lost = [
+            Text(f" ✗ {on_one_line(host)}: {on_one_line(self.failures[host].cause)}", style=BAD)
+            for host in shown
+            if host in self.failures
+        ]
+        return Group(*lost, *lines)
+
+    def _device(self, index: int | None) -> DeviceState | None:
+        """Return a GPU of the host that is shown; of several hosts there is no one GPU of a number."""
+        shown = self._shown
+        if index is None or len(shown) != 1:
+            return None
+        return next(iter(shown.values())).devices.get(index)
+
+    def action_detail(self, index: int) -> None:
         """Show the GPU of that physical index large."""
-        if place not in self.state.devices:
-            self.notify(f"There is no GPU {place}", severity="warning")
+        if len(self._shown) != 1:
+            self.notify("Choose a host first, with h", severity="warning")
             return
-        self._chosen = place
+        if self._device(index) is None:
+            self.notify(f"There is no GPU {index}", severity="warning")
+            return
+        self._chosen = index
         self._show(detail=True)
 
     def action_overview(self) -> None:
-        """Go back to all GPUs."""
+        """Go back from one GPU to all, then from one host to all, and take the filter away."""
+        if self._chosen is None:
+            self._host = None
+        self._chosen, self._containing = None, ""
+        self._close_filter()
+        self._show(detail=False)
+
+    def action_host(self) -> None:
+        """Show the next host alone; after the last, all of them."""
+        hosts = [None, *self.states]
+        self._host = hosts[(hosts.index(self._host) + 1) % len(hosts)]
         self._chosen = None
         self._show(detail=False)
+
+    def action_sort(self) -> None:
+        """Sort the processes by the next of their orders."""
+        self._order = (self._order + 1) % len(ORDERS)
+        self._draw()
+
+    def action_filter(self) -> None:
+        """Ask for what the processes are to contain."""
+        place = self.query_one("#filter", Input)
+        place.display = True
+        place.focus()
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        """Show what contains what was typed so far."""
+        self._containing = event.value
+        self._draw()
+
+    def on_input_submitted(self) -> None:
+        """Keep the filter and go back to the picture."""
+        containing = self._containing
+        self._close_filter()
+        self._containing = containing
+
+    def _close_filter(self) -> None:
+        place = self.query_one("#filter", Input)
+        place.display = False
+        self.query_one("#overview").focus()
+
+    def action_toggle_light(self) -> None:
+        """Change between a dark and a light picture."""
+        self.theme = DARK if self.theme == LIGHT else LIGHT
 
     def action_hold(self) -> None:
         """Hold the picture still, or let it go on."""
@@ -142,13 +254,13 @@ class LiveView(App[None]):
         self._draw()
 
 
-def run_live(records: Records) -> None:
-    """Show records on the terminal until the user quits.
+def run_live(sources: Sources) -> None:
+    """Show the records of hosts on the terminal until the user quits.
 
     Raises:
-        GpuproofError: the readings stopped with an error.
+        GpuproofError: the readings of all of them stopped with an error.
     """
-    view = LiveView(records)
+    view = LiveView(sources)
     view.run()
     if view.failure is not None:
         raise view.failure

@@ -11,12 +11,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from gpuproof.readings.spinning import SpinWatch, is_judged, limit_of, longest_gap_s
 from gpuproof.records import readings as r
-from gpuproof.records.metrics import METRICS
+from gpuproof.records.metrics import METRICS, names
 
 HISTORY: Final = 600
 """Readings kept of each metric: ten minutes at one a second."""
 MAX_EVENTS: Final = 50
+COUNTERS: Final = frozenset(names(kind="counter"))
 RAISED: Final = {
     "remapped_rows_pending": "row_remap_pending",
     "remapped_rows_failed": "row_remap_failed",
@@ -46,6 +48,14 @@ class DeviceState:
     xids: Counter[int] = field(default_factory=Counter)
     """How often each XID was announced."""
     last_xid: int | None = None
+    rates: dict[str, float] = field(default_factory=dict)
+    """Growth a second of each running total, between its last two readings."""
+    read_s: dict[str, float] = field(default_factory=dict)
+    """When each running total was last read."""
+    spinning: SpinWatch | None = None
+    """Whether it is busy without working; None where its utilisation cannot tell."""
+    processes_s: float | None = None
+    """When the processes were last told; they are told when anything about them changed."""
 
 
 @dataclass(slots=True)
@@ -68,6 +78,7 @@ class LiveState:
     """Monotonic time of the last sample."""
     last_unix_s: float | None = None
     _host_s: float | None = None
+    _slow_s: float | None = None
 
     @property
     def elapsed_s(self) -> float:
@@ -82,9 +93,9 @@ class LiveState:
             match record:
                 case r.Recording():
                     self.header = record
-                    self.devices = {d.physical_index: _device(d) for d in record.devices}
-                case r.DevicesAppeared():
-                    self.devices |= {d.physical_index: _device(d) for d in record.devices}
+                    self.devices = {d.physical_index: _device(d, record) for d in record.devices}
+                case r.DevicesAppeared() if self.header is not None:
+                    self.devices |= {d.physical_index: _device(d, self.header) for d in record.devices}
                 case r.Sample():
                     self._sample(record)
                 case r.UnavailableMetrics():
@@ -109,16 +120,32 @@ class LiveState:
             device.answering = reading is not None and bool(reading.values)
             values = {} if reading is None else reading.values
             _count_raised(device, values)
+            _note_rates(device, values, sample.monotonic_s)
+            if sample.lane == "slow":
+                self._note_rest(device)
             fast = {m for m in device.values if m in METRICS and METRICS[m].lane == "fast"}
             for metric in fast - values.keys():
                 del device.values[metric]
             device.values.update(values)
+            if device.spinning is not None:
+                limit_w = limit_of(device.identity, device.values)
+                device.spinning.take(sample.monotonic_s, values, limit_w=limit_w)
             device.reasons = None if reading is None else reading.throttle_reasons
             if device.energy_start_j is None:
                 device.energy_start_j = values.get("energy_j")
             _remember(device.history, values)
             for metric in values:
                 device.unavailable.pop(metric, None)
+        if sample.lane == "slow":
+            self._slow_s = sample.monotonic_s
+
+    def _note_rest(self, device: DeviceState) -> None:
+        """See that processes of which nothing was told at the last look took no processor time since."""
+        if device.processes_s is not None and self._slow_s is not None and device.processes_s < self._slow_s:
+            device.processes = tuple(
+                {**process, "cpu_percent": 0.0} if "cpu_percent" in process else process
+                for process in device.processes or ()
+            )
 
     def _host(self, sample: r.Sample) -> None:
         """Take in the host's readings; most samples of the fast lane have none."""
@@ -157,11 +184,41 @@ class LiveState:
             device = self.devices.get(int(key))
             if device is not None:
                 found = entry.get("processes")
-                device.processes = None if found is None else tuple(found)
+                device.processes = None if found is None else _with_shares(device, found, record.monotonic_s)
+                device.processes_s = record.monotonic_s
 
 
-def _device(identity: r.DeviceIdentity) -> DeviceState:
-    return DeviceState(identity=identity, unavailable=dict(identity.unavailable))
+def _device(identity: r.DeviceIdentity, header: r.Recording) -> DeviceState:
+    watch = SpinWatch(longest_gap_s=longest_gap_s(header.fast_interval_s)) if is_judged(identity) else None
+    return DeviceState(identity=identity, unavailable=dict(identity.unavailable), spinning=watch)
+
+
+def _note_rates(device: DeviceState, values: dict[str, float], now_s: float) -> None:
+    for metric in values.keys() & COUNTERS:
+        before, at_s = device.values.get(metric), device.read_s.get(metric)
+        device.rates.pop(metric, None)
+        if before is not None and at_s is not None and now_s > at_s and values[metric] >= before:
+            device.rates[metric] = (values[metric] - before) / (now_s - at_s)
+        device.read_s[metric] = now_s
+
+
+def _with_shares(
+    device: DeviceState, found: list[dict[str, Any]], now_s: float
+) -> tuple[dict[str, Any], ...]:
+    """Add `cpu_percent` (100 is one processor) to each process that was there before and tells its time."""
+    before = {_same(process): process for process in device.processes or ()}
+    span_s = 0.0 if device.processes_s is None else now_s - device.processes_s
+    return tuple(_with_share(process, before.get(_same(process)), span_s) for process in found)
+
+
+def _same(process: dict[str, Any]) -> tuple[Any, Any]:
+    return process["pid"], process.get("started_ticks")
+
+
+def _with_share(process: dict[str, Any], before: dict[str, Any] | None, span_s: float) -> dict[str, Any]:
+    if before is None or span_s <= 0 or "cpu_s" not in process or "cpu_s" not in before:
+        return process
+    return {**process, "cpu_percent": max(0.0, (process["cpu_s"] - before["cpu_s"]) / span_s * 100)}
 
 
 def _count_raised(device: DeviceState, values: dict[str, float]) -> None:

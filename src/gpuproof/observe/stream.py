@@ -37,10 +37,18 @@ _MAX_LINES: Final = 500
 
 def sampler_command(*, interval_s: float, devices: str | None, processes: ProcessFacts) -> list[str]:
     """Give the command line of a sampler that writes to standard output and ends with us."""
-    command = [*own_command(SAMPLER_MODULE), "--out=-", f"--interval={interval_s}"]
-    command += [f"--slow-interval={max(2.0, interval_s)}", f"--parent-pid={os.getpid()}"]
-    command += [f"--processes={processes}"]
-    return command if devices is None else [*command, f"--devices={devices}"]
+    words = sampler_words(interval_s=interval_s, devices=devices, processes=processes)
+    return [*own_command(SAMPLER_MODULE), "--out=-", f"--parent-pid={os.getpid()}", *words]
+
+
+def sampler_words(*, interval_s: float, devices: str | None, processes: ProcessFacts) -> list[str]:
+    """Give the options that say what a sampler reads, and how often, wherever it runs."""
+    words = [
+        f"--interval={interval_s}",
+        f"--slow-interval={max(2.0, interval_s)}",
+        f"--processes={processes}",
+    ]
+    return words if devices is None else [*words, f"--devices={devices}"]
 
 
 def sampled(command: list[str]) -> Records:

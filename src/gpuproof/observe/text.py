@@ -8,7 +8,7 @@ comparable, then the figures, then their limits.
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timezone
 from typing import Final
 
@@ -16,6 +16,7 @@ from gpuproof.readings.balance import Balance
 from gpuproof.readings.compare import MetricComparison, RecordingComparison, Side
 from gpuproof.readings.energy import Energy
 from gpuproof.readings.metric_text import STATE_REASONS, energy, quantity, throttle_title, title
+from gpuproof.readings.spinning import SPIN_MEANING, Spin
 from gpuproof.readings.summary import (
     DeviceSummary,
     EventAt,
@@ -34,6 +35,7 @@ _PHASE_HEADINGS: Final = (
 _HEADINGS_OF_WORDS: Final = ("held back", "verdict")
 _PHASE_METRICS: Final = ("util_gpu_percent", "mem_used_bytes", "power_w", "clock_sm_mhz")
 _LABEL_WIDTH: Final = 22
+SPINS_SHOWN: Final = 3
 _TEXT_WIDTH: Final = 100
 
 _COMPARISON_LIMITS: Final = (
@@ -47,11 +49,16 @@ _TOLD_THROUGHOUT: Final = 0.9
 _METHODS: Final = {"counter": "from the energy counter", "integrated_power": "power integrated over time"}
 
 
-def render_summary(summary: RecordingSummary) -> str:
+Spins = Mapping[int, tuple[Spin, ...]]
+"""Physical index → when it was busy without working."""
+
+
+def render_summary(summary: RecordingSummary, spins: Spins | None = None) -> str:
     """Write a summary as text that ends with a line end."""
     lines = list(_head(summary))
     for device in summary.whole.devices:
         lines += ["", *_device(device)]
+        lines += _spins((spins or {}).get(device.identity.physical_index, ()))
     if not summary.whole.devices:
         lines += ["", "No GPU was found; the host's readings follow."]
     if summary.whole.host:
@@ -108,6 +115,15 @@ def _device(device: DeviceSummary) -> Iterator[str]:
     for happened in device.events:
         yield _fact("event", _event(happened))
     yield from _missing(device.metrics)
+
+
+def _spins(found: Sequence[Spin]) -> Iterator[str]:
+    for spin in found[:SPINS_SHOWN]:
+        yield from _wrapped("busy, no work", f"at {seconds(spin.begin_s)}: {spin.evidence}: {SPIN_MEANING}")
+    if len(found) > SPINS_SHOWN:
+        more = found[SPINS_SHOWN:]
+        total = seconds(sum(spin.duration_s for spin in more))
+        yield _fact("busy, no work", f"and {count(len(more))} times more, {total} in all")
 
 
 def _installed(device: DeviceSummary) -> str | None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from gpuproof.cli.entry.group import LazyGroup
 
 COMMANDS: dict[str, str] = {
-    "live": "gpuproof.cli.monitor.view:live",
+    "live": "gpuproof.cli.monitor.live:live",
+    "devices": "gpuproof.cli.monitor.live:devices",
     "exec": "gpuproof.cli.monitor.record:exec_command",
     "record": "gpuproof.cli.monitor.record:record",
     "show": "gpuproof.cli.monitor.view:show",

@@ -1,8 +1,7 @@
-"""`gpuproof monitor live | show | compare | plot`: look at readings, now or afterwards."""
+"""`gpuproof monitor show | compare | plot`: look at readings, now or afterwards."""
 
 from __future__ import annotations
 
-import sys
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -18,35 +17,6 @@ if TYPE_CHECKING:
     from gpuproof.readings.recording import RecordingData
 
 SECONDS = click.FloatRange(min=0.05)
-
-
-@click.command("live")
-@click.option("--interval", type=SECONDS, default=1.0, show_default=True, help="Seconds between readings.")
-@click.option("--devices", help="Physical indices to show, such as 0,2 (all).")
-@click.argument("source", required=False)
-def live(*, interval: float, devices: str | None, source: str | None) -> None:
-    """Watch GPUs and host in the terminal; q quits, a digit shows one GPU large.
-
-    SOURCE is a recording that is being written, which is followed, or - for records on standard input;
-    without it a sampler is started.
-
-    \b
-    Example:
-      gpuproof monitor live --interval 0.5
-      ssh NODE python3 gpuproof-node.pyz sample | gpuproof monitor live -
-    """  # noqa: D301  # click reads the backspace character
-    require("textual", "live")
-    if not sys.stdout.isatty():
-        raise UsageError(
-            "draws on a terminal, which standard output is not here",
-            place="monitor live",
-            next_step="For readings in a file or pipe use `gpuproof monitor record`",
-        )
-    from gpuproof.observe.live import run_live
-    from gpuproof.observe.stream import keys_from_terminal
-
-    pipe = keys_from_terminal() if source == "-" else None
-    run_live(records_of(source, interval=interval, devices=devices, processes="details", pipe=pipe))
 
 
 def require(package: str, command: str) -> None:
@@ -112,10 +82,12 @@ def show(*, balance: bool, recording: str) -> None:
     """  # noqa: D301  # click reads the backspace character
     from gpuproof.observe.text import render_balance, render_summary
     from gpuproof.readings.balance import load_balance
+    from gpuproof.readings.spinning import all_spins
     from gpuproof.readings.summary import summarise
 
-    summary = summarise(_load(recording))
-    click.echo(plain(render_summary(summary)), nl=False)
+    loaded = _load(recording)
+    summary = summarise(loaded)
+    click.echo(plain(render_summary(summary, all_spins(loaded))), nl=False)
     if balance:
         click.echo(plain("\nLoad balance\n" + render_balance(load_balance(summary.whole))), nl=False)
 

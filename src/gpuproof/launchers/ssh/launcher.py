@@ -90,6 +90,11 @@ class SshLauncher:
         launch = self._new_launch([self._hosts[host]])
         return self._begin(launch, _start_command(launch, command, self._hosts[host], folder))
 
+    def start_worker(self, words: Sequence[str], host: str, folder: Path) -> RemoteLaunch:
+        """Begin to start the node side with these words on a host; its files grow in `folder`."""
+        launch = self._new_launch([self._hosts[host]])
+        return self._begin(launch, _start_worker(launch, words, self._hosts[host], folder))
+
     def _new_launch(self, hosts: Sequence[RemoteHost]) -> RemoteLaunch:
         return RemoteLaunch(hosts, loop=self._loop, on_news=self._news.set)
 
@@ -144,6 +149,11 @@ async def _start_command(
     part = HostPart(host.name, folder, on_news=launch.on_news)
     await host.start(launch, part, folder=folder.name, files={}, commands=[command], environment={})
     launch.placed = Placed(hosts=(host.name,), ranks_per_host=1)
+
+
+async def _start_worker(launch: RemoteLaunch, words: Sequence[str], host: RemoteHost, folder: Path) -> None:
+    await host.agent()
+    await _start_command(launch, [host.node.python, *host.node.worker, *words], host, folder)
 
 
 async def _start_case(launch: RemoteLaunch, case: Case, hosts: Sequence[RemoteHost], folder: Path) -> None:

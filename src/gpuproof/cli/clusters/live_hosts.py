@@ -1,0 +1,75 @@
+"""The live readings of many hosts: a sampler on each, through the channel that launches go through.
+
+In: hosts and what a sampler is to read. Out: the records of each host as they come; a host that cannot be
+reached ends its own readings with the reason, and no other's. Nothing stays on a host.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gpuproof.errors import EnvironmentUnfitError
+from gpuproof.observe.stream import POLL_S, Records, followed
+from gpuproof.store import layout
+
+if TYPE_CHECKING:
+    from gpuproof.cli.host_options import HostChoice
+    from gpuproof.launchers.ssh.launch import RemoteLaunch
+    from gpuproof.launchers.ssh.launcher import SshLauncher
+
+GRACE_S = 1.0
+
+
+@contextmanager
+def sampled_hosts(choice: HostChoice, words: Sequence[str]) -> Iterator[dict[str, Records]]:
+    """Give the records of a sampler on each host, started when they are first asked for.
+
+    Raises:
+        UsageError: the inventory, a key or the known hosts cannot be read.
+    """
+    from gpuproof.cli.measuring import read_hosts
+    from gpuproof.launchers.ssh.launcher import SshLauncher
+
+    hosts = read_hosts(choice, python=None)
+    with tempfile.TemporaryDirectory(prefix="gpuproof-") as root, SshLauncher.opened(hosts=hosts) as launcher:
+        folders = {host.name: Path(root) / str(number) for number, host in enumerate(hosts.hosts)}
+        yield {name: _sampled(launcher, name, folder, words) for name, folder in folders.items()}
+
+
+def _sampled(launcher: SshLauncher, host: str, folder: Path, words: Sequence[str]) -> Records:
+    folder.mkdir()
+    launch = launcher.start_worker(["sample", *words], host, folder)
+    try:
+        path = folder / layout.LAUNCHER_OUTPUT
+        while not path.exists():
+            _refuse_end(launch, host, folder)
+            yield None
+            time.sleep(POLL_S)
+        with closing(followed(path)) as records:
+            for record in records:
+                if record is None:
+                    _refuse_end(launch, host, folder)
+                yield record
+    finally:
+        launch.end(GRACE_S)
+
+
+def _refuse_end(launch: RemoteLaunch, host: str, folder: Path) -> None:
+    """Raise why a sampler has ended, which it does by itself only where something is wrong."""
+    if launch.error is not None:
+        raise launch.error
+    if launch.is_over or launch.status is not None:
+        raise EnvironmentUnfitError(_last_words(folder) or "the host or its sampler is gone", place=host)
+
+
+def _last_words(folder: Path) -> str | None:
+    """Return what the sampler said last that is no record, None if it said nothing."""
+    output = folder / layout.LAUNCHER_OUTPUT
+    text = output.read_text(encoding="utf-8", errors="replace") if output.exists() else ""
+    said = [line for line in text.splitlines() if line.strip() and not line.startswith("{")]
+    return said[-1].removeprefix("gpuproof: ") if said else None

@@ -1,0 +1,128 @@
+"""`gpuproof monitor live` and `devices`: what GPUs do now, here or on many hosts, and what they are."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from typing import TYPE_CHECKING
+
+import click
+
+from gpuproof.cli.host_options import host_options
+from gpuproof.cli.monitor.view import SECONDS, records_of, require
+from gpuproof.errors import EnvironmentUnfitError, ExitCode, UsageError
+
+if TYPE_CHECKING:
+    from gpuproof.cli.host_options import HostChoice
+    from gpuproof.observe.live import Sources
+
+PIPE_WIDTH = 120
+"""Columns of one look that goes to no terminal."""
+
+
+@click.command("live")
+@click.option("--interval", type=SECONDS, default=1.0, show_default=True, help="Seconds between readings.")
+@click.option("--devices", help="Physical indices to show, such as 0,2 (all).")
+@click.option("--once", is_flag=True, help="Print one look as text and end.")
+@host_options
+@click.argument("source", required=False)
+@click.pass_context
+def live(
+    ctx: click.Context,
+    *,
+    interval: float,
+    devices: str | None,
+    once: bool,
+    hosts: HostChoice,
+    source: str | None,
+) -> None:
+    """Watch GPUs and host in the terminal; q quits, a digit shows one GPU large.
+
+    With --on ssh:FILE the GPUs of all hosts of an inventory, those in trouble first; h goes from host
+    to host. s sorts the processes, / filters them. SOURCE is a recording that is being written, which
+    is followed, or - for records on standard input; without it a sampler is started.
+
+    \b
+    Example:
+      gpuproof monitor live --interval 0.5
+      gpuproof monitor live --on ssh:cluster.json
+      gpuproof monitor live --once | grep -v idle
+      ssh NODE python3 gpuproof-node.pyz sample | gpuproof monitor live -
+    """  # noqa: D301  # click reads the backspace character
+    if not once:
+        require("textual", "live")
+        if not sys.stdout.isatty():
+            raise UsageError(
+                "draws on a terminal, which standard output is not here",
+                place="monitor live",
+                next_step="Use --once, or for readings in a file or pipe `gpuproof monitor record`",
+            )
+    with _sources(source, hosts, interval=interval, devices=devices, is_drawn=not once) as sources:
+        if once:
+            ctx.exit(_print_once(sources))
+        from gpuproof.observe.live import run_live
+
+        run_live(sources)
+
+
+@contextmanager
+def _sources(
+    source: str | None, hosts: HostChoice, *, interval: float, devices: str | None, is_drawn: bool
+) -> Iterator[Sources]:
+    """Give the records of this machine, of a recording, or of each host.
+
+    Raises:
+        UsageError: a source is named as well as hosts, or hosts that only a scheduler knows.
+    """
+    if not hosts.are_named:
+        from gpuproof.observe.stream import keys_from_terminal
+
+        pipe = keys_from_terminal() if source == "-" and is_drawn else None
+        yield {"": records_of(source, interval=interval, devices=devices, processes="details", pipe=pipe)}
+        return
+    if source is not None or hosts.inventory is None:
+        raise UsageError(
+            "shows hosts that can be logged in to, and no recording beside them",
+            place="monitor live",
+            next_step="Write --on ssh:FILE, and leave SOURCE out",
+        )
+    from gpuproof.cli.clusters.live_hosts import sampled_hosts
+    from gpuproof.observe.stream import sampler_words
+
+    words = sampler_words(interval_s=interval, devices=devices, processes="details")
+    with sampled_hosts(hosts, words) as sources:
+        yield sources
+
+
+def _print_once(sources: Sources) -> int:
+    from gpuproof.observe.live_once import look, written
+
+    states, failures = look(sources)
+    if failures and not states and len(failures) == 1:
+        raise next(iter(failures.values()))
+    width = shutil.get_terminal_size((PIPE_WIDTH, 24)).columns
+    click.echo(written(states, failures, width=width, colour=sys.stdout.isatty()), nl=False)
+    return int(ExitCode.UNFIT_ENVIRONMENT if failures else ExitCode.DONE)
+
+
+@click.command("devices")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, and it alone, on standard output.")
+def devices(*, as_json: bool) -> None:
+    """Print every static fact of each GPU: limits, clocks, memory, firmware, links, and what is not told.
+
+    \b
+    Example:
+      gpuproof monitor devices --json
+    """  # noqa: D301  # click reads the backspace character
+    from gpuproof.observe.device_facts import facts_json, facts_text
+    from gpuproof.records.readings import Recording
+
+    records = records_of(None, interval=1.0, devices=None, processes="ids")
+    with closing(records):
+        header = next((record for record in records if isinstance(record, Recording)), None)
+    if header is None:
+        raise EnvironmentUnfitError("the sampler told nothing", place="monitor devices")
+    click.echo(json.dumps(facts_json(header), indent=2) if as_json else facts_text(header))

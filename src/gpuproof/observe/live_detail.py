@@ -1,0 +1,137 @@
+"""How is one GPU shown large? Its state, every reading there is, its history, its events, what is not read.
+
+In: the state of one device. Out: a rich renderable as wide as it is told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from gpuproof.observe.live_state import DeviceState
+from gpuproof.observe.live_table import power_limit, spin_of, state_text
+from gpuproof.observe.live_text import BAD, DIM, LINE, WARN, chart, on_one_line
+from gpuproof.readings.metric_text import energy, quantity, throttle_title, title
+from gpuproof.readings.spinning import SPIN_MEANING
+from gpuproof.records.metrics import METRICS, THROTTLE_COUNTERS
+from gpuproof.units import MISSING, memory, seconds
+
+_CHARTED: Final = ("util_gpu_percent", "mem_used_bytes", "power_w", "temp_gpu_c", "clock_sm_mhz")
+_VALUES: Final = (
+    *("util_mem_ctrl_percent", "sm_active_percent", "sm_occupancy_percent", "tensor_active_percent"),
+    *("dram_active_percent", "temp_hotspot_c", "temp_mem_c", "temp_margin_c", "fan_percent", "fan_rpm"),
+    *("clock_mem_mhz", "power_instant_w", "power_limit_w", "pstate_level", "nvlink_links_active"),
+    *("ecc_corrected_count", "ecc_uncorrected_count", "remapped_rows_pending", "remapped_rows_failed"),
+    *("pcie_replay_count", "mem_reserved_bytes", "mem_host_mapped_bytes"),
+)
+_RATES: Final = ("pcie_tx_bytes", "pcie_rx_bytes", "nvlink_tx_bytes", "nvlink_rx_bytes")
+_FACT_WIDTH: Final = 48
+
+
+def device_detail(device: DeviceState, *, width: int) -> RenderableType:
+    """Draw one GPU with all that it tells."""
+    identity = device.identity
+    address = f" {on_one_line(identity.uuid or 'no UUID')}   {on_one_line(identity.pci_bus_id or '')}"
+    name = f" GPU {identity.physical_index}  {on_one_line(identity.name)}   "
+    parts: list[RenderableType] = [
+        Text.assemble((name, "bold"), state_text(device)),
+        Text(address, style=DIM),
+        *_spinning(device),
+        Text(""),
+        _facts_table(list(_facts(device)), width=width),
+    ]
+    for metric in _CHARTED:
+        parts += _chart(device, metric, max(20, width - 24))
+    parts += _not_read(device)
+    return Group(*parts)
+
+
+def _spinning(device: DeviceState) -> Iterator[Text]:
+    spin = spin_of(device)
+    if spin is not None:
+        yield Text(f" {spin.evidence}: {SPIN_MEANING}", style=BAD)
+
+
+def _facts(device: DeviceState) -> Iterator[tuple[str, str]]:
+    """Give every reading that has no chart, each with its name."""
+    yield "PCIe", _pcie(device)
+    for metric in _RATES:
+        if metric in device.rates:
+            yield title(metric), f"{memory(device.rates[metric])}/s"
+    for metric in _VALUES:
+        if metric in device.values:
+            yield title(metric), quantity(metric, device.values[metric])
+    for metric, reason in THROTTLE_COUNTERS.items():
+        if device.values.get(metric):
+            yield f"held: {throttle_title(reason)}", seconds(device.values[metric])
+    used = device.values.get("energy_j")
+    if used is not None and device.energy_start_j is not None:
+        yield "energy since the start", energy(used - device.energy_start_j)
+    for event, times in device.events.items():
+        yield f"event {event.replace('_', ' ')}", f"×{times}"
+
+
+def _pcie(device: DeviceState) -> str:
+    def link(gen: float | None, lanes: float | None) -> str:
+        return MISSING if gen is None or lanes is None else f"{gen:.0f}.0 × {lanes:.0f}"
+
+    now = link(device.values.get("pcie_gen"), device.values.get("pcie_width"))
+    most = link(device.identity.number("pcie_gen_max"), device.identity.number("pcie_width_max"))
+    return f"{now} of {most}"
+
+
+def _facts_table(facts: list[tuple[str, str]], *, width: int) -> Table:
+    """Lay facts out in as many columns as fit, downwards."""
+    columns = max(1, width // _FACT_WIDTH)
+    rows = -(-len(facts) // columns)
+    table = Table.grid(padding=(0, 1), expand=False)
+    for _ in range(columns):
+        table.add_column(width=_FACT_WIDTH - 2, no_wrap=True, overflow="ellipsis")
+    for row in range(rows):
+        table.add_row(*(Text.assemble((f" {n:<22.22} ", DIM), v) for n, v in facts[row::rows]))
+    return table
+
+
+def _chart(device: DeviceState, metric: str, columns: int) -> list[RenderableType]:
+    history = list(device.history.get(metric, ()))
+    known = [value for value in history if value is not None]
+    if not known:
+        why = device.unavailable.get(metric, "not read")
+        return [Text(f"\n {title(metric)}: {on_one_line(why)}", style=DIM)]
+    high = max(_ceiling(device, metric), *known)
+    now = quantity(metric, device.values.get(metric))
+    rows = chart(history, width=columns, height=3, low=0.0, high=high)
+    labels = (title(metric), now, f"max {quantity(metric, max(known))}")
+    drawn = [
+        Text.assemble((f" {label:<20.20} ", "" if label == now else DIM), (row, LINE))
+        for label, row in zip(labels, rows, strict=True)
+    ]
+    return [Text(""), *drawn]
+
+
+def _ceiling(device: DeviceState, metric: str) -> float:
+    """Give the top of a chart: what the device could reach, where it says so."""
+    static = device.identity.static
+    tops = {
+        "util_gpu_percent": 100.0,
+        "mem_used_bytes": static.get("mem_total_bytes"),
+        "power_w": power_limit(device),
+        "temp_gpu_c": static.get("temp_slowdown_c"),
+        "clock_sm_mhz": static.get("clock_sm_max_mhz"),
+    }
+    return float(tops.get(metric) or 1.0)
+
+
+def _not_read(device: DeviceState) -> Iterator[Text]:
+    by_reason: dict[str, list[str]] = {}
+    for name, why in device.unavailable.items():
+        if name not in METRICS or METRICS[name].kind != "static":
+            by_reason.setdefault(why, []).append(title(name))
+    if by_reason:
+        yield Text("\n not read", style=f"bold {WARN}")
+    for why, titles in by_reason.items():
+        yield Text.assemble((f" {on_one_line(why)}: ", ""), (", ".join(titles), DIM))

@@ -1,0 +1,245 @@
+"""How do many GPUs stand in one table? What matters first, and no more columns than there is room for.
+
+In: the states of one host or of several, and the width. Out: a table whose state column comes right after the
+GPU and is never the one that is cut: at 80 columns it still says which GPU is lost or held back by heat. Of
+several hosts those in trouble come first.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from gpuproof.observe.live_state import DeviceState, LiveState
+from gpuproof.observe.live_text import BAD, DIM, GOOD, LINE, WARN, bar, plain, sparkline
+from gpuproof.readings.metric_text import STATE_REASONS, quantity, throttle_title
+from gpuproof.readings.spinning import Spin, limit_of
+from gpuproof.records.metrics import names
+from gpuproof.units import MISSING, seconds
+
+States = Mapping[str, LiveState]
+STATE_WIDTH: Final = 30
+LONGEST_STATE: Final = 56
+_SHORTEST_LINE, _LONGEST_LINE = 8, 40
+_PADDING: Final = 2
+_HEAT: Final = ("thermal",)
+_GRAVE_EVENTS: Final = ("xid", "ecc_uncorrected", "row_remap_failed", "row_remap_pending", "gpu_pre_reset")
+
+
+@dataclass(frozen=True, slots=True)
+class _Column:
+    title: str
+    width: int
+    cell: Callable[[DeviceState], Text]
+
+
+def device_table(states: States, *, width: int) -> RenderableType:
+    """Draw a row a GPU: state first, then as many readings as there is room for."""
+    several = len(states) > 1
+    if not several and all(s.header is not None and not s.devices for s in states.values()):
+        return Text(" No GPU here: the host's readings are below.", style=WARN)
+    columns, line = _chosen(width, several=several)
+    table = Table(box=None, expand=True, padding=(0, 1), header_style=DIM)
+    if several:
+        table.add_column("host", no_wrap=True, width=_HOST_WIDTH - _PADDING, overflow="ellipsis")
+    table.add_column("GPU", no_wrap=True, width=3)
+    table.add_column("state", no_wrap=True, ratio=1, overflow="ellipsis", max_width=LONGEST_STATE)
+    for column in columns:
+        extra = line if column in _LINES else 0
+        table.add_column(column.title, no_wrap=True, width=column.width - _PADDING + extra)
+    for host, device in _ordered(states):
+        cells = [_cell(column, device, line) for column in columns]
+        named = [Text(plain(host))] if several else []
+        index = Text(str(device.identity.physical_index), style="bold")
+        table.add_row(*named, index, state_text(device), *cells)
+    return table
+
+
+def _cell(column: _Column, device: DeviceState, line: int) -> Text:
+    if column not in _LINES:
+        return column.cell(device)
+    metric, top = _LINES[column]
+    history = list(device.history.get(metric, ()))
+    high = top(device) or max((value for value in history if value is not None), default=1.0)
+    drawn = sparkline(history, width=line - 1, low=0.0, high=high) + " " if line else ""
+    return Text.assemble((drawn, LINE), column.cell(device))
+
+
+def _chosen(width: int, *, several: bool) -> tuple[list[_Column], int]:
+    """Take columns in the order of their worth while there is room; what is left goes to the lines."""
+    left = width - 5 - STATE_WIDTH - _PADDING - (_HOST_WIDTH if several else 0)
+    taken = []
+    for column in _BY_WORTH:
+        if column.width <= left:
+            taken.append(column)
+            left -= column.width
+    drawn = sum(column in _LINES for column in taken)
+    line = min(_LONGEST_LINE, left // drawn) if drawn else 0
+    shown = [column for column in _IN_ORDER if column in taken]
+    return shown, line if line >= _SHORTEST_LINE else 0
+
+
+def _ordered(states: States) -> Iterator[tuple[str, DeviceState]]:
+    rows = [(host, device) for host, state in states.items() for device in state.devices.values()]
+    if len(states) > 1:
+        rows.sort(key=lambda row: (-_gravity(row[1]), row[0], row[1].identity.physical_index))
+    yield from rows
+
+
+def _gravity(device: DeviceState) -> int:
+    held = _held(device)
+    if not device.answering:
+        return 3
+    if any(map(_is_heat, held)) or spin_of(device) is not None:
+        return 2
+    return 1 if held or _events(device) else 0
+
+
+def spin_of(device: DeviceState) -> Spin | None:
+    """Return the stretch for which it has been busy without working; None where it is not, or cannot tell."""
+    return None if device.spinning is None else device.spinning.now
+
+
+def state_text(device: DeviceState) -> Text:
+    """Say in words what is wrong, the worst first; what was not told is not called fine."""
+    events = _events(device)
+    if not device.answering:
+        return Text(" · ".join([f"✗ {plain(silence(device))}", *events]), style=f"bold {BAD}")
+    held = _held(device)
+    words = [*map(throttle_title, held), *events]
+    spin = spin_of(device)
+    if spin is not None:
+        words.insert(0, f"busy without work {seconds(spin.duration_s)}")
+    if words:
+        return Text("▲ " + ", ".join(words), style=WARN if words == ["power cap"] else BAD)
+    if device.reasons is None:
+        return Text("– not told", style=DIM)
+    if "idle" in device.reasons:
+        return Text("○ idle", style=DIM)
+    return Text("● not held back", style=GOOD)
+
+
+def _held(device: DeviceState) -> list[str]:
+    """Name what holds the device back, heat first."""
+    held = [reason for reason in device.reasons or () if reason not in STATE_REASONS]
+    return sorted(held, key=lambda reason: not _is_heat(reason))
+
+
+def _is_heat(reason: str) -> bool:
+    return reason.startswith(_HEAT)
+
+
+def _events(device: DeviceState) -> list[str]:
+    """Name grave events with how often they came: XIDs by their code."""
+    found = {f"xid {code}": times for code, times in device.xids.items()}
+    found |= {kind.replace("_", " "): device.events[kind] for kind in _GRAVE_EVENTS if kind != "xid"}
+    return [title if times == 1 else f"{title} ×{times}" for title, times in found.items() if times]
+
+
+def silence(device: DeviceState) -> str:
+    """Say why a device gives nothing: what most of its metrics say, as some have never been there."""
+    reasons = Counter(device.unavailable[m] for m in names(lane="fast") if m in device.unavailable)
+    return next((reason for reason, _ in reasons.most_common(1)), "no reading")
+
+
+def models(states: States) -> Text:
+    """Name the models: each GPU's, or of several hosts how many there are of each."""
+    devices = [device for state in states.values() for device in state.devices.values()]
+    if len(states) > 1:
+        counted = Counter(plain(device.identity.name) for device in devices)
+        parts = [f"{times} × {name}" for name, times in counted.most_common()]
+    else:
+        parts = [f"GPU {numbers} {name}" for name, numbers in _numbers(devices).items()]
+    return Text(" " + "   ".join(parts), style=DIM, no_wrap=True, overflow="ellipsis")
+
+
+def _numbers(devices: list[DeviceState]) -> dict[str, str]:
+    """Name → the indices of its devices, as in `0–2,5`."""
+    spans: dict[str, list[list[int]]] = {}
+    for device in devices:
+        found = spans.setdefault(plain(device.identity.name), [])
+        index = device.identity.physical_index
+        if found and found[-1][1] == index - 1:
+            found[-1][1] = index
+        else:
+            found.append([index, index])
+    return {
+        name: ",".join(str(first) if first == last else f"{first}–{last}" for first, last in found)
+        for name, found in spans.items()
+    }
+
+
+def _value(metric: str, width: int) -> Callable[[DeviceState], Text]:
+    return lambda device: Text(f"{quantity(metric, device.values.get(metric)):>{width}}")
+
+
+def _memory(device: DeviceState) -> Text:
+    share, amount = _memory_share(device)
+    nearly_full = share is not None and share > 0.97
+    return Text(f"{amount:>12}", style=BAD if nearly_full else "")
+
+
+def _memory_bar(device: DeviceState) -> Text:
+    share, _ = _memory_share(device)
+    return Text(bar(share, width=8), style=BAD if share is not None and share > 0.97 else GOOD)
+
+
+def _memory_share(device: DeviceState) -> tuple[float | None, str]:
+    used = device.values.get("mem_used_bytes")
+    total = device.identity.number("mem_total_bytes")
+    amount = MISSING if used is None else f"{used / 2**30:.1f}"
+    whole = f"{total / 2**30:.0f} GiB" if total else "GiB"
+    return used / total if used is not None and total else None, f"{amount}/{whole}"
+
+
+def _temperature(device: DeviceState) -> Text:
+    value = device.values.get("temp_gpu_c", device.values.get("temp_hotspot_c"))
+    slowdown = device.identity.number("temp_slowdown_c")
+    near = value is not None and slowdown is not None and value >= slowdown - 3
+    return Text(f"{quantity('temp_gpu_c', value):>6}", style=BAD if near else "")
+
+
+def power_limit(device: DeviceState) -> float | None:
+    """Return the power cap in force, in watts, else the one that the device was shipped with."""
+    return limit_of(device.identity, device.values)
+
+
+def _link(device: DeviceState) -> Text:
+    gen, lanes = device.values.get("pcie_gen"), device.values.get("pcie_width")
+    most = device.identity.number("pcie_width_max")
+    few = lanes is not None and most is not None and lanes < most
+    text = MISSING if gen is None or lanes is None else f"{gen:.0f}×{lanes:.0f}"
+    return Text(f"{text:>5}", style=WARN if few else "")
+
+
+_HOST_WIDTH: Final = 16
+_UTILISATION = _Column("util", 8, _value("util_gpu_percent", 6))
+_TEMPERATURE = _Column("temp", 8, _temperature)
+_POWER = _Column("power", 9, _value("power_w", 7))
+_MEMORY = _Column("memory", 14, _memory)
+_CLOCK = _Column("SM clock", 11, _value("clock_sm_mhz", 9))
+_BAR = _Column("", 10, _memory_bar)
+_NAME = _Column("name", 24, lambda device: Text(plain(device.identity.name)[:22]))
+_MEMORY_TEMPERATURE = _Column("mem temp", 10, _value("temp_mem_c", 8))
+_ACTIVE = _Column("SM active", 11, _value("sm_active_percent", 9))
+_PCIE = _Column("PCIe", 7, _link)
+_FAN = _Column("fan", 8, _value("fan_percent", 6))
+_BY_WORTH = (
+    *(_UTILISATION, _TEMPERATURE, _POWER, _MEMORY, _CLOCK, _BAR, _NAME),
+    *(_MEMORY_TEMPERATURE, _ACTIVE, _PCIE, _FAN),
+)
+_IN_ORDER = (
+    *(_NAME, _UTILISATION, _ACTIVE, _MEMORY, _BAR, _POWER, _TEMPERATURE),
+    *(_MEMORY_TEMPERATURE, _CLOCK, _PCIE, _FAN),
+)
+_LINES: Final[Mapping[_Column, tuple[str, Callable[[DeviceState], float | None]]]] = {
+    _UTILISATION: ("util_gpu_percent", lambda _: 100.0),
+    _POWER: ("power_w", power_limit),
+}
+"""Columns that have their history before them where there is room."""
