@@ -27,8 +27,8 @@ def plain(text: str, *, kept: str = KEPT) -> str:
     return "".join(c if c.isprintable() or c in kept else " " for c in text)
 
 
-def parse_json(text: str | bytes) -> Any:
-    """Parse JSON; texts and keys in it are plain.
+def parse_json(text: str | bytes, *, is_order: bool = False) -> Any:
+    """Parse JSON; texts and keys in it are plain, but in orders, whose paths and words are kept.
 
     Raises:
         ValueError: it is none, or is nested deeper than `MAX_DEPTH`.
@@ -37,10 +37,10 @@ def parse_json(text: str | bytes) -> Any:
         data = json.loads(text)
     except RecursionError:
         raise ValueError(f"nested deeper than {MAX_DEPTH} levels") from None
-    return bounded(data, text)
+    return bounded(data, text, is_order=is_order)
 
 
-def bounded(data: Any, text: str | bytes) -> Any:
+def bounded(data: Any, text: str | bytes, *, is_order: bool = False) -> Any:
     """Return what was parsed from `text`, plain.
 
     Raises:
@@ -49,7 +49,7 @@ def bounded(data: Any, text: str | bytes) -> Any:
     openings = (b"[", b"{") if isinstance(text, bytes) else ("[", "{")
     if sum(map(text.count, openings)) > MAX_DEPTH and _is_deep(data):  # type: ignore[arg-type]  # of one type
         raise ValueError(f"nested deeper than {MAX_DEPTH} levels")
-    return data if _is_clean(text) else _cleaned(data)
+    return data if is_order or _is_clean(text) else _cleaned(data)
 
 
 def _is_deep(data: Any) -> bool:

@@ -68,6 +68,6 @@ def is_secret_name(name: str) -> bool:
     """Say whether a variable of that name holds a secret.
 
     >>> [is_secret_name(name) for name in ("NCCL_AUTH", "TORCH_PASSWD", "OMP_NUM_THREADS", "PWD", "HF_TOKEN")]
-    [True, True, False, True, True]
+    [True, True, False, False, True]
     """
     return SECRET_NAME.search(name) is not None

@@ -78,7 +78,7 @@ class FrameDecoder:
         line = bytes(self._buffer[:end])
         del self._buffer[: end + 1]
         try:
-            header = parse_json(line)
+            header = parse_json(line, is_order=True)
         except ValueError as error:
             raise RecordError(f"no frame: {line[:60]!r}", place="stream") from error
         size = header.get("size", 0) if isinstance(header, dict) else None
