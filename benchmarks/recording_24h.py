@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -40,11 +40,11 @@ STEADY = {
 class Machine:
     """Devices, listener and clock of a sampler, a second at a time."""
 
-    absent: Mapping[str, str] = {}
-    exit_code = None
+    exit_code: int | None = None
     bad_marks = 0
 
     def __init__(self, seconds: int, gpus: int) -> None:
+        self.absent: Mapping[str, str] = {}
         self.now_s = 1000.0
         self._end_s = self.now_s + seconds
         self._hot_from_s = self.now_s + seconds * 2 / 3
@@ -76,7 +76,7 @@ class Machine:
             return STEADY[name]
         if METRICS[name].kind == "counter":
             return self._total(name, gpu, age_s)
-        moving = {
+        moving: dict[str, Callable[[], float]] = {
             "mem_used_bytes": lambda: 60 * 2**30 + 2**20 * chance.randint(0, 255),
             "power_w": lambda: round(chance.gauss(520 if hot else 640, 12), 3),
             "power_instant_w": lambda: round(chance.gauss(520 if hot else 640, 30), 3),

@@ -26,7 +26,7 @@ from gpuproof.errors import RecordError
 from gpuproof.readings.sample_columns import SampleColumns, joined
 from gpuproof.records import readings as r
 from gpuproof.records.journal import record_of
-from gpuproof.records.sample_lines import reasons_by_device, split
+from gpuproof.records.lines.sample import reasons_by_device, split
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
