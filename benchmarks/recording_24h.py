@@ -1,122 +1,164 @@
-"""How long and how much memory do a day's readings of eight GPUs take to load, summarise and draw?
+"""How much room do a day's readings of eight GPUs take, and how long do `show`, `compare` and `plot` of them?
 
-Writes a synthetic recording of 24 h at one reading a second, then measures each step in one fresh
-process. Prints wall and processor seconds and the peak of resident memory; asserts nothing. The numbers
-are made up, only their amount is that of a real machine.
-Usage: python benchmarks/recording_24h.py [SECONDS] [GPUS]
+Lets the sampler of `record` write the day, with the journal that it writes with: every metric that NVIDIA
+adapters have, at one reading a second, on a clock as fast as the writing. Only the numbers are made up: each
+gauge moves, a GPU is hot in the last third, energy and bytes grow. Then runs the commands, each in a
+process of its own, `compare` with a copy of the day. Prints room, processor seconds and the peak of resident
+memory; asserts nothing. A day takes minutes to write: FILE keeps it, or is one that was kept.
+Usage: python benchmarks/recording_24h.py [SECONDS] [GPUS] [FILE]
 """
 
 from __future__ import annotations
 
-import json
+import os
 import random
-import resource
+import shutil
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
-from gpuproof.records import readings as r
-from gpuproof.records.journal import encode
+from gpuproof.devices.base import DeviceProcess, Readout
+from gpuproof.devices.nvidia.fields import SOURCES
+from gpuproof.monitor.host import HostReader
+from gpuproof.monitor.sampler import Clock, Sampler, SamplingPlan
+from gpuproof.records.journal import Journal
+from gpuproof.records.metrics import METRICS, names
+from gpuproof.records.readings import DeviceIdentity, DeviceReading, DriverEvent, Lane, PhysicalIndex
+
+GPM = ("sm_active_percent", "sm_occupancy_percent", "tensor_active_percent", "dram_active_percent")
+GIVEN = {metric for source in SOURCES for metric in source.metrics if metric in METRICS} | set(GPM)
+STEADY = {
+    "mem_reserved_bytes": 629_145_600, "pstate_level": 0, "power_limit_w": 700.0, "fan_percent": 0,
+    "pcie_gen": 5, "pcie_width": 16, "nvlink_links_active": 18, "clock_mem_mhz": 2619,
+}  # fmt: skip
 
 
-def header(gpus: int) -> r.Recording:
-    """Open the recording of so many devices."""
-    devices = tuple(
-        r.DeviceIdentity(
-            physical_index=g,
-            vendor="fake",
-            vendor_index=g,
-            framework_index=g,
-            uuid=f"GPU-{g}",
-            pci_bus_id=None,
-            name="Synthetic GPU",
-            static={"mem_total_bytes": 80 * 2**30, "clock_sm_max_mhz": 1980.0, "temp_slowdown_c": 87.0},
-        )
-        for g in range(gpus)
+class Machine:
+    """Devices, listener and clock of a sampler, a second at a time."""
+
+    exit_code: int | None = None
+    bad_marks = 0
+
+    def __init__(self, seconds: int, gpus: int) -> None:
+        self.absent: Mapping[str, str] = {}
+        self.events_unavailable: Mapping[str, str] = {}
+        self.now_s = 1000.0
+        self._end_s = self.now_s + seconds
+        self._hot_from_s = self.now_s + seconds * 2 / 3
+        self._chance = random.Random(1)
+        self.identities = tuple(map(_identity, range(gpus)))
+
+    def clock(self) -> Clock:
+        return Clock(monotonic=lambda: self.now_s, wall=lambda: 1.795e9 + self.now_s)
+
+    def read(self, lane: Lane) -> dict[PhysicalIndex, Readout]:
+        wanted = names(lane="fast") + (names(lane="slow") if lane == "slow" else ())
+        return {PhysicalIndex(g): self._readout(g, wanted) for g in range(len(self.identities))}
+
+    def counters(self) -> dict[PhysicalIndex, Readout]:
+        return {
+            PhysicalIndex(g): self._readout(g, names(kind="counter")) for g in range(len(self.identities))
+        }
+
+    def _readout(self, gpu: int, wanted: tuple[str, ...]) -> Readout:
+        hot = gpu == 3 and self.now_s > self._hot_from_s
+        values = {name: self._value(name, gpu, hot) for name in wanted if name in GIVEN}
+        reading = DeviceReading(values=values, throttle_reasons=("thermal_software",) if hot else ())
+        missing = {name: "not supported" for name in wanted if name not in GIVEN}
+        return Readout(reading=reading, unavailable=missing)
+
+    def _value(self, name: str, gpu: int, hot: bool) -> float:
+        chance, age_s = self._chance, self.now_s - 1000.0
+        if name in STEADY:
+            return STEADY[name]
+        if METRICS[name].kind == "counter":
+            return self._total(name, gpu, age_s)
+        moving: dict[str, Callable[[], float]] = {
+            "mem_used_bytes": lambda: 60 * 2**30 + 2**20 * chance.randint(0, 255),
+            "power_w": lambda: round(chance.gauss(520 if hot else 640, 12), 3),
+            "power_instant_w": lambda: round(chance.gauss(520 if hot else 640, 30), 3),
+            "temp_gpu_c": lambda: 86 if hot else chance.randint(60, 68),
+            "temp_mem_c": lambda: chance.randint(70, 80),
+            "temp_margin_c": lambda: 1 if hot else chance.randint(19, 27),
+            "clock_sm_mhz": lambda: 1410 if hot else 1980 - 15 * chance.randint(0, 3),
+            "util_gpu_percent": lambda: chance.randint(88, 100),
+            "util_mem_ctrl_percent": lambda: chance.randint(30, 60),
+        }
+        if name in moving:
+            return float(moving[name]())
+        return chance.uniform(40.0, 90.0) if name in GPM else 0.0
+
+    def _total(self, name: str, gpu: int, age_s: float) -> float:
+        if name == "energy_j":
+            return round(640.0 * age_s + 1e6 * gpu + self._chance.uniform(0, 5), 3)
+        if name.endswith("_bytes"):
+            return float(int(2.1e9 * age_s + 1e9 * gpu + self._chance.uniform(0, 1e8)))
+        if name in ("throttle_time_thermal_s", "throttle_time_thermal_software_s") and gpu == 3:
+            return max(0.0, self.now_s - self._hot_from_s)
+        return 0.3 * age_s if name == "throttle_time_power_cap_s" else 0.0
+
+    def arrivals(self) -> tuple[DeviceIdentity, ...]:
+        return ()
+
+    def processes(self) -> dict[PhysicalIndex, tuple[DeviceProcess, ...] | str]:
+        user = DeviceProcess(pid=4242, mem_used_bytes=60 * 2**30, kind="compute")
+        return {PhysicalIndex(g): (user,) for g in range(len(self.identities))}
+
+    def poll_events(self) -> tuple[DriverEvent, ...]:
+        return ()
+
+    def wait(self, seconds: float) -> None:
+        self.now_s += seconds
+
+    def stop_reason(self) -> str | None:
+        return "SIGTERM" if self.now_s >= self._end_s else None
+
+    def marks(self, now_s: float) -> list[tuple[float, dict[str, Any]]]:
+        phase = "train" if int(now_s) // 600 % 4 else "evaluate"
+        return [(now_s, {"phase": phase})] if int(now_s) % 600 == 0 else []
+
+    def ready(self) -> None:
+        pass
+
+
+def _identity(gpu: int) -> DeviceIdentity:
+    return DeviceIdentity(
+        physical_index=gpu,
+        vendor="nvidia",
+        vendor_index=gpu,
+        framework_index=gpu,
+        uuid=f"GPU-{gpu}",
+        pci_bus_id=f"0000:{0x10 + gpu:02x}:00.0",
+        name="Made-up GPU",
+        static={"mem_total_bytes": 80 * 2**30, "clock_sm_max_mhz": 1980.0, "temp_slowdown_c": 87.0},
     )
-    return r.Recording(
-        host="synthetic",
-        pid=1,
-        boot_id=None,
-        gpuproof_version="0",
-        unix_s=1.795e9,
-        monotonic_s=0.0,
-        fast_interval_s=1.0,
-        slow_interval_s=5.0,
-        devices=devices,
-        host_facts={},
+
+
+def write_day(path: Path, *, seconds: int, gpus: int) -> None:
+    """Record a day."""
+    machine, journal = Machine(seconds, gpus), Journal(path)
+    plan = SamplingPlan(interval_s=1.0, slow_interval_s=1.0, dither_seed=1)
+    Sampler(
+        machine, host=HostReader(), recorder=journal, listener=machine, plan=plan, clock=machine.clock()
+    ).run()
+    journal.close()
+
+
+def measured(*words: str) -> str:
+    """Run a command of gpuproof; say what it took."""
+    begin_s = time.monotonic()
+    process = subprocess.Popen(
+        [sys.executable, "-P", "-m", "gpuproof", "monitor", *words], stdout=subprocess.DEVNULL
     )
-
-
-def lines(seconds: int, gpus: int) -> Iterator[str]:
-    """Give the lines of a recording, a mark each ten minutes, one GPU hot in the last third."""
-    chance = random.Random(0)
-    yield encode(header(gpus))
-    for t in range(seconds):
-        if t % 600 == 0:
-            phase = "train" if t // 600 % 4 else "evaluate"
-            yield encode(r.Mark(monotonic_s=float(t), metadata={"phase": phase}))
-        yield json.dumps(
-            {
-                "kind": "sample",
-                "v": 1,
-                "monotonic_s": t + chance.uniform(0, 0.01),
-                "unix_s": 1.795e9 + t,
-                "lane": "slow" if t % 5 == 0 else "fast",
-                "devices": {str(g): reading(t, g, seconds, chance) for g in range(gpus)},
-                "host": {"cpu_percent": chance.uniform(10, 60), "mem_used_bytes": 2e10},
-            },
-            separators=(",", ":"),
-        )
-
-
-def reading(t: int, gpu: int, seconds: int, chance: random.Random) -> dict[str, object]:
-    """Make one device's reading."""
-    hot = gpu == 3 and t > seconds * 2 // 3
-    values = {
-        "util_gpu_percent": chance.randint(88, 100),
-        "util_mem_ctrl_percent": chance.randint(30, 60),
-        "mem_used_bytes": 60 * 2**30 + chance.randint(0, 2**28),
-        "mem_reserved_bytes": 600 * 2**20,
-        "power_w": round(chance.gauss(520 if hot else 640, 12), 3),
-        "power_instant_w": round(chance.gauss(520 if hot else 640, 30), 3),
-        "temp_gpu_c": 86 if hot else chance.randint(60, 68),
-        "temp_mem_c": chance.randint(70, 80),
-        "clock_sm_mhz": 1410 if hot else 1980,
-        "clock_mem_mhz": 2619,
-        "energy_j": round(640.0 * t + gpu, 3),
-    }
-    if t % 5 == 0:
-        values |= {"power_limit_w": 700.0, "pcie_gen": 5, "pcie_width": 16, "pcie_replay_count": 0}
-    return {"values": values, "throttle_reasons": ["thermal_software"] if hot else []}
-
-
-MEASURED = """
-import json, resource, sys, time
-from pathlib import Path
-times = {}
-def step(name, work):
-    start, cpu = time.monotonic(), time.process_time()
-    result = work()
-    times[name] = (time.monotonic() - start, time.process_time() - cpu)
-    return result
-def imported():
-    import gpuproof.readings.recording, gpuproof.observe.text
-    import gpuproof.observe.plots, matplotlib.figure
-step("import", imported)
-from gpuproof.readings.recording import load_recording
-from gpuproof.readings.summary import summarise
-from gpuproof.observe.text import render_summary
-from gpuproof.observe.plots import plot_recording
-path = Path(sys.argv[1])
-recording = step("load", lambda: load_recording(path))
-text = step("summarise", lambda: render_summary(summarise(recording)))
-step("plot", lambda: plot_recording(recording, path.with_suffix(".png")))
-print(json.dumps({"times": times, "peak_kib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss}))
-"""
+    _, status, used = os.wait4(process.pid, 0)
+    if status:
+        raise SystemExit(f"{words[0]} failed")
+    cpu_s, wall_s = used.ru_utime + used.ru_stime, time.monotonic() - begin_s
+    return f"{cpu_s:5.2f} s of processor time, {wall_s:5.2f} s, {used.ru_maxrss / 1024:4.0f} MiB at most"
 
 
 def main() -> None:
@@ -124,24 +166,17 @@ def main() -> None:
     seconds = int(sys.argv[1]) if len(sys.argv) > 1 else 86_400
     gpus = int(sys.argv[2]) if len(sys.argv) > 2 else 8
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "day.jsonl"
-        start = time.monotonic()
-        with path.open("w", encoding="utf-8") as file:
-            file.writelines(line + "\n" for line in lines(seconds, gpus))
-        size = path.stat().st_size
-        print(f"written: {seconds:,} samples of {gpus} GPUs, {size / 2**20:.0f} MiB, ", end="")
-        print(f"{size / seconds:,.0f} B a sample, in {time.monotonic() - start:.1f} s")
-        done = subprocess.run(
-            [sys.executable, "-c", MEASURED, str(path)], check=True, text=True, capture_output=True
-        )
-        result = json.loads(done.stdout)
-    together = [sum(column) for column in zip(*result["times"].values(), strict=True)]
-    times = result["times"] | {"together": together}
-    for name, (wall_s, cpu_s) in times.items():
-        print(f"{name:<10} {wall_s:6.2f} s, of processor time {cpu_s:6.2f} s")
-    print(f"peak memory {result['peak_kib'] / 1024:.0f} MiB")
-    own_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    print(f"(this writer itself: {own_mib:.0f} MiB)")
+        day = Path(sys.argv[3]) if len(sys.argv) > 3 else Path(folder) / "day.jsonl"
+        if not day.exists():
+            write_day(day, seconds=seconds, gpus=gpus)
+        days = [day, Path(folder) / "copy.jsonl"]
+        shutil.copyfile(*days)
+        size = day.stat().st_size
+        print(f"{seconds:,} samples of {gpus} GPUs: {size / 2**20:.0f} MiB, {size / seconds:,.0f} B a sample")
+        print(f"show     {measured('show', str(day))}")
+        print(f"compare  {measured('compare', *map(str, days))}")
+        picture = str(Path(folder) / "day.png")
+        print(f"plot     {measured('plot', str(day), '--output', picture)}")
 
 
 if __name__ == "__main__":

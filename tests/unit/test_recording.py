@@ -166,8 +166,8 @@ def test_a_file_that_is_no_recording_is_refused_with_its_name(tmp_path: Path) ->
 
 def test_a_recording_of_a_newer_schema_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "m.jsonl"
-    path.write_text(encode(HEAD).replace('"v":1', '"v":2') + "\n")
-    with pytest.raises(RecordError, match="schema version 2"):
+    path.write_text(encode(HEAD).replace('"v":2', '"v":3') + "\n")
+    with pytest.raises(RecordError, match="schema version 3"):
         load_recording(path)
 
 

@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gpuproof.observe.live_state import DeviceState, LiveState
-from gpuproof.observe.live_text import BAD, DIM, GOOD, LINE, WARN, bar, plain, sparkline
+from gpuproof.observe.live_text import BAD, DIM, GOOD, LINE, WARN, bar, on_one_line, sparkline
 from gpuproof.readings.metric_text import STATE_REASONS, quantity, throttle_title
 from gpuproof.readings.spinning import Spin, limit_of
 from gpuproof.records.metrics import names
@@ -55,7 +55,7 @@ def device_table(states: States, *, width: int) -> RenderableType:
         table.add_column(column.title, no_wrap=True, width=column.width - _PADDING + extra)
     for host, device in _ordered(states):
         cells = [_cell(column, device, line) for column in columns]
-        named = [Text(plain(host))] if several else []
+        named = [Text(on_one_line(host))] if several else []
         index = Text(str(device.identity.physical_index), style="bold")
         table.add_row(*named, index, state_text(device), *cells)
     return table
@@ -110,7 +110,7 @@ def state_text(device: DeviceState) -> Text:
     """Say in words what is wrong, the worst first; what was not told is not called fine."""
     events = _events(device)
     if not device.answering:
-        return Text(" · ".join([f"✗ {plain(silence(device))}", *events]), style=f"bold {BAD}")
+        return Text(" · ".join([f"✗ {on_one_line(silence(device))}", *events]), style=f"bold {BAD}")
     held = _held(device)
     words = [*map(throttle_title, held), *events]
     spin = spin_of(device)
@@ -152,7 +152,7 @@ def models(states: States) -> Text:
     """Name the models: each GPU's, or of several hosts how many there are of each."""
     devices = [device for state in states.values() for device in state.devices.values()]
     if len(states) > 1:
-        counted = Counter(plain(device.identity.name) for device in devices)
+        counted = Counter(on_one_line(device.identity.name) for device in devices)
         parts = [f"{times} × {name}" for name, times in counted.most_common()]
     else:
         parts = [f"GPU {numbers} {name}" for name, numbers in _numbers(devices).items()]
@@ -163,7 +163,7 @@ def _numbers(devices: list[DeviceState]) -> dict[str, str]:
     """Name → the indices of its devices, as in `0–2,5`."""
     spans: dict[str, list[list[int]]] = {}
     for device in devices:
-        found = spans.setdefault(plain(device.identity.name), [])
+        found = spans.setdefault(on_one_line(device.identity.name), [])
         index = device.identity.physical_index
         if found and found[-1][1] == index - 1:
             found[-1][1] = index
@@ -225,7 +225,7 @@ _POWER = _Column("power", 9, _value("power_w", 7))
 _MEMORY = _Column("memory", 14, _memory)
 _CLOCK = _Column("SM clock", 11, _value("clock_sm_mhz", 9))
 _BAR = _Column("", 10, _memory_bar)
-_NAME = _Column("name", 24, lambda device: Text(plain(device.identity.name)[:22]))
+_NAME = _Column("name", 24, lambda device: Text(on_one_line(device.identity.name)[:22]))
 _MEMORY_TEMPERATURE = _Column("mem temp", 10, _value("temp_mem_c", 8))
 _ACTIVE = _Column("SM active", 11, _value("sm_active_percent", 9))
 _PCIE = _Column("PCIe", 7, _link)

@@ -49,6 +49,9 @@ COMPARED_METRICS: Final = (
     "fan_percent",
 )
 
+READ_METRICS: Final = (*COMPARED_METRICS, "energy_j", "power_limit_w")
+"""All that a comparison reads of devices."""
+
 _MUST_BE_KNOWN: Final = ("driver_version", "clock_sm_max_mhz", "mig_mode", "ecc_mode")
 _FREE_TO_DIFFER: Final = frozenset({"serial", "uuid", "pci_bus_id", "numa_node", "mig_uuid", "minor_number"})
 """Facts that tell one card from another of the same kind: worth a note, no more."""

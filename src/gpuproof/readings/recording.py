@@ -11,7 +11,7 @@ import contextlib
 import gc
 from array import array
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
@@ -24,8 +24,10 @@ from numpy.typing import NDArray
 
 from gpuproof.errors import RecordError
 from gpuproof.outside import bounded
+from gpuproof.readings.sample_columns import SampleColumns, joined
 from gpuproof.records import readings as r
 from gpuproof.records.journal import record_of
+from gpuproof.records.lines.sample import reasons_by_device, split
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
@@ -137,13 +139,13 @@ class RecordingData:
         return changes
 
 
-def load_recording(path: Path) -> RecordingData:
-    """Load a recording that gpuproof wrote.
+def load_recording(path: Path, *, metrics: Collection[str] | None = None) -> RecordingData:
+    """Load a recording that gpuproof wrote; of devices and host only these metrics, where they are named.
 
     Raises:
         RecordError: the file cannot be read, holds no `recording` line, or is of a newer schema.
     """
-    builder = _Builder(path.name)
+    builder = _Builder(path.name, SampleColumns(metrics))
     try:
         with path.open("rb") as file, _no_collection():
             for number, line in enumerate(file, 1):
@@ -214,6 +216,10 @@ class Reasons:
         """Set the reasons that were given at sample `index`; none at all is an answer too."""
         self._samples[tuple(reasons)].append(index)
 
+    def put_all(self, places: array[int], reasons: Iterable[str]) -> None:
+        """Set the same reasons at many samples."""
+        self._samples[tuple(reasons)].extend(places)
+
     def flags(self, length: int) -> tuple[dict[str, Flags], Flags]:
         """Return each reason's flags, and which of `length` samples had an answer."""
         known = np.zeros(length, dtype=bool)
@@ -237,16 +243,33 @@ def _wall_time(unix_s: Any) -> float:
     return value
 
 
+def _check_reasons(data: Mapping[str, Any]) -> None:
+    """Check what a sample tells of throttling, in the lines of either version.
+
+    Raises:
+        TypeError: a reason is no text.
+    """
+    by_column = data.get("reasons") or ()
+    by_device = [reading.get("throttle_reasons") for reading in data.get("devices", {}).values()]
+    if not all(isinstance(reason, str) for told in (*by_column, *by_device) for reason in told or ()):
+        raise TypeError("a throttle reason is no text")
+
+
 @dataclass
 class _Builder:
     """Takes lines one by one, so that a day of readings never stands in memory as text."""
 
     source: str
+    samples: SampleColumns
     head: r.Recording | None = None
     end: r.RecordingEnd | None = None
     time_s: array[float] = field(default_factory=lambda: array("d"))
     unix_s: array[float] = field(default_factory=lambda: array("d"))
     columns: Columns = field(default_factory=Columns)
+    told: defaultdict[tuple[str, tuple[Any, ...]], array[int]] = field(
+        default_factory=lambda: defaultdict(partial(array, "q"))
+    )
+    """Devices, and the reasons that a sample gave of them → the samples."""
     throttle: defaultdict[str, Reasons] = field(default_factory=lambda: defaultdict(Reasons))
     others: dict[type, list[Any]] = field(default_factory=dict)
     damaged: list[int] = field(default_factory=list)
@@ -265,7 +288,7 @@ class _Builder:
             return
         try:
             if kind == "sample":
-                self._add_sample(data)
+                self._add_sample(data, number)
             else:
                 self._add_record(record_of(data))
         except (RecordError, ValueError, TypeError, KeyError, AttributeError):
@@ -279,21 +302,48 @@ class _Builder:
             raise RecordError(str(error), place=place) from error
         return head
 
-    def _add_sample(self, data: dict[str, Any]) -> None:
+    def _add_sample(self, data: dict[str, Any], number: int) -> None:
         """Take a sample from its plain JSON: building records of a day's readings takes minutes."""
         monotonic_s, unix_s = float(data["monotonic_s"]), _wall_time(data["unix_s"])
-        told = [reading.get("throttle_reasons") or () for reading in data["devices"].values()]
-        if not all(isinstance(reason, str) for reasons in told for reason in reasons):
+        told = (
+            data["reasons"] or ()
+            if "names" in data
+            else [reading.get("throttle_reasons") or () for reading in data["devices"].values()]
+        )
+        if not all(isinstance(reason, str) for reasons in told for reason in reasons or ()):
             raise TypeError("a throttle reason is no text")
         index = len(self.time_s)
         self.time_s.append(monotonic_s)
         self.unix_s.append(unix_s)
+        if "names" in data:
+            self._add_columns(index, data, number)
+            return
         self.columns.put(index, HOST, data["host"])
         for key, reading in data["devices"].items():
             self.columns.put(index, key, reading["values"])
             reasons = reading.get("throttle_reasons")
             if reasons is not None:
                 self.throttle[key].put(index, reasons)
+
+    def _add_columns(self, index: int, data: dict[str, Any], number: int) -> None:
+        devices, host, put = data["gpus"], data["host"], self.samples.put
+        if type(host) is not list:
+            raise TypeError("the host's values are no list")
+        reasons = data["reasons"]
+        if reasons is not None:
+            each = tuple(item if type(item) is str or item is None else tuple(item) for item in reasons)
+            self.told[devices, each].append(index)
+        put(index, line=number, devices=devices, names=data["names"], values=data["values"])
+        put(index, line=number, devices=HOST, names=data["host_names"], values=host)
+
+    def _spread_reasons(self) -> None:
+        """Give every device its own of what samples told of all."""
+        for (devices, reasons), places in self.told.items():
+            names = split(devices)
+            each = reasons_by_device(list(reasons), num=len(names))
+            for device, given in zip(names, each, strict=False):
+                if given is not None:
+                    self.throttle[device].put_all(places, given)
 
     def _add_record(self, record: Any) -> None:
         if isinstance(record, r.RecordingEnd):
@@ -308,7 +358,11 @@ class _Builder:
                 place=self.source,
                 next_step="Name a file that `gpuproof monitor record` or `exec` wrote",
             )
-        columns = self.columns.arrays(len(self.time_s))
+        self._spread_reasons()
+        columns = self.samples.arrays(len(self.time_s))
+        for owner, older in self.columns.arrays(len(self.time_s)).items():
+            columns[owner] = joined(older, columns.get(owner, {}))
+        self.damaged = sorted({*self.damaged, *self.samples.damaged})
         return RecordingData(
             source=self.source,
             format="gpuproof",

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 import numpy as np
@@ -66,13 +67,18 @@ def durations(times: Floats, *, dithered: bool = False) -> Floats:
 
 def _usual_s(gaps: Floats) -> float:
     """Take the median, without what `np.median` does for other arrays: it is asked for every column."""
-    ordered = np.sort(gaps)
-    return float(ordered[(len(gaps) - 1) // 2] + ordered[len(gaps) // 2]) / 2
+    low, high = (len(gaps) - 1) // 2, len(gaps) // 2
+    ordered = np.partition(gaps, (low, high))
+    return float(ordered[low] + ordered[high]) / 2
 
 
-def mean_over_time(times: Floats, values: Floats, *, dithered: bool) -> float:
-    """Weigh each value by the time for which it stood. There must be at least one value."""
-    weights = durations(times, dithered=dithered)
+def mean_over_time(times: Floats, values: Floats, *, dithered: bool, weights: Floats | None = None) -> float:
+    """Weigh each value by the time for which it stood. There must be at least one value.
+
+    `weights` are these times, where they are known already.
+    """
+    if weights is None:
+        weights = durations(times, dithered=dithered)
     total = float(weights.sum())
     return float((values * weights).sum() / total) if total > 0 else float(values.mean())
 
@@ -86,21 +92,54 @@ def mean_over_devices(columns: Sequence[Floats], *, length: int) -> Floats:
     return np.where(given > 0, np.nansum(table, axis=0) / np.maximum(given, 1), np.nan)
 
 
-def summarise_series(times: Floats, column: Floats, *, dithered: bool) -> SeriesSummary | None:
-    """Summarise the readings of a column; None where it holds none."""
+def summarise_series(
+    times: Floats, column: Floats, *, dithered: bool, weights: Floats | None = None
+) -> SeriesSummary | None:
+    """Summarise the readings of a column; None where it holds none.
+
+    `weights` are the times for which readings stood that are there at all of `times`.
+    """
+    if len(column) and is_steady(column):
+        return _steady(float(column[0]), len(column))
     given = ~np.isnan(column)
-    values = column[given]
+    if given.all() and len(given):
+        values = column
+    else:
+        times, values, weights = times[given], column[given], None
     if not len(values):
         return None
-    high = percentile(values, 95)
+    missing = _p95_missing(len(values))
     return SeriesSummary(
-        mean=mean_over_time(times[given], values, dithered=dithered),
+        mean=mean_over_time(times, values, dithered=dithered, weights=weights),
         minimum=float(values.min()),
         maximum=float(values.max()),
-        p95=high.value,
-        p95_missing=high.reason,
+        p95=float(np.percentile(values, 95)) if missing is None else None,
+        p95_missing=missing,
         samples=len(values),
     )
+
+
+def is_steady(column: Floats) -> bool:
+    """Tell a column that was held as one value, having never changed (`sample_columns`)."""
+    return column.strides == (0,) and not np.isnan(column[:1]).any()
+
+
+def _steady(value: float, samples: int) -> SeriesSummary:
+    missing = _p95_missing(samples)
+    return SeriesSummary(
+        mean=value,
+        minimum=value,
+        maximum=value,
+        p95=value if missing is None else None,
+        p95_missing=missing,
+        samples=samples,
+    )
+
+
+@lru_cache(maxsize=256)
+def _p95_missing(samples: int) -> str | None:
+    """Say why so many samples give no 95th percentile; most columns of a recording have as many."""
+    return percentile(range(samples), 95).reason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,8 +181,8 @@ def total_change(times: Floats, totals: Floats, *, window: RecordingWindow) -> C
 def _within(times: Floats, totals: Floats, span: Span) -> CounterChange | None:
     if len(times) < 2:
         return None
-    inside = (times >= span.begin_s) & (times <= span.end_s)
-    if np.count_nonzero(inside) < 2:
+    inside = slice(np.searchsorted(times, span.begin_s), np.searchsorted(times, span.end_s, side="right"))
+    if inside.stop - inside.start < 2:
         return None
     readings, moments = totals[inside], times[inside]
     steps, gaps = readings[1:] - readings[:-1], moments[1:] - moments[:-1]

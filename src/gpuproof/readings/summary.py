@@ -8,7 +8,7 @@ becomes 0.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Final
 
@@ -17,7 +17,14 @@ import numpy as np
 from gpuproof.readings import window as windows
 from gpuproof.readings.energy import Energy, energy_used, power_over_time
 from gpuproof.readings.recording import DeviceTrack, Flags, Floats, RecordingData
-from gpuproof.readings.series import SeriesSummary, counter_change, summarise_series, total_change
+from gpuproof.readings.series import (
+    SeriesSummary,
+    counter_change,
+    durations,
+    is_steady,
+    summarise_series,
+    total_change,
+)
 from gpuproof.readings.throttling import Throttling, throttling
 from gpuproof.readings.window import RecordingWindow
 from gpuproof.records.metrics import METRICS, names
@@ -151,10 +158,24 @@ class _At:
 
     window: RecordingWindow
     inside: Flags
+    _kept: dict[str, Floats] = field(default_factory=dict)
 
     @cached_property
     def samples(self) -> int:
         return int(self.inside.sum())
+
+    def times(self, recording: RecordingData) -> Floats:
+        """Give the times of these samples."""
+        if "times" not in self._kept:
+            self._kept["times"] = recording.time_s[self.inside]
+        return self._kept["times"]
+
+    def lasting_s(self, recording: RecordingData) -> Floats:
+        """Give the time for which each stands, where a metric was read at all of them."""
+        if "lasting" not in self._kept:
+            times = self.times(recording)
+            self._kept["lasting"] = durations(times, dithered=recording.recording.is_dithered)
+        return self._kept["lasting"]
 
 
 def _device(recording: RecordingData, track: DeviceTrack, at: _At) -> DeviceSummary:
@@ -201,7 +222,10 @@ def _metric(
     series = None
     if column is not None:
         dithered = recording.recording.is_dithered
-        series = summarise_series(recording.time_s[inside], column[inside], dithered=dithered)
+        within = np.broadcast_to(column[:1], (at.samples,)) if is_steady(column) else column[inside]
+        series = summarise_series(
+            at.times(recording), within, dithered=dithered, weights=at.lasting_s(recording)
+        )
     due = _readings_due(recording, metric, at)
     given = series.samples if series is not None else 0
     missing_share = max(0.0, 1 - given / due) if due else 0.0

@@ -27,16 +27,36 @@ SCHEMA_VERSION = 1
 RESERVE_BYTES = 65_536
 """Kept on the disk of each journal, so that a full disk still leaves room for the failure record."""
 
-_KINDS: dict[str, type] = {}
+_KINDS: dict[str, _Kind] = {}
 _KIND_NAMES: dict[type, str] = {}
 T = TypeVar("T")
 
 
-def record_kind(kind: str) -> Callable[[type[T]], type[T]]:
-    """Register a dataclass as the record called `kind` in journals."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Kind:
+    """What is known of one kind of record."""
+
+    cls: type
+    version: int
+    pack: Callable[[Any], dict[str, Any]]
+    unpack: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None
+
+
+def record_kind(
+    kind: str,
+    *,
+    version: int = SCHEMA_VERSION,
+    pack: Callable[[Any], dict[str, Any]] = to_json,
+    unpack: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None,
+) -> Callable[[type[T]], type[T]]:
+    """Register a dataclass as the record called `kind` in journals.
+
+    `version` is what its lines are written as. `pack` and `unpack` are for lines that do not stand as the
+    fields do: the latter turns the line, of any version up to this one, into the fields' JSON.
+    """
 
     def register(cls: type[T]) -> type[T]:
-        _KINDS[kind] = cls
+        _KINDS[kind] = _Kind(cls=cls, version=version, pack=pack, unpack=unpack)
         _KIND_NAMES[cls] = kind
         return cls
 
@@ -45,7 +65,8 @@ def record_kind(kind: str) -> Callable[[type[T]], type[T]]:
 
 def encode(record: Any) -> str:
     """Write a registered record as one line of JSON, without the line end."""
-    content = {"kind": _KIND_NAMES[type(record)], "v": SCHEMA_VERSION, **to_json(record)}
+    kind = _KIND_NAMES[type(record)]
+    content = {"kind": kind, "v": _KINDS[kind].version, **_KINDS[kind].pack(record)}
     return json.dumps(content, allow_nan=False, separators=(",", ":"))
 
 
@@ -66,15 +87,21 @@ def record_of(data: Any, *, place: str = "record") -> Any:
     """Turn the JSON of one line into its record, as `decode` does."""
     if not isinstance(data, Mapping) or "kind" not in data:
         raise RecordError("a record without a kind", place=place)
-    version = data.get("v")
-    if not isinstance(version, int) or version > SCHEMA_VERSION:
+    version, kind = data.get("v"), _KINDS.get(str(data["kind"]))
+    newest = SCHEMA_VERSION if kind is None else kind.version
+    if not isinstance(version, int) or version > newest:
         raise RecordError(
-            f"schema version {version}, this gpuproof reads up to {SCHEMA_VERSION}",
+            f"schema version {version}, this gpuproof reads up to {newest}",
             place=place,
             next_step="Read it with the gpuproof that wrote it, or a newer one",
         )
-    cls = _KINDS.get(str(data["kind"]))
-    return None if cls is None else from_json(cls, data, place=place)
+    if kind is None:
+        return None
+    try:
+        fields = data if kind.unpack is None else kind.unpack(data)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise RecordError(f"a {data['kind']} that cannot be read ({error})", place=place) from error
+    return from_json(kind.cls, fields, place=place)
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NewType
 
 from gpuproof.records.journal import record_kind
+from gpuproof.records.lines import sample as sample_lines
 
 FrameworkIndex = NewType("FrameworkIndex", int)
 """`cuda:N` as this process sees it, after CUDA_VISIBLE_DEVICES or ROCR_VISIBLE_DEVICES."""
@@ -125,7 +126,7 @@ def named_among(asked: Collection[str], listed: Sequence[str | None]) -> set[int
     return {place for place in found if place is not None}
 
 
-@record_kind("recording")
+@record_kind("recording", version=sample_lines.VERSION)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recording:
     """The first line: what is being read, how often, by whom."""
@@ -160,7 +161,7 @@ class DeviceReading:
     """None: not given by this device. Empty: given, and nothing held it back."""
 
 
-@record_kind("sample")
+@record_kind("sample", version=sample_lines.VERSION, pack=sample_lines.packed, unpack=sample_lines.unpacked)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
     """All devices and the host at one tick. A slow-lane sample carries the costly metrics as well."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -113,6 +114,7 @@ def compare(*, phase: str | None, busy: float, picture: Path | None, recordings:
       gpuproof monitor compare --phase train 'results/gpu_stats_adamw_*' 'results/gpu_stats_sgd_*'
     """  # noqa: D301  # click reads the backspace character
     from gpuproof.observe.text import render_comparison
+    from gpuproof.readings.compare import READ_METRICS
     from gpuproof.readings.compare import compare as compare_recordings
 
     if len(recordings) != 2:
@@ -121,7 +123,8 @@ def compare(*, phase: str | None, busy: float, picture: Path | None, recordings:
             place="monitor compare",
             next_step="Quote each pattern ('results/gpu_stats_a_*'), so that the shell does not resolve it",
         )
-    first, second = (_load(name) for name in recordings)
+    metrics = READ_METRICS if picture is None else None
+    first, second = (_load(name, metrics) for name in recordings)
     comparison = compare_recordings(first, second, phase_name=phase, busy_percent=busy)
     click.echo(plain(render_comparison(comparison)), nl=False)
     if picture is not None:
@@ -198,7 +201,7 @@ def _found(name: str) -> list[Path]:
     return recordings_in(folder) if folder.is_dir() else [Path(name)]
 
 
-def _load(name: str) -> RecordingData:
+def _load(name: str, metrics: Collection[str] | None = None) -> RecordingData:
     """Load the newest match, say which one it was, and pass on what its reader has to know."""
     from gpuproof.readings.formats import load
     from gpuproof.readings.selection import newest_match
@@ -206,7 +209,7 @@ def _load(name: str) -> RecordingData:
     selected = newest_match(name)
     if selected.note is not None:
         say(f"gpuproof: {selected.note}", err=True)
-    return load(selected.path)
+    return load(selected.path, metrics=metrics)
 
 
 def _wrote(path: Path) -> None:

@@ -7,6 +7,7 @@ salvages what it can of a file that was cut short, and says so in `notes`.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 
 from gpuproof.errors import RecordError
@@ -17,8 +18,8 @@ KNOWN = "gpuproof's JSON Lines, gputop's JSON, gpu_stats_*.json, {samples: […]
 _START_BYTES = 4096
 
 
-def load(path: Path) -> RecordingData:
-    """Load a recording of whatever format.
+def load(path: Path, *, metrics: Collection[str] | None = None) -> RecordingData:
+    """Load a recording of whatever format; of our own, a day of which is long, these metrics only if named.
 
     Raises:
         RecordError: the file cannot be read or is of no format that gpuproof knows.
@@ -31,7 +32,7 @@ def load(path: Path) -> RecordingData:
     if not start:
         raise RecordError("is empty", place=str(path))
     if start.startswith(b'{"kind":'):
-        return load_recording(path)
+        return load_recording(path, metrics=metrics)
     if start.startswith((b"[", b"{")):
         from gpuproof.readings.formats.json_rows import load_json
 

@@ -1,0 +1,173 @@
+"""What do the samples of a recording come to as columns? Takes lines written by column, a chunk at a time.
+
+In: of each sample the devices, the names and the values as its line has them (`records/lines/sample.py`).
+Out: a column a device and metric, NaN where there was no reading. A metric that never changes takes no room,
+one that all devices share is held once: a day of eight GPUs fits beside what is made of it. A row whose
+values are no numbers is left out, and its line named.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpuproof.records.lines.sample import split
+
+Floats = NDArray[np.float64]
+Places = NDArray[np.int64]
+
+CHUNK: Final = 2048
+"""Samples that are held as they were read, until they become arrays."""
+
+
+@dataclass(slots=True)
+class _Chunk:
+    """Samples one after another: where each stands, and each metric's values.
+
+    Of shape (): the same throughout. (samples): the same for all devices. (samples, devices).
+    """
+
+    places: Places
+    parts: dict[str, Floats]
+
+
+@dataclass(slots=True)
+class _Table:
+    """The samples that have these devices and names."""
+
+    devices: list[str]
+    names: list[str]
+    kept: frozenset[str]
+    places: array[int] = field(default_factory=lambda: array("q"))
+    lines: list[int] = field(default_factory=list)
+    rows: list[list[Any]] = field(default_factory=list)
+    chunks: list[_Chunk] = field(default_factory=list)
+
+    def flush(self) -> list[int]:
+        """Turn the rows into arrays; return the lines of those that hold no numbers."""
+        damaged: list[int] = []
+        try:
+            parts = self._parts(self.rows)
+        except (ValueError, TypeError, OverflowError):
+            whole = [self._is_whole(row) for row in self.rows]
+            damaged = [line for line, good in zip(self.lines, whole, strict=True) if not good]
+            self.places = array("q", (p for p, good in zip(self.places, whole, strict=True) if good))
+            parts = self._parts([row for row, good in zip(self.rows, whole, strict=True) if good])
+        self.chunks.append(_Chunk(places=np.array(self.places, dtype=np.int64), parts=parts))
+        self.places, self.lines, self.rows = array("q"), [], []
+        return damaged
+
+    def _parts(self, rows: list[list[Any]]) -> dict[str, Floats]:
+        columns = zip(self.names, zip(*rows, strict=True), strict=True) if rows else ()
+        return {name: _part(column, len(self.devices)) for name, column in columns if name in self.kept}
+
+    def _is_whole(self, row: list[Any]) -> bool:
+        """Tell whether each value is a number, or has one for each device."""
+        try:
+            for value in row:
+                _part((value,), len(self.devices))
+        except (ValueError, TypeError, OverflowError):
+            return False
+        return True
+
+
+def _part(column: tuple[Any, ...], num_devices: int) -> Floats:
+    """Make an array of a metric's values.
+
+    Raises:
+        ValueError: they are no numbers, or not one for each device.
+        TypeError: they are something else altogether.
+    """
+    differing = sum(type(value) is list for value in column)
+    if not differing:
+        values = np.array(column, dtype=np.float64)
+        expected: tuple[int, ...] = (len(column),)
+    else:
+        filled = [value if type(value) is list else [value] * num_devices for value in column]
+        values = np.array(filled if differing < len(column) else column, dtype=np.float64)
+        expected = (len(column), num_devices)
+    if values.shape != expected:
+        raise ValueError(f"{values.shape} values")
+    return np.array(values[0]) if not differing and (values == values[0]).all() else values
+
+
+class SampleColumns:
+    """Columns as they come. `metrics` names those that are asked for; None keeps all."""
+
+    def __init__(self, metrics: Collection[str] | None = None) -> None:
+        self._metrics = None if metrics is None else frozenset(metrics)
+        self._tables: dict[tuple[str, str], _Table] = {}
+        self.damaged: list[int] = []
+        """Lines whose values were no numbers."""
+
+    def put(self, place: int, *, line: int, devices: str, names: str, values: list[Any]) -> None:
+        """Take a sample's values.
+
+        Raises:
+            ValueError: there are not as many values as names.
+            TypeError: they are no list, or the names no text.
+        """
+        table = self._tables.get((devices, names)) or self._table(devices, names)
+        if len(values) != len(table.names):
+            raise ValueError(f"{len(values)} values of {len(table.names)} names")
+        table.places.append(place)
+        table.lines.append(line)
+        table.rows.append(values)
+        if len(table.rows) >= CHUNK:
+            self.damaged += table.flush()
+
+    def _table(self, devices: str, names: str) -> _Table:
+        listed = split(names)
+        kept = frozenset(listed if self._metrics is None else self._metrics.intersection(listed))
+        return self._tables.setdefault((devices, names), _Table(split(devices), listed, kept))
+
+    def arrays(self, length: int) -> dict[str, dict[str, Floats]]:
+        """Return each device's columns, one entry for each of `length` samples; they are then let go here."""
+        tables = list(self._tables.values())
+        for table in tables:
+            self.damaged += table.flush() if table.rows else []
+        found: dict[str, dict[str, Floats]] = {d: {} for table in tables for d in table.devices}
+        for name in dict.fromkeys(name for table in tables for name in table.names if name in table.kept):
+            for device, column in _columns(tables, name, length):
+                if not np.isnan(column).all():  # another device's metric, which this one never gave
+                    found[device][name] = column
+        return found
+
+
+def _columns(tables: list[_Table], name: str, length: int) -> Iterator[tuple[str, Floats]]:
+    """Give a metric's column of each device, and let go of what it was made of."""
+    having = [table for table in tables if name in table.kept]
+    pieces = [(t, c.places, c.parts.pop(name)) for t in having for c in t.chunks if name in c.parts]
+    shared: Floats | None = None
+    if all(part.ndim < 2 for _, _, part in pieces) and len({tuple(t.devices) for t in having}) == 1:
+        shared = _column([(places, part) for _, places, part in pieces], length)
+    for device in dict.fromkeys(device for table in having for device in table.devices):
+        own = [
+            (places, part[:, table.devices.index(device)] if part.ndim == 2 else part)
+            for table, places, part in pieces
+            if device in table.devices
+        ]
+        yield device, shared if shared is not None else _column(own, length)
+
+
+def _column(pieces: list[tuple[Places, Floats]], length: int) -> Floats:
+    """Spread the pieces of a column over all samples; one that never changes takes no room."""
+    first = next((part.flat[0] for _, part in pieces if part.size), np.nan)
+    is_whole = sum(len(places) for places, _ in pieces) == length
+    if is_whole and all((part == first).all() for _, part in pieces):
+        return np.broadcast_to(np.float64(first), (length,))
+    column = np.full(length, np.nan)
+    for places, part in pieces:
+        column[places] = part
+    return column
+
+
+def joined(first: Mapping[str, Floats], second: Mapping[str, Floats]) -> dict[str, Floats]:
+    """Put the columns of two makers together, whose samples are different ones."""
+    both = {name: np.fmax(first[name], second[name]) for name in first if name in second}
+    return {**first, **second, **both}

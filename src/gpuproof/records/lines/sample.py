@@ -1,0 +1,120 @@
+"""How does a sample stand in one line of a recording? By column: a day of eight GPUs in a third of the room.
+
+The names of all devices' metrics stand once, joined by commas; then for each a value, or a list with one a
+device where these differ; null is a reading that is not there. Numbers keep three decimals (counters of
+seconds nine), which no driver exceeds. The line of version 1 had an object of names and values a device.
+
+>>> packed_columns(["0", "1"], [{"power_w": 75.25, "temp_gpu_c": 60.0}, {"temp_gpu_c": 60.0}])
+('power_w,temp_gpu_c', [[75.25, None], 60])
+>>> readings_by_name("power_w,temp_gpu_c", [[75.25, None], 60], num=2)
+[{'power_w': 75.25, 'temp_gpu_c': 60}, {'temp_gpu_c': 60}]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import chain
+from typing import Any
+
+from gpuproof.records.codec import to_json
+
+VERSION = 2
+"""1 (2026-11): an object of names and values a device. 2 (2026-11): by column."""
+
+
+def packed_columns(devices: Sequence[str], readings: Sequence[Mapping[str, float]]) -> tuple[str, list[Any]]:
+    """Join the names of all readings; give a value each, or a list with one a device."""
+    names = list(dict.fromkeys(chain.from_iterable(readings)))
+    columns = [[_short(name, values.get(name)) for values in readings] for name in names]
+    return ",".join(names), [_once(column) for column in columns] if devices else []
+
+
+def _once(column: list[Any]) -> Any:
+    first = column[0]
+    return first if all(value == first for value in column) else column
+
+
+def _short(name: str, value: float | None) -> float | None:
+    if value is None:
+        return None
+    rounded = round(to_json(value), 9 if name.endswith("_s") else 3)
+    return int(rounded) if rounded == int(rounded) else rounded
+
+
+def readings_by_name(names: str, columns: Sequence[Any], *, num: int) -> list[dict[str, float]]:
+    """Undo `packed_columns` for so many devices.
+
+    Raises:
+        TypeError: the columns are no list.
+        ValueError: there are not as many columns as names, or values as devices.
+    """
+    if not isinstance(columns, list):
+        raise TypeError("values are no list")
+    found: list[dict[str, float]] = [{} for _ in range(num)]
+    for name, column in zip(split(names), columns, strict=True):
+        values = column if isinstance(column, list) else [column] * num
+        for readings, value in zip(found, values, strict=True):
+            if value is not None:
+                readings[name] = value
+    return found
+
+
+def split(joined: str) -> list[str]:
+    """Take names or indices apart; no name at all is none."""
+    return joined.split(",") if joined else []
+
+
+def reasons_by_device(reasons: Any, *, num: int) -> list[Any]:
+    """Give the throttle reasons of each device: one answer of all, or a list with one a device."""
+    differ = isinstance(reasons, list) and any(not isinstance(item, str) for item in reasons)
+    return list(reasons) if differ else [reasons] * num
+
+
+def packed_reasons(reasons: Sequence[Sequence[str] | None]) -> Any:
+    """Undo `reasons_by_device`: one answer where all give the same, else a list."""
+    listed = [None if given is None else list(given) for given in reasons]
+    return _once(listed) if listed else None
+
+
+def packed(sample: Any) -> dict[str, Any]:
+    """Write a `Sample` as the JSON of its line."""
+    devices = list(sample.devices)
+    readings = list(sample.devices.values())
+    names, values = packed_columns(devices, [reading.values for reading in readings])
+    host_names, host = packed_columns([""], [sample.host])
+    return {
+        "monotonic_s": round(sample.monotonic_s, 6),
+        "unix_s": round(sample.unix_s, 6),
+        "lane": sample.lane,
+        "gpus": ",".join(devices),
+        "names": names,
+        "values": values,
+        "reasons": packed_reasons([reading.throttle_reasons for reading in readings]),
+        "host_names": host_names,
+        "host": host,
+    }
+
+
+def unpacked(line: Mapping[str, Any]) -> dict[str, Any]:
+    """Give the fields of a `Sample` from the JSON of its line, of either version.
+
+    Raises:
+        KeyError: a key is missing.
+        TypeError: a value is of another type.
+        ValueError: names and values, or values and devices, are not as many.
+    """
+    if "names" not in line:
+        return dict(line)
+    devices = split(line["gpus"])
+    readings = readings_by_name(line["names"], line["values"], num=len(devices))
+    reasons = reasons_by_device(line["reasons"], num=len(devices))
+    return {
+        "monotonic_s": line["monotonic_s"],
+        "unix_s": line["unix_s"],
+        "lane": line["lane"],
+        "devices": {
+            device: {"values": values, "throttle_reasons": given}
+            for device, values, given in zip(devices, readings, reasons, strict=True)
+        },
+        "host": readings_by_name(line["host_names"], line["host"], num=1)[0],
+    }
