@@ -66,7 +66,7 @@ def test_summary_has_the_known_fields_and_agrees_with_itself(finished: Path) -> 
     assert summary["notes"] == "a note"
     assert next(iter(summary["env"].values()))["torch"]
     assert summary["p99_step_ms"] is None
-    assert "p99 n/a (needs 299, have 40)" in summary["percentiles_missing"]
+    assert "p99 needs at least 299 values (40 measured)" in summary["percentiles_missing"]
 
 
 def test_epochs_are_cut_from_the_endless_stream(finished: Path) -> None:

@@ -29,7 +29,7 @@ def test_a_launch_is_as_far_as_its_steps_are() -> None:
     assert progress.fraction == pytest.approx(1 / 3)
     progress.advance([setup(items_per_step=20), begin("measure", expected_steps=8), steps(0, 0.1, 0.3)])
     assert (progress.phase, progress.fraction) == ("measuring", 0.25)
-    assert progress.speed == "100 samples/s a rank"  # 2 steps of 20 in 0.4 s
+    assert progress.speed == "100 samples/s"  # 2 steps of 20 in 0.4 s
     progress.advance([StepsDone(rank=0, phase="measure", steps_done=6, monotonic_s=1.0)])
     assert progress.fraction == 0.75
 
@@ -37,7 +37,7 @@ def test_a_launch_is_as_far_as_its_steps_are() -> None:
 def test_the_item_is_the_workload_s() -> None:
     progress = CaseProgress(case(), position=1, total=1)
     progress.advance([setup(item="tokens"), begin("measure"), steps(0, 0.1)])
-    assert progress.speed == "100 tokens/s a rank"
+    assert progress.speed == "100 tokens/s"
     assert progress.fraction is None
 
 
@@ -72,7 +72,7 @@ def test_a_log_gets_a_line_a_phase_and_one_every_ten_seconds(
     assert captured.err.splitlines() == [
         "launch 1/2: starting",
         "launch 1/2: measuring",
-        "launch 1/2: measuring, 50 %, 100 samples/s a rank",
+        "launch 1/2: measuring, 50 %, 100 samples/s",
         "launch 1/2: done",
     ]
 

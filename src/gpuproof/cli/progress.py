@@ -25,18 +25,18 @@ if TYPE_CHECKING:
 
 PHASES = {
     "prepare": "preparing",
-    "count": "counting work",
+    "count": "counting floating-point operations",
     "compile": "compiling",
     "capture": "capturing the step",
     "warmup": "warming up",
-    "observe": "observing a step",
+    "observe": "looking at one step",
     "measure": "measuring",
     "check": "comparing with a reference",
     "evaluate": "evaluating",
-    "own_compute": "timing each rank by itself",
-    "breakdown": "taking steps apart",
-    "ceilings": "measuring ceilings",
-    "casts": "timing casts to fp8",
+    "own_compute": "timing each GPU by itself",
+    "breakdown": "timing forward, backward and optimizer apart",
+    "ceilings": "measuring what this device can do at most",
+    "casts": "timing conversions to fp8",
     "busy": "looking at how busy the device is",
     "profile": "profiling",
     "wait": "waiting for a device",
@@ -64,6 +64,7 @@ class CaseProgress:
         self._in_steps_s = 0.0
         self._items_per_step, self._item = 1, "operations"  # until its set-up says what it counts
         self._waits_for_steps = case.measures_latency
+        self._share = " per process" if case.placement.num_ranks > 1 else ""
 
     def advance(self, records: Sequence[Any]) -> None:
         """Take new records in."""
@@ -72,6 +73,8 @@ class CaseProgress:
                 self._begin(record)
             elif isinstance(record, Setup):
                 self._items_per_step, self._item = record.items_per_step, record.item
+                if self._share and record.device.kind != "cpu":
+                    self._share = " per GPU"
             elif isinstance(record, Steps):
                 self.steps_done += len(record.durations_s)
                 self._in_steps_s += sum(record.durations_s)
@@ -95,7 +98,8 @@ class CaseProgress:
             return ""
         if self._waits_for_steps:
             return f"{units.seconds(self._in_steps_s / self.steps_done)} a step"
-        return f"{units.rate(self.steps_done * self._items_per_step / self._in_steps_s, self._item)} a rank"
+        rate = self.steps_done * self._items_per_step / self._in_steps_s
+        return f"{units.rate(rate, self._item)}{self._share}"
 
 
 class BarProgress:

@@ -211,7 +211,7 @@ def _verdict(row: Mapping[str, Any]) -> str:
     from gpuproof.units import MISSING
 
     if row["next_step"]:
-        return f"not concluded: {row['next_step']}"
+        return f"no result yet: {row['next_step']}"
     measured, _, planned = str(row["launches"] or "").partition("/")
     missing = "" if measured == planned else f", {measured} of {planned} launches"
     return f"{row['verdict'] or MISSING}{missing}"

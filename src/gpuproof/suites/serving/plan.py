@@ -73,7 +73,8 @@ class ServingPlan:
         if served is None:
             return after
         offered = served.window.offered_per_s
-        beside_s = took_s - served.window.num_requests / offered if offered else 0.0
+        arrivals_s = served.window.num_requests / offered if offered else served.window.wall_s
+        beside_s = took_s - arrivals_s
         trials = (*self.trials, Trial.of(served))
         of_rate = [one for one in trials if one.offered_per_s == served.window.offered_per_s]
         rates = judged(of_rate, bounds_judged(served.spec), confirmations=confirmations(self.config))
