@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from math import inf
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -146,11 +147,14 @@ class BarProgress:
 
 
 class LineProgress:
-    """A line when a phase begins, and one every ten seconds, in a log; of hosts with their name."""
+    """A line as the first launch begins, one as each ends, and between them one every ten seconds at most.
+
+    Ten seconds are counted over all launches, so that many hosts, or many short launches, fill no log.
+    """
 
     def __init__(self) -> None:
         self._cases: dict[LaunchKey, CaseProgress] = {}
-        self._said_s: dict[LaunchKey, float] = {}
+        self._said_s = -inf
 
     def says(self, line: str) -> None:
         """Print a line."""
@@ -160,17 +164,15 @@ class LineProgress:
         """Say that a launch begins."""
         key = launch_key(case)
         self._cases[key] = CaseProgress(case, hosts=hosts, position=position, total=total)
-        self._say(key, "starting")
+        if self._is_due():
+            self._say(key, "starting")
 
     def case_advances(self, case: Case, records: Sequence[Any]) -> None:
-        """Say a new phase at once, and how far it is every ten seconds."""
+        """Say which phase it is and how far, if the last line is ten seconds old."""
         key = launch_key(case)
         shown = self._cases[key]
-        phase = shown.phase
         shown.advance(records)
-        if shown.phase != phase:
-            self._say(key, shown.phase)
-        elif monotonic() - self._said_s[key] >= LINE_EVERY_S:
+        if self._is_due():
             far = f", {units.share(shown.fraction)}" if shown.fraction is not None else ""
             speed = f", {shown.speed}" if shown.speed else ""
             self._say(key, f"{shown.phase}{far}{speed}")
@@ -179,14 +181,17 @@ class LineProgress:
         """Say how a launch ended."""
         key = launch_key(records.case)
         self._say(key, records.status)
-        del self._cases[key], self._said_s[key]
+        del self._cases[key]
 
     def host_failed(self, error: HostError) -> None:
         """Say that a host is out."""
         self.says(_host_line(error))
 
+    def _is_due(self) -> bool:
+        return monotonic() - self._said_s >= LINE_EVERY_S
+
     def _say(self, key: LaunchKey, what: str) -> None:
-        self._said_s[key] = monotonic()
+        self._said_s = monotonic()
         self.says(f"{self._cases[key].title}: {what}")
 
 
