@@ -60,7 +60,7 @@ def read_finished(path: Path) -> FinishedRun:
     result = run.read_result()
     if result is None:
         raise UsageError(
-            "the run was not concluded: it has no result.json",
+            "the run has no result yet: there is no result.json in it",
             place=str(path),
             next_step=f"`gpuproof report {path}` makes it",
         )

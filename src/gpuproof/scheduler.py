@@ -213,7 +213,8 @@ class CaseScheduler:
         remaining = self._suite.remaining(self._state)
         total = self._num_ended + remaining.num_launches
         if remaining.seconds is not None:
-            self._progress.says(f"about {duration(remaining.seconds)} left")
+            about = "at most" if remaining.is_most else "about"
+            self._progress.says(f"{about} {duration(remaining.seconds)} left")
         named = [name for name in hosts if name]
         position = self._num_ended + len(self._following) + 1
         self._progress.case_begins(case, hosts=named, position=position, total=max(position, total))

@@ -132,7 +132,7 @@ def test_plain_products_run_by_the_same_engine_with_ceilings_profile_and_picture
     summary = json.loads((run.root / "run_summary.json").read_text())
     assert summary["measured_ceilings"]["compute"]["value_per_s"] > 0
     assert (summary["mfu"], summary["comm_exposed_ms"]) == (None, None)
-    assert summary["communication_missing"]["comm_exposed_ms"] == "one device talks to nobody"
+    assert summary["communication_missing"]["comm_exposed_ms"] == "a single device does not communicate"
     assert summary["profile"]["summary"]["profiled"] is True
     assert summary["profile"]["summary"]["operators"][0]["name"] == "aten::mm"
 

@@ -68,7 +68,7 @@ def test_summary_has_the_known_fields_and_agrees_with_itself(finished: Path) -> 
     assert summary["notes"] == "a note"
     assert next(iter(summary["env"].values()))["torch"]
     assert summary["p99_step_ms"] is None
-    assert "p99 n/a (needs 299, have 40)" in summary["percentiles_missing"]
+    assert "p99 needs at least 299 values (40 measured)" in summary["percentiles_missing"]
 
 
 @pytest.mark.promise("S1.8", "S1.27", "F1.7")

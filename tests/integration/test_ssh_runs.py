@@ -61,7 +61,7 @@ def test_each_host_measures_and_one_that_dies_keeps_what_it_had(
     done = command_line.finish(process)
     assert done.returncode == 3, done.stdout + done.stderr
     assert "node 2: failed at setup: cannot connect" in done.stderr
-    assert "node 0: launch 1/3: measuring" in done.stderr
+    assert "node 0: launch 1/3: done" in done.stderr
     report = " ".join(done.stdout.split())
     assert "1 of 3 hosts measured" in report
     assert "failed at download" in report

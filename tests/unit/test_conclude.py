@@ -141,7 +141,7 @@ def test_summary_json_of_two_ranks(tmp_path: Path) -> None:
     assert summary["total_wall_clock_s"] == 12.0  # from 40 s to 52 s on the host's clock
     assert summary["env"] == {"node1": {"torch": "2.6.0", "os": "Linux"}}
     assert summary["p99_step_ms"] is None
-    assert summary["percentiles_missing"] == ["p99 n/a (needs 299, have 100)"]
+    assert summary["percentiles_missing"] == ["p99 needs at least 299 values (100 measured)"]
 
 
 def test_nothing_measured_is_null_in_every_file(tmp_path: Path) -> None:

@@ -77,7 +77,12 @@ def test_a_short_or_odd_first_line_is_a_reason_not_a_number(tmp_path: Path) -> N
 def test_threads_that_ended_make_the_wait_unknown_not_negative() -> None:
     def reading(wait_s: float) -> LoadReading:
         return LoadReading(
-            own_cpu_s=1.0, busy_cpu_s=5.0, steal_cpu_s=0.0, run_queue_wait_s=wait_s, missing=None
+            monotonic_s=0.0,
+            own_cpu_s=1.0,
+            busy_cpu_s=5.0,
+            steal_cpu_s=0.0,
+            run_queue_wait_s=wait_s,
+            missing=None,
         )
 
     load = load_between(reading(3.0), reading(1.0))

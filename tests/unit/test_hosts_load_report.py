@@ -126,6 +126,7 @@ def test_a_host_that_was_not_reached_has_no_test_that_failed_and_no_results(tmp_
     shown = text_of(conclusion)
     assert "1 of 3 hosts measured" in shown
     assert "12 of 36 launches were measured" in shown
+    assert shown.count("12 not run") == 2
 
 
 def test_no_host_that_could_be_reached_is_an_unfit_environment(tmp_path: Path) -> None:

@@ -80,7 +80,7 @@ def test_a_whole_suite_has_every_field_and_its_figures_agree(tmp_path: Path) -> 
     assert first["min_iteration_time_ms"] == pytest.approx(25.6 * 0.99)
     assert first["p95_iteration_time_ms"] == pytest.approx(25.6 * 1.01)
     assert first["p99_iteration_time_ms"] is None
-    assert first["missing"] == {"p99_iteration_time_ms": "p99 n/a (needs 299, have 80)"}
+    assert first["missing"] == {"p99_iteration_time_ms": "p99 needs at least 299 values (80 measured)"}
     assert first["peak_gpu_memory_mb"] == 300.0
     assert first["peak_gpu_memory_with_warmup_mb"] == 420.0
 

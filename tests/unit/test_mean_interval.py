@@ -59,7 +59,7 @@ def test_steps_that_drift_carry_no_interval() -> None:
 
 def test_too_few_steps_carry_no_interval() -> None:
     assert interval_of_mean([1.0] * 9) == Unavailable(
-        reason="too few values for an interval (needs 10, have 9)"
+        reason="too few values for an interval (at least 10 needed, 9 measured)"
     )
     with pytest.raises(ValueError, match="confidence"):
         interval_of_mean([1.0] * 10, confidence=95)

@@ -33,7 +33,7 @@ def test_the_mean_is_weighted_by_time_and_a_hole_is_not_filled(tmp_path: Path) -
     assert power.series.mean == pytest.approx((100 + 200 + 300 + 100) / 4)
     assert (power.series.minimum, power.series.maximum, power.series.samples) == (100.0, 300.0, 4)
     assert power.series.p95 is None
-    assert power.series.p95_missing == "p95 n/a (needs 59, have 4)"
+    assert power.series.p95_missing == "p95 needs at least 59 values (4 measured)"
 
 
 def test_unequal_steps_weigh_by_their_length(tmp_path: Path) -> None:

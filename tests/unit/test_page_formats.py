@@ -109,7 +109,7 @@ def test_programs_get_the_result_itself() -> None:
     assert rows[0]["interval.low"] == "1990.0"
     assert json.loads(rows[0]["launches"])[2]["start"] == "fork"
     assert (rows[3]["label.size_bytes"], rows[3]["label.dtype"]) == ("1048576", "bfloat16")
-    assert rows[1]["missing"].startswith("needs 299 steps")
+    assert rows[1]["missing"].startswith("p99 needs at least 299 steps")
 
 
 @pytest.mark.parametrize(

@@ -72,7 +72,7 @@ def test_the_value_is_interpolated_between_sorted_samples() -> None:
 def test_too_few_samples_give_the_reason_and_the_bound_they_support() -> None:
     found = percentile(range(100), 99)
     assert found.value is None
-    assert found.reason == "p99 n/a (needs 299, have 100)"
+    assert found.reason == "p99 needs at least 299 values (100 measured)"
     # p¹⁰⁰ = 0.05 at p = exp(ln 0.05 / 100) = exp(−0.029957) = 0.970487.
     assert found.bound == 99.0
     assert found.bound_q == pytest.approx(97.0487, abs=1e-4)
@@ -83,7 +83,7 @@ def test_low_percentiles_are_bounded_from_below() -> None:
     assert enough.value == pytest.approx(10.0)
     assert (enough.bound, enough.bound_q) == (4.0, 10)
     few = percentile(range(100), 1)
-    assert few.reason == "p1 n/a (needs 299, have 100)"
+    assert few.reason == "p1 needs at least 299 values (100 measured)"
     assert few.bound == 0.0
     assert few.bound_q == pytest.approx(2.9513, abs=1e-4)
 
@@ -91,7 +91,7 @@ def test_low_percentiles_are_bounded_from_below() -> None:
 def test_no_samples_support_no_bound() -> None:
     found = percentile([], 99.9)
     assert (found.value, found.bound, found.bound_q) == (None, None, None)
-    assert found.reason == "p99.9 n/a (needs 2,995, have 0)"
+    assert found.reason == "p99.9 needs at least 2,995 values (0 measured)"
 
 
 @pytest.mark.parametrize("q", [0, 100, -1, 101])

@@ -29,7 +29,7 @@ def test_a_launch_is_as_far_as_its_steps_are() -> None:
     assert progress.fraction == pytest.approx(1 / 3)
     progress.advance([setup(items_per_step=20), begin("measure", expected_steps=8), steps(0, 0.1, 0.3)])
     assert (progress.phase, progress.fraction) == ("measuring", 0.25)
-    assert progress.speed == "100 samples/s a rank"  # 2 steps of 20 in 0.4 s
+    assert progress.speed == "100 samples/s"  # 2 steps of 20 in 0.4 s
     progress.advance([StepsDone(rank=0, phase="measure", steps_done=6, monotonic_s=1.0)])
     assert progress.fraction == 0.75
 
@@ -37,7 +37,7 @@ def test_a_launch_is_as_far_as_its_steps_are() -> None:
 def test_the_item_is_the_workload_s() -> None:
     progress = CaseProgress(case(), position=1, total=1)
     progress.advance([setup(item="tokens"), begin("measure"), steps(0, 0.1)])
-    assert progress.speed == "100 tokens/s a rank"
+    assert progress.speed == "100 tokens/s"
     assert progress.fraction is None
 
 
@@ -54,7 +54,7 @@ def test_a_window_by_seconds_is_as_far_as_the_clock(monkeypatch: pytest.MonkeyPa
     assert progress.fraction == 1.0
 
 
-def test_a_log_gets_a_line_a_phase_and_one_every_ten_seconds(
+def test_a_log_gets_a_line_at_each_end_and_one_every_ten_seconds(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     now = [0.0]
@@ -71,8 +71,7 @@ def test_a_log_gets_a_line_a_phase_and_one_every_ten_seconds(
     assert captured.out == ""
     assert captured.err.splitlines() == [
         "launch 1/2: starting",
-        "launch 1/2: measuring",
-        "launch 1/2: measuring, 50 %, 100 samples/s a rank",
+        "launch 1/2: measuring, 50 %, 100 samples/s",
         "launch 1/2: done, 1,000 samples/s",
     ]
 
@@ -112,15 +111,20 @@ def test_a_terminal_gets_bars_and_a_log_lines(
         assert type(progress) is kind
 
 
-def test_lines_of_hosts_begin_with_their_names(capsys: pytest.CaptureFixture[str]) -> None:
+def test_lines_of_hosts_begin_with_their_names_and_many_hosts_fill_no_log(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr("gpuproof.cli.progress.monotonic", lambda: now[0])
     lines = LineProgress()
     lines.case_begins(case(), hosts=["node 1"], position=1, total=2)
     lines.case_begins(case(replicate=1), hosts=["node 2", "node 3", "node 4"], position=2, total=2)
+    lines.case_advances(case(replicate=1), [begin("warmup")])
+    now[0] = 10.0
     lines.case_advances(case(replicate=1), [begin("measure")])
     lines.host_failed(HostError("no answer", host="node 1", stage="setup"))
     assert capsys.readouterr().err.splitlines() == [
         "node 1: launch 1/2: starting",
-        "node 2 and 2 more: launch 2/2: starting",
         "node 2 and 2 more: launch 2/2: measuring",
         "node 1: failed at setup: no answer",
     ]

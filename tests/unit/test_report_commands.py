@@ -125,8 +125,8 @@ def test_runs_lists_every_run_even_beside_a_damaged_one(tmp_path: Path) -> None:
     shown = call("runs", "--save-dir", str(tmp_path))
     assert shown.exit_code == 0
     assert "1,000 samples/s" in shown.output
-    assert "not concluded: gpuproof report" in " ".join(shown.output.split())
-    assert shown.output.count("not concluded") == 1
+    assert "no result yet: gpuproof report" in " ".join(shown.output.split())
+    assert shown.output.count("no result yet") == 1
 
 
 LOAD = "load suite, 12 tests, fp32, data drawn on the device"
@@ -174,7 +174,7 @@ def test_runs_shows_verdict_and_headline_of_every_kind(tmp_path: Path) -> None:
     keys = ("suite", "what", "launches", "headline", "verdict")
     assert {name: tuple(row[key] for key in keys) for name, row in rows.items()} == SHOWN
     shown = " ".join(call("runs", "--save-dir", str(tmp_path)).stdout.split())
-    assert "not concluded" not in shown
+    assert "no result yet" not in shown
     for suite, _, launches, _, verdict in SHOWN.values():
         measured, planned = launches.split("/")
         is_whole = measured == planned

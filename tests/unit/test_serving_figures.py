@@ -37,7 +37,7 @@ def test_percentiles_need_their_number_of_requests() -> None:
     by_q = {found.q: found for found in window([0.01] * 100).latency_percentiles()}
     assert by_q[50.0].value == pytest.approx(0.01)
     assert by_q[99.0].value is None
-    assert by_q[99.0].reason == "p99 n/a (needs 299, have 100)"
+    assert by_q[99.0].reason == "p99 needs at least 299 values (100 measured)"
 
 
 def test_a_failed_request_is_over_every_bound_and_has_no_latency() -> None:

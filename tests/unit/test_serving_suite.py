@@ -57,6 +57,35 @@ def test_a_server_that_never_meets_the_bound_ends_the_search() -> None:
     assert min(rates(launched)) == pytest.approx(1000 / 64)
 
 
+@pytest.mark.parametrize("time_s", [60.0, 120.0, 300.0])
+def test_a_search_keeps_to_its_time_and_says_it_before(time_s: float) -> None:
+    asked = config(search_time_s=time_s, min_requests=100)
+    suite = suite_of(asked)
+    state = suite.begin(asked, HERE)
+    before = suite.remaining(state)
+    assert (before.seconds, before.is_most) == (time_s, True)
+    launched = run(asked, offline_per_s=1000.0, highest_per_s=37.0)
+    for one in launched:
+        state = suite.settle(state, one)
+    assert state.used_s <= time_s
+    assert suite.remaining(state).num_launches == 0
+    if time_s == 60.0:
+        assert state.search.wanted is not None  # something was left, and there was no time for it
+
+
+def test_no_rate_under_the_floor_is_tried() -> None:
+    launched = run(config(search_lowest_per_s=300.0), offline_per_s=1000.0, highest_per_s=0.0)
+    assert rates(launched) == [500.0, 300.0]
+
+
+def test_a_named_rate_says_what_it_takes() -> None:
+    asked = config(rate_per_s=2.0, min_requests=100)
+    state = suite_of(asked).begin(asked, HERE)
+    remaining = suite_of(asked).remaining(state)
+    assert remaining.seconds == asked.run.repeats * (50.0 + 5.0)
+    assert not remaining.is_most
+
+
 def test_the_curve_is_measured_below_the_highest_rate() -> None:
     plain = rates(run(config(curve=False), offline_per_s=1000.0, highest_per_s=730.0))
     with_curve = rates(run(config(), offline_per_s=1000.0, highest_per_s=730.0))

@@ -222,7 +222,8 @@ def test_a_search_says_what_fits_and_where_it_stops_paying(tmp_path: Path) -> No
     best, largest, knee = headlines(conclusion)
     # 1,600, 2,133, 2,207 and 2,182 samples/s: 32 has 96.7 % of the best.
     assert best.value == pytest.approx(64 / 0.029)
-    assert (largest.text, largest.detail) == ("batch 96", "112 ran out of memory")
+    assert (largest.name, largest.text) == ("largest that fits", "batch 96")
+    assert largest.detail == "112 ran out of memory"
     assert (knee.text, knee.value) == ("batch 32", 32)
     assert [point.case_id for point in points_of(conclusion)] == [
         f"batch_size={batch}" for batch in (16, 32, 64, 96, 112, 128)
@@ -237,4 +238,8 @@ def test_a_search_that_broke_off_says_so(tmp_path: Path) -> None:
     launches = [*ladder()[:2], failed("batch_size=64", "hang", batch=64)]
     _, conclusion = concluded(tmp_path, launches, search={"kind": "batch_size"})
     assert conclusion.result.exit_code == ExitCode.FAILED
-    assert headlines(conclusion)[1].detail == "no batch that was tried ran out of memory"
+    largest = headlines(conclusion)[1]
+    assert (largest.name, largest.detail) == (
+        "largest that was tried",
+        "no batch that was tried ran out of memory",
+    )

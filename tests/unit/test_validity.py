@@ -304,6 +304,23 @@ def test_a_neighbour_who_takes_steps_from_3_to_330_ms_is_noticed() -> None:
     assert codes(one_rank(times_s=[0.330] * 30, load=own_work)) == []
 
 
+def test_others_never_took_more_processors_than_there_are() -> None:
+    # 2 processors' work of 12 s before a window of 5 s was closed: the readings lie 6 s apart.
+    told = replace(QUIET, num_cpus=2, busy_cpu_s=12.0, own_cpu_s=0.0, run_queue_wait_s=3.0, span_s=6.0)
+    for load in (told, replace(told, span_s=None)):  # as it is written, and as it was before
+        (found,) = [
+            x
+            for x in doubts(one_rank(times_s=[0.05] * 100, load=load).launch())
+            if x.code == "cpu-neighbours"
+        ]
+        assert "kept 2.0 of 2 processors busy" in found.reason
+    half = replace(told, busy_cpu_s=6.0)
+    (found,) = [
+        x for x in doubts(one_rank(times_s=[0.05] * 100, load=half).launch()) if x.code == "cpu-neighbours"
+    ]
+    assert "kept 1.0 of 2 processors busy" in found.reason
+
+
 def test_neighbours_are_counted_once_a_host_and_ranks_are_no_neighbours_of_each_other() -> None:
     crowd = replace(QUIET, busy_cpu_s=4.0, run_queue_wait_s=0.5)  # of four ranks with 1 s each
     same_host = [window(rank, load=crowd) for rank in range(4)]

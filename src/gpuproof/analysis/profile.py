@@ -244,7 +244,7 @@ def communication_times(profile: ProfileSummary, *, world_size: int) -> Communic
     """Read the communication of a step off the summary of a trace."""
     standalone = {"allreduce_standalone_ms": "no bare all-reduce was run beside this case"}
     if world_size == 1 or not profile.communication_s:
-        alone = "one device talks to nobody"
+        alone = "a single device does not communicate"
         reason = alone if world_size == 1 else "the trace holds no collective that the summary knows"
         names = ("comm_exposed_ms", "comm_kernel_ms")
         return CommunicationTimes(

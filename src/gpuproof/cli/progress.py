@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from math import inf
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -26,18 +27,18 @@ if TYPE_CHECKING:
 
 PHASES = {
     "prepare": "preparing",
-    "count": "counting work",
+    "count": "counting floating-point operations",
     "compile": "compiling",
     "capture": "capturing the step",
     "warmup": "warming up",
-    "observe": "observing a step",
+    "observe": "looking at one step",
     "measure": "measuring",
     "check": "comparing with a reference",
     "evaluate": "evaluating",
-    "own_compute": "timing each rank by itself",
-    "breakdown": "taking steps apart",
-    "ceilings": "measuring ceilings",
-    "casts": "timing casts to fp8",
+    "own_compute": "timing each GPU by itself",
+    "breakdown": "timing forward, backward and optimizer apart",
+    "ceilings": "measuring what this device can do at most",
+    "casts": "timing conversions to fp8",
     "busy": "looking at how busy the device is",
     "profile": "profiling",
     "wait": "waiting for a device",
@@ -65,6 +66,7 @@ class CaseProgress:
         self._in_steps_s = 0.0
         self._items_per_step, self._item = 1, "operations"  # until its set-up says what it counts
         self._waits_for_steps = case.measures_latency
+        self._share = " per process" if case.placement.num_ranks > 1 else ""
 
     def advance(self, records: Sequence[Any]) -> None:
         """Take new records in."""
@@ -73,6 +75,8 @@ class CaseProgress:
                 self._begin(record)
             elif isinstance(record, Setup):
                 self._items_per_step, self._item = record.items_per_step, record.item
+                if self._share and record.device.kind != "cpu":
+                    self._share = " per GPU"
             elif isinstance(record, Steps):
                 self.steps_done += len(record.durations_s)
                 self._in_steps_s += sum(record.durations_s)
@@ -96,7 +100,8 @@ class CaseProgress:
             return ""
         if self._waits_for_steps:
             return f"{units.seconds(self._in_steps_s / self.steps_done)} a step"
-        return f"{units.rate(self.steps_done * self._items_per_step / self._in_steps_s, self._item)} a rank"
+        rate = self.steps_done * self._items_per_step / self._in_steps_s
+        return f"{units.rate(rate, self._item)}{self._share}"
 
 
 class BarProgress:
@@ -143,11 +148,14 @@ class BarProgress:
 
 
 class LineProgress:
-    """A line when a phase begins, and one every ten seconds, in a log; of hosts with their name."""
+    """A line as the first launch begins, one as each ends, and between them one every ten seconds at most.
+
+    Ten seconds are counted over all launches, so that many hosts, or many short launches, fill no log.
+    """
 
     def __init__(self) -> None:
         self._cases: dict[LaunchKey, CaseProgress] = {}
-        self._said_s: dict[LaunchKey, float] = {}
+        self._said_s = -inf
 
     def says(self, line: str) -> None:
         """Print a line."""
@@ -157,17 +165,15 @@ class LineProgress:
         """Say that a launch begins."""
         key = launch_key(case)
         self._cases[key] = CaseProgress(case, hosts=hosts, position=position, total=total)
-        self._say(key, "starting")
+        if self._is_due():
+            self._say(key, "starting")
 
     def case_advances(self, case: Case, records: Sequence[Any]) -> None:
-        """Say a new phase at once, and how far it is every ten seconds."""
+        """Say which phase it is and how far, if the last line is ten seconds old."""
         key = launch_key(case)
         shown = self._cases[key]
-        phase = shown.phase
         shown.advance(records)
-        if shown.phase != phase:
-            self._say(key, shown.phase)
-        elif monotonic() - self._said_s[key] >= LINE_EVERY_S:
+        if self._is_due():
             far = f", {units.share(shown.fraction)}" if shown.fraction is not None else ""
             speed = f", {shown.speed}" if shown.speed else ""
             self._say(key, f"{shown.phase}{far}{speed}")
@@ -176,14 +182,17 @@ class LineProgress:
         """Say how a launch ended, and how fast it was."""
         key = launch_key(records.case)
         self._say(key, f"{records.status}{_speed(records)}")
-        del self._cases[key], self._said_s[key]
+        del self._cases[key]
 
     def host_failed(self, error: HostError) -> None:
         """Say that a host is out."""
         self.says(_host_line(error))
 
+    def _is_due(self) -> bool:
+        return monotonic() - self._said_s >= LINE_EVERY_S
+
     def _say(self, key: LaunchKey, what: str) -> None:
-        self._said_s[key] = monotonic()
+        self._said_s = monotonic()
         self.says(f"{self._cases[key].title}: {what}")
 
 

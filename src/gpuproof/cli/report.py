@@ -235,7 +235,7 @@ def _verdict(row: Mapping[str, Any]) -> str:
     from gpuproof.units import MISSING
 
     if row["next_step"]:
-        return f"not concluded: gpuproof report {row['number']}"
+        return f"no result yet: gpuproof report {row['number']}"
     measured, _, planned = str(row["launches"] or "").partition("/")
     missing = "" if measured == planned else f", {measured} of {planned} launches"
     return f"{row['verdict'] or MISSING}{missing}"

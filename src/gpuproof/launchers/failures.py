@@ -50,7 +50,7 @@ def host_failure(error: HostError) -> Failure:
         f"{error.stage}: {error.cause}",
         host=error.host,
         phase=error.stage,
-        next_step="The other hosts went on; finish the run with --resume once this one is well",
+        next_step="Finish the run with --resume once this host can be reached and used",
     )
 
 

@@ -232,6 +232,8 @@ class HostLoad:
     """Time that the hypervisor gave to other machines."""
     missing: str | None
     """Why a field is None."""
+    span_s: float | None = None
+    """Time between the two readings, a little more than the window; None in older records."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -68,7 +68,9 @@ def interval_of_mean(values: Numbers, *, confidence: float = 0.95) -> Interval |
     checked_confidence(confidence)
     steps = finite(values)
     if steps.size < MIN_PIECES:
-        return Unavailable(reason=f"too few values for an interval (needs {MIN_PIECES}, have {steps.size})")
+        return Unavailable(
+            reason=f"too few values for an interval (at least {MIN_PIECES} needed, {steps.size} measured)"
+        )
     pieces = _independent_pieces(steps)
     if missing := _not_carried(pieces, steps.size):
         return Unavailable(reason=missing)

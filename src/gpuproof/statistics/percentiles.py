@@ -114,7 +114,9 @@ def percentile(values: Numbers, q: float, *, confidence: float = 0.95) -> Percen
         # The largest of n is over the percentile p with probability 1 − pⁿ: solve for p.
         supported = 100 * (1 - confidence) ** (1 / ordered.size)
         bound, bound_q = sign * float(ordered[-1]), supported if sign > 0 else 100 - supported
-    reason = None if index is not None else f"p{q:g} n/a (needs {needed:,}, have {ordered.size:,})"
+    reason = (
+        None if index is not None else f"p{q:g} needs at least {needed:,} values ({ordered.size:,} measured)"
+    )
     return Percentile(
         q=q,
         value=value,

@@ -139,12 +139,15 @@ def _resampled(
 ) -> Resampled | Unavailable:
     values, weights = series.arrays()
     if values.size < MIN_VALUES:
-        return Unavailable(reason=f"too few values for an interval (needs {MIN_VALUES}, have {values.size})")
+        return Unavailable(
+            reason=f"too few values for an interval (at least {MIN_VALUES} needed, {values.size} measured)"
+        )
     drawn = resample(values, centre=centre, weights=weights, num_resamples=num_resamples, rng=rng)
     if drawn.num_blocks < MIN_BLOCKS:
         return Unavailable(
-            reason=f"{values.size:,} values are so autocorrelated that they make {drawn.num_blocks} "
-            f"independent pieces (needs {MIN_BLOCKS}): the series drifts or is too short"
+            reason=f"{values.size:,} values, each so like the one before that they count as "
+            f"{drawn.num_blocks} independent ones (at least {MIN_BLOCKS} needed): "
+            "the series drifts or is too short"
         )
     return drawn
 

@@ -70,6 +70,8 @@ class Remaining:
 
     num_launches: int
     seconds: float | None = None
+    is_most: bool = False
+    """Whether `seconds` is a limit that is kept, and no estimate."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,6 +81,10 @@ class ServingConfig(ConfigSection):
     """How near the highest rate is found, as a share of it."""
     time_at_a_rate_s: Seconds = 300.0
     """Seconds of arrivals that a search spends on one rate at most; what is undecided then is not told."""
+    search_time_s: Seconds = 3600.0
+    """Seconds that a search takes at most, starts included; the range is what is known by then."""
+    search_lowest_per_s: Rate | None = None
+    """No rate under it is tried; null is a 64th of what the server answers when all come at once."""
     curve: bool = True
     """After the search, measure lower rates too: the throughput–latency curve."""
     prompt_tokens: int | None = Field(

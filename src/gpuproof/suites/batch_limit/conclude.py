@@ -12,6 +12,8 @@ from gpuproof.suites.base import Conclusion
 from gpuproof.suites.batch_limit.plan import KEY, BatchSearch, is_expected, point_at
 from gpuproof.suites.points.results import conclude_points, conclusion_of_points
 
+FITS = "largest that fits"
+
 
 def conclude(evidence: Evidence) -> Conclusion:
     """Return the result of a search and its files."""
@@ -42,7 +44,7 @@ def _measures(limits: BatchLimits) -> Iterator[Measure]:
     if limits.too_large is not None:
         beyond = f"{units.count(limits.too_large)} ran out of memory"
     yield Measure(
-        name="largest that fits",
+        name=FITS if limits.too_large is not None else "largest that was tried",
         value=limits.largest,
         unit="samples",
         text="none" if limits.largest is None else f"batch {units.count(limits.largest)}",

@@ -15,7 +15,7 @@ from gpuproof.suites.by_host.rows import FleetReport, FleetSuite, HostRow, Suite
 from gpuproof.suites.sections import TONES, benchmark_page
 
 FAILED = "failed"
-APART = "Hosts that stand apart"
+APART = "Outlier hosts"
 
 
 def page(result: Result) -> Page:
@@ -39,7 +39,7 @@ def _recipe(report: FleetReport) -> Iterator[Section]:
         Column.of("a device", lambda row: _number(row.items_per_s_per_device)),
         Column.of("J", lambda row: _number(row.energy_j_per_item)),
         Column.of("cost", lambda row: _number(row.cost_per_million_items)),
-        Column.of("how", _how, align="left"),
+        Column.of("state", _how, align="left"),
     )
     if report.summary.types:
         yield _types_of_recipe(report)
@@ -153,13 +153,21 @@ def _hosts(suite: FleetSuite) -> Table:
         suite.hosts,
         *_host_columns(),
         Column.of(suite.what, lambda row: f"{row.num_successful}/{len(row.cells)}"),
-        Column.of(FAILED, lambda row: str(row.num_failed)),
+        Column.of(FAILED, _num_failed),
         Column.of("of its type", lambda row: units.share(row.relative_to_type)),
         Column.of(energy.header.title, lambda row: _number(row.energy_j_per_item)),
         Column.of(cost.header.title, lambda row: _number(row.cost_per_million_items)),
-        Column.of("how", _how, align="left", folds=True),
+        Column.of("state", _how, align="left", folds=True),
         Column.of("best", lambda row: row.best or units.MISSING, align="left", folds=True, is_optional=True),
     )
+
+
+def _num_failed(row: SuiteHost) -> str:
+    """Count what failed; what a host never came to has not failed, and is not fine either."""
+    if not row.num_not_run:
+        return str(row.num_failed)
+    not_run = f"{row.num_not_run} not run"
+    return f"{row.num_failed}, {not_run}" if row.num_failed else not_run
 
 
 def _grid(suite: FleetSuite, group: str) -> Table:

@@ -23,7 +23,7 @@ def apart_of_recipe(summary: FleetSummary, item: str) -> Iterator[str]:
     for kind in summary.types:
         num_hosts, num_apart = kind.items_per_s_per_device.num_hosts, len(kind.outliers)
         if kind.standard is None:
-            yield f"{kind.gpu_type}: nobody can be judged: {kind.outliers_missing}"
+            yield f"{kind.gpu_type}: no outlier can be named: {kind.outliers_missing}"
         elif num_hosts == 2:
             yield f"{kind.gpu_type}: {_pair(kind.slower)}; the limit is {_limits([kind.standard])}"
         else:
@@ -57,7 +57,7 @@ def _type_lines(
     gpu_type = kinds[0][1].gpu_type
     standards = [kind.standard for _, kind in kinds if kind.standard is not None]
     if not standards:
-        yield f"{gpu_type}: nobody can be judged: {kinds[0][1].outliers_missing}"
+        yield f"{gpu_type}: no outlier can be named: {kinds[0][1].outliers_missing}"
         return
     limits = f"{_limits(standards)} in one {what.removesuffix('s')}"
     if overall is not None and overall.judged.standard is not None:

@@ -26,7 +26,7 @@ def page(result: Result) -> Page:
         detail.rows,
         Column.of("what", lambda row: row.quantity, align="left"),
         Column.of("of", lambda row: _short(row.subject), align="left"),
-        Column.of("how", lambda row: _labels(row.labels), align="left"),
+        Column.of("conditions", lambda row: _labels(row.labels), align="left"),
         Column.of("value", _value),
         Column.of("±", lambda row: row.uncertainty or "", is_optional=True),
     )

@@ -191,14 +191,21 @@ def _percentile_measure(name: str, found: Percentile, detail: str) -> Measure:
     return replace(measure, statistic=f"p{found.q:g}", num_samples=found.num_samples)
 
 
+LOWEST_BOUND = 90.0
+"""A percentile under this is not told in the place of a higher one."""
+
+
 def _bound(found: Percentile) -> str:
     if found.value is not None or found.bound is None or found.bound_q is None:
         return ""
+    if found.bound_q < LOWEST_BOUND:
+        return ""  # half of the steps are under it, which is no answer to a question about the slowest
     return f"; p{floor(found.bound_q)} is at most {units.seconds(found.bound)}"
 
 
 def _needs(found: Percentile) -> str:
-    return f"needs {units.count(found.num_needed)} steps, have {units.count(found.num_samples)}"
+    needed, measured = units.count(found.num_needed), units.count(found.num_samples)
+    return f"p{found.q:g} needs at least {needed} steps ({measured} measured)"
 
 
 def _latencies(summary: RunSummary, rates: tuple[LaunchValue, ...]) -> Iterator[Measure]:

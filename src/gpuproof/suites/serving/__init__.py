@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from gpuproof.config.models import RunConfig
 from gpuproof.readings.evidence import Evidence
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.page import Page
 from gpuproof.records.result import Result
-from gpuproof.suites.base import AfterFailure, Conclusion, HostPlace
+from gpuproof.suites.base import AfterFailure, Conclusion, HostPlace, Remaining
 from gpuproof.suites.points.plan import PlannedSuite, after_failure
-from gpuproof.suites.serving.plan import ServingPlan
+from gpuproof.suites.serving.plan import ServingPlan, is_search
 
 
 class Serving(PlannedSuite):
@@ -29,6 +30,12 @@ class Serving(PlannedSuite):
         plan = ServingPlan(config=config)
         next(plan.next(()))  # a recipe that cannot be run is refused here
         return plan
+
+    def remaining(self, state: Any) -> Remaining:
+        """Count what is known to be left, and say what it takes: of a search the most."""
+        plan: ServingPlan = state
+        at_most = is_search(plan.config.serving)
+        return Remaining(num_launches=plan.num_left, seconds=plan.seconds_left, is_most=at_most)
 
     def on_failure(self, launch: CaseRecords) -> AfterFailure:
         """Stop where the machine lacks what every window needs."""

@@ -238,6 +238,11 @@ def _notes(run: ServingRun) -> list[str]:
     if run.is_of_before and run.search is not None:
         notes.append(ONE_LAUNCH_A_RATE)
     notes += _unseen(run)
+    if run.search is not None and run.search.wanted is not None and run.search.next_launch is None:
+        time = units.seconds(run.config.serving.search_time_s)
+        notes.append(
+            f"the search ended at its time limit, {time} (serving.search_time_s): more time narrows the range"
+        )
     refused = {name for served in run.launches for name in served.window.refused_fields}
     notes += [note for name, note in WITHOUT_FIELD.items() if name in refused]
     setup = run.launches[0].setup if run.launches else None

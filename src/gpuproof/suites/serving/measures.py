@@ -230,7 +230,10 @@ def _percentile_measure(what: str, found: Percentile) -> Measure:
     if found.value is not None and found.bound is not None:
         detail += f"; at most {units.seconds(found.bound)} ({found.confidence:.0%})"
     if found.value is None:
-        detail = f"needs {units.count(found.num_needed)} requests, have {units.count(found.num_samples)}"
+        detail = (
+            f"p{found.q:g} needs at least {units.count(found.num_needed)} requests "
+            f"({units.count(found.num_samples)} measured)"
+        )
         if found.bound is not None and found.bound_q is not None:
             detail += f"; p{floor(found.bound_q)} is at most {units.seconds(found.bound)}"
     return Measure(

@@ -25,6 +25,8 @@ from gpuproof.suites.serving.text import TextSizes, text_sizes
 CASE_ID = "main"
 OFFLINE = "offline"
 MIN_CONFIRMATIONS = 3
+STARTING_S = 5.0
+"""What a launch takes before its first record and after its last, at most about."""
 CURVE_SHARES = (0.1, 0.25, 0.5, 0.75)
 """Of the highest rate: the points of the curve below it."""
 NEAR = 0.05
@@ -58,17 +60,26 @@ class ServingPlan:
     rates: Rates = field(default_factory=dict)
     """What the launches at each rate say together."""
     launched: frozenset[LaunchKey] = frozenset()
+    used_s: float = 0.0
+    """What the launches took."""
+    beside_s: float = STARTING_S
+    """The most that one took beside its arrivals."""
 
     def settle(self, launch: CaseRecords) -> ServingPlan:
         """Return the plan after a launch ended."""
         served, launched = summarize_requests(launch), self.launched | {launch_key(launch.case)}
+        took_s = STARTING_S + (launch.taken_s or 0.0)
+        after = replace(self, launched=launched, used_s=self.used_s + took_s)
         if served is None:
-            return replace(self, launched=launched)
+            return after
+        offered = served.window.offered_per_s
+        arrivals_s = served.window.num_requests / offered if offered else served.window.wall_s
+        beside_s = took_s - arrivals_s
         trials = (*self.trials, Trial.of(served))
         of_rate = [one for one in trials if one.offered_per_s == served.window.offered_per_s]
         rates = judged(of_rate, bounds_judged(served.spec), confirmations=confirmations(self.config))
         merged = dict(sorted({**self.rates, **rates}.items()))
-        return replace(self, trials=trials, rates=merged, launched=launched)
+        return replace(after, trials=trials, rates=merged, beside_s=max(self.beside_s, beside_s))
 
     @property
     def search(self) -> RateSearch | None:
@@ -87,12 +98,26 @@ class ServingPlan:
                 window_s=serving.window_s,
                 time_at_a_rate_s=serving.time_at_a_rate_s,
             ),
+            time_left_s=serving.search_time_s - self.used_s,
+            beside_s=self.beside_s,
+            lowest_per_s=serving.search_lowest_per_s or 0.0,
         )
 
     @property
     def num_left(self) -> int:
         """Launches that are known to be still to do."""
         return len(self.left())
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Return what is left at most of a search, or about what launches at a rate take; else None."""
+        serving, left = self.config.serving, self.num_left
+        if is_search(serving):
+            return max(0.0, serving.search_time_s - self.used_s) if left else 0.0
+        if serving.scenario != "server" or serving.rate_per_s is None:
+            return None
+        arrivals_s = max(serving.window_s, serving.min_requests / serving.rate_per_s)
+        return left * (arrivals_s + self.beside_s)
 
     def left(self) -> list[tuple[Load, int]]:
         """Return what is known to be launched: of a search one launch, for what it says decides the next."""
@@ -148,7 +173,7 @@ def next_loads(serving: ServingConfig, trials: Sequence[Trial], search: RateSear
         return [replace(_at(rate_per_s), replicate=begun, num_requests=num_requests)]
     if search.met_per_s is None or not serving.curve:
         return []
-    return [_at(rate) for rate in _curve(search.met_per_s, trials)]
+    return _in_time(_curve(search.met_per_s, trials), search)
 
 
 def confirmations(config: RunConfig) -> int:
@@ -160,6 +185,18 @@ def _curve(top_per_s: float, trials: Sequence[Trial]) -> list[float]:
     measured = [trial.offered_per_s for trial in trials if trial.offered_per_s]
     wanted = (top_per_s * part for part in CURVE_SHARES)
     return [rate for rate in wanted if all(abs(rate - have) > NEAR * rate for have in measured)]
+
+
+def _in_time(rates: Sequence[float], search: RateSearch) -> list[Load]:
+    """Return the points of the curve for which there is time; high rates take the least."""
+    found: list[float] = []
+    for rate in sorted(rates, reverse=True):
+        num_requests = search.effort.first_requests(rate)
+        if search.fits(rate, num_requests):
+            taken_s = num_requests / rate + search.beside_s
+            search = replace(search, time_left_s=search.time_left_s - taken_s)
+            found.append(rate)
+    return [_at(rate) for rate in sorted(found)]
 
 
 def _at(rate_per_s: float) -> Load:

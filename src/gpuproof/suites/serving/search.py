@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import ceil
+from math import ceil, inf
 from typing import TypeAlias
 
 from gpuproof.analysis.requests.bounds import Bound, RateJudgement, RequestSeries, judge_rate
@@ -115,6 +115,12 @@ class RateSearch:
     rates: Rates
     precision: float
     effort: Effort
+    time_left_s: float = inf
+    """Of what the whole search may take."""
+    beside_s: float = 0.0
+    """What a launch takes beside its arrivals: to start, and to answer the last requests."""
+    lowest_per_s: float = 0.0
+    """No rate under it is tried."""
 
     @property
     def met_per_s(self) -> float | None:
@@ -165,6 +171,16 @@ class RateSearch:
     @property
     def next_launch(self) -> tuple[float, int] | None:
         """Return rate and requests of the next launch; None where the search is over or has not begun."""
+        wanted = self.wanted
+        return wanted if wanted is not None and self.fits(*wanted) else None
+
+    def fits(self, rate_per_s: float, num_requests: int) -> bool:
+        """Say whether a launch would end in the time that is left."""
+        return num_requests / rate_per_s + self.beside_s <= self.time_left_s
+
+    @property
+    def wanted(self) -> tuple[float, int] | None:
+        """Return what would be launched next if there were time."""
         if self.ceiling_per_s is None:
             return None
         rate = self._next_to_judge()
@@ -194,8 +210,9 @@ class RateSearch:
     def _between(self, low: float, high: float) -> float | None:
         """Return the middle; None where the two are as near as asked, or nothing is to be found."""
         assert self.ceiling_per_s is not None
-        is_near = high <= low * (1 + self.precision) if low else high <= self.ceiling_per_s * LOWEST_SHARE
-        return None if is_near else (low + high) / 2
+        lowest = max(self.ceiling_per_s * LOWEST_SHARE, self.lowest_per_s)
+        is_near = high <= low * (1 + self.precision) if low else high <= lowest
+        return None if is_near else max((low + high) / 2, lowest)
 
     @property
     def is_finished(self) -> bool:

@@ -30,7 +30,7 @@ AT_OTHER_TIMES = (
     "A and B ran at different times: what changed on the machine between them is in the difference, and in "
     "no interval; `gpuproof compare --ab` has launches take turns"
 )
-NO_LONGER = "a launch that stands apart has a modified Z over 3.5, and is left out of no figure above"
+NO_LONGER = "an outlier is a launch with a modified Z-score over 3.5; none is left out of a figure above"
 
 
 def headline(found: SideBySide) -> str:
@@ -148,7 +148,7 @@ def _launches(found: SideBySide) -> Iterator[str]:
         if named and measure.without_outliers is not None:
             without = measure.without_outliers
             yield (
-                f"{measure.title}: launch {' and '.join(named)} stands apart; without "
+                f"{measure.title}: launch {' and '.join(named)} is an outlier; without "
                 f"{_change(without)}, {verdict_text(without)}"
             )
     if any(measure.without_outliers for measure in found.measures):

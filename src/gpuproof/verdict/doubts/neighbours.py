@@ -48,7 +48,7 @@ def processor_neighbours(measured: Measured) -> Iterator[Doubt]:
                 "Run it again on a quiet machine, or set distributed.threads_per_rank lower",
             )
         steal = windows[0].load.steal_cpu_s
-        if steal is not None and steal > STEAL_SHARE * windows[0].wall_s * windows[0].load.num_cpus:
+        if steal is not None and steal > STEAL_SHARE * _span_s(windows[0]) * windows[0].load.num_cpus:
             yield suspect(
                 "cpu-steal",
                 f"the hypervisor of {host} gave {seconds(steal)} of processor time to other machines",
@@ -60,7 +60,13 @@ def _others_cpus(windows: Sequence[Window]) -> float | None:
     busy = windows[0].load.busy_cpu_s
     if busy is None:
         return None
-    return (busy - sum(window.load.own_cpu_s for window in windows)) / windows[0].wall_s
+    others = (busy - sum(window.load.own_cpu_s for window in windows)) / _span_s(windows[0])
+    return min(others, windows[0].load.num_cpus)
+
+
+def _span_s(window: Window) -> float:
+    """Return the time over which processor time was summed; of older records the window, which is less."""
+    return window.wall_s if window.load.span_s is None else window.load.span_s
 
 
 def _starved(windows: Sequence[Window], *, is_at_work: bool) -> bool:
@@ -77,7 +83,7 @@ def _starved(windows: Sequence[Window], *, is_at_work: bool) -> bool:
         own = [window.load.own_cpu_s for window in windows]
         return waited > RUN_QUEUE_SHARE * (sum(map(max, least, own)) + waited)
     load = windows[0].load
-    return load.busy_cpu_s is not None and load.busy_cpu_s > FULL_HOST * load.num_cpus * windows[0].wall_s
+    return load.busy_cpu_s is not None and load.busy_cpu_s > FULL_HOST * load.num_cpus * _span_s(windows[0])
 
 
 def device_neighbours(measured: Measured) -> Iterator[Doubt]:

@@ -26,6 +26,7 @@ UTIME_FIELD = 11
 class LoadReading:
     """Running totals at one moment."""
 
+    monotonic_s: float
     own_cpu_s: float
     busy_cpu_s: float | None
     steal_cpu_s: float | None
@@ -56,6 +57,7 @@ def read_load(proc: Path = Path("/proc")) -> LoadReading:
     except (OSError, IndexError, ValueError) as error:
         missing = f"{proc}: {error}"
     return LoadReading(
+        monotonic_s=time.monotonic(),
         own_cpu_s=own_cpu_s,
         busy_cpu_s=busy_cpu_s,
         steal_cpu_s=steal_cpu_s,
@@ -99,6 +101,7 @@ def load_between(begin: LoadReading, end: LoadReading) -> HostLoad:
         run_queue_wait_s=wait_s,
         steal_cpu_s=_difference(begin.steal_cpu_s, end.steal_cpu_s),
         missing=missing,
+        span_s=end.monotonic_s - begin.monotonic_s,
     )
 
 
