@@ -16,8 +16,8 @@ from torch import nn
 from gpuproof.accelerators.base import OutOfMemory
 from gpuproof.accelerators.choose import PROCESSOR, find_accelerator
 from gpuproof.errors import EnvironmentUnfitError, UsageError
-from gpuproof.records.run import DataUsed
 from gpuproof.records.what_ran import Effective
+from gpuproof.records.work.data import DataUsed
 from gpuproof.worker.data.sample_pool import SamplePool
 from gpuproof.worker.engine.host_clock import HostClock
 from gpuproof.worker.rank.recorder import Recorder

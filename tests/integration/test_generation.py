@@ -13,7 +13,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from gpuproof import registry
 from gpuproof.errors import ExitCode
-from gpuproof.records.run import DataUsed, Setup, Window
+from gpuproof.records.run import Setup, Window
+from gpuproof.records.work.data import DataUsed
 from gpuproof.worker.data.sample_pool import SamplePool
 from gpuproof.worker.step.generation import DecodeStep
 from gpuproof.worker.step.precision import PrecisionPolicy

@@ -18,7 +18,7 @@ from gpuproof.datasets.catalogue import prepare, prepared_file
 from gpuproof.errors import EnvironmentUnfitError
 from gpuproof.records.case import Case
 from gpuproof.records.dataset_files import write_tensor_file
-from gpuproof.records.run import DataUsed
+from gpuproof.records.work.data import DataUsed
 from gpuproof.worker.data.batch_source import BatchSource
 from gpuproof.worker.data.datasets import Sample
 from gpuproof.worker.data.loader import LoaderSource, effective_settings

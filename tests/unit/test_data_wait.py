@@ -9,7 +9,7 @@ import pytest
 from gpuproof.analysis.data_wait import data_wait_share
 from gpuproof.analysis.launch import Launch
 from gpuproof.records.result import Doubt
-from gpuproof.records.run import DataUsed
+from gpuproof.records.work.data import DataUsed
 from gpuproof.verdict.doubts.base import Measured
 from gpuproof.verdict.doubts.window import batches_ready_share, data_bound
 from records_by_hand import Story, setup, window

@@ -11,7 +11,7 @@ import contextlib
 import gc
 from array import array
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from gpuproof.errors import RecordError
 from gpuproof.outside import bounded
-from gpuproof.readings.sample_columns import SampleColumns, joined
+from gpuproof.readings.sample_columns import Reasons, SampleColumns, joined
 from gpuproof.records import readings as r
 from gpuproof.records.journal import record_of
 from gpuproof.records.lines.sample import reasons_by_device, split
@@ -32,8 +32,8 @@ from gpuproof.records.lines.sample import reasons_by_device, split
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 NAN = float("nan")
-HOST = "host"
 LATEST_UNIX_S = 2.5e11  # in the year 9892; a calendar ends with 9999
+HOST = "host"
 """Whose columns those of the host are, beside a device's physical index."""
 
 
@@ -204,31 +204,6 @@ def _columns(
         given = np.frombuffer(numbers, dtype=np.float64).reshape(len(places), len(named))
         columns[rows, np.frombuffer(places, dtype=np.int64)] = given.T
     return dict(zip(names, columns, strict=True))
-
-
-class Reasons:
-    """The throttle reasons of one device, sample by sample."""
-
-    def __init__(self) -> None:
-        self._samples: defaultdict[tuple[str, ...], array[int]] = defaultdict(partial(array, "q"))
-
-    def put(self, index: int, reasons: Iterable[str]) -> None:
-        """Set the reasons that were given at sample `index`; none at all is an answer too."""
-        self._samples[tuple(reasons)].append(index)
-
-    def put_all(self, places: array[int], reasons: Iterable[str]) -> None:
-        """Set the same reasons at many samples."""
-        self._samples[tuple(reasons)].extend(places)
-
-    def flags(self, length: int) -> tuple[dict[str, Flags], Flags]:
-        """Return each reason's flags, and which of `length` samples had an answer."""
-        known = np.zeros(length, dtype=bool)
-        given: dict[str, Flags] = {}
-        for reasons, places in self._samples.items():
-            known[places] = True
-            for reason in reasons:
-                given.setdefault(reason, np.zeros(length, dtype=bool))[places] = True
-        return given, known
 
 
 def _wall_time(unix_s: Any) -> float:

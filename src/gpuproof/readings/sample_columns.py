@@ -9,8 +9,10 @@ values are no numbers is left out, and its line named.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Collection, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -19,6 +21,7 @@ from numpy.typing import NDArray
 from gpuproof.records.lines.sample import split
 
 Floats = NDArray[np.float64]
+Flags = NDArray[np.bool_]
 Places = NDArray[np.int64]
 
 CHUNK: Final = 2048
@@ -171,3 +174,28 @@ def joined(first: Mapping[str, Floats], second: Mapping[str, Floats]) -> dict[st
     """Put the columns of two makers together, whose samples are different ones."""
     both = {name: np.fmax(first[name], second[name]) for name in first if name in second}
     return {**first, **second, **both}
+
+
+class Reasons:
+    """The throttle reasons of one device, sample by sample."""
+
+    def __init__(self) -> None:
+        self._samples: defaultdict[tuple[str, ...], array[int]] = defaultdict(partial(array, "q"))
+
+    def put(self, index: int, reasons: Iterable[str]) -> None:
+        """Set the reasons that were given at sample `index`; none at all is an answer too."""
+        self._samples[tuple(reasons)].append(index)
+
+    def put_all(self, places: array[int], reasons: Iterable[str]) -> None:
+        """Set the same reasons at many samples."""
+        self._samples[tuple(reasons)].extend(places)
+
+    def flags(self, length: int) -> tuple[dict[str, Flags], Flags]:
+        """Return each reason's flags, and which of `length` samples had an answer."""
+        known = np.zeros(length, dtype=bool)
+        given: dict[str, Flags] = {}
+        for reasons, places in self._samples.items():
+            known[places] = True
+            for reason in reasons:
+                given.setdefault(reason, np.zeros(length, dtype=bool))[places] = True
+        return given, known

@@ -15,6 +15,7 @@ from gpuproof.records.journal import record_kind
 from gpuproof.records.parallel import Parallelism
 from gpuproof.records.progress import RankProgress
 from gpuproof.records.what_ran import StepOptions
+from gpuproof.records.work.data import DataUsed
 from gpuproof.records.work.framework import Replicas
 from gpuproof.redaction import redacted
 
@@ -104,25 +105,6 @@ class NotApplied:
 
     key: str
     reason: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DataUsed:
-    """Which samples were used, and how they came to the device."""
-
-    loading: Literal["device", "loader"]
-    """`device`: all there before the window; `loader`: made by a DataLoader while the steps run."""
-    split: str | None
-    """None where the set has no parts."""
-    source: str | None
-    """The folder or file that they are from; None where they are drawn or come with a package."""
-    num_samples: int | None
-    """In the whole set, all ranks together; None of an endless stream."""
-    sha256: str | None
-    sha256_of: str | None
-    """What the checksum is of; None where there is no file."""
-    batches_ahead: int
-    """Batches of this rank that the loader may have ready when the window begins."""
 
 
 @record_kind("setup")

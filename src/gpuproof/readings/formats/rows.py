@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from gpuproof.errors import RecordError
-from gpuproof.readings.recording import HOST, NAN, Columns, DeviceTrack, Floats, Reasons, RecordingData
+from gpuproof.readings.recording import HOST, NAN, Columns, DeviceTrack, Floats, RecordingData
+from gpuproof.readings.sample_columns import Reasons
 from gpuproof.records.readings import DeviceIdentity, Mark, Recording, Vendor
 
 MIB_BYTES = 2**20

@@ -44,3 +44,22 @@ class DataSpec:
     token_type: TokenType = "uint16"  # noqa: S105  # no secret
     download: DownloadSpec | None = None
     """None where nothing may be fetched."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataUsed:
+    """Which samples were used, and how they came to the device."""
+
+    loading: Literal["device", "loader"]
+    """`device`: all there before the window; `loader`: made by a DataLoader while the steps run."""
+    split: str | None
+    """None where the set has no parts."""
+    source: str | None
+    """The folder or file that they are from; None where they are drawn or come with a package."""
+    num_samples: int | None
+    """In the whole set, all ranks together; None of an endless stream."""
+    sha256: str | None
+    sha256_of: str | None
+    """What the checksum is of; None where there is no file."""
+    batches_ahead: int
+    """Batches of this rank that the loader may have ready when the window begins."""

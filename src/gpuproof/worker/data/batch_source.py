@@ -10,7 +10,7 @@ from typing import Protocol
 
 import torch
 
-from gpuproof.records.run import DataUsed
+from gpuproof.records.work.data import DataUsed
 
 Batch = tuple[torch.Tensor, torch.Tensor]
 """Inputs (n, *shape) and targets (n, …), on the device."""

@@ -25,7 +25,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from gpuproof.errors import GpuproofError
-from gpuproof.records.run import DataUsed
+from gpuproof.records.work.data import DataUsed
 from gpuproof.worker.data.batch_source import Batch
 from gpuproof.worker.data.datasets import SampleSet
 from gpuproof.worker.data.loader_failure import lost_process

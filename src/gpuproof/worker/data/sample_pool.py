@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import torch
 
 from gpuproof.records.dataset_files import TokenFile
-from gpuproof.records.run import DataUsed
+from gpuproof.records.work.data import DataUsed
 from gpuproof.worker.data.batch_source import Batch
 from gpuproof.worker.data.datasets import TensorFile, TokenFileSamples, resized
 from gpuproof.worker.data.pool_size import num_pool_batches

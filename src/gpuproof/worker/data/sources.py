@@ -17,7 +17,7 @@ from gpuproof.errors import EnvironmentUnfitError
 from gpuproof.records.case import ModelWork
 from gpuproof.records.dataset_files import ImageListing, TokenFile, read_header, read_listing
 from gpuproof.records.picture import require_pillow
-from gpuproof.records.run import DataUsed
+from gpuproof.records.work.data import DataUsed
 from gpuproof.worker.data.batch_source import BatchSource
 from gpuproof.worker.data.datasets import (
     ImageFileSamples,

@@ -20,7 +20,6 @@ from gpuproof.processes.processors import threads_of_each, users_threads
 from gpuproof.records.breakdown import BucketAllReduce, CollectiveOverlap, GradientSync, StepPhases
 from gpuproof.records.case import Case, TrainingWork
 from gpuproof.records.run import (
-    DataUsed,
     DeviceNeighbours,
     Environment,
     NotApplied,
@@ -28,6 +27,7 @@ from gpuproof.records.run import (
     Setup,
     Window,
 )
+from gpuproof.records.work.data import DataUsed
 from gpuproof.records.work.framework import Replicas
 from gpuproof.worker.engine.host_clock import HostClock, SynchronisedClock
 from gpuproof.worker.engine.loop import FixedSteps, run_window
