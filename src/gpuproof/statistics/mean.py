@@ -10,7 +10,7 @@ holds the truth.
 >>> interval_of_mean([1.0, 1.1, 0.9, 1.0] * 25).relative_half_width < 0.02
 True
 >>> interval_of_mean([1.0] * 9).reason
-'too few values for an interval (needs 10, have 9)'
+'too few values for an interval (at least 10 needed, 9 measured)'
 """
 
 from __future__ import annotations

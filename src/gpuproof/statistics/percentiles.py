@@ -5,7 +5,7 @@ samples from which a percentile has an upper bound with a stated confidence, fro
 distribution alone and so without a model of the latencies. Samples are taken as independent.
 
 >>> percentile(range(100), 99).reason
-'p99 n/a (needs 299, have 100)'
+'p99 needs at least 299 values (100 measured)'
 >>> percentile(range(100), 90).value
 89.10000000000001
 """

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from importlib.resources import files
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -28,7 +28,7 @@ from gpuproof.verdict.rules.model import CheckRule, Expected, Form, MeasureMatch
 FORMS: tuple[Form, ...] = ("at_least", "at_most", "reference", "baseline", "peers", "equal")
 MOST_TOLERANCE = 0.5
 """A tolerance of more than half lets pass what is broken."""
-SETS = Path(__file__).parents[2] / "recipes" / "rules"
+SETS = files("gpuproof") / "recipes" / "rules"
 NEXT_STEP = "Look at the subject's own measures: clocks, temperature, power, links; run it again by itself"
 
 
@@ -161,7 +161,7 @@ def _rules_of(document: Document) -> Rules:
 
 def rule_sets() -> list[str]:
     """Name the sets of rules that come with gpuproof, for `include`."""
-    return sorted(path.stem for path in SETS.glob("*.yaml"))
+    return sorted(place.name.removesuffix(".yaml") for place in SETS.iterdir())
 
 
 def _check_entries(document: Document) -> None:
