@@ -217,7 +217,8 @@ def read_case(folder: Path) -> CaseRecords:
     case = from_json(
         Case, upgraded(read_versioned(spec, "a case", newest=CASE_SCHEMA_VERSION)), place=str(spec)
     )
-    if (folder.parent.name, folder.name) != (case.case_id, str(case.replicate)):
+    launch, _, _ = folder.name.partition(layout.ASIDE)
+    if (folder.parent.name, launch) != (case.case_id, str(case.replicate)):
         raise RecordError(
             f"it is of the launch {case.case_id}/{case.replicate}, and lies in another's folder",
             place=str(spec),
