@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -27,7 +28,7 @@ def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
 def python_with(devices: str, path: Path) -> Path:
     """Write a Python whose host has these fake devices."""
     path.write_text(
-        f'#!/bin/sh\nGPUPROOF_FAKE_DEVICES={devices} exec {sys.executable} "$@"\n', encoding="utf-8"
+        f'#!/bin/sh\nGPUPROOF_FAKE_DEVICES={devices} exec {shlex.quote(sys.executable)} "$@"\n', encoding="utf-8"
     )
     path.chmod(0o755)
     return path
