@@ -69,8 +69,11 @@ def save(figure: Figure, path: Path) -> None:
         raise UsageError(
             "is no picture that can be drawn", place=str(path), next_step="End its name in .png, .svg or .pdf"
         )
-    with aside(path) as place:
+    try:
         path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise EnvironmentUnfitError(error.strerror or str(error), place=str(path.parent)) from error
+    with aside(path) as place:
         figure.savefig(place, format=picture_format)
 
 

@@ -27,9 +27,8 @@ def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
 
 def python_with(devices: str, path: Path) -> Path:
     """Write a Python whose host has these fake devices."""
-    path.write_text(
-        f'#!/bin/sh\nGPUPROOF_FAKE_DEVICES={devices} exec {shlex.quote(sys.executable)} "$@"\n', encoding="utf-8"
-    )
+    own = shlex.quote(sys.executable)
+    path.write_text(f'#!/bin/sh\nGPUPROOF_FAKE_DEVICES={devices} exec {own} "$@"\n', encoding="utf-8")
     path.chmod(0o755)
     return path
 

@@ -9,6 +9,7 @@ import pty
 import random
 import re
 import select
+import shlex
 import signal
 import struct
 import subprocess
@@ -223,7 +224,7 @@ def test_live_reads_records_from_a_pipe_and_keys_from_the_terminal(tmp_path: Pat
     recording = recorded(tmp_path / "run.jsonl", watts=300.0)
     torn = "".join(recording.read_text(encoding="utf-8").splitlines(keepends=True)[:-1])
     recording.write_text(torn, encoding="utf-8")  # the one who wrote it died: no last record
-    script = f"cat {recording} | {sys.executable} -m gpuproof monitor live -"
+    script = f"cat {shlex.quote(str(recording))} | {shlex.quote(sys.executable)} -m gpuproof monitor live -"
     pid, control = pty.fork()
     if pid == 0:
         fcntl.ioctl(1, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 150, 0, 0))
