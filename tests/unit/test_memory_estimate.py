@@ -7,8 +7,8 @@ import pytest
 from gpuproof.records.case import OptimizerName
 from gpuproof.records.memory import MemoryParts
 from gpuproof.records.parallel import Arrangement
-from gpuproof.worker.step.memory import estimate_memory
 from gpuproof.workloads.info.catalogue.mlp import MEDIUM
+from gpuproof.workloads.info.held import estimate_memory
 
 MEDIUM_PARAMETERS = 54_403
 """50·256+256 + 256·128+128 + 128·64+64 + 64·3+3 = 13,056 + 32,896 + 8,256 + 195."""

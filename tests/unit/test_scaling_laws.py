@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from gpuproof.analysis.scale.curve import Fabric, breaks_of, overhead
 from gpuproof.analysis.scale.laws import AMDAHL, USL, CurvePoint, LawFit, LawName, fit_law
-from gpuproof.analysis.scale.prediction import Prediction, predict
+from gpuproof.analysis.scale.prediction import LawTrial, Prediction, predict, why_not_tried
 from gpuproof.statistics.estimate import Interval, Unavailable
 
 LADDER = (1, 2, 4, 8)
@@ -172,3 +173,21 @@ def test_overhead_is_a_difference_of_seconds() -> None:
     # by hand: variances 1e-6/3/4 and 4e-8/3; t(2) at 97.5 % is 4.3027
     assert found.high - found.centre == pytest.approx(4.302653 * (1e-6 / 12 + 4e-8 / 3) ** 0.5, rel=1e-6)
     assert isinstance(overhead((0.1, 0.1), (0.05,) * 3, ideal_share=0.5, confidence=0.95), Unavailable)
+
+
+def test_a_law_that_is_hardly_known_has_no_figure_of_how_well() -> None:
+    found = Interval(
+        low=0.1,
+        high=1.7,
+        centre=0.9,
+        confidence=0.95,
+        method="by hand",
+        num_launches=3,
+        num_samples=3,
+        between_launches=True,
+    )
+    trial = LawTrial(num_devices=4, predicted=found, reach=3.4, measured=0.9, passed=True)
+    said = f"without 4 devices {AMDAHL} is not measured well enough: it could not fail"
+    assert why_not_tried(trial, AMDAHL) == said
+    some = why_not_tried(replace(trial, reach=0.34), AMDAHL)
+    assert some == f"without 4 devices {AMDAHL} is known to ±34 % only: it could not fail"

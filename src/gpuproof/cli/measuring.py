@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,7 @@ from gpuproof.cli.report import show_report
 from gpuproof.config.inventory import Inventory, InventoryHost, load_inventory
 from gpuproof.config.kubernetes import KubernetesOptions
 from gpuproof.config.load import LoadedConfig, load_config
+from gpuproof.config.models import RunConfig
 from gpuproof.config.rules.base import Facts
 from gpuproof.errors import ExitCode, UsageError
 from gpuproof.launchers.attached import become_follower, is_attached, is_follower
@@ -51,16 +53,20 @@ from gpuproof.launchers.commands import EXAMPLE_PORT, INSTALLED_WORKER, NodeSide
 from gpuproof.launchers.registry import open_launcher
 from gpuproof.launchers.slurm.site import SlurmSite
 from gpuproof.launchers.ssh.hosts import SshHosts, SshOptions, host_places, meeting_address
+from gpuproof.processes.processors import memory_total_bytes
 from gpuproof.records.case import Case
 from gpuproof.records.codec import from_json, to_json
 from gpuproof.records.collected import CaseRecords
 from gpuproof.store.description import HOSTS, KUBERNETES, SLURM, read_config
 from gpuproof.store.run import RunDirectory, resume_command
 from gpuproof.suites.base import THIS_MACHINE, HostPlace
+from gpuproof.suites.forecast import forecast
 from gpuproof.suites.registry import suite_on
 
 Where = SshHosts | SlurmSite | KubernetesOptions
 """Where a run takes place that is not this machine."""
+MOST_FORESEEN = 100
+"""Launches that an estimate beforehand looks at: more would keep a large sweep waiting."""
 _LAUNCHERS = {SshHosts: "ssh", SlurmSite: "slurm", KubernetesOptions: "kubernetes"}
 
 
@@ -82,14 +88,28 @@ def begin_run(
     if where is None and is_follower(os.environ):
         become_follower(loaded.config)
     with _opened(where, python) as launcher:
+        places = launcher.places() or _places(where)
+        for line in _forecast(loaded.config, places, where):
+            say(line, err=True)
         directory = create_run(
             loaded.config,
             origins=loaded.origins,
             source=loaded.source,
-            places=launcher.places() or _places(where),
+            places=places,
             described=_described(where),
         )
         return directory, measure(directory, launcher, as_json=as_json, command=command)
+
+
+def _forecast(config: RunConfig, places: Sequence[HostPlace], where: Where | None) -> tuple[str, ...]:
+    """Say what the launches that are known by now take at least."""
+    suite = suite_on(config, places)
+    cases = suite.next(suite.begin(config, places), {}, None)
+    return forecast(
+        tuple(islice(cases, MOST_FORESEEN)),
+        one_by_one=where is None and config.cases.parallel == 1,
+        host_memory_bytes=memory_total_bytes() if where is None else None,
+    )
 
 
 def finish_run(
@@ -323,6 +343,8 @@ def show_commands(config: str, words: Sequence[str], *, hosts: HostChoice, pytho
     else:
         for case in cases:
             _show(case, remote, run, python)
+    for line in _forecast(loaded.config, places, remote):
+        click.echo(line, err=True)
     if loaded.config.search.kind is not None:
         click.echo("What the search launches next depends on what these give.", err=True)
 

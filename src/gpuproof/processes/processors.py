@@ -113,3 +113,11 @@ def _quota_of(folder: Path) -> float | None:
         limit_us = int((folder / "cpu.cfs_quota_us").read_text())
         return None if limit_us <= 0 else limit_us / int((folder / "cpu.cfs_period_us").read_text())
     return None
+
+
+def memory_total_bytes() -> int | None:
+    """Return the size of this machine's memory; None where the system does not say."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (ValueError, OSError):
+        return None

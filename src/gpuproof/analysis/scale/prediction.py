@@ -25,6 +25,7 @@ from gpuproof.analysis.scale.laws import (
     least_squares,
 )
 from gpuproof.statistics.estimate import Interval, Unavailable, welch_degrees_of_freedom
+from gpuproof.units import NOT_WELL_ENOUGH, plus_minus
 
 FACTORS = (2, 4, 8)
 LEAST_POINTS = 4
@@ -126,7 +127,8 @@ def why_not_tried(trial: LawTrial, law: LawName) -> str | None:
             f"{found.centre:.1%} ({found.low:.1%} to {found.high:.1%}), and {trial.measured:.1%} was measured"
         )
     if trial.reach > TRIAL_REACH:
-        known = f"{law} is known to ±{trial.reach:.0%} only"
+        known = plus_minus(trial.reach)
+        known = f"{law} is {known if known == NOT_WELL_ENOUGH else f'known to {known} only'}"
         return f"without {trial.num_devices} devices {known}: it could not fail"
     return None
 

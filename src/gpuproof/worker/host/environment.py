@@ -17,7 +17,13 @@ from typing import TYPE_CHECKING, Any
 from gpuproof.devices.describe import describe_devices
 from gpuproof.devices.discovery import OPEN_DEADLINE_S
 from gpuproof.monitor.host import cpu_model
-from gpuproof.processes.processors import THREADS_VARIABLE, cpu_quota, usable_cpus, users_threads
+from gpuproof.processes.processors import (
+    THREADS_VARIABLE,
+    cpu_quota,
+    memory_total_bytes,
+    usable_cpus,
+    users_threads,
+)
 from gpuproof.redaction import REDACTED, is_secret_name, redacted
 from gpuproof.worker.host.fabric import describe_affinity, infiniband_ports
 
@@ -81,7 +87,7 @@ def describe_system(
         "os": platform.platform(),
         "python": sys.version.split()[0],
         "cpu": _processor(),
-        "memory_total_bytes": _memory_total_bytes(),
+        "memory_total_bytes": memory_total_bytes(),
         "torch": None,
         "driver": _first_line("/proc/driver/nvidia/version"),
         "devices": [],
@@ -114,13 +120,6 @@ def _processor() -> dict[str, Any]:
         "governor": _first_line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
         "vector": None,
     }
-
-
-def _memory_total_bytes() -> int | None:
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (ValueError, OSError):
-        return None
 
 
 def _device(accelerator: Accelerator, index: int) -> dict[str, Any]:

@@ -28,8 +28,6 @@ class OptimizerKind:
     """What an optimizer is made of."""
 
     base: type[torch.optim.Optimizer]
-    values: int
-    """Values that it keeps for each parameter, beside SGD's momentum."""
     options: Mapping[str, Any] = field(default_factory=dict)
     rule: Rule | None = None
     """Attaches what else happens at each update, given the number of all updates where it is known."""
@@ -38,14 +36,14 @@ class OptimizerKind:
 
 
 KINDS: Mapping[OptimizerName, OptimizerKind] = {
-    "SGD": OptimizerKind(base=torch.optim.SGD, values=0),
-    "Adam": OptimizerKind(base=torch.optim.Adam, values=2),
-    "AdamW": OptimizerKind(base=torch.optim.AdamW, values=2),
+    "SGD": OptimizerKind(base=torch.optim.SGD),
+    "Adam": OptimizerKind(base=torch.optim.Adam),
+    "AdamW": OptimizerKind(base=torch.optim.AdamW),
     "AdamWAdv": OptimizerKind(
-        base=torch.optim.AdamW, values=3, options={"amsgrad": True}, rule=cosine_rate, clip_norm=1.0
+        base=torch.optim.AdamW, options={"amsgrad": True}, rule=cosine_rate, clip_norm=1.0
     ),
-    "AdamWSpam": OptimizerKind(base=torch.optim.AdamW, values=2, rule=spike_aware),
-    "AdamWPrune": OptimizerKind(base=torch.optim.AdamW, values=2),
+    "AdamWSpam": OptimizerKind(base=torch.optim.AdamW, rule=spike_aware),
+    "AdamWPrune": OptimizerKind(base=torch.optim.AdamW),
 }
 """AdamWAdv joins AMSGrad (Reddi et al. 2018, https://arxiv.org/abs/1904.09237), a cosine (Loshchilov and
 Hutter 2017, https://arxiv.org/abs/1608.03983, without restarts) and a clip. AdamWPrune is AdamW (the

@@ -104,6 +104,9 @@ class WorkloadInfo:
     bytes_per_step: Callable[[Any, InputShape, int], float] | None = None
     """Bytes that one step with a batch of so many samples moves to and from the device's memory; None where
     no closed form is known, since what caches keep is not."""
+    activation_values: Callable[[Any, InputShape], int] | None = None
+    """Values that one sample leaves for the backward pass at least, in a module that runs as it is written;
+    None where no closed form is known."""
     kinds: tuple[str, ...] = ("training", "inference", "serving")
     """The kinds of run that it is for."""
     without_effect: tuple[tuple[str, str], ...] = ()

@@ -50,16 +50,41 @@ class Convolution:
 
 def resnet_convolutions(plan: ResNetPlan, *, image_size: int) -> Iterator[Convolution]:
     """List every convolution of the network in order, shortcut projections after their block."""
-    size = _halved(image_size)
-    yield Convolution(inputs=3, outputs=64, kernel=7, stride=2, size=size)
-    size = _halved(size)
-    inputs = 64
+    yield _stem(image_size)
+    for block in _blocks(plan, image_size=image_size):
+        yield from block
+
+
+def _stem(image_size: int) -> Convolution:
+    return Convolution(inputs=3, outputs=64, kernel=7, stride=2, size=_halved(image_size))
+
+
+def _blocks(plan: ResNetPlan, *, image_size: int) -> Iterator[list[Convolution]]:
+    """List the convolutions of each residual block."""
+    size, inputs = _halved(_halved(image_size)), 64
     for stage, (width, depth) in enumerate(zip(STAGE_WIDTHS, plan.blocks, strict=True)):
         for block in range(depth):
             stride = 2 if stage > 0 and block == 0 else 1
-            yield from block_convolutions(plan, inputs=inputs, width=width, stride=stride, size=size)
+            yield list(block_convolutions(plan, inputs=inputs, width=width, stride=stride, size=size))
             size = _halved(size) if stride == 2 else size
             inputs = width * plan.expansion
+
+
+def resnet_activation_values(plan: ResNetPlan, *, image_size: int) -> int:
+    """Count the values that one sample leaves for the backward pass, in units of 4 bytes at float32.
+
+    Each convolution leaves its output to its batch norm, and what follows (activation or sum) the input of
+    the next; a projected shortcut leaves its convolution's output alone. The pooling after the stem leaves
+    its output and its indices, which are 8 bytes each.
+    """
+    stem = _stem(image_size)
+    pooled = stem.outputs * _halved(stem.size) ** 2
+    depth = 3 if plan.bottleneck else 2
+    found = 2 * stem.outputs * stem.size**2 + 3 * pooled
+    for block in _blocks(plan, image_size=image_size):
+        values = [c.outputs * c.size**2 for c in block]
+        found += 2 * sum(values[:depth]) + sum(values[depth:])
+    return found
 
 
 def block_convolutions(
@@ -101,6 +126,9 @@ def _resnet(
     def work(_options: ResNetOptions, shape: InputShape) -> Work:
         return resnet_work(RESNET_PLANS[plan], shape)
 
+    def activation_values(_options: ResNetOptions, shape: InputShape) -> int:
+        return resnet_activation_values(RESNET_PLANS[plan], image_size=shape.shape[-1])
+
     return WorkloadInfo(
         name=name,
         summary=summary,
@@ -110,6 +138,7 @@ def _resnet(
         work=work,
         implementation=f"gpuproof.workloads.torch.resnet:build_{plan}",
         loss="cross_entropy",
+        activation_values=activation_values,
     )
 
 
