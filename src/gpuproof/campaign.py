@@ -82,10 +82,10 @@ def run_campaign(
     Raises:
         UsageError: another process works on the run, or its data is not there.
         EnvironmentUnfitError: the launcher cannot start processes, or the disk is full.
-        KeyboardInterrupt: Ctrl-C or SIGTERM, after the ranks gave their last words.
+        KeyboardInterrupt: Ctrl-C, SIGTERM or SIGHUP, after the ranks gave their last words.
     """
     config = read_config(run)
-    with run.locked(), sigterm_interrupts(), needing_room(run.root):
+    with run.locked(), ends_interrupt(), needing_room(run.root):
         suite = suite_on(config, read_places(run.description()))
         launch_all(
             run,
@@ -150,17 +150,24 @@ def _import_conclusion() -> None:
 
 
 @contextmanager
-def sigterm_interrupts() -> Iterator[None]:
-    """Treat SIGTERM as Ctrl-C, so that both end the ranks cleanly."""
+def ends_interrupt() -> Iterator[None]:
+    """Treat SIGTERM, and a terminal that closes, as Ctrl-C, so that all end the ranks cleanly.
+
+    SIGHUP stays ignored where it was (nohup).
+    """
 
     def interrupt(_number: int, _frame: object) -> NoReturn:
         raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGTERM, interrupt)
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
+    for number, handler in before.items():
+        if number == signal.SIGTERM or handler is not signal.SIG_IGN:
+            signal.signal(number, interrupt)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _commit_hash() -> str | None:

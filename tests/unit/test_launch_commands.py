@@ -46,6 +46,7 @@ THERE_RANK = "run /t/run/cases/main/0/spec.json /t/run/cases/main/0 --parent-pid
             Rendezvous(port=29500),
             [
                 f"/usr/bin/python3 {TORCHRUN.format(1, 0, 2)} --master-addr=127.0.0.1 --master-port=29500 "
+                "--log-dir=/dev/null "
                 f"-m gpuproof.worker {HERE_RANK}"
             ],
         ),
@@ -56,6 +57,7 @@ THERE_RANK = "run /t/run/cases/main/0/spec.json /t/run/cases/main/0 --parent-pid
             Rendezvous(node_rank=2, address="10.0.0.1", port=4711),
             [
                 f"'/opt/my py' {TORCHRUN.format(3, 2, 2)} --master-addr=10.0.0.1 --master-port=4711 "
+                "--log-dir=/dev/null "
                 f"/t/g.pyz {THERE_RANK}"
             ],
         ),

@@ -28,6 +28,8 @@ def test_a_run_is_created_once(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="there is a run of that name already") as caught:
         RunDirectory.create(tmp_path, "exp", "one")
     assert f"gpuproof run --resume {run.root}" in str(caught.value)
+    with run.locked(), pytest.raises(UsageError, match="is under way: another process works on it"):
+        RunDirectory.create(tmp_path, "exp", "one")
 
 
 def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:

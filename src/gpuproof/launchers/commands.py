@@ -6,6 +6,7 @@ and of the server that they are forked from, and the environment of a rank.
 
 from __future__ import annotations
 
+import os
 import shlex
 from dataclasses import dataclass
 
@@ -96,6 +97,7 @@ def _torchrun_words(case: Case, rendezvous: Rendezvous) -> list[str]:
         *("-m", "torch.distributed.run", nodes, f"--node-rank={rendezvous.node_rank}"),
         *(f"--nproc-per-node={case.placement.ranks_per_host}", "--rdzv-backend=static"),
         *(f"--master-addr={rendezvous.address}", f"--master-port={rendezvous.port}"),
+        f"--log-dir={os.devnull}",  # else it leaves a torchelastic_* in the host's temporary folder
     ]
 
 

@@ -5,14 +5,16 @@ In: what is on disk of a launch, and how its processes ended. Out: a `Failure` w
 
 from __future__ import annotations
 
+import re
 import socket
 import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from signal import Signals
+from typing import Final
 
 from gpuproof.launchers.base import HostError
+from gpuproof.processes.start import signal_name
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import TRANSIENT_CAUSES, Failure, FailureCause, RankResult, Start
 from gpuproof.store import layout
@@ -21,6 +23,10 @@ from gpuproof.verdict.blame.hang import explain_hang
 WHERE_IT_HANGS = (
     "The stacks of each rank show where; raise distributed.hang_timeout_s if the work is that slow"
 )
+_FIRST_KILLED: Final = re.compile(
+    r"^Root Cause \(first observed failure\):\n(?:.*\n){0,4}? *rank +: (\d+)\b.*\n *exitcode +: (-\d+)", re.M
+)
+"""Where torch's agent says which rank ended first, and by which signal; it ended the others itself."""
 
 
 def launch_failure(
@@ -76,7 +82,17 @@ def unsaid_failure(
 
 def _not_begun(folder: Path, host: str | None) -> Failure:
     """Explain a launch that ended by itself before any rank began, in its own last words."""
-    said = (folder / layout.LAUNCHER_OUTPUT).read_text(encoding="utf-8", errors="replace").strip()
+    killed = _first_killed(folder)
+    if killed is not None:
+        rank, how = killed
+        return launch_failure(
+            "lost_rank",
+            f"rank {rank} was ended by {how} before its first record: from outside, or by the kernel for "
+            "want of memory",
+            next_step=f"Look at stderr-{rank}.txt in {folder} and at dmesg; finish the run with --resume",
+            host=host,
+        )
+    said = _launcher_output(folder).strip()
     return launch_failure(
         "environment",
         f"no rank could begin: {said.splitlines()[-1] if said else 'the launch ended without a word'}",
@@ -84,6 +100,20 @@ def _not_begun(folder: Path, host: str | None) -> Failure:
         "--resume",
         host=host,
     )
+
+
+def _launcher_output(folder: Path) -> str:
+    try:
+        return (folder / layout.LAUNCHER_OUTPUT).read_text(encoding="utf-8", errors="replace")
+    except FileNotFoundError:
+        return ""
+
+
+def _first_killed(folder: Path) -> tuple[int, str] | None:
+    """Return the rank that torch's agent saw end first, and the signal; None where it names none."""
+    found = _FIRST_KILLED.search(_launcher_output(folder))
+    how = None if found is None else signal_name(int(found[2]))
+    return None if found is None or how is None else (int(found[1]), how)
 
 
 def _silent_ranks(records: CaseRecords) -> list[int]:
@@ -96,7 +126,7 @@ def _lost(ranks: Sequence[int], status: int, folder: Path, records: CaseRecords)
     starts = [start for start in records.of(Start) if start.rank in ranks]
     hosts = " and ".join(sorted({start.host for start in starts} - {socket.gethostname()}))
     who = f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {', '.join(map(str, ranks))}"
-    how = f"by {Signals(-status).name}" if status < 0 else f"(exit status {status} of the launch)"
+    how = _how_lost(ranks, status, folder)
     killed = f"ended without a word {how}: killed from outside, by the kernel for want of memory, "
     message = f"{who} {killed}or stuck in native code"
     next_step = f"Look at stderr-{ranks[0]}.txt in {folder} and at dmesg; finish the run with --resume"
@@ -105,3 +135,12 @@ def _lost(ranks: Sequence[int], status: int, folder: Path, records: CaseRecords)
         next_step = f"Look at the launcher's output and at dmesg on {hosts}; for the way there, at "
         next_step += "`gpuproof doctor --multi-node`"
     return launch_failure("lost_rank", message, next_step=next_step, host=records.case.placement.host)
+
+
+def _how_lost(ranks: Sequence[int], status: int, folder: Path) -> str:
+    """Name the signal of the rank that ended first, or how the launch as a whole ended."""
+    rank, how = _first_killed(folder) or (None, None)
+    if rank in ranks:
+        return f"by {how}" if len(ranks) == 1 else f"(rank {rank} first, by {how})"
+    ended = signal_name(status)
+    return f"(exit status {status} of the launch)" if ended is None else f"by {ended}"

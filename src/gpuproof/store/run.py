@@ -53,8 +53,15 @@ class RunDirectory:
         try:
             (root / layout.CASES).mkdir(parents=True)
         except FileExistsError as error:
+            if _is_locked(root / layout.LOCK):
+                raise UsageError(
+                    "a run of that name is under way: another process works on it",
+                    place=str(root),
+                    next_step="Let it end, or choose another run.run_id",
+                ) from error
             resumable = (root / layout.DESCRIPTION).is_file()
-            way_on = f"Finish it with `{resume_command(root)}`" if resumable else "Remove it"
+            beginning = "Remove it unless another command is just beginning it"
+            way_on = f"Finish it with `{resume_command(root)}`" if resumable else beginning
             raise UsageError(
                 "there is a run of that name already" if resumable else "is there already, and holds no run",
                 place=str(root),
@@ -311,6 +318,20 @@ def _not_written(error: OSError, path: Path) -> EnvironmentUnfitError:
         place=str(path),
         next_step="Copy the run to a place of your own",
     )
+
+
+def _is_locked(path: Path) -> bool:
+    """Say whether a process holds a lock that is there; none is made."""
+    try:
+        file = os.fdopen(os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC))
+    except OSError:
+        return False
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
 
 
 def _lock_file(path: Path) -> int:

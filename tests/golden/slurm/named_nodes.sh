@@ -15,4 +15,4 @@ export GPUPROOF_ADDRESS=${address:-$head} GPUPROOF_PORT=25000
 while (: < "/dev/tcp/127.0.0.1/$GPUPROOF_PORT") 2> /dev/null; do GPUPROOF_PORT=$((GPUPROOF_PORT + 1)); done
 exec srun --nodes=2 --ntasks=2 --ntasks-per-node=1 --cpu-bind=none --mpi=none --kill-on-bad-exit=1 \
   /venv/bin/python -m gpuproof.worker slurm-task --nodes=n2,n1 "--folder=$folder" \
-  -- /venv/bin/python -m torch.distributed.run --nnodes=2 '--node-rank=$SLURM_NODEID' --nproc-per-node=2 --rdzv-backend=static '--master-addr=$GPUPROOF_ADDRESS' '--master-port=$GPUPROOF_PORT' -m gpuproof.worker run '$GPUPROOF_FOLDER/spec.json' '$GPUPROOF_FOLDER' '--parent-pid=$GPUPROOF_PID'
+  -- /venv/bin/python -m torch.distributed.run --nnodes=2 '--node-rank=$SLURM_NODEID' --nproc-per-node=2 --rdzv-backend=static '--master-addr=$GPUPROOF_ADDRESS' '--master-port=$GPUPROOF_PORT' --log-dir=/dev/null -m gpuproof.worker run '$GPUPROOF_FOLDER/spec.json' '$GPUPROOF_FOLDER' '--parent-pid=$GPUPROOF_PID'

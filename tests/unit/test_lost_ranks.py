@@ -1,0 +1,72 @@
+"""What is said of ranks that left no word, from the last words of torch's agent (as torch 2 printed them)."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+
+from gpuproof.campaign import ends_interrupt
+from gpuproof.launchers.failures import unsaid_failure
+from gpuproof.records.collected import CaseRecords
+from gpuproof.store import layout
+from gpuproof.store.run import read_case
+from records_by_hand import case, start, write_run
+
+KILLED = """\
+Failures:
+[1]:
+  time      : 2026-11-22_18:18:42
+  host      : localhost
+  rank      : 0 (local_rank: 0)
+  exitcode  : -15 (pid: 25339)  (SIGTERM)
+  error_file: <N/A>
+  traceback : Signal 15 (SIGTERM) received by PID 25339
+-------------------------------------------------------
+Root Cause (first observed failure):
+[0]:
+  time      : 2026-11-22_18:18:41
+  host      : localhost
+  rank      : 1 (local_rank: 1)
+  exitcode  : -9 (pid: 25340)  (SIGKILL)
+  error_file: <N/A>
+  traceback : Signal 9 (SIGKILL) received by PID 25340
+=======================================================
+"""
+
+
+@pytest.mark.parametrize(
+    ("has_begun", "output", "cause", "said"),
+    [
+        (False, KILLED, "lost_rank", "rank 1 was ended by SIGKILL before its first record"),
+        (False, "no such module\n", "environment", "no rank could begin: no such module"),
+        (True, KILLED, "lost_rank", "ranks 0, 1 on node1 ended without a word (rank 1 first, by SIGKILL)"),
+        (True, KILLED.replace(": -9 ", ": 1 "), "lost_rank", "(exit status 1 of the launch)"),
+    ],
+)
+def test_the_rank_that_was_killed_first_is_named(
+    has_begun: bool, output: str, cause: str, said: str, tmp_path: Path
+) -> None:
+    folder = launched(tmp_path, has_begun=has_begun)
+    (folder / layout.LAUNCHER_OUTPUT).write_text(output)
+    failure = unsaid_failure(read_case(folder), 1, folder, time_limit_s=None)
+    assert failure is not None
+    assert failure.cause == cause
+    assert said in failure.message
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_closed_terminal_ends_a_campaign_as_ctrl_c_does(number: signal.Signals) -> None:
+    before = signal.getsignal(number)
+    with pytest.raises(KeyboardInterrupt), ends_interrupt():
+        signal.raise_signal(number)
+    assert signal.getsignal(number) == before
+
+
+def launched(save_dir: Path, *, has_begun: bool) -> Path:
+    """Return the folder of a launch of two ranks that left no word."""
+    ranks = [start(rank, world_size=2) for rank in range(2)] if has_begun else []
+    of_two = case(nproc=2)
+    run = write_run(save_dir, [CaseRecords(case=of_two, records=tuple(ranks))])
+    return run.case_folder(of_two)
