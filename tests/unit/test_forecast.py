@@ -49,10 +49,10 @@ def test_a_machine_that_is_too_small_is_told_the_key_that_makes_it_fit() -> None
         "memory: at least 20.5 GiB a rank (parameters 97.5 MiB, gradients 97.5 MiB, optimizer 97.5 MiB, "
         "activations 20.3 GiB)"
     )
-    said = "20.5 GiB or more is more than this machine's 16.0 GiB; --data.batch_size=64 fits"
+    said = "20.5 GiB or more is more than this machine's 16.0 GiB; try --data.batch_size=64"
     assert too_much.endswith(said)
     (half,) = forecast([case_of(SYNTHETIC)], one_by_one=True, host_memory_bytes=16 * GIB)[2:]
-    assert half.endswith("is more than half of this machine's 16.0 GiB; --data.batch_size=128 fits")
+    assert half.endswith("is more than half of this machine's 16.0 GiB; try --data.batch_size=128")
     fits = case_of(SYNTHETIC, "--training.precision=fp32", "--data.batch_size=64")
     assert len(forecast([fits], one_by_one=True, host_memory_bytes=16 * GIB)) == 2
 

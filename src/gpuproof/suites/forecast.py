@@ -151,7 +151,7 @@ def _memory(cases: Sequence[Case], host_memory_bytes: int | None) -> tuple[str, 
 
 
 def _too_much(need: MemoryNeed, host_memory_bytes: int | None) -> tuple[str, ...]:
-    """Say which key makes it fit, where it may run on a processor and takes more than its share of memory."""
+    """Say which key may make it fit, where it may run on a processor and takes more than its share of memory."""
     placement = need.case.placement
     if host_memory_bytes is None or placement.device not in ("auto", "cpu"):
         return ()
@@ -159,7 +159,7 @@ def _too_much(need: MemoryNeed, host_memory_bytes: int | None) -> tuple[str, ...
     if needed <= room:
         return ()
     batch = need.fitting_batch(room / placement.ranks_per_host)
-    way = "take a smaller model" if batch is None else f"--data.batch_size={batch} fits"
+    way = "take a smaller model" if batch is None else f"try --data.batch_size={batch}"
     half_of = "" if needed > host_memory_bytes else "half of "
     return (
         f"memory: on the processor it may not fit: {units.memory(needed)} or more is more than {half_of}"
