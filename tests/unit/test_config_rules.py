@@ -139,8 +139,8 @@ CASES = [
     (
         "data: {name: ImageFolder, path: ./images, download: true}",
         "data: {name: CIFAR10, path: ./images, download: true}",
-        "x.yaml:1: data.download: only CIFAR10 and CIFAR100 can be fetched, and data.name is ImageFolder. "
-        "Set data.download to false.",
+        "x.yaml:1: data.download: only CIFAR10, CIFAR100, FashionMNIST can be fetched, and data.name is "
+        "ImageFolder. Set data.download to false.",
     ),
     (
         "data: {name: CIFAR10, path: d, download_url: 'http://m/c.tgz'}",
@@ -149,10 +149,10 @@ CASES = [
         "fetched. Set data.download to true, or data.download_url to null.",
     ),
     (
-        "{data: {held_out: 0.2}, benchmark: {evaluate_after: true}}",
+        "{data: {name: digits, held_out: 0.2, loading: loader}, benchmark: {evaluate_after: true}}",
         "{data: {name: digits, held_out: 0.2}, benchmark: {evaluate_after: true}}",
-        "x.yaml:1: data.held_out: samples are held out of digits, CIFAR and FashionMNIST on the device, "
-        "not of synthetic with data.loading=device. Set data.held_out to 0.",
+        "x.yaml:1: data.held_out: samples are held out of digits on the device, and a loader gives all of "
+        "them. Set data.held_out to 0, or data.loading to device.",
     ),
     (
         "data: {name: digits, held_out: 0.2}",

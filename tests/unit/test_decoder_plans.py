@@ -117,9 +117,9 @@ def test_a_token_costs_its_own_experts_only() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"num_heads": 5}, "d_model 768 does not divide into 5 heads of an even width"),
-        ({"d_model": 36}, "d_model 36 does not divide into 12 heads of an even width"),
-        ({"num_kv_heads": 5}, "12 heads do not share 5 key-value heads evenly"),
+        ({"num_heads": 5}, "d_model 256 does not divide into 5 heads of an even width"),
+        ({"d_model": 36}, "d_model 36 does not divide into 4 heads of an even width"),
+        ({"num_kv_heads": 5}, "4 heads do not share 5 key-value heads evenly"),
         ({"seq_len": 0}, "seq_len is 0, and must be 1 or more"),
     ],
 )

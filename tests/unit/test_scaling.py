@@ -113,7 +113,7 @@ def test_what_is_no_scaling_study_is_refused(block: Mapping[str, Any], more: Map
     with pytest.raises(UsageError):
         SUITE.begin(wrong, (HostPlace(name=""),))
     with pytest.raises(UsageError):
-        SUITE.begin(config(), (HostPlace(name="node1"),))
+        SUITE.begin(config(), (HostPlace(name="node1"), HostPlace(name="node2")))
 
 
 def test_a_speed_up_is_that_of_the_step_times_by_hand(tmp_path: Path) -> None:

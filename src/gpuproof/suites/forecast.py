@@ -151,7 +151,7 @@ def _memory(cases: Sequence[Case], host_memory_bytes: int | None) -> tuple[str, 
 
 
 def _too_much(need: MemoryNeed, host_memory_bytes: int | None) -> tuple[str, ...]:
-    """Say which key may make it fit, where it may run on a processor and takes more than its share of memory."""
+    """Say which key may make it fit, where it may run on a processor and takes over its share of memory."""
     placement = need.case.placement
     if host_memory_bytes is None or placement.device not in ("auto", "cpu"):
         return ()

@@ -45,16 +45,15 @@ def data_has_a_place(config: RunConfig) -> Refusals:
 
 
 def held_out_is_of_files_in_a_pool(config: RunConfig) -> Refusals:
-    """Refuse to hold out samples of an endless stream, of a loader, or for nobody."""
+    """Refuse to hold out samples of a loader, or for nobody; of data without files the key is not applied."""
     data = config.data
-    if not data.held_out:
+    if not data.held_out or data.name not in ("digits", *FETCHED):
         return
-    if data.name not in ("digits", *FETCHED) or data.loading != "device":
+    if data.loading != "device":
         yield Refusal(
-            keys=("data.held_out", "data.name", "data.loading"),
-            cause=f"samples are held out of digits, CIFAR and FashionMNIST on the device, not of {data.name} "
-            f"with data.loading={data.loading}",
-            next_step="Set data.held_out to 0",
+            keys=("data.held_out", "data.loading"),
+            cause=f"samples are held out of {data.name} on the device, and a loader gives all of them",
+            next_step="Set data.held_out to 0, or data.loading to device",
         )
     elif not config.benchmark.evaluate_after:
         yield Refusal(

@@ -164,6 +164,8 @@ def _data_keys(data: DataSpec) -> Iterator[tuple[str, str]]:
         yield "data.path", f"{data.name} is read from no place of yours"
     if data.split == "test" and data.name in ("synthetic", "digits", "tokens"):
         yield "data.split", f"{data.name} has no parts"
+    if data.held_out and data.name in ("synthetic", "ImageFolder", "tokens"):
+        yield "data.held_out", f"nothing is held out of {data.name}"
     if data.name != "tokens" and data.token_type != "uint16":  # noqa: S105  # no secret
         yield "data.token_type", f"{data.name} is no file of tokens"
 
