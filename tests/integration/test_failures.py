@@ -217,7 +217,7 @@ def test_a_second_process_on_a_run_is_refused(a_run: Run) -> None:
     assert "Traceback" not in second.stderr
     named_again = a_run.run("faulty", steps=SHORT)
     assert named_again.returncode == 2
-    assert "there is a run of that name already" in named_again.stderr
+    assert "a run of that name is under way" in named_again.stderr
     assert process.poll() is None
     process.send_signal(signal.SIGTERM)
     assert a_run.command_line.finish(process).returncode == 130

@@ -229,7 +229,7 @@ def test_live_reads_records_from_a_pipe_and_keys_from_the_terminal(tmp_path: Pat
     if pid == 0:
         fcntl.ioctl(1, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 150, 0, 0))
         os.execve("/bin/sh", ["sh", "-c", script], {**os.environ, "TERM": "xterm-256color"})
-    seen = read_until(control, b"stopped: no more readings come")
+    seen = read_until(control, b"readings stopped")
     os.write(control, b"q")
     read_until(control, b"\x1b[?1049l")
     _, status = os.waitpid(pid, 0)

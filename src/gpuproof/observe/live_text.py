@@ -100,13 +100,13 @@ def head_line(states: Mapping[str, LiveState]) -> Text:
     line.append(f"  ·  {sum(each.samples for each in known.values()):,} samples", style=DIM)
     if others:
         return line
-    place = "  ".join(f"{key} {value}" for key, value in state.metadata.items() if value is not None)
-    if place:
-        line.append(f"  ·  {on_one_line(place)}", style=LINE)
     if state.end is not None:
         line.append(f"  ·  ended: {on_one_line(state.end.reason)}", style=WARN)
     elif state.stopped:
-        line.append("  ·  stopped: no more readings come", style=WARN)
+        line.append("  ·  readings stopped", style=WARN)
+    place = "  ".join(f"{key} {value}" for key, value in state.metadata.items() if value is not None)
+    if place:
+        line.append(f"  ·  {on_one_line(place)}", style=LINE)
     return line
 
 
