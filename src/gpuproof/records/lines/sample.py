@@ -1,4 +1,4 @@
-"""How does a sample stand in one line of a recording? By column: a day of eight GPUs in a third of the room.
+"""How does a sample stand in one line of a recording? By column, so that names stand once a line.
 
 The names of all devices' metrics stand once, joined by commas; then for each a value, or a list with one a
 device where these differ; null is a reading that is not there. Numbers keep three decimals (counters of
