@@ -149,16 +149,16 @@ def test_the_host_behind_a_slow_link_is_named_and_not_its_partners(fleet: Fleet)
 
 
 def test_a_link_that_loses_packets_is_seen_and_nobody_else_is_accused(fleet: Fleet) -> None:
-    """Iterations scatter so much that the search may not be able to tell: then it says so."""
+    """Packets are lost at random, so pairs may not show it again: then it is said that nobody was found."""
     from_node0 = ("-s", fleet.links[0].address, "-p", "tcp", "!", "--sport", "22")
     lost = ("-m", "statistic", "--mode", "random", "--probability", "0.2", "-j", "DROP")
     with fleet.links[2].filtered(*from_node0, *lost):
         found = fleet.validate("lossy")
     assert found["verdict"] == "NOT-READY"
     accused = {frozenset(named.removeprefix("link/").split(">")) for named in who(found)}
-    undecided = [x["outcome"]["reason"] for x in found["outcomes"] if x["outcome"]["status"] == "ERROR"]
     assert accused <= {frozenset(("node0", "node2"))}, who(found)
-    assert accused or any("was not decided" in reason for reason in undecided), undecided
+    told = {x["outcome"]["status"] for x in found["outcomes"] if x["name"].startswith("who slows")}
+    assert told & ({"FAIL"} if accused else {"WARN", "ERROR"}), found["outcomes"]
 
 
 def test_the_host_that_is_cut_off_in_the_middle_is_named(fleet: Fleet) -> None:

@@ -161,7 +161,8 @@ def _nobody(followed: FollowedUp, findings: Findings) -> Outcome:
         measured=f"{suspicion.why}; nobody is slower than others {sought}: {tests}",
         expected="somebody who is",
         source=SOURCE,
-        next_step="Look at what all share: switches, settings of NCCL, links between groups",
+        next_step="Look at what all share: switches, settings of NCCL, links between groups; what comes "
+        "and goes, as lost packets do, needs longer tests (validate.collective.iterations)",
         responsible="administrator",
     )
 
