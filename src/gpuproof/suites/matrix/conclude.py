@@ -17,6 +17,7 @@ from gpuproof.records.run import Failure
 from gpuproof.records.work.command import CollectedFiles
 from gpuproof.statistics.launches import interval_of_launches
 from gpuproof.suites.base import Conclusion, LaunchKey, launch_key
+from gpuproof.suites.matrix.beside import doubts_of_times
 from gpuproof.suites.matrix.compare import (
     Better,
     ConfigurationFigures,
@@ -65,7 +66,7 @@ def conclude(evidence: Evidence) -> Conclusion:
         evidence,
         title=_title(config, len(planned.cases)),
         num_planned=len(planned.order),
-        doubts=_doubts_of_launches(evidence.launches),
+        doubts=[*_doubts_of_launches(evidence.launches), *doubts_of_times(evidence)],
         failures=_failures(evidence.launches),
         notes=tuple(_notes(evidence.launches, cases)),
         positions=positions_in_time(evidence.launches),

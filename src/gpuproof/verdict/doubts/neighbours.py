@@ -13,6 +13,8 @@ from gpuproof.verdict.doubts.base import Measured, suspect
 
 FAULT = "device-fault"
 """The code of a doubt that a device's fault raises."""
+NEIGHBOURS_CODE = "cpu-neighbours"
+"""The code of a doubt that others on the processors raise."""
 NEIGHBOUR_CPUS = 0.25
 """Processors' worth of work by others that may matter …"""
 RUN_QUEUE_SHARE = 0.02
@@ -42,7 +44,7 @@ def processor_neighbours(measured: Measured) -> Iterator[Doubt]:
         starved = _starved(windows, is_at_work=measured.served is None)
         if others_cpus is not None and others_cpus > NEIGHBOUR_CPUS and starved:
             yield suspect(
-                "cpu-neighbours",
+                NEIGHBOURS_CODE,
                 f"other processes on {host} kept {others_cpus:.1f} of {windows[0].load.num_cpus} processors "
                 "busy during the window, and this case waited for them",
                 "Run it again on a quiet machine, or set distributed.threads_per_rank lower",
@@ -83,7 +85,16 @@ def _starved(windows: Sequence[Window], *, is_at_work: bool) -> bool:
         own = [window.load.own_cpu_s for window in windows]
         return waited > RUN_QUEUE_SHARE * (sum(map(max, least, own)) + waited)
     load = windows[0].load
-    return load.busy_cpu_s is not None and load.busy_cpu_s > FULL_HOST * load.num_cpus * _span_s(windows[0])
+    return load.busy_cpu_s is not None and _is_full(load.busy_cpu_s / _span_s(windows[0]), load.num_cpus)
+
+
+def fill_the_processors(busy_cpus: float, own_cpus: float, num_cpus: int) -> bool:
+    """Say whether others had part of processors that were all in use; how long one waited is not known."""
+    return busy_cpus - own_cpus > NEIGHBOUR_CPUS and _is_full(busy_cpus, num_cpus)
+
+
+def _is_full(busy_cpus: float, num_cpus: int) -> bool:
+    return busy_cpus > FULL_HOST * num_cpus
 
 
 def device_neighbours(measured: Measured) -> Iterator[Doubt]:
