@@ -15,6 +15,7 @@ from gpuproof.records.collected import CaseRecords
 from gpuproof.records.work.command import CommandEnded, CommandStarted
 from gpuproof.suites.matrix.beside import doubts_of_times
 from gpuproof.suites.matrix.plan import plan
+from records_by_hand import result, start
 
 HOST = "node7"
 CPUS = 4
@@ -42,7 +43,7 @@ def evidence(folder: Path, commands: Sequence[Ran]) -> Evidence:
     launches = []
     for ran, key in zip(commands, planned.order, strict=True):
         case = planned.case(key)
-        launches.append(CaseRecords(case=case, records=(started(ran), ended(ran))))
+        launches.append(CaseRecords(case=case, records=(start(), started(ran), ended(ran), result())))
         record(folder / f"{case.case_id}.jsonl", ran)
     return Evidence(
         description={},

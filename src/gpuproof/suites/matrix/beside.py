@@ -65,7 +65,7 @@ def most_at_once(spans: Sequence[tuple[float, float]]) -> int:
 def _commands(launches: Sequence[CaseRecords]) -> Iterator[_Ran]:
     for records in launches:
         for started, ended in zip(records.of(CommandStarted), records.of(CommandEnded), strict=False):
-            if ended.wall_s > 0:
+            if ended.wall_s > 0 and records.status == "done":
                 yield _Ran(
                     case=records.case,
                     host=started.host,
@@ -87,7 +87,7 @@ def _of_host(host: str, commands: Sequence[_Ran], evidence: Evidence) -> Iterato
         NEIGHBOURS_CODE,
         f"the processors of {host} were all in use while {len(crowded)} of {len(commands)} commands ran, and "
         f"others had part of them (beside {worst.case_id} {worst.others_cpus:.1f} of {worst.num_cpus})"
-        f"{beside}: times are longer than those of a case alone",
+        f"{beside}: times may be longer than those of a case alone",
         f"For times that can be compared, run it again on a quiet machine{alone}",
     )
 
