@@ -58,6 +58,9 @@ def test_the_words_of_the_adamwprune_scripts_set_keys_of_the_recipe() -> None:
 def test_a_model_of_text_gets_tokens() -> None:
     found = asked("--epochs", "1", model="gpt2")
     assert (found.model.name, found.model.num_classes, found.data.name) == ("gpt2", None, "synthetic")
+    scores_bytes = found.data.batch_size * 1024 * 50_257 * 4
+    assert scores_bytes < 2**30, "a batch of the digits' size needs 13 GB for its scores alone"
+    assert asked("--batch-size", "64", model="gpt2").data.batch_size == 64
 
 
 def test_a_file_of_kconfig_gives_defaults_and_words_go_before_it(
