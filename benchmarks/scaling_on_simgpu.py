@@ -1,7 +1,7 @@
 """Does a scaling study find what a timeline says? 1, 2, 4 and 8 simulated devices, against figures by hand.
 
-The devices are declared: products take their FLOPs at 1 GFLOP/s, a kernel's launch 100 µs, an all-reduce
-20 µs and 2 (n - 1) / n of its bytes at 400 MB/s each way. `large` sends two buckets: the first one is carried
+The devices are declared: products take their FLOPs at 0.5 GFLOP/s, a kernel's launch 100 µs, an all-reduce
+20 µs and 2 (n - 1) / n of its bytes at 200 MB/s each way. `large` sends two buckets: the first one is carried
 while the rest of the backward pass is computed, the second one after it. So by hand of a step on n devices:
 exposed (and the difference with and without the average of gradients) is the second all-reduce, less the time
 in which the first bucket is copied back meanwhile; overlapped is the rest of both; all-reduces by themselves
@@ -23,10 +23,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-LINK_BYTES_PER_S, LINK_LATENCY_S, LAUNCH_S, MEMORY_BYTES_PER_S = 4e8, 2e-5, 1e-4, 1e10
+LINK_BYTES_PER_S, LINK_LATENCY_S, LAUNCH_S, MEMORY_BYTES_PER_S = 2e8, 2e-5, 1e-4, 1e10
 DECLARED = {
     "devices": 8,
-    "flops_per_s": 1e9,
+    "flops_per_s": 5e8,
     "peer_link_bytes_per_s": LINK_BYTES_PER_S,
     "zero_products": True,
 }
