@@ -109,8 +109,6 @@ class ScalePlan(Plan):
     """Launches of a study, of which the first of each point take steps apart."""
 
     breakdown_runs: int
-    is_regression: bool
-    """Then each launch looks at its errors after the window: mean squared, and mean absolute."""
     places: tuple[HostPlace, ...] = ()
     """Several hosts; empty where all points run on one."""
 
@@ -119,14 +117,15 @@ class ScalePlan(Plan):
         return iter(()) if self.places and running else Plan.next(self, running)
 
     def case(self, key: LaunchKey) -> Case:
-        """Build a launch."""
+        """Build a launch; one of a regression looks at its errors after the window."""
         built = Plan.case(self, key)
         work = built.work
         assert isinstance(work, TrainingWork), "a study is of training"
+        is_regression = choose_workload(self.points[key[0]].config).info.loss == "mean_squared_error"
         window = replace(
             work.window,
             breakdown=key[1] < self.breakdown_runs,
-            evaluate_after=work.window.evaluate_after or self.is_regression,
+            evaluate_after=work.window.evaluate_after or is_regression,
         )
         placement = placed_over(built.placement, self.places) if self.places else built.placement
         return replace(built, placement=placement, work=replace(work, window=window))
@@ -224,7 +223,6 @@ def plan(config: RunConfig, places: Sequence[HostPlace] = ()) -> Plan:
         is_sweep=False,
         breakdown_runs=options.breakdown_runs,
         places=tuple(places) if len(places) > 1 else (),
-        is_regression=choose_workload(config).info.loss == "mean_squared_error",
     )
 
 
