@@ -1,12 +1,12 @@
 """Does a scaling study find what a timeline says? 1, 2, 4 and 8 simulated devices, against figures by hand.
 
-The devices are declared: products take their FLOPs at 1 GFLOP/s, a kernel's launch 100 µs, an all-reduce
-20 µs and 2 (n - 1) / n of its bytes at 400 MB/s each way. `large` sends two buckets: the first one is carried
+The devices are declared: products take their FLOPs at 0.5 GFLOP/s, a kernel's launch 100 µs, an all-reduce
+20 µs and 2 (n - 1) / n of its bytes at 200 MB/s each way. `large` sends two buckets: the first one is carried
 while the rest of the backward pass is computed, the second one after it. So by hand of a step on n devices:
 exposed (and the difference with and without the average of gradients) is the second all-reduce, less the time
 in which the first bucket is copied back meanwhile; overlapped is the rest of both; all-reduces by themselves
 are both; and the step is longer than one device's by what is exposed and by the copies of gradients into
-buckets and back. It needs the package `gpuproof-simgpu`, and a quarter of an hour on two processors.
+buckets and back. It needs the package `gpuproof-simgpu`, and some 25 minutes on two processors that are busy.
 
     python benchmarks/scaling_on_simgpu.py
 """
@@ -23,10 +23,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-LINK_BYTES_PER_S, LINK_LATENCY_S, LAUNCH_S, MEMORY_BYTES_PER_S = 4e8, 2e-5, 1e-4, 1e10
+LINK_BYTES_PER_S, LINK_LATENCY_S, LAUNCH_S, MEMORY_BYTES_PER_S = 2e8, 2e-5, 1e-4, 1e10
 DECLARED = {
     "devices": 8,
-    "flops_per_s": 1e9,
+    "flops_per_s": 5e8,
     "peer_link_bytes_per_s": LINK_BYTES_PER_S,
     "zero_products": True,
 }
@@ -63,10 +63,18 @@ def by_hand(record: Mapping[str, Any]) -> dict[str, float]:
     }
 
 
-def lines(single: Mapping[str, Any], several: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield a line for each figure: by hand, measured, and whether its interval holds the one by hand."""
+def lines(
+    single: Mapping[str, Any],
+    several: Sequence[Mapping[str, Any]],
+    speed_ups: Mapping[int, Mapping[str, Any]],
+) -> Iterator[str]:
+    """Yield a line for each figure: by hand, measured, and whether its interval holds the one by hand.
+
+    A step of one device is its phases, which are queued before they run, so that no host is in them. A step
+    beyond the one by hand is what ranks waited for each other and for their hosts.
+    """
     yield f"{'devices':>7}  {'':22} {'by hand':>10} {'measured':>10}  interval"
-    alone_ms = 1e3 * single["samples_per_device"] / single["mean_samples_per_sec"]
+    alone_ms = sum(single["phases_ms"][name] for name in ("data", "forward", "backward", "optimizer"))
     for record in several:
         number, expected = record["num_devices"], by_hand(record)
         for name, value in expected.items():
@@ -75,11 +83,24 @@ def lines(single: Mapping[str, Any], several: Sequence[Mapping[str, Any]]) -> It
         longer_ms = 2 * copies_ms(NUM_TENSORS, 4 * NUM_PARAMETERS) + expected["exposed_ms"]
         step_ms = alone_ms + longer_ms
         yield _line(number, "phase of communication", longer_ms, record["phases_ms"]["communication"], None)
-        rates = [run["samples_per_second"] for run in record["detailed_runs"]]
-        one = single["mean_samples_per_sec"]
-        interval = [rate / one for rate in record["confidence_interval_95"] or rates]
-        mean = record["mean_samples_per_sec"] / one
-        yield _line(number, "speed-up", number * alone_ms / step_ms, mean, interval)
+        yield _line(number, "mean_step_ms", step_ms, *_steps(record))
+        found = speed_ups[number]
+        interval = [found["interval"]["low"], found["interval"]["high"]]
+        yield _line(number, "speed-up", number * alone_ms / step_ms, found["value"], interval)
+
+
+def _steps(record: Mapping[str, Any]) -> tuple[float, list[float]]:
+    """Return the mean step of the launches in milliseconds, and its interval, from that of the rate."""
+    samples = record["samples_per_device"] * record["num_devices"]
+    return 1e3 * samples / record["mean_samples_per_sec"], [
+        1e3 * samples / rate for rate in record["confidence_interval_95"]
+    ]
+
+
+def speed_ups_of(result: Mapping[str, Any]) -> dict[int, Mapping[str, Any]]:
+    """Return the study's own speed-ups, with the intervals that allow for both sides, by devices."""
+    measures = [x for x in result["measures"] if x["name"].startswith("weak speed-up")]
+    return {measure["labels"]["num_devices"]: measure for measure in measures}
 
 
 def _line(number: int, name: str, hand: float, measured: float, interval: Sequence[float] | None) -> str:
@@ -106,7 +127,8 @@ def main() -> int:
             json.loads((root / f"benchmark_large_{side}_gpu.json").read_text())
             for side in ("single", "multi")
         )
-    sys.stdout.write("\n".join(lines(single[0], several)) + "\n")
+        result = json.loads(next(root.glob("**/result.json")).read_text())
+    sys.stdout.write("\n".join(lines(single[0], several, speed_ups_of(result))) + "\n")
     return 0
 
 

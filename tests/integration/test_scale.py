@@ -52,6 +52,14 @@ def test_a_study_on_two_ranks_leaves_the_files_that_people_know(tmp_path: Path) 
     run = multi[0]["detailed_runs"][0]
     assert run["num_steps"] == 20
     assert run["mean_step_ms"] == pytest.approx(run["training_time_ms"] / 20)
+    # of normal targets the mean squared error is about 1; a processor's allocator counts nothing
+    assert 0.3 < run["mean_absolute_error"] < run["mean_squared_error"] ** 0.5 < 2
+    assert run["step_memory_mb"] == {
+        "before": None,
+        "after": None,
+        "missing": "torch counts no memory on this type of device",
+    }
+    assert multi[0]["detailed_runs"][1]["step_memory_mb"]["missing"].startswith("steps of this run were not")
     assert list((tmp_path / "out" / "scale").glob(f"*/{run['records']}/rank-0.jsonl"))
     assert result.stderr.count(": done, ") == 8
     assert "Validate over multiple runs" in result.stderr
@@ -77,16 +85,34 @@ def test_without_gpus_several_are_refused_and_one_is_advised(tmp_path: Path) -> 
     assert not (tmp_path / "results").exists()
 
 
+def write_hosts(folder: Path, **keys: int) -> None:
+    """Write an inventory of two names of one machine, at a port where nobody listens."""
+    hosts = [{"name": name, "host": name, "port": 9, **keys} for name in ("127.0.0.2", "127.0.0.3")]
+    (folder / "hosts.json").write_text(json.dumps({"hosts": hosts}), encoding="utf-8")
+
+
 @pytest.mark.parametrize(
     "words", [("scale", "--max-devices", "2"), ("run", "scale")], ids=["scale", "run scale"]
 )
-def test_a_study_over_hosts_is_refused_before_anything_is_connected_to(
+def test_hosts_of_unknown_size_are_refused_before_anything_is_connected_to(
     words: tuple[str, ...], tmp_path: Path
 ) -> None:
-    """Two names of one machine, at a port where nobody listens: neither is asked."""
-    hosts = [{"name": name, "host": name, "port": 9} for name in ("127.0.0.2", "127.0.0.3")]
-    (tmp_path / "hosts.json").write_text(json.dumps({"hosts": hosts}), encoding="utf-8")
+    write_hosts(tmp_path)
     refused = gpuproof(*words, "--on", "ssh:hosts.json", cwd=tmp_path, environment=NO_GPU)
     assert refused.returncode == 2, refused.stderr
-    assert "hosts that differ would look like scaling" in refused.stderr
+    assert "how many devices each has is not known" in refused.stderr
     assert not (tmp_path / "results").exists()
+
+
+def test_the_ladder_over_hosts_fills_one_before_it_takes_the_next(tmp_path: Path) -> None:
+    write_hosts(tmp_path, gpus=2)
+    planned = gpuproof(
+        *("scale", "--on", "ssh:hosts.json", "--gpu-mode", "multi", "--scaling", "strong", "--dry-run"),
+        *("--batch-sizes", "16", "--runs", "1"),
+        cwd=tmp_path,
+        environment=NO_GPU,
+    )
+    assert planned.returncode == 0, planned.stderr
+    hosts = [line.split()[2] for line in planned.stdout.splitlines() if line.startswith("# on")]
+    # 1, 2 and 4 devices, in an order that is drawn: four commands, of which one is on the second host
+    assert sorted(hosts) == ["127.0.0.2"] * 3 + ["127.0.0.3"]

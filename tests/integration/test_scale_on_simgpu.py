@@ -20,6 +20,8 @@ ALL_REDUCE_MS = 1e3 * (LINK_LATENCY_S + GRADIENT_BYTES / LINK_BYTES_PER_S)
 COPIES_MS = 1e3 * 2 * (NUM_TENSORS * 1e-4 + 2 * GRADIENT_BYTES / 1e10)
 """Each gradient into its bucket and back: a launch, and its bytes read and written: 1.687 ms."""
 
+PARAMETERS_HELD = 4
+"""Parameters, gradients and two moments of Adam, each as large."""
 SLACK = 0.25
 """Of what waits for a host that much else keeps busy; what is queued before it runs is exact."""
 
@@ -57,6 +59,11 @@ def test_a_second_device_over_a_slow_link_is_measured_right_and_advised_against(
     assert talking["sync_difference_ms"] == pytest.approx(ALL_REDUCE_MS, rel=SLACK)
     assert multi["mean_communication_ms"] == talking["sync_difference_ms"]
     assert single["mean_communication_ms"] is None
+    # the allocator holds as much before a step as after it, and more while it runs
+    (run, *_) = multi["detailed_runs"]
+    before, after = run["step_memory_mb"]["before"], run["step_memory_mb"]["after"]
+    assert before == after
+    assert PARAMETERS_HELD * GRADIENT_BYTES / 2**20 < min(before) < run["memory_usage_mb"]
     phases = multi["phases_ms"]
     assert phases["communication"] == pytest.approx(ALL_REDUCE_MS + COPIES_MS, rel=1e-3)
     # half the batch on each device: what each computes is between half and the whole of one device's step

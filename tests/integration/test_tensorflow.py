@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from gpuproof.records.breakdown import GradientSync
-from gpuproof.records.run import Environment, RankResult
+from gpuproof.records.run import Environment, Evaluation, RankResult
 from gpuproof.store.run import RunDirectory
 from running import clean_environment, gpuproof
 
@@ -53,6 +53,10 @@ def test_one_process_on_two_logical_devices_writes_the_records_of_a_study(tmp_pa
         assert end.last_loss is not None
         assert 0.5 < end.last_loss < 1.7
         assert len(launch.step_times_s(0)) == 30
+        (errors,) = launch.of(Evaluation)
+        assert errors.mean_loss is not None
+        assert errors.mean_absolute_error is not None
+        assert 0.3 < errors.mean_absolute_error < errors.mean_loss**0.5 < 1.5
     (facts,) = (record.facts for record in two.of(Environment))
     assert facts["torch"] is None
     assert facts["tensorflow"].startswith("2.")

@@ -16,7 +16,7 @@ from gpuproof.conclude import conclude
 from gpuproof.config.models import RunConfig
 from gpuproof.errors import UsageError
 from gpuproof.records.case import TrainingWork
-from gpuproof.suites.base import HostPlace
+from gpuproof.suites.base import HostPlace, launch_key
 from gpuproof.suites.scale import SUITE
 from gpuproof.suites.scale.advice import advise_before
 from gpuproof.suites.scale.plan import read_options, scale_points
@@ -114,6 +114,28 @@ def test_what_is_no_scaling_study_is_refused(block: Mapping[str, Any], more: Map
         SUITE.begin(wrong, (HostPlace(name=""),))
     with pytest.raises(UsageError):
         SUITE.begin(config(), (HostPlace(name="node1"), HostPlace(name="node2")))
+
+
+HOSTS = tuple(HostPlace(name=name, num_devices=devices) for name, devices in (("a", 2), ("b", 4), ("c", 2)))
+
+
+def test_over_hosts_a_point_has_the_first_that_hold_it_one_launch_at_a_time() -> None:
+    state = SUITE.begin(config(num_devices=[1, 2, 4, 6], batch_sizes=[48], laws=["strong"]), HOSTS)
+    asked = list(SUITE.next(state, {}, None))
+    placed = {
+        (case.placement.num_ranks, case.placement.hosts, case.placement.ranks_per_host) for case in asked
+    }
+    # as many ranks on each host as the smallest has devices
+    assert placed == {(1, ("a",), 1), (2, ("a",), 2), (4, ("a", "b"), 2), (6, ("a", "b", "c"), 2)}
+    assert {case.placement.num_hosts for case in asked} == {1, 2, 3}
+    # each launch has the first host: what else is free is left alone, so that the drawn order is kept
+    assert list(SUITE.next(state, {launch_key(asked[0]): asked[0]}, None)) == []
+
+
+@pytest.mark.parametrize("number", [3, 8])
+def test_numbers_of_devices_that_are_no_whole_hosts_are_refused(number: int) -> None:
+    with pytest.raises(UsageError, match="no whole hosts: 3 of 2 devices each"):
+        SUITE.begin(config(num_devices=[1, number], batch_sizes=[48]), HOSTS)
 
 
 def test_a_speed_up_is_that_of_the_step_times_by_hand(tmp_path: Path) -> None:

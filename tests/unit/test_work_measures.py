@@ -167,6 +167,8 @@ def test_evaluations_are_weighed_by_their_samples() -> None:
     assert "50 samples that no step took" in found["held-out accuracy"].detail
     regression = Evaluation(rank=0, samples=100, mean_loss=1.0, accuracy=None, missing="a regression")
     assert set(measures(regression)) - set(measures()) == {"evaluation loss"}
+    errors = [replace(regression, samples=n, mean_absolute_error=x) for n, x in ((100, 0.5), (300, 0.7))]
+    assert measures(*errors)["mean absolute error"].value == pytest.approx(0.65)
 
 
 def test_the_summary_file_says_what_a_share_is_of() -> None:

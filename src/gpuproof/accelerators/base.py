@@ -194,6 +194,10 @@ class Accelerator(Protocol):
         replay: Work = graph.replay
         return replay
 
+    def allocated_bytes(self, device: torch.device) -> int | None:
+        """Return what torch's allocator has given out by now; None where it keeps no count, or says 0."""
+        return self._ask("memory_allocated", device) or None
+
     def peak_memory_bytes(self, device: torch.device) -> tuple[int | None, int | None]:
         """Return the peaks of allocated and of reserved memory; None where torch keeps none, or says 0."""
         allocated, reserved = (

@@ -161,14 +161,8 @@ def _scale(
             directory, hosts=hosts, python=python, retry_failed=retry_failed, as_json=as_json, command=RECIPE
         )
         return _copy_files(directory, output_dir, code)
-    if hosts.are_named and asked["max_devices"] is None:
-        raise UsageError(
-            "how many devices a host has that is not this one, nobody knows here",
-            place="--on",
-            next_step="Say it: --max-devices N",
-        )
-    asked["is_here"] = not hosts.are_named
-    words = [*_words(overrides, output_dir=output_dir, python=python, **asked), *overrides]
+    ladder = _ladder_on(hosts, asked["max_devices"]) if hosts.are_named else None
+    words = [*_words(overrides, output_dir=output_dir, python=python, ladder=ladder, **asked), *overrides]
     if dry_run:
         show_commands(RECIPE, words, hosts=hosts, python=python)
         return ExitCode.DONE
@@ -186,7 +180,7 @@ def _words(
     scaling: str,
     max_devices: int | None,
     timeout: str | None,
-    is_here: bool,
+    ladder: Sequence[int] | None,
     **direct: str,
 ) -> list[str]:
     """Turn the options into the words that set keys of the recipe; `direct` are those of `KEYS`."""
@@ -201,10 +195,11 @@ def _words(
         }
     )
     device, framework = direct["device"], direct["framework"]
-    available = max_devices or 1
-    if is_here:
-        available = _count_devices(python, device, max_devices, framework=framework)
-    ladder = _ladder(available) if _wants_several(gpu_mode, available, [*words, *overrides]) else [1]
+    is_here = ladder is None
+    if ladder is None:
+        ladder = _ladder(_count_devices(python, device, max_devices, framework=framework))
+    if not _wants_several(gpu_mode, ladder[-1], [*words, *overrides]):
+        ladder = [1]
     # As many threads along the ladder: one rank with all processors is another program than two with half.
     threads = threads_of_each(None, num_ranks=ladder[-1], users=users_threads()) if is_here else 1
     chosen = {
@@ -275,6 +270,29 @@ def _ladder(available: int) -> list[int]:
     """
     doubled = [2**power for power in range(available.bit_length()) if 2**power < available]
     return [*doubled, available]
+
+
+def _ladder_on(hosts: HostChoice, at_most: int | None) -> list[int]:
+    """Return the ladder on hosts: on the first 1, 2, 4 … and all, then 2, 4 … and all hosts whole.
+
+    Raises:
+        UsageError: how many devices they have is said neither by the inventory nor by --max-devices.
+    """
+    from gpuproof.config.inventory import load_inventory
+
+    known = [] if hosts.inventory is None else [host.gpus for host in load_inventory(hosts.inventory).hosts]
+    each = min((number or 0 for number in known), default=0)
+    if at_most is None and not each:
+        raise UsageError(
+            "how many devices a host has that is not this one, nobody knows here",
+            place="--on",
+            next_step="Say it: --max-devices N, or `gpus` of each host in the inventory",
+        )
+    most = at_most or each * len(known)
+    if not each or most <= each:
+        return _ladder(most)
+    whole = [each * number for number in _ladder(most // each)[1:]]
+    return list(dict.fromkeys([*_ladder(each), *whole, most]))
 
 
 def _copy_files(directory: RunDirectory, output_dir: Path, code: ExitCode) -> ExitCode:

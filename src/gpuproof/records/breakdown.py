@@ -106,6 +106,10 @@ class StepPhases:
     """Of bursts of steps without marks, the mean step by the host's clock …"""
     marked_step_s: tuple[float, ...] = ()
     """… and of bursts with marks, by turns."""
+    allocated_before_bytes: tuple[int, ...] = ()
+    """What torch's allocator had given out when the host began each step …"""
+    allocated_after_bytes: tuple[int, ...] = ()
+    """… and when it had queued the whole of it. Empty where the allocator keeps no count."""
     missing: str | None = None
     """Why a step cannot be taken apart."""
 

@@ -288,6 +288,8 @@ class Evaluation:
     missing: str | None
     is_held_out: bool = False
     """Whether no step took these samples."""
+    mean_absolute_error: float | None = None
+    """Of a regression's outputs; None for classes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

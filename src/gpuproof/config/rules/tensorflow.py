@@ -31,7 +31,6 @@ OF_TORCH = {
         "gradient_compression",
         "communication_profile",
     ),
-    "benchmark": ("evaluate_after",),
     "profiling": ("enabled", "ceilings"),
 }
 """Keys that only torch's program reads, by their section: set, they would change nothing."""

@@ -203,6 +203,11 @@ def _learnt(found: Sequence[Evaluation], prefix: str, which: str) -> Iterator[Me
     scores = [(each.accuracy, each.samples) for each in found if each.accuracy is not None]
     if len(scores) == len(found):
         yield _share(f"{prefix}accuracy", sum(value * weight for value, weight in scores) / samples, over)
+    errors = [(x.mean_absolute_error, x.samples) for x in found if x.mean_absolute_error is not None]
+    if len(errors) == len(found):
+        error = sum(value * weight for value, weight in errors) / samples
+        text = units.significant(error, 4)
+        yield Measure(name=f"{prefix}mean absolute error", value=error, unit="", text=text, detail=over)
 
 
 def _pruning(summary: RunSummary) -> Iterator[Measure]:

@@ -13,7 +13,7 @@ from gpuproof.records.page import Page
 from gpuproof.records.result import Result
 from gpuproof.suites.base import AfterFailure, Conclusion, HostPlace
 from gpuproof.suites.points.plan import Plan, PlannedSuite, after_failure, checked
-from gpuproof.suites.scale.plan import NAME, ScaleOptions, over_hosts_refused, plan
+from gpuproof.suites.scale.plan import NAME, ScaleOptions, plan
 
 
 class ScaleSuite(PlannedSuite):
@@ -33,7 +33,7 @@ class ScaleSuite(PlannedSuite):
         """Plan the launches of all points.
 
         Raises:
-            UsageError: it is no training recipe, it is a sweep of its own, or several hosts are named.
+            UsageError: it is no training recipe, it is a sweep of its own, or hosts cannot be filled so.
         """
         if config.kind != "training" or config.matrix or config.search.kind is not None:
             raise UsageError(
@@ -41,9 +41,7 @@ class ScaleSuite(PlannedSuite):
                 place="suite",
                 next_step="Set kind to training; sizes are scale.batch_sizes and scale.num_devices",
             )
-        if len(places) > 1:
-            raise over_hosts_refused()
-        return checked(plan(config))
+        return checked(plan(config, places))
 
     def on_failure(self, launch: CaseRecords) -> AfterFailure:
         """Go on: what several devices lack, one may do without."""

@@ -105,7 +105,7 @@ def conclude(evidence: Evidence) -> Conclusion:
         concluded,
         title=[f"{config.model.name} {config.kind} on {config.data.name}", _what(options)],
         num_planned=len(points) * config.run.repeats,
-        notes=[*_notes(options, config), *_frameworks(concluded)],
+        notes=[*_notes(options, config), *_frameworks(concluded), *_hosts(evidence)],
         measures=list(_measures(detail)),
         is_ranked=False,
     )
@@ -279,6 +279,13 @@ def _frameworks(concluded: Sequence[PointResult]) -> Iterator[str]:
     found = [launch.setup.replicas for point in concluded for launch in point.launches]
     ways = dict.fromkeys((x.framework, x.reduction) for x in found if x is not None and x.reduction)
     yield from (f"{framework} summed the gradients of its replicas by {way}" for framework, way in ways)
+
+
+def _hosts(evidence: Evidence) -> Iterator[str]:
+    """Say which points ran on which hosts, where several were named."""
+    most = max((launch.case.placement.hosts for launch in evidence.launches), key=len, default=())
+    if len(most) > 1:
+        yield f"points that one host holds ran on {most[0]}, larger ones on whole hosts: {', '.join(most)}"
 
 
 def _notes(options: ScaleOptions, config: RunConfig) -> Iterator[str]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from gpuproof.analysis.launch import Launch
 from gpuproof.analysis.points import PointFigures
 from gpuproof.analysis.scale.communication import sync_difference_s
+from gpuproof.analysis.scale.curve import fabric_of
 from gpuproof.analysis.scale.per_launch import LaunchFigure
 from gpuproof.readings.evidence import Evidence
 from gpuproof.records.codec import from_json
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 MIB_BYTES = 2**20
 MS_PER_S = 1e3
+NOT_LOOKED = "steps of this run were not taken apart (scale.breakdown_runs)"
+NO_COUNT = "torch counts no memory on this type of device"
 COMMUNICATION_IS = (
     "sync_difference_ms: a step with the average of gradients less one without, less the same difference in "
     "a group of one; the other figures answer other questions, and are not added to it"
@@ -59,6 +62,7 @@ def _batch(row: ScaleRow, found: PointResult, detail: ScaleDetail) -> dict[str, 
         "model_type": row.figures.model,
         "multi_gpu": row.num_devices > 1,
         "num_devices": row.num_devices,
+        "num_hosts": fabric_of(found.launches).num_hosts,
         "scaling": row.law,
         "samples_per_device": found.point.config.data.batch_size,
         "num_runs": len(rates),
@@ -161,11 +165,41 @@ def _of_launch(launch: Launch, devices: Sequence[DeviceDuring]) -> dict[str, Any
         "training_time_ms": _ms(launch.slowest.wall_s),
         "mean_step_ms": _ms(launch.mean_step_s),
         "median_step_ms": _ms(median(launch.step_times_s) if launch.step_times_s else None),
+        **_errors(launch),
+        "step_memory_mb": _step_memory_mb(launch),
         "clock": launch.slowest.clock,
         "power_w": _mean([x.power_w for x in devices if x.power_w is not None]),
         "sm_clock_mhz": _mean([x.clock_sm_mhz for x in devices if x.clock_sm_mhz is not None]),
         "hottest_c": max((x.temp_gpu_max_c for x in devices if x.temp_gpu_max_c is not None), default=None),
         "records": f"cases/{launch.case.case_id}/{launch.case.replicate}",
+    }
+
+
+def _errors(launch: Launch) -> dict[str, float | None]:
+    """Return the errors of a regression after the window, the mean over ranks; null for classes."""
+    losses, errors = (
+        [value for x in launch.evaluations if (value := getattr(x, name)) is not None and not x.is_held_out]
+        for name in ("mean_loss", "mean_absolute_error")
+    )
+    return {"mean_squared_error": _mean(losses if errors else ()), "mean_absolute_error": _mean(errors)}
+
+
+def _step_memory_mb(launch: Launch) -> dict[str, Any]:
+    """Return a rank's allocated memory before and after each step that was looked at, in MiB as S2 counts.
+
+    It is of the rank that holds most. An allocator that keeps what is freed for the next step shows the same
+    figure before and after a step: what a step needs beside it is in `memory_usage_mb`, its peak.
+    """
+    told = [phases for phases in launch.step_phases if phases.allocated_before_bytes]
+    if not told:
+        reasons = [phases.missing or NO_COUNT for phases in launch.step_phases]
+        return {"before": None, "after": None, "missing": reasons[0] if reasons else NOT_LOOKED}
+    most = max(told, key=lambda phases: max(phases.allocated_after_bytes))
+    before, after = most.allocated_before_bytes, most.allocated_after_bytes
+    return {
+        "before": [count / MIB_BYTES for count in before],
+        "after": [count / MIB_BYTES for count in after],
+        "missing": None,
     }
 
 

@@ -7,16 +7,18 @@ device both are the same, so that it is measured once.
 from __future__ import annotations
 
 import random
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from gpuproof.analysis.scale.worth import Prices
 from gpuproof.analysis.scaling import Thresholds
 from gpuproof.config.models import RunConfig
+from gpuproof.config.rules.workload import choose_workload
 from gpuproof.errors import UsageError
-from gpuproof.records.case import Case, TrainingWork
+from gpuproof.records.case import Case, Placement, TrainingWork
 from gpuproof.records.codec import from_json
-from gpuproof.suites.base import LaunchKey
+from gpuproof.suites.base import HostPlace, LaunchKey
 from gpuproof.suites.points.plan import Plan, Point, config_at
 
 Law = Literal["strong", "weak"]
@@ -107,27 +109,64 @@ class ScalePlan(Plan):
     """Launches of a study, of which the first of each point take steps apart."""
 
     breakdown_runs: int
+    places: tuple[HostPlace, ...] = ()
+    """Several hosts; empty where all points run on one."""
+
+    def next(self, running: Collection[LaunchKey]) -> Iterator[Case]:
+        """Yield what may begin now: over hosts one launch at a time, since each has the first of them."""
+        return iter(()) if self.places and running else Plan.next(self, running)
 
     def case(self, key: LaunchKey) -> Case:
-        """Build a launch."""
+        """Build a launch; one of a regression looks at its errors after the window."""
         built = Plan.case(self, key)
         work = built.work
         assert isinstance(work, TrainingWork), "a study is of training"
-        window = replace(work.window, breakdown=key[1] < self.breakdown_runs)
-        return replace(built, work=replace(work, window=window))
+        is_regression = choose_workload(self.points[key[0]].config).info.loss == "mean_squared_error"
+        window = replace(
+            work.window,
+            breakdown=key[1] < self.breakdown_runs,
+            evaluate_after=work.window.evaluate_after or is_regression,
+        )
+        placement = placed_over(built.placement, self.places) if self.places else built.placement
+        return replace(built, placement=placement, work=replace(work, window=window))
 
 
-def over_hosts_refused() -> UsageError:
-    """Return why a study is not made over hosts.
+def require_whole_hosts(options: ScaleOptions, places: Sequence[HostPlace]) -> None:
+    """Refuse numbers of devices that do not fill the named hosts one after another.
 
-    A curve is broken in any case where a second host begins.
+    Raises:
+        UsageError: a number does not, or how many devices the hosts have is not known.
     """
-    return UsageError(
-        "a scaling study is of the devices of one machine: over hosts, a point would run on whichever is "
-        "free, and hosts that differ would look like scaling",
-        place="--on",
-        next_step="Name one host, or an allocation of one node; over hosts, gpuproof run --one-job for each "
-        "number of them",
+    if any(place.num_devices is None for place in places):
+        raise UsageError(
+            "a scaling study over hosts fills one after another, and how many devices each has is not known",
+            place="--on",
+            next_step="Give `gpus` of each host in the inventory, or name one host",
+        )
+    each = devices_of_each(places)
+    for number in options.num_devices:
+        if number > each and (number % each or number > each * len(places)):
+            raise UsageError(
+                f"{number} devices are no whole hosts: {len(places)} of {each} devices each are named",
+                place="scale.num_devices",
+                next_step=f"Name numbers up to {each}, and multiples of it up to {each * len(places)}",
+            )
+
+
+def devices_of_each(places: Sequence[HostPlace]) -> int:
+    """Return how many devices are used of each host: as many as the smallest has."""
+    return min(place.num_devices or 1 for place in places)
+
+
+def placed_over(placement: Placement, places: Sequence[HostPlace]) -> Placement:
+    """Place a point on the first host while it has devices enough, else on the first so many whole hosts."""
+    number = placement.num_ranks
+    count = max(1, number // devices_of_each(places))
+    return replace(
+        placement,
+        hosts=tuple(place.name for place in places[:count]),
+        num_hosts=count,
+        ranks_per_host=number // count,
     )
 
 
@@ -155,13 +194,17 @@ def _all_points(options: ScaleOptions) -> list[ScalePoint]:
     ]
 
 
-def plan(config: RunConfig) -> Plan:
+def plan(config: RunConfig, places: Sequence[HostPlace] = ()) -> Plan:
     """Plan every launch: replicate by replicate, the points of each in an order of its own.
+
+    Where `places` are several hosts, a point has as few of them as hold it, the first ones.
 
     Raises:
         UsageError: a point is no recipe that can be run.
     """
     options = read_options(config)
+    if len(places) > 1:
+        require_whole_hosts(options, places)
     points = {point.case_id: point_at(config, point) for point in scale_points(options)}
     if not points:
         raise UsageError(
@@ -174,7 +217,13 @@ def plan(config: RunConfig) -> Plan:
         names = list(points)
         random.Random(f"{config.run.order_seed}:{replicate}").shuffle(names)  # noqa: S311  # no secret
         order += [(name, replicate) for name in names]
-    return ScalePlan(points=points, order=tuple(order), is_sweep=False, breakdown_runs=options.breakdown_runs)
+    return ScalePlan(
+        points=points,
+        order=tuple(order),
+        is_sweep=False,
+        breakdown_runs=options.breakdown_runs,
+        places=tuple(places) if len(places) > 1 else (),
+    )
 
 
 def point_at(config: RunConfig, point: ScalePoint) -> Point:

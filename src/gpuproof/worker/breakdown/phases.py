@@ -39,6 +39,8 @@ class _Looked:
     """Whether all of it was in the queue before it ran, or it is done when it returns."""
     host_s: float
     """What the host took for it and for the step before."""
+    allocated_bytes: tuple[int | None, int | None]
+    """By torch's allocator, before it and after."""
 
 
 def measure_phases(prepared: Prepared, recorder: Recorder) -> None:
@@ -68,12 +70,18 @@ def measure_phases(prepared: Prepared, recorder: Recorder) -> None:
             backward_without_sync_s=_of("backward", alone),
             plain_step_s=rounded(plain_s),
             marked_step_s=rounded(marked_s),
+            allocated_before_bytes=_allocated(looked, 0),
+            allocated_after_bytes=_allocated(looked, 1),
         )
     )
 
 
 def _of(phase: PhaseOfStep, looked: Sequence[_Looked]) -> tuple[float, ...]:
     return rounded([found.seconds[phase] for found in looked])
+
+
+def _allocated(looked: Sequence[_Looked], place: int) -> tuple[int, ...]:
+    return tuple(count for found in looked if (count := found.allocated_bytes[place]) is not None)
 
 
 def _looked(
@@ -97,10 +105,14 @@ def _look(prepared: Prepared, step: TrainingStep, busy: BusyQueue, *, hold_s: fl
     begin_s = perf_counter()
     marked_step(step, _marks_for(prepared))
     marks = _marks_for(prepared)
+    before = accelerator_of(prepared.device).allocated_bytes(prepared.device)
     marked_step(step, marks)
+    after = accelerator_of(prepared.device).allocated_bytes(prepared.device)
     host_s = perf_counter() - begin_s
     is_queued = not (isinstance(marks, EventMarks) and marks.has_begun())
-    return _Looked(seconds=marks.take_s(), is_queued=is_queued, host_s=host_s)
+    return _Looked(
+        seconds=marks.take_s(), is_queued=is_queued, host_s=host_s, allocated_bytes=(before, after)
+    )
 
 
 def _bursts(

@@ -39,16 +39,16 @@ def evaluate(
     precision: PrecisionPolicy,
     rank: int,
 ) -> Evaluation:
-    """Return mean loss, and accuracy for classes, over all samples of the source; the module keeps its mode.
+    """Return mean loss over all samples of the source, and accuracy of classes or mean absolute error.
 
-    Classes are the outputs' last dimension: of a sample, or of each token of a sequence.
+    The module keeps its mode. Classes are the outputs' last dimension: of a sample, or of each of its tokens.
     """
     if not any(True for _ in module.parameters()):
         why = "a workload without weights learns nothing"
         return Evaluation(rank=rank, samples=0, mean_loss=None, accuracy=None, missing=why)
     was_training = module.training
     module.eval()
-    total_loss = 0.0
+    total_loss, total_error = 0.0, 0.0
     num_correct, num_targets = 0, 0
     classes = False
     for _ in range(math.ceil(pool.num_samples / pool.batch_size)):
@@ -60,6 +60,8 @@ def evaluate(
         if classes:
             num_correct += int((outputs.argmax(dim=-1) == targets).sum())
             num_targets += targets.numel()
+        else:
+            total_error += float((outputs - targets).abs().mean()) * len(targets)
     module.train(was_training)
     return Evaluation(
         rank=rank,
@@ -67,4 +69,5 @@ def evaluate(
         mean_loss=total_loss / pool.num_samples,
         accuracy=num_correct / num_targets if classes else None,
         missing=None if classes else "accuracy is for classes; this workload is a regression",
+        mean_absolute_error=None if classes else total_error / pool.num_samples,
     )

@@ -22,6 +22,7 @@ from gpuproof.records.case import Case, TrainingWork
 from gpuproof.records.run import (
     DeviceNeighbours,
     Environment,
+    Evaluation,
     NotApplied,
     RankResult,
     Setup,
@@ -99,6 +100,8 @@ def run_tensorflow_case(
     step_s, peak_bytes = _warm_up(prepared, recorder)
     _measure(prepared, recorder, step_s=step_s, warm_peak_bytes=peak_bytes)
     loss = prepared.training.last_loss
+    if work.window.evaluate_after:
+        recorder.write(_evaluation(prepared, rank=identity.rank))
     if work.window.breakdown:
         for record in _not_taken_apart(identity.rank, prepared.clock):
             recorder.write(record)
@@ -237,6 +240,19 @@ def _measure(
         )
         recorder.write(window)
     return window
+
+
+def _evaluation(prepared: PreparedMirrors, *, rank: int) -> Evaluation:
+    """Look at the errors over all samples that steps took."""
+    squared, absolute = prepared.training.errors()
+    return Evaluation(
+        rank=rank,
+        samples=prepared.training.num_pool_batches * prepared.items_per_step,
+        mean_loss=squared,
+        accuracy=None,
+        missing="accuracy is for classes; this workload is a regression",
+        mean_absolute_error=absolute,
+    )
 
 
 def _neighbours() -> DeviceNeighbours:

@@ -1,0 +1,56 @@
+"""`gpuproof scale` as people type it: what each published example plans on a machine of two GPUs."""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from gpuproof.cli.main import cli
+
+TWO_GPUS = {"devices": [{"index": 0, "name": "a GPU"}, {"index": 1, "name": "a GPU"}]}
+DOCS = (Path(__file__).parents[2] / "docs" / "scale.md").read_text(encoding="utf-8")
+
+
+@pytest.fixture(autouse=True)
+def on_two_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def probe(*_given: Any, **_options: Any) -> dict[str, Any]:
+        return TWO_GPUS
+
+    monkeypatch.setattr("gpuproof.launchers.probe.probe", probe)
+    monkeypatch.chdir(tmp_path)
+
+
+def planned(words: str) -> tuple[Result, Counter[int]]:
+    """Return what `--dry-run` answers, and how many launches have so many ranks."""
+    result = CliRunner().invoke(cli, ["scale", *shlex.split(words), "--dry-run"])
+    lines = [line for line in result.stdout.splitlines() if "gpuproof.worker run" in line]
+    return result, Counter(2 if "--nproc-per-node=2" in line else 1 for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("words", "launches", "decision"),
+    [
+        ("--model medium --gpu-mode auto", {1: 4 * 50}, "no - Model too small (54,403 params)"),
+        # strong and weak on two devices, for each launch on one
+        ("--model large --gpu-mode auto --runs 25", {1: 4 * 25, 2: 8 * 25}, "evaluate - Medium model may"),
+        ("--model medium --batch-sizes 32 64 128 --runs 20", {1: 3 * 20}, "no - Model too small"),
+        ("--model medium --gpu-mode multi --runs 50", {1: 4 * 50, 2: 8 * 50}, None),
+        ("--model large --runs 10 --output-dir ./quick_test", {1: 4 * 10, 2: 8 * 10}, "evaluate - Medium"),
+        ("--model medium --batch-sizes 64 128 256 --runs 30", {1: 3 * 30}, "no - Model too small"),
+    ],
+)
+def test_each_published_example_as_it_is_typed(
+    words: str, launches: dict[int, int], decision: str | None
+) -> None:
+    result, found = planned(words)
+    assert result.exit_code == 0, result.output
+    assert found == launches
+    assert "Found 2 GPU(s)" in result.stderr
+    assert ("Intelligent Strategy Decision" in result.stderr) == (decision is not None)
+    assert decision is None or f"Intelligent Strategy Decision: {decision}" in result.stderr
+    assert f"gpuproof scale {words}" in DOCS
