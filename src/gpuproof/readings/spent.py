@@ -1,8 +1,8 @@
 """What did each of two recordings take, and for how long was each held back?
 
-In: two recordings, and the phase that counts, else all of each. Out: the energy of all GPUs together, and of
-each reason to be held back the share of the time, averaged over the GPUs. There is one figure a recording, and
-so no interval. What one GPU does not tell, the recording does not: a part is not the whole.
+In: two recordings, and the phase that counts, else all of each. Out: the energy of all GPUs together, and
+of each reason to be held back the share of the time, averaged over the GPUs. There is one figure a recording,
+and so no interval. What one GPU does not tell, the recording does not: a part is not the whole.
 """
 
 from __future__ import annotations
