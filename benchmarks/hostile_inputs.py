@@ -24,7 +24,8 @@ from gpuproof.conclude import conclude
 from gpuproof.config.errors import ConfigError
 from gpuproof.config.inventory import load_inventory
 from gpuproof.errors import GpuproofError, UsageError
-from gpuproof.observe.text import render_comparison, render_summary
+from gpuproof.observe.text import render_summary
+from gpuproof.observe.text_compare import render_comparison
 from gpuproof.readings.compare import compare
 from gpuproof.readings.formats import gpu_stats, gputop, load
 from gpuproof.readings.summary import summarise

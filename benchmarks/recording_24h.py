@@ -30,7 +30,9 @@ from gpuproof.records.metrics import METRICS, names
 from gpuproof.records.readings import DeviceIdentity, DeviceReading, DriverEvent, Lane, PhysicalIndex
 
 GPM = ("sm_active_percent", "sm_occupancy_percent", "tensor_active_percent", "dram_active_percent")
-GIVEN = {metric for source in SOURCES for metric in source.metrics if metric in METRICS} | set(GPM)
+MEASURED_INSTEAD = {"pcie_tx_bytes_per_s", "pcie_rx_bytes_per_s"}
+"""Given only where bytes are not counted."""
+GIVEN = ({m for source in SOURCES for m in source.metrics if m in METRICS} | set(GPM)) - MEASURED_INSTEAD
 STEADY = {
     "mem_reserved_bytes": 629_145_600, "pstate_level": 0, "power_limit_w": 700.0, "fan_percent": 0,
     "pcie_gen": 5, "pcie_width": 16, "nvlink_links_active": 18, "clock_mem_mhz": 2619,

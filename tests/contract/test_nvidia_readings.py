@@ -63,6 +63,9 @@ SLOW = {
     "ecc_uncorrected_count": 1,
     "remapped_rows_corrected_count": 2,
     "remapped_rows_uncorrected_count": 3,
+    "retired_pages_corrected_count": 4,
+    "retired_pages_uncorrected_count": 5,
+    "retired_pages_pending": 1,
     "throttle_time_power_cap_s": 8,
     "throttle_time_thermal_s": 4,
     "throttle_time_sync_boost_s": 1,
@@ -165,6 +168,18 @@ def test_energy_and_replays_fall_back_on_the_older_calls(nvml: nvml_library.Fake
     assert adapter.read(GPU_0, lane="slow").reading.values["pcie_replay_count"] == 9
 
 
+def test_pcie_is_measured_only_where_no_field_counts_it(nvml: nvml_library.FakeNvml) -> None:
+    adapter = nvidia.open_adapter()
+    assert (
+        adapter.read(GPU_0, lane="slow").unavailable["pcie_tx_bytes_per_s"] == "its bytes are counted instead"
+    )
+
+    nvml.update(g1_field197="!3", g1_field198="!3")
+    values = adapter.read(GPU_1, lane="slow").reading.values
+    assert (values["pcie_tx_bytes_per_s"], values["pcie_rx_bytes_per_s"]) == (12.5e9, 2.25e6)
+    assert not {"pcie_tx_bytes", "pcie_rx_bytes"} & values.keys()
+
+
 def test_an_older_binding_without_the_new_names_reads_the_same(
     nvml: nvml_library.FakeNvml, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -250,6 +265,17 @@ def test_without_the_kernel_driver_the_reason_says_so(nvml: nvml_library.FakeNvm
 
     with pytest.raises(DriverMissingError, match="kernel driver is not loaded"):
         nvidia.open_adapter()
+
+
+def test_a_jetson_is_refused_with_its_reason(nvml: nvml_library.FakeNvml, tmp_path: Path) -> None:
+    nvml.set({})
+    tree = tmp_path / "firmware/devicetree/base"
+    tree.mkdir(parents=True)
+    (tree / "compatible").write_bytes(b"nvidia,p3737-0000+p3701-0000\0nvidia,tegra234\0")
+    assert open_devices({}, sysfs_root=tmp_path).absent["nvidia"] == nvidia.JETSON
+
+    (tree / "compatible").write_bytes(b"raspberrypi,5-model-b\0")
+    assert "Jetson" not in open_devices({}, sysfs_root=tmp_path).absent["nvidia"]
 
 
 def test_mig_instances_follow_their_gpu_and_have_memory_and_processes_only(

@@ -156,6 +156,7 @@ KEYED(nvmlDeviceGetMaxClockInfo, "clock_max")
 KEYED(nvmlDeviceGetApplicationsClock, "clock_app")
 KEYED(nvmlDeviceGetTemperature, "temp")
 KEYED(nvmlDeviceGetTemperatureThreshold, "threshold")
+KEYED(nvmlDeviceGetPcieThroughput, "pcie_rate")
 API int nvmlDeviceGetNvLinkState(Handle h, unsigned link, unsigned *out) {
   char key[32];
   snprintf(key, sizeof key, "link%u", link);

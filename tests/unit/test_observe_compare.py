@@ -11,7 +11,7 @@ import pytest
 
 import recordings as rec
 from gpuproof.errors import UsageError
-from gpuproof.observe.text import render_comparison
+from gpuproof.observe.text_compare import render_comparison
 from gpuproof.readings.compare import MetricComparison, compare
 from gpuproof.readings.recording import RecordingData
 from gpuproof.readings.selection import Selected, newest_match, recordings_in
@@ -123,6 +123,60 @@ def test_every_unlike_condition_is_named(tmp_path: Path) -> None:
         ("note", "UUID", "GPU-0000", "GPU-ffff"),
     ]
     assert "NOT COMPARABLE as they stand" in render_comparison(comparison)
+
+
+def gpus(tmp_path: Path, name: str, num: int, *, hot: set[int], watts: float, driver: str) -> RecordingData:
+    """Half a minute of several cards that draw so much; `hot` ones are held back in the last third."""
+    static = {**rec.identity().static, "driver_version": driver}
+    heads = [rec.identity(i, static=static, uuid=f"GPU-{name}-{i}", pci_bus_id=f"{i}") for i in range(num)]
+    samples = [
+        rec.sample(
+            t,
+            {i: {"util_gpu_percent": 95.0, "power_w": watts, "energy_j": watts * t} for i in range(num)},
+            reasons={i: ("thermal_software",) if i in hot and t >= 20 else () for i in range(num)},
+        )
+        for t in range(31)
+    ]
+    return rec.loaded(tmp_path, [rec.header(heads), *samples], name=f"{name}.jsonl")
+
+
+def test_energy_and_time_held_back_are_told_of_the_whole(tmp_path: Path) -> None:
+    """Two cards of 300 and 330 W for 30 s; of B one is hot in 10 of 30 s, half of that over both."""
+    a = gpus(tmp_path, "a", 2, hot=set(), watts=300.0, driver="1")
+    b = gpus(tmp_path, "b", 2, hot={1}, watts=330.0, driver="1")
+    comparison = compare(a, b)
+    assert (comparison.spent.first.energy_j, comparison.spent.second.energy_j) == (18_000.0, 19_800.0)
+    assert comparison.spent.first.held == {}
+    assert comparison.spent.second.held == {"thermal_software": pytest.approx(11 / 62)}
+    lines = [" ".join(line.split()) for line in render_comparison(comparison).splitlines()]
+    assert "energy 18.0 kJ (5.00 Wh) 19.8 kJ (5.50 Wh) +10 %" in lines
+    assert "held back: software thermal slowdown 0 % of the time 18 % of the time –" in lines
+
+
+def test_what_one_side_does_not_tell_is_unknown_and_not_never(tmp_path: Path) -> None:
+    a = gpus(tmp_path, "a", 1, hot=set(), watts=300.0, driver="1")
+    samples = [rec.sample(t, {0: {"util_gpu_percent": 95.0}}) for t in range(31)]
+    b = rec.loaded(tmp_path, [rec.header([rec.identity()]), *samples], name="b.jsonl")
+    comparison = compare(a, b)
+    assert (comparison.spent.second.energy_j, comparison.spent.second.held) == (None, None)
+    text = render_comparison(comparison)
+    assert "energy of B is not known: no energy counter" in text
+    assert "held back of B is not known: " in text
+
+
+def test_a_difference_of_all_gpus_is_told_once(tmp_path: Path) -> None:
+    a = gpus(tmp_path, "a", 4, hot=set(), watts=300.0, driver="1")
+    b = gpus(tmp_path, "b", 4, hot=set(), watts=300.0, driver="2")
+    found = {c.fact: c for c in compare(a, b).conditions}
+    assert len(found) == len(compare(a, b).conditions)
+    driver, uuid = found["driver version"], found["UUID"]
+    assert (driver.where, driver.first, driver.second) == ("GPUs 0, 1, 2, 3", "1", "2")
+    assert (uuid.where, uuid.first, uuid.second, uuid.weight) == (
+        "GPUs 0, 1, 2, 3",
+        "one each",
+        "others",
+        "note",
+    )
 
 
 def test_the_text_of_a_comparison_says_conditions_basis_and_limits(tmp_path: Path) -> None:

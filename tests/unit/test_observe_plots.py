@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import builtins
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -12,12 +12,16 @@ import pytest
 import recordings as rec
 from gpuproof.errors import EnvironmentUnfitError, UsageError
 from gpuproof.observe import plots
-from gpuproof.observe.plots import held, plot_recording
+from gpuproof.observe.plots import plot_recording
 from gpuproof.observe.plots_compare import plot_balance, plot_comparison, plot_memory
+from gpuproof.observe.plots_strip import THROTTLE_FILLS, held
+from gpuproof.readings.bands import bands
 from gpuproof.readings.compare import compare
+from gpuproof.readings.metric_text import STATE_REASONS
 from gpuproof.readings.recording import RecordingData
 from gpuproof.readings.series import envelope
 from gpuproof.readings.summary import summarise
+from gpuproof.records.readings import DriverEvent, ThrottleReason
 
 PNG = b"\x89PNG\r\n\x1a\n"
 
@@ -119,6 +123,60 @@ def test_a_recording_is_drawn_with_its_phases_limits_and_reasons(tmp_path: Path)
         assert expected in said
     power = figure.axes[2].get_lines()[0]
     assert np.asarray(power.get_ydata()).tolist() == [300.0 + t % 7 for t in range(40)]
+
+
+def test_every_reason_that_is_no_state_has_a_colour_of_its_own() -> None:
+    assert set(THROTTLE_FILLS) == set(get_args(ThrottleReason)) - STATE_REASONS
+    assert len(set(THROTTLE_FILLS.values())) == len(THROTTLE_FILLS)
+
+
+def test_events_are_marked_in_their_gpus_row_and_named_once(tmp_path: Path) -> None:
+    def event(at_s: float, gpu: int, code: int | None) -> DriverEvent:
+        return DriverEvent(
+            monotonic_s=rec.MONOTONIC_S + at_s,
+            physical_index=gpu,
+            event="lost" if code is None else "xid",
+            code=code,
+            message="a fault",
+        )
+
+    samples = [rec.sample(t, {g: {"util_gpu_percent": 90.0} for g in (0, 1)}) for t in range(60)]
+    events = [event(20, 0, 63), event(30, 0, 63), event(40, 1, 79), event(41, 1, None)]
+    head = rec.header([rec.identity(0), rec.identity(1)])
+    figure = plots._draw(rec.loaded(tmp_path, [head, *samples, *events]))
+    panel, strip = figure.axes
+    assert strip.get_title(loc="left") == "Driver events"
+    assert all(name in texts(figure) for name in ("xid 63 (2×)", "xid 79", "lost"))
+    drawn = {str(line.get_label()): np.asarray(line.get_xydata()).tolist() for line in strip.get_lines()}
+    assert sorted(drawn.values()) == [[[20.0, 0.0], [30.0, 0.0]], [[40.0, 1.0]], [[41.0, 1.0]]]
+    assert [line.get_xdata()[0] for line in panel.get_lines() if line.get_linewidth() == 0.7] == [
+        20,
+        30,
+        40,
+        41,
+    ]
+
+
+def test_many_gpus_over_a_long_time_are_quantiles_and_no_extremes(tmp_path: Path) -> None:
+    """Of 1,500 readings of 0 to 99 one GPU has one of 1,000; the picture ends under it."""
+    samples = [
+        rec.sample(
+            t, {g: {"power_w": 1000.0 if (t, g) == (700, 0) else float(t * 37 % 100)} for g in range(4)}
+        )
+        for t in range(1500)
+    ]
+    figure = plots._draw(rec.loaded(tmp_path, [rec.header([rec.identity(g) for g in range(4)]), *samples]))
+    (power,) = figure.axes
+    assert "middle 90 %" in power.get_title(loc="right")
+    assert power.get_ylim()[1] < 150
+    assert len(power.collections) == 2
+    assert [len(line.get_xdata()) for line in power.get_lines()] == [plots.BAND_PIECES] * 4
+
+
+def test_bands_leave_holes_open() -> None:
+    found = bands(np.arange(4.0), [np.array([1.0, 3.0, np.nan, np.nan])], pieces=2, shares=(0.5,))
+    assert found.levels[0, 0] == 2.0
+    assert np.isnan(found.levels[0, 1])
 
 
 def test_without_a_gpu_the_host_is_drawn_and_without_anything_it_is_said(tmp_path: Path) -> None:

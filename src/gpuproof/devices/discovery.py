@@ -78,7 +78,7 @@ def _openers(env: Mapping[str, str], sysfs_root: Path) -> dict[Vendor, Callable[
     if env.get(replay.VARIABLE):
         return {"replay": partial(replay.open_adapter, Path(env[replay.VARIABLE]))}
     return {
-        "nvidia": nvidia.open_adapter,
+        "nvidia": partial(nvidia.open_here, sysfs_root),
         "amd": partial(amd.open_adapter, sysfs_root, open_library=open_library),
         "intel": partial(intel.open_adapter, sysfs_root),
     }

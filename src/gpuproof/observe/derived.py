@@ -13,7 +13,8 @@ from typing import Any, Literal
 
 from gpuproof.errors import GpuproofError
 from gpuproof.files import write_array, write_text
-from gpuproof.observe.text import render_comparison, render_summary
+from gpuproof.observe.text import render_summary
+from gpuproof.observe.text_compare import render_comparison
 from gpuproof.readings.compare import compare
 from gpuproof.readings.formats import gpu_stats, gputop, load
 from gpuproof.readings.recording import RecordingData

@@ -26,7 +26,14 @@ _VALUES: Final = (
     *("dram_active_percent", "temp_hotspot_c", "temp_mem_c", "temp_margin_c", "fan_percent", "fan_rpm"),
     *("clock_mem_mhz", "power_instant_w", "power_limit_w", "pstate_level", "nvlink_links_active"),
     *("ecc_corrected_count", "ecc_uncorrected_count", "remapped_rows_pending", "remapped_rows_failed"),
-    *("pcie_replay_count", "mem_reserved_bytes", "mem_host_mapped_bytes"),
+    *("retired_pages_corrected_count", "retired_pages_uncorrected_count", "retired_pages_pending"),
+    *(
+        "pcie_tx_bytes_per_s",
+        "pcie_rx_bytes_per_s",
+        "pcie_replay_count",
+        "mem_reserved_bytes",
+        "mem_host_mapped_bytes",
+    ),
 )
 _RATES: Final = ("pcie_tx_bytes", "pcie_rx_bytes", "nvlink_tx_bytes", "nvlink_rx_bytes")
 _FACT_WIDTH: Final = 48

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from gpuproof.readings.spinning import SpinWatch, is_judged, limit_of, longest_gap_s
+from gpuproof.readings.totals import SHORT_COUNTER_BYTES
 from gpuproof.records import readings as r
 from gpuproof.records.metrics import METRICS, names
 
@@ -52,6 +53,8 @@ class DeviceState:
     """Growth a second of each running total, between its last two readings."""
     read_s: dict[str, float] = field(default_factory=dict)
     """When each running total was last read."""
+    running_over: set[str] = field(default_factory=set)
+    """Running totals of bytes that start again at 32 bits: what they grew by is not known."""
     spinning: SpinWatch | None = None
     """Whether it is busy without working; None where its utilisation cannot tell."""
     processes_s: float | None = None
@@ -197,9 +200,13 @@ def _note_rates(device: DeviceState, values: dict[str, float], now_s: float) -> 
     for metric in values.keys() & COUNTERS:
         before, at_s = device.values.get(metric), device.read_s.get(metric)
         device.rates.pop(metric, None)
-        if before is not None and at_s is not None and now_s > at_s and values[metric] >= before:
-            device.rates[metric] = (values[metric] - before) / (now_s - at_s)
         device.read_s[metric] = now_s
+        if before is None or at_s is None or now_s <= at_s:
+            continue
+        if metric.endswith("_bytes") and values[metric] < before < SHORT_COUNTER_BYTES:
+            device.running_over.add(metric)
+        elif values[metric] >= before and metric not in device.running_over:
+            device.rates[metric] = (values[metric] - before) / (now_s - at_s)
 
 
 def _with_shares(

@@ -30,6 +30,7 @@ class ExportedName:
 
 _UNITS: Final[dict[str, tuple[str, float]]] = {
     "_percent": ("_ratio", 0.01),
+    "_bytes_per_s": ("_bytes_per_second", 1.0),
     "_bytes": ("_bytes", 1.0),
     "_mhz": ("_hertz", 1e6),
     "_rpm": ("_revolutions_per_minute", 1.0),
@@ -102,6 +103,9 @@ DCGM: Final[dict[str, tuple[str, float]]] = {
     "remapped_rows_uncorrected_count": ("DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS", 1.0),
     "remapped_rows_pending": ("DCGM_FI_DEV_ROW_REMAP_PENDING", 1.0),
     "remapped_rows_failed": ("DCGM_FI_DEV_ROW_REMAP_FAILURE", 1.0),
+    "retired_pages_corrected_count": ("DCGM_FI_DEV_RETIRED_SBE", 1.0),
+    "retired_pages_uncorrected_count": ("DCGM_FI_DEV_RETIRED_DBE", 1.0),
+    "retired_pages_pending": ("DCGM_FI_DEV_RETIRED_PENDING", 1.0),
     "fan_percent": ("DCGM_FI_DEV_FAN_SPEED", 1.0),
 }
 """Metric → DCGM's name and the factor to DCGM's unit (MiB for memory, mJ for energy).

@@ -1,13 +1,14 @@
 """What does a recording look like? Its course over time, one panel a quantity and one line a GPU.
 
 In: a `RecordingData`. Out: a picture of utilisation, memory, power with its limit, temperature with its
-slowdown threshold and clocks, over bands of phases, with a strip that shows when which GPU was held back.
+slowdown threshold and clocks, over bands of phases, with a strip of when which GPU was held back and what its
+driver announced. Many GPUs over a long time are bands of quantiles under each one's median.
 Panels that nothing was read for are left out; without a GPU the host's readings are drawn.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from math import ceil
@@ -17,8 +18,9 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from gpuproof import plotting as style
-from gpuproof.readings.metric_text import throttle_title
-from gpuproof.readings.recording import DeviceTrack, Flags, Floats, RecordingData
+from gpuproof.observe.plots_strip import draw_event_lines, draw_strip, strip_height
+from gpuproof.readings.bands import bands
+from gpuproof.readings.recording import DeviceTrack, Floats, RecordingData
 from gpuproof.readings.series import envelope
 from gpuproof.units import seconds
 
@@ -29,20 +31,11 @@ if TYPE_CHECKING:
 PIECES: Final = 700
 """Points of a line: about one a pixel column."""
 
-THROTTLE_FILLS: Final = {
-    "thermal_hardware": "#a4161a",
-    "thermal_software": "#e03131",
-    "hardware_slowdown": "#7b2d8b",
-    "power_brake": "#b5179e",
-    "current_limit": "#c2255c",
-    "voltage_regulator": "#d6336c",
-    "power_cap": "#f5a524",
-    "sync_boost": "#74b3ce",
-    "board_limit": "#8d6e63",
-    "reliability": "#6c757d",
-    "other": "#495057",
-}
-"""Throttle reasons in the order in which they hide one another; states such as idle are not drawn."""
+MANY: Final = 4
+"""GPUs from which a long time is drawn as bands: the extremes of each would hide the others."""
+BAND_PIECES: Final = 240
+"""Stretches of a band: wide enough for a quantile of a day's readings to be calm."""
+_BANDS_SAY: Final = "bands: the middle half and the middle 90 % of all GPUs' readings; lines: medians"
 
 _GIB: Final = 2.0**30
 _HEAD_IN: Final = 1.2
@@ -129,7 +122,7 @@ def plot_recording(recording: RecordingData, path: Path) -> None:
 def _draw(recording: RecordingData) -> Figure:
     panels = [p for p in PANELS if any(_column(t, p) is not None for t in recording.devices)]
     host = [] if panels else [p for p in HOST_PANELS if recording.host.get(p.metrics[0]) is not None]
-    strip_in = _strip_height(recording)
+    strip_in = strip_height(recording)
     heights = [_PANEL_IN] * (len(panels) + len(host)) + ([strip_in] if strip_in else [])
     if not heights:
         return _nothing(recording)
@@ -140,7 +133,8 @@ def _draw(recording: RecordingData) -> Figure:
     for panel, place in zip(host, axes, strict=False):
         _draw_host(place, panel, recording, length_s)
     if strip_in:
-        _draw_strip(axes[-1], recording, length_s)
+        draw_strip(axes[-1], recording, length_s)
+        draw_event_lines(axes[:-1], recording, length_s)
     _finish(figure, axes, recording, length_s, unit)
     return figure
 
@@ -188,6 +182,8 @@ def _finish(figure: Figure, axes: list[Axes], recording: RecordingData, length_s
         axes[-1].set_xlim(recording.time_s[0] / length_s, recording.time_s[-1] / length_s)
     axes[-1].set_xlabel(f"time since the recording began ({unit})", fontsize=9, color=style.FAINT)
     draw_phases(axes, recording, length_s)
+    if _is_banded(recording):
+        axes[0].set_title(_BANDS_SAY, loc="right", fontsize=8.5, color=style.FAINT, pad=5)
     if len(recording.devices) > 1:
         labels = [f"GPU {track.identity.physical_index}" for track in recording.devices]
         style.legend(figure, labels, top_in=0.72, columns=_LEGEND_COLUMNS)
@@ -211,12 +207,36 @@ def _column(track: DeviceTrack, panel: Panel) -> Floats | None:
 
 def _draw_panel(axes: Axes, panel: Panel, recording: RecordingData, length_s: float) -> None:
     style.tidy(axes, title=panel.title, unit=panel.unit)
-    for place, track in enumerate(recording.devices):
-        column = _column(track, panel)
-        if column is not None:
+    columns = {n: c for n, t in enumerate(recording.devices) if (c := _column(t, panel)) is not None}
+    if _is_banded(recording):
+        _draw_bands(axes, recording.time_s / length_s, {n: c / panel.scale for n, c in columns.items()})
+    else:
+        for place, column in columns.items():
             draw_line(axes, recording.time_s, column, place=place, scale=panel.scale, length_s=length_s)
     _draw_limits(axes, panel, recording, length_s)
     _bound(axes, panel)
+
+
+def _is_banded(recording: RecordingData) -> bool:
+    return len(recording.devices) >= MANY and len(recording.time_s) > 2 * PIECES
+
+
+def _draw_bands(axes: Axes, x: Floats, columns: dict[int, Floats]) -> None:
+    """Draw where the readings of all GPUs lie, and the median of each."""
+    lie = bands(x, list(columns.values()), pieces=BAND_PIECES)
+    for low, high, strength in ((0, 3, 0.16), (1, 2, 0.26)):
+        axes.fill_between(
+            lie.time_s, lie.levels[low], lie.levels[high], color=style.FAINT, alpha=strength, linewidth=0
+        )
+    for place, column in columns.items():
+        own = bands(x, [column], pieces=BAND_PIECES, shares=(0.5,))
+        axes.plot(
+            own.time_s,
+            own.levels[0],
+            color=style.colour(place),
+            linestyle=style.dash(place),
+            linewidth=1.1,
+        )
 
 
 def _draw_host(axes: Axes, panel: Panel, recording: RecordingData, length_s: float) -> None:
@@ -312,62 +332,3 @@ def draw_phases(axes: list[Axes], recording: RecordingData, length_s: float) -> 
                 color=style.FAINT,
                 style="italic",
             )
-
-
-def _reasons(recording: RecordingData) -> list[str]:
-    """Name the reasons that held any device back, the gravest first."""
-    given = {reason for track in recording.devices for reason, on in track.throttle.items() if on.any()}
-    return [reason for reason in THROTTLE_FILLS if reason in given]
-
-
-def _strip_height(recording: RecordingData) -> float:
-    return 0.25 + 0.17 * len(recording.devices) if _reasons(recording) else 0.0
-
-
-def _draw_strip(axes: Axes, recording: RecordingData, length_s: float) -> None:
-    """Draw when which GPU was held back, a row a GPU and a colour a reason; the gravest on top."""
-    reasons = _reasons(recording)
-    style.tidy(axes, title="Held back by", unit="")
-    axes.grid(visible=False)
-    for row, track in enumerate(recording.devices):
-        for reason in reversed(reasons):
-            flags = track.throttle.get(reason)
-            if flags is None:
-                continue
-            stretches = [(b / length_s, (e - b) / length_s) for b, e in held(recording.time_s, flags)]
-            axes.broken_barh(stretches, (row - 0.4, 0.8), facecolor=THROTTLE_FILLS[reason], linewidth=0)
-    axes.set_ylim(len(recording.devices) - 0.5, -0.5)
-    axes.set_yticks(
-        range(len(recording.devices)), [f"GPU {t.identity.physical_index}" for t in recording.devices]
-    )
-    handles = [axes.barh([0], [0], color=THROTTLE_FILLS[reason]) for reason in reasons]
-    axes.legend(
-        handles,
-        [throttle_title(reason) for reason in reasons],
-        loc="lower left",
-        bbox_to_anchor=(0.115, 0.98),
-        ncols=len(reasons),
-        frameon=False,
-        fontsize=8.5,
-        handlelength=1.0,
-        borderaxespad=0.0,
-        labelcolor=style.INK,
-    )
-
-
-def held(time_s: Floats, flags: Flags) -> Iterator[tuple[float, float]]:
-    """Give the stretches, begin and end in seconds, over which flags were set; joined to what is visible."""
-    if not flags.any():
-        return
-    edges = np.diff(np.concatenate([[False], flags, [False]]).astype(np.int8))
-    begins = np.flatnonzero(edges == 1)
-    ends = np.flatnonzero(edges == -1)
-    last = len(time_s) - 1
-    pixel_s = (time_s[-1] - time_s[0]) / (2 * PIECES)
-    begin_s, end_s = float(time_s[begins[0]]), float(time_s[min(ends[0], last)])
-    for begin, end in zip(begins[1:], ends[1:], strict=True):
-        if time_s[begin] - end_s > pixel_s:
-            yield begin_s, max(end_s, begin_s + pixel_s)
-            begin_s = float(time_s[begin])
-        end_s = float(time_s[min(end, last)])
-    yield begin_s, max(end_s, begin_s + pixel_s)

@@ -15,7 +15,7 @@ import numpy as np
 
 from gpuproof import plotting as style
 from gpuproof.observe.plots import draw_line
-from gpuproof.observe.text import signed
+from gpuproof.observe.text_compare import signed
 from gpuproof.readings.balance import Balance, load_balance
 from gpuproof.readings.compare import MetricComparison, RecordingComparison
 from gpuproof.readings.recording import Floats, RecordingData

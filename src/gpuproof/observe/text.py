@@ -1,19 +1,17 @@
-"""How do a summary, a comparison and a load balance read? The text of `gpuproof monitor show` and `compare`.
+"""How do a summary and a load balance read? The text of `gpuproof monitor show`.
 
 In: what `readings` computed. Out: plain text, no wider than a terminal where names allow. Of a summary the
-whole recording comes first, then one line a phase and GPU; of a comparison first whether the two are
-comparable, then the figures, then their limits.
+whole recording comes first, then one line a phase and GPU.
 """
 
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timezone
 from typing import Final
 
 from gpuproof.readings.balance import Balance
-from gpuproof.readings.compare import MetricComparison, RecordingComparison, Side
 from gpuproof.readings.energy import Energy
 from gpuproof.readings.metric_text import STATE_REASONS, energy, quantity, throttle_title, title
 from gpuproof.readings.spinning import SPIN_MEANING, Spin
@@ -22,11 +20,11 @@ from gpuproof.readings.summary import (
     EventAt,
     MetricSummary,
     RecordingSummary,
-    Total,
     WindowSummary,
 )
 from gpuproof.readings.throttling import ThrottleShare, Throttling
-from gpuproof.units import MISSING, count, memory, seconds, share, significant
+from gpuproof.readings.totals import Total
+from gpuproof.units import MISSING, count, memory, seconds, share
 
 _HEADINGS: Final = ("", "mean", "min", "max", "p95", "readings")
 _PHASE_HEADINGS: Final = (
@@ -37,11 +35,6 @@ _PHASE_METRICS: Final = ("util_gpu_percent", "mem_used_bytes", "power_w", "clock
 _LABEL_WIDTH: Final = 22
 SPINS_SHOWN: Final = 3
 _TEXT_WIDTH: Final = 100
-
-_COMPARISON_LIMITS: Final = (
-    "The intervals (moving-block bootstrap) hold for these two recordings only: what another launch\n"
-    "of either would give is not in them. To compare two configurations, measure each several times."
-)
 
 _TOLD_THROUGHOUT: Final = 0.9
 """From this share of the readings on a device counts as having told all the time."""
@@ -62,10 +55,10 @@ def render_summary(summary: RecordingSummary, spins: Spins | None = None) -> str
     if not summary.whole.devices:
         lines += ["", "No GPU was found; the host's readings follow."]
     if summary.whole.host:
-        lines += ["", "Host", *_table([_HEADINGS, *map(_row, summary.whole.host)])]
+        lines += ["", "Host", *table([_HEADINGS, *map(_row, summary.whole.host)])]
         lines += [_fact(title(total.metric), _total(total)) for total in summary.whole.host_totals]
     if summary.phases:
-        lines += ["", "Phases", *_table([_PHASE_HEADINGS, *_phase_rows(summary.phases)])]
+        lines += ["", "Phases", *table([_PHASE_HEADINGS, *_phase_rows(summary.phases)])]
     return "\n".join(line.rstrip() for line in lines) + "\n"
 
 
@@ -107,13 +100,15 @@ def _device(device: DeviceSummary) -> Iterator[str]:
     yield f"GPU {identity.physical_index}: {identity.name} ({', '.join(fact for fact in facts if fact)})"
     given = [metric for metric in device.metrics if metric.series is not None]
     if given:
-        yield from _table([_HEADINGS, *map(_row, given)])
+        yield from table([_HEADINGS, *map(_row, given)])
     yield _fact("energy", energy_text(device.energy))
     yield from _throttling(device.throttling)
     for total in device.totals:
-        yield _fact(title(total.metric), _total(total))
-    for happened in device.events:
-        yield _fact("event", _event(happened))
+        yield from _wrapped(title(total.metric), _total(total))
+    for warning in device.warnings:
+        yield from _wrapped("warning", warning)
+    for happened, *again in _alike(device.events):
+        yield _fact("event", _event(happened, again))
     yield from _missing(device.metrics)
 
 
@@ -175,14 +170,28 @@ def _never(throttling: Throttling) -> str:
 
 def _total(total: Total) -> str:
     text = quantity(total.metric, total.increase)
+    note = f" ({total.note})" if total.note else ""
+    if total.is_least:
+        return f"at least {text}{note}"
     if total.metric.endswith("_bytes") and total.covered_s > 0:
-        return f"{text}, {memory(total.increase / total.covered_s)}/s"
-    return text
+        return f"{text}, {memory(total.increase / total.covered_s)}/s{note}"
+    return text + note
 
 
-def _event(happened: EventAt) -> str:
+def _alike(events: Sequence[EventAt]) -> Iterable[list[EventAt]]:
+    """Put events of the same kind and words together, in the order of their first."""
+    found: dict[tuple[str, str], list[EventAt]] = {}
+    for happened in events:
+        found.setdefault((happened.event.title, happened.event.message), []).append(happened)
+    return found.values()
+
+
+def _event(happened: EventAt, again: Sequence[EventAt]) -> str:
     event = happened.event
-    return f"{event.title} at {seconds(happened.at_s)}: {event.message}"
+    when = f"at {seconds(happened.at_s)}"
+    if again:
+        when = f"{count(len(again) + 1)} times, from {seconds(happened.at_s)} to {seconds(again[-1].at_s)}"
+    return f"{event.title} {when}: {event.message}"
 
 
 def _missing(metrics: Sequence[MetricSummary]) -> Iterator[str]:
@@ -213,85 +222,6 @@ def _phase_rows(phases: Sequence[WindowSummary]) -> Iterator[tuple[str, ...]]:
             )
 
 
-def render_comparison(comparison: RecordingComparison) -> str:
-    """Write a comparison as text that ends with a line end."""
-    lines = [_side("A", comparison.first), _side("B", comparison.second), ""]
-    lines += [*_conditions(comparison), "", f"Compared over {comparison.basis}."]
-    rows: list[tuple[str, ...]] = [("", "A", "B", "B − A", "interval", "shown from", "verdict")]
-    rows += [_compared_row(metric) for metric in comparison.metrics]
-    lines += (
-        list(_table(rows, label_width=0))
-        if len(rows) > 1
-        else ["Neither recording has a reading to compare there."]
-    )
-    judged = [m.difference for m in comparison.metrics if m.difference is not None]
-    if judged:
-        num = len(comparison.metrics)
-        lines.append(
-            f"Each interval has {judged[0].confidence:.2%}, so that those of {num} metrics all hold at 95 %."
-        )
-    lines += [f"  {title(m.metric)}: cannot tell: {m.reason}" for m in comparison.metrics if m.reason]
-    lines += ["", _COMPARISON_LIMITS]
-    return "\n".join(lines) + "\n"
-
-
-def _side(letter: str, side: Side) -> str:
-    return (
-        f"{letter}: {side.source}: {side.num_gpus} GPU(s), {seconds(side.duration_s)}, "
-        f"of which {seconds(side.used_s)} compared"
-    )
-
-
-def _conditions(comparison: RecordingComparison) -> Iterator[str]:
-    weights = {condition.weight for condition in comparison.conditions}
-    if not comparison.comparable:
-        yield "NOT COMPARABLE as they stand: these conditions differ, and may be all that is seen below."
-    elif "unknown" in weights:
-        yield "Comparable as far as was recorded; some conditions are unknown."
-    else:
-        yield "Comparable: same GPU, driver, power limit and clock limits."
-    words = {"differs": "differs", "unknown": "unknown", "note": "also differs"}
-    for condition in comparison.conditions:
-        both = f"A {condition.first}, B {condition.second}"
-        yield f"  {words[condition.weight]:<14}{condition.where}, {condition.fact}: {both}"
-
-
-def _compared_row(metric: MetricComparison) -> tuple[str, ...]:
-    name, interval = metric.metric, metric.difference
-    means = (quantity(name, metric.first_mean), quantity(name, metric.second_mean))
-    if interval is None:
-        return (title(name), *means, MISSING, MISSING, MISSING, metric.verdict)
-    return (
-        title(name),
-        *means,
-        signed(name, interval.centre) + _relative(metric),
-        f"{signed(name, interval.low)} … {signed(name, interval.high)}",
-        signed(name, metric.smallest_shown or 0.0).removeprefix("+"),
-        metric.verdict,
-    )
-
-
-def signed(metric: str, value: float) -> str:
-    """Write a difference with its sign; degrees and megahertz with decimals, as 0 would hide one.
-
-    >>> signed("power_w", -12.5), signed("temp_gpu_c", 0.4)
-    ('−12.5 W', '+0.400 °C')
-    """
-    unit = {"_c": "°C", "_mhz": "MHz"}.get(metric[metric.rindex("_") :])
-    size = f"{significant(abs(value))} {unit}" if unit else quantity(metric, abs(value))
-    if value == 0:
-        return size
-    return f"{'+' if value > 0 else '−'}{size}"
-
-
-def _relative(metric: MetricComparison) -> str:
-    """Add the difference in per cent, except where a ratio means nothing (°C) or misleads (per cents)."""
-    if metric.metric.endswith(("_c", "_percent")) or not metric.first_mean or metric.difference is None:
-        return ""
-    share = metric.difference.centre / metric.first_mean * 100
-    return f" ({'+' if share >= 0 else '−'}{significant(abs(share), 2)} %)"
-
-
 def render_balance(balances: tuple[Balance, ...]) -> str:
     """Write the load balance as one line a metric."""
     lines = []
@@ -320,7 +250,7 @@ def _wrapped(label: str, text: str) -> Iterator[str]:
     yield from (_fact("", line) for line in more)
 
 
-def _table(rows: Sequence[tuple[str, ...]], *, label_width: int = _LABEL_WIDTH - 2) -> Iterator[str]:
+def table(rows: Sequence[tuple[str, ...]], *, label_width: int = _LABEL_WIDTH - 2) -> Iterator[str]:
     """Align columns: the first to the left, numbers to the right, a last column of words to the left."""
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     widths[0] = max(widths[0], label_width)

@@ -3,7 +3,8 @@
 In: two recordings, and which part of them counts: one named phase, or the time in which the GPU was busy.
 Out: every condition in which they differ, or in which nobody can tell because one of them did not record it;
 and for each metric both means, the interval of the difference by moving-block bootstrap, a verdict (higher,
-lower, no difference shown, or cannot tell), and the smallest difference that would have been shown. All
+lower, no difference shown, or cannot tell), and the smallest difference that would have been shown; and what
+energy each took and for how long each was held back (`spent`). All
 metrics share one error rate: equal recordings get "higher" or "lower" anywhere in at most 5 % of
 comparisons. A difference means something only where the conditions are the same, or where the one that
 differs is under test. Power is that of the energy counter where it moves. Readings of one recording resemble
@@ -15,21 +16,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import ceil
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import numpy as np
 
 from gpuproof.errors import UsageError
+from gpuproof.readings.conditions import Condition, unlike_conditions
 from gpuproof.readings.energy import power_over_time
-from gpuproof.readings.metric_text import quantity, title
 from gpuproof.readings.recording import DeviceTrack, Flags, Floats, RecordingData
 from gpuproof.readings.series import durations, mean_over_devices
+from gpuproof.readings.spent import Spent, spent
 from gpuproof.readings.window import RecordingWindow, phase, whole
-from gpuproof.records.metrics import METRICS
 from gpuproof.statistics.estimate import Interval, Unavailable
 from gpuproof.statistics.series import TimeSeries, interval_between, smallest_shown
 
-Weight = Literal["differs", "unknown", "note"]
 Verdict = Literal["higher", "lower", "no difference shown", "cannot tell"]
 
 BUSY_PERCENT: Final = 10.0
@@ -51,12 +51,6 @@ COMPARED_METRICS: Final = (
 
 READ_METRICS: Final = (*COMPARED_METRICS, "energy_j", "power_limit_w")
 """All that a comparison reads of devices."""
-
-_MUST_BE_KNOWN: Final = ("driver_version", "clock_sm_max_mhz", "mig_mode", "ecc_mode")
-_FREE_TO_DIFFER: Final = frozenset({"serial", "uuid", "pci_bus_id", "numa_node", "mig_uuid", "minor_number"})
-"""Facts that tell one card from another of the same kind: worth a note, no more."""
-_LIMIT_TOLERANCE_W: Final = 1.0
-
 
 CONFIDENCE: Final = 0.95
 """Of all metrics of a comparison together (Bonferroni's correction: metrics of one GPU move together to a
@@ -92,18 +86,6 @@ class Side:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Condition:
-    """One condition that is not shown to be the same in both recordings."""
-
-    where: str
-    """`GPU 0`, `host` or `recording`."""
-    fact: str
-    first: str
-    second: str
-    weight: Weight
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RecordingComparison:
     """The second recording against the first."""
 
@@ -113,6 +95,8 @@ class RecordingComparison:
     """Which part of the recordings counts."""
     conditions: tuple[Condition, ...]
     metrics: tuple[MetricComparison, ...]
+    spent: Spent
+    """Energy, and time held back, of the whole window."""
 
     @property
     def comparable(self) -> bool:
@@ -189,6 +173,7 @@ def compare(
         basis=basis,
         conditions=unlike_conditions(first, second),
         metrics=tuple(_compare_metric(metric, *pair, confidence=shared) for metric, pair in read.items()),
+        spent=spent(first, second, phase_name=phase_name),
     )
 
 
@@ -260,90 +245,3 @@ def _series(used: _Used, metric: str) -> TimeSeries:
 def _mean(series: TimeSeries) -> float | None:
     values, stood = series.arrays()
     return float(np.average(values, weights=stood)) if len(values) else None
-
-
-def unlike_conditions(first: RecordingData, second: RecordingData) -> tuple[Condition, ...]:
-    """Name every condition that differs or cannot be told, the weighty ones first.
-
-    Devices are paired in order of their physical index.
-    """
-    found = [*_recordings(first, second)]
-    for one, other in zip(first.devices, second.devices, strict=False):
-        found += _devices(one, other)
-    order = ("differs", "unknown", "note")
-    return tuple(sorted(found, key=lambda condition: order.index(condition.weight)))
-
-
-def _recordings(first: RecordingData, second: RecordingData) -> Iterator[Condition]:
-    counts = (len(first.devices), len(second.devices))
-    if counts[0] != counts[1]:
-        yield _condition("recording", "number of GPUs", *map(str, counts), weight="differs")
-    hosts = (first.recording.host, second.recording.host)
-    if hosts[0] != hosts[1]:
-        yield _condition("host", "name", *hosts, weight="note")
-    cpus = (first.recording.host_facts.get("cpu_model"), second.recording.host_facts.get("cpu_model"))
-    if cpus[0] != cpus[1]:
-        yield _condition("host", "CPU", *map(_text, cpus), weight="differs" if all(cpus) else "unknown")
-    steps = (first.recording.fast_interval_s, second.recording.fast_interval_s)
-    if steps[0] != steps[1]:
-        yield _condition("recording", "sampling interval", *(f"{s:g} s" for s in steps), weight="note")
-
-
-def _devices(first: DeviceTrack, second: DeviceTrack) -> Iterator[Condition]:
-    where = f"GPU {first.identity.physical_index}"
-    if first.identity.name != second.identity.name:
-        yield _condition(where, "name", first.identity.name, second.identity.name, weight="differs")
-    ids = (first.identity.uuid, second.identity.uuid)
-    if ids[0] != ids[1]:
-        yield _condition(where, "UUID", *map(_text, ids), weight="note")
-    yield from _limits(where, first, second)
-    keys = dict.fromkeys((*_MUST_BE_KNOWN, *first.identity.static, *second.identity.static))
-    for key in keys:
-        if key != "power_limit_w":
-            yield from _fact(where, key, first, second)
-
-
-def _fact(where: str, key: str, first: DeviceTrack, second: DeviceTrack) -> Iterator[Condition]:
-    one, other = first.identity.static.get(key), second.identity.static.get(key)
-    if one is None and other is None:
-        explained = key in first.identity.unavailable and key in second.identity.unavailable
-        if not explained:
-            yield _condition(where, _name(key), _text(None), _text(None), weight="unknown")
-    elif one != other:
-        weight: Weight = "unknown" if one is None or other is None else "differs"
-        if key in _FREE_TO_DIFFER:
-            weight = "note"
-        yield _condition(where, _name(key), _value(key, one), _value(key, other), weight=weight)
-
-
-def _limits(where: str, first: DeviceTrack, second: DeviceTrack) -> Iterator[Condition]:
-    """Compare the power cap in force, which is sampled because it can be changed at any time."""
-    one, other = _cap(first), _cap(second)
-    texts = (_value("power_limit_w", one), _value("power_limit_w", other))
-    if one is None or other is None:
-        yield _condition(where, "power limit", *texts, weight="unknown")
-    elif abs(one - other) > _LIMIT_TOLERANCE_W:
-        yield _condition(where, "power limit", *texts, weight="differs")
-
-
-def _cap(track: DeviceTrack) -> float | None:
-    given = track.given("power_limit_w")
-    return float(np.median(given)) if len(given) else track.identity.number("power_limit_w")
-
-
-def _condition(where: str, fact: str, first: str, second: str, *, weight: Weight) -> Condition:
-    return Condition(where=where, fact=fact, first=first, second=second, weight=weight)
-
-
-def _name(key: str) -> str:
-    return title(key) if key in METRICS else key.replace("_", " ").replace("mig", "MIG").replace("ecc", "ECC")
-
-
-def _value(key: str, value: Any) -> str:
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
-        return quantity(key, float(value))
-    return _text(value)
-
-
-def _text(value: Any) -> str:
-    return "not recorded" if value is None else str(value)

@@ -153,6 +153,9 @@ class CounterChange:
     resets: int
     last_total: float
     """What it stood at in the end: 0 is a counter that has not counted since it was loaded."""
+    highest_total: float
+    since_resets: float
+    """What it stood at after each step back, summed: it has counted that much since, at least."""
 
 
 def counter_change(
@@ -175,6 +178,8 @@ def total_change(times: Floats, totals: Floats, *, window: RecordingWindow) -> C
         covered_s=sum(part.covered_s for part in parts),
         resets=sum(part.resets for part in parts),
         last_total=parts[-1].last_total,
+        highest_total=max(part.highest_total for part in parts),
+        since_resets=sum(part.since_resets for part in parts),
     )
 
 
@@ -192,6 +197,8 @@ def _within(times: Floats, totals: Floats, span: Span) -> CounterChange | None:
         covered_s=float(gaps[forward].sum()),
         resets=int(np.count_nonzero(~forward)),
         last_total=float(readings[-1]),
+        highest_total=float(readings.max()),
+        since_resets=float(readings[1:][~forward].sum()),
     )
 
 

@@ -19,24 +19,18 @@ from gpuproof.readings.energy import Energy, energy_used, power_over_time
 from gpuproof.readings.recording import DeviceTrack, Flags, Floats, RecordingData
 from gpuproof.readings.series import (
     SeriesSummary,
-    counter_change,
     durations,
     is_steady,
     summarise_series,
-    total_change,
 )
 from gpuproof.readings.throttling import Throttling, throttling
+from gpuproof.readings.totals import HOST_TOTALS, Total, device_totals, host_totals
+from gpuproof.readings.warnings import device_warnings
 from gpuproof.readings.window import RecordingWindow
 from gpuproof.records.metrics import METRICS, names
 from gpuproof.records.readings import DeviceIdentity, DriverEvent, RecordingEnd
 
-_NOT_TOTALS: Final = ("energy_j", "throttle_time_")
-"""Counters that have a place of their own in the summary."""
-
 NO_REASON: Final = "no reason was recorded"
-
-HOST_TOTALS: Final = ("disk_read_bytes", "disk_write_bytes", "net_rx_bytes", "net_tx_bytes")
-"""Columns of the host that are running totals since boot."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,15 +44,6 @@ class MetricSummary:
     """Share of the readings due in the window that are not there, 0 to 1."""
     reason: str | None
     """Why readings are missing, as the device or driver put it; None where nothing is missing."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Total:
-    """What a counter of errors or bytes gained in a window."""
-
-    metric: str
-    increase: float
-    covered_s: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +64,8 @@ class DeviceSummary:
     throttling: Throttling
     totals: tuple[Total, ...]
     events: tuple[EventAt, ...]
+    warnings: tuple[str, ...]
+    """What is wrong with its link or its memory."""
 
     def mean(self, metric: str) -> float | None:
         """Return the time-weighted mean of a metric; None where it was not read."""
@@ -148,7 +135,7 @@ def summarise_window(recording: RecordingData, *, window: RecordingWindow) -> Wi
             for metric, column in recording.host.items()
             if metric not in HOST_TOTALS
         ),
-        host_totals=tuple(_host_totals(recording, window)),
+        host_totals=tuple(host_totals(recording, window)),
     )
 
 
@@ -192,7 +179,8 @@ def _device(recording: RecordingData, track: DeviceTrack, at: _At) -> DeviceSumm
         ),
         energy=energy_used(recording, track=track, window=at.window),
         throttling=throttling(recording, track=track, window=at.window),
-        totals=tuple(_totals(recording, track, at.window)),
+        totals=tuple(device_totals(recording, track=track, window=at.window)),
+        warnings=device_warnings(recording, track=track, window=at.window),
         events=tuple(events_within(recording, track=track, window=at.window)),
     )
 
@@ -242,26 +230,6 @@ def _readings_due(recording: RecordingData, metric: str, at: _At) -> int:
     if known is None or known.lane != "slow" or slow_s <= recording.recording.fast_interval_s:
         return at.samples
     return min(at.samples, max(1, int(at.window.duration_s / slow_s)))
-
-
-def _totals(recording: RecordingData, track: DeviceTrack, window: RecordingWindow) -> Iterator[Total]:
-    for metric in names(kind="counter"):
-        if metric.startswith(_NOT_TOTALS):
-            continue
-        change = counter_change(recording, track=track, metric=metric, window=window)
-        if change is not None:
-            yield Total(metric=metric, increase=change.increase, covered_s=change.covered_s)
-
-
-def _host_totals(recording: RecordingData, window: RecordingWindow) -> Iterator[Total]:
-    for metric in HOST_TOTALS:
-        column = recording.host.get(metric)
-        if column is None:
-            continue
-        given = ~np.isnan(column)
-        change = total_change(recording.time_s[given], column[given], window=window)
-        if change is not None:
-            yield Total(metric=metric, increase=change.increase, covered_s=change.covered_s)
 
 
 def events_within(

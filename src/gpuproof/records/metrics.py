@@ -62,6 +62,9 @@ _SLOW_GAUGES: Final = {
     "dram_active_percent*": "share of time the memory interface was busy (NVIDIA GPM)",
     "remapped_rows_pending*": "1 if memory rows (AMD: pages) wait for a reset to be remapped, else 0",
     "remapped_rows_failed*": "1 if a row (AMD: page) could not be remapped, else 0",
+    "retired_pages_pending*": "1 if memory pages wait for a reset to be retired, else 0",
+    "pcie_tx_bytes_per_s": "bytes a second sent over PCIe, where the driver does not count them",
+    "pcie_rx_bytes_per_s": "bytes a second received over PCIe, where the driver does not count them",
 }
 _FAST_COUNTERS: Final = {"energy_j*": "energy used since the driver was loaded"}
 _SLOW_COUNTERS: Final = {
@@ -74,6 +77,8 @@ _SLOW_COUNTERS: Final = {
     "ecc_uncorrected_count*": "memory errors that ECC could not correct since the driver was loaded",
     "remapped_rows_corrected_count*": "memory rows remapped after corrected errors, over the device's life",
     "remapped_rows_uncorrected_count*": "memory rows (AMD: pages) remapped after uncorrected errors, ever",
+    "retired_pages_corrected_count*": "memory pages retired after corrected errors, ever",
+    "retired_pages_uncorrected_count*": "memory pages retired after uncorrected errors, ever",
 }
 _STATICS: Final = {
     "mem_total_bytes*": "device memory installed",

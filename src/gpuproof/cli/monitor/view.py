@@ -113,7 +113,7 @@ def compare(*, phase: str | None, busy: float, picture: Path | None, recordings:
     Example:
       gpuproof monitor compare --phase train 'results/gpu_stats_adamw_*' 'results/gpu_stats_sgd_*'
     """  # noqa: D301  # click reads the backspace character
-    from gpuproof.observe.text import render_comparison
+    from gpuproof.observe.text_compare import render_comparison
     from gpuproof.readings.compare import READ_METRICS
     from gpuproof.readings.compare import compare as compare_recordings
 

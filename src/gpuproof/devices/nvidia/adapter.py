@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any, TypeVar
 
 from gpuproof.devices.base import (
@@ -18,6 +19,7 @@ from gpuproof.devices.base import (
     DeviceProcess,
     DriverMissingError,
     Gathered,
+    LibraryMissingError,
     VendorDevice,
     VendorEvent,
 )
@@ -33,6 +35,35 @@ from gpuproof.records.readings import VendorIndex
 
 T = TypeVar("T")
 _WHOLE_GPU_ONLY = "measured for the whole GPU, not for a MIG instance"
+
+
+JETSON = (
+    "this is a Jetson, whose GPU is part of the processor: gpuproof does not read it (tegrastats does), "
+    "and measures it without readings of clock, power and temperature"
+)
+
+
+def open_here(sysfs_root: Path) -> NvidiaAdapter:
+    """Open NVML; on a Jetson, where it lists nothing, say that this is one.
+
+    Raises:
+        DeviceError: as `open_adapter`.
+    """
+    try:
+        return open_adapter()
+    except (LibraryMissingError, DriverMissingError) as error:
+        if is_jetson(sysfs_root):
+            raise LibraryMissingError(JETSON) from error
+        raise
+
+
+def is_jetson(sysfs_root: Path) -> bool:
+    """Tell by the device tree (`compatible`: nvidia,tegra234 and its like); it takes no driver."""
+    try:
+        compatible = (sysfs_root / "firmware/devicetree/base/compatible").read_bytes()
+    except OSError:
+        return False
+    return b"nvidia,tegra" in compatible
 
 
 def open_adapter() -> NvidiaAdapter:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from gpuproof.devices.base import DeviceError
+from gpuproof.devices.base import DeviceError, NotSupportedError
 from gpuproof.devices.nvidia import nvml as nvml_border
 from gpuproof.devices.sources import WHOLE_DEVICE_ERRORS, Answer, Source
 from gpuproof.records.readings import NVIDIA_REASON_BITS
@@ -122,6 +122,17 @@ def _remapped_rows(nvml: Any, handle: Any) -> Answer:
     }
 
 
+def _pcie_rates(nvml: Any, handle: Any) -> Answer:
+    """Measure what goes over PCIe where no field counts it: NVML looks for 20 ms a direction, in kB/s."""
+    counted = read_fields(nvml, handle, _PCIE_BYTES).values()
+    if not any(isinstance(total, DeviceError) for total in counted):
+        raise NotSupportedError("its bytes are counted instead")
+    return {
+        metric: 1000 * nvml_border.ask(nvml, partial(nvml.nvmlDeviceGetPcieThroughput, handle, direction))
+        for direction, metric in enumerate(_PCIE_RATES)
+    }
+
+
 def _nvlinks_active(nvml: Any, handle: Any) -> Answer:
     """Count the links that are up. A board may wire only some of its GPU's links; the others refuse."""
     states = [_link_state(nvml, handle, link) for link in range(_num_links(nvml, handle))]
@@ -182,6 +193,12 @@ def _group(ask: Callable[[Any, Any], Answer], *metrics: str) -> Source:
     return Source(metrics=metrics, ask=ask)
 
 
+_PCIE_BYTES = (
+    NvmlField(metric="pcie_tx_bytes", field_id=197),
+    NvmlField(metric="pcie_rx_bytes", field_id=198),
+)
+_PCIE_RATES = ("pcie_tx_bytes_per_s", "pcie_rx_bytes_per_s")
+"""In the order of `nvmlPcieUtilCounter_t`."""
 MEMORY = _group(memory, "mem_used_bytes", "mem_reserved_bytes")
 
 # Where two sources answer a metric, the second is what older drivers and bindings have.
@@ -211,10 +228,12 @@ SOURCES: tuple[Source, ...] = (
     _one("ecc_uncorrected_count", "nvmlDeviceGetTotalEccErrors", ECC_UNCORRECTED, ECC_VOLATILE),
     _fields(
         NvmlField(metric="pcie_replay_count", field_id=94),
-        NvmlField(metric="pcie_tx_bytes", field_id=197),
-        NvmlField(metric="pcie_rx_bytes", field_id=198),
+        *_PCIE_BYTES,
         _nvlink("nvlink_tx_bytes", 138),
         _nvlink("nvlink_rx_bytes", 139),
+        NvmlField(metric="retired_pages_corrected_count", field_id=29),
+        NvmlField(metric="retired_pages_uncorrected_count", field_id=30),
+        NvmlField(metric="retired_pages_pending", field_id=31),
         NvmlField(metric="throttle_time_thermal_software_s", field_id=269, scale=1e-9),
         NvmlField(metric="throttle_time_thermal_hardware_s", field_id=270, scale=1e-9),
         NvmlField(metric="throttle_time_power_brake_s", field_id=271, scale=1e-9),
@@ -227,6 +246,7 @@ SOURCES: tuple[Source, ...] = (
         "remapped_rows_pending",
         "remapped_rows_failed",
     ),
+    _group(_pcie_rates, *_PCIE_RATES),
     _group(_nvlinks_active, "nvlink_links_active"),
     *(_violation(metric, policy) for metric, policy in _VIOLATION_POLICIES.items()),
 )
