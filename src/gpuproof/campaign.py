@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from gpuproof import __version__
 from gpuproof.config.models import RunConfig
 from gpuproof.launchers.base import Launcher
+from gpuproof.processes.scratch import sweep
 from gpuproof.records.codec import to_json
 from gpuproof.records.collected import CaseRecords
 from gpuproof.scheduler import CampaignProgress, CaseScheduler
@@ -84,6 +85,7 @@ def run_campaign(
         EnvironmentUnfitError: the launcher cannot start processes, or the disk is full.
         KeyboardInterrupt: Ctrl-C, SIGTERM or SIGHUP, after the ranks gave their last words.
     """
+    sweep()
     config = read_config(run)
     with run.locked(), ends_interrupt(), needing_room(run.root):
         suite = suite_on(config, read_places(run.description()))

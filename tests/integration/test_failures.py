@@ -7,6 +7,7 @@ import re
 import shlex
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -195,8 +196,17 @@ def test_an_interrupted_run_says_how_to_go_on(a_run: Run, number: signal.Signals
     assert a_run.statuses() == ["done", "done"]
 
 
-def test_ranks_end_when_their_campaign_is_killed(a_run: Run) -> None:
-    process = a_run.start("faulty", "--nproc=2", steps=40, step_s=0.1)
+def left_in(temporary: Path) -> list[Path]:
+    """Return all but the cache that torch's compiler keeps for later runs."""
+    return [path for path in temporary.iterdir() if not path.name.startswith("torchinductor_")]
+
+
+def test_ranks_end_when_their_campaign_is_killed_and_the_next_run_sweeps(a_run: Run, tmp_path: Path) -> None:
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    carried = f"--python={sys.executable}"  # the node side as one file, in a temporary folder
+    words = a_run.words("faulty", "--nproc=2", carried, steps=40, step_s=0.1)
+    process = a_run.command_line.start(*words, TMPDIR=str(temporary))
     a_run.record(Steps, rank=0)
     a_run.record(Steps, rank=1)
     process.kill()
@@ -204,8 +214,11 @@ def test_ranks_end_when_their_campaign_is_killed(a_run: Run) -> None:
     assert a_run.all_gone()
     for rank in (0, 1):
         assert f"the launcher (process {process.pid}) is gone" in a_run.record(Failure, rank=rank).message
-    resumed = a_run.resume()
+    assert [path.name[:9] for path in left_in(temporary)] == ["gpuproof-"]
+    process.wait()
+    resumed = a_run.command_line.run("run", "--resume", str(a_run.root), carried, TMPDIR=str(temporary))
     assert resumed.returncode == 0, resumed.stderr
+    assert left_in(temporary) == []
 
 
 def test_a_second_process_on_a_run_is_refused(a_run: Run) -> None:

@@ -61,6 +61,7 @@ def test_ranks_of_several_hosts_come_together_on_node_0(
         assert [result.returncode for result in results] == [0] * num_hosts, results
         run = run_directory(hosts[0].folder, "m")
         assert [list(host.folder.glob("results")) for host in hosts[1:]] == [[]] * (num_hosts - 1)
+        assert [list((host.folder / "tmp").glob("gpuproof-*")) for host in hosts] == [[]] * num_hosts
     records = only_case(run)
     world_size = num_hosts * per_node
     placed = {start.rank: start.host for start in records.of(Start)}

@@ -12,10 +12,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.metadata import distribution
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import gpuproof
 from gpuproof.launchers.commands import INSTALLED_WORKER
+from gpuproof.processes.scratch import scratch_folder
 
 NODE_SIDE = (
     "__init__.py",
@@ -76,8 +76,8 @@ def node_side_for(python: str | None) -> Iterator[Sequence[str]]:
 @contextmanager
 def built_node_side() -> Iterator[Path]:
     """Give the node side as one file, for as long as it is needed."""
-    with TemporaryDirectory(prefix="gpuproof-") as folder:
-        yield build_archive(Path(folder) / "gpuproof-node.pyz")
+    with scratch_folder() as folder:
+        yield build_archive(folder / "gpuproof-node.pyz")
 
 
 if __name__ == "__main__":

@@ -11,10 +11,8 @@ import contextlib
 import fcntl
 import json
 import os
-import shutil
 import socket
 import subprocess
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +20,7 @@ from gpuproof.errors import ExitCode
 from gpuproof.monitor.listener import READY
 from gpuproof.monitor.marks import FD_VARIABLE, PIPE_VARIABLE
 from gpuproof.processes.own import own_command
+from gpuproof.processes.scratch import make_scratch
 from gpuproof.processes.start import CommandNotStartedError, signal_name, start_process
 
 READY_TIMEOUT_S = 30.0
@@ -61,8 +60,8 @@ class MarksPipe:
     """
 
     def __init__(self) -> None:
-        self._folder = tempfile.mkdtemp(prefix="gpuproof-")
-        self.path = str(Path(self._folder) / "marks")
+        self._folder = make_scratch()
+        self.path = str(self._folder.path / "marks")
         os.mkfifo(self.path, 0o600)
         opened = os.open(self.path, os.O_RDWR | os.O_NONBLOCK)
         self.descriptor = fcntl.fcntl(opened, fcntl.F_DUPFD_CLOEXEC, 3)
@@ -76,7 +75,7 @@ class MarksPipe:
     def close(self) -> None:
         """Close this end and remove the pipe's name."""
         os.close(self.descriptor)
-        shutil.rmtree(self._folder, ignore_errors=True)
+        self._folder.remove()
 
 
 class SamplerSession:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gpuproof.errors import ExitCode, GpuproofError
+from gpuproof.processes.scratch import scratch_folder
 from gpuproof.selftest.catalogue import FAULTS, TWINS, Fault, Layer, Twin
 from gpuproof.selftest.judging import Turned
 from gpuproof.selftest.worker import why_not
@@ -57,8 +58,8 @@ class SelftestReport:
 def run_selftest(*, num_seeds: int) -> SelftestReport:
     """Plant each fault and judge it, and its twin, in as many draws of chance as are asked for."""
     unable = why_not()
-    with tempfile.TemporaryDirectory(prefix="gpuproof-selftest-") as scratch:
-        bench = _PlantedTests(scratch=Path(scratch), unable=unable, num_seeds=num_seeds)
+    with scratch_folder("selftest-") as scratch:
+        bench = _PlantedTests(scratch=scratch, unable=unable, num_seeds=num_seeds)
         with ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
             healthy = [pool.submit(bench.twin, name) for name in TWINS]
             faults = [pool.submit(bench.fault, fault) for fault in FAULTS]

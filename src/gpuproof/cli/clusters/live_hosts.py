@@ -6,7 +6,6 @@ reached ends its own readings with the reason, and no other's. Nothing stays on 
 
 from __future__ import annotations
 
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from gpuproof.errors import EnvironmentUnfitError
 from gpuproof.observe.stream import POLL_S, Records, followed
+from gpuproof.processes.scratch import scratch_folder
 from gpuproof.store import layout
 
 if TYPE_CHECKING:
@@ -36,8 +36,8 @@ def sampled_hosts(choice: HostChoice, words: Sequence[str]) -> Iterator[dict[str
     from gpuproof.launchers.ssh.launcher import SshLauncher
 
     hosts = read_hosts(choice, python=None)
-    with tempfile.TemporaryDirectory(prefix="gpuproof-") as root, SshLauncher.opened(hosts=hosts) as launcher:
-        folders = {host.name: Path(root) / str(number) for number, host in enumerate(hosts.hosts)}
+    with scratch_folder() as root, SshLauncher.opened(hosts=hosts) as launcher:
+        folders = {host.name: root / str(number) for number, host in enumerate(hosts.hosts)}
         yield {name: _sampled(launcher, name, folder, words) for name, folder in folders.items()}
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-import tempfile
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -23,6 +22,7 @@ from typing import TYPE_CHECKING
 import click
 
 from gpuproof.errors import EnvironmentUnfitError, ExitCode, GpuproofError, UsageError
+from gpuproof.processes.scratch import scratch_folder
 
 if TYPE_CHECKING:
     from gpuproof.store.run import RunDirectory
@@ -62,7 +62,8 @@ def judge_node(gate: Gate) -> ExitCode:
     if gate.budget_s < LEAST_S:
         raise UsageError(f"no node is judged in under {LEAST_S:g} s", place="--time-budget")
     _forget_launchers()
-    with _folder() as folder, _ending(gate.budget_s, folder):
+    # The run is not kept unless run.save_dir names another folder.
+    with scratch_folder("gate-") as folder, _ending(gate.budget_s, folder):
         try:
             code, line = _judged(gate, until_s, folder)
         except (GpuproofError, click.ClickException) as error:
@@ -128,16 +129,6 @@ def _code_of(error: GpuproofError | click.ClickException) -> ExitCode:
     """Return the code of an error: 3 is kept for what was measured and is wrong."""
     code = ExitCode.USAGE if isinstance(error, click.ClickException) else error.exit_code
     return ExitCode.INCONCLUSIVE if code is ExitCode.FAILED else code
-
-
-@contextmanager
-def _folder() -> Iterator[Path]:
-    """Give a folder for the run, which is not kept unless run.save_dir names another."""
-    folder = Path(tempfile.mkdtemp(prefix="gpuproof-gate-"))
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextmanager

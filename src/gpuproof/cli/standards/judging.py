@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gpuproof.errors import ExitCode, UsageError
+from gpuproof.processes.scratch import scratch_folder
 
 if TYPE_CHECKING:
     from gpuproof.conclude import Concluded
@@ -78,7 +78,7 @@ def _opened(path: Path) -> Iterator[RunDirectory]:
     if not path.is_file():
         yield RunDirectory.open(path)
         return
-    with tempfile.TemporaryDirectory(prefix="gpuproof-evidence-") as folder:
-        directory, hashed = open_bundle(path, Path(folder))
+    with scratch_folder("evidence-") as folder:
+        directory, hashed = open_bundle(path, folder)
         click.echo(f"Every file is as it was packed; SHA-256 of the manifest {hashed}", err=True)
         yield directory

@@ -9,12 +9,12 @@ import tarfile
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path, PurePosixPath
-from tempfile import TemporaryDirectory
 from typing import IO
 
 from gpuproof.errors import RecordError, UsageError
 from gpuproof.launchers.archive import build_archive
 from gpuproof.launchers.kubernetes.pods import ARCHIVE
+from gpuproof.processes.scratch import scratch_folder
 from gpuproof.records.case import Case
 from gpuproof.store import layout
 
@@ -44,8 +44,8 @@ def given_files(case: Case, folder: Path) -> dict[str, bytes]:
 
 @cache
 def _archive() -> bytes:
-    with TemporaryDirectory(prefix="gpuproof-") as folder:
-        return build_archive(Path(folder) / ARCHIVE).read_bytes()
+    with scratch_folder() as folder:
+        return build_archive(folder / ARCHIVE).read_bytes()
 
 
 def take_files(archive: IO[bytes], folder: Path) -> None:

@@ -3,8 +3,9 @@
 Rank 0 was started by `gpuproof run` and holds the case; it hands the case to the other ranks over the
 store at MASTER_ADDR, and begins when each of them has said that it is fit. A rank that sees rank 0's folder
 (same host, shared disk) writes its journal there; any other keeps it in a temporary folder and gives it
-to rank 0 at the end, whichever end that is. Data does not go over the store: such a rank has its own host's
-copy at `data.path` prepared, by a command that `gpuproof run` gave it.
+to rank 0 at the end, whichever end that is; the folder then goes, and stays where rank 0 cannot be told.
+Data does not go over the store: such a rank has its own host's copy at `data.path` prepared, by a command
+that `gpuproof run` gave it.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -131,6 +133,18 @@ def join(arguments: Sequence[str]) -> NoReturn:
     def content(journal: Path) -> str:
         return SHARED if shared else journal.read_text(encoding="utf-8")
 
+    def remove_own() -> None:
+        if not shared:
+            shutil.rmtree(folder.parents[2], ignore_errors=True)
+
+    def hand_over(journal: Path) -> None:
+        store.set(f"journal/{identity.rank}", content(journal))
+        remove_own()
+
+    def hand_over_failure(journal: Path) -> None:
+        if hand_over_last_words(store, identity.rank, content(journal)):
+            remove_own()
+
     run_assignment(
         Assignment(
             case=from_json(Case, message["spec"], place="rank 0's case"),
@@ -139,8 +153,8 @@ def join(arguments: Sequence[str]) -> NoReturn:
             run_folder=folder.parents[2],
             parent_pid=None,
             store=store,
-            on_done=lambda journal: store.set(f"journal/{identity.rank}", content(journal)),
-            on_failure=lambda journal: hand_over_last_words(store, identity.rank, content(journal)),
+            on_done=hand_over,
+            on_failure=hand_over_failure,
         )
     )
 

@@ -27,6 +27,7 @@ from gpuproof import __version__
 from gpuproof.errors import EnvironmentUnfitError, RecordError, UsageError
 from gpuproof.processes.fork import ForkServers
 from gpuproof.processes.group import OnExit, ProcessGroup, start_group
+from gpuproof.processes.scratch import ScratchFolder, sweep
 from gpuproof.processes.start import safe_environment
 from gpuproof.records.frames import GREETING, Frame, FrameDecoder, encode_frame
 from gpuproof.worker.commands.launched_group import OUTPUT, LaunchedGroup
@@ -44,6 +45,7 @@ class RemoteAgent:
 
     def __init__(self, directory: Path, *, lease_s: float) -> None:
         self._directory = directory
+        self._scratch = ScratchFolder(directory)
         self._lease_s = lease_s
         self._heard_s = monotonic()
         self._orders: queue.SimpleQueue[Frame] = queue.SimpleQueue()
@@ -233,7 +235,7 @@ class RemoteAgent:
             for ender in enders:
                 ender.join()
             self._fork_servers.close(ABANDON_GRACE_S)
-            shutil.rmtree(self._directory, ignore_errors=True)
+            self._scratch.remove()
 
 
 def inside(root: Path, relative: str) -> Path:
@@ -260,8 +262,10 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def obey(directory: str | Path, lease_s: float) -> int:
-    """Run the agent in a directory of its own; return the exit code."""
-    return RemoteAgent(Path(directory), lease_s=lease_s).run()
+    """Run the agent in a directory of its own, and remove those of killed ones; return the exit code."""
+    own = Path(directory)
+    sweep(own.parent)
+    return RemoteAgent(own, lease_s=lease_s).run()
 
 
 def _write_all(data: bytes) -> None:

@@ -18,9 +18,9 @@ LAST_WORDS_S = 5.0
 """Ranks fail within seconds of each other: a closed connection is noticed at once by all of its ends."""
 
 
-def hand_over_last_words(store: Any, rank: int, content: str) -> None:
-    """Give a failed rank's journal to rank 0, if the store still takes it."""
-    _within(LAST_WORDS_S, lambda: store.set(f"failed/{rank}", content))
+def hand_over_last_words(store: Any, rank: int, content: str) -> bool:
+    """Give a failed rank's journal to rank 0; say whether the store still took it."""
+    return _within(LAST_WORDS_S, lambda: store.set(f"failed/{rank}", content))
 
 
 def collect_last_words(store: Any, ranks: Sequence[int]) -> list[tuple[int, str]]:
@@ -50,15 +50,18 @@ def _first_set(store: Any, keys: Sequence[str], timeout_s: float) -> str | None:
     return keys[0]
 
 
-def _within(limit_s: float, action: Callable[[], None]) -> None:
-    """Do it in a thread of its own, since a store whose host is gone may block for ever."""
+def _within(limit_s: float, action: Callable[[], None]) -> bool:
+    """Do it in a thread, since a store whose host is gone may block for ever; say whether it was done."""
+    done = threading.Event()
 
     def attempt() -> None:
         try:
             action()
+            done.set()
         except RuntimeError as error:
             sys.stderr.write(f"gpuproof: the store of the ranks is gone: {error}\n")
 
     thread = threading.Thread(target=attempt, name="gpuproof-handover", daemon=True)
     thread.start()
     thread.join(limit_s)
+    return done.is_set()
