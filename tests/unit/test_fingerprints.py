@@ -54,6 +54,37 @@ def test_devices_of_different_models_are_not_compared() -> None:
     assert found.differing == ()
 
 
+def of_widths(*devices: tuple[str, str | None]) -> FingerprintsCompared:
+    """Each device has a digest of the smallest width, and one of the largest if it got so far."""
+    return compare_fingerprints(
+        Fingerprint(
+            subject=f"host/h/gpu/{number}",
+            kind="A",
+            work=f"gemm, {width} wide",
+            round_number=0,
+            digest=digest,
+        )
+        for number, digests in enumerate(devices)
+        for width, digest in zip((256, 2048), digests, strict=True)
+        if digest is not None
+    )
+
+
+@pytest.mark.parametrize(
+    ("devices", "verdicts"),
+    [
+        ([("x", "y"), ("x", None), ("x", None)], ["agrees"] * 3),
+        ([("z", "y"), ("x", None), ("x", None)], ["always wrong", "agrees", "agrees"]),
+        ([("x", "y"), ("x", "z"), ("x", None)], ["cannot tell", "cannot tell", "agrees"]),
+        ([("x", "y"), ("x", "y"), ("x", "z")], ["agrees", "agrees", "always wrong"]),
+    ],
+)
+def test_a_width_that_one_device_alone_got_to_says_nothing_of_it(
+    devices: list[tuple[str, str | None]], verdicts: list[str]
+) -> None:
+    assert [device.verdict for device in of_widths(*devices).devices] == verdicts
+
+
 def test_two_that_differ_are_told_together() -> None:
     assert compared("xx", "yy").differing == ("A",)
     assert compared("xx", "xx").differing == ()

@@ -14,7 +14,7 @@ a device that gives different bits from round to round contradicts itself.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -84,8 +84,12 @@ def compare_fingerprints(prints: Iterable[Fingerprint]) -> FingerprintsCompared:
     for group in groups.values():
         for found in group:
             by_device.setdefault((found.kind, found.subject), []).append(found)
+    shared: dict[str, set[str]] = {kind: set() for kind, _ in by_device}
+    for (kind, work), group in groups.items():
+        if len(_by_subject(group)) > 1:
+            shared[kind].add(work)
     devices = tuple(
-        _judge(own, right, num_alike=len({s for k, s in by_device if k == kind}))
+        _judge(own, right, shared=shared[kind], num_alike=len({s for k, s in by_device if k == kind}))
         for (kind, _), own in sorted(by_device.items())
     )
     undecided = [key for key, group in groups.items() if right[key] is None and _differ(group)]
@@ -123,15 +127,18 @@ def _differ(group: Iterable[Fingerprint]) -> bool:
 
 
 def _judge(
-    own: Sequence[Fingerprint], right: Mapping[tuple[str, str], str | None], *, num_alike: int
+    own: Sequence[Fingerprint],
+    right: Mapping[tuple[str, str], str | None],
+    *,
+    shared: Collection[str],
+    num_alike: int,
 ) -> DeviceFingerprints:
     judged = [(found, reference) for found in own if (reference := right[found.kind, found.work]) is not None]
     num_wrong = sum(found.digest != reference for found, reference in judged)
     works: dict[str, list[Fingerprint]] = {}
     for found in own:
         works.setdefault(found.work, []).append(found)
-    verdicts = [_of_work(found, right[found[0].kind, found[0].work]) for found in works.values()]
-    verdict = min(verdicts, key=GRAVEST.index)
+    verdict = min(_verdicts(works.values(), right, shared), key=GRAVEST.index)
     return DeviceFingerprints(
         subject=own[0].subject,
         kind=own[0].kind,
@@ -140,6 +147,19 @@ def _judge(
         num_wrong=num_wrong if judged else None,
         reason=_reason(verdict, num_wrong, len(judged), num_alike),
     )
+
+
+def _verdicts(
+    works: Iterable[Sequence[Fingerprint]],
+    right: Mapping[tuple[str, str], str | None],
+    shared: Collection[str],
+) -> list[DeviceVerdict]:
+    """Judge each work; one that no other device did says nothing beside those that others did, too."""
+    of_works = {found[0].work: _of_work(found, right[found[0].kind, found[0].work]) for found in works}
+    told = [
+        verdict for work, verdict in of_works.items() if work in shared or verdict == "contradicts itself"
+    ]
+    return told or list(of_works.values())
 
 
 def _of_work(own: Sequence[Fingerprint], reference: str | None) -> DeviceVerdict:

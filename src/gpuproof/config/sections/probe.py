@@ -56,6 +56,8 @@ class PatternConfig(ConfigSection):
     """How often all patterns are gone through."""
     seed: int = Field(default=0, ge=0, lt=2**32)
     """Of the random words."""
+    time_limit_s: Seconds | None = None
+    """For all passes, about: where it does not fit, less memory is tried, and that is said."""
 
 
 class FingerprintConfig(ConfigSection):
@@ -71,6 +73,9 @@ class FingerprintConfig(ConfigSection):
     """Seconds of products without a pause before each round, so that the devices are warm."""
     seed: int = Field(default=0, ge=0, lt=2**32)
     """Of operands, weights and samples."""
+    time_limit_s: Seconds | None = 60.0
+    """For all rounds in one number format, about, heat apart: where it does not fit, matrices are halved.
+    Those 256 wide are compared in any case, so that all devices have something in common."""
 
 
 class OverlapConfig(ConfigSection):
@@ -86,6 +91,8 @@ class OverlapConfig(ConfigSection):
     """Timed iterations of each of the three."""
     warmup_iterations: WarmUp = 3
     """Iterations before them that are not timed."""
+    time_limit_s: Seconds | None = 60.0
+    """For the products of all iterations, about: where they do not fit, matrices are halved."""
 
 
 class StorageConfig(ConfigSection):

@@ -34,6 +34,8 @@ class PatternSpec:
     patterns: tuple[WordPattern, ...]
     passes: int
     seed: int
+    time_limit_s: float | None = None
+    """For all passes: less memory is tried where it does not fit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +50,8 @@ class FingerprintSpec:
     heat_s: float
     """Seconds of work without a pause before each round."""
     seed: int
+    time_limit_s: float | None = None
+    """For the rounds in one number format: matrices are smaller where it does not fit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +64,8 @@ class OverlapSpec:
     message_bytes: int
     iterations: int
     warmup_iterations: int
+    time_limit_s: float | None = None
+    """For all products: matrices are smaller where it does not fit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from gpuproof.analysis.probes.figures import FINGERPRINT, WRONG_VALUES, ProbeLaunch, ProbeValue
 from gpuproof.analysis.probes.fingerprints import (
@@ -58,10 +59,15 @@ def _print(launch: ProbeLaunch, value: ProbeValue) -> Fingerprint:
     return Fingerprint(
         subject=value.subject,
         kind=f"{value.device_name}, {labels['stack']}",
-        work=f"{labels['workload']} in {labels['dtype']}",
+        work=f"{labels['workload']} in {labels['dtype']}" + _width(labels),
         round_number=launch.records.case.replicate * ROUNDS_OF_A_LAUNCH + labels["round"],
         digest=labels["digest"],
     )
+
+
+def _width(labels: Mapping[str, Any]) -> str:
+    """Return the width of the matrices, which records of earlier releases do not tell."""
+    return f", {labels['edge']} wide" if "edge" in labels else ""
 
 
 ROUNDS_OF_A_LAUNCH = 10**5

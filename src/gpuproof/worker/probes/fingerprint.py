@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from time import monotonic
 
@@ -20,6 +20,7 @@ from gpuproof.accelerators.choose import accelerator_of
 from gpuproof.records.case import Precision
 from gpuproof.records.work.probe import FingerprintSpec, NumberFormat
 from gpuproof.records.work.probe_figure import ProbeFigure
+from gpuproof.worker.probes.fitting import SMALLEST_EDGE, fitting_edge
 from gpuproof.worker.rank.bench import Bench
 from gpuproof.worker.step.determinism import choose_algorithms
 from gpuproof.worker.step.precision import refusal
@@ -41,7 +42,6 @@ PRECISIONS: Mapping[NumberFormat, Precision] = {
 DIGEST_BYTES = 8
 SAMPLES = 256
 """Rows that go through the small model."""
-Workload = Callable[[], tuple[torch.Tensor, ...]]
 
 
 def take_fingerprints(spec: FingerprintSpec, bench: Bench) -> Iterator[ProbeFigure]:
@@ -49,23 +49,35 @@ def take_fingerprints(spec: FingerprintSpec, bench: Bench) -> Iterator[ProbeFigu
     accelerator = accelerator_of(bench.device)
     choose_algorithms(accelerator, deterministic=True, cudnn_benchmark=False)
     arithmetic = accelerator.arithmetic(bench.device)
-    stack, drawn = _stack(bench), _Drawn(spec, bench.device)
-    usable: list[NumberFormat] = []
+    stack, drawn = _stack(bench), _DrawnByEdge(spec.seed, bench.device)
+    works: list[tuple[NumberFormat, int]] = []
     for dtype in spec.dtypes:
         reason = refusal(PRECISIONS[dtype], arithmetic)
         if reason is None:
-            usable.append(dtype)
+            works += [(dtype, edge) for edge in _edges(spec, dtype, drawn, bench)]
         else:
             yield _figure(bench, {"dtype": dtype}, missing=reason)
     for number in range(spec.rounds):
-        _heat(spec.heat_s, drawn, bench)
-        for dtype in usable:
+        _heat(spec.heat_s, drawn[max((edge for _, edge in works), default=spec.edge)], bench)
+        for dtype, edge in works:
             accelerator.use_tf32(on=dtype == "tf32")
-            for name, work in (("gemm", drawn.product), ("model", drawn.model)):
-                digest = digest_of(work(TORCH_TYPES[dtype]))
+            for name, results in drawn[edge].works(TORCH_TYPES[dtype]):
                 bench.count_one()
-                labels = {"digest": digest, "round": number, "workload": name, "dtype": dtype, "stack": stack}
-                yield _figure(bench, labels)
+                done = {"round": number, "workload": name, "dtype": dtype, "edge": edge, "stack": stack}
+                yield _figure(bench, {"digest": digest_of(results), **done})
+
+
+def _edges(spec: FingerprintSpec, dtype: NumberFormat, drawn: _DrawnByEdge, bench: Bench) -> Sequence[int]:
+    """Return the widths to do the work at: the largest that fits, and the one that every device does."""
+    accelerator_of(bench.device).use_tf32(on=dtype == "tf32")
+
+    def attempt(edge: int) -> None:
+        for _, results in drawn[edge].works(TORCH_TYPES[dtype]):
+            digest_of(results)
+
+    limit_s = None if spec.time_limit_s is None else spec.time_limit_s / spec.rounds
+    largest = fitting_edge(spec.edge, limit_s, attempt, bench)
+    return sorted({min(SMALLEST_EDGE, largest), largest})
 
 
 def _figure(bench: Bench, labels: Mapping[str, object], *, missing: str | None = None) -> ProbeFigure:
@@ -87,6 +99,17 @@ def _stack(bench: Bench) -> str:
     return ", ".join([f"torch {torch.__version__}", *([f"toolkit {toolkit}"] if toolkit else []), *named])
 
 
+class _DrawnByEdge(dict[int, "_Drawn"]):
+    """Operands of each width, drawn when they are first asked for."""
+
+    def __init__(self, seed: int, device: torch.device) -> None:
+        super().__init__()
+        self._seed, self._device = seed, device
+
+    def __missing__(self, edge: int) -> _Drawn:
+        return self.setdefault(edge, _Drawn(self._seed, edge, self._device))
+
+
 @dataclass(slots=True)
 class _Drawn:
     """Operands on the device, from one seed: made on the processor in fp32, rounded where they are used."""
@@ -94,14 +117,16 @@ class _Drawn:
     left: torch.Tensor
     right: torch.Tensor
     samples: torch.Tensor
-    device: torch.device
 
-    def __init__(self, spec: FingerprintSpec, device: torch.device) -> None:
-        source = torch.Generator().manual_seed(spec.seed)
-        edge = spec.edge
-        self.device = device
+    def __init__(self, seed: int, edge: int, device: torch.device) -> None:
+        source = torch.Generator().manual_seed(seed)
         self.left, self.right = (torch.randn(edge, edge, generator=source).to(device) for _ in range(2))
         self.samples = torch.randn(SAMPLES, edge, generator=source).to(device)
+
+    def works(self, dtype: torch.dtype) -> Iterator[tuple[str, tuple[torch.Tensor, ...]]]:
+        """Yield the name of each kind of work, and its results."""
+        yield "gemm", self.product(dtype)
+        yield "model", self.model(dtype)
 
     def product(self, dtype: torch.dtype) -> tuple[torch.Tensor, ...]:
         """Multiply the matrices."""

@@ -6,6 +6,7 @@ What both take together, less what the products take alone, is exposed: no compu
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import lru_cache, partial
 
 import torch
 import torch.distributed as dist
@@ -13,6 +14,7 @@ import torch.distributed as dist
 from gpuproof.records.work.probe import OverlapSpec
 from gpuproof.records.work.probe_figure import ProbeFigure
 from gpuproof.worker.engine.repeats import time_repeats
+from gpuproof.worker.probes.fitting import fitting_edge
 from gpuproof.worker.rank.bench import Bench
 from gpuproof.worker.rank.recorder import NANOSECOND_DIGITS
 from gpuproof.workloads.torch.gemm import MatrixProduct
@@ -22,9 +24,9 @@ ELEMENT_BYTES = 4
 
 def measure_overlap(spec: OverlapSpec, bench: Bench) -> Iterator[ProbeFigure]:
     """Yield the times of compute alone, of communication alone, and of both."""
-    with torch.device(bench.device):
-        product = MatrixProduct(spec.edge, spec.edge, spec.edge)
-        message = torch.zeros(max(1, spec.message_bytes // ELEMENT_BYTES))
+    edge = _edge(spec, bench)
+    product = _product(edge, bench)
+    message = torch.zeros(max(1, spec.message_bytes // ELEMENT_BYTES), device=bench.device)
 
     @torch.inference_mode()
     def compute() -> None:
@@ -41,10 +43,28 @@ def measure_overlap(spec: OverlapSpec, bench: Bench) -> Iterator[ProbeFigure]:
         under_way.wait()
 
     for name, run in (("compute", compute), ("communication", communicate), ("both", both)):
-        yield _timed(name, run, spec, bench)
+        yield _timed(name, run, spec, bench, edge=edge)
 
 
-def _timed(name: str, run: Callable[[], None], spec: OverlapSpec, bench: Bench) -> ProbeFigure:
+def _product(edge: int, bench: Bench) -> MatrixProduct:
+    with torch.device(bench.device):
+        return MatrixProduct(edge, edge, edge)
+
+
+def _edge(spec: OverlapSpec, bench: Bench) -> int:
+    """Return the width at which the products of all iterations fit into the time."""
+    products = 2 * (spec.iterations + spec.warmup_iterations) * spec.products  # alone, and beside the message
+    made = lru_cache(maxsize=1)(partial(_product, bench=bench))
+
+    @torch.inference_mode()
+    def attempt(edge: int) -> None:
+        made(edge).multiply()
+
+    limit_s = None if spec.time_limit_s is None else spec.time_limit_s / products
+    return fitting_edge(spec.edge, limit_s, attempt, bench)
+
+
+def _timed(name: str, run: Callable[[], None], spec: OverlapSpec, bench: Bench, *, edge: int) -> ProbeFigure:
     times_s = time_repeats(
         run,
         clock=bench.clock,
@@ -60,7 +80,7 @@ def _timed(name: str, run: Callable[[], None], spec: OverlapSpec, bench: Bench) 
         unit="s",
         labels={
             "of": name,
-            "edge": spec.edge,
+            "edge": edge,
             "products": spec.products,
             "message_bytes": spec.message_bytes,
         },

@@ -8,8 +8,10 @@ brought to the host, with their address in the area and the bits that are wrong.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from time import monotonic
 
 import torch
 
@@ -87,11 +89,28 @@ class _Area:
     def __init__(self, bench: Bench, free_bytes: int, spec: PatternSpec) -> None:
         self._bench = bench
         wanted = int(free_bytes * spec.memory_share) // WORD_BYTES
-        self._blocks = _allocate(max(1, wanted), bench.device)
+        fitting = min(wanted, self._fitting_words(spec))
+        self._blocks = _allocate(max(1, fitting), bench.device)
         self.num_words = sum(len(block) for block in self._blocks)
         share = self.num_words * WORD_BYTES / free_bytes
         less = "" if self.num_words >= wanted else "; more could not be allocated"
+        less = f"; more does not fit into {spec.time_limit_s:g} s" if fitting < wanted else less
         self.told = f"{self.num_words * WORD_BYTES:,} bytes, {share:.0%} of what was free{less}"
+
+    def _fitting_words(self, spec: PatternSpec) -> int:
+        """Return how many words go through all patterns in time, from how long a few of them take."""
+        if spec.time_limit_s is None:
+            return sys.maxsize
+        self._blocks = _allocate(CHUNK_WORDS, self._bench.device)
+        taken_s = 0.0
+        for _ in range(2):  # the first time kernels are loaded, and pages are mapped
+            begin_s = monotonic()
+            for pattern in spec.patterns:
+                self.write(pattern, spec.seed)
+                self.read(pattern, spec.seed)
+            self._bench.clock.synchronize()
+            taken_s = monotonic() - begin_s
+        return int(CHUNK_WORDS * spec.time_limit_s / spec.passes / max(taken_s, 1e-9))
 
     def write(self, pattern: WordPattern, seed: int) -> None:
         """Fill all words."""
