@@ -15,6 +15,8 @@ from gpuproof.devices.opening import SILENT_NAME
 from gpuproof.readings.recording import load_recording
 from gpuproof.records.journal import decode
 from gpuproof.records.readings import DevicesAppeared, Recording, Sample
+from gpuproof.worker.commands.probe import DRIVER_PATIENCE_S
+from gpuproof.worker.commands.sample import OPEN_PATIENCE_S, READY_AFTER_S
 
 GPUPROOF = [sys.executable, "-P", "-m", "gpuproof"]
 PATIENCE_S = 120.0
@@ -67,6 +69,20 @@ def test_a_driver_that_never_answers_leaves_the_hosts_readings_and_its_name(tmp_
     assert text.count(f": {SILENT_NAME} (fake, ffff:f") == 2
     assert "not answering since " in text
     assert "opening its driver has not returned" in text
+
+
+def test_nothing_waits_ten_seconds_for_a_driver() -> None:
+    """`record`, `exec` and `live` wait as the sampler does, `doctor` as the probe does."""
+    assert max(OPEN_PATIENCE_S, READY_AFTER_S, DRIVER_PATIENCE_S) < 10
+    assert OPEN_PATIENCE_S < 1
+
+
+def test_the_live_view_draws_while_the_driver_hangs(tmp_path: Path) -> None:
+    """Nobody releases the driver: had the view waited for it, there would be no look."""
+    done = run(tmp_path, "monitor", "live", "--once", "--interval", "0.2")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.count("not answering since ") >= 2
+    assert "CPU" in done.stdout
 
 
 def test_doctor_names_the_gpu_and_since_when_it_does_not_answer(tmp_path: Path) -> None:

@@ -149,7 +149,7 @@ def test_events_are_marked_in_their_gpus_row_and_named_once(tmp_path: Path) -> N
     assert all(name in texts(figure) for name in ("xid 63 (2×)", "xid 79", "lost"))
     drawn = {str(line.get_label()): np.asarray(line.get_xydata()).tolist() for line in strip.get_lines()}
     assert sorted(drawn.values()) == [[[20.0, 0.0], [30.0, 0.0]], [[40.0, 1.0]], [[41.0, 1.0]]]
-    assert [line.get_xdata()[0] for line in panel.get_lines() if line.get_linewidth() == 0.7] == [
+    assert [np.asarray(line.get_xdata())[0] for line in panel.get_lines() if line.get_linewidth() == 0.7] == [
         20,
         30,
         40,
@@ -170,7 +170,7 @@ def test_many_gpus_over_a_long_time_are_quantiles_and_no_extremes(tmp_path: Path
     assert "middle 90 %" in power.get_title(loc="right")
     assert power.get_ylim()[1] < 150
     assert len(power.collections) == 2
-    assert [len(line.get_xdata()) for line in power.get_lines()] == [plots.BAND_PIECES] * 4
+    assert [np.asarray(line.get_xdata()).size for line in power.get_lines()] == [plots.BAND_PIECES] * 4
 
 
 def test_bands_leave_holes_open() -> None:

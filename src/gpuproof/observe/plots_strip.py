@@ -19,6 +19,7 @@ from gpuproof.readings.recording import Flags, Floats, RecordingData
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
+    from matplotlib.container import Container
 
 THROTTLE_FILLS: Final = {
     "thermal_hardware": "#a4161a",
@@ -57,7 +58,7 @@ def draw_strip(axes: Axes, recording: RecordingData, length_s: float) -> None:
     title = ", and ".join([*(["held back by"] if reasons else []), *(["driver events"] if kinds else [])])
     style.tidy(axes, title=title[0].upper() + title[1:], unit="")
     axes.grid(visible=False)
-    handles: dict[str, Artist] = {}
+    handles: dict[str, Artist | Container] = {}
     for row, track in enumerate(recording.devices):
         for reason in reversed(reasons):
             flags = track.throttle.get(reason)
@@ -95,8 +96,8 @@ def draw_event_lines(panels: list[Axes], recording: RecordingData, length_s: flo
 
 def _draw_events(
     axes: Axes, recording: RecordingData, kinds: dict[str, list[tuple[int, float]]], length_s: float
-) -> dict[str, Artist]:
-    handles: dict[str, Artist] = {}
+) -> dict[str, Artist | Container]:
+    handles: dict[str, Artist | Container] = {}
     for number, (kind, found) in enumerate(kinds.items()):
         points = {row: _apart([at_s for r, at_s in found if r == row], recording) for row, _ in found}
         (handles[kind if len(found) == 1 else f"{kind} ({len(found)}×)"],) = axes.plot(

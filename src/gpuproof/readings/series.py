@@ -27,6 +27,8 @@ from gpuproof.statistics.percentiles import percentile
 
 NO_VALUES: Final[Floats] = np.empty(0)
 
+FEW_SPANS: Final = 4
+"""Of a window, up to which each is looked at by itself."""
 HOLE_FACTOR: Final = 4.0
 """Two readings further apart than this many usual intervals have a hole between them. Dithered ticks lie up
 to two intervals apart, and of a few of them the usual interval is known to about half."""
@@ -170,6 +172,8 @@ def counter_change(
 
 def total_change(times: Floats, totals: Floats, *, window: RecordingWindow) -> CounterChange | None:
     """Sum the increase of running totals, read at `times`, over the spans of a window."""
+    if len(window.spans) > FEW_SPANS:
+        return _within_many(times, totals, window.spans)
     parts = [part for span in window.spans if (part := _within(times, totals, span)) is not None]
     if not parts:
         return None
@@ -202,6 +206,30 @@ def _within(times: Floats, totals: Floats, span: Span) -> CounterChange | None:
     )
 
 
+def _within_many(times: Floats, totals: Floats, spans: Sequence[Span]) -> CounterChange | None:
+    """Do for many spans at once what `_within` does for one: a day has a phase some hundred times."""
+    first = np.searchsorted(times, [span.begin_s for span in spans])
+    after = np.searchsorted(times, [span.end_s for span in spans], side="right")
+    first, last = first[after - first >= 2], after[after - first >= 2] - 1
+    if not len(first):
+        return None
+    steps = np.diff(totals)
+    forward = steps >= 0
+
+    def gained(each: Floats) -> float:
+        summed = np.append(0.0, np.cumsum(each))
+        return float((summed[last] - summed[first]).sum())
+
+    return CounterChange(
+        increase=gained(np.where(forward, steps, 0.0)),
+        covered_s=gained(np.where(forward, np.diff(times), 0.0)),
+        resets=round(gained(np.where(forward, 0.0, 1.0))),
+        last_total=float(totals[last[-1]]),
+        highest_total=float(totals[first[0] : last[-1] + 1].max()),
+        since_resets=gained(np.where(forward, 0.0, totals[1:])),
+    )
+
+
 def _readings(recording: RecordingData, track: DeviceTrack, metric: str) -> tuple[Floats, Floats]:
     """Join what the samples carry with what was read at the ends and at marks, in order of time."""
     key = str(track.identity.physical_index)
@@ -213,14 +241,18 @@ def _readings(recording: RecordingData, track: DeviceTrack, metric: str) -> tupl
     column = track.values(metric)
     if not extra and column is None:
         return NO_VALUES, NO_VALUES
+    extra.sort(key=lambda reading: reading[0])
     times = np.array([time for time, _ in extra], dtype=np.float64)
     totals = np.array([total for _, total in extra], dtype=np.float64)
-    if column is not None:
-        given = ~np.isnan(column)
-        times = np.concatenate([times, recording.time_s[given]])
-        totals = np.concatenate([totals, column[given]])
-    order = np.argsort(times, kind="stable")
-    return times[order], totals[order]
+    if column is None:
+        return times, totals
+    given = ~np.isnan(column)
+    at_samples, readings = recording.time_s[given], column[given]
+    if (at_samples[1:] < at_samples[:-1]).any():  # of a damaged file
+        order = np.argsort(at_samples, kind="stable")
+        at_samples, readings = at_samples[order], readings[order]
+    places = np.searchsorted(at_samples, times)
+    return np.insert(at_samples, places, times), np.insert(readings, places, totals)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
