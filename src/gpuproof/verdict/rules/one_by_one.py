@@ -59,10 +59,11 @@ def _published(rule: Rule, measure: Measure, facts: FleetFacts) -> tuple[float, 
 
 def _lowest_published(rule: Rule, measure: Measure, facts: FleetFacts) -> tuple[float, str] | Outcome:
     """Return the lowest of the figures that are of the same thing: where sources differ it is in doubt."""
-    if (reason := why_none_published(rule, measure, facts)) is not None:
+    figures = _published_of(rule, measure, facts)
+    if not figures:
+        reason = why_none_published(rule, measure, facts) or ""
         step = "Give a floor of your own (at_least), or record a baseline"
         return not_judged(measure.subject, reason, step)
-    figures = _published_of(rule, measure, facts)
     among = f"; the lowest of {len(figures)}" if len(figures) > 1 else ""
     return figures[0].value, f"{figures[0].provenance}{among}{_left_out(rule.expected.ignoring)}"
 
