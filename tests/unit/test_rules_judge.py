@@ -126,6 +126,46 @@ def test_a_published_figure_has_the_tolerance_of_its_table(value: float, expecte
     assert found.outcome.tolerance == pytest.approx(0.05 * 1.7e12)
 
 
+def product_of(name: str, value: float, edge: int = 8192) -> FleetFacts:
+    labels = {"workload": "gemm", "dtype": "bf16", "m": edge, "n": edge, "k": edge}
+    return FleetFacts(
+        measures=[measured(gpu("a", 0), value, labels=labels)], hosts=hosts("a", gpus=1, name=name)
+    )
+
+
+A100, H100 = "NVIDIA A100-SXM4-80GB", "NVIDIA H100 80GB HBM3"
+
+
+@pytest.mark.parametrize(
+    ("facts", "expected"),
+    [
+        (product_of(H100, 7.2e14), "PASS"),  # 730 TFLOP/s of the same type and shape, less 5 %
+        (product_of(H100, 6.9e14), "FAIL"),
+        (memory_of(A100, 1.65e12, pattern="triad"), "PASS"),  # 1.70 TB/s
+        (memory_of(A100, 1.55e12, pattern="triad"), "FAIL"),
+        (memory_of(A100, 1.35e12, pattern="copy"), "PASS"),  # the lowest of 1.37 and 1.61 TB/s
+        (product_of(H100, 7.2e14, edge=4096), "ERROR"),  # of another shape nothing was published
+        (product_of("NVIDIA H100 80GB HBM3e", 7.2e14), "ERROR"),  # a name is known whole or not at all
+        (memory_of(A100, 1.65e12), "ERROR"),
+    ],
+)
+def test_whatever_was_published_of_the_same_thing(facts: FleetFacts, expected: str) -> None:
+    text = rule("{reference: published, ignoring: [tool]}", measure="{name: throughput}")
+
+    (found,) = judged(text, facts)
+
+    assert found.outcome.status == expected
+    if expected == "ERROR":
+        assert "unknown: no published figure matches" in (found.outcome.reason or "")
+    else:
+        assert "not held to its tool" in (found.outcome.source or "")
+
+
+def test_what_others_measured_with_their_tools_is_not_ours_by_itself() -> None:
+    (found,) = judged(rule("{reference: published}", measure="{name: throughput}"), product_of(H100, 7.2e14))
+    assert found.outcome.status == "ERROR"
+
+
 def test_the_table_of_published_figures_is_whole() -> None:
     figures = load_expectations().figures.values()
 

@@ -92,6 +92,24 @@ def test_a_floor_covers_what_peers_compare_and_a_stage_that_is_not_there_is_left
     assert found.result.verdict == "READY"
 
 
+def test_of_a_gpu_of_which_nothing_was_published_that_is_said(tmp_path: Path) -> None:
+    name = "training as published"
+    published = {
+        "name": name,
+        "each": "whole",
+        "measure": {"name": "throughput", "labels": {"stage": "training"}},
+        "expect": {"reference": "published", "ignoring": ["tool"]},
+    }
+    found = conclude(run_of(tmp_path, [FLOOR, published]))
+    (item,) = [item for item in found.result.outcomes if item.name == name]
+    assert (item.outcome.status, item.is_required) == ("SKIP", False)
+    assert "unknown: no published figure matches training of" in (item.outcome.reason or "")
+    assert found.result.verdict == "READY"
+    text = json.dumps({"rules": [published]})
+    asked = conclude_otherwise(run_of(tmp_path / "b", [FLOOR]), {"file_rules": text, "file_source": "r.yaml"})
+    assert (status(asked, name), asked.result.verdict) == ("ERROR", "INCONCLUSIVE")
+
+
 def recording(*totals: float, event: str | None = None) -> RecordingData:
     identity = DeviceIdentity(
         physical_index=0,

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from gpuproof.devices.simulated import NAME, SimulatedDevices, uuid_of
+from gpuproof.devices.simulated import SimulatedDevices, uuid_of
 
 _TYPE = "simgpu"
 Place = torch.device | str | int | None
@@ -152,7 +152,8 @@ class device:  # noqa: N801  # as torch has it
 def get_device_properties(device: Place = None) -> Properties:
     """Return what is declared of a device."""
     index = _index(device)
-    return Properties(name=NAME, uuid=uuid_of(index), total_memory=_loaded[0].declared.memory_of(index))
+    declared = _loaded[0].declared
+    return Properties(name=declared.name, uuid=uuid_of(index), total_memory=declared.memory_of(index))
 
 
 def get_device_name(device: Place = None) -> str:

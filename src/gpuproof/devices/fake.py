@@ -27,7 +27,7 @@ from gpuproof.devices.base import (
     VendorEvent,
 )
 from gpuproof.devices.opening import silent_device
-from gpuproof.devices.simulated import NAME, SimulatedFault, read_declaration, uuid_of
+from gpuproof.devices.simulated import SimulatedDevices, read_declaration, uuid_of
 from gpuproof.errors import UsageError
 from gpuproof.records.readings import VendorIndex
 
@@ -158,18 +158,19 @@ def open_twins(declaration: str, *, clock: Callable[[], float] = time.monotonic)
     """
     declared = read_declaration(declaration)
     return FakeAdapter(
-        [_twin(index, declared.fault(index), declared.memory_of(index)) for index in range(declared.devices)],
+        [_twin(index, declared) for index in range(declared.devices)],
         clock=clock,
     )
 
 
-def _twin(index: int, fault: SimulatedFault, mem_total_bytes: int) -> _Made:
+def _twin(index: int, declared: SimulatedDevices) -> _Made:
+    fault = declared.fault(index)
     slowdown = 1 + fault.slower_percent / 100
     return _Made(
         uuid=uuid_of(index),
-        name=NAME,
+        name=declared.name,
         scenario="normal" if fault.xid_after_s is None else "xid",
-        mem_total_bytes=mem_total_bytes,
+        mem_total_bytes=declared.memory_of(index),
         throttled_after_s=fault.throttled_after_s,
         event_after_s=fault.xid_after_s,
         slowdown=slowdown,

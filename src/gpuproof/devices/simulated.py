@@ -68,6 +68,8 @@ class SimulatedDevices:
     queue_depth: int = 1024
     """How many launches the host may be ahead."""
     memory_bytes: int = 4 * 2**30
+    name: str = NAME
+    """As the driver gives it: that of a real board shows what is expected of one."""
     zero_products: bool = False
     """Matrix products and convolutions give zeros and cost the host nothing; times are as declared."""
     faults: Mapping[int, SimulatedFault] = field(default_factory=dict)
@@ -121,6 +123,8 @@ def _filled(kind: type[Declared], stated: Any, place: str) -> Declared:
 def _can_be(value: Any, default: object) -> bool:
     if isinstance(default, bool) or isinstance(value, bool):
         return isinstance(value, bool) and isinstance(default, bool)
+    if isinstance(default, str):
+        return isinstance(value, str) and value.isprintable() and bool(value)
     if isinstance(default, int) and not isinstance(value, int):
         return False
     return isinstance(value, int | float) and (value > 0 or (value == 0 and not default))

@@ -14,7 +14,7 @@ may say which conditions it does not hold the figure to, and the outcome repeats
 from __future__ import annotations
 
 import difflib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, fields
 from functools import cache
 from importlib.resources import files
@@ -25,6 +25,8 @@ import tomllib
 from gpuproof.errors import UsageError
 from gpuproof.units import significant
 
+PUBLISHED = "published"
+"""In place of a key: whatever was published of the thing that was measured."""
 COLLECTIVE = ("device", "num_devices", "size_bytes", "tool")
 MATCHED: Mapping[str, tuple[str, ...]] = {
     "matrix multiply": ("device", "dtype", "shape", "tool"),
@@ -149,6 +151,22 @@ def why_unlike(
     return "; ".join(reason for reason in reasons if reason) or None
 
 
+def figures_of(
+    measured: Mapping[str, Any], figures: Iterable[PublishedFigure], *, unit: str, ignoring: Collection[str]
+) -> tuple[PublishedFigure, ...]:
+    """Return what was published of a thing that was measured, the lowest first; what a vendor aims at is not.
+
+    >>> known = {"quantity": "device memory", "device": "NVIDIA H200", "operation": "triad"}
+    >>> figures = load_expectations().figures.values()
+    >>> [figure.key for figure in figures_of(known, figures, unit="B/s", ignoring=["tool"])]
+    ['device-memory.triad.h200-sxm.azure']
+    """
+    quantity = measured.get("quantity")  # compared first: all figures are gone through for each device
+    like = (f for f in figures if f.quantity == quantity and f.unit == unit and f.kind != "target")
+    found = [figure for figure in like if why_unlike(figure, measured, ignoring=ignoring) is None]
+    return tuple(sorted(found, key=lambda figure: figure.value))
+
+
 def _unlike(figure: PublishedFigure, name: str, measured: Any) -> str | None:
     said: Any = figure.devices if name == "device" else getattr(figure, name)
     if not said:
@@ -158,11 +176,12 @@ def _unlike(figure: PublishedFigure, name: str, measured: Any) -> str | None:
         return f"the {name} of what was measured is not known"
     if measured in said if name == "device" else measured == said:
         return None
-    shown = " or ".join(said) if name == "device" else _shown(said)
-    return f"{name} is {_shown(measured)}, and {shown} in the source"
+    shown = " or ".join(said) if name == "device" else shown_condition(said)
+    return f"{name} is {shown_condition(measured)}, and {shown} in the source"
 
 
-def _shown(value: Any) -> str:
+def shown_condition(value: Any) -> str:
+    """Write a condition as people read it."""
     if isinstance(value, tuple):
         return "×".join(map(str, value))
     return significant(value) if isinstance(value, float) else str(value)

@@ -14,7 +14,7 @@ from gpuproof.config.models import RunConfig
 from gpuproof.readings.evidence import Evidence
 from gpuproof.records.codec import from_json
 from gpuproof.records.collected import CaseRecords
-from gpuproof.records.outcome import Judged, Outcome, SubjectKind
+from gpuproof.records.outcome import Judged, Outcome, SubjectKind, kind_of
 from gpuproof.records.result import WHOLE, Measure
 from gpuproof.suites.validate.hosts import facts_by_host
 from gpuproof.suites.validate.measured import StageResult, measures_of_collectives
@@ -22,6 +22,7 @@ from gpuproof.suites.validate.options import ValidateOptions
 from gpuproof.suites.validate.placing import Stage
 from gpuproof.verdict.announced import announced_in
 from gpuproof.verdict.baseline import Baseline
+from gpuproof.verdict.expectations import PUBLISHED
 from gpuproof.verdict.rules import (
     FleetFacts,
     Rules,
@@ -31,6 +32,7 @@ from gpuproof.verdict.rules import (
     rules_of_entries,
 )
 from gpuproof.verdict.rules.model import CheckRule, Expected, MeasureMatch, Rule
+from gpuproof.verdict.rules.one_by_one import why_none_published
 
 STEADY_STEP = "Look for heat, clocks, power and other users beside the run (gpuproof report RUN)"
 EFFICIENCY_STEP = "Compare collectives within hosts and over them with the links' own speed"
@@ -166,7 +168,21 @@ def _why_left_out(rule: Rule | CheckRule, found: Sequence[StageResult], facts: F
     stage = rule.measure.labels.get("stage")
     if stage is not None and rule.each not in _kinds_of(str(stage), found):
         return f"this plan measures {stage} of no {rule.each} by itself"
-    return None
+    return _why_none_published(rule, facts)
+
+
+def _why_none_published(rule: Rule, facts: FleetFacts) -> str | None:
+    """Say why a rule of whatever was published has nothing to judge by: no figure of any device matches."""
+    if rule.expected.key != PUBLISHED:
+        return None
+    picked = (m for m in facts.measures if kind_of(m.subject) == rule.each and rule.measure.picks(m))
+    first = None
+    for measure in picked:
+        reason = why_none_published(rule, measure, facts)
+        if reason is None:
+            return None
+        first = first or reason
+    return first
 
 
 def _kinds_of(stage: str, found: Sequence[StageResult]) -> set[SubjectKind]:

@@ -22,7 +22,7 @@ from gpuproof.errors import UsageError
 from gpuproof.records.outcome import Actor, SubjectKind
 from gpuproof.verdict.baseline import Baseline, BaselineEntry
 from gpuproof.verdict.checks.registry import CHECKS
-from gpuproof.verdict.expectations import CONDITIONS, load_expectations
+from gpuproof.verdict.expectations import CONDITIONS, PUBLISHED, load_expectations
 from gpuproof.verdict.rules.model import CheckRule, Expected, Form, MeasureMatch, Rule, Rules
 
 FORMS: tuple[Form, ...] = ("at_least", "at_most", "reference", "baseline", "peers", "equal")
@@ -51,7 +51,7 @@ class ExpectEntry(StrictModel):
     unit: Text | None = None
     """The unit of at_least or at_most, as measures have it: FLOP/s, B/s, s, 1."""
     reference: Text | None = None
-    """The key of a published figure."""
+    """The key of a published figure, or `published`: the lowest of those that are of what was measured."""
     ignoring: list[Literal["device", "fabric", "tool", "dtype", "shape", "operation", "num_hosts"]] = Field(
         default_factory=list
     )
@@ -232,7 +232,7 @@ def _faults_of_form(entry: RuleEntry, form: Form) -> Iterator[tuple[str, str]]:
         yield f"everything is at least {expect.at_least:g}: the rule could never fail", "Give a floor over 0"
     if form == "at_most" and expect.at_most is not None and expect.at_most < 0:
         yield f"nothing is at most {expect.at_most:g}: the rule could never pass", "Give 0 or more"
-    if form == "reference" and expect.reference is not None:
+    if form == "reference" and expect.reference is not None and expect.reference != PUBLISHED:
         try:
             load_expectations().find(expect.reference)
         except UsageError as error:

@@ -10,13 +10,20 @@ from gpuproof.records.outcome import Outcome, kind_of
 from gpuproof.records.result import Measure
 from gpuproof.statistics.prediction import one_sided_t
 from gpuproof.units import share
-from gpuproof.verdict.expectations import why_unlike
+from gpuproof.verdict.expectations import (
+    PUBLISHED,
+    PublishedFigure,
+    figures_of,
+    shown_condition,
+    why_unlike,
+)
 from gpuproof.verdict.facts import FleetFacts
 from gpuproof.verdict.rules.model import Rule
 from gpuproof.verdict.rules.outcomes import Limit, judged_by, not_judged
 from gpuproof.verdict.rules.refusals import MOST_MEASURED, device_of
 
-MEMORY_OPERATIONS = ("copy", "triad")
+EDGES = ("m", "n", "k")
+"""Labels of a matrix product, in the order of a published shape."""
 Found = Iterator[tuple[Measure, Outcome]]
 
 
@@ -38,15 +45,54 @@ def _stated(rule: Rule) -> tuple[float, str]:
 
 def _published(rule: Rule, measure: Measure, facts: FleetFacts) -> tuple[float, str] | Outcome:
     assert rule.expected.key is not None
+    if rule.expected.key == PUBLISHED:
+        return _lowest_published(rule, measure, facts)
     figure, ignoring = facts.expectations.find(rule.expected.key), rule.expected.ignoring
     unlike = why_unlike(figure, measured_conditions(measure, facts), ignoring=ignoring)
     if unlike is None and figure.unit != measure.unit:
         unlike = f"it is in {figure.unit}, and the measure is in {measure.unit}"
     if unlike is None:
-        left_out = f"; not held to its {', '.join(ignoring)}" if ignoring else ""
-        return figure.value, f"{figure.provenance}{left_out}"
+        return figure.value, f"{figure.provenance}{_left_out(ignoring)}"
     step = "Take a figure of this machine, record a baseline, or say in the rule which conditions to ignore"
     return not_judged(measure.subject, f"{figure.key} is of something else: {unlike}", step)
+
+
+def _lowest_published(rule: Rule, measure: Measure, facts: FleetFacts) -> tuple[float, str] | Outcome:
+    """Return the lowest of the figures that are of the same thing: where sources differ it is in doubt."""
+    figures = _published_of(rule, measure, facts)
+    if not figures:
+        reason = why_none_published(rule, measure, facts) or ""
+        step = "Give a floor of your own (at_least), or record a baseline"
+        return not_judged(measure.subject, reason, step)
+    among = f"; the lowest of {len(figures)}" if len(figures) > 1 else ""
+    return figures[0].value, f"{figures[0].provenance}{among}{_left_out(rule.expected.ignoring)}"
+
+
+def _published_of(rule: Rule, measure: Measure, facts: FleetFacts) -> tuple[PublishedFigure, ...]:
+    return figures_of(
+        measured_conditions(measure, facts),
+        facts.expectations.figures.values(),
+        unit=measure.unit,
+        ignoring=rule.expected.ignoring,
+    )
+
+
+def why_none_published(rule: Rule, measure: Measure, facts: FleetFacts) -> str | None:
+    """Say that no published figure is of what a measure is of; None where one is."""
+    if _published_of(rule, measure, facts):
+        return None
+    known = measured_conditions(measure, facts)
+    device, names = known.get("device"), ("dtype", "operation", "shape")
+    shown = {name: known[name] for name in names if name in known}
+    said = ", ".join(f"{name} {shown_condition(value)}" for name, value in shown.items())
+    board = "an unknown device" if device is None else device
+    return f"unknown: no published figure matches {known.get('quantity')} of {board}" + (
+        f" ({said})" if said else ""
+    )
+
+
+def _left_out(ignoring: Sequence[str]) -> str:
+    return f"; not held to its {', '.join(ignoring)}" if ignoring else ""
 
 
 def measured_conditions(measure: Measure, facts: FleetFacts) -> dict[str, Any]:
@@ -62,8 +108,11 @@ def measured_conditions(measure: Measure, facts: FleetFacts) -> dict[str, Any]:
         known.setdefault("num_hosts", num_hosts)
     elif labels.get("workload") == "gemm":
         known["quantity"] = "matrix multiply"
+        if labels.keys() >= set(EDGES):
+            known["shape"] = tuple(labels[edge] for edge in EDGES)
     elif labels.get("workload") == "memory":
         known["quantity"] = "device memory"
+        known.setdefault("operation", labels.get("pattern"))
     elif measure.name == "link bandwidth":
         known |= {"quantity": "device link" if labels.get("kind") == "d2d" else "host link"}
         known["direction"] = labels.get("kind")
