@@ -108,7 +108,7 @@ def _job_set_of(name: str, spec: Object) -> Object:
 def _of_pytorch_job(name: str, spec: Object) -> list[Object]:
     replicas = spec["pytorchReplicaSpecs"]
     num_pods = sum(told["replicas"] for told in replicas.values())
-    pods = []
+    pods: list[Object] = []
     for kind in ("Master", "Worker"):
         for index in range(replicas.get(kind, {"replicas": 0})["replicas"]):
             told, role = replicas[kind], kind.lower()
