@@ -1,8 +1,9 @@
 """A cluster for tests: Kubernetes' API over real HTTP, whose pods are processes on this machine.
 
 It knows what the launcher uses: ConfigMaps, Services, jobs, pods, events, nodes, and exec over a WebSocket.
-A pod's volumes are folders; its containers' words run with those folders in the place of its mounts. What a
-test wants to go wrong it says in `refusals`, `events` and `pod_fault`.
+A pod's volumes are folders; its containers' words run with those folders in the place of its mounts. Pods are
+made, restarted and removed as controllers do (`kubernetes_controllers`). What a test wants to go wrong it
+says in `refusals`, `events` and `pod_fault`; with `agent` a script runs in the place of torch's.
 """
 
 from __future__ import annotations
@@ -15,18 +16,17 @@ import signal
 import socket
 import struct
 import subprocess
-import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
 from urllib.parse import parse_qs, urlsplit
 from uuid import uuid4
 
-Object = dict[str, Any]
+from kubernetes_controllers import Object, address_of, ends_the_others, maker_of, pods_of
+from kubernetes_pod import Pod
+
 STARTED = ("jobs", "jobsets", "pytorchjobs", "trainjobs")
 GUID = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 
@@ -36,48 +36,6 @@ def free_port() -> int:
         listener.bind(("127.0.0.1", 0))
         port: int = listener.getsockname()[1]
         return port
-
-
-@dataclass(kw_only=True)
-class Pod:
-    """One pod: its object, and the processes that stand for its containers."""
-
-    body: Object
-    folder: Path
-    replaced: dict[str, str]
-    processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
-    is_told: bool = False
-
-    def words(self, words: list[str]) -> list[str]:
-        """Return the words as they are run here."""
-        return [sys.executable if word == "python3" else self._here(word) for word in words]
-
-    def _here(self, word: str) -> str:
-        for there, here in self.replaced.items():
-            word = word.replace(there, here)
-        return word
-
-    def status(self) -> Object:
-        """Return what the kubelet would say."""
-        containers = []
-        for name, process in self.processes.items():
-            code = process.poll()
-            code = 128 - code if code is not None and code < 0 else code
-            state: Object = (
-                {"running": {}} if code is None else {"terminated": {"exitCode": code, "reason": "Error"}}
-            )
-            containers.append({"name": name, "state": state})
-        return {"phase": "Running", "containerStatuses": containers, **self.body.get("fault", {})}
-
-    def end(self) -> None:
-        """End it as the kubelet does: SIGTERM, then SIGKILL."""
-        for process in self.processes.values():
-            process.terminate()
-        for process in self.processes.values():
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(15)
-            process.kill()
-            process.wait()
 
 
 class World:
@@ -94,6 +52,10 @@ class World:
         self.pod_fault: Object | None = None
         """The status of pods that never run."""
         self.makes_pods = True
+        self.quota: str | None = None
+        """Why no pods are made, as who makes them says in an event."""
+        self.agent: Path | None = None
+        """A script that runs in the place of `torch.distributed.run`."""
         self.calls: list[tuple[str, str]] = []
         self.lock = threading.RLock()
         self.seen: list[Object] = []
@@ -105,9 +67,9 @@ class World:
             [f"{kind}/{name}" for kind, name in self.objects] + [f"pods/{name}" for name in self.pods]
         )
 
-    def evict(self, name: str, message: str) -> None:
+    def evict(self, number: int, message: str) -> None:
         """Take a pod away as a kubelet short of something does."""
-        pod = self.pods[name]
+        pod = list(self.pods.values())[number]
         for process in pod.processes.values():
             process.kill()
             process.wait()
@@ -121,31 +83,61 @@ class World:
             body["metadata"] |= {"uid": str(uuid4()), "creationTimestamp": "2026-01-01T00:00:00Z"}
             self.objects[kind, name] = body
             self.seen.append(body)
-            if kind in STARTED and self.makes_pods:
+            if kind in STARTED and self.quota is not None:
+                self._warn(body, "FailedCreate", self.quota)
+            elif kind in STARTED and self.makes_pods:
                 self._start_pods(body)
         return 201, body
 
     def _start_pods(self, job: Object) -> None:
-        name, spec = job["metadata"]["name"], job["spec"]
-        address, port = f"{name}-0.{name}", str(free_port())
-        for index in range(spec["completions"]):
-            template = spec["template"]
-            labels = {
-                **template["metadata"]["labels"],
-                "batch.kubernetes.io/job-completion-index": str(index),
-            }
-            metadata = {"name": f"{name}-{index}", "labels": labels, "job": name}
-            body = {"metadata": metadata, "spec": {**template["spec"], "nodeName": f"node-{index}"}}
-            folder = self.folder / f"{name}-{index}"
-            pod = Pod(body=body, folder=folder, replaced={address: "127.0.0.1", "29500": port, "$$": "$"})
-            self.pods[f"{name}-{index}"] = pod
+        services = {name for kind, name in self.objects if kind == "services"}
+        address, port = address_of(job, services), str(free_port())
+        replaced = {**({address: "127.0.0.1"} if address else {}), "29500": port, "$$": "$"}
+        for number, body in enumerate(pods_of(job)):
+            name = body["metadata"]["name"]
+            body["metadata"]["job"] = job["metadata"]["name"]
+            body["spec"]["nodeName"] = f"node-{number}"
+            pod = Pod(body=body, folder=self.folder / name, replaced=dict(replaced), agent=self.agent)
+            self.pods[name] = pod
             if self.pod_fault is not None:
                 body["fault"] = self.pod_fault
                 body["spec"]["nodeName"] = ""
                 continue
             self._mount(pod)
-            for container in template["spec"]["containers"]:
-                self._start(pod, container, index)
+            for container in body["spec"]["containers"]:
+                pod.start(container)
+
+    def reconcile(self) -> None:
+        """Do what the kubelet and the controllers do about containers and pods that have failed."""
+        for pod in self.pods.values():
+            pod.restart()
+        started = [body for (kind, _), body in self.objects.items() if kind in STARTED]
+        for body in filter(ends_the_others, started):
+            own = self._pods_of(body)
+            phases = [pod.status()["phase"] for pod in own]
+            if "Failed" in phases:
+                self._take_away(pod for pod, phase in zip(own, phases, strict=True) if phase == "Running")
+
+    def _warn(self, body: Object, reason: str, said: str) -> None:
+        of = {"name": maker_of(body)}
+        self.events.append({"metadata": {}, "reason": reason, "message": said, "involvedObject": of})
+
+    def expire(self) -> None:
+        """Take all pods away, as when activeDeadlineSeconds is over."""
+        said = "Job was active longer than specified deadline"
+        with self.lock:
+            self._warn(self.seen[-1], "DeadlineExceeded", said)
+            self._take_away(self.pods.values())
+
+    def _pods_of(self, job: Object) -> list[Pod]:
+        return [pod for pod in self.pods.values() if pod.body["metadata"]["job"] == job["metadata"]["name"]]
+
+    def _take_away(self, pods: Iterable[Pod]) -> None:
+        """Delete pods that run: they are told to end, and gone when they have."""
+        for pod in pods:
+            if "deletionTimestamp" not in pod.body["metadata"]:
+                pod.body["metadata"]["deletionTimestamp"] = "2026-01-01T00:01:00Z"
+                threading.Thread(target=self._remove_pod, args=(pod,)).start()
 
     def _mount(self, pod: Pod) -> None:
         spec = pod.body["spec"]
@@ -164,20 +156,6 @@ class World:
             if mount["mountPath"].startswith("/gpuproof/"):
                 pod.replaced[mount["mountPath"]] = str(pod.folder / mount["name"])
 
-    def _start(self, pod: Pod, container: Object, index: int) -> None:
-        variables = {told["name"]: told["value"] for told in container.get("env", [])}
-        environment = {**os.environ, **variables, "JOB_COMPLETION_INDEX": str(index)}
-        with (pod.folder / f"{container['name']}.log").open("wb") as log:
-            process = subprocess.Popen(
-                pod.words(container["command"]),
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
-        pod.processes[container["name"]] = process
-
     def delete(self, kind: str, name: str, told: Object) -> tuple[int, Object]:
         with self.lock:
             body = self.objects.get((kind, name))
@@ -191,11 +169,12 @@ class World:
                 owners = other["metadata"].get("ownerReferences", [])
                 if any(owner["uid"] == body["metadata"]["uid"] for owner in owners):
                     del self.objects[key]
-            gone = [
-                pod for pod in self.pods.values() if kind in STARTED and pod.body["metadata"]["job"] == name
-            ]
-        for pod in gone:
-            threading.Thread(target=self._remove_pod, args=(pod,)).start()
+            if kind in STARTED:
+                gone = self._pods_of(body)
+                dead = [pod for pod in gone if pod.status()["phase"] != "Running"]
+                self._take_away(pod for pod in gone if pod not in dead)
+                for pod in dead:
+                    del self.pods[pod.body["metadata"]["name"]]
         return 200, {"status": "Success"}
 
     def _remove_pod(self, pod: Pod) -> None:
@@ -206,11 +185,15 @@ class World:
     def listed(self, kind: str, query: Mapping[str, list[str]]) -> list[Object]:
         with self.lock:
             if kind == "pods":
+                self.reconcile()
                 bodies = [{**pod.body, "status": pod.status()} for pod in self.pods.values()]
             elif kind in ("events", "nodes"):
                 bodies = self.events if kind == "events" else self.nodes
             else:
                 bodies = [body for (of, _), body in self.objects.items() if of == kind]
+        if kind == "events":
+            about = query["fieldSelector"][0].partition("involvedObject.name=")[2].partition(",")[0]
+            bodies = [body for body in bodies if body["involvedObject"]["name"] == about]
         for asked in filter(None, query.get("labelSelector", [""])[0].split(",")):
             key, equals, value = asked.partition("=")
             bodies = [
@@ -309,8 +292,7 @@ class Handler(BaseHTTPRequestHandler):
         self.send_header("Sec-WebSocket-Accept", accepted)
         self.send_header("Sec-WebSocket-Protocol", "v4.channel.k8s.io")
         self.end_headers()
-        index = pod.body["metadata"]["labels"]["batch.kubernetes.io/job-completion-index"]
-        environment = {**os.environ, "JOB_COMPLETION_INDEX": index}
+        environment = pod.environment(query["container"][0])
         done = subprocess.run(pod.words(query["command"]), env=environment, capture_output=True)
         for channel, content in ((1, done.stdout), (2, done.stderr)):
             for begin in range(0, len(content), 50_000):

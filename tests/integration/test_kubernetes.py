@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from gpuproof.errors import EnvironmentUnfitError, ExitCode, GpuproofError
 from gpuproof.launchers.base import Launched, Launcher
 from gpuproof.launchers.kubernetes.manifests import launch_name
 from gpuproof.launchers.registry import open_launcher
+from gpuproof.records.case import Case
 from gpuproof.records.run import Failure
 from gpuproof.store.run import read_case
 from gpuproof.suites.cases import build_case
@@ -28,7 +30,8 @@ TINY = (
     *("--benchmark.warmup_steps=1", "--benchmark.measure_by=steps", "--benchmark.measure_steps=5"),
     *("--distributed.device=cpu", "--distributed.threads_per_rank=1", "--run.repeats=1"),
 )
-ENDLESS = "--benchmark.measure_steps=10000000"
+AGENT = Path(__file__).parents[1] / "fakes" / "agent.py"
+TWO_NODES = ("--distributed.nodes=2", "--monitoring.enabled=false")
 WAITING = {"phase": "Pending"}
 
 
@@ -53,14 +56,27 @@ def options() -> KubernetesOptions:
     return KubernetesOptions()
 
 
+CaseIn = Callable[..., tuple[Case, Path]]
+
+
 @pytest.fixture
-def start(launcher: Launcher, tmp_path: Path) -> Start:
-    def started(*words: str) -> tuple[Launched, Path]:
+def case_in(tmp_path: Path) -> CaseIn:
+    """Build a case, and the folder of its launch."""
+
+    def built(*words: str) -> tuple[Case, Path]:
         named = (f"--run.save_dir='{tmp_path}'", "--run.experiment_name=quick", "--run.run_id=r1")
         loaded = load_config("quick", [*TINY, *named, *words])
         run = create_run(loaded.config, origins=loaded.origins, source=loaded.source)
         case = build_case(loaded.config, 0)
-        folder = run.begin_case(case)
+        return case, run.begin_case(case)
+
+    return built
+
+
+@pytest.fixture
+def start(launcher: Launcher, case_in: CaseIn) -> Start:
+    def started(*words: str) -> tuple[Launched, Path]:
+        case, folder = case_in(*words)
         return launcher.start(case, (), folder), folder
 
     return started
@@ -71,38 +87,119 @@ def only_failure(folder: Path) -> Failure:
     return failure
 
 
-def test_two_pods_are_one_job_and_nothing_is_left(
+@pytest.mark.parametrize("options", [KubernetesOptions(engine="pytorchjob")])
+def test_two_pods_train_as_one_job_and_nothing_is_left(
     there: tuple[World, dict[str, str]], launcher: Launcher, start: Start
 ) -> None:
+    """Of a PyTorchJob, which leaves most in the environment of ranks: their number, and where others meet."""
     world, _ = there
     launched, folder = start("--distributed.nodes=2")
     assert finish(launcher, launched) == 0
     records = read_case(folder)
     assert (records.status, records.world_size) == ("done", 2)
-    assert launched.placed is not None
-    assert launched.placed.hosts == ("node-0", "node-1")
-    kinds = [body["kind"] for body in world.seen]
-    assert kinds == ["ConfigMap", "Service", "Job"]
-    uid = world.seen[-1]["metadata"]["uid"]
-    owners = [body["metadata"]["ownerReferences"][0]["uid"] for body in world.seen[:2]]
-    assert owners == [uid, uid]  # the rest goes with the job, whatever becomes of gpuproof
+    assert [body["kind"] for body in world.seen] == ["ConfigMap", "PyTorchJob"]
     assert {"spec.json", "rank-0.jsonl", "rank-1.jsonl"} <= {path.name for path in folder.iterdir()}
     assert not list(folder.glob("task-*"))
 
 
-def test_a_pod_that_was_evicted_is_an_interruption_and_the_others_say_their_last_words(
-    there: tuple[World, dict[str, str]], launcher: Launcher, start: Start
+def engine_options(name: str, folder: Path) -> KubernetesOptions:
+    """Return options for an engine; on a claim nothing is fetched, and a pod that fails is over at once."""
+    engine, _, place = name.partition(" ")
+    claim = {"claim": "results", "claim_folder": str(folder)} if place else {}
+    return KubernetesOptions.model_validate({"engine": engine, **claim})
+
+
+@pytest.fixture
+def act(there: tuple[World, dict[str, str]], tmp_path: Path) -> Iterator[Callable[[str, str], Launcher]]:
+    """Open a launcher for an engine, where a script that does as it is told stands for torch's agent."""
+    there[0].agent = AGENT
+    with ExitStack() as stack:
+
+        def opened(engine: str, told: str) -> Launcher:
+            options = engine_options(engine, tmp_path).model_copy(update={"env": {"ACT": told}})
+            return stack.enter_context(open_launcher("kubernetes", kubernetes=options, environment=there[1]))
+
+        yield opened
+
+
+Act = Callable[[str, str], Launcher]
+
+
+OTHERS = {"job": ["ConfigMap", "Service"], "jobset": ["ConfigMap"], "trainjob on a claim": []}
+
+
+@pytest.mark.parametrize("engine", OTHERS)
+def test_each_engine_tells_its_pods_who_they_are_and_goes_when_they_have_ended(
+    there: tuple[World, dict[str, str]], act: Act, case_in: CaseIn, engine: str
 ) -> None:
-    launched, folder = start("--distributed.nodes=2", ENDLESS)
+    launcher = act(engine, "done")
+    case, folder = case_in(*TWO_NODES)
+    launched = launcher.start(case, (), folder)
+    assert finish(launcher, launched) == 0
+    for rank in (0, 1):
+        told = json.loads((folder / f"told-{rank}.json").read_text())
+        assert told["words"]["node-rank"] == str(rank)
+        assert told["words"]["master-addr"] == "127.0.0.1"  # the name that this controller gives pod 0
+        assert told["words"]["nnodes"] == "2"
+    assert launched.placed is not None
+    assert launched.placed.hosts == ("node-0", "node-1")
+    assert not read_case(folder).of(Failure)
+    *others, starting = there[0].seen
+    owners = [body["metadata"]["ownerReferences"][0]["uid"] for body in others]
+    assert set(owners) <= {starting["metadata"]["uid"]}  # the rest goes with it, whatever becomes of gpuproof
+    assert [body["kind"] for body in others] == OTHERS[engine]
+
+
+@pytest.mark.parametrize(
+    "engine", ["job on a claim", "jobset", "trainjob on a claim", "pytorchjob on a claim"]
+)
+def test_a_node_that_fails_ends_the_others_with_their_last_words_and_is_not_taken_for_lost(
+    there: tuple[World, dict[str, str]], act: Act, case_in: CaseIn, engine: str
+) -> None:
+    """Job, JobSet and TrainJob delete what is left once a pod has failed: that is no loss of its own."""
+    launcher = act(engine, "fail:1")
+    case, folder = case_in(*TWO_NODES)
+    launched = launcher.start(case, (), folder)
+    assert finish(launcher, launched) > 0
+    assert [told.message for told in read_case(folder).of(Failure)] == []  # its ranks know why
+    assert (folder / "last-words-0").read_text() == "told to end"
+    assert (folder / "told-1.json").exists()
+
+
+def test_a_pod_that_was_evicted_is_an_interruption_and_the_others_say_their_last_words(
+    there: tuple[World, dict[str, str]], act: Act, case_in: CaseIn
+) -> None:
+    launcher = act("job", "fail:none")
+    case, folder = case_in(*TWO_NODES)
+    launched = launcher.start(case, (), folder)
     wait_until(launcher, "its begin", lambda: launched.placed is not None)
     world, _ = there
-    world.evict(f"{world.seen[-1]['metadata']['name']}-1", "The node was low on resource: memory.")
+    wait_until(launcher, "both nodes", lambda: len(list(world.folder.rglob("told-*.json"))) == 2)
+    world.evict(1, "The node was low on resource: memory.")
     assert finish(launcher, launched) > 0
     failure = only_failure(folder)
     assert failure.cause == "interrupted"
     assert "Evicted: The node was low on resource: memory." in failure.message
     assert (failure.host, failure.next_step) == ("node-1", "Finish the run with --resume")
-    assert (folder / "launcher-output.txt").exists()  # pod 0's files were fetched
+    assert (folder / "last-words-0").exists()  # pod 0, which its Job deleted, kept its files for us
+
+
+@pytest.mark.parametrize("engine", ["jobset on a claim"])
+def test_a_launch_that_took_too_long_says_so_in_the_cluster_s_words(
+    there: tuple[World, dict[str, str]], act: Act, case_in: CaseIn, tmp_path: Path, engine: str
+) -> None:
+    launcher = act(engine, "fail:none")
+    case, folder = case_in(*TWO_NODES)
+    launched = launcher.start(case, (), folder)
+    world, _ = there
+    wait_until(launcher, "its begin", lambda: launched.placed is not None)
+    wait_until(launcher, "both nodes", lambda: len(list(tmp_path.rglob("told-*.json"))) == 2)
+    world.expire()
+    assert finish(launcher, launched) > 0
+    failure = only_failure(folder)
+    assert (failure.cause, "active_deadline_s" in str(failure.next_step)) == ("interrupted", True)
+    assert "Job was active longer than specified deadline" in failure.message
+    assert (folder / "last-words-0").exists()
 
 
 BAD = {
@@ -139,14 +236,16 @@ def test_pods_that_never_begin_are_given_up_in_the_cluster_s_words(
     assert next_step in str(failure.next_step)
 
 
-@pytest.mark.parametrize("options", [KubernetesOptions(pending_limit_s=0.2)])
+@pytest.mark.parametrize(
+    "options",
+    [KubernetesOptions(pending_limit_s=0.2), KubernetesOptions(pending_limit_s=0.2, engine="jobset")],
+)
 def test_a_quota_is_told_in_the_cluster_s_words(
     there: tuple[World, dict[str, str]], launcher: Launcher, start: Start
 ) -> None:
     world, _ = there
-    world.makes_pods = False
     quota = "pods is forbidden: exceeded quota: gpus, requested: nvidia.com/gpu=1, used: 8, limited: 8"
-    world.events = [{"metadata": {}, "reason": "FailedCreate", "message": quota}]
+    world.quota = quota
     launched, folder = start()
     assert finish(launcher, launched) > 0
     assert quota in only_failure(folder).message

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from fakes.slurm_commands import fake_slurm
 from gpuproof.errors import ExitCode
 from kubernetes_world import kubernetes_world
 from running import gpuproof
@@ -92,6 +93,20 @@ def test_slurm_gives_a_validation_one_allocation(slurm: Mapping[str, str], tmp_p
     refused = options(tmp_path, partition="nope")
     told = gpuproof(*VALIDATE, "--on", f"slurm:{refused}", cwd=tmp_path, environment=slurm)
     assert (told.returncode, "invalid partition specified: nope" in told.stderr) == (ExitCode.USAGE, True)
+
+
+def test_an_salloc_that_gives_up_is_no_bug_of_ours_and_says_what_to_do(tmp_path: Path) -> None:
+    fake = fake_slurm(tmp_path / "slurm")
+    salloc = fake.folder / "bin" / "salloc"
+    said = "salloc: error: Unable to allocate resources: Connection timed out"
+    salloc.write_text(f'#!/bin/sh\necho "{said}" >&2\nexit "${{SLURM_EXIT_ERROR:-1}}"\n')
+    salloc.chmod(0o755)
+    on = ("--on", f"slurm:{options(tmp_path, pending_limit_s=2)}")
+    told = gpuproof(*VALIDATE, *on, cwd=tmp_path, environment={**os.environ, **fake.environment})
+    assert told.returncode == ExitCode.UNFIT_ENVIRONMENT, told.stderr
+    assert said in told.stderr
+    assert "raise pending_limit_s" in told.stderr
+    assert not (tmp_path / "results").exists()
 
 
 def test_a_matrix_and_a_study_are_jobs_of_slurm(slurm: Mapping[str, str], tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from gpuproof.config.kubernetes import KubernetesOptions, load_kubernetes_option
 from gpuproof.errors import EnvironmentUnfitError, RecordError
 from gpuproof.launchers.kubernetes.files import join_output, take_files
 from gpuproof.worker.commands import kubernetes_files
-from gpuproof.worker.commands.kubernetes_task import node_rank
+from gpuproof.worker.commands.kubernetes_task import main, node_rank
 
 
 @pytest.mark.parametrize(
@@ -34,6 +34,39 @@ def test_a_pod_takes_its_rank_from_who_started_it(environment: dict[str, str], r
 def test_a_pod_that_does_not_know_its_rank_fails(environment: dict[str, str]) -> None:
     with pytest.raises(EnvironmentUnfitError, match="does not know its rank"):
         node_rank(environment, num_nodes=2)
+
+
+def test_a_pod_that_is_started_again_writes_over_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PET_NODE_RANK", "1")
+    output = tmp_path / "launcher-output-1.txt"
+    output.write_text("what the first try printed\n")
+    with pytest.raises(EnvironmentUnfitError, match="node 1 of this launch has begun before"):
+        main([f"--folder={tmp_path}", "--nodes=2", "--", "false"])
+    assert output.read_text() == "what the first try printed\n"
+
+
+def test_files_are_kept_for_a_while_when_a_pod_is_to_go_before_they_were_sent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    looks: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        looks.append(seconds)
+        if len(looks) == 3:
+            kubernetes_files.send(tmp_path)
+
+    monkeypatch.setattr("signal.signal", lambda number, act: act(number, None))
+    monkeypatch.setattr("time.sleep", sleep)
+    kubernetes_files.hold(tmp_path, lease_s=1000.0)
+    assert len(looks) == 3
+    kubernetes_files.hold(tmp_path, lease_s=1000.0)  # they were sent: no need to stay
+    assert len(looks) == 3
+    (tmp_path / "files.sent").unlink()
+    monkeypatch.setattr("time.sleep", looks.append)
+    kubernetes_files.hold(tmp_path, lease_s=1000.0)
+    assert sum(looks[3:]) == pytest.approx(kubernetes_files.LAST_S, abs=1.0)  # nobody comes: it goes
 
 
 def test_files_come_over_whole_and_only_into_the_launch_s_folder(

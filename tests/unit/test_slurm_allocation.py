@@ -80,3 +80,29 @@ def test_a_run_of_other_nodes_is_refused_with_the_way_to_have_them(slurm: FakeSl
         pass
     assert "n3, n4 are not in this one" in str(caught.value)
     assert "salloc --nodelist=n2,n3,n4" in str(caught.value)
+
+
+def test_an_allocation_that_ended_interrupts_its_launch_and_has_no_place_left(
+    slurm: FakeSlurm, tmp_path: Path
+) -> None:
+    slurm.fails("srun", "srun: Check SLURM_JOB_ID environment variable. Expired or invalid job 7\n")
+    slurm.says("squeue", "7|7|TIMEOUT|n[1-2]|TimeLimit\n")
+    folder = RunDirectory(tmp_path / "quick" / "run_1").begin_case(case())
+    with opened(slurm, "n1", "n2") as launcher:
+        launched = launcher.start(case(), ["n1"], folder)
+        assert finish(launcher, launched) == 1
+        assert list(launcher.lost()) == ["n1", "n2"]
+    (told,) = read_case(folder).of(Failure)
+    assert (told.cause, told.host) == ("interrupted", "n1")
+    assert told.message == "the allocation, job 7, ended TIMEOUT: no step can begin in it any more"
+    assert "--resume" in str(told.next_step)
+
+
+def test_a_step_that_fails_by_itself_leaves_the_allocation_as_it_is(slurm: FakeSlurm, tmp_path: Path) -> None:
+    slurm.fails("srun", "srun: error: n1: task 0: Exited with exit code 1\n")
+    slurm.says("squeue", "7|7|RUNNING|n[1-2]|None\n")
+    folder = RunDirectory(tmp_path / "quick" / "run_1").begin_case(case())
+    with opened(slurm, "n1", "n2") as launcher:
+        assert finish(launcher, launcher.start(case(), ["n1"], folder)) == 1
+        assert not launcher.lost()
+    assert not read_case(folder).of(Failure)

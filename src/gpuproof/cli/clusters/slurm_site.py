@@ -15,7 +15,7 @@ import click
 
 from gpuproof.cli.host_options import HostChoice
 from gpuproof.config.slurm import SlurmOptions, load_slurm_options
-from gpuproof.errors import UsageError
+from gpuproof.errors import ExitCode, UsageError
 from gpuproof.launchers.slurm.commands import SlurmCommands
 from gpuproof.launchers.slurm.launcher import slurm_node
 from gpuproof.launchers.slurm.site import SlurmSite, allocated_nodes
@@ -66,9 +66,19 @@ def enter_allocation(
     own = [sys.executable, "-m", "gpuproof", *sys.argv[1:]]
     if not dry_run:
         SlurmCommands().would_submit([word for word in words[1:] if not word.startswith("--immediate")])
+        if options.pending_limit_s is not None:
+            click.echo(
+                f"Asking Slurm for an allocation, for {options.pending_limit_s:g} s at most. If it gives up, "
+                "`squeue --start` says when nodes may be free; raise pending_limit_s, or ask for less",
+                err=True,
+            )
         sys.stdout.flush()
         sys.stderr.flush()
-        os.execvp("salloc", [*words, *own])  # noqa: S606, S607
+        # Without these salloc ends with 1 where it gives up, which would be a bug of ours.
+        unfit = dict.fromkeys(
+            ("SLURM_EXIT_ERROR", "SLURM_EXIT_IMMEDIATE"), str(int(ExitCode.UNFIT_ENVIRONMENT))
+        )
+        os.execvpe("salloc", [*words, *own], {**os.environ, **unfit})  # noqa: S606, S607
     click.echo(shlex.join([*words, *own]))
     return True
 

@@ -16,8 +16,10 @@ from gpuproof.config.kubernetes import Engine, KubernetesOptions
 from gpuproof.launchers.kubernetes.pods import (
     OF_LAUNCH,
     OF_RUN,
+    TERMINATION_S,
     KubernetesNode,
     Manifest,
+    confined,
     mounts,
     placement_fields,
     pod_security,
@@ -44,12 +46,16 @@ class Kind:
     kind: str
     address: str
     """Of the first pod; `{0}` is the launch's name."""
+    maker: str = "{0}"
+    """What makes the pods: the object itself, or a Job of its own."""
 
 
 KINDS: Mapping[Engine, Kind] = {
     "job": Kind("batch", "v1", "jobs", "Job", "{0}-0.{0}"),
-    "jobset": Kind("jobset.x-k8s.io", "v1alpha2", "jobsets", "JobSet", "{0}-node-0-0.{0}"),
-    "trainjob": Kind("trainer.kubeflow.org", "v1alpha1", "trainjobs", "TrainJob", "{0}-node-0-0.{0}"),
+    "jobset": Kind("jobset.x-k8s.io", "v1alpha2", "jobsets", "JobSet", "{0}-node-0-0.{0}", "{0}-node-0"),
+    "trainjob": Kind(
+        *("trainer.kubeflow.org", "v1alpha1", "trainjobs", "TrainJob", "{0}-node-0-0.{0}", "{0}-node-0")
+    ),
     "pytorchjob": Kind("kubeflow.org", "v1", "pytorchjobs", "PyTorchJob", "{0}-master-0"),
 }
 
@@ -199,8 +205,13 @@ def _train_job(
     }
     placed = placement_fields(options, case, name=name)
     placed.pop("priorityClassName", None)  # a patch has no field for it
-    container = {"name": "node", "volumeMounts": mounts(options, node, with_shm=True)}
+    container = {
+        "name": "node",
+        "securityContext": confined(),
+        "volumeMounts": mounts(options, node, with_shm=True),
+    }
     pod = {
+        "terminationGracePeriodSeconds": TERMINATION_S,
         "securityContext": pod_security(options),
         "containers": [container],
         "volumes": volumes(options, case, node, name=name),

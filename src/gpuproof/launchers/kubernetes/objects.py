@@ -75,6 +75,11 @@ class LaunchObjects:
         """Return where a launch's ranks meet."""
         return KINDS[self._options.engine].address.format(launch.name)
 
+    def warnings(self, launch: KubernetesLaunch) -> list[str]:
+        """Return what the cluster warns of about a launch, and about what makes its pods."""
+        names = {launch.name: None, KINDS[self._options.engine].maker.format(launch.name): None}
+        return [said for name in names for said in self._cluster.warnings(name)]
+
     def tell_end(self, launch: KubernetesLaunch, pods: Sequence[PodState]) -> None:
         """Have the ranks that still run write their last words; who does not hear it is removed later."""
         node = kubernetes_node(self._options, str(layout.run_folder(launch.folder)))

@@ -109,7 +109,7 @@ def pod_template(
         "command": rank_words(options, case, node, address=address),
         "env": rank_variables(options),
         "resources": rank_resources(options, case),
-        "securityContext": _confined(),
+        "securityContext": confined(),
         "volumeMounts": mounts(options, node, with_shm=True),
     }
     held = [] if node.is_shared else [_files_container(options, case, node)]
@@ -135,7 +135,7 @@ def _files_container(options: KubernetesOptions, case: Case, node: KubernetesNod
         "imagePullPolicy": options.pull_policy,
         "command": [_literal(word) for word in [*words, f"--lease={options.lease_s:g}"]],
         "resources": {"requests": {"cpu": "10m", "memory": "64Mi"}, "limits": {"memory": "512Mi"}},
-        "securityContext": _confined(),
+        "securityContext": confined(),
         "volumeMounts": mounts(options, node, with_shm=False),
     }
 
@@ -152,7 +152,8 @@ def pod_security(options: KubernetesOptions) -> Manifest:
     }
 
 
-def _confined() -> Manifest:
+def confined() -> Manifest:
+    """Return what that standard asks of a container."""
     return {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
 
 

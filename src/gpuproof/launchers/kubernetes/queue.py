@@ -19,7 +19,14 @@ from gpuproof.launchers.kubernetes.api import Cluster
 from gpuproof.launchers.kubernetes.launch import KubernetesLaunch
 from gpuproof.launchers.kubernetes.objects import LaunchObjects
 from gpuproof.launchers.kubernetes.pods import OF_LAUNCH, OF_RUN, PORT, Manifest
-from gpuproof.launchers.kubernetes.states import PodState, launch_trouble, pod_state, waiting_for
+from gpuproof.launchers.kubernetes.states import (
+    DELETED,
+    PodState,
+    has_own_failure,
+    launch_trouble,
+    pod_state,
+    waiting_for,
+)
 from gpuproof.launchers.queue import LaunchQueue
 from gpuproof.records.run import Failure
 from gpuproof.records.work.placed import Placed
@@ -122,7 +129,7 @@ class KubernetesQueue(LaunchQueue[KubernetesLaunch]):
     def _waits(self, launch: KubernetesLaunch, pods: Sequence[PodState]) -> None:
         """Say what a launch waits for; give it up where that will not come, or takes too long."""
         num_pods = launch.case.placement.num_hosts
-        warnings = self._cluster.warnings(launch.name) if len(pods) < num_pods else []
+        warnings = self._objects.warnings(launch) if len(pods) < num_pods else []
         launch.waits_for = waiting_for(pods, num_pods=num_pods, warnings=warnings)
         failure = launch_trouble(pods) or next((_ended_early(pod) for pod in pods if pod.status), None)
         limit_s = self._options.pending_limit_s
@@ -139,19 +146,37 @@ class KubernetesQueue(LaunchQueue[KubernetesLaunch]):
     def _runs(self, launch: KubernetesLaunch, pods: Sequence[PodState]) -> None:
         """Follow a launch that has begun: once a pod has failed the others are told to end."""
         num_pods = launch.case.placement.num_hosts
-        failure = launch_trouble(pods)
-        ended = [pod for pod in pods if pod.status is not None or pod.is_lost]
+        failure = self._trouble(launch, pods)
+        ended = [pod for pod in pods if pod.status is not None or (pod.is_lost and not pod.is_running)]
         if len(ended) >= num_pods and len(pods) >= num_pods:
             self._leave(launch, pods, failure)
             return
-        if len(pods) < num_pods:
-            failure = failure or _vanished(launch, pods)
         if launch.ending_since_s is None:
             if failure or launch.num_end_asked or any(pod.status for pod in pods):
                 launch.ending_since_s = time.monotonic()
                 self._objects.tell_end(launch, pods)
         elif time.monotonic() - launch.ending_since_s > LAST_WORDS_S or len(ended) == len(pods):
             self._leave(launch, pods, failure)
+
+    def _trouble(self, launch: KubernetesLaunch, pods: Sequence[PodState]) -> Failure | None:
+        """Say how pods failed a launch; those that were only removed are asked about."""
+        failure = launch_trouble(pods)
+        are_missing = len(pods) < launch.case.placement.num_hosts
+        if has_own_failure(pods) or not (are_missing or any(pod.reason == DELETED for pod in pods)):
+            return failure
+        return self._overdue(launch) or failure or _vanished(launch, pods)
+
+    def _overdue(self, launch: KubernetesLaunch) -> Failure | None:
+        """Say that the cluster removed a launch's pods because they took too long, where it says so."""
+        said = [told for told in self._objects.warnings(launch) if told.startswith("DeadlineExceeded")]
+        if not said:
+            return None
+        return launch_failure(
+            "interrupted",
+            f"{launch.name} was ended by the cluster: {said[-1]}",
+            next_step="Raise active_deadline_s in the file of --on kubernetes:FILE, and finish the run with "
+            "--resume --on kubernetes:FILE",
+        )
 
     def _leave(
         self,

@@ -26,6 +26,8 @@ UNFIT = {
     "StartError": "Set python in the file of --on kubernetes:FILE to the image's own",
 }
 """Why a container does not begin, and what to do; None where it may yet."""
+DELETED = "Deleted"
+"""Not a word of Kubernetes': a pod that is on its way out, and nothing says why."""
 _RESUME = "Finish the run with --resume"
 
 
@@ -44,6 +46,8 @@ class PodState:
     """Exit status of its ranks' container; None before its end."""
     keeps_files: bool
     """Whether its second container can be asked for files."""
+    has_failed: bool = False
+    """Whether it has failed as a whole: whoever made it then deletes the others."""
     reason: str = ""
     """Why it does not run, or ended, as Kubernetes calls it …"""
     said: str = ""
@@ -57,7 +61,7 @@ class PodState:
 
 _TAKEN = frozenset(
     {
-        *("Evicted", "Preempted", "NodeLost", "NodeShutdown", "Terminated", "Shutdown", "Deleted"),
+        *("Evicted", "Preempted", "NodeLost", "NodeShutdown", "Terminated", "Shutdown", DELETED),
         *("DeadlineExceeded", "PreemptionByScheduler", "DeletionByTaintManager", "EvictionByEvictionAPI"),
         *("DeletionByPodGC", "TerminationByKubelet"),
     }
@@ -67,7 +71,7 @@ _TAKEN = frozenset(
 def pod_state(pod: Manifest) -> PodState:
     """Read how a pod stands."""
     metadata, status = pod["metadata"], pod.get("status", {})
-    containers = {told["name"]: told.get("state", {}) for told in status.get("containerStatuses") or ()}
+    containers = {told["name"]: _state(told) for told in status.get("containerStatuses") or ()}
     ranks: Manifest = next((containers[name] for name in RANKS if name in containers), {})
     ended = ranks.get("terminated")
     has_failed = status.get("phase") == "Failed"
@@ -79,9 +83,17 @@ def pod_state(pod: Manifest) -> PodState:
         is_running="running" in ranks,
         status=int(ended["exitCode"]) if ended else (1 if has_failed else None),
         keeps_files="running" in containers.get(FILES, {}),
+        has_failed=has_failed,
         reason=reason,
         said=said,
     )
+
+
+def _state(container: Manifest) -> Manifest:
+    """Return how a container stands; one that was started again has ended: its ranks do not begin twice."""
+    last = container.get("lastState") or {}
+    state: Manifest = last if "terminated" in last else container.get("state", {})
+    return state
 
 
 def _index(metadata: Manifest) -> int:
@@ -102,7 +114,7 @@ def _reason(pod: Manifest, ranks: Manifest) -> tuple[str, str]:
     if taken.get("status") == "True":
         return taken.get("reason", "Terminated"), taken.get("message", "")
     if pod["metadata"].get("deletionTimestamp"):
-        return "Deleted", "it was deleted, and not by gpuproof"
+        return DELETED, "it was deleted, and not by gpuproof"
     for state in ("terminated", "waiting"):
         if ranks.get(state):
             return ranks[state].get("reason", ""), ranks[state].get("message", "")
@@ -122,9 +134,20 @@ def waiting_for(pods: Sequence[PodState], *, num_pods: int, warnings: Sequence[s
     return f"{num_pods - sum(pod.is_running for pod in pods)} of {num_pods} pods"
 
 
+def has_own_failure(pods: Sequence[PodState]) -> bool:
+    """Say whether a pod has failed that nobody deleted: then others are deleted because of it."""
+    return any(pod.has_failed and pod.reason != DELETED for pod in pods)
+
+
 def launch_trouble(pods: Sequence[PodState]) -> Failure | None:
-    """Say how pods failed a launch; None where the ranks know better, or nothing is wrong."""
-    for pod in pods:
+    """Say how pods failed a launch; None where the ranks know better, or nothing is wrong.
+
+    A pod that was only deleted comes last, and is not told of where another has failed: that one is why.
+    """
+    is_known = has_own_failure(pods)
+    for pod in sorted(pods, key=lambda pod: pod.reason == DELETED):
+        if pod.reason == DELETED and is_known:
+            continue
         where = f"pod {pod.name}" + (f" on {pod.node}" if pod.node else "")
         words = f"{pod.reason}{': ' if pod.said else ''}{pod.said}"
         host = pod.node or pod.name

@@ -19,6 +19,7 @@ from gpuproof.launchers.base import HostError
 from gpuproof.launchers.failures import launch_failure
 from gpuproof.launchers.local import LocalLaunch
 from gpuproof.launchers.slurm.commands import SlurmCommands
+from gpuproof.launchers.slurm.endings import UNENDED
 from gpuproof.launchers.slurm.site import JOB, SlurmSite, allocated_nodes
 from gpuproof.launchers.slurm.text import SlurmNode, step_environment, step_words
 from gpuproof.processes.group import start_group
@@ -29,6 +30,7 @@ from gpuproof.store.run import append_record
 from gpuproof.suites.base import HostPlace
 
 PORT, NUM_PORTS = 20_000, 12_000
+ANOTHER = "Take another with the same nodes (salloc --nodelist=…), and finish the run there with --resume"
 STEP_MARGIN_S = 5.0
 """Over the time for last words, for srun to hear that its tasks have ended."""
 
@@ -127,6 +129,24 @@ class SlurmAllocation:
             self._lost[name] = HostError(f"node failure: {reason}", host=name, stage="execute")
             message = f"node failure: the step on {'+'.join(hosts)} lost {name} ({reason})"
             append_record(folder, launch_failure("lost_rank", message, host=name))
+        if (cause := self._allocation_ended()) is not None:
+            for name in self._hosts:
+                self._lost[name] = HostError(cause, host=name, stage="execute", next_step=ANOTHER)
+            append_record(
+                folder, launch_failure("interrupted", cause, next_step=ANOTHER, host="+".join(hosts))
+            )
+
+    def _allocation_ended(self) -> str | None:
+        """Say how the allocation ended; None where it has not, or Slurm does not tell."""
+        job = self._environment[JOB]
+        try:
+            state = self._slurm.states([job]).get(job)
+        except GpuproofError:
+            return None
+        if state is None or state.name in UNENDED - {"COMPLETING"}:
+            return None
+        how = "is being taken back" if state.name == "COMPLETING" else f"ended {state.name}"
+        return f"the allocation, job {job}, {how}: no step can begin in it any more"
 
     def wait(self, timeout_s: float) -> None:
         """Wait for news of any launch."""

@@ -1,7 +1,8 @@
 """`python -m gpuproof.worker kubernetes-files`: what the second container of a pod runs.
 
-`hold` keeps the pod, and so its files, until its lease ends or Kubernetes ends it; `send` writes a launch's
-files to standard output as a tar. The ranks' container may have been killed for its memory: this one not.
+`hold` keeps the pod, and so its files, until its lease ends or Kubernetes ends it: then, where they were not
+fetched yet, for a last while. `send` writes a launch's files to standard output as a tar. The ranks'
+container may have been killed for its memory: this one not.
 """
 
 from __future__ import annotations
@@ -11,11 +12,16 @@ import signal
 import sys
 import tarfile
 import threading
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
 LOOK_S = 2.0
 """How often the ranks' end is looked for: one look at a file, so as not to be seen in what is measured."""
+LAST_S, LAST_LOOK_S = 30.0, 0.2
+"""Time that unfetched files are kept once the pod is to go: a Job deletes the pods that are left as soon as
+one was evicted. More than lies between two looks of the launcher, and less than a pod is given."""
+SENT = "files.sent"
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -42,6 +48,15 @@ def hold(folder: Path, *, lease_s: float) -> None:
         now = _state(folder)
         left_s = lease_s if now != known or _is_busy(folder) else left_s - LOOK_S
         known = now
+    _keep_a_while(folder)
+
+
+def _keep_a_while(folder: Path) -> None:
+    """Wait until what is there was sent, for a little."""
+    left_s = LAST_S if folder.exists() else 0.0
+    while left_s > 0 and not (folder / SENT).exists():
+        time.sleep(LAST_LOOK_S)
+        left_s -= LAST_LOOK_S
 
 
 def _is_busy(folder: Path) -> bool:
@@ -57,5 +72,6 @@ def send(folder: Path) -> None:
     """Write the launch's files to standard output as a compressed tar, cut off where it still grows."""
     with tarfile.open(fileobj=sys.stdout.buffer, mode="w|gz") as archive:
         for path in sorted(folder.rglob("*")):
-            if path.is_file() and path.name != "spec.json":
+            if path.is_file() and path.name not in ("spec.json", SENT):
                 archive.add(path, arcname=str(path.relative_to(folder)), recursive=False)
+    (folder / SENT).touch()

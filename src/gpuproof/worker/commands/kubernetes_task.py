@@ -1,7 +1,9 @@
 """`python -m gpuproof.worker kubernetes-task`: what the container of a pod's ranks runs.
 
 It copies what the launcher gave into the launch's folder, starts the node's ranks and the sampler, and leaves
-with the ranks' status. `kubernetes-task --folder=F --end`, started beside it, tells it to end.
+with the ranks' status. Started a second time, as a container of a TrainJob is that has failed, it starts
+nothing: the ranks would write over their records. `kubernetes-task --folder=F --end`, started beside it,
+tells it to end.
 """
 
 from __future__ import annotations
@@ -28,7 +30,8 @@ def main(arguments: Sequence[str]) -> int:
     """Start the commands and wait for the ranks, or until told to end; return the ranks' exit status.
 
     Raises:
-        EnvironmentUnfitError: this pod does not know its rank, or a command cannot be started.
+        EnvironmentUnfitError: this pod does not know its rank, or has begun before, or a command cannot be
+            started.
     """
     options, *commands = parted(arguments)
     named = dict(option.removeprefix("--").partition("=")[::2] for option in options)
@@ -39,9 +42,16 @@ def main(arguments: Sequence[str]) -> int:
     if "given" in named:
         shutil.copytree(named["given"], named["run"], dirs_exist_ok=True)
     folder.mkdir(parents=True, exist_ok=True)
+    output = folder / OUTPUT.format(rank)
+    if output.exists():
+        raise EnvironmentUnfitError(
+            f"node {rank} of this launch has begun before, and does not begin again",
+            place=socket.gethostname(),
+            next_step="Look at what failed the first time; --resume launches the case again",
+        )
     task = folder / TASK.format(rank)
     task.write_text(str(os.getpid()), encoding="utf-8")
-    _print_to(folder / OUTPUT.format(rank))
+    _print_to(output)
     try:
         return run_commands(commands, _known_here(rank, folder))
     finally:
