@@ -14,7 +14,8 @@ from integration.conftest import SOURCE, TINY
 from launching import finish
 from planning import next_cases
 
-RANKS, LAUNCHES = 4, 5
+RANKS, LAUNCHES = 4, 3
+"""What one exit in five does is met by 12 exits in 93 of 100 runs of this test."""
 PATIENCE_S = 240.0
 
 
@@ -32,7 +33,7 @@ def training_run(save_dir: Path) -> RunDirectory:
     return create_run(loaded.config, origins=loaded.origins, source=loaded.source)
 
 
-def test_twenty_of_twenty_workers_end_with_status_zero_and_silently(tmp_path: Path) -> None:
+def test_twelve_of_twelve_workers_end_with_status_zero_and_silently(tmp_path: Path) -> None:
     run = training_run(tmp_path)
     environment = {**os.environ, "PYTHONPATH": str(SOURCE)}
     launcher = LocalLauncher(environment=environment)
@@ -51,7 +52,7 @@ def test_twenty_of_twenty_workers_end_with_status_zero_and_silently(tmp_path: Pa
         assert not any(
             word in output_of(folder) for word in ("SIGABRT", "Traceback", "exitcode", "terminate")
         )
-    assert workers == RANKS * LAUNCHES == 20
+    assert workers == RANKS * LAUNCHES == 12
 
 
 def output_of(folder: Path) -> str:

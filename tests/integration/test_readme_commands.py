@@ -103,9 +103,6 @@ def test_the_readme_has_commands() -> None:
     assert len(commands_of("README.md")) >= 10
 
 
-@pytest.mark.parametrize(
-    "config", ["quick", "configs/synthetic_resnet50.yaml", "configs/cifar100_resnet50.yaml"]
-)
-def test_shipped_recipe(config: str, place: Path) -> None:
-    result = gpuproof("run", config, *SMALL, "--json", cwd=place)
+def test_the_shipped_recipe_that_the_readme_does_not_run(place: Path) -> None:
+    result = gpuproof("run", "configs/cifar100_resnet50.yaml", *SMALL, "--json", cwd=place)
     assert result.returncode == 0, result.stdout + result.stderr

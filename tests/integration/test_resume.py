@@ -15,8 +15,8 @@ from gpuproof.records.run import RankResult
 from gpuproof.store.run import RunDirectory
 from integration.conftest import CommandLine, Fingerprint, Run, fingerprint
 
-NUM_KILLS = 14
-REPEATS = 4
+NUM_KILLS = 8
+REPEATS = 3
 SEED = 20_261_120
 
 

@@ -55,8 +55,10 @@ def coverage(intervals: Sequence[object], truth: float) -> tuple[float, float]:
 
 @pytest.mark.parametrize("launches", [3, 5, 10, 30])
 def test_intervals_of_launches_cover_95_percent(launches: int) -> None:
-    data = simulated_launches(40 + launches, repetitions=REPETITIONS, launches=launches, steps=60)
-    covered = np.mean([holds(interval_of_step_times(list(run), num_resamples=1000), 1.0) for run in data])
+    # Each launch is resampled by itself: thirty take 30 ms. The Monte Carlo error of 400 is 1.1 %.
+    repetitions = REPETITIONS if launches < 30 else 400
+    data = simulated_launches(40 + launches, repetitions=repetitions, launches=launches, steps=60)
+    covered = np.mean([holds(interval_of_step_times(list(run), num_resamples=300), 1.0) for run in data])
     assert 0.93 <= covered <= 0.97
 
 
