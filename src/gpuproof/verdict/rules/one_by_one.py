@@ -16,7 +16,6 @@ from gpuproof.verdict.rules.model import Rule
 from gpuproof.verdict.rules.outcomes import Limit, judged_by, not_judged
 from gpuproof.verdict.rules.refusals import MOST_MEASURED, device_of
 
-MEMORY_OPERATIONS = ("copy", "triad")
 Found = Iterator[tuple[Measure, Outcome]]
 
 
