@@ -15,6 +15,7 @@ from gpuproof.errors import EnvironmentUnfitError
 from gpuproof.files import copy_plain, place_inside
 from gpuproof.observe.derived import Wanted, write_derived
 from gpuproof.readings.evidence import Evidence
+from gpuproof.readings.recording import without_collection
 from gpuproof.records.page import Commands, Files, Page, Text
 from gpuproof.records.result import Result
 from gpuproof.records.run import TRANSIENT_CAUSES, ProfileTrace, is_host_failure
@@ -37,6 +38,7 @@ class Concluded:
     page: Page
 
 
+@without_collection()
 def conclude(run: RunDirectory) -> Concluded:
     """Make the result, the page and every derived file of a run again from its records.
 

@@ -122,6 +122,23 @@ def misplaced_questions_of_kind(files: Sources) -> set[str]:
     return {path for path in questions_of_kind(files) if not path.startswith(tuple(MAY_ASK_FOR_THE_KIND))}
 
 
+def deep_classes(files: Sources) -> set[str]:
+    """Name classes two deep in inheritance from classes of ours; errors and models of files are apart.
+
+    An error is caught by its ancestors, and what every model of a file shares is its strictness.
+    """
+    classes = [n for n in chain.from_iterable(map(nodes, files.values())) if isinstance(n, ast.ClassDef)]
+    bases = {
+        node.name: {name for base in node.bases if (name := getattr(base, "id", None))} for node in classes
+    }
+    return {
+        name
+        for name, above in bases.items()
+        for parent in above & bases.keys()
+        if not name.endswith("Error") and (bases[parent] & bases.keys()) - {"StrictModel"}
+    }
+
+
 def functions(files: Sources) -> Iterator[tuple[str, int]]:
     """Yield `FILE:NAME` and the lines, from `def` to the last, of each function and method."""
     for path, text in files.items():
@@ -164,6 +181,7 @@ RULES: dict[str, Callable[[Sources], set[str]]] = {
     "function": long_functions,
     "name": emptily_named_files,
     "kind": misplaced_questions_of_kind,
+    "inheritance": deep_classes,
 }
 PLANTED: dict[str, tuple[dict[str, str], str]] = {
     "class": ({"store.py": "class Twice: ...\n", "units.py": "class Twice: ...\n"}, "Twice"),
@@ -176,6 +194,7 @@ PLANTED: dict[str, tuple[dict[str, str], str]] = {
     "function": ({"store.py": "def f():\n" + "    x = 1\n" * 40}, "store.py:f"),
     "name": ({"report/text_utils.py": ""}, "report/text_utils.py"),
     "kind": ({"campaign.py": "is_load = config.kind in ('load', 'x')\n"}, "campaign.py"),
+    "inheritance": ({"store.py": "class A: ...\nclass B(A): ...\nclass C(B): ...\n"}, "C"),
 }
 
 

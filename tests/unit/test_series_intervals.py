@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuproof.statistics.blocks import block_length, choose_blocks
+from gpuproof.statistics.blocks import choose_blocks
 from gpuproof.statistics.bootstrap import (
     CHUNK_VALUES,
     MOST_COUNTED,
@@ -45,26 +45,26 @@ def autoregressive(size: int, *, phi: float, seed: int) -> FloatArray:
 
 def test_block_length_is_near_the_optimum_of_a_known_process() -> None:
     # AR(1) with φ = 0.6: G/ĝ(0) = 2φ/(1 − φ²) = 1.875, so (1.5·1.875²·n)^⅓·1.5 = 44.9 at n = 5,000.
-    lengths = [block_length(autoregressive(5000, phi=0.6, seed=seed)) for seed in range(20)]
+    lengths = [choose_blocks(autoregressive(5000, phi=0.6, seed=seed)).length for seed in range(20)]
     assert 36 < np.median(lengths) < 54
 
 
 def test_block_length_grows_with_autocorrelation_and_is_short_for_none() -> None:
     medians = [
-        np.median([block_length(autoregressive(1000, phi=phi, seed=seed)) for seed in range(20)])
+        np.median([choose_blocks(autoregressive(1000, phi=phi, seed=seed)).length for seed in range(20)])
         for phi in (0.0, 0.5, 0.9)
     ]
     assert medians[0] <= 4 < medians[1] < medians[2]
 
 
 def test_block_length_of_what_has_no_autocorrelation_to_measure() -> None:
-    assert block_length(np.arange(7.0)) == 1
-    assert block_length(np.full(100, 3.0)) == 1
-    assert block_length(np.tile([1.0, -1.0], 50)) == 1
+    assert choose_blocks(np.arange(7.0)).length == 1
+    assert choose_blocks(np.full(100, 3.0)).length == 1
+    assert choose_blocks(np.tile([1.0, -1.0], 50)).length == 1
 
 
 def test_block_length_of_a_trend_is_the_limit() -> None:
-    assert block_length(np.arange(90.0)) == 30
+    assert choose_blocks(np.arange(90.0)).length == 30
 
 
 def test_resamples_are_runs_of_the_series() -> None:
@@ -77,7 +77,7 @@ def test_resamples_are_runs_of_the_series() -> None:
         return np.asarray(rows.sum(axis=1))
 
     drawn = resample(line, centre=keep, num_resamples=50, rng=np.random.default_rng(0))
-    length = block_length(line)
+    length = choose_blocks(line).length
     rows = seen[1]
     assert rows.shape == (50, 100)
     for start in range(0, 100, length):
@@ -279,5 +279,5 @@ def test_the_generator_goes_on_as_if_it_had_drawn() -> None:
     values = np.arange(50.0)
     for _ in range(2):
         resample(values, centre="mean", num_resamples=99, rng=one)
-        np.concatenate(list(_rows(values, block_length(values - values.mean()), 99, other)))
+        np.concatenate(list(_rows(values, choose_blocks(values - values.mean()).length, 99, other)))
     assert one.bit_generator.state == other.bit_generator.state

@@ -17,8 +17,6 @@ from gpuproof.errors import UsageError
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 SSH, SLURM, KUBERNETES = "ssh:", "slurm", "kubernetes"
-FLEET = "fleet"
-"""The key of run.json that holds the hosts (`report.fleet` reads it, and is too heavy to import here)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

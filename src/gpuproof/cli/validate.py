@@ -202,37 +202,11 @@ def _standards(rules: Path | None, baseline: str | None) -> dict[str, Any]:
     return values
 
 
-def _gate(
-    *,
-    resume: Path | None,
-    dry_run: bool,
-    standards: Mapping[str, Any],
-    junit: Path | None,
-    bundle: Path | None,
-    options: dict[str, Any],
-) -> ExitCode:
-    """Judge this node as a gate does."""
-    from gpuproof.cli.gates.prolog import BUDGET_S, Gate, judge_node, refuse_beside_prolog
-    from gpuproof.cli.standards.judging import written
+def _gate(*, standards: Mapping[str, Any], options: dict[str, Any], **asked: Any) -> ExitCode:
+    from gpuproof.cli.gates.prolog import judge_by_options
 
-    hosts, python = options.pop("hosts"), options.pop("python")
-    given = {"--resume": resume, "--soak": options["soak"], "--dry-run": dry_run, "--on": hosts.are_named}
-    refuse_beside_prolog([name for name, value in given.items() if value])
-    budget, options["time_budget"] = options["time_budget"], None
-    name = "prolog" if options["recipe"] == "standard" else options["recipe"]
-
-    def plan(found: int) -> tuple[str, list[str]]:
-        words = _words(options, standards, hosts=hosts, count=lambda: found)
-        return RECIPES.get(name, name), [*words, *options["overrides"]]
-
-    gate = Gate(
-        plan=plan,
-        budget_s=BUDGET_S if budget is None else _seconds("--time-budget", budget),
-        python=python,
-        as_json=options["as_json"],
-        after=partial(written, junit=junit, bundle=bundle),
-    )
-    return judge_node(gate)
+    words = partial(_words, options, standards)
+    return judge_by_options(options, recipes=RECIPES, words=words, seconds=_seconds, **asked)
 
 
 def _validate(

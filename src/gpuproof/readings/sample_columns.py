@@ -152,7 +152,7 @@ class SampleColumns:
         found: dict[str, dict[str, Floats]] = {d: {} for table in tables for d in table.devices}
         for name in dict.fromkeys(name for table in tables for name in table.names if name in table.kept):
             for device, column in _columns(tables, name, length):
-                if not np.isnan(column).all():  # another device's metric, which this one never gave
+                if not (np.isnan(column[0]) and np.isnan(column).all()):  # a metric of other devices alone
                     found[device][name] = column
         return found
 
@@ -175,10 +175,12 @@ def _columns(tables: list[_Table], name: str, length: int) -> Iterator[tuple[str
 
 def _column(pieces: list[tuple[Places, Floats]], length: int) -> Floats:
     """Spread the pieces of a column over all samples; one that never changes takes no room."""
-    first = next((part.flat[0] for _, part in pieces if part.size), np.nan)
-    is_whole = sum(len(places) for places, _ in pieces) == length
-    if is_whole and all((part == first).all() for _, part in pieces):
-        return np.broadcast_to(np.float64(first), (length,))
+    if sum(len(places) for places, _ in pieces) == length:
+        first = next((part.flat[0] for _, part in pieces if part.size), np.nan)
+        if all(part.flat[-1] == first and (part == first).all() for _, part in pieces if part.size):
+            return np.broadcast_to(first, (length,))
+        if len(pieces) == 1:
+            return pieces[0][1].copy()
     column = np.full(length, np.nan)
     for places, part in pieces:
         column[places] = part

@@ -67,11 +67,6 @@ def choose_blocks(series: FloatArray) -> Blocks:
     return Blocks(length=length, variance_factor=max(factor, _short_of_first(series, covariance, length)))
 
 
-def block_length(series: FloatArray) -> int:
-    """Choose the length of blocks, in values, as `choose_blocks` does."""
-    return choose_blocks(series).length
-
-
 def _autocovariance(series: FloatArray) -> FloatArray:
     deviations = series - series.mean()
     spectrum = np.fft.rfft(deviations, 2 * series.size)

@@ -5,9 +5,10 @@ What a source leaves out is unknown and matches nothing, and nothing is guessed 
 may say which conditions it does not hold the figure to, and the outcome repeats them. The figures are in
 `expectations.toml`.
 
->>> find_figure("all-reduce.8x-h200.8gib.azure").value
+>>> figure = load_expectations().find("all-reduce.8x-h200.8gib.azure")
+>>> figure.value
 479980000000.0
->>> why_unlike(find_figure("all-reduce.8x-h200.8gib.azure"), {"quantity": "all_gather"}, ignoring=())
+>>> why_unlike(figure, {"quantity": "all_gather"}, ignoring=())
 'the figure is of all_reduce, and all_gather was measured'
 """
 
@@ -117,15 +118,6 @@ def load_expectations() -> Expectations:
         tolerance=tolerance["share"],
         tolerance_source=f"{tolerance['source']}, as of {tolerance['date']}",
     )
-
-
-def find_figure(key: str) -> PublishedFigure:
-    """Return a figure that comes with gpuproof.
-
-    Raises:
-        UsageError: there is none of that key.
-    """
-    return load_expectations().find(key)
 
 
 def _figure(entry: Mapping[str, Any]) -> PublishedFigure:

@@ -11,13 +11,14 @@ import os
 import shutil
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from threading import Timer
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -50,6 +51,43 @@ class Gate:
     as_json: bool
     after: Callable[[RunDirectory, ExitCode], ExitCode]
     """Given the run and its code, to write what was asked for beside it."""
+
+
+def judge_by_options(
+    options: dict[str, Any],
+    *,
+    recipes: Mapping[str, str],
+    words: Callable[..., list[str]],
+    seconds: Callable[[str, str], float],
+    resume: Path | None,
+    dry_run: bool,
+    junit: Path | None,
+    bundle: Path | None,
+) -> ExitCode:
+    """Judge this node as the options of `gpuproof validate` say, read by `recipes`, `words` and `seconds`.
+
+    Raises:
+        UsageError: one is given that a gate has no use for, or there is too little time.
+    """
+    from gpuproof.cli.standards.judging import written
+
+    hosts, python = options.pop("hosts"), options.pop("python")
+    given = {"--resume": resume, "--soak": options["soak"], "--dry-run": dry_run, "--on": hosts.are_named}
+    _refuse_beside_prolog([name for name, value in given.items() if value])
+    budget, options["time_budget"] = options["time_budget"], None
+    name = "prolog" if options["recipe"] == "standard" else options["recipe"]
+
+    def plan(found: int) -> Planned:
+        return recipes.get(name, name), [*words(hosts=hosts, count=lambda: found), *options["overrides"]]
+
+    gate = Gate(
+        plan=plan,
+        budget_s=BUDGET_S if budget is None else seconds("--time-budget", budget),
+        python=python,
+        as_json=options["as_json"],
+        after=partial(written, junit=junit, bundle=bundle),
+    )
+    return judge_node(gate)
 
 
 def judge_node(gate: Gate) -> ExitCode:
@@ -156,7 +194,7 @@ def _say(line: str, *, to_error: bool = False) -> None:
     click.echo(one_line(f"gpuproof: {line}"), err=to_error)
 
 
-def refuse_beside_prolog(given: Sequence[str]) -> None:
+def _refuse_beside_prolog(given: Sequence[str]) -> None:
     """Refuse options that a gate has no use for.
 
     Raises:

@@ -17,7 +17,6 @@ SUITE = "matrix"
 """The suite that `gpuproof matrix` asks for, and that answers commands."""
 OF_EACH_LAUNCH = (OUTPUT_DIR, "replicate", "case")
 """Fields that every launch fills by itself."""
-OF_COMMANDS = ("name", "fields", "seed", "metric", "better")
 
 
 def _templates(config: RunConfig) -> Iterator[tuple[str, str]]:
