@@ -50,7 +50,7 @@ def create_run(
     suite_on(config, places).begin(config, places)  # a recipe that cannot be run leaves no directory behind
     now = datetime.now(timezone.utc)
     run_id = config.run.run_id or default_run_id(now)
-    run = RunDirectory.create(Path(config.run.save_dir), config.run.experiment_name, run_id)
+    run = RunDirectory.create(Path(config.run.save_dir), config.run.experiment_name, run_id, held=True)
     run.write_description(
         {
             "gpuproof_version": __version__,

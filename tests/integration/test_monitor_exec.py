@@ -136,6 +136,38 @@ def test_a_signal_sent_to_the_monitor_reaches_the_command_once(
     assert ".json" in names(tmp_path)
 
 
+SIGNALS_SAID = """
+import signal, sys, time
+def say(number, _frame):
+    print(signal.Signals(number).name, flush=True)
+    if number == signal.SIGHUP:
+        time.sleep(0.5)
+        sys.exit(9)
+for number in (signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP):
+    signal.signal(number, say)
+print("ready", flush=True)
+while True:
+    time.sleep(0.02)
+"""
+
+
+def test_a_signal_sent_to_the_whole_group_reaches_the_command_once(tmp_path: Path) -> None:
+    process = start(tmp_path, "--", sys.executable, "-c", SIGNALS_SAID, process_group=0)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    for send, number in (
+        (os.killpg, signal.SIGUSR1),
+        (os.kill, signal.SIGINT),
+        (os.killpg, signal.SIGUSR2),
+        (os.kill, signal.SIGHUP),
+    ):
+        send(process.pid, number)
+        assert process.stdout.readline() == f"{number.name}\n"
+    stdout, stderr = process.communicate(timeout=PATIENCE_S)
+    assert (stdout, process.returncode) == ("", 9)
+    assert "Traceback" not in stderr
+
+
 def test_ctrl_c_on_a_terminal_reaches_the_command_once_and_stdin_is_the_terminal(tmp_path: Path) -> None:
     script = "import sys; assert all(s.isatty() for s in (sys.stdin, sys.stdout)); print('got', input());"
     pid, terminal = pty.fork()
@@ -205,9 +237,7 @@ def test_a_monitor_that_is_killed_leaves_the_command_running_and_no_sampler(tmp_
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"
     sampler = wait_for(lambda: sampler_of(process))
-    (node,) = [
-        int(pid) for pid in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-    ]
+    node = int(Path(f"/proc/{sampler}/stat").read_text().rpartition(")")[2].split()[1])
     os.kill(node, signal.SIGKILL)
     process.wait(timeout=PATIENCE_S)
     wait_for(lambda: not Path(f"/proc/{sampler}").exists())

@@ -11,6 +11,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Generator, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ import recordings as rec
 from gpuproof.errors import EnvironmentUnfitError, UsageError
 from gpuproof.observe.access import read_access
 from gpuproof.observe.exporter import RunningExporter, serve, serve_textfile
+from gpuproof.observe.scrape_server import MOST_CONNECTIONS
 
 
 def records() -> Generator[Any, None, None]:
@@ -89,6 +91,67 @@ def test_one_client_that_says_nothing_does_not_hold_up_the_others(
 ) -> None:
     with socket.create_connection(("127.0.0.1", guarded.server.server_port)):
         assert asked(guarded, pair[0], "scraper:with a:colon")[0] == 200
+
+
+@pytest.fixture
+def plainly() -> Iterator[RunningExporter]:
+    access = read_access(certificate=None, key=None, password_file=None, hosts=("metrics.site",))
+    running = serve(records(), address="127.0.0.1", port=0, access=access)
+    yield running
+    running.stop()
+
+
+def status_for(running: RunningExporter, host: str) -> int:
+    request = urllib.request.Request(running.url, headers={"Host": host})
+    try:
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            return int(answer.status)
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code if "--allowed-host" in error.read().decode() else 0
+
+
+def test_a_name_that_is_not_ours_is_answered_nothing(plainly: RunningExporter) -> None:
+    ours = ("127.0.0.1:9837", "[::1]:9837", "LOCALHOST", "metrics.site.:80", socket.gethostname(), "10.1.2.3")
+    strange = ("evil.example:9837", "127.0.0.1.evil.example", "localhost.evil", "metrics.site.evil")
+    assert [status_for(plainly, host) for host in ours] == [200] * len(ours)
+    assert [status_for(plainly, host) for host in strange] == [403] * len(strange)
+
+
+def test_connections_are_few_and_end_however_slowly_their_clients_write(
+    plainly: RunningExporter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    port = plainly.server.server_port
+    with ExitStack() as stack:
+        held = []
+        for _ in range(MOST_CONNECTIONS):
+            client = stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=60))
+            client.sendall(b"GET /metr")
+            held.append(client)
+        one_more = stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=60))
+        assert one_more.recv(1) == b""
+        held.pop().shutdown(socket.SHUT_RDWR)  # a place is free again
+        monkeypatch.setattr(plainly.server, "connection_s", 0.5)
+        while (slow := dripping(port)) is None:
+            pass
+        assert slow
+
+
+def dripping(port: int) -> bool | None:
+    """Write a byte now and then; say whether that was ended, None where there was no place for it yet."""
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as client:
+        try:
+            for sent in range(600):
+                client.sendall(b"G")
+                client.settimeout(0.05)
+                try:
+                    if client.recv(1) == b"":
+                        return None if sent < 2 else True
+                except TimeoutError:
+                    continue
+        except OSError:
+            return None if sent < 2 else True
+    return False
 
 
 def test_what_cannot_guard_is_refused(pair: tuple[Path, Path], password: Path, tmp_path: Path) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -70,3 +73,31 @@ def launched(save_dir: Path, *, has_begun: bool) -> Path:
     of_two = case(nproc=2)
     run = write_run(save_dir, [CaseRecords(case=of_two, records=tuple(ranks))])
     return run.case_folder(of_two)
+
+
+def test_a_closed_terminal_ends_nothing_where_that_is_ignored() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup starts a command
+    try:
+        with ends_interrupt():
+            os.kill(os.getpid(), signal.SIGHUP)
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_a_rank_under_nohup_outlives_the_terminal_and_not_its_end() -> None:
+    script = """
+import os, signal
+from gpuproof.worker.rank.watchdog import Heartbeat, Watchdog
+said = lambda words: print(words.message, flush=True)
+Watchdog(Heartbeat(), hang_timeout_s=60, parent_pid=None, on_end=said).start()
+os.kill(os.getpid(), signal.SIGHUP)
+print("still", flush=True)
+os.kill(os.getpid(), signal.SIGTERM)
+signal.pause()
+signal.pause()
+"""
+    done = subprocess.run(
+        ["sh", "-c", 'trap "" HUP; exec "$0" -c "$1"', sys.executable, script], capture_output=True, text=True
+    )
+    assert (done.stdout, done.stderr) == ("still\nended by SIGTERM\n", "")

@@ -71,6 +71,29 @@ def test_only_one_process_works_on_a_run(tmp_path: Path) -> None:
         pass
 
 
+def test_a_run_is_locked_before_anybody_can_see_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[str] = []
+    rename = Path.rename
+
+    def look_then_rename(path: Path, target: Path) -> Path:
+        with pytest.raises(UsageError, match="another process is working"), RunDirectory(path).locked():
+            pass
+        seen.append(target.name)
+        return rename(path, target)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "rename", look_then_rename)
+        run = RunDirectory.create(tmp_path, "exp", "one", held=True)
+    assert seen == ["one"]
+    with pytest.raises(UsageError, match="a run of that name is under way"):
+        RunDirectory.create(tmp_path, "exp", "one")
+    with run.locked():
+        pass
+    with RunDirectory(run.root).locked():
+        pass
+    assert [path.name for path in (tmp_path / "exp").iterdir()] == ["one"]
+
+
 def test_an_attempt_is_moved_aside_and_never_overwritten(tmp_path: Path) -> None:
     run = write_run(tmp_path, [])
     for attempt in range(3):

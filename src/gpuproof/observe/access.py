@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import hmac
 import ssl
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,6 +32,8 @@ class Access:
     """Path of the certificate's private key, PEM."""
     password: str | None = None
     """`USER:PASSWORD` that each scrape has to give; None asks for none."""
+    hosts: tuple[str, ...] = ()
+    """Names that scrapes may call this machine by, beside its own."""
 
     @property
     def scheme(self) -> str:
@@ -42,7 +44,9 @@ class Access:
 OPEN = Access()
 
 
-def read_access(*, certificate: Path | None, key: Path | None, password_file: Path | None) -> Access:
+def read_access(
+    *, certificate: Path | None, key: Path | None, password_file: Path | None, hosts: Sequence[str] = ()
+) -> Access:
     """Read how an exporter is to be reached.
 
     Raises:
@@ -58,6 +62,7 @@ def read_access(*, certificate: Path | None, key: Path | None, password_file: Pa
         certificate=None if certificate is None else str(certificate),
         key=None if key is None else str(key),
         password=None if password_file is None else _password(password_file),
+        hosts=tuple(hosts),
     )
 
 

@@ -14,9 +14,8 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
-from wsgiref.simple_server import WSGIServer
 
-from prometheus_client import CollectorRegistry, start_http_server, write_to_textfile
+from prometheus_client import CollectorRegistry, make_wsgi_app, write_to_textfile
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
@@ -24,6 +23,7 @@ from gpuproof.errors import EnvironmentUnfitError, GpuproofError
 from gpuproof.observe.access import OPEN, Access, guarded
 from gpuproof.observe.families import families
 from gpuproof.observe.live_state import LiveState
+from gpuproof.observe.scrape_server import ScrapeServer, listen
 from gpuproof.observe.stream import Records, batches
 from gpuproof.records.readings import Sample
 
@@ -93,7 +93,7 @@ class RunningExporter:
     url: str
     feed: Feed
     reader: threading.Thread
-    server: WSGIServer
+    server: ScrapeServer
     server_thread: threading.Thread
 
     def stop(self) -> None:
@@ -142,24 +142,20 @@ def _start_reader(records: Records, feed: Feed) -> threading.Thread:
 
 def _listen(
     registry: CollectorRegistry, *, address: str, port: int, access: Access
-) -> tuple[WSGIServer, threading.Thread]:
+) -> tuple[ScrapeServer, threading.Thread]:
+    application = make_wsgi_app(registry)
+    if access.password is not None:
+        application = guarded(application, access.password)
     try:
-        server, thread = start_http_server(
-            port, addr=address, registry=registry, certfile=access.certificate, keyfile=access.key
-        )
+        server = listen(application, address=address, port=port, access=access)
     except OSError as error:
         raise EnvironmentUnfitError(
             error.strerror or str(error),
             place=f"{address}:{port}",
             next_step="Name another with --address or --port",
         ) from error
-    if access.certificate is not None:  # else one client that says nothing would hold up all others
-        server.socket.do_handshake_on_connect = False  # type: ignore[attr-defined]  # an SSLSocket's
-    application = server.get_app()
-    if (
-        access.password is not None and application is not None
-    ):  # before the reader starts: until then there is nothing to read here
-        server.set_app(guarded(application, access.password))
+    thread = threading.Thread(target=server.serve_forever, name="scrapes", daemon=True)
+    thread.start()
     return server, thread
 
 

@@ -16,8 +16,8 @@ from pathlib import Path
 from signal import SIGKILL, SIGTERM, Signals
 
 PROC = Path("/proc")
-_SET_CHILD_SUBREAPER = 36
-"""`PR_SET_CHILD_SUBREAPER` of linux/prctl.h."""
+_SET_PARENT_DEATH_SIGNAL, _SET_CHILD_SUBREAPER = 1, 36
+"""`PR_SET_PDEATHSIG` and `PR_SET_CHILD_SUBREAPER` of linux/prctl.h."""
 KILL_ROUNDS = 20
 """A process may fork between being listed and being killed; none does so for ever."""
 POLL_S = 0.05
@@ -34,9 +34,20 @@ class ProcessState:
 
 def adopt_orphans() -> bool:
     """Become the parent of all descendants whose own parent ends; False where no system call does that."""
+    return _prctl(_SET_CHILD_SUBREAPER, 1)
+
+
+def end_with_parent(parent: int) -> None:
+    """Have the system kill this process when `parent`, which started it, ends; at once if it has."""
+    _prctl(_SET_PARENT_DEATH_SIGNAL, SIGKILL)
+    if os.getppid() != parent:
+        os.kill(os.getpid(), SIGKILL)
+
+
+def _prctl(option: int, value: int) -> bool:
     try:
         libc = ctypes.CDLL(None, use_errno=True)
-        return bool(libc.prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0)
+        return bool(libc.prctl(option, value, 0, 0, 0) == 0)
     except (OSError, AttributeError):
         return False
 

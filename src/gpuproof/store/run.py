@@ -10,13 +10,15 @@ import errno
 import fcntl
 import json
 import os
+import secrets
 import shlex
+import shutil
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from gpuproof.errors import EnvironmentUnfitError, RecordError, UsageError
 from gpuproof.files import open_lock, place_inside, replacing
@@ -41,37 +43,34 @@ class RunDirectory:
 
     def __init__(self, root: Path) -> None:
         self.root = root
+        self._held: IO[str] | None = None
+        """The lock of a run that was made, until the block that wants it."""
 
     @classmethod
-    def create(cls, save_dir: Path, experiment: str, run_id: str) -> RunDirectory:
-        """Make the directory of a new run.
+    def create(cls, save_dir: Path, experiment: str, run_id: str, *, held: bool = False) -> RunDirectory:
+        """Make the directory of a new run; `held`: locked by this process before anybody can see it.
 
         Raises:
             UsageError: the run exists already, or the place cannot be written.
         """
-        root = save_dir / experiment / run_id
+        run = cls(save_dir / experiment / run_id)
+        aside = run.root.with_name(f".{secrets.token_hex(8)}.part")
         try:
-            (root / layout.CASES).mkdir(parents=True)
-        except FileExistsError as error:
-            if _is_locked(root / layout.LOCK):
-                raise UsageError(
-                    "a run of that name is under way: another process works on it",
-                    place=str(root),
-                    next_step="Let it end, or choose another run.run_id",
-                ) from error
-            resumable = (root / layout.DESCRIPTION).is_file()
-            beginning = "Remove it unless another command is just beginning it"
-            way_on = f"Finish it with `{resume_command(root)}`" if resumable else beginning
-            raise UsageError(
-                "there is a run of that name already" if resumable else "is there already, and holds no run",
-                place=str(root),
-                next_step=f"{way_on}, or choose another run.run_id",
-            ) from error
+            (aside / layout.CASES).mkdir(parents=True)
+            if held:
+                run._held = os.fdopen(open_lock(aside / layout.LOCK))
+                fcntl.flock(run._held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            aside.rename(run.root)
         except OSError as error:
+            shutil.rmtree(aside, ignore_errors=True)
+            if run._held is not None:
+                run._held.close()
+            if os.path.lexists(run.root):
+                raise _already_there(run.root) from error
             raise EnvironmentUnfitError(
-                f"cannot be written: {error.strerror}", place=str(root), next_step="Set run.save_dir"
+                f"cannot be written: {error.strerror}", place=str(run.root), next_step="Set run.save_dir"
             ) from error
-        return cls(root)
+        return run
 
     @classmethod
     def open(cls, path: Path) -> RunDirectory:
@@ -95,7 +94,8 @@ class RunDirectory:
         Raises:
             UsageError: another process works on it.
         """
-        with needing_room(self.root), os.fdopen(_lock_file(self.root / layout.LOCK)) as file:
+        held, self._held = self._held, None
+        with needing_room(self.root), held or os.fdopen(_lock_file(self.root / layout.LOCK)) as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
@@ -317,6 +317,23 @@ def _not_written(error: OSError, path: Path) -> EnvironmentUnfitError:
         f"cannot be written: {error.strerror}",
         place=str(path),
         next_step="Copy the run to a place of your own",
+    )
+
+
+def _already_there(root: Path) -> UsageError:
+    """Say what lies where a new run was to be made."""
+    if _is_locked(root / layout.LOCK):
+        return UsageError(
+            "a run of that name is under way: another process works on it",
+            place=str(root),
+            next_step="Let it end, or choose another run.run_id",
+        )
+    resumable = (root / layout.DESCRIPTION).is_file()
+    way_on = f"Finish it with `{resume_command(root)}`" if resumable else "Remove it"
+    return UsageError(
+        "there is a run of that name already" if resumable else "is there already, and holds no run",
+        place=str(root),
+        next_step=f"{way_on}, or choose another run.run_id",
     )
 
 

@@ -41,6 +41,13 @@ LOOK_S = 0.5
     "--password-file", type=_FILE, help="File of one line USER:PASSWORD that a scrape has to give (mode 600)."
 )
 @click.option(
+    "--allowed-host",
+    "allowed_hosts",
+    multiple=True,
+    metavar="NAME",
+    help="A name that scrapes call this machine by, beside its own and addresses; may be repeated.",
+)
+@click.option(
     "--textfile",
     type=_FOLDER,
     help="Write gpuproof.prom into this folder of node_exporter's textfile collector instead of listening.",
@@ -55,6 +62,7 @@ def serve(
     tls_cert: Path | None,
     tls_key: Path | None,
     password_file: Path | None,
+    allowed_hosts: tuple[str, ...],
     textfile: Path | None,
     source: str | None,
 ) -> None:
@@ -71,7 +79,7 @@ def serve(
     require("prometheus_client", "serve")
     from gpuproof.observe.access import read_access
 
-    access = read_access(certificate=tls_cert, key=tls_key, password_file=password_file)
+    access = read_access(certificate=tls_cert, key=tls_key, password_file=password_file, hosts=allowed_hosts)
     records = records_of(source, interval=interval, devices=devices, processes="owners")
     if textfile is not None:
         _write_textfile(records, textfile, access=access, interval_s=interval)

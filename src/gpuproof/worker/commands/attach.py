@@ -20,7 +20,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, NoReturn
@@ -130,21 +130,7 @@ def join(arguments: Sequence[str]) -> NoReturn:
     start = None if shared else encode(start_record(identity)) + "\n"
     store.set(f"begun/{identity.rank}", _begun(start=start))
 
-    def content(journal: Path) -> str:
-        return SHARED if shared else journal.read_text(encoding="utf-8")
-
-    def remove_own() -> None:
-        if not shared:
-            shutil.rmtree(folder.parents[2], ignore_errors=True)
-
-    def hand_over(journal: Path) -> None:
-        store.set(f"journal/{identity.rank}", content(journal))
-        remove_own()
-
-    def hand_over_failure(journal: Path) -> None:
-        if hand_over_last_words(store, identity.rank, content(journal)):
-            remove_own()
-
+    journals = _JournalGiver(store, identity.rank, shared=shared)
     run_assignment(
         Assignment(
             case=from_json(Case, message["spec"], place="rank 0's case"),
@@ -153,10 +139,34 @@ def join(arguments: Sequence[str]) -> NoReturn:
             run_folder=folder.parents[2],
             parent_pid=None,
             store=store,
-            on_done=hand_over,
-            on_failure=hand_over_failure,
+            on_done=journals.give,
+            on_failure=journals.give_failed,
         )
     )
+
+
+@dataclass(frozen=True)
+class _JournalGiver:
+    """Gives this rank's journal to rank 0, and removes the folder that held it once that has it."""
+
+    store: Any
+    rank: int
+    shared: bool
+
+    def give(self, journal: Path) -> None:
+        self.store.set(f"journal/{self.rank}", self._content(journal))
+        self._remove(journal)
+
+    def give_failed(self, journal: Path) -> None:
+        if hand_over_last_words(self.store, self.rank, self._content(journal)):
+            self._remove(journal)
+
+    def _content(self, journal: Path) -> str:
+        return SHARED if self.shared else journal.read_text(encoding="utf-8")
+
+    def _remove(self, journal: Path) -> None:
+        if not self.shared:
+            shutil.rmtree(journal.parents[3], ignore_errors=True)
 
 
 def _choose_folder(

@@ -92,7 +92,8 @@ class Watchdog:
         self._heartbeat.beat()
         signal.set_wakeup_fd(self._wakeup, warn_on_full_buffer=False)
         for number in HANDLED_SIGNALS:
-            signal.signal(number, lambda *_: None)
+            if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:  # nohup
+                signal.signal(number, lambda *_: None)
         threading.Thread(target=self._watch, name="gpuproof-watchdog", daemon=True).start()
 
     def rest(self) -> None:
