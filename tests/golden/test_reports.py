@@ -98,7 +98,7 @@ def troubled_launches() -> list[CaseRecords]:
                 "lost_rank",
                 rank=None,
                 phase="launch",
-                message="rank 0 ended without a word by SIGKILL [9]: killed from outside",
+                message="rank 0 ended without an error message by SIGKILL [9]: killed from outside",
                 next_step="Look at stderr-0.txt and at dmesg; finish the run with --resume",
             ),
         ),
@@ -236,7 +236,7 @@ def test_on_a_terminal_the_same_words_come_in_colour() -> None:
     console = Console(file=out, width=110, highlight=False, force_terminal=True, color_system="standard")
     print_page(conclusion.page, console)
     assert "\x1b[1;31mINVALID\x1b[0m" in out.getvalue()
-    assert "rank 0 ended without a word by SIGKILL" in out.getvalue()
+    assert "rank 0 ended without an error message by SIGKILL" in out.getvalue()
 
 
 @pytest.mark.usefixtures("in_empty_folder")

@@ -178,7 +178,7 @@ def test_the_rank_that_is_stopped_or_killed_is_named(fleet: Fleet, number: signa
             os.kill(pid, number)
 
     found = fleet.validate(number.name, *ALONE, meanwhile=send)
-    assert "rank 1 ended without a word" in job(found), job(found)
+    assert "rank 1 ended without an error message" in job(found), job(found)
 
 
 def job(result: Any) -> str:

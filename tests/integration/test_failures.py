@@ -80,7 +80,7 @@ def test_a_killed_rank_is_lost_and_resumed(a_run: Run) -> None:
     assert ended.returncode == 3
     failure = only_failure(a_run)
     assert failure.cause == "lost_rank"
-    assert "rank 0 ended without a word by SIGKILL" in failure.message
+    assert "rank 0 ended without an error message by SIGKILL" in failure.message
     assert a_run.statuses() == ["unfinished"]
     assert a_run.case().of(Steps)
 
@@ -99,9 +99,9 @@ def test_a_killed_rank_of_two_is_named_and_the_other_is_not_blamed(a_run: Run) -
     primary = records.primary_failure
     assert primary is not None
     assert (primary.cause, primary.rank) == ("lost_rank", None)
-    assert "rank 1 ended without a word" in primary.message
+    assert "rank 1 ended without an error message" in primary.message
     assert {failure.rank for failure in records.of(Failure)} == {None, 0}
-    assert "rank 1 ended without a word" in a_run.report()
+    assert "rank 1 ended without an error message" in a_run.report()
     assert a_run.all_gone()
 
     resumed = a_run.resume()

@@ -171,7 +171,10 @@ def test_a_killed_case_is_lost_and_the_server_goes_on(
     assert run_campaign(run, launcher=launcher, progress=watcher).result.exit_code == 3
     assert watcher.ended == ["unfinished", "done"]
     (failure,) = case_of(run).of(Failure)
-    assert (failure.cause, "ended without a word by SIGKILL" in failure.message) == ("lost_rank", True)
+    assert (failure.cause, "ended without an error message by SIGKILL" in failure.message) == (
+        "lost_rank",
+        True,
+    )
     assert run_campaign(run, launcher=launcher, progress=watcher).result.exit_code == 0
 
 

@@ -111,9 +111,9 @@ def test_a_killed_rank_is_named_with_its_host(two_hosts: list[Host]) -> None:
     assert [result.returncode for result in results] == [1, 1]
     records, failure = failed_case(run)
     assert failure.cause == "lost_rank"
-    assert failure.message.startswith("rank 1 on node1 ended without a word")
+    assert failure.message.startswith("rank 1 on node1 ended without an error message")
     assert {start.rank: start.host for start in records.of(Start)} == {0: "node0", 1: "node1"}
-    assert "rank 1 on node1 ended without a word" in " ".join(results[0].stdout.split())
+    assert "rank 1 on node1 ended without an error message" in " ".join(results[0].stdout.split())
     for rank, result in enumerate(results):
         assert f"run_multi_node.sh: node {rank} (node{rank}) ended with status 1" in result.stderr
         assert f"gpuproof doctor --multi-node --master 198.18.7.1 --port {PORT}" in result.stderr
@@ -127,7 +127,7 @@ def test_a_cut_link_ends_at_the_time_out(two_hosts: list[Host]) -> None:
     result = finish(started[0])
     assert result.returncode == 1
     records, failure = failed_case(run)
-    assert failure.message.startswith("rank 1 on node1 ended without a word")
+    assert failure.message.startswith("rank 1 on node1 ended without an error message")
     assert "cut off from this host" in failure.message
     (own,) = [found for found in records.of(Failure) if found.rank == 0]
     assert "imed out" in own.message

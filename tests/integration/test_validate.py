@@ -84,7 +84,7 @@ def test_without_a_gpu_it_is_refused(tmp_path: Path) -> None:
     ("words", "said"),
     [
         (("--rules", "empty.yaml"), "there is no rule"),
-        (("--time-budget", "soon"), "is no time"),
+        (("--time-budget", "soon"), "is not a time"),
         (("--data-mode", "fashion_mnist"), "there is no fashion-mnist in"),
         (("--data-mode", "cifar10", "--data-dir", "nowhere"), "there is no cifar-10-batches-py"),
         (("--mode", "nccl", "--soak", "1h"), "a soak is the last"),

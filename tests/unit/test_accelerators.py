@@ -120,7 +120,7 @@ def test_a_type_that_cannot_be_used_is_an_error_in_words() -> None:
         find_accelerator("other")
     with pytest.raises(UsageError, match="'gone' from toy-devices cannot be loaded: ModuleNotFoundError"):
         find_accelerator("gone")
-    with pytest.raises(EnvironmentUnfitError, match="no package here knows a type of device 'else'"):
+    with pytest.raises(EnvironmentUnfitError, match="no installed package provides the device type 'else'"):
         find_accelerator("else")
 
 

@@ -105,7 +105,7 @@ def test_of_two_hosts_one_is_slower_and_one_alone_is_not_judged() -> None:
     assert found.slower.relative_difference == pytest.approx(0.3)
     assert judged(100, 99).slower is None
     assert judged(100, 90, reach=0.06).slower is None
-    assert judged(100).missing == "there are not two hosts of this type to compare"
+    assert judged(100).missing == "fewer than two hosts of this type were measured: nothing to compare"
 
 
 @pytest.mark.parametrize(

@@ -152,8 +152,8 @@ def test_a_member_with_which_tests_fail_is_named(failure: float | None) -> None:
 @pytest.mark.parametrize(
     ("members", "noise", "figure", "why"),
     [
-        (2, 0.01, slow_with("n1"), "of fewer than three nobody can be named"),
-        (1, 0.01, slow_with("n0"), "of fewer than three nobody can be named"),
+        (2, 0.01, slow_with("n1"), "with fewer than three members none can be named"),
+        (1, 0.01, slow_with("n0"), "with fewer than three members none can be named"),
         (232, 0.2, slow_with("n1"), "noise is too large"),
         (8, 0.01, lambda group: None, "too few healthy partners"),
         (8, 0.01, lambda group: 95.0 if "n3" in group.members else 100.0, "between slow and not slow"),

@@ -94,7 +94,7 @@ def test_what_was_not_measured_is_missing_with_its_reason() -> None:
     alone = communication_of([story([], ranks=1).launch()])
     assert (alone.sync_difference.mean_s, alone.sync_difference.missing) == (
         None,
-        "one device talks to no other",
+        "one device communicates with no other",
     )
     reasons = [
         GradientSync(rank=0, clock="host", rounds=(), missing="a step of fsdp gathers"),
@@ -114,7 +114,7 @@ def test_what_was_not_measured_is_missing_with_its_reason() -> None:
     assert found.exposed.mean_s is None
     one = communication_of([TWO_RANKS.launch()])
     assert one.exposed.mean_s == pytest.approx(0.003)
-    assert one.exposed.missing == "one launch tells nothing about the next (needs 2)"
+    assert one.exposed.missing == "one launch does not show how much launches differ (needs 2)"
 
 
 def phases(found: PhaseFigures | str) -> PhaseFigures:
@@ -144,12 +144,15 @@ def test_phases_sum_to_the_step_and_the_residual_is_what_the_window_had_more() -
 def test_phases_say_what_they_hold() -> None:
     step = apart(0)[0]
     alone = phases(phases_of([story([replace(step, backward_without_sync_s=())], ranks=1).launch()]))
-    assert (alone.communication_s, alone.communication_missing) == (None, "one device talks to no other")
+    assert (alone.communication_s, alone.communication_missing) == (
+        None,
+        "one device communicates with no other",
+    )
     assert alone.backward_s == pytest.approx(0.008)
     shared = [replace(step, rank=rank, backward_without_sync_s=(), is_queued=False) for rank in (0, 1)]
     found = phases(phases_of([story(shared).launch()]))
-    assert "communication is in forward and backward" in str(found.communication_missing)
-    assert "phases hold waits" in str(found.remark)
+    assert "is part of forward and backward" in str(found.communication_missing)
+    assert "phases include waiting" in str(found.remark)
     captured = StepPhases(rank=0, clock=DEVICE, is_queued=False, missing="a captured graph is one launch")
     assert phases_of([story([captured], ranks=1).launch()]) == "a captured graph is one launch"
 
@@ -235,13 +238,13 @@ def test_the_page_shows_them_apart_and_predicts_from_the_law(tmp_path: Path) -> 
     done = study(tmp_path)
     rows = table_of(done, "Communication of a step")
     assert [row["devices"].text for row in rows] == ["2", "4", "8"]
-    assert rows[0]["with less without average"].text.startswith("3.00 ms (")
+    assert rows[0]["added by averaging"].text.startswith("3.00 ms (")
     assert (rows[0]["exposed"].text[:7], rows[0]["all-reduces alone"].text[:7]) == ("3.00 ms", "4.00 ms")
     assert [row["sum"].text for row in table_of(done, "Phases of a step")] == ["12.0 ms"] * 4
-    memory = table_of(done, "Memory of the rank that holds most")
+    memory = table_of(done, "Memory of the rank that holds the most")
     # 40 MB over 33,342,064 bytes
     assert memory[0]["measured over expected"].text == "1.20 ×"
-    overheads = table_of(done, "Overhead of a step, against its share of one device's")
+    overheads = table_of(done, "Overhead of a step: what it takes beyond its share of one device's step")
     assert [row["overhead"].text.split(" (")[0] for row in overheads] == ["200 µs", "600 µs", "1.40 ms"]
     predicted = table_of(done, "Predicted, not measured")
     # 1 / (1 + 0.02 · 15), 1 / (1 + 0.02 · 31), 1 / (1 + 0.02 · 63)
@@ -269,8 +272,10 @@ def test_the_page_shows_them_apart_and_predicts_from_the_law(tmp_path: Path) -> 
 def test_nothing_is_fitted_or_predicted_into_a_second_host(tmp_path: Path) -> None:
     done = study(tmp_path, hosts_of_eight=2)
     laws = lines_of(done, "Scaling laws")
-    assert "batch 32, weak: broken between 4 and 8 devices, from 1 host to 2" in laws
-    assert any("nothing is predicted: the curve is broken between 4 and 8 devices" in line for line in laws)
+    assert "batch 32, weak: interrupted between 4 and 8 devices, from 1 host to 2" in laws
+    assert any(
+        "nothing is predicted: the curve is interrupted between 4 and 8 devices" in line for line in laws
+    )
     charts = {section.title: section for section in done.page.sections if isinstance(section, Chart)}
     names = [series.name for series in charts["Efficiency by devices"].series]
     assert names == ["batch 32, weak", "batch 32, weak, from 8 on"]
@@ -283,7 +288,7 @@ def test_the_files_say_which_measure_their_one_figure_is(tmp_path: Path) -> None
     (single,) = json.loads((root / "benchmark_large_single_gpu.json").read_text())
     multi = json.loads((root / "benchmark_large_multi_gpu.json").read_text())
     assert single["mean_communication_ms"] is None
-    assert single["communication_missing"] == "one device talks to no other"
+    assert single["communication_missing"] == "one device communicates with no other"
     assert [run["communication_time_ms"] for run in single["detailed_runs"]] == [None] * 3
     assert multi[0]["mean_communication_ms"] == pytest.approx(3.0)
     assert multi[0]["communication_is"].startswith("sync_difference_ms: ")
@@ -360,7 +365,7 @@ def test_the_page_says_which_devices_copy_directly(devices: Any, line: str, tmp_
 def test_memory_over_the_margin_is_said(tmp_path: Path) -> None:
     done = study(tmp_path)
     # 40 of 48 MB, over the margin of 80 %
-    assert table_of(done, "Memory of the rank that holds most")[0]["of the device"].text == "83 %"
+    assert table_of(done, "Memory of the rank that holds the most")[0]["of the device"].text == "83 %"
     assert any("over 80 % of a device's" in line for line in lines_of(done, "Advice, from what was measured"))
 
 

@@ -164,7 +164,7 @@ def test_how_often_was_measured_is_no_difference_and_a_stated_one_must_be_there(
 @pytest.mark.parametrize(
     ("b", "reason"),
     [
-        (rate([100.0]), "B has 1 launch (needs 3): the difference may be that of any two launches"),
+        (rate([100.0]), "B has 1 launch and needs 3: two launches of the same configuration differ too"),
         (rate(RATES, unit="tokens/s"), "A counts samples/s, B tokens/s"),
         (rate([0.0, 1.0, 2.0]), "B has a launch of throughput 0"),
         (

@@ -68,9 +68,13 @@ def test_few_launches_against_many_get_the_degrees_of_the_few() -> None:
 @pytest.mark.parametrize(
     ("a", "b", "reason"),
     [
-        ([1.0], [1.0, 2.0, 3.0], "A has 1 launch (needs 3): the difference may be that of any two launches"),
-        ([1.0, 2.0, 3.0], [1.0, 2.0], "B has 2 launches (needs 3)"),
-        ([1.0, 2.0, 3.0], [], "B has 0 launches (needs 3)"),
+        (
+            [1.0],
+            [1.0, 2.0, 3.0],
+            "A has 1 launch and needs 3: two launches of the same configuration differ too",
+        ),
+        ([1.0, 2.0, 3.0], [1.0, 2.0], "B has 2 launches and needs 3"),
+        ([1.0, 2.0, 3.0], [], "B has 0 launches and needs 3"),
         ([1.0, 1.0, 1.0], [2.0, 2.0, 2.0], "launches do not differ in any digit"),
     ],
 )

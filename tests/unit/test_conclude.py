@@ -173,7 +173,7 @@ def test_a_key_without_effect_is_told_only_to_whom_set_it(tmp_path: Path) -> Non
     conclusion = concluded(tmp_path, [story.records()])[1]
     assert detail_of(RecipeDetail, conclusion).common.not_applied == (CHANNELS_LAST,)
     told = [f"{CHANNELS_LAST.key}: {CHANNELS_LAST.reason}"]
-    assert lines_of(conclusion, "Set, without effect here") == told
+    assert lines_of(conclusion, "Keys without effect here") == told
 
 
 def test_the_trace_of_the_first_launch_lies_beside_the_reports(tmp_path: Path) -> None:

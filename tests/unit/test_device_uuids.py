@@ -82,4 +82,4 @@ def test_a_display_is_a_note_and_no_doubt(tmp_path: Path) -> None:
     report = conclude(write_run(tmp_path, [story.records()]))
     assert report.result.validity == "VALID"
     notes = lines_of(report, "Notes")
-    assert "a display is drawn on NVIDIA H200 GPU-0a of node1 too: Xorg, gnome-shell" in notes
+    assert "NVIDIA H200 GPU-0a of node1 also drives a display: Xorg, gnome-shell" in notes

@@ -94,7 +94,7 @@ def test_devices_that_the_launch_did_not_use_are_left_out(tmp_path: Path) -> Non
     rows = table_of(report, DURING)
     assert [row["device"].text for row in rows] == [f"GPU {i} Fake GPU 80" for i in range(4)]
     assert {row["power"].text for row in rows} == {"300 W"}
-    assert [row["hottest"].text for row in rows] == ["60 °C", "60 °C", "60 °C", "88 °C"]
+    assert [row["max temp"].text for row in rows] == ["60 °C", "60 °C", "60 °C", "88 °C"]
 
 
 def test_energy_is_that_of_the_devices_of_the_launch(tmp_path: Path) -> None:
@@ -155,7 +155,7 @@ def test_a_busy_processor_is_no_bottleneck_where_it_is_the_device(tmp_path: Path
     assert common_of(report).remarks == ()
     assert lines_of(report, DURING) == [
         "the host was read beside every launch (readings cover 100 % of each window or more), "
-        "and nothing stood out"
+        "and nothing unusual was found"
     ]
     assert report.result.validity == "VALID"
 
@@ -192,7 +192,7 @@ def test_a_sampler_killed_within_the_window_is_said_with_when(tmp_path: Path) ->
 
 def test_a_sampler_killed_after_the_window_is_no_loss(tmp_path: Path) -> None:
     (line,) = read_beside(tmp_path, ticks=range(-10, 130), interval_s=0.1, was_ended=False)
-    assert line.endswith("nothing stood out")
+    assert line.endswith("nothing unusual was found")
 
 
 @pytest.mark.parametrize(
@@ -220,7 +220,7 @@ def test_where_a_doubt_names_a_neighbour_nothing_else_stood_out(
     assert [doubt.code for doubt in report.result.doubts] == [code]
     assert lines_of(report, DURING) == [
         "the host was read beside every launch (readings cover 100 % of each window or more), "
-        "and beyond the neighbours named above nothing stood out"
+        "and apart from the other processes named above nothing unusual was found"
     ]
 
 

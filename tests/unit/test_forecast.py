@@ -43,7 +43,7 @@ def test_the_residual_network_keeps_what_is_foreseen_and_its_statistics() -> Non
 def test_a_machine_that_is_too_small_is_told_the_key_that_makes_it_fit() -> None:
     case = case_of(SYNTHETIC, "--training.precision=fp32")
     time, memory, too_much = forecast([case], one_by_one=True, host_memory_bytes=16 * GIB)
-    assert time == "time: not known before a step was timed; 1 launch of 2,100 steps each"
+    assert time == "time: not known until a step has been timed; 1 launch of 2,100 steps each"
     # 25,557,032 parameters of 4 bytes, their momentum, and 256 samples of 21,325,824 values.
     assert memory == (
         "memory: at least 20.5 GiB a rank (parameters 97.5 MiB, gradients 97.5 MiB, optimizer 97.5 MiB, "
@@ -60,7 +60,9 @@ def test_a_machine_that_is_too_small_is_told_the_key_that_makes_it_fit() -> None
 def test_what_is_not_known_is_said_and_windows_by_time_add_up() -> None:
     plain = case_of("quick", "--model.name=medium", "--data.name=synthetic")
     time, memory = forecast([plain] * 3, one_by_one=True, host_memory_bytes=GIB)
-    assert time.startswith("time: at least 15 s for 3 launches; starting and a warm-up of ")
-    assert memory.endswith("activations not counted)")
+    assert time.startswith(
+        "time: at least 15 s for 3 launches; each also takes its start-up and a warm-up of "
+    )
+    assert memory.endswith("activations not included)")
     compiled = case_of(SYNTHETIC, "--training.compile.enabled=true", "--training.precision=fp32")
-    assert "activations not counted" in forecast([compiled], one_by_one=False)[0]
+    assert "activations not included" in forecast([compiled], one_by_one=False)[0]

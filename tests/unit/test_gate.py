@@ -194,4 +194,4 @@ def test_a_gate_that_would_never_end_ends_at_its_time(tmp_path: Path) -> None:
         timeout=60,
     )
     assert (ended.returncode, left.exists()) == (ExitCode.TIMEOUT, False)
-    assert ended.stdout.startswith("gpuproof: could not judge: the time was over")
+    assert ended.stdout.startswith("gpuproof: could not judge: the time limit passed")

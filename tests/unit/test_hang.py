@@ -61,7 +61,7 @@ def test_a_rank_without_a_word_is_named_and_not_said_to_be_late() -> None:
     found = hung({0: asked(17), 2: asked(17)})
     assert found is not None
     assert (found.waiting, found.late, found.silent) == ((0, 2), (), (1,))
-    assert found.text.endswith("(number 17); rank 1 on node1 left no word")
+    assert found.text.endswith("(number 17); rank 1 on node1 reported nothing")
 
 
 def test_hosts_that_run_ahead_are_told_apart_by_what_the_devices_have_started() -> None:

@@ -252,5 +252,5 @@ def test_the_share_is_a_figure_of_the_result_where_it_was_looked_at() -> None:
     seen = window(clock="device_event", caught_up_steps=100)
     ((text, detail),) = shown(one(seen, busy_record(0.0048, 0.0050, 0.0052)))
     assert text == "50 %"
-    assert detail == "50 % of the window (45 % to 55 %), by what it did in 3 blocks of steps after it"
+    assert detail == "50 % of the window (45 % to 55 %), measured in 3 blocks of steps after the window"
     assert shown(one(seen)) == []

@@ -122,7 +122,7 @@ def test_options_out_of_bounds_are_refused(word: str) -> None:
 def test_a_type_of_device_that_nobody_knows_is_refused() -> None:
     refused = CliRunner().invoke(cli, ["load", "--device=tpu"])
     assert isinstance(refused.exception, ConfigError)
-    assert "no package here knows a type of device 'tpu'" in str(refused.exception)
+    assert "no installed package provides the device type 'tpu'" in str(refused.exception)
 
 
 @pytest.mark.promise("S0.26")

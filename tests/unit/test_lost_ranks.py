@@ -1,4 +1,4 @@
-"""What is said of ranks that left no word, from the last words of torch's agent (as torch 2 printed them)."""
+"""Ranks that reported nothing, from the last words of torch's agent (as torch 2 printed them)."""
 
 from __future__ import annotations
 
@@ -44,7 +44,12 @@ Root Cause (first observed failure):
     [
         (False, KILLED, "lost_rank", "rank 1 was ended by SIGKILL before its first record"),
         (False, "no such module\n", "environment", "no rank could begin: no such module"),
-        (True, KILLED, "lost_rank", "ranks 0, 1 on node1 ended without a word (rank 1 first, by SIGKILL)"),
+        (
+            True,
+            KILLED,
+            "lost_rank",
+            "ranks 0, 1 on node1 ended without an error message (rank 1 first, by SIGKILL)",
+        ),
         (True, KILLED.replace(": -9 ", ": 1 "), "lost_rank", "(exit status 1 of the launch)"),
     ],
 )
@@ -68,7 +73,7 @@ def test_a_closed_terminal_ends_a_campaign_as_ctrl_c_does(number: signal.Signals
 
 
 def launched(save_dir: Path, *, has_begun: bool) -> Path:
-    """Return the folder of a launch of two ranks that left no word."""
+    """Return the folder of a launch of two ranks that reported nothing."""
     ranks = [start(rank, world_size=2) for rank in range(2)] if has_begun else []
     of_two = case(nproc=2)
     run = write_run(save_dir, [CaseRecords(case=of_two, records=tuple(ranks))])

@@ -83,7 +83,7 @@ def test_the_command_line_sets_an_axis_and_takes_the_place_of_the_file_s(tmp_pat
         ),
         ("  training.precision: fp32\n", "m.yaml:6: matrix.training.precision: expected a list of values"),
         ("  training.precision: []\n", "m.yaml:6: matrix.training.precision: expected a list of values"),
-        ("  data.batch_size: [8, 8]\n", "m.yaml:6: matrix.data.batch_size: 8 stands there twice"),
+        ("  data.batch_size: [8, 8]\n", "m.yaml:6: matrix.data.batch_size: 8 is listed twice"),
         ("  run.repeats: [1, 2]\n", "m.yaml:6: matrix.run.repeats: run holds for the whole run"),
         ("  model: [resnet18]\n", "m.yaml:6: model: expected a section"),
         (

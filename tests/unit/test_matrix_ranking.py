@@ -43,7 +43,7 @@ def test_no_best_is_named_where_one_other_may_be_as_good() -> None:
 @pytest.mark.parametrize(
     ("values", "reason"),
     [
-        ({"a": [0.9, 0.91, 0.9]}, "one configuration alone"),
+        ({"a": [0.9, 0.91, 0.9]}, "only one configuration"),
         ({"a": [0.9, 0.91], "b": [0.1, 0.11, 0.1]}, "a has 2 launches (needs 3"),
         ({"a": [0.9, 0.91, 0.9], "b": [0.0, 0.01, 0.0]}, "not above 0"),
         ({"a": [0.9, 0.9, 0.9], "b": [0.8, 0.8, 0.8]}, "no difference shown"),

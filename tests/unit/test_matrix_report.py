@@ -139,7 +139,7 @@ def test_the_page_says_which_is_best_and_what_is_on_the_front(tmp_path: Path) ->
     result = matrix_result(cases, tree_evidence(tmp_path), title="cases", num_planned=6)
     text = " ".join(terminal_text(page(result), width=150).split())
     assert "adam has the highest accuracy: shown against each other configuration" in text
-    assert "on the front are adam" in text
+    assert "the Pareto front is adam" in text
     assert result.headline == "6 of 6 cases, best accuracy: adam"
     names = {(measure.case, measure.name) for measure in result.measures}
     assert {("adam", "accuracy"), ("sgd", "memory_bytes")} <= names

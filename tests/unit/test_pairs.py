@@ -43,7 +43,7 @@ def test_a_pilot_that_scattered_more_counts() -> None:
 @pytest.mark.parametrize(
     ("a", "b", "reason"),
     [
-        ([1.0, 2.0], [1.0, 2.0], "A has 2 launches (needs 3)"),
+        ([1.0, 2.0], [1.0, 2.0], "A has 2 launches and needs 3"),
         ([1.0, 2.0, 4.0], [2.0, 4.0, 8.0], "pairs do not differ in any digit"),
         ([1.0, 1.0, 1.0], [1.0, 1.0, 1.0], "launches do not differ in any digit"),
     ],

@@ -41,7 +41,7 @@ def test_sizes_of_links_go_up() -> None:
     ("words", "says"),
     [
         (["--probe.name=storage"], "writes only where it is told to"),
-        (["--probe.name=overlap"], "nobody to talk to"),
+        (["--probe.name=overlap"], "no other to communicate with"),
         (["--distributed.nproc=2"], "from one rank"),
         (["--probe.pattern.passes=2"], "it is of the probe pattern, and this one is link"),
         (["--probe.link.min_bytes=1G", "--probe.link.max_bytes=1M"], "is above the largest"),

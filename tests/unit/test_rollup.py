@@ -103,7 +103,7 @@ def test_peers_alone_cannot_make_a_fleet_ready() -> None:
     alike = [replace(item, basis="peers") for item in READY]
     found = roll_up(alike)
     assert found.word == "INCONCLUSIVE"
-    assert "no figure was held against an absolute expectation" in found.reasons[0]
+    assert "no figure was compared with an absolute expectation" in found.reasons[0]
     other = [*alike, judged("memory", subject="host/a")]
     assert "gemm was compared with peers alone" in roll_up(other).reasons[0]
     with_floor = [*(replace(item, name="gemm peers", metric="gemm") for item in alike), judged(subject=A0)]

@@ -37,7 +37,7 @@ REFUSED = {
         "2 rules are called 'ecc'",
     ),
     "include beside others": ("rules: [{include: environment, check: ecc}]", "unknown key"),
-    "the whole against peers": (rule("{peers: true}", each="whole"), "nothing to hold it against"),
+    "the whole against peers": (rule("{peers: true}", each="whole"), "no others to compare it with"),
     "a share over 1": (rule("{baseline: 1.5}"), "less than or equal to 1"),
     "a tolerance that lets everything pass": (
         rule("{at_least: 5, unit: s}", more="    tolerance: 0.9\n"),

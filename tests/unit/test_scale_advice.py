@@ -69,7 +69,7 @@ def test_the_measured_answer_stands_before_the_rule_of_thumb(tmp_path: Path) -> 
     thumb = lines_of(done, "Heuristic, not measured here")
     assert thumb == [
         "Batch size 32 too small for medium model: no",
-        "what was measured above goes before it",
+        "the measurements above take precedence over it",
     ]
 
 

@@ -159,7 +159,7 @@ def test_a_speed_up_is_that_of_the_step_times_by_hand(tmp_path: Path) -> None:
     assert low < multi["mean_samples_per_sec"] < high
     assert (single["mean_communication_ms"], single["communication_missing"]) == (
         None,
-        "one device talks to no other",
+        "one device communicates with no other",
     )
     assert (multi["model_parameters"], len(multi["detailed_runs"])) == (2_021_379, REPEATS)
     report = (root / "comparison_report_large.md").read_text()

@@ -232,4 +232,4 @@ def test_a_suspended_job_is_told_of(queue: SlurmQueue, slurm: FakeSlurm, tmp_pat
     slurm.says("squeue", "7|7|SUSPENDED|n2|None\n")
     start(queue, tmp_path)
     wait_until(queue, "a note", queue.notes)
-    assert queue.notes() == ("job 7 was suspended for a while: what it measured then is no good",)
+    assert queue.notes() == ("job 7 was suspended for a while: what it measured then is not valid",)

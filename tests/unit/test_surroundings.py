@@ -60,8 +60,8 @@ def test_ranks_come_from_the_first_launcher_that_has_them(
     ("environment", "cause"),
     [
         ({"RANK": "3"}, "RANK=3 is set and WORLD_SIZE is not"),
-        ({**SLURM, "WORLD_SIZE": "1"}, "a world of 1 is set, and Slurm's SLURM_STEP_NUM_TASKS says 2"),
-        ({**SLURM, "RANK": "0"}, "a world of 1 is set"),
+        ({**SLURM, "WORLD_SIZE": "1"}, "WORLD_SIZE=1 is set, and Slurm's SLURM_STEP_NUM_TASKS says 2"),
+        ({**SLURM, "RANK": "0"}, "WORLD_SIZE=1 is set"),
         ({**OPEN_MPI, "RANK": "0", "WORLD_SIZE": "2"}, "Open MPI's OMPI_COMM_WORLD_SIZE says 4"),
         ({**SLURM, **OPEN_MPI}, "Slurm says rank 1 of 2, and Open MPI says 3 of 4"),
         (STATEFUL, "this pod is number 2 of a job, and WORLD_SIZE does not say"),

@@ -93,10 +93,10 @@ def test_why_nobody_was_timed_alone_stands_under_the_table() -> None:
     assert shown is not None
     table, note = sections_of_ranks(shown, num_launches=1)
     assert [header.title for header in table.headers] == [  # type: ignore[union-attr]
-        *("rank", "host", "device", "window", "step", "to the others")
+        *("rank", "host", "device", "window", "step", "vs others")
     ]
     assert note.lines == (  # type: ignore[union-attr]
-        "ranks wait for each other in every step, and which of them is slow cannot be told: "
+        "ranks wait for each other in every step, so which of them is slow is not known: "
         "a step of fsdp gathers",
     )
 

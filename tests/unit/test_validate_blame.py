@@ -141,7 +141,7 @@ def test_of_two_devices_nobody_is_named_and_that_is_said(tmp_path: Path) -> None
     found = concluded(tmp_path, asked(rules=[]), ended(slow="1", wrong=True), (HostPlace(name=""),))
     (said,) = blamed(found, "collective-within")
     assert said.status == "ERROR"
-    assert "of fewer than three nobody can be named" in (said.reason or "")
+    assert "with fewer than three members none can be named" in (said.reason or "")
 
 
 def test_a_host_slower_than_its_peers_is_searched_inside() -> None:

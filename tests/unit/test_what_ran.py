@@ -167,7 +167,7 @@ def test_the_report_says_what_ran_in_one_line() -> None:
     assert ran is not None
     assert (
         ran.summary
-        == "bf16, eager, no CUDA graph of ours, SGD (foreach), no checkpointing, not deterministic"
+        == "bf16, eager, no captured CUDA graph, SGD (foreach), no checkpointing, not deterministic"
     )
     assert ran.observed == (
         "convolution, matrix product: bfloat16 98.7 %, float32 1.30 % of the FLOPs; NHWC 98.7 %, NCHW 1.30 %"

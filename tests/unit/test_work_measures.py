@@ -88,8 +88,8 @@ def test_a_step_over_the_peak_is_invalid_in_its_own_precision() -> None:
 def test_an_unknown_device_has_a_rate_and_no_share() -> None:
     found = measures(device=replace(H200, name="NVIDIA H2000"), flops_per_step=1e12, bytes_per_step=1e9)
     assert set(found) == {"model FLOP/s", "memory traffic", "arithmetic intensity"}
-    assert "no MFU: no bf16 peak is known of NVIDIA H2000" in found["model FLOP/s"].detail
-    assert "the memory peak of NVIDIA H2000 is not known" in found["memory traffic"].detail
+    assert "no MFU: no bf16 peak is known for NVIDIA H2000" in found["model FLOP/s"].detail
+    assert "no memory peak is known for NVIDIA H2000" in found["memory traffic"].detail
 
 
 def test_work_without_a_closed_form_is_taken_from_the_counter() -> None:
@@ -115,7 +115,7 @@ def test_sparsity_is_that_of_the_least_pruned_rank_with_what_was_asked_for() -> 
     told = measures(found, replace(found, rank=1, num_zero=699))
     assert told["sparsity"].value == 0.699
     assert told["sparsity"].detail == (
-        "movement pruning, asked for 70 % at update 75: 699 of 1,000 weights are zero after update 103"
+        "movement pruning, target 70 % at update 75: 699 of 1,000 weights are zero after update 103"
     )
     assert (told["pruning memory"].value, told["pruning memory"].unit) == (9000, "bytes")
     assert "sparsity" not in measures()

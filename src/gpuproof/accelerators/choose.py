@@ -30,7 +30,7 @@ def find_accelerator(name: str) -> Accelerator:
         return OWN[name]
     if name not in names(ACCELERATORS):
         raise EnvironmentUnfitError(
-            f"no package here knows a type of device {name!r}",
+            f"no installed package provides the device type {name!r}",
             place="distributed.device",
             next_step=f"Install the package that registers it ({ACCELERATORS}) where the worker runs",
         )

@@ -110,7 +110,7 @@ class HostsJudged:
 def judge_hosts(rates: Sequence[HostRate], *, error_rate: float) -> HostsJudged:
     """Judge the hosts of one type; `error_rate` is what this one question may use of that of all."""
     if len(rates) < 2:
-        return HostsJudged(missing="there are not two hosts of this type to compare")
+        return HostsJudged(missing="fewer than two hosts of this type were measured: nothing to compare")
     if len(rates) == 2:
         return _pair(rates)
     return (_by_spread if len(rates) >= ENOUGH_HOSTS else _by_launches)(rates, error_rate)

@@ -154,7 +154,7 @@ def _device_causes(
         yield SlowdownCause(
             gravity="unknown",
             physical_index=index,
-            sentence=f"GPU {index}: tells no throttle reasons, so whether it was held back is unknown",
+            sentence=f"GPU {index}: reports no throttle reasons, so whether it was throttled is unknown",
         )
         return
     yield from _reasons(device, shares, "fault", slower_by)

@@ -42,7 +42,7 @@ def _of_rank(window: Window, busy: DeviceBusy) -> Interval | Unavailable:
         return Unavailable(reason=busy.missing)
     per_step = interval_of_launches(busy.busy_s_per_step)  # blocks, like launches, are taken as independent
     if isinstance(per_step, Unavailable):
-        return Unavailable(reason="the device was looked at once only")
+        return Unavailable(reason="the device was looked at only once")
     step_s = window.wall_s / window.num_steps
     waited = (window.data_wait_s or 0.0) / window.wall_s
 

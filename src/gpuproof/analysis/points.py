@@ -18,7 +18,10 @@ from gpuproof.statistics.estimate import Interval
 CONFIDENCE = 0.95
 """Of all comparisons of a sweep together: the best point was picked by the data, so that each pair counts
 (Bonferroni's correction; Dunn 1961, https://doi.org/10.1080/01621459.1961.10482090)."""
-FORKED = "launches were forked from one process, and are no replicates (run.start=exec launches fresh ones)"
+FORKED = (
+    "launches were forked from one process and are not independent repeats (run.start=exec starts fresh "
+    "processes)"
+)
 TOO_FEW = (
     f"a point needs {MIN_LAUNCHES} launches, or a difference may be that of any two launches (run.repeats)"
 )

@@ -73,12 +73,16 @@ def list_(*, api_key_file: str | None, as_json: bool) -> None:
 @lambda_.command()
 @click.option("--type", "type_name", required=True, metavar="NAME", help="Type of instance: gpu_1x_a100.")
 @click.option(
-    "--count", type=click.IntRange(1, 100), default=1, metavar="N", help="How many (1); one every 12 s."
+    "--count",
+    type=click.IntRange(1, 100),
+    default=1,
+    metavar="N",
+    help=("Number of instances (1), one launched every 12 s."),
 )
 @click.option(
-    "--name-prefix", default="cluster", metavar="NAME", help="Names are NAME-1, NAME-2 … (cluster)."
+    "--name-prefix", default="cluster", metavar="NAME", help="Instances are named NAME-1, NAME-2 … (cluster)."
 )
-@click.option("--region", required=True, metavar="NAME", help="Where: us-east-1.")
+@click.option("--region", required=True, metavar="NAME", help="Region: us-east-1.")
 @click.option("--ssh-key", required=True, metavar="NAME", help="Name that your public key has at Lambda.")
 @click.option(
     "--file-systems", callback=lambda *given: _listed(given[2]), metavar="A,B", help="File systems to attach."
@@ -100,7 +104,13 @@ def list_(*, api_key_file: str | None, as_json: bool) -> None:
     help="Firewall rule sets to apply.",
 )  # fmt: skip
 @click.option("--wait/--no-wait", default=True, help="Wait until all are active.")
-@click.option("--timeout", type=click.FloatRange(1), default=900.0, metavar="S", help="Of the wait (900).")
+@click.option(
+    "--timeout",
+    type=click.FloatRange(1),
+    default=900.0,
+    metavar="S",
+    help=("Give up waiting after so long (900)."),
+)
 @click.option(
     "--output", "-o", type=click.Path(path_type=Path), default=Path("cluster.json"), show_default=True,
     metavar="FILE", help="Where to write the hosts.",
@@ -146,7 +156,7 @@ def deploy(
 @lambda_.command()
 @click.argument("instance_ids", nargs=-1, metavar="[ID]...")
 @click.option("--deployment-file", metavar="FILE", help="Terminate the instances of this file.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @key_option
 def terminate(
     instance_ids: tuple[str, ...], *, deployment_file: str | None, yes: bool, api_key_file: str | None

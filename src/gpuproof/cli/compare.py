@@ -42,25 +42,34 @@ class PartOfOne(click.ParamType[float]):
 
 @click.command(cls=ConfigCommand, context_settings={"ignore_unknown_options": True})
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="A B [--KEY.SUBKEY=VALUE]...")
-@click.option("--ab", is_flag=True, help="A and B are configurations: launch them in turns, then compare.")
-@click.option("--aa", is_flag=True, help="A is one configuration: launch it in turns with itself.")
+@click.option(
+    "--ab", is_flag=True, help=("A and B are configurations: alternate launches of both, then compare.")
+)
+@click.option(
+    "--aa",
+    is_flag=True,
+    help=("A is one configuration: alternate its launches with themselves, a test of the comparison."),
+)
 @click.option(
     "--across",
     multiple=True,
     metavar="KEY",
-    help="The difference that is the point, such as training.precision or stack; may be repeated.",
+    help="A difference that is intended, such as training.precision or stack; may be repeated.",
 )
 @click.option(
     "--max-regression",
     type=PartOfOne(),
     metavar="SHARE",
-    help="Exit 3 where an interval lies wholly beyond this regression (2% or 0.02), 4 where none can tell.",
+    help=(
+        "Exit 3 where an interval lies wholly beyond this regression (2% or 0.02), 4 where it cannot be "
+        "decided."
+    ),
 )
 @click.option(
     "--find",
     type=PartOfOne(),
     metavar="SHARE",
-    help="With --ab: the regression that must be found, which decides how many launches there are "
+    help="With --ab: the regression that must be found; it decides how many launches there are "
     "[default: 3%].",
 )
 @click.option("--max-pairs", metavar="N", help="With --ab: pairs of launches at most [default: 60].")
@@ -73,7 +82,11 @@ class PartOfOne(click.ParamType[float]):
 )
 @click.option("--format", "form", metavar="FORMAT", help="terminal, markdown, html, json or csv.")
 @click.option(
-    "--output", "-o", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Write it there."
+    "--output",
+    "-o",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="File to write it to.",
 )
 @save_dir_option
 @json_option
@@ -84,7 +97,7 @@ def compare(ctx: click.Context, /, **options: Any) -> None:
 
     A and B are run directories, or `last`; nothing is launched. Runs that were not made alike are refused
     with the keys in which they differ. With --ab they are recipes, or A alone is one and --a.KEY=VALUE or
-    --b.KEY=VALUE say what differs: their launches take turns on this machine, as many as it takes to find a
+    --b.KEY=VALUE say what differs: their launches alternate on this machine, as many as it takes to find a
     regression of --find, and with --max-regression one that shows is confirmed by as many again.
 
     \b
@@ -95,7 +108,7 @@ def compare(ctx: click.Context, /, **options: Any) -> None:
     gpuproof compare --ab quick --b.training.precision=bf16
     gpuproof compare --aa quick
 
-    Exit code 0 where it was told, 3 for a regression, 4 where it cannot be told.
+    Exit code 0 where there is an answer, 3 for a regression, 4 where it cannot be decided.
     """  # noqa: D301  # click reads the backspace character
     ctx.exit(_compare(**options))
 

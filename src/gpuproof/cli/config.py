@@ -21,7 +21,7 @@ config = LazyGroup(
 @click.command(cls=ConfigCommand, context_settings={"ignore_unknown_options": True})
 @click.argument("recipe", metavar="RECIPE")
 @click.argument("overrides", nargs=-1, type=click.UNPROCESSED, metavar="[--KEY.SUBKEY=VALUE]...")
-@click.option("--origin", is_flag=True, help="Say of each value where it comes from.")
+@click.option("--origin", is_flag=True, help="Add to each value where it comes from.")
 def show(recipe: str, overrides: tuple[str, ...], *, origin: bool) -> None:
     """Print every value of a recipe, as YAML that loads again.
 
@@ -38,7 +38,7 @@ def show(recipe: str, overrides: tuple[str, ...], *, origin: bool) -> None:
 
 
 @click.command()
-@click.option("--result", "of_result", is_flag=True, help="That of result.json instead.")
+@click.option("--result", "of_result", is_flag=True, help="Print the schema of result.json instead.")
 def schema(*, of_result: bool) -> None:
     """Print the JSON Schema of a recipe: every key with its type, bounds, default and meaning."""
     import json

@@ -16,11 +16,16 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.option("--python", metavar="PATH", help="Look at what this Python has, instead of our own.")
-@click.option("--multi-node", is_flag=True, help="Look at networks, limits and NCCL's settings, too.")
-@click.option("--master", metavar="HOST", envvar="MASTER_ADDR", help="Node 0 (or MASTER_ADDR): meet there.")
+@click.option("--python", metavar="PATH", help="Python to examine, instead of the one that runs gpuproof.")
+@click.option("--multi-node", is_flag=True, help="Examine networks, limits and NCCL's settings, too.")
 @click.option(
-    "--port", type=click.IntRange(1, 65_535), envvar="MASTER_PORT", help="Node 0's port (or MASTER_PORT)."
+    "--master",
+    metavar="HOST",
+    envvar="MASTER_ADDR",
+    help=("Address of node 0, where all hosts meet (or MASTER_ADDR)."),
+)
+@click.option(
+    "--port", type=click.IntRange(1, 65_535), envvar="MASTER_PORT", help="Port of node 0 (or MASTER_PORT)."
 )
 @click.option(
     "--node-rank",
@@ -28,7 +33,7 @@ if TYPE_CHECKING:
     envvar="NODE_RANK",
     default=0,
     show_default=True,
-    help="This host among them (or NODE_RANK).",
+    help="Number of this host among them, from 0 (or NODE_RANK).",
 )
 @click.option(
     "--nodes",

@@ -80,7 +80,7 @@ _OPTIONS = (
     click.option(
         "--ssh-key", "key", metavar="FILE", help="Private key; without it the agent's and ~/.ssh's."
     ),
-    click.option("--username", metavar="NAME", help="Whom to log in as where the hosts' file does not say."),
+    click.option("--username", metavar="NAME", help="User to log in as, where the hosts' file names none."),
     click.option("--known-hosts", metavar="FILE", help="Host keys to trust (~/.ssh/known_hosts)."),
     click.option(
         "--ssh-accept-new",
@@ -92,7 +92,7 @@ _OPTIONS = (
         "--max-workers",
         type=click.IntRange(1, 4096),
         metavar="N",
-        help="Hosts that work at the same time (all).",
+        help="How many hosts work at the same time (all).",
     ),
     click.option(
         "--connect-timeout",
@@ -116,7 +116,7 @@ _OPTIONS = (
         type=click.FloatRange(2, 3600),
         default=30.0,
         metavar="SECONDS",
-        help="A host that hears nothing from here for so long ends all and cleans up (30).",
+        help="A host that loses contact for so long ends its ranks and cleans up (30).",
     ),
     click.option(
         "--one-job",
@@ -152,7 +152,7 @@ def _inventory(on: str, deployment_file: str | None) -> str | None:
     if is_queue and deployment_file is None:
         return None
     if not on.startswith(SSH) or on == SSH:
-        cause = "no place for the hosts of a file" if is_queue else "not a place to run"
+        cause = "cannot be combined with a file of hosts" if is_queue else "not a place to run"
         next_step = (
             "Write local, ssh:FILE, slurm, slurm:FILE, kubernetes or kubernetes:FILE, and --deployment-file "
             "with local alone"

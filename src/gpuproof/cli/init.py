@@ -20,8 +20,8 @@ from gpuproof.errors import UsageError
     metavar="FILE",
     help="Where to write it; - is standard output.",
 )
-@click.option("--force", is_flag=True, help="Write over a file that is there.")
-@click.option("--python", metavar="PATH", help="Look at what this Python has, instead of our own.")
+@click.option("--force", is_flag=True, help="Overwrite a file that exists.")
+@click.option("--python", metavar="PATH", help="Python to examine, instead of the one that runs gpuproof.")
 @click.pass_context
 def init(ctx: click.Context, *, output: Path, force: bool, python: str | None) -> None:
     """Look at this machine and write a commented recipe that fits it.
@@ -36,7 +36,7 @@ def init(ctx: click.Context, *, output: Path, force: bool, python: str | None) -
 
     to_terminal = str(output) == "-"
     if not to_terminal and not force and output.exists():
-        raise UsageError("is there already", place=str(output), next_step="Give --force, or another -o FILE")
+        raise UsageError("exists already", place=str(output), next_step="Give --force, or another -o FILE")
     recipe = first_recipe(probe(python))
     if to_terminal:
         click.echo(recipe, nl=False)

@@ -42,10 +42,10 @@ OF_THE_TESTS = (*KEYS, "quick", "loader")
     "-o",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="Where the results go as JSON, of a fleet those of all hosts; default: "
+    help="File for the results as JSON (of a fleet, those of all hosts); default: "
     "gpu_loadtest_results_<unix>.json in this folder.",
 )
-@click.option("--device", metavar="TYPE", help="cuda, xpu, mps or cpu; default: the first that is there.")
+@click.option("--device", metavar="TYPE", help="cuda, xpu, mps or cpu; default: the first that is available.")
 @click.option(
     "--num-epochs",
     type=click.IntRange(1),

@@ -38,18 +38,20 @@ _FOLDER = click.Path(path_type=Path, file_okay=False)
 @click.option(
     "--filter", "filters", multiple=True, metavar="AXIS=VALUE[,VALUE]", help="Run these cases alone."
 )
-@click.option("--filter-optimizer", metavar="NAME[,NAME]", help="The same as --filter optimizer=NAME.")
+@click.option("--filter-optimizer", metavar="NAME[,NAME]", help="Short for --filter optimizer=NAME.")
 @click.option("--override", "changed", multiple=True, metavar="FIELD=VALUE", help="Set a fixed field.")
 @click.option(
     "--override-epochs", metavar="N", help="Set the field epochs, or training.epochs of a workload."
 )
-@click.option("--parallel", metavar="N", help="Cases at the same time (cases.parallel).")
+@click.option("--parallel", metavar="N", help="How many cases run at the same time (cases.parallel).")
 @click.option("--devices", metavar="0,2", help="GPUs that cases are put on (distributed.devices).")
-@click.option("--wait-for-memory", metavar="GIB", help="Begin a case where so many GiB are free.")
+@click.option("--wait-for-memory", metavar="GIB", help="Begin a case only on a GPU with so many GiB free.")
 @click.option("--memory-wait-timeout", metavar="SECONDS", help="How long a case waits for that (300).")
 @click.option("--stop-on-failure", is_flag=True, help="Begin no other case once one has failed.")
 @click.option("--timeout", metavar="SECONDS", help="Time that one case may take; its data is kept.")
-@click.option("--continue-dir", "--resume", "resume", type=RunName(), metavar="RUN", help="Finish a run.")
+@click.option(
+    "--continue-dir", "--resume", "resume", type=RunName(), metavar="RUN", help="Finish an interrupted run."
+)
 @click.option("--retry-failed", is_flag=True, help="With --continue-dir: launch again what failed, too.")
 @click.option("--rerun-dir", type=RunName(), metavar="RUN", help="Launch cases of a run again, by --filter.")
 @click.option("--python", metavar="PATH", help="Start cases with this Python.")

@@ -270,7 +270,9 @@ def read_hosts(choice: HostChoice, *, python: str | None) -> SshHosts:
     """
     if choice.inventory is None:
         raise UsageError(
-            "one job over which hosts?", place="--one-job", next_step="Name them: --deployment-file FILE"
+            "the hosts of the one job are not given",
+            place="--one-job",
+            next_step="Name them: --deployment-file FILE",
         )
     inventory = _with_addresses(load_inventory(choice.inventory))
     hosts = tuple(

@@ -126,7 +126,7 @@ def log_options(command: Command) -> Command:
         metavar="FILE",
         help="Write a log with every detail.",
     )
-    @click.option("--verbose", "-v", is_flag=True, help="Say on standard error what is being done.")
+    @click.option("--verbose", "-v", is_flag=True, help="Print on standard error what is being done.")
     @wraps(command)
     def logged(*args: Any, log_file: Path | None, verbose: bool, **kwargs: Any) -> Any:
         start_logging(log_file, verbose=verbose)

@@ -19,7 +19,7 @@ TONES: dict[str, Tone] = {"loads": "good", "broken": "bad", "duplicate": "bad", 
 
 @click.command()
 @click.argument("name", required=False)
-@click.option("--load", "load_plugins", is_flag=True, help="Try each, and say whether it can be used.")
+@click.option("--load", "load_plugins", is_flag=True, help="Load each, and report whether it can be used.")
 @json_option
 @click.pass_context
 def plugins(ctx: click.Context, name: str | None, *, load_plugins: bool, as_json: bool) -> None:

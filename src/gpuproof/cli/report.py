@@ -25,7 +25,7 @@ save_dir_option = click.option(
     type=click.Path(path_type=Path),
     default=Path("results"),
     show_default=True,
-    help="Where runs lie (run.save_dir).",
+    help="Folder of the runs (run.save_dir).",
 )
 
 
@@ -38,7 +38,11 @@ save_dir_option = click.option(
     help="terminal, markdown, html, json, csv or junit; by default what --output's name says, else terminal.",
 )
 @click.option(
-    "--output", "-o", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Write it there."
+    "--output",
+    "-o",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="File to write it to.",
 )
 @click.option(
     "--check", "checks", multiple=True, metavar="NAME", help="Judge the run by a check; may be repeated."
@@ -159,7 +163,7 @@ def _judge(directory: RunDirectory, names: Sequence[str], *, as_json: bool) -> E
 @save_dir_option
 @json_option
 def runs(save_dir: Path, *, as_json: bool) -> None:
-    """List the runs, newest first: what ran, what it came to, and whether to trust it.
+    """List the runs, newest first: what ran, its result, and whether to trust it.
 
     Every command that takes a run takes its number here, how its name begins, or `last` for the first.
     """

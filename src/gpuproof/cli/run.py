@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 COLLECTIVE_LETTERS = {
     "b": ("min_bytes", "SIZE", "smallest size"),
     "e": ("max_bytes", "SIZE", "largest size"),
-    "f": ("factor", "N", "from one size to the next"),
+    "f": ("factor", "N", "factor from one size to the next"),
     "n": ("iterations", "N", "timed iterations of a size"),
     "w": ("warmup_iterations", "N", "iterations before them"),
     "c": ("check_iterations", "N", "iterations whose results are compared"),

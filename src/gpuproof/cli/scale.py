@@ -60,26 +60,40 @@ def _joined(words: list[str]) -> list[str]:
 
 @click.command(cls=ScaleCommand, context_settings={"ignore_unknown_options": True})
 @click.argument("overrides", nargs=-1, type=click.UNPROCESSED, metavar="[--KEY.SUBKEY=VALUE]...")
-@click.option("--model", default="medium", show_default=True, metavar="NAME", help="Any training workload.")
+@click.option(
+    "--model",
+    default="medium",
+    show_default=True,
+    metavar="NAME",
+    help=("Model to train: any training workload."),
+)
 @click.option(
     "--gpu-mode",
     type=click.Choice(["single", "multi", "auto"]),
     default="auto",
     show_default=True,
-    help="One device; one and several; or what the rule of thumb says of the model and the batch.",
+    help="One device; one and several; or as the rule of thumb advises for the model and the batch.",
 )
 @click.option(
-    SIZES_FLAG, default="16,32,64,128", show_default=True, metavar="N...", help="Samples of a step."
+    SIZES_FLAG,
+    default="16,32,64,128",
+    show_default=True,
+    metavar="N...",
+    help=("Batch sizes: samples of a step."),
 )
 @click.option(
-    "--runs", type=click.IntRange(1), default=50, show_default=True, help="Fresh launches of each point."
+    "--runs",
+    type=click.IntRange(1),
+    default=50,
+    show_default=True,
+    help=("Launches (repeats in fresh processes) of each point."),
 )
 @click.option(
     "--scaling",
     type=click.Choice(["strong", "weak", "both"]),
     default="both",
     show_default=True,
-    help="Keep the batch of all devices (strong), or of each (weak).",
+    help="Keep the batch of all devices together (strong), or of each (weak).",
 )
 @click.option(
     "--max-devices", type=click.IntRange(1), metavar="N", help="Largest number of devices; default: all."
@@ -92,7 +106,10 @@ def _joined(words: list[str]) -> list[str]:
     type=click.Choice(["torch", "tensorflow"]),
     default="torch",
     show_default=True,
-    help="TensorFlow: the models medium and large under MirroredStrategy, with the --python that has it.",
+    help=(
+        "Framework that trains; TensorFlow trains medium and large under MirroredStrategy, with the "
+        "--python that has it."
+    ),
 )
 @click.option(
     "--reduction",
@@ -106,14 +123,14 @@ def _joined(words: list[str]) -> list[str]:
     type=click.Choice(["none", "pcie", "ring", "tree", "no_p2p"]),
     default="none",
     show_default=True,
-    help="Settings of NCCL to try; none is known to help.",
+    help="Profile of NCCL settings to try; none is known to help.",
 )
 @click.option(
     "--output-dir",
     type=click.Path(file_okay=False, path_type=Path),
     default=Path("results"),
     show_default=True,
-    help="Where runs go, and copies of the JSON files and the report.",
+    help="Folder for runs, and for copies of the JSON files and the report.",
 )
 @dry_run_option
 @measuring_options
@@ -121,8 +138,8 @@ def _joined(words: list[str]) -> list[str]:
 def scale(ctx: click.Context, /, *, resume: Path | None, output_dir: Path, **options: Any) -> None:
     """Measure whether several devices are worth it: speed-up with its interval, efficiency, advice.
 
-    Each batch size is measured on one device and on 2, 4, 8 … up to all, every launch a fresh process, all of
-    them interleaved in random order. A recommendation is given only where the interval excludes 1.
+    Each batch size is measured on one device and on 2, 4, 8 … up to all, every launch in a fresh process, all
+    interleaved in random order. A recommendation is given only where the interval excludes 1.
 
     \b
     gpuproof scale --model medium --gpu-mode auto
@@ -284,9 +301,9 @@ def _ladder_on(hosts: HostChoice, at_most: int | None) -> list[int]:
     each = min((number or 0 for number in known), default=0)
     if at_most is None and not each:
         raise UsageError(
-            "how many devices a host has that is not this one, nobody knows here",
+            "how many devices the other host has is not known here",
             place="--on",
-            next_step="Say it: --max-devices N, or `gpus` of each host in the inventory",
+            next_step="Give it: --max-devices N, or `gpus` of each host in the inventory",
         )
     most = at_most or each * len(known)
     if not each or most <= each:

@@ -64,8 +64,8 @@ TIMES = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
     default="standard",
     show_default=True,
     metavar="NAME",
-    help="quick (minutes), standard (half an hour), burn-in (a day), playbook (a contract of flat figures), "
-    "or a YAML file.",
+    help="quick (minutes), standard (half an hour), burn-in (a day), playbook (a contract with flat "
+    "thresholds), or a YAML file.",
 )
 @click.option(
     "--mode",
@@ -83,38 +83,38 @@ TIMES = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 @click.option(
     "--baseline", metavar="NAME|FILE", help="The fleet's own figures, from gpuproof baseline record."
 )
-@click.option("--model", metavar="NAME", help="What is trained: resnet50, resnet18, transformer, …")
-@click.option("--batch-size", metavar="N", help="Samples of each device in a step.")
+@click.option("--model", metavar="NAME", help="Model that is trained: resnet50, resnet18, transformer, …")
+@click.option("--batch-size", metavar="N", help="Samples per device and step.")
 @click.option(
     "--data-mode",
     type=click.Choice(["synthetic", *DATA]),
-    help="What it is trained on; synthetic is drawn on the device.",
+    help="Data set that it is trained on; synthetic is drawn on the device.",
 )
 @click.option(
-    "--data-dir", default="./data", show_default=True, metavar="DIR", help="Where the data set lies."
+    "--data-dir", default="./data", show_default=True, metavar="DIR", help="Folder of the data set."
 )
 @click.option(
     "--allow-fallback",
     is_flag=True,
-    help="Train on synthetic data where the data set is not there; said aloud.",
+    help="Train on synthetic data where the data set is not there; the report says so.",
 )
-@click.option("--num-classes", metavar="N", help="Classes that the model tells apart.")
-@click.option("--learning-rate", metavar="RATE", help="Of the training.")
-@click.option("--warmup-iterations", metavar="N", help="Steps of training before those that count.")
-@click.option("--active-iterations", metavar="N", help="Steps of training that count.")
-@click.option("--runs", metavar="N", help="Fresh launches of everything but the soak.")
+@click.option("--num-classes", metavar="N", help="Number of classes of the model.")
+@click.option("--learning-rate", metavar="RATE", help="Learning rate.")
+@click.option("--warmup-iterations", metavar="N", help="Steps of training before the measured ones.")
+@click.option("--active-iterations", metavar="N", help="Steps of training that are measured.")
+@click.option("--runs", metavar="N", help="Launches (repeats in fresh processes) of everything but the soak.")
 @click.option(
     "--soak", metavar="TIME", help="All stages, and training for so long at the end, as 30m or 24h."
 )
 @click.option("--storage-dir", metavar="DIR", help="Read and write in this folder of each host, too.")
 @click.option("--nproc", metavar="N", help="Devices of each host; default: all that there are.")
-@click.option("--devices", metavar="0,2", help="Devices to use; what is left out is not ready.")
+@click.option("--devices", metavar="0,2", help="Devices to use; those left out are not judged ready.")
 @click.option("--device", metavar="TYPE", help="Type of device; default: the first of CUDA, XPU and MPS.")
-@click.option("--time-budget", metavar="TIME", help="Leave out what does not fit into 30m, 2h; it is said.")
+@click.option("--time-budget", metavar="TIME", help="Leave out, and report, what exceeds 30m, 2h ….")
 @click.option(
     "--prolog",
     is_flag=True,
-    help="A gate before a job: this node alone, in 30 s (--time-budget), said in one line; see init prolog.",
+    help="A gate before a job: this node alone, in 30 s (--time-budget), in one line; see init prolog.",
 )
 @click.option(
     "--expected-hosts", metavar="A,B|FILE", help="Hosts that there have to be: names, or a line each."
@@ -129,7 +129,7 @@ TIMES = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
     metavar="RUN",
     help="Measure nothing: judge a run, or an archive of evidence, again; nothing of it is changed.",
 )
-@click.option("--junit", type=click.Path(path_type=Path), metavar="FILE", help="Write JUnit XML there, too.")
+@click.option("--junit", type=click.Path(path_type=Path), metavar="FILE", help="Write JUnit XML, too.")
 @click.option(
     "--bundle",
     type=click.Path(path_type=Path),
@@ -352,7 +352,7 @@ def _seconds(place: str, text: str) -> float:
     """
     found = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", text.strip())
     if found is None:
-        raise UsageError(f"{text!r} is no time", place=place, next_step="Write 90s, 30m, 2h or 1d")
+        raise UsageError(f"{text!r} is not a time", place=place, next_step="Write 90s, 30m, 2h or 1d")
     return float(found[1]) * TIMES[found[2]]
 
 

@@ -34,7 +34,7 @@ class HostKeysOfEntry(StrictModel):
     """What may be said of one host, or of all of them under `defaults`."""
 
     user: User | None = None
-    """Whom to log in as; null is --username."""
+    """User to log in as; null is --username."""
     port: Port = 22
     """The port of its SSH server."""
     key: Text | None = None
@@ -50,7 +50,7 @@ class HostKeysOfEntry(StrictModel):
     gpu_type: Text | None = None
     """What to call its GPUs in comparisons; null is the name that they report."""
     price_per_hour: float | None = Field(default=None, gt=0, le=100_000)
-    """Of the whole host."""
+    """Price of an hour of the whole host."""
     interface: Text | None = None
     """Network interface for gloo and NCCL, as in GLOO_SOCKET_IFNAME."""
     internal_address: Address | None = None
@@ -74,7 +74,7 @@ class HostList(StrictModel):
     defaults: HostKeysOfEntry = Field(default_factory=HostKeysOfEntry)
     """Keys of a host for all that do not set them."""
     currency: Text = "USD"
-    """Of price_per_hour."""
+    """Currency of price_per_hour."""
 
 
 class DeployedEntry(HostKeysOfEntry):
@@ -110,7 +110,7 @@ class Deployment(StrictModel):
     instances: list[DeployedEntry] = Field(min_length=1)
     """What each request launched."""
     currency: Text = "USD"
-    """Of price_per_hour."""
+    """Currency of price_per_hour."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

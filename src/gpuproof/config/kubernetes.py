@@ -66,7 +66,7 @@ class KubernetesOptions(StrictModel):
     tolerations: list[Toleration] = Field(
         default_factory=lambda: [Toleration(key="nvidia.com/gpu", effect="NoSchedule")]
     )
-    """Taints that pods do not mind."""
+    """Taints that pods tolerate."""
     one_pod_per_node: bool = True
     """Whether pods of one launch go to different nodes."""
     service_account: Name | None = None

@@ -93,7 +93,7 @@ def _fault_of_axis(key: str, entry: ConfigSetting, *, is_template: bool) -> Iter
         return [Mistake.in_setting(entry, cause, next_step="Write [a, b], or set the key outside the matrix")]
     repeated = [value for place, value in enumerate(values) if _is_among(value, values[:place])]
     if repeated:
-        cause = f"{shown(repeated[0])} stands there twice"
+        cause = f"{shown(repeated[0])} is listed twice"
         return [Mistake.in_setting(entry, cause, next_step="Keep one; run.repeats launches each point again")]
     return _faults_of_fields(entry) if is_template else _faults_of_values(key, entry)
 

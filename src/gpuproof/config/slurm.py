@@ -54,7 +54,7 @@ class SlurmOptions(StrictModel):
     time: Word | None = None
     """Time limit of each job, as in 30, 1:30:00 or 1-0; one that reaches it can be resumed."""
     exclusive: bool = True
-    """Whether a job has its nodes to itself; with neighbours the figures are in doubt."""
+    """Whether a job has its nodes to itself; with other jobs beside it the figures are doubtful."""
     interface: Word | None = None
     """Network interface for gloo and NCCL, as in GLOO_SOCKET_IFNAME."""
     python: Text | None = None

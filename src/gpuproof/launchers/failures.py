@@ -95,7 +95,8 @@ def _not_begun(folder: Path, host: str | None) -> Failure:
     said = _launcher_output(folder).strip()
     return launch_failure(
         "environment",
-        f"no rank could begin: {said.splitlines()[-1] if said else 'the launch ended without a word'}",
+        "no rank could begin: "
+        f"{said.splitlines()[-1] if said else 'the launch ended without an error message'}",
         next_step=f"Try the command in {folder / layout.LAUNCH_TEXT} by hand; then finish the run with "
         "--resume",
         host=host,
@@ -127,7 +128,7 @@ def _lost(ranks: Sequence[int], status: int, folder: Path, records: CaseRecords)
     hosts = " and ".join(sorted({start.host for start in starts} - {socket.gethostname()}))
     who = f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {', '.join(map(str, ranks))}"
     how = _how_lost(ranks, status, folder)
-    killed = f"ended without a word {how}: killed from outside, by the kernel for want of memory, "
+    killed = f"ended without an error message {how}: killed from outside, by the kernel for want of memory, "
     message = f"{who} {killed}or stuck in native code"
     next_step = f"Look at stderr-{ranks[0]}.txt in {folder} and at dmesg; finish the run with --resume"
     if hosts:

@@ -124,7 +124,7 @@ def _refuse_smaller_world(environment: Environment) -> None:
     for name, started in _started(environment):
         if size < started:
             raise UsageError(
-                f"a world of {size} is set, and {name} says {started}: each would pass by itself",
+                f"WORLD_SIZE={size} is set, and {name} says {started}: each process would run alone",
                 place="environment",
                 next_step="Unset RANK and WORLD_SIZE, or set them for all that were started",
             )

@@ -177,7 +177,10 @@ def _why_not(logs_a: FloatArray, logs_b: FloatArray) -> str | None:
     for name, logs in (("A", logs_a), ("B", logs_b)):
         if logs.size < MIN_LAUNCHES:
             had = f"{logs.size} launch{'' if logs.size == 1 else 'es'}"
-            return f"{name} has {had} (needs {MIN_LAUNCHES}): the difference may be that of any two launches"
+            return (
+                f"{name} has {had} and needs {MIN_LAUNCHES}: two launches of the same configuration "
+                "differ too"
+            )
     if np.ptp(logs_a) == np.ptp(logs_b) == 0:
         return "launches do not differ in any digit: they are copies, or the clock is too coarse"
     return None

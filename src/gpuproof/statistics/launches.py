@@ -7,7 +7,7 @@ their step times; out goes an interval for what launches centre on.
 >>> interval_of_launches([10.0, 12.0, 11.0]).centre
 11.0
 >>> interval_of_launches([10.0]).reason
-'one launch tells nothing about the next (needs 2)'
+'one launch does not show how much launches differ (needs 2)'
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def required_launches(
 
 
 def _too_few(num_launches: int) -> str:
-    return "one launch tells nothing about the next (needs 2)" if num_launches else "no launches"
+    return "one launch does not show how much launches differ (needs 2)" if num_launches else "no launches"
 
 
 def _half_width(spread: float, num_launches: int, confidence: float) -> float:

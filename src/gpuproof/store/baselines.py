@@ -52,7 +52,7 @@ def write_baseline(baseline: Baseline, path: Path, *, replace: bool) -> None:
     """
     if path.exists() and not replace:
         raise UsageError(
-            "there is a baseline of that name", place=str(path), next_step="Use --replace, or another name"
+            "a baseline of that name exists", place=str(path), next_step="Use --replace, or another name"
         )
     path.parent.mkdir(parents=True, exist_ok=True)
     write_whole(path, json.dumps(to_json(baseline), indent=1, allow_nan=False) + "\n")

@@ -120,12 +120,12 @@ def _time(cases: Sequence[Case]) -> tuple[str, ...]:
     timed = [window.measure_seconds or 0.0 for window in windows if window.measure_by == "time"]
     if len(timed) == len(cases):
         warmup = _range([window.warmup_steps for window in windows])
-        on_top = f"starting and a warm-up of {warmup} steps come on top of each"
+        on_top = f"each also takes its start-up and a warm-up of {warmup} steps"
         return (f"time: at least {units.duration(sum(timed))} for {launches}; {on_top}",)
     steps = [w.warmup_steps + (w.measure_steps or 0) for w in windows if w.measure_by == "steps"]
     if len(steps) == len(cases):
-        return (f"time: not known before a step was timed; {launches} of {_range(steps)} steps each",)
-    return (f"time: not known before; {launches}",)
+        return (f"time: not known until a step has been timed; {launches} of {_range(steps)} steps each",)
+    return (f"time: cannot be estimated; {launches}",)
 
 
 def _range(values: Sequence[int]) -> str:
@@ -136,7 +136,7 @@ def _range(values: Sequence[int]) -> str:
 def _memory(cases: Sequence[Case], host_memory_bytes: int | None) -> tuple[str, ...]:
     needs = [need for case in cases if (need := memory_need(case)) is not None]
     if not needs:
-        return ("memory: not known before the model is built",)
+        return ("memory: not known until the model is built",)
     most = max(needs, key=lambda need: need.at_least_bytes)
     parts = [f"parameters {units.memory(most.held.parameters_bytes)}"]
     if most.held.gradients_bytes:
@@ -145,7 +145,7 @@ def _memory(cases: Sequence[Case], host_memory_bytes: int | None) -> tuple[str, 
     if most.activations_bytes is not None:
         parts.append(f"activations {units.memory(most.activations_bytes)}")
     else:
-        parts.append("activations not counted")
+        parts.append("activations not included")
     said = f"memory: at least {units.memory(most.at_least_bytes)} a rank ({', '.join(parts)})"
     return (said, *_too_much(most, host_memory_bytes))
 
@@ -162,6 +162,6 @@ def _too_much(need: MemoryNeed, host_memory_bytes: int | None) -> tuple[str, ...
     way = "take a smaller model" if batch is None else f"try --data.batch_size={batch}"
     half_of = "" if needed > host_memory_bytes else "half of "
     return (
-        f"memory: on the processor it may not fit: {units.memory(needed)} or more is more than {half_of}"
+        f"memory: it may not fit on the processor: {units.memory(needed)} or more is more than {half_of}"
         f"this machine's {units.memory(host_memory_bytes)}; {way}",
     )

@@ -37,7 +37,8 @@ MEANING = {
     "INVALID": "do not use these figures",
 }
 NEIGHBOURS = ("cpu-neighbours", "cpu-steal", "gpu-neighbours")
-ON_CPU = "measured on the CPU: no figure of any GPU"
+A_LAUNCH = "a launch is one repeat of the measurement, in processes of its own"
+ON_CPU = "measured on the CPU: these figures say nothing about any GPU"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,7 +148,7 @@ def _displays(launches: Sequence[Launch]) -> Iterator[str]:
         if window.neighbours.display_servers
     }
     for (host, name, uuid), servers in found.items():
-        yield f"a display is drawn on {name} {uuid} of {host} too: {', '.join(servers)}"
+        yield f"{name} {uuid} of {host} also drives a display: {', '.join(servers)}"
 
 
 def torn_notes(launches: Iterable[CaseRecords]) -> Iterator[str]:
@@ -168,6 +169,7 @@ def benchmark_page(
     `num_measures` of the result's stand among the figures; None is all.
     """
     laid_out = (
+        Text(title="", lines=(A_LAUNCH,) if result.num_planned > 1 else ()),
         failures_section(result.failures),
         _doubts(result),
         Measures(title="Figures", measures=result.measures[:num_measures]),
@@ -175,7 +177,7 @@ def benchmark_page(
         *_during(common, result.doubts),
         *after,
         Text(
-            title="Set, without effect here",
+            title="Keys without effect here",
             lines=tuple(f"{item.key}: {item.reason}" for item in common.not_applied),
         ),
         Text(title="Notes", lines=common.notes),
@@ -264,7 +266,11 @@ def _during(common: Common, doubts: Sequence[Doubt]) -> Iterator[Section]:
         lines = (*lines, cover) if cover else lines
     elif not lines:
         named = any(doubt.code in NEIGHBOURS for doubt in doubts)
-        found = "beyond the neighbours named above nothing stood out" if named else "nothing stood out"
+        found = (
+            ("apart from the other processes named above nothing unusual was found")
+            if named
+            else "nothing unusual was found"
+        )
         lines = (f"the host was read beside every launch{cover and f' ({cover})'}, and {found}",)
     if common.devices:
         yield table(
@@ -274,9 +280,9 @@ def _during(common: Common, doubts: Sequence[Doubt]) -> Iterator[Section]:
             Column.of("device", lambda row: row.device, align="left"),
             Column.of("busy", lambda row: _reading(row.util_gpu_percent, "%")),
             Column.of("SM clock", lambda row: _reading(row.clock_sm_mhz, "MHz")),
-            Column.of("of at most", lambda row: _reading(row.clock_sm_max_mhz, "MHz")),
+            Column.of("max SM clock", lambda row: _reading(row.clock_sm_max_mhz, "MHz")),
             Column.of("power", lambda row: _reading(row.power_w, "W")),
-            Column.of("hottest", lambda row: _reading(row.temp_gpu_max_c, "°C")),
+            Column.of("max temp", lambda row: _reading(row.temp_gpu_max_c, "°C")),
         )
     yield Text(title="" if common.devices else title, lines=lines)
 

@@ -179,7 +179,7 @@ def _refuse_unlike(first: RunFigures, run: RunFigures) -> None:
         raise UsageError(
             f"unlike {first.run_id}: {'; '.join(unlike)}",
             place=run.run_id,
-            next_step="Record a baseline of its own for it",
+            next_step="Record a separate baseline for it",
         )
 
 

@@ -34,8 +34,9 @@ OF_STATUS: dict[Status, Standing] = {
 }
 """Of a required check. WARN is neither shown to be right nor shown to be wrong; SKIP was not measured."""
 NO_EXPECTATION = (
-    "no figure was held against an absolute expectation or a baseline: record one on machines that are known "
-    "to be good (gpuproof baseline record NAME RUN…, then --baseline NAME), or give rules with figures "
+    "no figure was compared with an absolute expectation or a baseline: record a baseline on machines "
+    "that are known to be good (gpuproof baseline record NAME RUN…, then --baseline NAME), or give rules "
+    "with figures "
     "(--rules FILE)"
 )
 NOT_JUDGED = "no required check judged it"

@@ -23,8 +23,8 @@ from gpuproof.verdict.doubts.rules import doubts_about, doubts_about_differences
 PERCENTILES = (50.0, 90.0, 95.0, 99.0)
 
 NO_REPLICATES = (
-    "launches that are forked from one process share its choices of algorithms and its layout of memory, and "
-    "say nothing of a fresh one (run.start=exec launches fresh ones)"
+    "launches forked from one process share its choice of algorithms and its memory layout, so they do "
+    "not show how fresh processes differ (run.start=exec starts fresh ones)"
 )
 PeakLookup = Callable[[str, str], Peak | None]
 MemoryPeakLookup = Callable[[str], MemoryPeak | None]

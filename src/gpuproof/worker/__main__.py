@@ -36,7 +36,7 @@ COMMANDS = {
     ),
     "remote-agent": (
         "gpuproof.worker.commands.remote_agent:main",
-        "obey a gpuproof on another host, over SSH",
+        "serve a gpuproof on another host, over SSH",
     ),
 }
 _LISTED = "\n".join(f"  {name:<18}{what}" for name, (_, what) in COMMANDS.items())

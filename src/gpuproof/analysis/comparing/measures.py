@@ -25,7 +25,8 @@ CONFIDENCE = 0.95
 PRECISION = 0.01
 """For which the number of launches is told."""
 FORKED = (
-    "its launches were forked from one process and are no replicates (run.start=exec launches fresh ones)"
+    "its launches were forked from one process and are not independent repeats (run.start=exec starts "
+    "fresh processes)"
 )
 
 Compare = Callable[[list[float], list[float]], Comparison]

@@ -175,7 +175,10 @@ def _reason(verdict: DeviceVerdict, num_wrong: int, num_compared: int, num_alike
     if verdict == "contradicts itself":
         return "the same work gave it different bits from round to round"
     if verdict == "cannot tell" and num_alike == 1:
-        return "no other device of this model and software took part, and a device cannot vouch for itself"
+        return (
+            "no other device of this model and software took part, so there is nothing to compare its "
+            "results with"
+        )
     if verdict == "cannot tell":
         return f"no digest has a majority among {num_alike} devices of this model and software"
     return f"{num_wrong} of {num_compared} results differ from those of most of {num_alike} devices"

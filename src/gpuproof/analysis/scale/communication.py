@@ -18,8 +18,11 @@ from gpuproof.analysis.rates import throughput
 from gpuproof.analysis.scale.per_launch import LaunchFigure, figure_of, first_reason
 from gpuproof.records.breakdown import BucketAllReduce, CollectiveOverlap, GradientSync, SyncRound
 
-ALONE = "one device talks to no other"
-NOT_BEHIND = "the device caught up with the host: times of all-reduces by themselves would hold waits for it"
+ALONE = "one device communicates with no other"
+NOT_BEHIND = (
+    "the device caught up with the host, so the times of stand-alone all-reduces would include waiting "
+    "for the host"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -167,14 +167,14 @@ def why_no_fit(points: Sequence[CurvePoint], law: LawName) -> str | None:
     needed = NUM_PARAMETERS[law] + 1
     if len(points) < needed:
         had = ", ".join(str(point.num_devices) for point in points) or "none"
-        return f"needs {needed} numbers of devices, one more than it has parameters; there are {had}"
+        return f"needs {needed} different numbers of devices (one more than its parameters); measured: {had}"
     if points[0].num_devices != 1:
-        return "there is no point of one device"
+        return "one device was not measured"
     few = [point for point in points if len(point.rates) < MIN_LAUNCHES]
     if few:
         return f"{few[0].num_devices} devices have {len(few[0].rates)} launches (needs {MIN_LAUNCHES})"
     one = float(np.mean(points[0].rates))
     over = [p for p in points if float(np.mean(p.rates)) > MORE_THAN_THERE_IS * p.num_devices * one]
     if over:
-        return f"{over[0].num_devices} devices were faster than so many can be"
+        return f"{over[0].num_devices} devices were faster than that many times one device"
     return None

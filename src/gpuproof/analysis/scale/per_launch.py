@@ -33,7 +33,7 @@ def figure_of(values_s: Iterable[float | None], *, missing: str | None = None) -
     """
     known = tuple(value for value in values_s if value is not None)
     if not known:
-        return LaunchFigure(values_s=(), interval=None, missing=missing or "no launch looked")
+        return LaunchFigure(values_s=(), interval=None, missing=missing or "not measured in any launch")
     found = interval_of_launches(known)
     if isinstance(found, Interval):
         return LaunchFigure(values_s=known, interval=found, missing=None)

@@ -17,9 +17,11 @@ from gpuproof.analysis.scale.communication import ALONE
 from gpuproof.analysis.scale.per_launch import first_reason
 from gpuproof.records.breakdown import StepPhases
 
-INSEPARABLE = "no step of this rank can be taken without talking: communication is in forward and backward"
-NOT_QUEUED = "the device caught up with the host even behind a full queue: phases hold waits for it"
-NOBODY_LOOKED = "no launch took steps apart (profiling.breakdown)"
+INSEPARABLE = "no step of this rank runs without communication, which is part of forward and backward"
+NOT_QUEUED = (
+    "the device caught up with the host even behind a full queue, so the phases include waiting for the host"
+)
+NOBODY_LOOKED = "no launch timed the phases of a step (profiling.breakdown)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -70,7 +70,10 @@ def predict(points: Sequence[CurvePoint]) -> Prediction | Unavailable:
     if len(points) < LEAST_POINTS:
         had = len(points)
         return Unavailable(
-            reason=f"needs {LEAST_POINTS} numbers of devices, the largest to try the others on; has {had}"
+            reason=(
+                f"needs {LEAST_POINTS} different numbers of devices, the largest of which tests a fit to "
+                f"the others; measured: {had}"
+            )
         )
     chosen = choose_law(points)
     if isinstance(chosen, Unavailable):

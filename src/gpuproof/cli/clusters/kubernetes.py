@@ -18,7 +18,7 @@ OURS = "app.kubernetes.io/managed-by=gpuproof"
 _options_option = click.option(
     "--options", "file", metavar="FILE", help="Options of launches, the file of --on kubernetes:FILE."
 )
-_dry_run_option = click.option("--dry-run", is_flag=True, help="Only say what would be asked, or removed.")
+_dry_run_option = click.option("--dry-run", is_flag=True, help="Only print what would be asked, or removed.")
 
 
 @click.group()

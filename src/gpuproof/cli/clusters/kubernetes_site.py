@@ -32,9 +32,9 @@ def read_options(choice: HostChoice, *, python: str | None) -> KubernetesOptions
     """
     if choice.one_job:
         raise UsageError(
-            "one job over which nodes? The cluster chooses them",
+            "the number of nodes of the one job is not given; the cluster chooses which",
             place="--one-job",
-            next_step="Say how many: --distributed.nodes=N",
+            next_step="Give it: --distributed.nodes=N",
         )
     options = load_kubernetes_options(choice.kubernetes) if choice.kubernetes else KubernetesOptions()
     return options.model_copy(update={"python": python or options.python})

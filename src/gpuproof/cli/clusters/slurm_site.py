@@ -41,9 +41,9 @@ def read_site(choice: HostChoice, *, python: str | None) -> SlurmSite:
         return SlurmSite(options=options, hosts=SlurmCommands().host_names(nodes))
     if choice.one_job:
         raise UsageError(
-            "one job over which nodes? Outside of an allocation there are none yet",
+            "the number of nodes of the one job is not given, and there is no allocation yet",
             place="--one-job",
-            next_step="Say how many: --distributed.nodes=N",
+            next_step="Give it: --distributed.nodes=N",
         )
     return SlurmSite(options=options)
 

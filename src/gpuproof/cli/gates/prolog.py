@@ -34,7 +34,7 @@ MARGIN_S = 5.0
 LEAST_S = 2 * MARGIN_S
 PROBE_S = 10.0
 """That asking the drivers may take."""
-NEVER_ENDS = "could not judge: the time was over, and something does not end (a driver may hang)"
+NEVER_ENDS = "could not judge: the time limit passed and something hangs, perhaps a driver"
 Planned = tuple[str, list[str]]
 """A recipe, and the words that set its keys."""
 
@@ -108,7 +108,7 @@ def judge_node(gate: Gate) -> ExitCode:
             code, line = _code_of(error), f"could not judge: {error}"
         except Exception:  # noqa: BLE001  # a fault of ours must not look like one of the node's
             traceback.print_exc()
-            code, line = ExitCode.OUR_BUG, "could not judge: a bug in gpuproof, told on standard error"
+            code, line = ExitCode.OUR_BUG, "could not judge: a bug in gpuproof, see standard error"
     _say(line, to_error=gate.as_json)
     return code
 

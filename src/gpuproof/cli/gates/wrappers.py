@@ -93,18 +93,16 @@ WRAPPERS = {
 
 
 @click.command()
-@click.option(
-    "--for", "kind", type=click.Choice(list(WRAPPERS)), required=True, help="Who is to start the gate."
-)
+@click.option("--for", "kind", type=click.Choice(list(WRAPPERS)), required=True, help="What starts the gate.")
 @click.option(
     "-o",
     "--output",
     type=click.Path(path_type=Path, file_okay=False),
     metavar="FOLDER",
-    help="Write it there; otherwise it is printed.",
+    help="File or folder to write to; otherwise it is printed.",
 )
-@click.option("--force", is_flag=True, help="Write over files that are there.")
-@click.option("--fail-closed", is_flag=True, help="Fail, too, where nothing could be judged.")
+@click.option("--force", is_flag=True, help="Overwrite files that exist.")
+@click.option("--fail-closed", is_flag=True, help="Fail also where nothing could be judged.")
 @click.option(
     "--gpuproof",
     default=None,
@@ -182,7 +180,7 @@ def _write(path: Path, text: str, *, force: bool) -> None:
     from gpuproof.files import write_text
 
     if path.exists() and not force:
-        raise UsageError("is there already", place=str(path), next_step="Give --force, or another -o FOLDER")
+        raise UsageError("exists already", place=str(path), next_step="Give --force, or another -o FOLDER")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:

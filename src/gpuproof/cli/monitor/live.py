@@ -26,7 +26,7 @@ PIPE_WIDTH = 120
 @click.command("live")
 @click.option("--interval", type=SECONDS, default=1.0, show_default=True, help="Seconds between readings.")
 @click.option("--devices", help="Physical indices to show, such as 0,2 (all).")
-@click.option("--once", is_flag=True, help="Print one look as text and end.")
+@click.option("--once", is_flag=True, help="Print the readings once, as text, and end.")
 @host_options
 @click.argument("source", required=False)
 @click.pass_context
@@ -111,7 +111,7 @@ def _print_once(sources: Sources) -> int:
 @click.command("devices")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, and it alone, on standard output.")
 def devices(*, as_json: bool) -> None:
-    """Print every static fact of each GPU: limits, clocks, memory, firmware, links, and what is not told.
+    """Print every static fact of each GPU: limits, clocks, memory, firmware, links; and what is missing.
 
     \b
     Example:
@@ -124,5 +124,5 @@ def devices(*, as_json: bool) -> None:
     with closing(records):
         header = next((record for record in records if isinstance(record, Recording)), None)
     if header is None:
-        raise EnvironmentUnfitError("the sampler told nothing", place="monitor devices")
+        raise EnvironmentUnfitError("the sampler reported nothing", place="monitor devices")
     click.echo(json.dumps(facts_json(header), indent=2) if as_json else facts_text(header))

@@ -64,7 +64,7 @@ def one_option_a_file(args: Sequence[str], *, option: str) -> list[str]:
 @click.option("--out", type=click.Path(path_type=Path), help="A new file to write to.")
 @click.option("--interval", type=_SECONDS, help="Seconds between readings (0.2).")
 @click.option("--slow-interval", type=_SECONDS, help="Seconds between readings of costly metrics (1).")
-@click.option("--duration", type=_SECONDS, help="End after so many seconds; without, at Ctrl-C.")
+@click.option("--duration", type=_SECONDS, help="End after so many seconds; without it, at Ctrl-C.")
 @click.option("--devices", help="Physical indices to read, such as 0,2 (all).")
 @click.option("--keep-command", is_flag=True, help="Store the command line in the recording.")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
@@ -112,7 +112,7 @@ def record(
     show_default=True,
     help="Directory to write to; made if need be.",
 )
-@click.option("--generate-graphs", is_flag=True, help="Write _plot.png too.")
+@click.option("--generate-graphs", is_flag=True, help="Also draw the readings (_plot.png).")
 @click.option(
     "--compare-with",
     metavar="GLOB",

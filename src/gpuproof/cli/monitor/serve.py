@@ -32,7 +32,13 @@ LOOK_S = 0.5
 
 @click.command("serve")
 @click.option("--address", default="127.0.0.1", show_default=True, help="Address to listen on.")
-@click.option("--port", type=click.IntRange(0, 65535), default=9837, show_default=True, help="0: a free one.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=9837,
+    show_default=True,
+    help=("Port to listen on; 0 takes a free one."),
+)
 @click.option("--interval", type=SECONDS, default=1.0, show_default=True, help="Seconds between readings.")
 @click.option("--devices", help="Physical indices to serve, such as 0,2 (all).")
 @click.option("--tls-cert", type=_FILE, help="Certificate to serve HTTPS with, PEM; needs --tls-key.")

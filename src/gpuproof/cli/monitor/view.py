@@ -102,7 +102,7 @@ def show(*, balance: bool, recording: str) -> None:
     show_default=True,
     help="Utilisation in % from which a GPU counts as busy.",
 )
-@click.option("--plot", "picture", type=click.Path(path_type=Path), help="Draw both into this file too.")
+@click.option("--plot", "picture", type=click.Path(path_type=Path), help="Also draw both into this file.")
 @click.argument("recordings", nargs=-1, required=True, metavar="A B")
 def compare(*, phase: str | None, busy: float, picture: Path | None, recordings: tuple[str, ...]) -> None:
     """Compare recording B with A: first whether they are comparable, then by how much they differ.

@@ -26,21 +26,23 @@ COMMANDS: dict[str, str] = {
 DIRECTORY = Path("baselines")
 
 baseline = LazyGroup(
-    name="baseline", commands_by_path=COMMANDS, help="Keep a fleet's own figures, and hold runs against them."
+    name="baseline",
+    commands_by_path=COMMANDS,
+    help=("Record a fleet's own figures, and compare runs with them."),
 )
 directory_option = click.option(
     "--directory",
     type=click.Path(file_okay=False, path_type=Path),
     default=DIRECTORY,
     show_default=True,
-    help="Where baselines lie.",
+    help="Folder of the baselines.",
 )
 
 
 @click.command()
 @click.argument("name")
 @click.argument("runs", nargs=-1, required=True, type=RunName(), metavar="RUN...")
-@click.option("--replace", is_flag=True, help="Write over a baseline of that name.")
+@click.option("--replace", is_flag=True, help="Overwrite a baseline of that name.")
 @directory_option
 @save_dir_option
 def record(name: str, runs: tuple[Path, ...], *, replace: bool, directory: Path, save_dir: Path) -> None:
@@ -84,7 +86,7 @@ def show(name: str, *, directory: Path, as_json: bool) -> None:
 def _page(found: Baseline) -> Page:
     from gpuproof.records.page import Column, Page, Text, table
 
-    stack = tuple(f"{key}: {value or 'not told'}" for key, value in found.stack.items())
+    stack = tuple(f"{key}: {value or 'not reported'}" for key, value in found.stack.items())
     measures = table(
         "Measures",
         found.entries,
@@ -122,7 +124,7 @@ def _spread(entry: BaselineEntry) -> str:
 @click.option(
     "--share",
     type=click.FloatRange(0, 1, min_open=True),
-    help="What share of the baseline is enough; by default what its own spread says.",
+    help="Share of the baseline that is enough; by default it follows from its own spread.",
 )
 @directory_option
 @save_dir_option
@@ -138,9 +140,9 @@ def use(
     save_dir: Path,
     as_json: bool,
 ) -> None:
-    """Hold a run (or `last`) against a baseline: every measure that the baseline has.
+    """Compare a run (or `last`) with a baseline: every measure that the baseline has.
 
-    Exit code 0 if all are as they were, 3 if one is worse, 4 if one cannot be told: it was not measured, or
+    Exit code 0 if all are as they were, 3 if one is worse, 4 if one cannot be judged: it was not measured, or
     the baseline is of another stack; the keys that differ are named.
     """
     from dataclasses import replace
@@ -157,7 +159,7 @@ def use(
     if as_json:
         print_json(judged)
     else:
-        show_page(outcomes_page(f"Held against the baseline {found.name}", ("", judged)))
+        show_page(outcomes_page(f"Compared with the baseline {found.name}", ("", judged)))
     statuses = {item.outcome.status for item in judged}
     failed = ExitCode.FAILED if "FAIL" in statuses else ExitCode.INCONCLUSIVE
     ctx.exit(ExitCode.DONE if statuses and statuses <= {"PASS"} else failed)

@@ -17,14 +17,16 @@ NUM_SEEDS = 20
 
 
 @click.command()
-@click.option("--quick", is_flag=True, help="One draw of chance each, in about a minute; else 20.")
+@click.option(
+    "--quick", is_flag=True, help=("One random draw for each fault, about a minute in all; otherwise 20.")
+)
 @json_option
 @click.pass_context
 def selftest(ctx: click.Context, *, quick: bool, as_json: bool) -> None:
     """Plant faults in what is measured, and show that each turns the verdict and is named.
 
     Each fault is planted at the lowest layer that can carry it: in what a simulated device computes, in what
-    a driver tells, in what ranks write. Its healthy twin, the same without the fault, has to be READY.
+    a driver reports, in what ranks write. Its healthy twin, the same without the fault, has to be READY.
     No GPU is needed or used. Verdicts are those before the cap of simulated devices.
 
     \b
@@ -60,7 +62,7 @@ def _page(report: SelftestReport) -> Page:
         Column.of("in", lambda row: row.layer or "", align="left"),
         got,
         Column.of("found", found, align="left"),
-        Column.of("cause, as it was told", lambda row: row.cause, align="left", folds=True),
+        Column.of("cause, as reported", lambda row: row.cause, align="left", folds=True),
     )
     twins = table(
         "Healthy twins",
@@ -69,7 +71,7 @@ def _page(report: SelftestReport) -> Page:
         got,
         Column.of("passed", found, align="left"),
         Column.of("draws", lambda row: str(row.num_tried)),
-        Column.of("what was said against it", lambda row: row.cause, align="left", folds=True),
+        Column.of("what was found against it", lambda row: row.cause, align="left", folds=True),
     )
     return Page(title=_title(report), verdict=None, sections=(faults, twins))
 

@@ -37,7 +37,7 @@ def collective_has_no_model(config: RunConfig) -> Refusals:
         for key in changed_keys(getattr(config, section)):
             yield Refusal(
                 keys=(f"{section}.{key}", "kind"),
-                cause="collective operations run no model, so that nothing heeds it",
+                cause="collective operations run no model, so it would have no effect",
                 next_step="Remove it",
             )
     if config.matrix:

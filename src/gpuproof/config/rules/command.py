@@ -60,7 +60,7 @@ def command_has_no_model(config: RunConfig) -> Refusals:
     if config.run.time_limit_s is not None:
         yield Refusal(
             keys=("run.time_limit_s",),
-            cause="it would end a command together with what keeps its data",
+            cause="it would end the command together with the process that keeps its data",
             next_step="Set command.time_limit_s",
         )
 

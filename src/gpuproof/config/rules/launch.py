@@ -86,13 +86,13 @@ def a_launcher_gives_one_launch(config: RunConfig, facts: Facts) -> Refusals:
     if config.matrix or config.search.kind is not None:
         yield Refusal(
             keys=("matrix" if config.matrix else "search.kind",),
-            cause="a launcher that is not ours starts each rank once, and each point of a sweep is a launch",
+            cause="your own launcher starts each rank once, and each point of a sweep needs a launch",
             next_step="Start the sweep without it, or the launcher once for each point",
         )
     if config.run.repeats > 1:
         yield Refusal(
             keys=("run.repeats",),
-            cause="a launcher that is not ours starts each rank once, and a repeat is a fresh launch",
+            cause="your own launcher starts each rank once, and a repeat needs a launch of its own",
             next_step="Set it to 1 and start the launcher as often as you want repeats",
         )
 

@@ -37,7 +37,7 @@ def probe_keys_are_of_the_probe(config: RunConfig) -> Refusals:
         for key in changed_keys(getattr(config, section)):
             yield Refusal(
                 keys=(f"{section}.{key}", "kind"),
-                cause="probes run no model, so that nothing heeds it",
+                cause="probes run no model, so it would have no effect",
                 next_step="Remove it",
             )
     if config.matrix:
@@ -91,6 +91,6 @@ def probe_has_its_ranks(config: RunConfig, facts: Facts) -> Refusals:
     if name == "overlap" and ranks < 2 and not given:
         yield Refusal(
             keys=("distributed.nproc", "probe.name"),
-            cause="one rank has nobody to talk to while it computes",
+            cause="one rank has no other to communicate with while it computes",
             next_step="Start more ranks: --nproc N",
         )

@@ -52,7 +52,7 @@ def schedules_have_an_end(config: RunConfig) -> Refusals:
         what = "AdamWAdv's learning rate falls" if falls else "pruning goes up"
         yield Refusal(
             keys=("training.total_steps", OPTIMIZER if falls else METHOD, "benchmark.measure_by"),
-            cause=f"{what} over all updates, and nobody knows how many there are: the window is measured by "
+            cause=f"{what} over all updates, whose number is not known: the window is measured by "
             f"{config.benchmark.measure_by}",
             next_step="Set training.total_steps, or benchmark.measure_by to steps",
         )

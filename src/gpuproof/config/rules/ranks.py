@@ -22,7 +22,7 @@ def device_is_known(config: RunConfig) -> Refusals:
     if config.distributed.device not in known:
         yield Refusal(
             keys=("distributed.device",),
-            cause=f"no package here knows a type of device {config.distributed.device!r}",
+            cause=f"no installed package provides the device type {config.distributed.device!r}",
             next_step=f"Use one of {', '.join(known)}, or install the package that registers it "
             f"({ACCELERATORS})",
         )

@@ -13,9 +13,9 @@ class BenchmarkConfig(ConfigSection):
     """What is warmed up, measured and written down."""
 
     enabled: bool = True
-    """Measure; false only trains."""
+    """Whether to measure; false only trains."""
     warmup_steps: int = Field(default=100, ge=0, le=10**6)
-    """Steps before the window, once per run."""
+    """Warm-up steps before the measured window, once per launch."""
     measure_by: Literal["steps", "time", "precision"] = "steps"
     """What ends the measured window: a number of steps, seconds, or the mean step time being known to within
     target_precision."""
@@ -36,7 +36,7 @@ class BenchmarkConfig(ConfigSection):
     window agree; not before 15 seconds, or half of measure_seconds, unless 325 steps or more exclude a drift
     that would move the mean by as much before measure_seconds."""
     min_steps: int = Field(default=100, ge=20, le=10**8)
-    """By precision: steps that are measured in any case."""
+    """By precision: smallest number of steps."""
     own_compute: bool = True
     """Where ranks average gradients: time some steps of each rank by itself after the window, about a second,
     since in the window all wait for the slowest."""

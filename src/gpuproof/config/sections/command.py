@@ -27,7 +27,7 @@ class CommandConfig(ConfigSection):
     metrics: Text | None = None
     """The file of its own figures (JSON, JSON Lines or CSV), in {output_dir} or else in cwd."""
     time_limit_s: Seconds | None = None
-    """Seconds after which it is ended, and what it wrote kept; null sets no limit."""
+    """Seconds after which the command is ended (what it wrote is kept); null sets no limit."""
 
 
 class CasesConfig(ConfigSection):
@@ -38,7 +38,7 @@ class CasesConfig(ConfigSection):
     fields: dict[str, JsonValue] = Field(default_factory=dict)
     """Fields of the command's template that are the same in every case."""
     only: Annotated[tuple[Text, ...], Field(max_length=1000, strict=False)] = ()
-    """Run the cases alone for which all of these hold: optimizer=adam,sgd."""
+    """Run only the cases for which all of these hold: optimizer=adam,sgd."""
     parallel: int = Field(default=1, ge=1, le=1024)
     """Cases that run at the same time, one on each GPU and then several on each."""
     wait_for_memory: Bytes | None = None
@@ -48,8 +48,8 @@ class CasesConfig(ConfigSection):
     stop_on_failure: bool = False
     """Begin no other case once one has failed."""
     seed: Text = "seed"
-    """The field that tells repetitions of one configuration apart."""
+    """The field that distinguishes repetitions of one configuration, such as seed."""
     metric: Text | None = None
-    """By which configurations are compared; null takes the accuracy, else throughput, else the time taken."""
+    """Metric that compares configurations; null takes the accuracy, else throughput, else the time taken."""
     better: Literal["higher", "lower"] | None = None
     """Which way is better; null is lower for times and losses, higher for all else."""

@@ -29,13 +29,13 @@ class DistributedConfig(ConfigSection):
     timeout_s: Seconds = 600.0
     """Seconds that a collective may take to start or finish."""
     hang_timeout_s: Seconds = 300.0
-    """Seconds without a step after which a rank hangs."""
+    """Seconds without progress after which a rank counts as hung and is ended."""
     world_size: int | None = Field(default=None, ge=1, le=10**6)
-    """Ranks in all: null, or a fact that must agree with the launch."""
+    """World size: null, or a number that must agree with the launch."""
     local_rank: int | None = Field(default=None, ge=0, le=1023)
-    """Rank on this host: null, or a fact that must agree with the launch."""
+    """Local rank: null, or a number that must agree with the launch."""
     node_rank: int | None = Field(default=None, ge=0, le=65_535)
-    """This host's rank: null, or a fact that must agree with the launch."""
+    """Node rank: null, or a number that must agree with the launch."""
     strategy: ParallelStrategy = "ddp"
     """How ranks share a model. ddp: a copy each. fsdp: a share of every parameter each (fully_shard). hsdp:
     copies, each shared by a group of shard_size ranks. tensor: all ranks work on the same samples, each on a
@@ -46,11 +46,11 @@ class DistributedConfig(ConfigSection):
     tensor_parallel_size: int | None = Field(default=None, ge=2, le=1024)
     """Ranks that work on the same samples, under fsdp_tensor; null under tensor is all ranks."""
     gradient_compression: GradientCompression = "none"
-    """What ddp does to gradients before it sums them: fp16 and bf16 halve them (bf16 over nccl only),
+    """What ddp does to gradients before it sums them: fp16 and bf16 halve their size (bf16 over nccl only),
     powersgd sends a product of rank 1 in the place of each matrix."""
     communication_profile: CommunicationProfile = "none"
     """Settings that NCCL is given, to be tried against none: ring and tree name the algorithm, no_p2p copies
     through the host's memory, pcie is a published set of ten for GPUs without direct copies. None of them is
     known to help; variables that are set otherwise already are refused."""
     memory_limit_bytes: int | None = Field(default=None, ge=2**20, le=2**50)
-    """What torch may take of each device's memory, in bytes (12 GiB is 12884901888); null is all of it."""
+    """Limit of torch's memory on each device, in bytes (12 GiB is 12884901888); null is all of it."""

@@ -14,7 +14,7 @@ class ModelConfig(ConfigSection):
     """The registered name of a workload; torchvision/NAME, timm/NAME or transformers/TYPE, a library's model
     with random weights; or python:package.module:Class, a module of your own."""
     num_classes: int | None = Field(default=None, ge=2, le=10**6)
-    """Classes that the model tells apart; null is its own number."""
+    """Number of classes; null is the model's default."""
     channels_last: bool = True
     """Lay images out as NHWC in memory (CUDA only)."""
     options: dict[str, JsonValue] = Field(default_factory=dict)

@@ -22,7 +22,7 @@ class LinkConfig(ConfigSection):
     max_bytes: Bytes = 2**28
     """The largest copy."""
     factor: int = Field(default=16, ge=2, le=1024)
-    """From one size to the next."""
+    """Factor from one size to the next."""
     host_memory: Annotated[tuple[HostMemory, ...], Field(min_length=1, strict=False)] = ("pinned", "pageable")
     """Kinds of the host's memory."""
     between_devices: bool = True
@@ -43,7 +43,7 @@ class PatternConfig(ConfigSection):
     """Words written to a share of each device's free memory, and read back."""
 
     memory_share: float = Field(default=0.8, gt=0, le=0.95)
-    """Of the memory that nobody uses when the test begins."""
+    """Share of the memory that is free when the test begins."""
     patterns: Annotated[tuple[WordPattern, ...], Field(min_length=1, strict=False)] = (
         "walking_ones",
         "walking_zeros",
@@ -51,11 +51,11 @@ class PatternConfig(ConfigSection):
         "random",
         "inverted",
     )
-    """Which, in order; inverted is each bit of random turned over."""
+    """Patterns, in this order; inverted is random with every bit flipped."""
     passes: int = Field(default=1, ge=1, le=10_000)
     """How often all patterns are gone through."""
     seed: int = Field(default=0, ge=0, lt=2**32)
-    """Of the random words."""
+    """Seed of the random words."""
     time_limit_s: Seconds | None = None
     """For all passes, about: where it does not fit, less memory is tried, and that is said."""
 
@@ -66,13 +66,13 @@ class FingerprintConfig(ConfigSection):
     dtypes: Annotated[tuple[NumberFormat, ...], Field(min_length=1, strict=False)] = ("fp32", "bf16", "fp16")
     """Number formats that the work is done in; one that a device lacks is left out there, with the reason."""
     edge: Edge = 2048
-    """Of the square matrices, and the width of the small model."""
+    """Size of the square matrices, and width of the small model."""
     rounds: int = Field(default=5, ge=1, le=10_000)
     """How often the work is done and compared."""
     heat_s: float = Field(default=5.0, ge=0, le=86_400)
     """Seconds of products without a pause before each round, so that the devices are warm."""
     seed: int = Field(default=0, ge=0, lt=2**32)
-    """Of operands, weights and samples."""
+    """Seed of operands, weights and samples."""
     time_limit_s: Seconds | None = 60.0
     """For all rounds in one number format, about, heat apart: where it does not fit, matrices are halved.
     Those 256 wide are compared in any case, so that all devices have something in common."""
@@ -82,11 +82,11 @@ class OverlapConfig(ConfigSection):
     """Products and an all-reduce, each alone and both together."""
 
     edge: Edge = 4096
-    """Of the square matrices that are multiplied."""
+    """Size of the square matrices that are multiplied."""
     products: int = Field(default=8, ge=1, le=10_000)
-    """In one iteration."""
+    """Products in one iteration."""
     message_bytes: Bytes = 2**26
-    """That all ranks sum up in one iteration."""
+    """Bytes that all ranks sum in one iteration."""
     iterations: Iterations = 20
     """Timed iterations of each of the three."""
     warmup_iterations: WarmUp = 3
@@ -101,42 +101,42 @@ class StorageConfig(ConfigSection):
     folder: Text | None = None
     """Where the file is made, and removed again; nothing is written anywhere else."""
     file_bytes: Bytes = 2**30
-    """Written at most."""
+    """Size of the file, in bytes; less is written where the time limit comes first."""
     block_bytes: Bytes = 2**23
-    """Of one write, or one read in order; a multiple of 4096."""
+    """Bytes of one write or one sequential read; a multiple of 4096."""
     random_block_bytes: Bytes = 4096
-    """Of one read at random; a multiple of 4096."""
+    """Bytes of one random read; a multiple of 4096."""
     random_reads: int = Field(default=2000, ge=1, le=10**7)
-    """At most."""
+    """Largest number of random reads."""
     time_limit_s: Seconds = 20.0
-    """For writing, reading in order and reading at random each."""
+    """Time limit for each of writing, sequential reading and random reading."""
 
 
 class NcclTestsConfig(ConfigSection):
     """NVIDIA's nccl-tests, where they are installed."""
 
     program: Annotated[str, Field(pattern=r"^[a-z_]+_perf$", max_length=64)] = "all_reduce_perf"
-    """Looked for on PATH."""
+    """Program of nccl-tests to run, looked for on PATH."""
     min_bytes: Bytes = 8
     """The smallest size (-b)."""
     max_bytes: Bytes = 2**27
     """The largest size (-e)."""
     factor: int = Field(default=4, ge=2, le=1024)
-    """From one size to the next (-f)."""
+    """Factor from one size to the next (-f)."""
     iterations: Iterations = 20
     """Timed iterations of each size (-n)."""
     warmup_iterations: WarmUp = 5
-    """Iterations before them (-w)."""
+    """Untimed iterations before them (-w)."""
     time_limit_s: Seconds = 300.0
-    """After which it is ended."""
+    """Time after which the program is ended."""
 
 
 class ProbeConfig(ConfigSection):
     """One property of devices, links or a disk."""
 
     name: ProbeName = "link"
-    """Which: link, pattern (of memory), fingerprint (of results), overlap (of compute and communication),
-    storage, or nccl_tests."""
+    """The property to measure: link, pattern (of memory), fingerprint (of results), overlap (of compute and
+    communication), storage, or nccl_tests."""
     link: LinkConfig = Field(default_factory=LinkConfig)
     """Keys of the probe link."""
     pattern: PatternConfig = Field(default_factory=PatternConfig)

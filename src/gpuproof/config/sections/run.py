@@ -19,7 +19,7 @@ class RunSection(ConfigSection):
     save_dir: Text = "./results"
     """The folder of all results."""
     repeats: int = Field(default=1, ge=1, le=1000)
-    """Fresh launches; three or more give an interval."""
+    """Launches, which repeat the whole measurement in fresh processes; three or more give an interval."""
     capture_env: bool = True
     """Record host, devices, versions and NCCL's variables."""
     commit_hash: CommitHash | None = "auto"
@@ -27,7 +27,7 @@ class RunSection(ConfigSection):
     summary_csv: Literal["launches", "epochs"] = "launches"
     """Rows of summary.csv: a launch each, in a sweep a point; or an epoch each, as in metrics_epoch.jsonl."""
     notes: Annotated[str, Field(max_length=10_000)] | None = None
-    """Anything to remember about this run."""
+    """A comment, kept with the run."""
     time_limit_s: Seconds | None = None
     """Seconds that one launch may take in all; null sets no limit."""
     start: Literal["auto", "exec", "fork"] = "auto"

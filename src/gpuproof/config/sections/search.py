@@ -13,7 +13,7 @@ class SearchConfig(ConfigSection):
     """Which value is searched for, and where."""
 
     kind: Literal["batch_size"] | None = None
-    """batch_size: raise data.batch_size until memory is out, then find the largest that fits."""
+    """batch_size: raise data.batch_size until memory runs out, then find the largest that fits."""
     start: int = Field(default=16, ge=1, le=2**20)
     """The first batch size that is tried."""
     factor: float = Field(default=2.0, ge=1.1, le=16)

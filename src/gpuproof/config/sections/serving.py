@@ -20,7 +20,7 @@ class EndpointConfig(ConfigSection):
     """An HTTP server that speaks the OpenAI completions protocol, with streaming."""
 
     url: Annotated[str, Field(pattern=r"^https?://[^\s/]+\S*$", max_length=2048)] | None = None
-    """Up to and with the version, as in http://host:8000/v1."""
+    """URL up to and including the version, as in http://host:8000/v1."""
     model: Text | None = None
     """The name that the server knows its model by."""
     api_key_variable: Text | None = None
@@ -43,7 +43,7 @@ class BoundsConfig(ConfigSection):
     tpot_percentile: Percent = 99.0
     """The percentile that the bound of the time per token is for."""
     goodput_percentile: Percent | None = None
-    """Of a hundred requests, how many must be within all bounds at once; null asks each bound at its own
+    """Per cent of the requests that must be within all bounds at once; null asks each bound at its own
     percentile."""
 
 
@@ -57,7 +57,7 @@ class ServingConfig(ConfigSection):
     """server: by a schedule; closed_loop: a number of users who each wait; MLPerf's single_stream,
     multi_stream and offline."""
     arrivals: Literal["poisson", "constant"] = "poisson"
-    """The gaps of a schedule: exponential, or all alike."""
+    """Gaps between the requests of a schedule: exponential (poisson), or all equal."""
     rate_per_s: Rate | None = None
     """Requests a second of a schedule; null finds the highest that meets all bounds."""
     concurrency: int = Field(default=8, ge=1, le=65_536)
@@ -65,11 +65,11 @@ class ServingConfig(ConfigSection):
     samples_per_request: int = Field(default=1, ge=1, le=65_536)
     """Samples that one request brings."""
     max_batch: int = Field(default=32, ge=1, le=65_536)
-    """Samples that are run together at most."""
+    """Largest batch: samples that are run together."""
     max_wait_s: float = Field(default=0.005, ge=0, le=60)
     """Seconds that a request waits for others to fill its batch."""
     min_requests: int = Field(default=1000, ge=1, le=10**8)
-    """Requests in a window at least."""
+    """Smallest number of requests in a window."""
     window_s: Seconds = 10.0
     """Seconds in which requests arrive, at least."""
     latency_bound_s: Seconds | None = None
@@ -80,11 +80,11 @@ class ServingConfig(ConfigSection):
     search_precision: float = Field(default=0.05, ge=0.005, le=0.5)
     """How near the highest rate is found, as a share of it."""
     time_at_a_rate_s: Seconds = 300.0
-    """Seconds of arrivals that a search spends on one rate at most; what is undecided then is not told."""
+    """Seconds of arrivals that a search spends on one rate at most; what is undecided then is reported so."""
     search_time_s: Seconds = 3600.0
-    """Seconds that a search takes at most, starts included; the range is what is known by then."""
+    """Seconds that a search takes at most, start-ups included; the range found by then is reported."""
     search_lowest_per_s: Rate | None = None
-    """No rate under it is tried; null is a 64th of what the server answers when all come at once."""
+    """Lowest rate that is tried; null is a 64th of what the server answers when all come at once."""
     curve: bool = True
     """After the search, measure lower rates too: the throughput–latency curve."""
     prompt_tokens: int | None = Field(

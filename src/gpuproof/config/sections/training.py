@@ -42,7 +42,7 @@ class PruningConfig(ConfigSection):
     """Weights of convolutions and linear layers that are set to zero while the model learns."""
 
     method: PruningMethod = "none"
-    """By which score weights are kept: their size (magnitude), whether they were learnt away from zero
+    """Score by which weights are kept: their size (magnitude), whether they were learnt away from zero
     (movement), or their size and the second moment of their gradients (state, of AdamWPrune alone)."""
     target_sparsity: float | None = Field(default=None, gt=0, lt=1)
     """The share of these weights that is zero in the end."""

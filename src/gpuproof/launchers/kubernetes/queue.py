@@ -74,7 +74,7 @@ class KubernetesQueue(LaunchQueue[KubernetesLaunch]):
             self._remove(launch)
             if not self._has_begun:
                 raise
-            failure = launch_failure("environment", f"not begun: {error}", next_step=error.next_step)
+            failure = launch_failure("environment", f"not started: {error}", next_step=error.next_step)
             append_record(launch.folder, failure)
             self._over(launch)
             return

@@ -216,7 +216,7 @@ class SlurmCommands:
 def _error(program: str, said: str) -> GpuproofError:
     """Turn what a command says to its failure into an error with its next step."""
     lines = [line.strip().removeprefix(f"{program}: ").removeprefix("error: ") for line in said.splitlines()]
-    words = "; ".join(dict.fromkeys(filter(None, lines))) or "it failed without a word"
+    words = "; ".join(dict.fromkeys(filter(None, lines))) or "it failed without an error message"
     if program != "sbatch" or any(sign in said for sign in _UNREACHABLE):
         return SlurmSilentError(program, words)
     next_step = next((step for sign, step in _REMEDIES.items() if sign in said), _LOOK)

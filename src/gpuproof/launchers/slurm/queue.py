@@ -36,7 +36,7 @@ PORTS = range(20_000, 32_000)
 MISSED = 3
 """Looks at the queue after which a job that is not in it counts as forgotten."""
 JOB_FILE = "slurm-job.json"
-_SUSPENDED = "job {} was suspended for a while: what it measured then is no good"
+_SUSPENDED = "job {} was suspended for a while: what it measured then is not valid"
 
 
 class SlurmLaunch(QueuedLaunch):

@@ -301,7 +301,7 @@ class AgentChannel(asyncssh.SSHClientSession[bytes]):
     def _last_words(self) -> str:
         """Say why the channel closed, in the last words of the far side where it had any."""
         said = self._stderr.decode("utf-8", "replace").strip().splitlines()
-        return f"the agent ended: {said[-1]}" if said else "the agent ended without a word"
+        return f"the agent ended: {said[-1]}" if said else "the agent ended without an error message"
 
     def pause_writing(self) -> None:
         """Wait with writing: the link is slower than we are."""

@@ -20,7 +20,7 @@ class AbSuite(PlannedSuite):
     """Two configurations of one recipe in pairs of launches, A B B A or B A A B."""
 
     name = NAME
-    summary = "two configurations, launches in turns: faster, slower, or no difference shown"
+    summary = "compare two configurations by alternating launches: faster, slower, or no difference shown"
     command = "compare"
     scope: Literal["each_host", "whole"] = "whole"
     options = AbOptions
@@ -38,13 +38,13 @@ class AbSuite(PlannedSuite):
         is_plain = config.kind in ("training", "inference") and not config.matrix
         if not is_plain or config.search.kind is not None:
             raise UsageError(
-                "two sides are compared of one training or inference recipe, without matrix or search",
+                "the two sides are variants of one training or inference recipe, without matrix or search",
                 place="suite",
                 next_step="Leave the sweep out, or compare two runs of it: gpuproof compare RUN_A RUN_B",
             )
         if any(place.name for place in places):
             raise UsageError(
-                "launches take turns on one machine: this one",
+                "launches alternate on one machine, this one",
                 place="--on",
                 next_step="Start it on the host itself",
             )

@@ -215,13 +215,15 @@ def _without_effect(points: Sequence[PointResult], found: SideBySide) -> Iterato
 
 def _notes(options: AbOptions, taken: Course) -> Iterator[str]:
     yield (
-        "launches took turns in pairs, A B B A or B A A B as drawn, each a fresh process; what both of a "
-        "pair have in common cancels"
+        "launches alternated in pairs (A B B A or B A A B, drawn at random), each in a fresh process, so "
+        "that what both of a pair have in common cancels"
     )
     beyond = "" if options.max_regression is None else f" beyond {units.share(options.limit)}"
     goal = f"a difference of {units.share(options.find)}{beyond}"
     if taken.needed is None:
-        yield f"how many pairs find {goal} is not known: the pilot of {options.pilot_pairs} did not end well"
+        yield (
+            f"how many pairs find {goal} is not known: the pilot of {options.pilot_pairs} did not all succeed"
+        )
     else:
         capped = f", of which max_pairs allows {taken.num_pairs}" if taken.is_short else ""
         yield f"by the spread of the first {options.pilot_pairs} pairs, {taken.needed} find {goal}{capped}"

@@ -45,22 +45,22 @@ class AbOptions:
     """The block `ab` of a recipe: in what the sides differ from it, and how hard it looks."""
 
     a: dict[str, Any] = field(default_factory=dict)
-    """Keys of A that differ from the recipe, such as training.precision, with their values."""
+    """Keys of side A that differ from the recipe, such as training.precision, with their values."""
     b: dict[str, Any] = field(default_factory=dict)
-    """Keys of B that differ from the recipe; none on both sides compares the recipe with itself."""
+    """Keys of side B that differ from the recipe; none on both sides compares the recipe with itself."""
     a_name: str = "A"
-    """What reports call A."""
+    """Name of side A in reports."""
     b_name: str = "B"
-    """What reports call B."""
+    """Name of side B in reports."""
     max_regression: float | None = None
     """Limit of a gate, 0.02 being 2 %: a regression beyond it is confirmed by a second run and ends with exit
     code 3. null only compares."""
     find: float = 0.03
-    """Regression that must be found: it says how many launches there are."""
+    """Size of the regression that must be found; it decides how many launches there are."""
     pilot_pairs: int = 10
-    """Pairs of launches whose spread says how many pairs it takes."""
+    """Pilot pairs of launches; their spread decides how many pairs are needed."""
     max_pairs: int = 60
-    """Pairs at most, in the first run and in the second."""
+    """Largest number of pairs, in the first run and again in the confirmation."""
 
     def __post_init__(self) -> None:
         if not (self.max_regression or 0.0) < self.find < 1:

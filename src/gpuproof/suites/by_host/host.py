@@ -20,7 +20,7 @@ from gpuproof.suites.by_host.plan import as_on_one_machine
 from gpuproof.suites.sections import Common
 
 NOT_BEGUN = "nothing was launched there"
-NOT_ENDED = "it did not go through all that was asked for"
+NOT_ENDED = "not all of its launches were made"
 BEFORE_IT_RUNS = ("setup", "deploy", "execute")
 
 

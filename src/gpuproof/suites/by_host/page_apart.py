@@ -82,7 +82,7 @@ def _host_apart(apart: HostApart, suite: FleetSuite) -> str:
         parts.append(f"{told}, in the mean over {suite.what}")
     if apart.tests:
         told = _some([f"{name} {_difference(o)}{_score(o)}" for name, o in apart.tests])
-        parts.append(f"apart in {len(apart.tests)} of {len(suite.columns)} {suite.what}: {told}")
+        parts.append(f"outlier in {len(apart.tests)} of {len(suite.columns)} {suite.what}: {told}")
     return f"{apart.host}: {'; '.join(parts)}"
 
 
@@ -104,7 +104,7 @@ def _pair(slower: Slower | None) -> str:
     if slower is None:
         return "no difference shown between 2 hosts"
     told = f"{slower.host} is {units.share(slower.relative_difference)} slower than {slower.than}"
-    return f"{told} (which of two is at fault cannot be told)"
+    return f"{told} (two hosts cannot show which of them is at fault)"
 
 
 def _pair_of_points(

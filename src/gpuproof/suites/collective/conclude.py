@@ -221,10 +221,13 @@ def _notes(launches: Sequence[CollectiveLaunch]) -> Iterator[str]:
     yield from notes_of_setup([found.launch for found in launches])
     if not launches:
         return
-    yield "sizes, times and bandwidths are counted as by nccl-tests; busbw is what to hold against the links"
+    yield (
+        "sizes, times and bandwidths are counted as nccl-tests does; busbw is the one to compare with the "
+        "bandwidth of the links"
+    )
     yield from launches[0].left_out
     if len(launches) == 1:
-        yield "one launch: set run.repeats to 3 or more to see how launches differ"
+        yield "one launch: set run.repeats to 3 or more to see how much launches differ"
 
 
 def _conditions(launches: Sequence[CollectiveLaunch], config: RunConfig) -> dict[str, object]:

@@ -27,7 +27,7 @@ def page(result: Result) -> Page:
         Column.of("p50", lambda row: units.seconds(row.p50_s)),
         Column.of("p99", lambda row: units.seconds(row.p99_s), is_optional=True),
         Column.of("longest", lambda row: units.seconds(row.longest_s)),
-        Column.of("ranks apart", lambda row: units.share(row.rank_spread)),
+        Column.of("rank spread", lambda row: units.share(row.rank_spread)),
     )
     return benchmark_page(
         result, detail.common, sizes, _bandwidths(detail.rows), num_measures=detail.num_headlines

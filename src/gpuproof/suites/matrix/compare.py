@@ -166,9 +166,9 @@ def _why_not_ranked(
 ) -> str | None:
     """Say why configurations cannot be compared; None where they can."""
     if len(usable) < 2:
-        return "one configuration alone has nothing to be compared with"
+        return "there is only one configuration, and nothing to compare it with"
     if unlike:
-        return "configurations did not do the same work, see the doubts"
+        return "configurations did not do the same work, as said above"
     few = [one.name for one in usable if len(one.values) < MIN_LAUNCHES]
     if few:
         return f"{few[0]} has {_launches(usable, few[0])} (needs {MIN_LAUNCHES}: more seeds, or run.repeats)"
@@ -204,7 +204,7 @@ def unlike_work(cases: Sequence[CaseFigures]) -> Iterator[Doubt]:
                 code="unequal-steps",
                 reason=f"cases did not do the same work: {counts[low]:g} {name} of {low}, "
                 f"{counts[high]:g} of {high}",
-                remedy="Give all of them the same number of steps; they are not ranked as they are",
+                remedy="Give all of them the same number of steps; until then they are not ranked",
             )
             break
     yield from _unlike_schedules(done)
@@ -230,7 +230,7 @@ def _unlike_schedules(done: Sequence[CaseFigures]) -> Iterator[Doubt]:
                     code=f"unlike-{name.replace('_', '-')}",
                     reason=f"schedules differ: {name} of {case.configuration} and of {other} are "
                     f"{apart:.0%} apart at point {at + 1} of {min(len(course), len(reference))}",
-                    remedy="Give all cases the same schedule; they are not ranked as they are",
+                    remedy="Give all cases the same schedule; until then they are not ranked",
                 )
                 break
 

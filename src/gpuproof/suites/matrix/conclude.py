@@ -175,11 +175,11 @@ def _notes(launches: Sequence[CaseRecords], cases: Sequence[CaseFigures]) -> Ite
 
 def _basis_note(basis: str) -> str:
     if basis == "process tree":
-        return "memory is what the driver lists of the case's own processes, looked at about once a second"
+        return "memory is what the driver reports for the case's own processes, read about once a second"
     if basis == "allocator":
         return "memory is the most that the framework's allocator held for tensors"
     if basis.startswith("resident"):
-        return "memory is what the case's processes held on the host; pages that several share count in each"
+        return "memory is what the case's processes held on the host; shared pages count once in each process"
     return f"memory is of the {basis}, others' included: the driver listed none of the case's processes"
 
 

@@ -27,7 +27,7 @@ from gpuproof.suites.matrix.plan import kind_of, seconds_taken
 
 SCHEDULES = ("sparsity", "learning_rate")
 """Courses that are compared between configurations."""
-NO_DEVICE = "no GPU was read beside it"
+NO_DEVICE = "no GPU was recorded beside it"
 SHARED = "other cases ran on its GPU, whose energy is that of all"
 
 
@@ -227,7 +227,7 @@ def device_memory(
     ]
     columns = [column for track in tracks if (column := track.values("mem_used_bytes")) is not None]
     if not columns or len(columns) < len(tracks):
-        return Amount(missing="the device does not say how much memory is in use" if tracks else NO_DEVICE)
+        return Amount(missing="the device does not report how much memory is in use" if tracks else NO_DEVICE)
     last_s = float(recording.time_s[-1]) if end_s is None and len(recording.time_s) else end_s or 0.0
     total = np.vstack(columns).sum(axis=0)
     inside = (recording.time_s >= begin_s) & (recording.time_s <= last_s) & ~np.isnan(total)

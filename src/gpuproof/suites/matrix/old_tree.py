@@ -86,7 +86,7 @@ def _case(folder: Path, row: Mapping[str, Any]) -> CaseFigures:
         configuration=kind_of(assignment, RunConfig()),
         assignment=assignment,
         status="done" if succeeded else "failed",
-        failure=None if succeeded else str(row.get("error") or missing or "it is said to have failed"),
+        failure=None if succeeded else str(row.get("error") or missing or "its files say that it failed"),
         exit_status=None,
         wall_s=next((values[name] for name in TIMES if name in values), None),
         metrics={name: value for name, value in values.items() if name not in (*FIELDS, *TIMES)},
@@ -159,7 +159,7 @@ def conclude_old_tree(folder: Path) -> tuple[list[CaseFigures], Result]:
     cases = read_old_tree(folder)
     title = f"{folder.name}, {len(cases)} tests of an older matrix"
     notes = [f"{case.case_id}: {case.metrics_missing}" for case in cases if case.metrics_missing]
-    read = "memory is that of the whole GPU, as it was written down; energy is integrated power"
+    read = "memory is that of the whole GPU, as recorded then; energy is integrated power"
     result = matrix_result(
         cases, tree_evidence(folder), title=title, num_planned=len(cases), notes=(read, *notes)
     )

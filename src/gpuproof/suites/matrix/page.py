@@ -84,7 +84,10 @@ def _best(detail: MatrixDetail) -> Iterator[str]:
     if len(detail.configurations) > 1:
         for what, front in (("memory", detail.front_by_memory), ("time", detail.front_by_time)):
             if front and not (what == "time" and ranking.metric == "wall_s"):
-                yield f"{ranking.metric} against {what}, by means alone: on the front are {', '.join(front)}"
+                yield (
+                    f"{ranking.metric} against {what}, by their means only: the Pareto front is "
+                    f"{', '.join(front)}"
+                )
 
 
 Cost = tuple[str, str, tuple[str, ...], Callable[[ConfigurationFigures], float | None]]
@@ -111,7 +114,7 @@ def _fronts(detail: MatrixDetail) -> Iterator[Section]:
         on = tuple(sorted(point for name, point in points if name in front))
         off = tuple(point for name, point in points if name not in front)
         series = (
-            Series(name="on the front", points=on),
+            Series(name="on the Pareto front", points=on),
             *([Series(name="others", points=off)] if off else []),
         )
         yield Chart(

@@ -197,7 +197,9 @@ def _wrong(measures: Iterable[Measure]) -> Iterator[Judged]:
                 measured_value=num_wrong,
                 expected_value=0.0,
                 unit="1",
-                next_step="Take it out of use and show its maker these records" if num_wrong else None,
+                next_step=("Take it out of service and send these records to its vendor")
+                if num_wrong
+                else None,
                 responsible="vendor" if num_wrong else None,
             ),
         )

@@ -122,7 +122,9 @@ def _outcome(device: DeviceFingerprints) -> Judged:
             measured=f"{device.verdict}: {device.reason}",
             expected="the bits that most devices give",
             source=SOURCE,
-            next_step="Take the device out of use, and show its maker these records" if is_wrong else None,
+            next_step=("Take the device out of service and send these records to its vendor")
+            if is_wrong
+            else None,
             responsible="vendor" if is_wrong else None,
         )
     return Judged(name=FINGERPRINT, outcome=outcome)
@@ -150,12 +152,12 @@ def _doubts(compared: FingerprintsCompared, wrong: Sequence[DeviceFingerprints])
         yield invalid(
             WRONG_RESULTS,
             f"{len(wrong)} of {len(compared.devices)} devices give wrong results: {named}",
-            "Take them out of use, and show their maker these records",
+            "Take them out of service and send these records to their vendor",
         )
     elif compared.differing:
         yield invalid(
             WRONG_RESULTS,
-            "devices of one model and software differ, and nobody can say which is wrong",
+            "devices of the same model and software differ, and which of them is wrong cannot be determined",
             "Run it with a third device of the same model and software",
         )
 

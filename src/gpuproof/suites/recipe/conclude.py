@@ -229,7 +229,7 @@ def _notes(
         yield from _data(first)
         if len(summary.launches) == 1:
             more = "to compare, set run.repeats to 3 or more"
-            yield f"one launch: its interval says nothing of the next one; {more}"
+            yield f"one launch: its interval does not show how much launches differ; {more}"
         yield from (note for note in notes_of_setup(summary.launches) if note not in first.setup.notes)
         if first.flops_per_step is None:
             yield f"no FLOP/s: {first.setup.flops_not_counted}"

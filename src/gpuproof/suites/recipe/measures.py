@@ -141,7 +141,7 @@ def _idle(summary: RunSummary) -> Iterator[Measure]:
             value=most.centre,
             unit="share",
             text=units.share(most.centre),
-            detail=f"{idle_text(most)}, by what it did in {most.num_samples} blocks of steps after it",
+            detail=f"{idle_text(most)}, measured in {most.num_samples} blocks of steps after the window",
             better="lower",
             interval=as_record(most),
         )

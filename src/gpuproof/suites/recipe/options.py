@@ -46,7 +46,7 @@ def options_in_effect(launch: Launch) -> OptionsInEffect | None:
 def _options(setup: Setup, options: StepOptions, compilation: Compilation | None) -> Iterator[str]:
     yield _precision(setup, options)
     yield "eager" if compilation is None else _compiled(compilation)
-    yield "one CUDA graph" if options.cuda_graphs else "no CUDA graph of ours"
+    yield "one CUDA graph" if options.cuda_graphs else "no captured CUDA graph"
     if options.optimizer is not None:
         yield f"{options.optimizer} ({(options.optimizer_implementation or 'unknown').replace('_', '-')})"
         yield _checkpointing(options)
@@ -80,7 +80,7 @@ def _checkpointing(options: StepOptions) -> str:
 
 def _observed(effective: Effective | None) -> str:
     if effective is None:
-        return "not known: nothing looked"
+        return "not known: not recorded"
     if not effective.work:
         return f"not known: {effective.missing}"
     kinds = sorted({work.operation for work in effective.work})
@@ -111,7 +111,7 @@ def _percent(part: float) -> str:
 
 def _notes(effective: Effective | None, compilation: Compilation | None) -> Iterator[str]:
     if effective is not None and effective.uncounted:
-        yield f"in no share of FLOPs, for want of a formula: {', '.join(effective.uncounted)}"
+        yield f"left out of these shares, having no FLOP formula: {', '.join(effective.uncounted)}"
     if compilation is None:
         return
     for found in compilation.graph_breaks[:BREAKS_SHOWN]:

@@ -39,7 +39,7 @@ def _options(options: OptionsInEffect) -> Table:
 
 def _launches(rows: tuple[LaunchRow, ...]) -> Table:
     return table(
-        "Launches: the whole measurement, repeated in fresh processes",
+        "Launches",
         rows,
         Column.of("launch", lambda row: str(row.replicate + 1)),
         Column.of("throughput", lambda row: row.rate, is_optional=True),

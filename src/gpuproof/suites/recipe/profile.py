@@ -72,7 +72,9 @@ def sections_of_profile(found: Profiled) -> Iterator[Section]:
     if summary is None:
         yield Text(title=TITLE, lines=(f"no summary: {found.missing}",))
         return
-    said = f"{summary.steps} steps, traced after the window: slower than the others, and in no figure"
+    said = (
+        f"{summary.steps} steps, traced after the window: slower than untraced steps, and in no other figure"
+    )
     yield Text(title=TITLE, lines=(said,))
     yield _lanes(summary)
     yield _top("operator", summary.operators)
@@ -104,7 +106,7 @@ def _top(title: str, rows: Sequence[ProfileRow]) -> Table:
         rows[:SHOWN],
         Column.of(title, lambda row: _shortened(row.name), align="left"),
         Column.of("calls", lambda row: units.count(row.calls)),
-        Column.of("own time", lambda row: units.seconds(row.self_s)),
+        Column.of("self time", lambda row: units.seconds(row.self_s)),
         Column.of("share", lambda row: units.share(row.share)),
     )
 

@@ -79,11 +79,11 @@ def sections_of_ranks(shown: RanksShown, *, num_launches: int) -> Iterator[Secti
         Column.of("window", lambda row: units.seconds(row.window_s, digits=4)),
         Column.of("step", lambda row: units.seconds(row.step_s)),
         Column.of(
-            "by itself",
+            "alone",
             lambda row: "" if row.own_step_s is None else units.seconds(row.own_step_s),
             is_optional=True,
         ),
-        Column.of("to the others", _lag),
+        Column.of("vs others", _lag),
     )
     yield Text(title="", lines=(_explained(shown),))
 
@@ -97,9 +97,9 @@ def _explained(shown: RanksShown) -> str:
     if shown.basis == "own steps":
         return (
             "ranks average gradients in every step, so that all windows are as long as the slowest rank's; "
-            "by itself: the median of whole steps without gradient sync, after the window"
+            "alone: the median of whole steps without gradient sync, after the window"
         )
     if shown.basis == "steps in the window":
         return "each rank worked by itself: its steps wait for no other rank"
-    why = shown.own_missing or "they were not timed by themselves (benchmark.own_compute)"
-    return f"ranks wait for each other in every step, and which of them is slow cannot be told: {why}"
+    why = shown.own_missing or "they were not timed alone (benchmark.own_compute)"
+    return f"ranks wait for each other in every step, so which of them is slow is not known: {why}"

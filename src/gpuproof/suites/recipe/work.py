@@ -51,7 +51,7 @@ def _arithmetic(summary: RunSummary) -> Iterator[Measure]:
     if not reached:
         return
     precision = summary.launches[0].setup.precision
-    unknown = f"; no MFU: no {precision} peak is known of {summary.launches[0].setup.device.name}"
+    unknown = f"; no MFU: no {precision} peak is known for {summary.launches[0].setup.device.name}"
     yield Measure(
         name="model FLOP/s",
         value=reached,
@@ -88,7 +88,7 @@ def _memory_traffic(summary: RunSummary) -> Iterator[Measure]:
         return
     launch = summary.launches[0]
     amount = units.count(round(launch.setup.bytes_per_step or 0))
-    unknown = f"; no share: the memory peak of {launch.setup.device.name} is not known"
+    unknown = f"; no share: no memory peak is known for {launch.setup.device.name}"
     yield Measure(
         name="memory traffic",
         value=reached,
@@ -146,7 +146,9 @@ def _ceilings(summary: RunSummary) -> Iterator[Measure]:
         )
         if reached:
             yield _share(
-                f"of {name} ceiling", reached / ceiling.value_per_s, "achieved over measured, not data sheet"
+                f"of {name} ceiling",
+                reached / ceiling.value_per_s,
+                ("achieved over the measured ceiling, not over the data sheet"),
             )
 
 
@@ -219,7 +221,7 @@ def _pruning(summary: RunSummary) -> Iterator[Measure]:
     yield _share(
         "sparsity",
         least.sparsity,
-        f"{least.method} pruning, asked for {units.share(least.target_sparsity)} at update "
+        f"{least.method} pruning, target {units.share(least.target_sparsity)} at update "
         f"{units.count(least.end_step)}: {units.count(least.num_zero)} of {units.count(least.num_weights)} "
         f"weights are zero after update {units.count(least.num_updates)}",
     )
@@ -228,7 +230,7 @@ def _pruning(summary: RunSummary) -> Iterator[Measure]:
         value=least.buffers_bytes,
         unit="bytes",
         text=units.memory(least.buffers_bytes),
-        detail="masks and scores of a rank, counted in tensors; beside the optimizer's state",
+        detail="masks and scores of a rank, counted in tensors; in addition to the optimizer's state",
     )
 
 
@@ -272,4 +274,4 @@ def _measured(launch: Launch, memory: Memory) -> str:
     if memory.counted is None:
         return "nothing was counted"
     total = units.memory(memory.counted.total_bytes)
-    return f"counted in tensors {total}, activations and communication apart"
+    return f"counted in tensors: {total}, without activations and communication"

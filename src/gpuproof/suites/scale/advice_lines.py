@@ -19,13 +19,13 @@ def advice_lines(found: AdviceDetail) -> Iterator[str]:
         yield _fixed(found.fixed_time)
     if found.host_bound:
         yield (
-            f"host-bound: {', '.join(found.host_bound)}: the device waited for its host, so that neither its "
-            "speed nor its links decided"
+            f"host-bound: {', '.join(found.host_bound)}: the device waited for its host, so neither the "
+            "speed of the device nor its links set the pace"
         )
     if found.over_margin and found.memory_safety_margin is not None:
         yield (
             f"memory: {', '.join(found.over_margin)}: over {units.share(found.memory_safety_margin)} of a "
-            "device's (scale.memory_safety_margin): a little more of anything may not fit"
+            "device's memory (scale.memory_safety_margin): slightly more may not fit"
         )
     for priced in found.worths:
         yield _cost(priced)
@@ -34,10 +34,10 @@ def advice_lines(found: AdviceDetail) -> Iterator[str]:
 def _answer(found: MeasuredAdvice) -> str:
     between = ""
     if found.ratio is not None and found.low is not None and found.high is not None:
-        between = f" {found.ratio:.2f} × ({found.low:.2f} – {found.high:.2f})"
+        between = f": {found.ratio:.2f} × ({found.low:.2f} – {found.high:.2f})"
     return (
         f"several devices: {found.answer}: {found.reason}; {found.num_devices} devices, {found.law} "
-        f"scaling:{between}, launches of each point: {found.num_launches}"
+        f"scaling{between}, launches of each point: {found.num_launches}"
     )
 
 
@@ -50,7 +50,7 @@ def _fixed(found: FixedTime) -> str:
     grew += f"{found.large_batch / found.small_batch:g} times the samples; "
     grew += f"{known} of the larger step does not depend on the batch"
     if found.is_launch_bound:
-        return f"launch-bound: {grew}: a larger batch costs little, and says more than a second device"
+        return f"launch-bound: {grew}: a larger batch costs little, and helps more than a second device"
     return f"{grew} (launch-bound from {units.share(MOSTLY)} on)"
 
 

@@ -140,7 +140,9 @@ def _learns_otherwise(apart: PointApart) -> Doubt:
         reason=f"{apart.num_devices} devices do not learn what one does ({apart.case_id}): after "
         f"{apart.alike.num_steps} steps losses are {apart.alike.loss_difference:.1e} apart and weights "
         f"{apart.alike.weight_difference:.1e}",
-        remedy="Check collectives and devices (gpuproof validate), and the model for what ranks do apart",
+        remedy=(
+            "Check collectives and devices (gpuproof validate), and the model for what differs between ranks"
+        ),
     )
 
 
@@ -151,14 +153,15 @@ def _too_fast(found: Sequence[ScaleRow]) -> Doubt:
         validity="SUSPECT",
         code="super-linear",
         reason=f"{most.num_devices} devices were {most.speed_up.ratio:.2f} times as fast as one at batch "
-        f"{most.batch_size}: more than they can be, so that the two sides did not do the same work alike",
+        f"{most.batch_size}: more than is possible, so the two sides did not do the same work",
         remedy="Look at caches that hold a smaller batch, at threads of a rank and at what else ran",
     )
 
 
 def _what(options: ScaleOptions) -> str:
     devices = ", ".join(map(str, sorted(options.num_devices)))
-    return f"{len(options.batch_sizes)} batch sizes on {devices} devices"
+    num = len(options.batch_sizes)
+    return f"{num} batch size{'s' * (num > 1)} on {devices} devices"
 
 
 def _detail(
@@ -290,8 +293,8 @@ def _hosts(evidence: Evidence) -> Iterator[str]:
 
 def _notes(options: ScaleOptions, config: RunConfig) -> Iterator[str]:
     yield (
-        "strong: the batch is that of all devices together; weak: of each one; efficiency is speed-up over "
-        "devices"
+        "strong: all devices share the batch; weak: each device has a batch of that size; efficiency is "
+        "the speed-up over the number of devices"
     )
     yield (
         f"launches are fresh processes, all points interleaved in an order shuffled by "

@@ -95,7 +95,7 @@ def _curve(batch: int, scaling: Law, measured: Sequence[tuple[ScalePoint, Sequen
 def _predicted(rates: Sequence[CurvePoint], broken: Sequence[CurveBreak]) -> Prediction | Unavailable:
     if broken:
         first = broken[0]
-        reason = f"the curve is broken between {first.before} and {first.after} devices ({first.reason})"
+        reason = f"the curve is interrupted between {first.before} and {first.after} devices ({first.reason})"
         return Unavailable(reason=reason)
     return predict(rates)
 

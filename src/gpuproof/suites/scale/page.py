@@ -80,7 +80,7 @@ def _averages(detail: ScaleDetail) -> Iterator[str]:
     for found in detail.averages:
         ratio = found.speed_up.comparison.ratio
         average = "" if ratio is None else f" {ratio.centre:.2f} × ({ratio.low:.2f} – {ratio.high:.2f})"
-        yield f"{found.num_devices} devices, {found.law} scaling:{average}: {found.conclusion}"
+        yield f"{found.num_devices} devices, {found.law} scaling:{average} {found.conclusion}"
 
 
 def _launches(rows: Sequence[ScaleRow]) -> Iterator[str]:
@@ -102,4 +102,4 @@ def _thumb(detail: ScaleDetail) -> Iterator[str]:
     if found is not None and detail.num_parameters is not None:
         yield f"{found.reason}: {found.advice}"
         if detail.advice.measured is not None:
-            yield "what was measured above goes before it"
+            yield "the measurements above take precedence over it"

@@ -30,25 +30,25 @@ class ScaleOptions(Thresholds):
     """The block `scale` of a recipe: what is measured, and the thresholds of the rule of thumb."""
 
     batch_sizes: tuple[int, ...] = (16, 32, 64, 128)
-    """Samples of a step: of all devices together (strong) and of each device (weak)."""
+    """Batch sizes, in samples of a step: of all devices together (strong) or of each device (weak)."""
     num_devices: tuple[int, ...] = (1,)
     """Numbers of devices, one rank on each."""
     laws: tuple[Law, ...] = ("strong", "weak")
     """How the batch grows with the devices."""
     breakdown_runs: int = 5
-    """Launches of each point, the first ones, whose steps are taken apart after the window: phases, and
-    communication in three ways; 0 for none."""
+    """How many launches of each point also time the phases of a step, and communication in three ways, after
+    the window; 0 for none."""
     device_price: float | None = None
-    """Of one device, in any currency: bought, or for any span of time. Null asks nothing about costs."""
+    """Price of one device, in any currency, bought or for any span of time; null leaves costs out."""
     host_price: float = 0.0
-    """Of all that is there however many devices there are, in the same currency for the same span."""
+    """Price of all that is needed whatever the number of devices, in that currency and span."""
     saved_hour_worth: float | None = None
-    """What an hour less of waiting is worth; with busy_hours_per_month it says when devices pay back."""
+    """Worth of an hour less of waiting; with busy_hours_per_month it gives the time of payback."""
     busy_hours_per_month: float | None = None
-    """Hours a month that one device would have to work."""
+    """Hours of work a month for one device."""
 
     memory_safety_margin: float = 0.8
-    """Share of a device's memory that the expected need may take; what is over it is said."""
+    """Share of a device's memory that the expected need may take; points above it are reported."""
 
     def __post_init__(self) -> None:
         if not 0 < self.memory_safety_margin <= 1:

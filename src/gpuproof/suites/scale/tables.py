@@ -50,7 +50,7 @@ def _communication(points: Sequence[PointApart]) -> Table:
         COMMUNICATION,
         points,
         *_where(),
-        Column.of("with less without average", lambda row: _timed(row.communication.sync_difference)),
+        Column.of("added by averaging", lambda row: _timed(row.communication.sync_difference)),
         Column.of("exposed", lambda row: _timed(row.communication.exposed)),
         Column.of("overlapped", lambda row: _timed(row.communication.overlapped)),
         Column.of("all-reduces alone", lambda row: _timed(row.communication.standalone)),
@@ -75,9 +75,10 @@ def _buckets(sizes: Sequence[int]) -> str:
 
 def _about_communication(points: Sequence[PointApart]) -> Iterator[str]:
     yield (
-        "three answers to three questions, none of which stands for another: what averaging gradients adds "
-        "to a step (less what the same code adds in a group of one); how long collectives ran beside nothing "
-        "and beside computing, waits for other ranks included; and what the same bytes take by themselves"
+        "three different figures: added by averaging is what averaging gradients adds to a step (less "
+        "what the same code adds in a group of one); exposed and overlapped are how long collectives ran "
+        "without and with computation beside them, waiting for other ranks included; all-reduces alone is "
+        "the time of the same bytes by themselves"
     )
     ways = ("sync_difference", "exposed", "standalone")
     figures = [getattr(point.communication, way) for point in points for way in ways]
@@ -95,7 +96,7 @@ def _phases(points: Sequence[PointApart]) -> Table:
         *(Column.of(name, lambda row, name=name: _phase(row, name)) for name in names),  # type: ignore[misc]
         Column.of("sum", lambda row: units.seconds(row.phases.sum_s)),
         Column.of("residual", lambda row: units.seconds(row.phases.residual_s)),
-        Column.of("marks add", lambda row: units.share(row.phases.mark_overhead)),
+        Column.of("timing overhead", lambda row: units.share(row.phases.mark_overhead)),
     )
 
 
@@ -146,7 +147,7 @@ def _correlation(found: Alikeness) -> str:
 
 def _memory(points: Sequence[PointApart]) -> Table:
     return table(
-        "Memory of the rank that holds most",
+        "Memory of the rank that holds the most",
         points,
         *_where(),
         Column.of("parameters", lambda row: units.memory(row.memory.estimate.parameters_bytes)),
@@ -180,7 +181,7 @@ def laws_section(curves: Sequence[ScaleCurve]) -> Text:
 def _laws(curve: ScaleCurve) -> Iterator[str]:
     name = f"batch {curve.batch_size}, {curve.scaling}"
     for found in curve.breaks:
-        yield f"{name}: broken between {found.before} and {found.after} devices, {found.reason}"
+        yield f"{name}: interrupted between {found.before} and {found.after} devices, {found.reason}"
     reasons = {law.missing for law in curve.laws}
     if len(reasons) == 1 and None not in reasons:
         yield f"{name}: no law is fitted: {reasons.pop()}"
@@ -231,7 +232,7 @@ def overheads(curves: Sequence[ScaleCurve]) -> Table:
     """Tabulate what a step takes more than its share of one device's, in seconds and of the step."""
     rows = [(curve, found) for curve in curves for found in curve.overheads]
     return table(
-        "Overhead of a step, against its share of one device's",
+        "Overhead of a step: what it takes beyond its share of one device's step",
         rows,
         Column.of("batch", lambda row: units.count(row[0].batch_size)),
         Column.of("devices", lambda row: units.count(row[1].num_devices)),

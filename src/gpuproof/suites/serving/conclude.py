@@ -24,12 +24,12 @@ from gpuproof.verdict.doubts.base import Measured
 from gpuproof.verdict.doubts.rules import doubts_about, doubts_about_readings
 
 INDEPENDENCE = (
-    "percentiles of one launch take its requests as independent; those of one busy spell are not, "
+    "percentiles of one launch treat its requests as independent; requests that queued together are not, "
     "so a single short window may look better or worse than it is"
 )
 ONE_LAUNCH_A_RATE = (
-    "this run was made by a version that judged each rate by one launch, its requests taken as independent: "
-    "the highest rate may be too high; run it again to have it confirmed"
+    "this run was made by a version that judged each rate by one launch, treating its requests as "
+    "independent: the highest rate may be too high; run it again to have it confirmed"
 )
 UNSEEN = 3.0
 """Of what comes at random less often than once in a third of a time, none is seen in it in 5 % of cases."""
@@ -171,7 +171,7 @@ def _work(run: ServingRun) -> str:
     if serving.target == "endpoint":
         return f"{serving.endpoint.model} at {serving.endpoint.url}"
     if serving.target == "noop":
-        return "the server that does nothing"
+        return "a no-op server"
     return f"{config.model.name} on {config.data.name}"
 
 
@@ -251,7 +251,7 @@ def _notes(run: ServingRun) -> list[str]:
     if setup is not None and setup.device.kind == "cpu":
         notes.append(ON_CPU)
     if len(run.main) == 1:
-        notes.append("one launch: set run.repeats to 3 or more to see how launches differ")
+        notes.append("one launch: set run.repeats to 3 or more to see how much launches differ")
     return notes
 
 

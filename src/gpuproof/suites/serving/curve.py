@@ -63,7 +63,7 @@ def curve_points(launches: Sequence[Served], q: float) -> Points:
 
 def _subtitle(run: ServingRun) -> str:
     serving, setup = run.config.serving, run.launches[0].setup
-    served = {"endpoint": f"{serving.endpoint.model}, an endpoint", "noop": "a server that does nothing"}
+    served = {"endpoint": f"{serving.endpoint.model}, an endpoint", "noop": "a no-op server"}
     device = f" on {setup.device.name}, {setup.precision}" if setup else ""
     target = served.get(serving.target, f"{run.config.model.name}{device}")
     return f"{target}; {serving.arrivals} arrivals, each latency from the scheduled one"

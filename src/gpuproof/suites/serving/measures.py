@@ -130,7 +130,7 @@ def needed_text(found: BoundStanding) -> list[str]:
     more = found.needed_requests
     if more is None or more == inf:
         return [found.reason or "too few requests"]
-    return [f"{found.reason}; about {units.count(round(more))} in all would decide"]
+    return [f"{found.reason}; about {units.count(round(more))} in all would be enough"]
 
 
 def bound_value(value: float | None, found: BoundStanding) -> str:
@@ -151,7 +151,7 @@ def _search_measures(run: ServingRun) -> list[Measure]:
             value=search.ceiling_per_s,
             unit="requests/s",
             text=_rate(search.ceiling_per_s),
-            detail="everything at once, in full batches: what the server can do at all",
+            detail="all requests at once, in full batches: the most that the server can do",
         ),
     ]
     if run.knee_per_s is not None:
@@ -161,7 +161,7 @@ def _search_measures(run: ServingRun) -> list[Measure]:
                 value=run.knee_per_s,
                 unit="requests/s",
                 text=_rate(run.knee_per_s),
-                detail=f"where the median latency turns up, of {len(run.curve)} rates",
+                detail=f"the rate from which the median latency rises, of {len(run.curve)} rates",
             )
         )
     return measures
@@ -183,7 +183,7 @@ def _highest_rate(run: ServingRun, search: RateSearch) -> Measure:
         asked += (
             f": confirmed by {len(launches)} launches of fresh arrivals, {units.count(requests)} requests"
         )
-    between = [f"not told at {_rate(rate)}" for rate in search.untold] if not run.is_of_before else []
+    between = [f"undecided at {_rate(rate)}" for rate in search.untold] if not run.is_of_before else []
     unfinished = [] if search.is_finished else ["the search is not finished"]
     return Measure(
         name="highest rate",
@@ -296,7 +296,7 @@ def _generator_measures(served: Served) -> list[Measure]:
             value=late.value,
             unit="s",
             text=units.seconds(late.value),
-            detail="of the generator, from schedule to issue; latency has it in",
+            detail="of the load generator, from schedule to issue; included in the latency",
         )
     ]
     if served.mean_batch is not None:

@@ -13,7 +13,7 @@ from gpuproof.suites.sections import benchmark_page
 from gpuproof.suites.serving.conclude import RateRow, RequestsRow, ServingDetail
 from gpuproof.suites.serving.measures import bound_value
 
-RATE_OUTCOMES = {"met": "confirmed", "missed": "refuted", "undecided": "not told"}
+RATE_OUTCOMES = {"met": "confirmed", "missed": "refuted", "undecided": "undecided"}
 
 
 def page(result: Result) -> Page:

@@ -136,8 +136,8 @@ def _undecided(why: str | None, reasons: Sequence[str], subject: str) -> Outcome
     return Outcome(
         status="SKIP" if why is None else "ERROR",
         subject=subject,
-        reason=told if why is None else f"{why}, and who it is was not decided: {told}",
-        next_step="Measure with more launches (--runs), more time, or on hosts that nobody else uses",
+        reason=told if why is None else f"{why}, and the cause was not located: {told}",
+        next_step="Measure with more launches (--runs), more time, or on hosts that are otherwise idle",
         responsible="administrator",
     )
 
@@ -150,7 +150,7 @@ def _nobody(followed: FollowedUp, findings: Findings) -> Outcome:
         return Outcome(
             status="PASS",
             subject=_subject_of(followed),
-            measured=f"nobody is slower {sought}: {tests}",
+            measured=f"none is slower {sought}: {tests}",
             expected="parts of it are alike",
             source=SOURCE,
             minimum_detectable=suspicion.slowdown,
@@ -158,8 +158,8 @@ def _nobody(followed: FollowedUp, findings: Findings) -> Outcome:
     return Outcome(
         status="WARN",
         subject=_subject_of(followed),
-        measured=f"{suspicion.why}; nobody is slower than others {sought}: {tests}",
-        expected="somebody who is",
+        measured=f"{suspicion.why}; none is slower than the others {sought}: {tests}",
+        expected="one that is",
         source=SOURCE,
         next_step="Look at what all share: switches, settings of NCCL, links between groups; what comes "
         "and goes, as lost packets do, needs longer tests (validate.collective.iterations)",
@@ -183,7 +183,7 @@ def _not_asked() -> Outcome:
     return Outcome(
         status="SKIP",
         reason="no floor of the rules and no launch of it shows it to be slow; whether it is as fast as it "
-        f"could be is not known, and parts were not compared (of fewer than {MIN_PEERS} nobody is named)",
+        f"could be is not known, and parts were not compared (with fewer than {MIN_PEERS} none can be named)",
         next_step="Give a floor (--rules), or compare parts of the fleet: --validate.blame=always",
     )
 

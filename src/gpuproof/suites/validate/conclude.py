@@ -251,7 +251,7 @@ def _detectable(readiness: Readiness) -> str:
         told += "been seen"
     unknown = ", ".join(readiness.not_detectable)
     has_some = readiness.minimum_detectable is not None and unknown
-    return f"{told}; of these nobody knows: {unknown}" if has_some else told
+    return f"{told}; not known for: {unknown}" if has_some else told
 
 
 def _rows(order: StageOrder, found: Sequence[StageResult], left_out: dict[str, str]) -> Iterator[StageRow]:

@@ -42,7 +42,7 @@ def device_measures(found: Iterable[StageResult], evidence: Evidence) -> Iterato
                 labels={"stage": stage, "device": read[0].name},
                 better="higher" if better == "higher" else "lower",
                 num_samples=len(values),
-                missing=None if values else "the device does not tell",
+                missing=None if values else "the device does not report it",
             )
 
 

@@ -18,8 +18,8 @@ from gpuproof.suites.validate.nodes.drain import NodeToDrain, drain_lines
 
 DRAIN_FILE = "drain"
 VALIDATION_FILE = "validation_result.json"
-ALONE = "one rank communicates with nobody"
-NOT_SEPARATED = "no trace tells communication from computing (profiling.enabled=true does)"
+ALONE = "one rank communicates with no other"
+NOT_SEPARATED = "no trace separates communication from computation (profiling.enabled=true does)"
 
 
 def validation_export(found: Sequence[StageResult]) -> Export | None:

@@ -167,7 +167,7 @@ def _why_left_out(rule: Rule | CheckRule, found: Sequence[StageResult], facts: F
         return "no baseline was given (gpuproof baseline record NAME RUN…, then --baseline NAME)"
     stage = rule.measure.labels.get("stage")
     if stage is not None and rule.each not in _kinds_of(str(stage), found):
-        return f"this plan measures {stage} of no {rule.each} by itself"
+        return f"this plan does not measure {stage} on each {rule.each} alone"
     return _why_none_published(rule, facts)
 
 
@@ -195,7 +195,7 @@ def _kinds_of(stage: str, found: Sequence[StageResult]) -> set[SubjectKind]:
 
 
 def _left_out(name: str, reason: str) -> Judged:
-    step = "Give what it needs, or leave it"
+    step = "Provide what it needs, or ignore it"
     return Judged(name=name, outcome=Outcome(status="SKIP", reason=reason, next_step=step), is_required=False)
 
 

@@ -40,21 +40,21 @@ class ValidateOptions:
     communication (overlap), collective within each host and over all, nccl-tests where they are installed,
     storage where storage_dir is given, training over all, soak (training for soak_s) last."""
     advisory: tuple[StageName, ...] = ()
-    """Stages that are told and decide nothing; all others are required."""
+    """Advisory stages: reported, but without effect on the verdict; all others are required."""
     alone: bool = True
     """Whether gemm and memory are measured on each device alone, too, and not just on all at once."""
     gemm_size: int = 8192
-    """m = n = k of the matrix products."""
+    """Size of the square matrix products (m = n = k)."""
     gemm_precisions: tuple[Precision, ...] = ("bf16",)
     """Arithmetic of the matrix products, a launch each."""
     memory_buffer_bytes: int = 2**30
-    """Length of each buffer of the memory stage."""
+    """Length of each buffer of the memory stage, in bytes."""
     window_s: float = 5.0
     """Seconds of each window of gemm and memory."""
     start_s: float = 20.0
-    """Expected of the start of a launch: torch is imported, ranks meet."""
+    """Seconds that starting a launch is expected to take (torch is imported, ranks connect)."""
     collective_s: float = 90.0
-    """Expected of all sizes of a collective."""
+    """Seconds that all sizes of a collective are expected to take."""
     collective: dict[str, Any] | None = None
     """Keys of the section `collective` for that stage; null is all_reduce from 8 KiB to 1 GiB."""
     models: tuple[str, ...] = ()
@@ -74,23 +74,23 @@ class ValidateOptions:
     blame: Literal["when_slow", "always", "never"] = "when_slow"
     """When parts of a host or of the fleet are tested to find who makes a collective slow, wrong or hang."""
     max_drift: float = 0.2
-    """By this share steps of training may become longer within a launch."""
+    """Largest share by which steps of training may become longer within a launch."""
     max_spread: float = 0.1
-    """Over this share of their mean, launches of training differ too much; it takes three of them."""
+    """Largest spread of launches of training, as a share of their mean; needs three launches."""
     efficiency: dict[str, float] | None = None
     """A contract of scaling efficiency: number of devices, up to which it holds, and the share (8: 0.95)."""
     time_budget_s: float | None = None
-    """What does not fit into so many seconds is left out, is said, and counts as not measured."""
+    """Seconds for the whole validation; what does not fit is left out, reported, and not measured."""
     expected_hosts: tuple[str, ...] = ()
-    """Hosts that there have to be; one that does not answer is NOT-READY."""
+    """Expected hosts; one that does not answer is NOT-READY."""
     allow_cpu: bool = False
     """Try it without a GPU; the verdict is INCONCLUSIVE at best."""
     allow_exclusions: bool = False
     """End with exit code 0 where all but named hosts and devices are ready."""
     spares: int = 0
-    """So many hosts more than are needed: at the end those to run on are chosen of the ones that passed."""
+    """How many hosts are spare: at the end the hosts to run on are chosen from those that passed."""
     rules: tuple[Mapping[str, Any], ...] = ()
-    """What figures and hosts are held against, as docs/rules.md has it; without figures nothing is READY."""
+    """Rules for figures and hosts (docs/rules.md); without rules of figures nothing is READY."""
     rules_source: str = "validate.rules of the recipe"
     """Where the rules come from, as reports name it."""
     file_rules: str | None = None

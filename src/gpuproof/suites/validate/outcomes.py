@@ -264,7 +264,7 @@ def _coverage(host: str, visible: int, setups: Sequence[Setup]) -> Outcome:
         return Outcome(
             status="SKIP",
             subject=subject,
-            reason=f"{len(used)} of {visible} devices were used; of the others nothing is known",
+            reason=f"{len(used)} of {visible} devices were used; the others were not tested",
             next_step="Test all of them: --nproc, and no distributed.devices",
             responsible="user",
         )

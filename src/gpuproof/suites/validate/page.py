@@ -20,9 +20,9 @@ from gpuproof.verdict.rollup import Branch, Readiness
 MOST_REASONS = 3
 IN_RESULT_ALONE = re.compile(r"p\d+ step|mean step|per device|memory")
 MEANING = {
-    "READY": "every required check passed, against figures that are more than those of peers",
+    "READY": "every required check passed, also against figures other than those of peers",
     "READY-WITH-EXCLUSIONS": "all but what is named passed",
-    "INCONCLUSIVE": "not everything that has to be known was measured and passed",
+    "INCONCLUSIVE": "not everything that is required was measured and passed",
     "NOT-READY": "a required check failed",
 }
 WORD_TONES: dict[str, Tone] = {"READY": "good", "READY-WITH-EXCLUSIONS": "warn", "INCONCLUSIVE": "warn"}
@@ -79,7 +79,7 @@ def _chosen(found: ChosenHosts) -> Text:
 def _tree(tree: Branch) -> Table:
     rows = list(_branches(tree, 0))
     return table(
-        "From device to all",
+        "By subject: all, host, device",
         rows,
         Column.of("subject", lambda row: row[0], align="left"),
         Column.of("", lambda row: Cell(row[1].standing, STANDING_TONES[row[1].standing]), align="left"),

@@ -73,6 +73,6 @@ def _outcome(measure: Measure, value: float) -> Outcome:
         measured_value=value,
         expected_value=0.0,
         unit="1",
-        next_step="Take the device out of use, and show its maker these records" if value else None,
+        next_step="Take the device out of service and send these records to its vendor" if value else None,
         responsible="vendor" if value else None,
     )

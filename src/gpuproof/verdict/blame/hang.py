@@ -40,7 +40,7 @@ class Hang:
         if not self.late and not self.silent:
             return f"all ranks have come to {where}, and it does not end: look at the links between them"
         late = f", to which {self._named(self.late)} did not come" if self.late else ""
-        silent = f"; {self._named(self.silent)} left no word" if self.silent else ""
+        silent = f"; {self._named(self.silent)} reported nothing" if self.silent else ""
         return f"{waiting}{late}{silent}"
 
     def _named(self, ranks: Sequence[int]) -> str:

@@ -73,7 +73,7 @@ def blamed_inside(host: str, evidence: str, inside: Findings | None) -> Iterator
     yield Blamed(
         subject=f"host/{host}",
         part="host",
-        evidence=f"{evidence}; host and NIC are not told apart by this",
+        evidence=f"{evidence}; this does not separate the host from its NIC",
         next_step=f"Look at the NIC of {host} and its port, at its clocks, and at what else it does",
     )
 

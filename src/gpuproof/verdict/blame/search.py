@@ -332,7 +332,10 @@ def begin(
 def why_hopeless(members: Sequence[str], *, noise: float, slowdown: float) -> str | None:
     """Say why nobody could be named; None where a search may find somebody."""
     if len(members) < 3:
-        return "of fewer than three nobody can be named: a pair's figure is of the link between its ends"
+        return (
+            "with fewer than three members none can be named: the figure of a pair is that of the link "
+            "between its ends"
+        )
     if noise * LEAST_OVER_NOISE > slowdown:
         least = noise * LEAST_OVER_NOISE
         return (

@@ -56,7 +56,13 @@ NEEDS_GPU = ("driver", "CUDA", "NCCL")
 def judge_hosts_alike(what: str, facts: FleetFacts) -> Sequence[Outcome]:
     """Compare one fact of all hosts."""
     if not facts.hosts:
-        return [not_told("whole", "no host told of itself", "Run it again: each host says what it has")]
+        return [
+            not_told(
+                "whole",
+                "no host reported its environment",
+                "Run it again: each host then reports its environment",
+            )
+        ]
     said = {f"host/{host}": OF_HOSTS[what](found) for host, found in facts.hosts.items()}
     if (
         what in NEEDS_GPU
@@ -66,7 +72,7 @@ def judge_hosts_alike(what: str, facts: FleetFacts) -> Sequence[Outcome]:
         return [nothing_to_check(f"no host has a GPU, and none has a version of {what}")]
     if len(said) == 1:
         value = next(iter(said.values()))
-        return [nothing_to_check(f"one host, which has {value or f'no {what} that it told'}")]
+        return [nothing_to_check(f"one host, which has {value or f'no {what} reported'}")]
     return _compared(said, what, SOURCE)
 
 
@@ -85,7 +91,7 @@ def _of_type(what: str, name: str, group: Mapping[str, Device]) -> Sequence[Outc
     said = {subject: _text((device.get("static") or {}).get(fact)) for subject, device in group.items()}
     if not any(said.values()):
         reasons = {(device.get("unavailable") or {}).get(fact) for device in group.values()} - {None}
-        return [nothing_to_check(f"no {name} tells its {what} ({'; '.join(sorted(map(str, reasons)))})")]
+        return [nothing_to_check(f"no {name} reports its {what} ({'; '.join(sorted(map(str, reasons)))})")]
     if len(said) == 1:
         return [nothing_to_check(f"one {name}: its {what} is {next(iter(said.values()))}")]
     return _compared(said, what, GPUS_SOURCE)
@@ -101,7 +107,7 @@ def _compared(said: Mapping[str, str | None], what: str, source: str) -> list[Ou
     if len(times) > 1 and most * 2 <= len(said):
         return [_all_differ(said, what, source, subject) for subject in said]
     return [
-        not_told(subject, f"it did not tell its {what}", "Look at it with: gpuproof doctor --json")
+        not_told(subject, f"it did not report its {what}", "Look at it with: gpuproof doctor --json")
         if value is None
         else told(
             subject,
@@ -116,11 +122,11 @@ def _compared(said: Mapping[str, str | None], what: str, source: str) -> list[Ou
 
 
 def _all_differ(said: Mapping[str, str | None], what: str, source: str, subject: str) -> Outcome:
-    values = sorted({value or "not told" for value in said.values()})
+    values = sorted({value or "not reported" for value in said.values()})
     return told(
         subject,
         False,
-        said[subject] or "not told",
+        said[subject] or "not reported",
         expected=f"one {what} for all; there are {'; '.join(values)}",
         source=source,
         next_step=f"Give all the same {what}",

@@ -65,5 +65,9 @@ def no_gpu(facts: FleetFacts) -> Outcome:
         for vendor, reason in ((found.get("accelerators") or {}).get("absent") or {}).items()
     }
     if not facts.hosts:
-        return not_told("whole", "no host told of itself", "Run it again: each host says what it has")
+        return not_told(
+            "whole",
+            "no host reported its environment",
+            "Run it again: each host then reports its environment",
+        )
     return nothing_to_check(f"no driver lists a GPU ({'; '.join(sorted(reasons)) or 'none is loaded'})")

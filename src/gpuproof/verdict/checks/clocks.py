@@ -25,7 +25,7 @@ NTP_PAGE = "https://www.rfc-editor.org/rfc/rfc5905"
 def judge_clocks_alike(facts: FleetFacts) -> Sequence[Outcome]:
     """Compare the wall clocks of all hosts at the end of windows over them."""
     if len(facts.hosts) < 2:
-        return [nothing_to_check("one host: there is no other clock")]
+        return [nothing_to_check("one host: no other clock to compare with")]
     ahead_s: dict[str, float] = {}
     for launch in facts.launches:
         for host, off_s in _ahead_s(launch).items():

@@ -34,7 +34,7 @@ def _lacks(subject: str, device: Device, fact: str, what: str) -> Outcome:
         reason = f"what {device.get('vendor')} devices tell has no such fact"
     if reason is None:
         return not_told(subject, f"its {what} was not asked for: the run is of an older version", LOOK)
-    return nothing_to_check(f"{device.get('name')} does not tell its {what}: {reason}", subject)
+    return nothing_to_check(f"{device.get('name')} does not report its {what}: {reason}", subject)
 
 
 def judge_ecc(facts: FleetFacts) -> Sequence[Outcome]:
@@ -200,19 +200,19 @@ def judge_events(facts: FleetFacts) -> Sequence[Outcome]:
     if not subjects:
         return [no_gpu(facts)]
     if facts.events is None:
-        step = "Run it with monitoring, which listens to the driver"
-        return [not_told("whole", "nobody listened to what drivers announce", step)]
+        step = "Run it with monitoring, which records driver events"
+        return [not_told("whole", "driver events were not recorded", step)]
     return [_announced(subject, facts.events.get(subject)) for subject in subjects]
 
 
 def _announced(subject: str, events: Sequence[str] | None) -> Outcome:
     if events is None:
         step = "Use it in a launch, with monitoring"
-        return not_told(subject, "no launch that was recorded listened to its driver", step)
+        return not_told(subject, "driver events were recorded in no launch", step)
     return told(
         subject,
         not events,
-        ", ".join(dict.fromkeys(events)) or "nothing was announced",
+        ", ".join(dict.fromkeys(events)) or "no driver event",
         expected="no error",
         source=XIDS,
         next_step="Look the number up there; drain the host, run dmesg",

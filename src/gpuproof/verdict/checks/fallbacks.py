@@ -19,12 +19,12 @@ IB_PAGE = "https://docs.kernel.org/admin-guide/abi-stable.html"
 GDR_PAGE = "https://docs.nvidia.com/cuda/gpudirect-rdma/"
 BACKENDS_PAGE = "https://docs.pytorch.org/docs/stable/distributed.html#backends"
 LOOK = "Look at it with: gpuproof doctor --multi-node"
-RUN_AGAIN = "Run it again: each host says what it has"
+RUN_AGAIN = "Run it again: each host then reports its environment"
 
 
 def _of_hosts(facts: FleetFacts, judge: Callable[[str, HostFacts], Outcome]) -> list[Outcome]:
     if not facts.hosts:
-        return [not_told("whole", "no host told of itself", RUN_AGAIN)]
+        return [not_told("whole", "no host reported its environment", RUN_AGAIN)]
     return [judge(f"host/{host}", found) for host, found in facts.hosts.items()]
 
 
@@ -54,7 +54,7 @@ def judge_ports(facts: FleetFacts) -> Sequence[Outcome]:
     def judge(subject: str, found: HostFacts) -> Outcome:
         ports = _ports(found)
         if ports is None:
-            return not_told(subject, "it did not tell its ports: the run is of an older version", RUN_AGAIN)
+            return not_told(subject, "it did not report its ports: the run is of an older version", RUN_AGAIN)
         if not ports and rates:
             seen, is_good = "no port, and other hosts have some", False
         elif not ports:
@@ -81,7 +81,7 @@ def judge_network(facts: FleetFacts) -> Sequence[Outcome]:
 
     def judge(subject: str, found: HostFacts) -> Outcome:
         if _ports(found) is None:
-            return not_told(subject, "it did not tell its ports: the run is of an older version", RUN_AGAIN)
+            return not_told(subject, "it did not report its ports: the run is of an older version", RUN_AGAIN)
         if not _active(found):
             return nothing_to_check(
                 "/sys/class/infiniband lists no active port: sockets are all there is", subject
@@ -114,7 +114,7 @@ def judge_gpudirect(facts: FleetFacts) -> Sequence[Outcome]:
         reasons = _hurting(found, "NCCL_NET_GDR_LEVEL")
         has_module = (found.get("affinity") or {}).get("peer_memory")
         if not reasons and has_module is None:
-            return not_told(subject, "nobody could read which kernel modules are loaded", LOOK)
+            return not_told(subject, "the loaded kernel modules could not be read", LOOK)
         way = (
             "nvidia_peermem is loaded"
             if has_module
@@ -140,7 +140,7 @@ def judge_peer_to_peer(facts: FleetFacts) -> Sequence[Outcome]:
         num = len(found.get("devices") or ())
         if num < 2:
             return nothing_to_check(
-                f"it has {num} {'GPU' if num == 1 else 'GPUs'}: nobody to copy to", subject
+                f"it has {num} {'GPU' if num == 1 else 'GPUs'}: no other GPU to copy to", subject
             )
         reasons = _hurting(found, "NCCL_P2P_DISABLE", "NCCL_P2P_LEVEL", "NCCL_SHM_DISABLE")
         return told(
@@ -163,13 +163,11 @@ def judge_numa(facts: FleetFacts) -> Sequence[Outcome]:
         affinity = found.get("affinity")
         if affinity is None:
             return not_told(
-                subject, "it did not tell its memory nodes: the run is of an older version", RUN_AGAIN
+                subject, "it did not report its NUMA nodes: the run is of an older version", RUN_AGAIN
             )
         nodes, devices = affinity["numa_nodes"], affinity["device_numa_nodes"]
         if len(nodes) < 2 or not devices:
-            return nothing_to_check(
-                f"it has {len(nodes)} memory nodes and {len(devices)} GPUs on PCI", subject
-            )
+            return nothing_to_check(f"it has {len(nodes)} NUMA nodes and {len(devices)} GPUs on PCI", subject)
         allowed = set(affinity["allowed_cpus"] or ())
         far = [
             f"{address} is on node {node}"
@@ -179,8 +177,8 @@ def judge_numa(facts: FleetFacts) -> Sequence[Outcome]:
         return told(
             subject,
             not far,
-            f"{len(allowed)} processors allowed; {'; '.join(far) or 'some on the node of each GPU'}",
-            expected="processors on the memory node of each GPU",
+            f"{len(allowed)} processors allowed; {'; '.join(far) or 'some on the NUMA node of each GPU'}",
+            expected="processors on the NUMA node of each GPU",
             source="https://docs.kernel.org/admin-guide/mm/numa_memory_policy.html",
             next_step="Bind ranks by node (numactl, --cpu-bind, the container's cpuset)",
         )
@@ -245,7 +243,7 @@ def judge_backend(facts: FleetFacts) -> Sequence[Outcome]:
         told(
             f"host/{host}",
             "gloo" not in names,
-            f"ranks talked over {', '.join(sorted(names))}",
+            f"ranks communicated over {', '.join(sorted(names))}",
             expected="nccl, or another backend of GPUs",
             source=BACKENDS_PAGE,
             next_step="Set distributed.backend to auto and distributed.device to cuda; look at torch's build",

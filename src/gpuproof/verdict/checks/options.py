@@ -35,7 +35,7 @@ SOURCE = "the same work without the option, in the same run"
 def judge_options(facts: FleetFacts) -> Sequence[Outcome]:
     """Judge each pair of measures that differ in one option."""
     outcomes = list(_pairs(facts.measures))
-    return outcomes or [nothing_to_check("no two measures are alike but for an option that should matter")]
+    return outcomes or [nothing_to_check("no two measures differ only in an option that should matter")]
 
 
 def _pairs(measures: Sequence[Measure]) -> Iterator[Outcome]:
@@ -63,7 +63,9 @@ def _compared(measure: Measure, other: Measure, what: str) -> Outcome:
         f"{measure.name}: {what} is {share(abs(gain))} {'faster' if gain > 0 else 'slower'}",
         expected=f"over {share(needed)} faster",
         source=SOURCE,
-        next_step="Look whether the option was in force: what kernels were given is in the report of the run",
+        next_step=(
+            "Check whether the option was in effect: the report of the run lists what kernels were given"
+        ),
         responsible="user",
         warns=True,
     )

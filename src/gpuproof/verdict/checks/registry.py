@@ -46,12 +46,12 @@ _CHECKS = (
     _check("nvlink", "GPUs of a type have as many links up", devices.judge_nvlink),
     _check("xid", "no driver announced an error", devices.judge_events),
     _check("infiniband", "every port is active", fallbacks.judge_ports),
-    _check("network", "hosts talk over InfiniBand where they have it", fallbacks.judge_network),
+    _check("network", "hosts communicate over InfiniBand where they have it", fallbacks.judge_network),
     _check("gpudirect", "network cards read GPU memory directly", fallbacks.judge_gpudirect),
-    _check("peer to peer", "GPUs of a host talk directly", fallbacks.judge_peer_to_peer),
+    _check("peer to peer", "GPUs of a host copy directly to each other", fallbacks.judge_peer_to_peer),
     _check("numa", "processes may use the processors beside their GPUs", fallbacks.judge_numa),
     _check("all ranks", "every GPU took part, together with the others", fallbacks.judge_ranks),
-    _check("backend", "GPUs talk over a backend of GPUs", fallbacks.judge_backend),
-    _check("options have an effect", "what was chosen made a difference", options.judge_options),
+    _check("backend", "GPUs communicate over a GPU backend", fallbacks.judge_backend),
+    _check("options have an effect", "the chosen options made a difference", options.judge_options),
 )
 CHECKS: Mapping[str, EnvironmentCheck] = {check.name: check for check in _CHECKS}

@@ -27,8 +27,8 @@ TONES: dict[str, Tone] = {
 }
 VERDICT_TONES: dict[str, Tone] = {"faster": "good", "slower": "warn"}
 AT_OTHER_TIMES = (
-    "A and B ran at different times: what changed on the machine between them is in the difference, and in "
-    "no interval; `gpuproof compare --ab` has launches take turns"
+    "A and B ran at different times: what changed on the machine in between is part of the difference, "
+    "and in no interval; `gpuproof compare --ab` alternates launches"
 )
 NO_LONGER = "an outlier is a launch with a modified Z-score over 3.5; none is left out of a figure above"
 

@@ -20,7 +20,7 @@ LIKELY: Mapping[str, str] = {
     "unequal-ranks": "a rank that is slower than the others",
     "data-bound": "waiting for data",
     "made-before": "batches that were ready before the window",
-    "host-bound": "a host that feeds its device too slowly",
+    "host-bound": "a host that launches work too slowly for its device",
     "idle-unknown": "a device that may have waited for its host",
     "generator-late": "a load generator that is late",
     "requests-failed": "requests that failed",
@@ -36,7 +36,7 @@ LIKELY: Mapping[str, str] = {
     "growth-or-drift": "steps that become longer",
     "noisy": "steps that scatter",
     "launches-differ": "launches that differ",
-    "steadiness-unknown": "steps of which nobody can tell whether they kept one level",
+    "steadiness-unknown": "steps that may have changed their level",
     "few-steps": "too few steps",
     "imprecise": "less precision than was asked for",
     "other-precision": "arithmetic other than was asked for",
@@ -46,9 +46,9 @@ LIKELY: Mapping[str, str] = {
     "over-measured-compute": "a rate over what plain products reached",
     "over-measured-memory": "a rate over what plain passes reached",
     "flops-disagree": "two counts of the work that differ",
-    "work-not-counted": "work that nobody counted",
-    "not-measured": "operations of which nothing was measured",
-    "not-checked": "results that nobody compared",
+    "work-not-counted": "work that was not counted",
+    "not-measured": "operations that were not measured",
+    "not-checked": "results that were not compared",
 }
 """What a doubt says in a few words, the likeliest cause of the others first."""
 LAST = len(LIKELY)

@@ -29,7 +29,7 @@ def wrong_results(measured: Measured) -> Iterator[Doubt]:
             WRONG,
             f"{count(worst.num_wrong)} of {count(worst.num_checked)} elements of {_name(worst)} are wrong; "
             f"{len(wrong)} of {len(_figures(measured))} sizes have wrong results, seen on rank {ranks}",
-            "Do not use this machine: data is corrupted on the way. Run it on fewer ranks to find where",
+            "Do not use this machine: data is corrupted in transit. Run it on fewer ranks to find where",
         )
 
 
@@ -86,7 +86,7 @@ def scattered(measured: Measured) -> Iterator[Doubt]:
         spread, worst = max(wide, key=lambda pair: pair[0])
         yield suspect(
             "noisy",
-            f"at {len(wide)} of {len(figures)} sizes the middle half of the times spans over "
+            f"at {len(wide)} of {len(figures)} sizes the interquartile range of the times is over "
             f"{share(SCATTER)} of their median; most at {_name(worst)}: {share(spread)} of "
             f"{seconds(worst.latency(50).value)}",
             "Raise collective.iterations (-n), look for what else used the links or the processors",
@@ -99,7 +99,8 @@ def devices_passed_over(measured: Measured) -> Iterator[Doubt]:
     if collectives is not None and collectives.num_gpus_seen and launch.setup.device.kind == "cpu":
         yield suspect(
             "gpus-not-used",
-            f"the ranks talked over {launch.setup.backend} from the processor's memory, and the host has "
+            f"the ranks communicated over {launch.setup.backend} from the processor's memory, and the "
+            "host has "
             f"{collectives.num_gpus_seen} GPUs: nothing of their links was measured",
             "Set distributed.device to cuda and distributed.backend to auto",
         )

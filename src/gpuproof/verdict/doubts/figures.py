@@ -106,7 +106,7 @@ def uncounted_work(measured: Measured) -> Iterator[Doubt]:
     why = setup.flops_not_counted or "no product of matrices was seen in it"
     yield suspect(
         "work-not-counted",
-        f"the work of a step is not known ({why}): no ceiling can be held against its rate",
+        f"the work of a step is not known ({why}): its rate cannot be compared with any ceiling",
         "Set benchmark.count_flops to true, or register the workload with a closed form of its work",
     )
 

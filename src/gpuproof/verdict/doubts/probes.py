@@ -23,7 +23,8 @@ def wrong_words(measured: Measured) -> Iterator[Doubt]:
             WRONG,
             f"{count(int(worst.value or 0))} values are wrong at {worst.subject} ({told}); "
             f"{len(wrong)} of {len(values)} comparisons found wrong values",
-            "Take it out of use and show its maker these records; run it again to see whether it stays",
+            "Take it out of service and send these records to its vendor; run it again to see whether it "
+            "persists",
         )
 
 
@@ -37,7 +38,7 @@ def wrong_products(measured: Measured) -> Iterator[Doubt]:
             f"{count(int(first.value or 0))} elements of the last product of rank {first.rank} are wrong "
             f"({'; '.join(first.evidence)}); ranks with wrong products: "
             f"{', '.join(str(found.rank) for found in wrong)}",
-            "Take the device out of use, and show its maker these records",
+            "Take the device out of service and send these records to its vendor",
         )
 
 
@@ -56,7 +57,7 @@ def scattered_repeats(measured: Measured) -> Iterator[Doubt]:
         middle_s = sorted(worst.durations_s)[len(worst.durations_s) // 2]
         yield suspect(
             "noisy",
-            f"of {len(wide)} of {len(timed)} figures the middle half of the times spans over "
+            f"of {len(wide)} of {len(timed)} figures the interquartile range of the times is over "
             f"{share(SCATTER)} of their median; most at {worst.subject}: {share(spread)} of "
             f"{seconds(middle_s)}",
             "Raise the iterations of the probe, look for what else used the links or the processors",

@@ -71,7 +71,7 @@ def _growing_queue(served: Served) -> Iterator[Doubt]:
     yield suspect(
         code="queue-grows",
         reason=f"the median latency rose from {seconds(first)} in the first quarter of the window to "
-        f"{seconds(last)} in the last: more comes than can be served",
+        f"{seconds(last)} in the last: requests arrive faster than they are served",
         remedy="Lower serving.rate_per_s, or leave it null to have the highest rate found",
     )
 

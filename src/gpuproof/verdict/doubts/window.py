@@ -99,7 +99,7 @@ def gaps(measured: Measured) -> Iterator[Doubt]:
         yield Doubt(
             validity="INVALID" if contradicts else "SUSPECT",
             code="gap-between-steps",
-            reason=f"{share(gap)} of the window lies outside all steps, where next to nothing of ours runs",
+            reason=(f"{share(gap)} of the window lies outside all steps, where next to nothing of ours runs"),
             remedy="Something stopped the process: look at the neighbours, and run it again",
         )
     elif window.clock != "host" and not launch.case.measures_latency:  # there the device waits by design
@@ -113,15 +113,15 @@ def _host_bound(launch: Launch, *, gap: float) -> Iterator[Doubt]:
     if isinstance(idle, Interval) and idle.low > HOST_BOUND:
         yield suspect(
             "host-bound",
-            f"the device had nothing to do for {idle_text(idle)}: "
-            "steps are launched more slowly than they run",
+            f"the device was idle for {idle_text(idle)}: "
+            "the host launches steps more slowly than the device runs them",
             remedy,
         )
     elif gap > HOST_BOUND:
         yield suspect(
             "host-bound",
             f"the device waited between steps for {share(gap)} of the window: "
-            "steps are launched more slowly than they run",
+            "the host launches steps more slowly than the device runs them",
             remedy,
         )
     elif isinstance(idle, Unavailable):
@@ -129,9 +129,9 @@ def _host_bound(launch: Launch, *, gap: float) -> Iterator[Doubt]:
         if caught_up > OFTEN:
             yield suspect(
                 "idle-unknown",
-                f"the device had caught up with its host in {share(caught_up)} of the launches, and for how "
-                f"long it waited is not known: {idle.reason}",
-                f"{remedy}; a step with more work leaves no room for doubt",
+                f"in {share(caught_up)} of the steps the device had no work queued when the host launched "
+                f"the step, and for how long it waited is not known: {idle.reason}",
+                f"{remedy}; a step with more work settles it",
             )
 
 

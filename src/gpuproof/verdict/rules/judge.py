@@ -243,7 +243,7 @@ def _expected_hosts(facts: FleetFacts) -> Iterator[Judged]:
         outcome = Outcome(
             status="PASS" if is_there else "FAIL",
             subject=f"host/{host}",
-            measured="it took part" if is_there else "nothing was heard of it",
+            measured="it took part" if is_there else "it took no part",
             expected="every host of the list takes part",
             source=source,
             next_step=None if is_there else "Look whether it is up and reached, or take it from the list",

@@ -55,11 +55,11 @@ class ExpectEntry(StrictModel):
     ignoring: list[Literal["device", "fabric", "tool", "dtype", "shape", "operation", "num_hosts"]] = Field(
         default_factory=list
     )
-    """Conditions that the published figure is not held to."""
+    """Conditions of the published figure that are ignored."""
     baseline: Annotated[float, Field(gt=0, le=1)] | Literal["measured"] | None = None
     """The share of the fleet's baseline that is enough, or `measured`: what its own spread says."""
     peers: Literal[True] | None = None
-    """No subject stands apart from the others of its type."""
+    """No subject is an outlier among those of its type."""
     equal: Literal[True] | None = None
     """All subjects have the same value."""
 
@@ -72,17 +72,17 @@ class RuleEntry(StrictModel):
     required: bool = True
     """Whether READY needs it to pass."""
     each: SubjectKind
-    """Of which subjects a measure is wanted each: gpu, host, link or whole."""
+    """One measure for each of these subjects: gpu, host, link or whole (the run as a whole)."""
     measure: MeasureEntry
-    """Which measures."""
+    """The measures that it judges."""
     expect: ExpectEntry
     """What is expected of each."""
     tolerance: Annotated[float, Field(ge=0, le=MOST_TOLERANCE)] | Literal["measured"] | None = None
-    """How far off may be, as a share; `measured` takes it from the spread that was measured."""
+    """Tolerated deviation, as a share; `measured` takes it from the spread that was measured."""
     next_step: Text = NEXT_STEP
     """What to do where it fails."""
     responsible: Actor = "administrator"
-    """Who does it."""
+    """Who should do it."""
 
 
 class CheckEntry(StrictModel):
@@ -238,7 +238,10 @@ def _faults_of_form(entry: RuleEntry, form: Form) -> Iterator[tuple[str, str]]:
         except UsageError as error:
             yield error.cause, error.next_step or ""
     if form in ("peers", "equal") and entry.each == "whole":
-        yield "there is one `whole`, and nothing to hold it against", "Write each: gpu, host or link"
+        yield (
+            ("`each: whole` is a single subject, with no others to compare it with"),
+            "Write each: gpu, host or link",
+        )
 
 
 def _faults_of_keys(entry: RuleEntry, form: Form) -> Iterator[tuple[str, str]]:

@@ -45,8 +45,8 @@ def judged_by(rule: Rule, measure: Measure, limit: Limit, *, reach: float | None
     assert measure.value is not None
     ends = _ends(measure) if reach is None else (measure.value, measure.value)
     if any(_is_good(end, limit) for end in ends) and not all(_is_good(end, limit) for end in ends):
-        cause = f"its interval holds the limit of {with_unit(limit.edge, measure.unit)}: it cannot be told"
-        step = "Measure longer, or with more repeats, so that the interval leaves the limit"
+        cause = f"its interval contains the limit of {with_unit(limit.edge, measure.unit)}: undecided"
+        step = "Measure longer, or with more repeats, so that the interval excludes the limit"
         return not_judged(measure.subject, f"{measure.text}; {cause}", step)
     passed = _is_good(measure.value, limit)
     return Outcome(

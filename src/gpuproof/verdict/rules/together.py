@@ -138,12 +138,12 @@ def _judge_same(rule: Rule, group: Sequence[Measure]) -> Found:
     for measure in group:
         said = _said(measure)
         if said is None:
-            yield measure, not_judged(measure.subject, measure.missing or "it said nothing", "Run it again")
+            yield measure, not_judged(measure.subject, measure.missing or "it gave no value", "Run it again")
         elif len(times) > 1 and not has_majority:
-            reason = f"{len(group)} subjects say {len(times)} different things, and none of them is the most"
+            reason = f"{len(group)} subjects give {len(times)} different values, none of them most often"
             yield measure, not_judged(measure.subject, reason, "Compare with more subjects of the same type")
         elif len(group) == 1:
-            reason = f"{measure.subject} is the only one: nobody can vouch for it"
+            reason = f"{measure.subject} is the only one: there is nothing to compare it with"
             yield measure, not_judged(measure.subject, reason, "Compare with others of the same type")
         else:
             yield measure, _sameness(rule, measure, said, (common, most, len(group)))
@@ -156,7 +156,7 @@ def _sameness(rule: Rule, measure: Measure, said: str, majority: tuple[str, int,
         status="PASS" if is_same else "FAIL",
         subject=measure.subject,
         measured=said,
-        expected=f"{common}, as {most} of {num} say",
+        expected=f"{common}, as {most} of {num} give",
         source="the other subjects of the same run",
         next_step=None if is_same else rule.next_step,
         responsible=None if is_same else rule.responsible,

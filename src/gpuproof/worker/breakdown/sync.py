@@ -24,7 +24,7 @@ MIN_STEPS, MAX_STEPS = 2, 20
 """Of a burst; four bursts make a round."""
 REBUILT_AFTER = 2
 """Steps after which a data-parallel module has its buckets in the order in which gradients come."""
-SHARED = "a step of {} gathers what other ranks hold, and none can be taken without talking"
+SHARED = "a step of {} gathers what other ranks hold, and none can be run without communication"
 
 
 def measure_sync(prepared: Prepared, recorder: Recorder) -> None:

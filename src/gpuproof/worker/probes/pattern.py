@@ -62,7 +62,7 @@ def _free_bytes(bench: Bench) -> int:
     available = _available_host_bytes() if bench.device.type == "cpu" else None
     if available is None:
         raise EnvironmentUnfitError(
-            "nobody tells how much of the memory is free", place="probe.pattern.memory_share"
+            "how much of the memory is free is not reported", place="probe.pattern.memory_share"
         )
     return available // bench.identity.local_world_size
 

@@ -161,7 +161,7 @@ def _data_keys(data: DataSpec) -> Iterator[tuple[str, str]]:
     if data.name != "synthetic":
         yield "data.samples_per_epoch", f"an epoch of {data.name} is the whole set"
     if data.path is not None and data.name in ("synthetic", "digits"):
-        yield "data.path", f"{data.name} is read from no place of yours"
+        yield "data.path", f"{data.name} is not read from a path"
     if data.split == "test" and data.name in ("synthetic", "digits", "tokens"):
         yield "data.split", f"{data.name} has no parts"
     if data.held_out and data.name in ("synthetic", "ImageFolder", "tokens"):
@@ -211,7 +211,7 @@ def _rank_keys(case: Case, world_size: int) -> Iterator[tuple[str, str]]:
             yield f"distributed.{key}", "one rank communicates with no other"
         yield "benchmark.own_compute", "one rank waits for no other"
         if parallel.strategy != "ddp":
-            yield "distributed.strategy", "one rank has nobody to share a model with"
+            yield "distributed.strategy", "one rank shares its model with no other"
         if parallel.gradient_compression != "none" and case.model_work.trains:
             yield "distributed.gradient_compression", "one rank sends no gradients"
     elif case.start == "fork":
