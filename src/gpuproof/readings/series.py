@@ -320,11 +320,11 @@ def bands(
 ) -> Bands:
     """Cut the time into equal stretches and give the quantiles of all columns' readings in each.
 
-    There must be two times at least. A stretch without a reading has NaN. Extremes are left to `envelope`: of a
-    day's noise they fill a picture.
+    There must be two times at least. A stretch without a reading has NaN. Extremes are left to `envelope`:
+    of a day's noise they fill a picture.
 
-    >>> bands(np.arange(4.0), [np.array([1.0, 2.0, 3.0, np.nan])], pieces=2, shares=(0.0, 1.0)).levels.tolist()
-    [[1.0, 3.0], [2.0, 3.0]]
+    >>> bands(np.arange(4.0), [np.array([1.0, 2.0, 3.0, 4.0])], pieces=2, shares=(0.0, 1.0)).levels.tolist()
+    [[1.0, 3.0], [2.0, 4.0]]
     """
     edges = np.linspace(time_s[0], time_s[-1], pieces + 1)
     starts = np.searchsorted(time_s, edges)
