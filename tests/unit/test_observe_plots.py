@@ -15,11 +15,10 @@ from gpuproof.observe import plots
 from gpuproof.observe.plots import plot_recording
 from gpuproof.observe.plots_compare import plot_balance, plot_comparison, plot_memory
 from gpuproof.observe.plots_strip import THROTTLE_FILLS, held
-from gpuproof.readings.bands import bands
 from gpuproof.readings.compare import compare
 from gpuproof.readings.metric_text import STATE_REASONS
 from gpuproof.readings.recording import RecordingData
-from gpuproof.readings.series import envelope
+from gpuproof.readings.series import bands, envelope
 from gpuproof.readings.summary import summarise
 from gpuproof.records.readings import DriverEvent, ThrottleReason
 

@@ -19,9 +19,8 @@ import numpy as np
 
 from gpuproof import plotting as style
 from gpuproof.observe.plots_strip import draw_event_lines, draw_strip, strip_height
-from gpuproof.readings.bands import bands
 from gpuproof.readings.recording import DeviceTrack, Floats, RecordingData
-from gpuproof.readings.series import envelope
+from gpuproof.readings.series import bands, envelope
 from gpuproof.units import seconds
 
 if TYPE_CHECKING:

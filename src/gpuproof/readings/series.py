@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 from typing import Final
 
 import numpy as np
@@ -298,3 +299,40 @@ def _with_breaks(times: Floats, values: Floats) -> tuple[Floats, Floats]:
     """Put a NaN into every hole."""
     holes = np.flatnonzero(np.diff(times) > longest_step_s(times)) + 1
     return np.insert(times, holes, times[holes]), np.insert(values, holes, np.nan)
+
+
+MIDDLE: Final = (0.05, 0.25, 0.75, 0.95)
+"""The ends of the middle 90 % and of the middle half."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bands:
+    """Quantiles over time."""
+
+    time_s: Floats
+    """The middle of each stretch."""
+    levels: Floats
+    """A row for each share asked for, a column for each stretch."""
+
+
+def bands(
+    time_s: Floats, columns: Sequence[Floats], *, pieces: int, shares: Sequence[float] = MIDDLE
+) -> Bands:
+    """Cut the time into equal stretches and give the quantiles of all columns' readings in each.
+
+    There must be two times at least. A stretch without a reading has NaN. Extremes are left to `envelope`:
+    of a day's noise they fill a picture.
+
+    >>> bands(np.arange(4.0), [np.array([1.0, 2.0, 3.0, 4.0])], pieces=2, shares=(0.0, 1.0)).levels.tolist()
+    [[1.0, 3.0], [2.0, 4.0]]
+    """
+    edges = np.linspace(time_s[0], time_s[-1], pieces + 1)
+    starts = np.searchsorted(time_s, edges)
+    starts[-1] = len(time_s)
+    levels = np.full((len(shares), pieces), np.nan)
+    for piece, (first, after) in enumerate(pairwise(starts)):
+        values = np.concatenate([column[first:after] for column in columns])
+        values = values[~np.isnan(values)]
+        if len(values):
+            levels[:, piece] = np.quantile(values, shares)
+    return Bands(time_s=(edges[1:] + edges[:-1]) / 2, levels=levels)
