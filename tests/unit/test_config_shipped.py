@@ -23,6 +23,7 @@ CONFIGS = Path(__file__).parent.parent.parent / "configs"
 
 OTHER_VALUES: dict[str, Any] = {
     "data.held_out": 0.2,
+    "probe.pattern.time_limit_s": 30.0,
     "serving.search_lowest_per_s": 0.5,
     "training.framework": "tensorflow",
     "training.reduction": "nccl",

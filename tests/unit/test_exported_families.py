@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 import recordings as rec
-from gpuproof.observe.families import families
 from gpuproof.observe.live_state import LiveState
+from gpuproof.observe.prometheus.families import families
 from gpuproof.records.readings import DeviceProcesses, DriverEvent, UnavailableMetrics
 
 Lines = dict[tuple[str, str], list[tuple[dict[str, str], float]]]

@@ -19,9 +19,9 @@ import pytest
 
 import recordings as rec
 from gpuproof.errors import EnvironmentUnfitError, UsageError
-from gpuproof.observe.access import read_access
-from gpuproof.observe.exporter import RunningExporter, serve, serve_textfile
-from gpuproof.observe.scrape_server import MOST_CONNECTIONS
+from gpuproof.observe.prometheus.access import read_access
+from gpuproof.observe.prometheus.exporter import RunningExporter, serve, serve_textfile
+from gpuproof.observe.prometheus.scrape_server import MOST_CONNECTIONS
 
 
 def records() -> Generator[Any, None, None]:

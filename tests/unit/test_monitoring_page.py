@@ -12,7 +12,7 @@ import pytest
 
 from gpuproof.cli.entry.group import LazyGroup
 from gpuproof.cli.monitor import monitor
-from gpuproof.observe.metric_names import EXPORTED
+from gpuproof.observe.prometheus.metric_names import EXPORTED
 from gpuproof.records.metrics import METRICS
 from gpuproof.records.readings import ThrottleReason
 

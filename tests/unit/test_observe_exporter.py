@@ -21,8 +21,8 @@ import pytest
 import gpuproof
 import recordings as rec
 from gpuproof.errors import EnvironmentUnfitError
-from gpuproof.observe.exporter import DeviceCollector, Feed, RunningExporter, serve
-from gpuproof.observe.metric_names import DCGM, EXPORTED
+from gpuproof.observe.prometheus.exporter import DeviceCollector, Feed, RunningExporter, serve
+from gpuproof.observe.prometheus.metric_names import DCGM, EXPORTED
 from gpuproof.records.metrics import METRICS, names
 from gpuproof.records.readings import DeviceProcesses, DriverEvent, Sample, UnavailableMetrics
 from prometheus_tools import tool

@@ -14,8 +14,8 @@ from ruamel.yaml import YAML
 import recordings as rec
 from gpuproof.cli.monitor.serve import write_prometheus_files
 from gpuproof.errors import EnvironmentUnfitError
-from gpuproof.observe.families import families
 from gpuproof.observe.live_state import LiveState
+from gpuproof.observe.prometheus.families import families
 from gpuproof.records.metrics import names
 from gpuproof.records.readings import DriverEvent
 from prometheus_tools import tool

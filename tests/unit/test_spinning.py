@@ -12,9 +12,9 @@ from rich.console import Console
 
 import recordings as rec
 from gpuproof.devices import fake
-from gpuproof.observe.families import families
 from gpuproof.observe.live_state import LiveState
 from gpuproof.observe.live_table import device_table
+from gpuproof.observe.prometheus.families import families
 from gpuproof.observe.text import render_summary
 from gpuproof.readings.spinning import SpinWatch, all_spins, limit_of, longest_gap_s, spins
 from gpuproof.readings.summary import summarise

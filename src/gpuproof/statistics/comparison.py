@@ -7,7 +7,7 @@ them as if they were calls equal programs different far more often than the stat
 >>> compare_launches([1.00, 1.01, 0.99], [0.80, 0.81, 0.79], better="lower").verdict
 'faster'
 >>> compare_launches([1.0], [0.8, 0.8, 0.8], better="lower").reason
-'A has 1 launch (needs 3): the difference may be that of any two launches'
+'A has 1 launch and needs 3: two launches of the same configuration differ too'
 """
 
 from __future__ import annotations

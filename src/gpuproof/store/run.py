@@ -14,11 +14,12 @@ import secrets
 import shlex
 import shutil
 import time
+import weakref
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from gpuproof.errors import EnvironmentUnfitError, RecordError, UsageError
 from gpuproof.files import open_lock, place_inside, replacing
@@ -43,8 +44,8 @@ class RunDirectory:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self._held: IO[str] | None = None
-        """The lock of a run that was made, until the block that wants it."""
+        self._held: tuple[int, weakref.finalize[..., RunDirectory]] | None = None
+        """The lock of a run that was made, until a block wants it, or the run is forgotten."""
 
     @classmethod
     def create(cls, save_dir: Path, experiment: str, run_id: str, *, held: bool = False) -> RunDirectory:
@@ -58,13 +59,10 @@ class RunDirectory:
         try:
             (aside / layout.CASES).mkdir(parents=True)
             if held:
-                run._held = os.fdopen(open_lock(aside / layout.LOCK))
-                fcntl.flock(run._held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                run._hold(open_lock(aside / layout.LOCK))
             aside.rename(run.root)
         except OSError as error:
             shutil.rmtree(aside, ignore_errors=True)
-            if run._held is not None:
-                run._held.close()
             if os.path.lexists(run.root):
                 raise _already_there(run.root) from error
             raise EnvironmentUnfitError(
@@ -87,6 +85,14 @@ class RunDirectory:
             )
         return cls(path)
 
+    def _hold(self, handle: int) -> None:
+        self._held = handle, weakref.finalize(self, os.close, handle)
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+    def _taken_lock(self) -> int:
+        held, self._held = self._held, None
+        return held[0] if held and held[1].detach() else _lock_file(self.root / layout.LOCK)
+
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Hold the run for this process.
@@ -94,8 +100,7 @@ class RunDirectory:
         Raises:
             UsageError: another process works on it.
         """
-        held, self._held = self._held, None
-        with needing_room(self.root), held or os.fdopen(_lock_file(self.root / layout.LOCK)) as file:
+        with needing_room(self.root), os.fdopen(self._taken_lock()) as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:

@@ -15,8 +15,8 @@ from gpuproof.cli.monitor.view import SECONDS, records_of, require
 from gpuproof.errors import EnvironmentUnfitError, UsageError
 
 if TYPE_CHECKING:
-    from gpuproof.observe.access import Access
-    from gpuproof.observe.exporter import RunningExporter, TextfileExporter
+    from gpuproof.observe.prometheus.access import Access
+    from gpuproof.observe.prometheus.exporter import RunningExporter, TextfileExporter
     from gpuproof.observe.stream import Records
 
 _FILE = click.Path(dir_okay=False, path_type=Path)
@@ -83,7 +83,7 @@ def serve(
       gpuproof monitor serve --interval 15 --textfile /var/lib/node_exporter
     """  # noqa: D301  # click reads the backspace character
     require("prometheus_client", "serve")
-    from gpuproof.observe.access import read_access
+    from gpuproof.observe.prometheus.access import read_access
 
     access = read_access(certificate=tls_cert, key=tls_key, password_file=password_file, hosts=allowed_hosts)
     records = records_of(source, interval=interval, devices=devices, processes="owners")
@@ -94,7 +94,7 @@ def serve(
 
 
 def _answer(records: Records, *, address: str, port: int, access: Access) -> None:
-    from gpuproof.observe.exporter import serve as start
+    from gpuproof.observe.prometheus.exporter import serve as start
 
     if access.password is not None and access.certificate is None and address not in ("127.0.0.1", "::1"):
         click.echo("gpuproof: without --tls-cert the password is sent in clear", err=True)
@@ -107,7 +107,7 @@ def _answer(records: Records, *, address: str, port: int, access: Access) -> Non
 
 
 def _write_textfile(records: Records, folder: Path, *, access: Access, interval_s: float) -> None:
-    from gpuproof.observe.exporter import serve_textfile
+    from gpuproof.observe.prometheus.exporter import serve_textfile
 
     if access.certificate is not None or access.password is not None:
         raise UsageError(

@@ -17,7 +17,7 @@ from socketserver import ThreadingMixIn
 from typing import TYPE_CHECKING, Any, Final
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
-from gpuproof.observe.access import Access
+from gpuproof.observe.prometheus.access import Access
 
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIApplication

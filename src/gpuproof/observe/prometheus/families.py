@@ -20,7 +20,7 @@ from prometheus_client.core import (
 )
 
 from gpuproof.observe.live_state import RAISED, DeviceState, LiveState
-from gpuproof.observe.metric_names import DCGM, EXPORTED, ExportedName
+from gpuproof.observe.prometheus.metric_names import DCGM, EXPORTED, ExportedName
 from gpuproof.records.metrics import THROTTLE_COUNTERS
 from gpuproof.records.readings import NVIDIA_REASON_BITS
 

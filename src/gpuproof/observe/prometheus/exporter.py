@@ -20,10 +20,10 @@ from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
 from gpuproof.errors import EnvironmentUnfitError, GpuproofError
-from gpuproof.observe.access import OPEN, Access, guarded
-from gpuproof.observe.families import families
 from gpuproof.observe.live_state import LiveState
-from gpuproof.observe.scrape_server import ScrapeServer, listen
+from gpuproof.observe.prometheus.access import OPEN, Access, guarded
+from gpuproof.observe.prometheus.families import families
+from gpuproof.observe.prometheus.scrape_server import ScrapeServer, listen
 from gpuproof.observe.stream import Records, batches
 from gpuproof.records.readings import Sample
 
