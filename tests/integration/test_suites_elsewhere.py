@@ -114,6 +114,9 @@ def test_a_matrix_and_a_study_are_jobs_of_slurm(slurm: Mapping[str, str], tmp_pa
     ended = gpuproof("matrix", matrix(tmp_path), *on, cwd=tmp_path, environment=slurm)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert "optimizer=adam" in ended.stdout
+    submitted = {path.read_text() for path in (tmp_path / "results").glob("**/launch.txt")}
+    assert submitted
+    assert all("#SBATCH --array=0-1\n" in text for text in submitted), submitted
     study = gpuproof(*SCALE, *on, cwd=tmp_path, environment=slurm)
     assert study.returncode == 0, study.stdout + study.stderr
     assert (tmp_path / "results" / "benchmark_medium_multi_gpu.json").exists()

@@ -77,6 +77,17 @@ def test_as_many_run_at_once_as_are_asked_for() -> None:
     assert following.case_id not in {case.case_id for case in first}
 
 
+def test_a_queue_gets_all_cases_at_once_and_each_has_its_own_devices() -> None:
+    queued = plan(recipe(), num_hosts=0)
+    assert len(list(queued.next([]))) == 6
+    limited = plan(recipe(cases={"parallel": 2}), num_hosts=0)
+    first = list(limited.next([]))
+    assert len(first) == 2
+    assert {case.placement.share for case in first} == {None}
+    assert len(list(plan(recipe(cases={"stop_on_failure": True}), num_hosts=0).next([]))) == 1
+    assert SUITE.remaining(queued.settle(ended(first[0]))).seconds is None
+
+
 def test_the_time_left_goes_by_what_cases_of_a_kind_took() -> None:
     planned = plan(recipe())
     assert SUITE.remaining(planned).seconds is None

@@ -42,6 +42,8 @@ class MatrixPlan:
     cases: Mapping[str, Assignment]
     order: tuple[LaunchKey, ...]
     at_once: int
+    on_queue: bool = False
+    """Whether a scheduler gives each case a job, and devices of its own."""
     position: int = 0
     """Launches before this one in the order are settled …"""
     ahead: frozenset[LaunchKey] = frozenset()
@@ -62,9 +64,9 @@ class MatrixPlan:
 
     @property
     def seconds_left(self) -> float | None:
-        """Time for what is left, by kind; None before any launch has ended."""
+        """Time for what is left, by kind; None before any launch has ended, and where a queue decides."""
         num = sum(found.num for found in self.taken.values())
-        if not num:
+        if not num or self.on_queue:
             return None
         mean_s = sum(found.seconds for found in self.taken.values()) / num
         total_s = 0.0
@@ -129,7 +131,7 @@ class MatrixPlan:
     @property
     def _shares(self) -> bool:
         cases = self.config.cases
-        return cases.parallel > 1 or cases.wait_for_memory is not None
+        return (cases.parallel > 1 and not self.on_queue) or cases.wait_for_memory is not None
 
     def _share(self) -> DeviceShare:
         """Put a case on each device before any has two."""
@@ -177,7 +179,7 @@ def _with(taken: Mapping[str, Taken], kind: str, seconds: float | None) -> Mappi
 
 
 def plan(config: RunConfig, *, num_hosts: int = 1) -> MatrixPlan:
-    """Plan every launch: all cases once, shuffled, before any is repeated.
+    """Plan every launch: all cases once, shuffled, before any is repeated. A queue names no hosts.
 
     Raises:
         UsageError: there are too many.
@@ -195,10 +197,23 @@ def plan(config: RunConfig, *, num_hosts: int = 1) -> MatrixPlan:
             f"{len(order):,} launches (at most {MAX_CASES:,})", place="run.repeats", next_step="Repeat less"
         )
     kinds = Counter(kind_of(cases[name], config) for name, _ in order)
-    at_once = config.cases.parallel * num_hosts
     return MatrixPlan(
-        config=config, cases=cases, order=tuple(order), at_once=at_once, taken={}, left=dict(kinds)
+        config=config,
+        cases=cases,
+        order=tuple(order),
+        at_once=_at_once(config, len(order), num_hosts),
+        on_queue=num_hosts == 0,
+        taken={},
+        left=dict(kinds),
     )
+
+
+def _at_once(config: RunConfig, num_launches: int, num_hosts: int) -> int:
+    """Return how many may run at a time: all on a queue, but for a limit and for `stop_on_failure`."""
+    cases = config.cases
+    if num_hosts or cases.parallel > 1 or cases.stop_on_failure:
+        return cases.parallel * max(1, num_hosts)
+    return num_launches
 
 
 def _listed(chosen: Sequence[Assignment], config: RunConfig) -> list[str]:
