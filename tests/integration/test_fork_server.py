@@ -247,6 +247,17 @@ def test_a_server_that_ends_at_once_leaves_nobody_waiting(tmp_path: Path) -> Non
     server.close(PATIENCE_S)
 
 
+def test_a_server_that_is_killed_while_it_tells_of_a_child_leaves_nobody_waiting(tmp_path: Path) -> None:
+    output = tmp_path / "output.txt"
+    cut_off = (
+        "import os, sys; fd = int(sys.argv[-1].partition('=')[2]); os.read(fd, 4096); os.write(fd, b'{')"
+    )
+    server = ForkServer([sys.executable, "-c", cut_off], environment={}, output=output)
+    assert server.fork(["run"], output=output).wait(PATIENCE_S) == LOST
+    assert server.fork(["run"], output=output).wait(PATIENCE_S) == LOST
+    server.close(PATIENCE_S)
+
+
 NO_CUDA = """
 import os, sys, threading, torch
 def refuse(*_, **__): raise AssertionError("CUDA was called")

@@ -98,9 +98,15 @@ class ForkServer:
         self._process.wait()
 
     def _listen(self) -> None:
-        with self._control.makefile("rb") as lines, suppress(ConnectionError):
-            for line in lines:
-                self._receive(json.loads(line))
+        """Take news until there is none: after a line that a kill cut off, too, children are over."""
+        try:
+            with self._control.makefile("rb") as lines, suppress(ConnectionError, ValueError):
+                for line in lines:
+                    self._receive(json.loads(line))
+        finally:
+            self._end_children()
+
+    def _end_children(self) -> None:
         with self._lock:
             self._is_lost = True
             self._control.close()
@@ -145,7 +151,9 @@ class ForkedProcess(WatchedProcess):
     def wait_without_server(self) -> None:
         """Wait for the end of a process whose parent, which would report it, is gone."""
         if self._handle is not None:
-            select.select([self._handle], [], [])
+            ended = select.poll()  # select() knows no descriptor from 1,024 on
+            ended.register(self._handle, select.POLLIN)
+            ended.poll()
         self.finish(LOST)
 
     def signal(self, which: Signals) -> None:
