@@ -160,7 +160,7 @@ def test_each_failure_is_its_own_cases_and_the_others_go_on(
     assert "ValueError" in (run.root / "cases/main/0/stderr-0.txt").read_text()
     concluded = run_campaign(run, launcher=launcher, progress=watcher, retry_failed=True)
     assert concluded.result.exit_code == 0
-    assert "no interval: launches that are forked" in concluded.result.measures[0].detail
+    assert "no interval: launches forked from one process" in concluded.result.measures[0].detail
 
 
 def test_a_killed_case_is_lost_and_the_server_goes_on(

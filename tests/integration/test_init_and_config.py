@@ -20,7 +20,7 @@ def test_a_recipe_is_written_once_and_runs(tmp_path: Path) -> None:
     (tmp_path / "gpuproof.yaml").write_text("# mine\n" + (tmp_path / "gpuproof.yaml").read_text())
     again = gpuproof("init", cwd=tmp_path)
     assert again.returncode == 2
-    assert "gpuproof.yaml: is there already. Give --force, or another -o FILE." in again.stderr
+    assert "gpuproof.yaml: exists already. Give --force, or another -o FILE." in again.stderr
     run = gpuproof("run", "gpuproof.yaml", *SMALL, cwd=tmp_path)
     assert run.returncode == 0, run.stdout + run.stderr
     forced = gpuproof("init", "--force", cwd=tmp_path)

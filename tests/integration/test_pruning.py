@@ -189,4 +189,4 @@ def test_ranks_prune_the_same_weights_and_the_report_says_how_much_and_what_was_
     assert first.buffers_bytes == 61_470 * (1 + 4 + 4)
     assert "sparsity" in done.stdout
     assert "accuracy" in done.stdout
-    assert "movement pruning, asked for 60 %" in " ".join(done.stdout.split())
+    assert "movement pruning, target 60 %" in " ".join(done.stdout.split())
