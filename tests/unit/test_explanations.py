@@ -81,7 +81,7 @@ def test_the_hot_device_is_named_with_its_lag_its_reason_and_its_clock(tmp_path:
     assert "up to 88 °C" in sentence
     assert lines_of(report, DURING) == [
         f"launch 1: {sentence}",
-        "readings cover 100 % of each window or more",
+        "readings cover all of each window",
     ]
     doubt = doubt_of(report, "device-fault")
     assert doubt.validity == "SUSPECT"
@@ -154,7 +154,7 @@ def test_a_busy_processor_is_no_bottleneck_where_it_is_the_device(tmp_path: Path
     report = concluded(tmp_path, launch, [r.header([]), *samples, r.end(10.0, samples=NUM_SAMPLES)])
     assert common_of(report).remarks == ()
     assert lines_of(report, DURING) == [
-        "the host was read beside every launch (readings cover 100 % of each window or more), "
+        "the host was read beside every launch (readings cover all of each window), "
         "and nothing unusual was found"
     ]
     assert report.result.validity == "VALID"
@@ -219,7 +219,7 @@ def test_where_a_doubt_names_a_neighbour_nothing_else_stood_out(
     report = concluded(tmp_path, launch, [r.header([]), *samples, r.end(10.0, samples=NUM_SAMPLES)])
     assert [doubt.code for doubt in report.result.doubts] == [code]
     assert lines_of(report, DURING) == [
-        "the host was read beside every launch (readings cover 100 % of each window or more), "
+        "the host was read beside every launch (readings cover all of each window), "
         "and apart from the other processes named above nothing unusual was found"
     ]
 

@@ -261,7 +261,8 @@ def _during(common: Common, doubts: Sequence[Doubt]) -> Iterator[Section]:
     title = "Host and devices during the run"
     lines = tuple(f"{_launch_name(remark, common)}: {remark.text}" for remark in common.remarks)
     least = common.least_coverage
-    cover = "" if least is None else f"readings cover {units.share(least)} of each window or more"
+    of_each = "" if least is None else "all" if least >= 1 else f"at least {int(least * 100)} %"
+    cover = f"readings cover {of_each} of each window" if of_each else ""
     if common.devices:
         lines = (*lines, cover) if cover else lines
     elif not lines:
