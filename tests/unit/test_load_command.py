@@ -96,6 +96,7 @@ def test_the_loader_takes_its_workers(monkeypatch: pytest.MonkeyPatch) -> None:
         (["--resume", "results/examples/by-hand"], "this is no run of the load suite"),
         (["--resume", "load/examples/by-hand", "--num-epochs", "3"], "a resumed run goes on with its own"),
         (["--resume", "load/examples/by-hand", "--quick"], "a resumed run goes on with its own config"),
+        (["--resume", "load/examples/by-hand", "--dry-run"], "which --dry-run does not show"),
     ],
 )
 def test_what_cannot_be_done_is_refused_before_anything_is_measured(words: list[str], said: str) -> None:
@@ -104,6 +105,13 @@ def test_what_cannot_be_done_is_refused_before_anything_is_measured(words: list[
     result = CliRunner().invoke(cli, ["load", *words])
     assert isinstance(result.exception, UsageError)
     assert said in str(result.exception)
+
+
+def test_a_dry_run_has_a_command_for_each_test_and_leaves_nothing() -> None:
+    shown = CliRunner().invoke(cli, ["load", "--quick", "--dry-run"])
+    assert shown.exit_code == 0, shown.output
+    assert len(re.findall("gpuproof.worker run", shown.stdout)) == 12
+    assert not list(Path().iterdir())
 
 
 def test_a_launcher_of_the_users_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

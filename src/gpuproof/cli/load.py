@@ -12,7 +12,7 @@ import click
 from click.core import ParameterSource
 
 from gpuproof.cli.entry.older import answered_options
-from gpuproof.cli.options import measuring_options
+from gpuproof.cli.options import dry_run_option, measuring_options, refuse_dry_resume
 from gpuproof.errors import EnvironmentUnfitError, ExitCode, UsageError
 
 if TYPE_CHECKING:
@@ -80,9 +80,10 @@ OF_THE_TESTS = (*KEYS, "quick", "loader")
     "them is read more often, down to every 0.05 s; the results have the interval.",
 )
 @answered_options
+@dry_run_option
 @measuring_options
 @click.pass_context
-def load(ctx: click.Context, /, *, output: Path | None, **options: Any) -> None:
+def load(ctx: click.Context, /, *, output: Path | None, dry_run: bool, **options: Any) -> None:
     """Run the twelve tests of the load suite, on this machine or on every host of a fleet.
 
     Two models (a simple CNN and a ResNet) are trained and run forward at three batch sizes each, every test
@@ -91,6 +92,7 @@ def load(ctx: click.Context, /, *, output: Path | None, **options: Any) -> None:
 
     \b
     gpuproof load --quick
+    gpuproof load --quick --dry-run
     gpuproof load --num-epochs 5 --num-batches 500 --output results.json
     gpuproof load --log-file gpu_test.log --num-epochs 2 --num-batches 100 --loader --num-workers 4
     gpuproof load --resume results/load/run_20261120T133012_4711 --retry-failed
@@ -99,10 +101,24 @@ def load(ctx: click.Context, /, *, output: Path | None, **options: Any) -> None:
     The same tests with any key set otherwise: gpuproof run load --training.precision=bf16
     """  # noqa: D301  # click reads the backspace character
     output = output or Path(f"gpu_loadtest_results_{int(time.time())}.json")
-    _check_place(output)
     given = {name for name in options if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE}
+    if dry_run:
+        ctx.exit(_show_tests(given, **options))
+    _check_place(output)
     directory, code = _run_tests(given, **options)
     ctx.exit(_copy_results(directory, output, code))
+
+
+def _show_tests(
+    given: set[str], *, python: str | None, resume: Path | None, hosts: HostChoice, **tests: Any
+) -> ExitCode:
+    """Print what would be started, with the time and memory that it takes at least."""
+    from gpuproof.cli.measuring import show_commands
+
+    if resume is not None:
+        refuse_dry_resume(dry_run=True)
+    show_commands(RECIPE, _words(tests, given), hosts=hosts, python=python)
+    return ExitCode.DONE
 
 
 def _run_tests(
