@@ -134,7 +134,7 @@ FAULTS: tuple[Fault, ...] = (
     _device("ECC growth", "ecc", (LAST, "ecc_uncorrected")),
     _device("XID", "xid", (LAST, "xid 79")),
     _device("GPU that falls off the bus", "lost", (LAST, "lost")),
-    _device("missing metric", "na", (LAST, "does not tell"), OPEN),
+    _device("missing metric", "na", (LAST, "does not report"), OPEN),
     _fleet("slow rank", (_NODE3, "slower than the median of the other ranks"), slower={_NODE3: SLOWER}),
     _fleet("corrupted collective result", ("elements of all_reduce", "rank 3"), wrong_on=3),
     Fault(
