@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import chain
+from itertools import chain, repeat
 from typing import Any, Final
 
 import numpy as np
@@ -161,16 +161,31 @@ def _columns(tables: list[_Table], name: str, length: int) -> Iterator[tuple[str
     """Give a metric's column of each device, and let go of what it was made of."""
     having = [table for table in tables if name in table.kept]
     pieces = [(t, c.places, c.parts.pop(name)) for t in having for c in t.chunks if name in c.parts]
-    shared: Floats | None = None
-    if all(part.ndim < 2 for _, _, part in pieces) and len({tuple(t.devices) for t in having}) == 1:
-        shared = _column([(places, part) for _, places, part in pieces], length)
-    for device in dict.fromkeys(device for table in having for device in table.devices):
+    devices = list(dict.fromkeys(device for table in having for device in table.devices))
+    if all(table.devices == devices for table in having):
+        together = [(places, part) for _, places, part in pieces]
+        if all(part.ndim < 2 for _, part in together):
+            yield from zip(devices, repeat(_column(together, length)))
+        else:
+            yield from zip(devices, _columns_of_all(together, len(devices), length), strict=True)
+        return
+    for device in devices:
         own = [
             (places, part[:, table.devices.index(device)] if part.ndim == 2 else part)
             for table, places, part in pieces
             if device in table.devices
         ]
-        yield device, shared if shared is not None else _column(own, length)
+        yield device, _column(own, length)
+
+
+def _columns_of_all(pieces: list[tuple[Places, Floats]], num_devices: int, length: int) -> Iterator[Floats]:
+    """Spread pieces that name the same devices over all samples, which takes half the time of one by one."""
+    columns = np.full((num_devices, length), np.nan)
+    for places, part in pieces:
+        columns[:, places] = part.T
+    constant = (columns == columns[:, :1]).all(axis=1)
+    for column, stands in zip(columns, constant, strict=True):
+        yield np.broadcast_to(column[0].copy(), (length,)) if stands else column
 
 
 def _column(pieces: list[tuple[Places, Floats]], length: int) -> Floats:

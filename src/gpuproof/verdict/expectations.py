@@ -61,7 +61,6 @@ class PublishedFigure:
     """The family; for comparison with what was published of it, never to expect anything."""
     devices: tuple[str, ...] = ()
     """Exact names that the driver gives; none where the source leaves the board open."""
-    form_factor: str | None = None
     num_devices: int | None = None
     num_hosts: int | None = None
     fabric: str | None = None
@@ -90,7 +89,6 @@ class Expectations:
 
     figures: Mapping[str, PublishedFigure]
     tolerance: float
-    tolerance_source: str
 
     def find(self, key: str) -> PublishedFigure:
         """Return the figure of a key.
@@ -112,11 +110,9 @@ def load_expectations() -> Expectations:
     """Return the figures that come with gpuproof."""
     content = tomllib.loads(files("gpuproof").joinpath("expectations.toml").read_text(encoding="utf-8"))
     figures = [_figure(entry) for entry in content["expectation"]]
-    tolerance = content["tolerance"]
     return Expectations(
         figures={figure.key: figure for figure in figures},
-        tolerance=tolerance["share"],
-        tolerance_source=f"{tolerance['source']}, as of {tolerance['date']}",
+        tolerance=content["tolerance"]["share"],
     )
 
 
