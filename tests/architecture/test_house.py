@@ -44,6 +44,17 @@ MAY_ASK_FOR_THE_KIND = {
 """Where `kind ==` and `isinstance(work, …Work)` may stand, and why there; others ask what the work is like:
 `trains`, `generates`, `measures_latency`."""
 
+HOMES = {
+    "amdsmi": "devices/amd/library.py",
+    "psutil": "monitor/host.py",
+    "pynvml": "devices/nvidia/nvml.py",
+    "tensorflow": "worker/tensorflow/mirrored.py",
+    "timm": "workloads/torch/timm_models.py",
+    "torchvision": "workloads/torch/torchvision_models.py",
+    "transformers": "workloads/torch/transformers_models.py",
+}
+"""The one file that imports each library which a node may lack."""
+
 Sources = Mapping[str, str]
 """The text of each file of the package, by its path within."""
 
@@ -139,6 +150,16 @@ def deep_classes(files: Sources) -> set[str]:
     }
 
 
+def strayed_libraries(files: Sources) -> set[str]:
+    """Name the files that import what a node may lack, beside the one that is named for it."""
+    return {
+        path
+        for path, text in files.items()
+        for name in imported_modules(text)
+        if HOMES.get(name.partition(".")[0], path) != path
+    }
+
+
 def functions(files: Sources) -> Iterator[tuple[str, int]]:
     """Yield `FILE:NAME` and the lines, from `def` to the last, of each function and method."""
     for path, text in files.items():
@@ -182,6 +203,7 @@ RULES: dict[str, Callable[[Sources], set[str]]] = {
     "name": emptily_named_files,
     "kind": misplaced_questions_of_kind,
     "inheritance": deep_classes,
+    "library": strayed_libraries,
 }
 PLANTED: dict[str, tuple[dict[str, str], str]] = {
     "class": ({"store.py": "class Twice: ...\n", "units.py": "class Twice: ...\n"}, "Twice"),
@@ -195,6 +217,7 @@ PLANTED: dict[str, tuple[dict[str, str], str]] = {
     "name": ({"report/text_utils.py": ""}, "report/text_utils.py"),
     "kind": ({"campaign.py": "is_load = config.kind in ('load', 'x')\n"}, "campaign.py"),
     "inheritance": ({"store.py": "class A: ...\nclass B(A): ...\nclass C(B): ...\n"}, "C"),
+    "library": ({"worker/x.py": "def f():\n    from torchvision import models\n"}, "worker/x.py"),
 }
 
 
