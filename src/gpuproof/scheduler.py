@@ -196,6 +196,9 @@ class CaseScheduler:
         if gone is not None:
             return host_failure(gone)
         reason = self._places.why_never(case.placement, lost)
+        taken = next((error for error in lost.values() if error.is_interruption), None)
+        if reason is not None and taken is not None:
+            return host_failure(taken)
         next_step = "Offer more hosts, or ask for fewer"
         return None if reason is None else launch_failure("environment", reason, next_step=next_step)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -32,6 +33,20 @@ def test_the_dockerfile_has_no_findings() -> None:
     linter = Path(sys.executable).with_name("hadolint")
     found = subprocess.run([linter, ENTRYPOINT.with_name("Dockerfile")], capture_output=True, text=True)
     assert (found.returncode, found.stdout) == (0, "")
+
+
+def test_the_apptainer_recipe_copies_what_is_there_and_its_scripts_are_shell() -> None:
+    recipe = ENTRYPOINT.with_name("gpuproof.def").read_text()
+    head, *sections = re.split(r"^%", recipe, flags=re.MULTILINE)
+    told = {name: body for name, _, body in (section.partition("\n") for section in sections)}
+    assert set(told) == {"arguments", "files", "post", "runscript"}
+    assert "From: {{ BASE }}" in head
+    assert "BASE=" in told["arguments"]
+    copied = [line.split() for line in told["files"].splitlines() if line.strip()]
+    assert all((ENTRYPOINT.parents[1] / source).exists() for source, _ in copied)
+    for script in (told["post"], told["runscript"]):
+        assert subprocess.run(["sh", "-n", "-c", script], capture_output=True, text=True).stderr == ""
+    assert told["runscript"].split()[1] in {Path(target).name for _, target in copied}
 
 
 def start(programs: Path, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:

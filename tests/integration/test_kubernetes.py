@@ -334,10 +334,14 @@ def test_a_cluster_is_verified_and_cleaned_and_a_dry_run_does_neither(
     world.makes_pods = False
     for kind, metadata in (("jobs", labels), ("configmaps", labels), ("services", {})):
         world.make(kind, {"kind": kind, "metadata": {"name": f"left-{kind}", "labels": metadata}})
+    asked = gpuproof("kubernetes", "verify", "--dry-run", cwd=tmp_path, environment=environment)
+    assert asked.stdout.splitlines() == ["GET /api/v1/namespaces/NAMESPACE/pods", "GET /api/v1/nodes"]
+    assert world.calls == []
     shown = gpuproof("kubernetes", "verify", "--json", cwd=tmp_path, environment=environment)
     assert shown.returncode == ExitCode.DONE, shown.stderr
     statuses = {told["name"]: told["outcome"]["status"] for told in json.loads(shown.stdout)["checks"]}
     assert statuses == {"nodes": "PASS", "GPUs": "PASS", "healthy GPUs": "WARN", "placement": "PASS"}
+    assert world.calls == [("GET", "pods"), ("GET", "nodes")]  # what the dry run says, and no more
     would = gpuproof("kubernetes", "clean", "--dry-run", cwd=tmp_path, environment=environment)
     assert would.stdout == "would remove Job left-jobs\nwould remove ConfigMap left-configmaps\n"
     assert len(world.left()) == 3

@@ -122,6 +122,63 @@ def test_a_matrix_and_a_study_are_jobs_of_slurm(slurm: Mapping[str, str], tmp_pa
     assert (tmp_path / "results" / "benchmark_medium_multi_gpu.json").exists()
 
 
+RECORDED = Path(__file__).parents[1] / "replay/runs/load/run/cases"
+RECORDED_RANKS = """#!/bin/sh
+case "$2" in
+run)
+    name=$(grep -o '"case_id": *"[^"]*"' "$3" | head -n 1 | cut -d '"' -f 4)
+    cp "{recorded}/$name/0/rank-0.jsonl" "$4/" ;;
+sample) ;;
+*) exec "{python}" "$@" ;;
+esac
+"""
+LOAD = ("load", "--quick", "--num-batches", "2", "--device", "cpu", "--output", "results.json")
+
+
+def recorded_ranks(folder: Path) -> str:
+    """Write a Python whose ranks leave what those of a recorded load suite left, and take no time."""
+    path = folder / "python-of-the-nodes"
+    path.write_text(RECORDED_RANKS.format(recorded=RECORDED, python=sys.executable))
+    path.chmod(0o755)
+    return str(path)
+
+
+def assert_twelve_tests(folder: Path) -> None:
+    summary = json.loads((folder / "results.json").read_text())["test_summary"]
+    assert (summary["total_tests"], summary["successful_tests"]) == (12, 12)
+
+
+def test_the_load_suite_is_one_array_of_twelve_jobs(slurm: Mapping[str, str], tmp_path: Path) -> None:
+    told = options(tmp_path, python=recorded_ranks(tmp_path), exclusive=False)
+    ended = gpuproof(*LOAD, "--on", f"slurm:{told}", cwd=tmp_path, environment=slurm)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert_twelve_tests(tmp_path)
+    submitted = [path.read_text() for path in (tmp_path / "results").glob("**/launch.txt")]
+    assert ["#SBATCH --array=0-11\n" in text for text in submitted] == [True] * 12
+
+
+def test_the_load_suite_is_made_of_pods(kubernetes: Mapping[str, str], tmp_path: Path) -> None:
+    on_claim = {"claim": "results", "claim_folder": str(tmp_path)}
+    told = options(tmp_path, python=recorded_ranks(tmp_path), **on_claim)
+    ended = gpuproof(*LOAD, "--on", f"kubernetes:{told}", cwd=tmp_path, environment=kubernetes)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert_twelve_tests(tmp_path)
+
+
+def test_an_allocation_that_is_taken_back_interrupts_a_run_as_the_end_of_a_job_does(tmp_path: Path) -> None:
+    fake = fake_slurm(tmp_path / "slurm")
+    fake.says("scontrol", "n1\nn2\n")
+    fake.fails("srun", "srun: error: Unable to create step for job 7: Job has expired\n")
+    fake.says("squeue", "7|7|TIMEOUT|n[1-2]|TimeLimit\n")
+    inside = {"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "n[1-2]"}
+    environment = {**os.environ, **fake.environment, **inside}
+    words = ("run", "quick", "--on", "slurm", "--distributed.device=cpu")
+    ended = gpuproof(*words, "--one-job", cwd=tmp_path, environment=environment)
+    assert ended.returncode == ExitCode.INTERRUPTED, ended.stdout + ended.stderr
+    assert "the allocation, job 7, ended TIMEOUT" in " ".join(ended.stdout.split())
+    assert "salloc --nodelist" in ended.stdout
+
+
 def test_kubernetes_validates_a_node_that_is_named(kubernetes: Mapping[str, str], tmp_path: Path) -> None:
     unnamed = gpuproof(
         *VALIDATE, "--on", f"kubernetes:{options(tmp_path)}", cwd=tmp_path, environment=kubernetes

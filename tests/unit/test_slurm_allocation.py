@@ -13,6 +13,7 @@ from fakes.slurm_commands import FakeSlurm, fake_slurm
 from gpuproof.config.slurm import SlurmOptions
 from gpuproof.errors import UsageError
 from gpuproof.launchers.base import Launcher
+from gpuproof.launchers.failures import host_failure
 from gpuproof.launchers.registry import open_launcher
 from gpuproof.launchers.slurm.site import SlurmSite
 from gpuproof.records.run import Failure
@@ -92,6 +93,9 @@ def test_an_allocation_that_ended_interrupts_its_launch_and_has_no_place_left(
         launched = launcher.start(case(), ["n1"], folder)
         assert finish(launcher, launched) == 1
         assert list(launcher.lost()) == ["n1", "n2"]
+        not_begun = host_failure(launcher.lost()["n2"])
+    assert (not_begun.cause, not_begun.host) == ("interrupted", "n2")  # nothing is wrong with the node
+    assert "salloc --nodelist" in str(not_begun.next_step)
     (told,) = read_case(folder).of(Failure)
     assert (told.cause, told.host) == ("interrupted", "n1")
     assert told.message == "the allocation, job 7, ended TIMEOUT: no step can begin in it any more"

@@ -24,6 +24,12 @@ def slurm(tmp_path: Path) -> FakeSlurm:
     return fake_slurm(tmp_path / "slurm")
 
 
+VIOLATES = (
+    "Batch job submission failed: Job violates accounting/QOS policy (job submit limit, user's size and/or "
+    "time limits)"
+)
+
+
 def state(name: str, *, nodes: str = "n[1-2]") -> JobState:
     return JobState(job="7_1", number="9", name=name, nodes=nodes, reason="")
 
@@ -33,8 +39,10 @@ def test_all_jobs_are_asked_for_by_one_call(slurm: FakeSlurm) -> None:
     slurm.says("squeue", "7_0|8|PENDING||Resources\n7_1|9|RUNNING|n[1-2]|None\n12|12|COMPLETED|n3|None\n")
     states = commands.states(["7_0", "7_1", "12"])
     assert states["7_0"] == JobState(job="7_0", number="8", name="PENDING", nodes="", reason="Resources")
+    slurm.says("squeue", "8|8|PENDING||not permitted (closed allows nobody)\n")
+    assert commands.states(["8"])["8"].reason == "not permitted (closed allows nobody)"
     assert states["7_1"] == JobState(job="7_1", number="9", name="RUNNING", nodes="n[1-2]", reason="")
-    assert slurm.calls("squeue")[1:] == [
+    assert slurm.calls("squeue")[1:2] == [
         "squeue --jobs=12,7 --states=all --noheader --array --format=%i|%A|%T|%N|%r"
     ]
 
@@ -79,6 +87,8 @@ def test_a_machine_without_slurm_or_without_its_controller_is_unfit(tmp_path: Pa
         ("Batch job submission failed: Invalid qos specification", "Set qos"),
         ("Invalid generic resource (gres) specification", "gpus_per_node: 0"),
         ("QOSMaxSubmitJobPerUserLimit", "max_jobs"),
+        (f"AssocMaxSubmitJobLimit\nsbatch: error: {VIOLATES}", "max_jobs"),
+        (VIOLATES, "`sacctmgr show qos`"),
         ("Batch job submission failed: something new", "--dry-run"),
     ],
 )
@@ -129,6 +139,46 @@ def test_a_jobs_end_is_a_failure_with_its_reason(tmp_path: Path, name: str, caus
     assert (failure.cause, failure.rank) == (cause, None)
     assert failure.message.startswith(begins)
     assert failure.next_step
+
+
+REFUSED_IMAGE = """\
+pyxis: importing docker image: nvcr.io#nvidia/none:1
+slurmstepd: error: pyxis: child 12 failed with error code: 1
+slurmstepd: error: pyxis: failed to import docker image
+slurmstepd: error: pyxis:     [INFO] Fetching image manifest
+slurmstepd: error: pyxis:     [ERROR] URL https://nvcr.io/v2 returned error code: 401 Unauthorized
+slurmstepd: error: pyxis: couldn't start container
+srun: error: n1: task 0: Exited with exit code 1
+"""
+NO_PYXIS = """\
+srun: unrecognized option '--container-image=nvcr.io#nvidia/none:1'
+Try "srun --help" for more information
+"""
+
+
+@pytest.mark.parametrize(
+    ("said", "message", "next_step"),
+    [
+        (REFUSED_IMAGE, "[ERROR] URL https://nvcr.io/v2 returned error code: 401", "credentials"),
+        (
+            "slurmstepd: error: pyxis: failed to import docker image\nslurmstepd: error: pyxis: x\n",
+            "failed to import docker image",
+            "container_image",
+        ),
+        (NO_PYXIS, "this Slurm starts no containers: srun: unrecognized option", "leave container_image out"),
+    ],
+)
+def test_an_image_that_cannot_be_had_is_told_in_the_words_of_pyxis(
+    said: str, message: str, next_step: str, tmp_path: Path
+) -> None:
+    (tmp_path / "launcher-output.txt").write_text(said)
+    failure = job_failure(state("FAILED"), folder=tmp_path, down={})
+    assert failure is not None
+    assert (failure.cause, failure.host) == ("environment", "n[1-2]")
+    assert message in failure.message
+    assert next_step in str(failure.next_step)
+    (tmp_path / "rank-0.jsonl").touch()
+    assert job_failure(state("FAILED"), folder=tmp_path, down={}) is None  # its ranks know better
 
 
 def test_where_the_ranks_know_better_a_job_says_nothing(tmp_path: Path) -> None:

@@ -26,10 +26,20 @@ from gpuproof.suites.base import HostPlace
 class HostError(EnvironmentUnfitError):
     """A host cannot be used: which, at which stage, and why."""
 
-    def __init__(self, cause: str, *, host: str, stage: HostStage, next_step: str | None = None) -> None:
+    def __init__(
+        self,
+        cause: str,
+        *,
+        host: str,
+        stage: HostStage,
+        next_step: str | None = None,
+        is_interruption: bool = False,
+    ) -> None:
+        """Take the cause; an interruption is a host that was taken back, with which nothing is wrong."""
         super().__init__(cause, place=f"{host}: {stage}", next_step=next_step)
         self.host = host
         self.stage = stage
+        self.is_interruption = is_interruption
 
 
 class Launched(Protocol):

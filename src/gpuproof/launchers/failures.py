@@ -51,12 +51,12 @@ def launch_failure(
 
 def host_failure(error: HostError) -> Failure:
     """Make the record of a launch whose host cannot be used, or whose files cannot be read."""
+    next_step = "Finish the run with --resume once this host can be reached and used"
+    cause: FailureCause = "exception" if error.stage in ("parse", "exception") else "environment"
+    if error.is_interruption:
+        cause, next_step = "interrupted", error.next_step or "Finish the run with --resume"
     return launch_failure(
-        "exception" if error.stage in ("parse", "exception") else "environment",
-        f"{error.stage}: {error.cause}",
-        host=error.host,
-        phase=error.stage,
-        next_step="Finish the run with --resume once this host can be reached and used",
+        cause, f"{error.stage}: {error.cause}", host=error.host, phase=error.stage, next_step=next_step
     )
 
 

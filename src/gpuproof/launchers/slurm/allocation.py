@@ -19,7 +19,7 @@ from gpuproof.launchers.base import HostError
 from gpuproof.launchers.failures import launch_failure
 from gpuproof.launchers.local import LocalLaunch
 from gpuproof.launchers.slurm.commands import SlurmCommands
-from gpuproof.launchers.slurm.endings import UNENDED
+from gpuproof.launchers.slurm.endings import UNENDED, container_failure
 from gpuproof.launchers.slurm.site import JOB, SlurmSite, allocated_nodes
 from gpuproof.launchers.slurm.text import SlurmNode, step_environment, step_words
 from gpuproof.processes.group import start_group
@@ -125,13 +125,17 @@ class SlurmAllocation:
         """Find out whether a step that failed has lost a node, and say so."""
         if status == 0:
             return
+        if (no_container := container_failure(folder, host="+".join(hosts))) is not None:
+            append_record(folder, no_container)
         for name, reason in self._slurm.down(",".join(hosts)).items():
             self._lost[name] = HostError(f"node failure: {reason}", host=name, stage="execute")
             message = f"node failure: the step on {'+'.join(hosts)} lost {name} ({reason})"
             append_record(folder, launch_failure("lost_rank", message, host=name))
         if (cause := self._allocation_ended()) is not None:
             for name in self._hosts:
-                self._lost[name] = HostError(cause, host=name, stage="execute", next_step=ANOTHER)
+                self._lost[name] = HostError(
+                    cause, host=name, stage="execute", next_step=ANOTHER, is_interruption=True
+                )
             append_record(
                 folder, launch_failure("interrupted", cause, next_step=ANOTHER, host="+".join(hosts))
             )

@@ -25,13 +25,16 @@ LAID_ASIDE = frozenset(
     f"SBATCH_{name}" for name in ("OUTPUT", "ERROR", "ARRAY_INX", "REQUEUE", "NO_REQUEUE", "WAIT", "EXPORT")
 )
 """Variables that would change what the launcher works by."""
-_NOTHING = ("None", "None assigned", "(null)")
+_NOTHING = ("None", "None assigned", "(null)", "null")
 _UNREACHABLE = ("Unable to contact slurm", "Socket timed out", "Connection refused", "configuration source")
 _OF_QUEUE, _OF_ACCOUNTING = "%i|%A|%T|%N|%r", "JobID,JobIDRaw,State,NodeList,Reason"
 
 
 _LOOK = "Look at what would be submitted with --dry-run, and change the options of --on slurm:FILE"
 _REMEDIES = {
+    "SubmitJob": "Lower max_jobs in the file of --on slurm:FILE",
+    "violates accounting": "`sacctmgr show associations user=$USER` and `sacctmgr show qos` list your "
+    "limits; ask for less, or set account or qos in the file of --on slurm:FILE",
     "ccount": "`sacctmgr show associations user=$USER` lists your accounts; set account (and partition) in "
     "the file of --on slurm:FILE",
     "partition": "`sinfo` lists the partitions; set partition in the file of --on slurm:FILE",
@@ -42,9 +45,8 @@ _REMEDIES = {
     "(--distributed.nodes, --nproc, gpus_per_node), or none with --distributed.device=cpu",
     "node count": "Lower --distributed.nodes, or choose another partition",
     "ime limit": "Lower time in the file of --on slurm:FILE, or choose another partition",
-    "SubmitJob": "Lower max_jobs in the file of --on slurm:FILE",
 }
-"""By what sbatch says (as in Slurm 22.05), the next step."""
+"""By what sbatch says (as in Slurm 22.05), the next step; the first that fits."""
 
 
 class SlurmRefusalError(UsageError):
@@ -233,5 +235,10 @@ def _state(line: str) -> JobState | None:
     if len(parts) < 5:
         return None
     job, number, state, nodes, reason = parts
-    where, why = ("" if said in _NOTHING else said for said in (nodes, reason.strip("()")))
+    where, why = ("" if said in _NOTHING else said for said in (nodes, _bare(reason)))
     return JobState(job=job, number=number, name=state.split()[0], nodes=where, reason=why)
+
+
+def _bare(reason: str) -> str:
+    """Return a reason without the brackets around the whole of it."""
+    return reason[1:-1] if reason.startswith("(") and reason.endswith(")") else reason

@@ -12,6 +12,7 @@ from pathlib import Path
 from gpuproof.launchers.failures import launch_failure
 from gpuproof.launchers.slurm.commands import JobState
 from gpuproof.records.run import Failure, FailureCause
+from gpuproof.store import layout
 
 UNENDED = frozenset(
     {"PENDING", "CONFIGURING", "RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "SIGNALING"}
@@ -20,6 +21,12 @@ WAITING = frozenset({"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_FED", "REQUE
 FORGOTTEN = "FORGOTTEN"
 """Not a word of Slurm's: neither the queue nor an accounting knows the job any more."""
 _RESUME = "Finish the run with --resume"
+_PYXIS = "error: pyxis: "
+_NO_PYXIS = "Have Pyxis installed on the cluster, or leave container_image out of the file of --on slurm:FILE"
+_LOOK_AT_IMAGE = (
+    "Look at container_image in the file of --on slurm:FILE, and at your credentials in "
+    "~/.config/enroot/.credentials; launcher-output.txt beside the launch has all that was said"
+)
 _ENDINGS: Mapping[str, tuple[FailureCause, str, str]] = {
     "TIMEOUT": (
         "interrupted",
@@ -57,13 +64,37 @@ def job_failure(state: JobState, *, folder: Path, down: Mapping[str, str]) -> Fa
         return launch_failure(
             cause, message.format(job=job), next_step=next_step, host=state.nodes or "slurm"
         )
-    if state.name == "COMPLETED" or any(folder.glob("launcher-output.txt")):
+    if state.name == "COMPLETED":
         return None
+    if (folder / layout.LAUNCHER_OUTPUT).is_file():
+        return container_failure(folder, host=state.nodes or "slurm")
     return launch_failure(
         "environment",
         f"{job} ended {state.name} and wrote nothing to {folder}",
         next_step="The nodes must see that folder: set run.save_dir to a file system that they share",
         host=state.nodes or "slurm",
+    )
+
+
+def container_failure(folder: Path, *, host: str) -> Failure | None:
+    """Say why no container began, in the words of Pyxis and Enroot; None where it is not that.
+
+    They come before srun's own last line, which says only that a task has exited.
+    """
+    if layout.rank_journals(folder):
+        return None
+    said = (folder / layout.LAUNCHER_OUTPUT).read_text(encoding="utf-8", errors="replace").splitlines()
+    unknown = next((line for line in said if "unrecognized option '--container-image" in line), None)
+    if unknown is not None:
+        message = f"this Slurm starts no containers: {unknown}"
+        return launch_failure("environment", message, next_step=_NO_PYXIS, host=host)
+    told = [line.partition(_PYXIS)[2].strip() for line in said if _PYXIS in line]
+    if not told:
+        return None
+    signs = ("[ERROR]", "failed to import", "")
+    why = next(line for sign in signs for line in told if sign in line)
+    return launch_failure(
+        "environment", f"the container did not begin: {why}", next_step=_LOOK_AT_IMAGE, host=host
     )
 
 

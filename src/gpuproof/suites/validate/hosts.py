@@ -24,8 +24,10 @@ def lost_of(launches: Sequence[CaseRecords]) -> dict[str, CaseRecords]:
 
 
 def lost_hosts(launch: CaseRecords) -> frozenset[str]:
-    """Return the hosts to which a launch could not be brought."""
+    """Return the hosts to which a launch could not be brought; one that was taken back is not lost."""
     failure = launch.primary_failure
+    if failure is not None and failure.cause == "interrupted":
+        return frozenset()
     if launch.status == "done" or failure is None or launch.of(Start) or not is_host_failure(failure):
         return frozenset()
     return frozenset({failure.host} & set(launch.case.placement.hosts))
