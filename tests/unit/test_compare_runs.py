@@ -234,7 +234,7 @@ def test_an_outlying_launch_is_named_and_told_with_and_without() -> None:
     a = finished(rate((*RATES, 100.2, 99.8)))
     b = finished(rate((*times(0.95), 95.2, 60.0)), name="results/y")
     shown = text(compare_runs(a, b))
-    assert "launch B 7 is an outlier; without -4.97 % (-5.90 % to -4.03 %), slower" in shown
+    assert "outliers: launch B 7; without -4.97 % (-5.90 % to -4.03 %), slower" in shown
     assert "none is left out of a figure above" in shown
 
 

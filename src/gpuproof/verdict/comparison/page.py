@@ -148,7 +148,7 @@ def _launches(found: SideBySide) -> Iterator[str]:
         if named and measure.without_outliers is not None:
             without = measure.without_outliers
             yield (
-                f"{measure.title}: launch {' and '.join(named)} is an outlier; without "
+                f"{measure.title}: outliers: launch {' and '.join(named)}; without "
                 f"{_change(without)}, {verdict_text(without)}"
             )
     if any(measure.without_outliers for measure in found.measures):
