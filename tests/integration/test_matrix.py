@@ -131,6 +131,21 @@ def test_a_command_alone_is_a_run_of_its_kind(tmp_path: Path) -> None:
     assert "no-such-program: command not found" in missing.stdout
 
 
+def test_a_secret_reaches_the_command_and_no_file(tmp_path: Path) -> None:
+    (tmp_path / "s.py").write_text("import os; assert os.environ['MY_API_KEY'] == 'hunter2-0123'\n")
+    command = {"argv": [sys.executable, "s.py"], "env": {"MY_API_KEY": None}}
+    (tmp_path / "m.yaml").write_text(json.dumps({"kind": "command", "command": command}))
+    words, given = ("run", "m.yaml", "--run.run_id=s"), clean_environment(MY_API_KEY="hunter2-0123")
+    done = gpuproof(*words, cwd=tmp_path, environment=given)
+    assert done.returncode == 0, done.stderr
+    kept = [path for path in (tmp_path / "results").rglob("*") if path.is_file()]
+    assert kept
+    assert [path for path in kept if b"hunter2" in path.read_bytes()] == []
+    again = gpuproof("run", "--resume", "results/benchmark/s", cwd=tmp_path)
+    assert again.returncode == 2
+    assert "the variable MY_API_KEY is not set" in again.stderr
+
+
 @needs_simulator
 def test_workloads_take_simulated_devices_in_turn(tmp_path: Path) -> None:
     (tmp_path / "m.yaml").write_text(
