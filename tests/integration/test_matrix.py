@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from gpuproof.errors import ExitCode
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.readings import Mark
 from gpuproof.records.work.command import CommandEnded, CommandMetrics, ProcessTree
 from gpuproof.records.work.sharing import DeviceTaken
 from gpuproof.store.run import RunDirectory
 from gpuproof.worker.rank.watchdog import process_lives
-from running import clean_environment, gpuproof
+from running import TIMEOUT_S, clean_environment, gpuproof, gpuproof_command
 from simulating import needs_simulator, simulated
 
 PROGRAM = Path(__file__).parents[1] / "fakes" / "trains.py"
@@ -129,6 +135,42 @@ def test_a_command_alone_is_a_run_of_its_kind(tmp_path: Path) -> None:
     missing = gpuproof("run", "m.yaml", "--command.argv=[no-such-program]", cwd=tmp_path)
     assert missing.returncode == 5
     assert "no-such-program: command not found" in missing.stdout
+
+
+SIGNALS_SEEN = """
+import os, signal, time
+def say(number, _frame):
+    os.write(1, f"{number} ".encode())
+for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    signal.signal(number, say)
+os.write(1, f"{os.getpid()} ".encode())
+while True:
+    time.sleep(60)
+"""
+
+
+def test_ctrl_c_reaches_a_case_as_one_signal_of_ours_and_leaves_nothing(tmp_path: Path) -> None:
+    """A terminal's signal goes to our whole process group, which cases are not of: we end them ourselves."""
+    command = {"argv": [sys.executable, "-c", SIGNALS_SEEN]}
+    (tmp_path / "m.yaml").write_text(json.dumps({"kind": "command", "command": command}))
+    process = subprocess.Popen(
+        gpuproof_command("matrix", "m.yaml"), cwd=tmp_path, process_group=0, stderr=subprocess.DEVNULL
+    )
+    found = wait_for(lambda: [p for p in tmp_path.rglob("output.log") if p.stat().st_size])
+    os.killpg(process.pid, signal.SIGINT)
+    assert process.wait(timeout=TIMEOUT_S) == ExitCode.INTERRUPTED
+    pid, *seen = map(int, found[0].read_text().split())
+    assert seen in ([], [signal.SIGTERM])  # none where it was killed before it could say so
+    assert not process_lives(pid)
+
+
+def wait_for(condition: Callable[[], list[Path]]) -> list[Path]:
+    """Wait until something is found; the deadline only bounds a test that has failed."""
+    end_s = time.monotonic() + TIMEOUT_S
+    while not (found := condition()):
+        assert time.monotonic() < end_s
+        time.sleep(0.05)
+    return found
 
 
 def test_a_secret_reaches_the_command_and_no_file(tmp_path: Path) -> None:
