@@ -21,8 +21,9 @@ PAGE = ROOT / "docs" / "promises.md"
 HEAD = """# What is promised, and which test shows it
 
 Rows are those of the requirements that gpuproof grew out of: S0 and R0 the load test, S1 the training
-benchmark, S4 and R4 the monitor. A row is **shown** where a test is marked with it. What needs hardware that
-the tests do not have is shown on a processor or on stand-ins (README, "What it was tried on").
+benchmark, S4 and R4 the monitor. A row is **shown** where a test is marked with it, and shown in part where
+it says what is left. What needs hardware that the tests do not have is shown on a processor or on stand-ins
+(README, "What it was tried on").
 `python scripts/write_promises.py` writes this page, from docs/promises.toml and the tests' own markers.
 
 {shown} of {all} rows are shown by {tests} tests.
@@ -58,13 +59,16 @@ def page() -> str:
     named = sorted({*rows, *shown}, key=_order)
     lines = [_line(row, rows.get(row, ("a fault of the original, avoided", "")), shown, why) for row in named]
     tests = {test for found in shown.values() for test in found}
-    head = HEAD.format(shown=sum(row in shown for row in named), all=len(named), tests=len(tests))
+    head = HEAD.format(
+        shown=sum(row in shown and row not in why for row in named), all=len(named), tests=len(tests)
+    )
     return head + "".join(lines)
 
 
 def _line(row: str, told: tuple[str, str], shown: dict[str, list[str]], why: dict[str, str]) -> str:
     what, command = told
-    state = "shown" if row in shown else f"not shown by a test{': ' + why[row] if row in why else ''}"
+    state = ("shown in part" if row in why else "shown") if row in shown else "not shown by a test"
+    state += f": {why[row]}" if row in why else ""
     tests = "<br>".join(f"`{test}`" for test in shown.get(row, ()))
     return f"| {row} | {what} | {f'`{command}`' if command else ''} | {state} | {tests} |\n"
 

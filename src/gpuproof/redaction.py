@@ -12,12 +12,13 @@ In: a text, and secrets that are known by their value, such as the key of an end
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
 
 REDACTED = "redacted"
 NAMES = (
-    r"(?:TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|API_?KEY|ACCESS_?KEY|SECRET_?KEY|PRIVATE_?KEY|CREDENTIALS?|"
-    r"_AUTH|_PASS|_PWD)"
+    r"(?:TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|API[_-]?KEY|ACCESS[_-]?KEY|SECRET[_-]?KEY|PRIVATE[_-]?KEY|"
+    r"CREDENTIALS?|[_-]AUTH|[_-]PASS|[_-]PWD)"
 )
 PATTERNS = (
     re.compile(rf"(?P<kept>\b[\w.-]*{NAMES}\\?\"\s*:\s*\\?\")(?P<secret>[^\"\\]+)", re.IGNORECASE),
@@ -35,6 +36,10 @@ PATTERNS = (
 )
 """Texts under names that say so, users in addresses, keys of known forms."""
 SECRET_NAME = re.compile(rf"KEY|PASSW|^AUTH|_(?:AUTH|PASS|PWD)(?:_|$)|COOKIE|{NAMES}", re.IGNORECASE)
+SECRET_OPTION = re.compile(rf"--?[\w.-]*{NAMES}", re.IGNORECASE)
+"""An option whose value is a word of its own."""
+NO_SECRET = re.compile(r"[$<{%].*|\d{1,7}|true|false|none|null|git", re.IGNORECASE)
+"""What such a name may hold in the open: a reference, a placeholder, a number of tokens, git's user."""
 SHORTEST_CUT = 8
 """Characters of a known secret by which a cut one is known again."""
 
@@ -54,6 +59,36 @@ def redacted_with_count(text: str, *, known: Iterable[str] = ()) -> tuple[str, i
         text, count = pattern.subn(lambda found: f"{found['kept']}{REDACTED}", text)
         total += count
     return text, total
+
+
+def redacted_words(words: Sequence[str]) -> list[str]:
+    """Return the words of a command without secrets.
+
+    >>> redacted_words(["train", "--api-key", "abc", "--token=abc", "--lr", "3"])
+    ['train', '--api-key', 'redacted', '--token=redacted', '--lr', '3']
+    """
+    return [
+        REDACTED if _takes_as_secret(before, word) else redacted(word)
+        for before, word in pairwise(("", *words))
+    ]
+
+
+def words_with_secrets(words: Sequence[str]) -> Iterator[int]:
+    """Yield the index of each word that holds a secret in the open, and not a reference to one.
+
+    >>> list(words_with_secrets(["sh", "-c", "TOKEN=$TOKEN x", "--pad_token", "<pad>", "--key-token", "abc"]))
+    [6]
+    """
+    for index, (before, word) in enumerate(pairwise(("", *words))):
+        found = [match["secret"] for pattern in PATTERNS for match in pattern.finditer(word)]
+        if _takes_as_secret(before, word):
+            found.append(word)
+        if not all(map(NO_SECRET.fullmatch, found)):
+            yield index
+
+
+def _takes_as_secret(before: str, word: str) -> bool:
+    return SECRET_OPTION.fullmatch(before) is not None and not word.startswith("-")
 
 
 def _known(secret: str) -> re.Pattern[str]:

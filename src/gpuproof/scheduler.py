@@ -42,6 +42,9 @@ CUT_SHORT_S = 0.5
 """… and after a second Ctrl-C …"""
 LATE_GRACE_S = 2.0
 """… and where the time of the whole run is over."""
+MOST_AFTER_GRACE_S = 120.0
+"""… and how long after that a launch may take to be over, the fetching of its files included: what hangs in
+its driver cannot be killed, and nobody waits for it."""
 CUT = "the time of the whole run was over before it had ended"
 MAX_ATTEMPTS = 3
 """Of a launch that its suite wants again and again."""
@@ -152,6 +155,8 @@ class CaseScheduler:
             self._end_all()
             if isinstance(error, KeyboardInterrupt):
                 for following in self._following.values():
+                    if not following.folder.is_dir():
+                        continue
                     self._run.add_record(
                         following.folder, launch_failure("interrupted", "the campaign was interrupted")
                     )
@@ -259,7 +264,17 @@ class CaseScheduler:
         return bool(over)
 
     def _look_at(self, following: _Following) -> None:
-        """Tell what is new of a launch, and end it once its ranks have ended or its time is up."""
+        """Tell what is new of a launch, and end it once its ranks have ended or its time is up.
+
+        Raises:
+            EnvironmentUnfitError: somebody removed its folder.
+        """
+        if not following.folder.is_dir():
+            raise EnvironmentUnfitError(
+                "it was removed while the run was under way: what was measured there is lost",
+                place=str(following.folder),
+                next_step="Start a new run; where only this launch was removed, --resume runs it again",
+            )
         launched, now_s = following.launched, time.monotonic()
         if launched.placed is not None and following.deadline_s is None:
             following.deadline_s = now_s + (self._time_limit_s or float("inf"))
@@ -352,5 +367,19 @@ class CaseScheduler:
         for launched in launches:
             if not launched.is_over:
                 launched.end(grace_s)
+        latest_s = time.monotonic() + grace_s + MOST_AFTER_GRACE_S
         while not all(launched.is_over for launched in launches):
+            if time.monotonic() > latest_s:
+                self._tell_what_is_left()
+                return
             self._launcher.wait(FOLLOW_S)
+
+    def _tell_what_is_left(self) -> None:
+        for following in self._following.values():
+            if not following.launched.is_over:
+                log.error(
+                    "launch %d of %s has not ended %g s after it was killed: look for its processes",
+                    following.case.replicate + 1,
+                    following.case.case_id,
+                    MOST_AFTER_GRACE_S,
+                )

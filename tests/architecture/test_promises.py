@@ -17,7 +17,7 @@ def test_the_page_is_what_the_markers_say() -> None:
     assert written == PROGRAM["page"](), "run: python scripts/write_promises.py"
 
 
-def test_a_marker_names_a_row_and_an_open_row_has_no_test() -> None:
+def test_a_marker_names_a_row_and_a_row_without_a_test_says_why() -> None:
     described = tomllib.loads((ROOT / "docs" / "promises.toml").read_text(encoding="utf-8"))
     marked = PROGRAM["tests_by_row"]()
     unknown = {
@@ -25,7 +25,7 @@ def test_a_marker_names_a_row_and_an_open_row_has_no_test() -> None:
     }
     assert unknown == set()
     assert set(described["open"]) <= set(described["rows"])
-    assert set(described["open"]) & set(marked) == set()
+    assert set(described["rows"]) - set(marked) <= set(described["open"])
 
 
 def test_every_row_of_a_section_is_there() -> None:

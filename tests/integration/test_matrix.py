@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
+from gpuproof.errors import ExitCode
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.readings import Mark
 from gpuproof.records.work.command import CommandEnded, CommandMetrics, ProcessTree
 from gpuproof.records.work.sharing import DeviceTaken
 from gpuproof.store.run import RunDirectory
 from gpuproof.worker.rank.watchdog import process_lives
-from running import clean_environment, gpuproof
+from running import TIMEOUT_S, clean_environment, gpuproof, gpuproof_command
 from simulating import needs_simulator, simulated
 
 PROGRAM = Path(__file__).parents[1] / "fakes" / "trains.py"
@@ -129,6 +134,50 @@ def test_a_command_alone_is_a_run_of_its_kind(tmp_path: Path) -> None:
     missing = gpuproof("run", "m.yaml", "--command.argv=[no-such-program]", cwd=tmp_path)
     assert missing.returncode == 5
     assert "no-such-program: command not found" in missing.stdout
+
+
+SIGNALS_SEEN = """
+import os, signal, time
+def say(number, _frame):
+    os.write(1, b"%d " % number)
+for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    signal.signal(number, say)
+os.write(1, b"%d " % os.getpid())
+while True:
+    time.sleep(60)
+"""
+
+
+def test_ctrl_c_reaches_a_case_as_one_signal_of_ours_and_leaves_nothing(tmp_path: Path) -> None:
+    """A terminal's signal goes to our whole process group, which cases are not of: we end them ourselves."""
+    command = {"argv": [sys.executable, "-c", SIGNALS_SEEN]}
+    (tmp_path / "m.yaml").write_text(json.dumps({"kind": "command", "command": command}))
+    process = subprocess.Popen(
+        gpuproof_command("matrix", "m.yaml"), cwd=tmp_path, process_group=0, stderr=subprocess.DEVNULL
+    )
+    while not (found := [p for p in tmp_path.rglob("output.log") if p.stat().st_size]):
+        assert process.poll() is None, "it ended before its command began"
+        time.sleep(0.05)
+    os.killpg(process.pid, signal.SIGINT)
+    assert process.wait(timeout=TIMEOUT_S) == ExitCode.INTERRUPTED
+    pid, *seen = map(int, found[0].read_text().split())
+    assert seen in ([], [signal.SIGTERM])  # none where it was killed before it could say so
+    assert not process_lives(pid)
+
+
+def test_a_secret_reaches_the_command_and_no_file(tmp_path: Path) -> None:
+    (tmp_path / "s.py").write_text("import os; assert os.environ['MY_API_KEY'] == 'hunter2-0123'\n")
+    command = {"argv": [sys.executable, "s.py"], "env": {"MY_API_KEY": None}}
+    (tmp_path / "m.yaml").write_text(json.dumps({"kind": "command", "command": command}))
+    words, given = ("run", "m.yaml", "--run.run_id=s"), clean_environment(MY_API_KEY="hunter2-0123")
+    done = gpuproof(*words, cwd=tmp_path, environment=given)
+    assert done.returncode == 0, done.stderr
+    kept = [path for path in (tmp_path / "results").rglob("*") if path.is_file()]
+    assert kept
+    assert [path for path in kept if b"hunter2" in path.read_bytes()] == []
+    again = gpuproof("run", "--resume", "results/benchmark/s", cwd=tmp_path)
+    assert again.returncode == 2
+    assert "the variable MY_API_KEY is not set" in again.stderr
 
 
 @needs_simulator

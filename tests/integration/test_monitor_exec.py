@@ -112,6 +112,21 @@ def test_a_command_that_is_killed_ends_as_in_a_shell_and_keeps_its_files(tmp_pat
     assert end.exit_code == -signal.SIGKILL
 
 
+def test_a_directory_that_the_command_removes_changes_no_exit_code(tmp_path: Path) -> None:
+    done = run(tmp_path, "--output-dir", "gone", "--", "sh", "-c", "rm -r gone; exit 7")
+    assert done.returncode == 7
+    assert "was removed while the command ran: no readings are left" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_neither_a_full_disk_nor_lost_output_changes_the_exit_code(tmp_path: Path) -> None:
+    words = [*EXEC, "--output-dir", "out", "--", "sh", "-c", "exit 7"]
+    script = 'ulimit -f 1; "$@" >&- 2>/dev/full'  # a file may have 1 KiB: no recording fits
+    done = subprocess.run(["bash", "-c", script, "bash", *words], cwd=tmp_path, env=environment())
+    assert done.returncode == 7
+    assert list((tmp_path / "out").iterdir()) == []
+
+
 def test_a_command_that_is_not_there_is_said_as_a_shell_says_it(tmp_path: Path) -> None:
     done = run(tmp_path, "--", "no-such-command-here")
     assert done.returncode == 127

@@ -18,6 +18,7 @@ def archive(tmp_path: Path) -> Path:
     return build_archive(tmp_path / "a node's file.pyz")
 
 
+@pytest.mark.promise("S4.5")
 def test_the_archive_alone_records_a_command(archive: Path, tmp_path: Path) -> None:
     bare_python = str(sys._base_executable)  # type: ignore[attr-defined]  # of the environment's Python
     out = tmp_path / "r.jsonl"

@@ -108,6 +108,7 @@ def test_a_ratio_stands_with_its_interval_and_what_would_have_been_shown() -> No
     assert "no difference shown (one of" in measure.detail
     assert "for a ratio to ±1 % 8 launches a side would be needed" in text(found)
     assert "A and B ran at different times" in text(found)
+    assert "a launch is one repeat of the measurement" in text(found)
 
 
 def test_many_measures_share_one_error_rate() -> None:

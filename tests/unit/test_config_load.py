@@ -104,6 +104,13 @@ def test_options_are_laid_over_each_other_key_by_key() -> None:
             "batch_size: 3\n",
             "run.yaml:1: batch_size: unknown key; did you mean data.batch_size? The keys of the config",
         ),
+        ("launches: 3\n", "launches: unknown key; did you mean run.repeats? The keys of the config"),
+        ("run:\n  n: 3\n", "run.n: unknown key; did you mean run.repeats? The keys of run are"),
+        ("run:\n  steps: 3\n", "run.steps: unknown key; did you mean benchmark.measure_steps? The"),
+        ("run:\n  warmup_steps: 3\n", "unknown key; did you mean benchmark.warmup_steps? The keys of run"),
+        ("data:\n  epochs: 3\n", "data.epochs: unknown key; did you mean training.epochs? The keys of data"),
+        ("batch-size: 3\n", "batch-size: unknown key; did you mean data.batch_size? The keys of the config"),
+        ("seed: 3\n", "seed: unknown key; did you mean training.seed? The keys of the config"),
         (
             "zzz: {a: 1, b: 2}\n",
             "run.yaml:1: zzz: unknown key. The keys of the config are kind, data, model, ",

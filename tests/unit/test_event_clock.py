@@ -6,7 +6,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from gpuproof.worker.engine.clocks import RING_PAIRS, EventClock  # noqa: E402  # torch must be there first
+from gpuproof.worker.engine import clocks  # noqa: E402  # torch must be there first
+from gpuproof.worker.engine.clocks import RING_PAIRS, EventClock, clock_for  # noqa: E402  # as above
 
 
 class Queue:
@@ -79,3 +80,40 @@ def test_the_host_waits_only_when_over_half_the_ring_is_under_way() -> None:
     assert list(clock.drain(in_flight=RING_PAIRS)) == [0.002] * 10
     assert queue.waits == 1
     assert clock.capacity == RING_PAIRS // 2
+
+
+class Asynchronous:
+    """An accelerator that notes what it is asked for."""
+
+    asynchronous = True
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+
+    def has_events(self) -> bool:
+        return True
+
+    def make_event(self) -> Event:
+        return Event(Queue())
+
+    def synchronize(self, device: object) -> None:
+        self.told.append("synchronize")
+
+
+@pytest.mark.promise("S1.9")
+def test_strict_timing_waits_for_the_device_at_both_ends_of_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """benchmark.sync_cuda=true; without it no step waits."""
+    found = Asynchronous()
+    monkeypatch.setattr(clocks, "accelerator_of", lambda device: found)
+    strict = clock_for(torch.device("cuda"), synchronised=True)
+    for _ in range(3):
+        strict.begin()
+        found.told.append("step")
+        strict.end()
+    assert strict.name == "host_synchronised"
+    assert found.told == ["synchronize", "step", "synchronize"] * 3
+    assert len(strict.drain(in_flight=0)) == 3
+    queued = clock_for(torch.device("cuda"), synchronised=False)
+    assert isinstance(queued, EventClock)
+    run_steps(queued, 3)
+    assert found.told == ["synchronize", "step", "synchronize"] * 3

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 import torch
+from torch import nn
+from torch.nn.functional import cross_entropy
 
+from gpuproof import units
 from gpuproof.config.load import load_config
 from gpuproof.records.case import Case
 from gpuproof.suites.cases import build_case
 from gpuproof.suites.forecast import forecast
+from gpuproof.workloads.info.base import InputShape
+from gpuproof.workloads.info.catalogue.decoder import DecoderOptions, decoder_activation_values
 from gpuproof.workloads.info.catalogue.resnet import RESNET_PLANS, resnet_activation_values
+from gpuproof.workloads.torch.decoder import build_decoder
 from gpuproof.workloads.torch.resnet import ResNet
 
 SYNTHETIC = Path(__file__).resolve().parents[2] / "configs" / "synthetic_resnet50.yaml"
@@ -21,10 +29,9 @@ def case_of(config: str | Path, *words: str) -> Case:
     return build_case(load_config(str(config), words).config, 0)
 
 
-def test_the_residual_network_keeps_what_is_foreseen_and_its_statistics() -> None:
-    model = ResNet(RESNET_PLANS["resnet50"], num_classes=10)
-    images = torch.randn(2, 3, 64, 64)
-    own = {t.untyped_storage().data_ptr() for t in (images, *model.parameters(), *model.buffers())}
+def kept_bytes(model: nn.Module, batch: torch.Tensor, loss: Callable[[torch.Tensor], torch.Tensor]) -> int:
+    """Return the bytes that a forward pass leaves for the backward pass, those of scores among them."""
+    own = {t.untyped_storage().data_ptr() for t in (batch, *model.parameters(), *model.buffers())}
     kept: dict[int, int] = {}
 
     def keep(tensor: torch.Tensor) -> torch.Tensor:
@@ -34,10 +41,48 @@ def test_the_residual_network_keeps_what_is_foreseen_and_its_statistics() -> Non
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        scores = model(images)
+        scores = model(batch)
+        assert loss(scores).requires_grad
+    keep(scores)
+    return sum(kept.values())
+
+
+def test_the_residual_network_keeps_what_is_foreseen_and_its_statistics() -> None:
+    model = ResNet(RESNET_PLANS["resnet50"], num_classes=10)
+    kept = kept_bytes(model, torch.randn(2, 3, 64, 64), lambda scores: scores)
     foreseen = 2 * 4 * resnet_activation_values(RESNET_PLANS["resnet50"], image_size=64)
-    assert scores.requires_grad
-    assert 0.97 < foreseen / sum(kept.values()) <= 1.0
+    assert 0.97 < foreseen / kept <= 1.0
+
+
+@pytest.mark.parametrize(
+    ("options", "share"),
+    [
+        (DecoderOptions(seq_len=64), 0.92),
+        (
+            DecoderOptions(seq_len=32, d_model=64, num_layers=3, num_kv_heads=4, d_ff=128, vocab_size=500),
+            0.86,
+        ),
+        (DecoderOptions(seq_len=128, d_model=128, num_layers=5, d_ff=512, vocab_size=100), 0.91),
+    ],
+)
+def test_a_decoder_keeps_what_is_foreseen_and_little_more(options: DecoderOptions, share: float) -> None:
+    shape = InputShape(kind="tokens", shape=(options.seq_len,), num_targets=options.plan.vocab_size)
+    tokens = torch.zeros((3, options.seq_len), dtype=torch.long)
+    model = build_decoder(options, shape)
+    kept = kept_bytes(model, tokens, lambda s: cross_entropy(s.flatten(0, 1), tokens.flatten()))
+    foreseen = 3 * 4 * decoder_activation_values(options.plan, seq_len=options.seq_len)
+    assert share < foreseen / kept <= 1.0
+
+
+def test_a_decoder_says_its_activations_and_experts_do_not() -> None:
+    words = ("--model.name={}", "--data.name=synthetic", "--training.precision=fp32", "--data.batch_size=2")
+    dense, experts = (
+        forecast([case_of("quick", words[0].format(name), *words[1:])], one_by_one=True)[1]
+        for name in ("decoder", "moe_decoder")
+    )
+    # 2 sequences of 2048 tokens of 10 × (8 × 256 + 4 × 768) + 2 × 256 + 2 × 8192 values of 4 bytes
+    assert dense.endswith(f"activations {units.memory(2 * 2048 * 68_096 * 4)})")
+    assert experts.endswith("activations not included)")
 
 
 def test_a_machine_that_is_too_small_is_told_the_key_that_makes_it_fit() -> None:

@@ -18,6 +18,7 @@ from gpuproof.cli.main import cli
 from gpuproof.config.errors import ConfigError
 from gpuproof.config.load import load_config
 from gpuproof.errors import UsageError
+from gpuproof.suites.load.plan import TESTS
 from load_by_hand import write_load_run
 from records_by_hand import one_rank, write_run
 
@@ -160,3 +161,24 @@ def test_every_field_of_the_results_stands_on_its_page() -> None:
     fields = {*shown["system_info"], *shown["test_summary"], *shown["results"][0]}
     short = {name.removesuffix("iteration_time_ms") for name in fields}
     assert [name for name in sorted(short) if f"`{name}" not in page] == []
+
+
+@pytest.mark.promise("S0.36")
+def test_what_each_test_reveals_stands_on_its_page() -> None:
+    """Every kind of test, model and batch of the twelve has its row, and rows name figures that there are."""
+    page = (ROOT / "docs/load.md").read_text(encoding="utf-8")
+    reveals = page.partition("## What each test reveals")[2].partition("## What it writes")[0]
+    for test in TESTS:
+        kind, model = test.name.partition("_")[0], test.name.partition("_")[2].rpartition("_bs")[0]
+        assert f"| `{kind}_*` |" in reveals
+        assert f"| `{model}` |" in reveals
+    spans = [tuple(map(int, found)) for found in re.findall(r"^\| \w+ \((\d+) to (\d+)\) \|", reveals, re.M)]
+    assert len(spans) == 3
+    batches = {int(test.name.rpartition("_bs")[2]) for test in TESTS}
+    assert all(any(low <= batch <= high for low, high in spans) for batch in batches)
+    shown = json.loads((ROOT / "tests/golden/reports/load.json").read_text(encoding="utf-8"))
+    looked_at = set(re.findall(r"`(\w+_(?:second|mb|ms))`", reveals))
+    assert len(looked_at) >= 3
+    assert looked_at <= set(shown["results"][0])
+    for name, parameters in (("simple_cnn", "1,147,466"), ("resnet", "11,181,642")):
+        assert re.search(rf"^\| `{name}` \|.* {parameters} parameters", reveals, re.M)

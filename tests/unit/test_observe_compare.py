@@ -19,7 +19,9 @@ from gpuproof.readings.selection import Selected, newest_match, recordings_in
 SAME = {"mig_mode": "off", "ecc_mode": "on"}
 
 
-def noisy(folder: Path, name: str, *, power_w: float, seed: int, **who: Any) -> RecordingData:
+def noisy(
+    folder: Path, name: str, *, power_w: float, seed: int, used_mib: float = 10240.0, **who: Any
+) -> RecordingData:
     """Two hundred busy seconds with white noise of 5 W, after fifty idle ones at 60 W."""
     noise = np.random.default_rng(seed).normal(0, 5, 250)
     device = rec.identity()
@@ -32,7 +34,7 @@ def noisy(folder: Path, name: str, *, power_w: float, seed: int, **who: Any) -> 
                     "util_gpu_percent": 95.0 if t >= 50 else 0.0,
                     "power_w": (power_w if t >= 50 else 60.0) + float(noise[t]),
                     "power_limit_w": 400.0,
-                    "mem_used_bytes": 10.0 * rec.GIB,
+                    "mem_used_bytes": used_mib * 2**20,
                     "temp_gpu_c": 60.0,
                 }
             },
@@ -62,6 +64,18 @@ def test_a_real_difference_is_found_in_busy_time_only(tmp_path: Path) -> None:
     assert power.verdict == "higher"
     assert metric(compare(b, a), "power_w").verdict == "lower"
     assert metric(comparison, "mem_used_bytes").verdict == "no difference shown"
+
+
+@pytest.mark.promise("S4.16")
+def test_less_memory_by_the_reported_share_is_told(tmp_path: Path) -> None:
+    """The means of the reported finding: 1381.5 MiB of 1494 MiB."""
+    before = noisy(tmp_path, "adam.jsonl", power_w=300.0, seed=1, used_mib=1494.0)
+    after = noisy(tmp_path, "adamwprune.jsonl", power_w=300.0, seed=2, used_mib=1381.5)
+    memory = metric(compare(before, after), "mem_used_bytes")
+    assert memory.verdict == "lower"
+    assert memory.first_mean is not None
+    assert memory.second_mean is not None
+    assert 1 - memory.second_mean / memory.first_mean == pytest.approx(0.0753, abs=5e-5)
 
 
 @pytest.mark.promise("F4.13")

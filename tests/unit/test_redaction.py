@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 
 from gpuproof.config.errors import ConfigError
 from gpuproof.config.load import load_config
+from gpuproof.config.rules.base import Facts
 from gpuproof.errors import UsageError
 from gpuproof.records.run import Failure
 from gpuproof.records.work.serving import EndpointSpec
-from gpuproof.redaction import redacted, redacted_with_count
+from gpuproof.redaction import redacted, redacted_with_count, redacted_words, words_with_secrets
 from gpuproof.worker.host.environment import describe_host
 from gpuproof.worker.serving.endpoint import EndpointLoad
 
@@ -147,3 +148,62 @@ def test_an_address_with_a_password_is_not_kept(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         load_config("quick", [*words, "--data.download_url=https://me:hunter2@host/x.tar.gz"])
     assert "hunter2" not in str(caught.value)
+
+
+OPTIONS = ("--api-key", "--token", "-db_password", "--hf-token", "--client_secret", "--wandb.api_key")
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    secret=WORD, option=st.sampled_from(OPTIONS), before=st.lists(st.text("ab -=.", max_size=9), max_size=3)
+)
+def test_a_secret_among_the_words_of_a_command_is_found(secret: str, option: str, before: list[str]) -> None:
+    assume(not secret.isdigit())
+    for told in ([option, secret], [f"{option}={secret}"], [f"X_TOKEN={secret}"], [f"s3://u:{secret}@host"]):
+        words = ["python", *before, *told]
+        assert secret not in " ".join(redacted_words(words))
+        assert [*words_with_secrets(words)] == [len(words) - 1]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("python", "train.py", "--max-token", "400", "--pad_token=<pad>", "--tokenizer", "gpt2"),
+        ("sh", "-c", "API_KEY=$MINE ./train && git clone ssh://git@host/x"),
+        ("--token", "--verbose", "--token={token}"),
+    ],
+)
+def test_references_and_numbers_are_no_secrets(words: tuple[str, ...]) -> None:
+    assert [*words_with_secrets(words)] == []
+
+
+COMMANDS = """
+argv: [python, x, --api-key, hunter2hunter2]
+argv: [curl, "https://me:hunter2hunter2@host/x"]
+{argv: [ls], env: {WANDB_API_KEY: hunter2hunter2}}
+{argv: [ls], env: {TRACKER: "https://me:hunter2hunter2@host"}}
+"""
+
+
+@pytest.mark.parametrize("command", COMMANDS.strip().splitlines())
+def test_a_command_with_a_secret_is_refused_without_telling_it(command: str, tmp_path: Path) -> None:
+    recipe = tmp_path / "c.yaml"
+    recipe.write_text(f"kind: command\ncommand:\n  {command}\n", encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"c.yaml:3: command.*kept with the run") as caught:
+        load_config(str(recipe))
+    assert "hunter2" not in str(caught.value)
+
+
+def test_notes_with_a_secret_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"run.notes: it is kept with the run") as caught:
+        load_config("quick", ["--run.notes=NCCL_AUTH=hunter2hunter2"])
+    assert "hunter2" not in str(caught.value)
+
+
+def test_a_secret_comes_by_a_variable_and_must_be_set_on_this_machine(tmp_path: Path) -> None:
+    recipe = tmp_path / "c.yaml"
+    recipe.write_text("kind: command\ncommand:\n  argv: [ls]\n  env: {MY_KEY: null}\n", encoding="utf-8")
+    load_config(str(recipe), facts=Facts(hosts=(), environment={"MY_KEY": "x"}))
+    load_config(str(recipe), facts=Facts(hosts=None))
+    with pytest.raises(ConfigError, match=r"c.yaml:4: command.env.MY_KEY: the variable MY_KEY is not set"):
+        load_config(str(recipe), facts=Facts(hosts=()))

@@ -70,6 +70,14 @@ def test_a_ceiling_is_the_other_way_round() -> None:
     assert found == {gpu("a", 0): "PASS", gpu("a", 1): "FAIL"}
 
 
+def test_a_limit_is_written_as_its_figure_is() -> None:
+    drift = measured(gpu("a", 0), -0.359, name="step-time drift", unit="1", labels={}, better="lower")
+    text = rule("{at_most: 0.2, unit: '1'}", measure="{name: step-time drift}")
+    facts = FleetFacts(measures=[replace(drift, text="-35.9%")], hosts=hosts("a"))
+    told = [(item.outcome.measured, item.outcome.expected) for item in judged(text, facts)]
+    assert ("-35.9%", "≤ 20 %") in told
+
+
 def test_an_outcome_says_what_it_could_have_missed_and_who_acts() -> None:
     facts = FleetFacts(measures=[measured(gpu("a", 0), 6.0e14, spread=0.01)], hosts=hosts("a", gpus=1))
 

@@ -78,7 +78,7 @@ def test_both_versions_and_a_mixture_say_the_same(
 @pytest.mark.parametrize(
     ("key", "value"),
     [("values", [1]), ("values", 3), ("values", ["x", [1, 2], 3]), ("values", [[1], 2, 3]), ("names", 4),
-     ("gpus", None), ("reasons", [5]), ("host", {}), ("values", [{}, 1, 2]), ("unix_s", "then")],
+     ("gpus", None), ("gpus", 4), ("reasons", [5]), ("host", {}), ("values", [{}, 1, 2]), ("unix_s", "then")],
 )  # fmt: skip
 def test_a_damaged_line_is_named_and_costs_itself_alone(tmp_path: Path, key: str, value: object) -> None:
     lines = [

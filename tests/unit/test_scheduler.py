@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -13,7 +14,7 @@ import pytest
 
 from fake_launcher import FakeLaunch, FakeLauncher, Quiet
 from gpuproof.campaign import launch_all
-from gpuproof.errors import UsageError
+from gpuproof.errors import EnvironmentUnfitError, UsageError
 from gpuproof.records.case import Case, Placement
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import Failure
@@ -366,6 +367,35 @@ def test_a_second_interruption_cuts_the_time_for_last_words_short(tmp_path: Path
     assert [launched.ended for launched in launcher.started] == [[GRACE_S, CUT_SHORT_S]] * 2
     assert {told.cause for records in run.cases() for told in records.of(Failure)} == {"interrupted"}
     assert statuses(run) == {"c0": "unfinished", "c1": "unfinished"}
+
+
+def test_a_launch_that_cannot_be_ended_is_named_and_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Undying(Stubborn):
+        def wait(self, timeout_s: float) -> None:
+            super().wait(timeout_s)
+            self.started[0].ended.clear()  # none of them counts
+
+    monkeypatch.setattr("gpuproof.scheduler.MOST_AFTER_GRACE_S", -1.0 - GRACE_S)
+    run, launcher = a_run(tmp_path), Undying("a")
+    with pytest.raises(KeyboardInterrupt):
+        launch(run, ListedSuite(without_data(asked("c0"))), launcher)
+    assert launcher.num_waits == 1
+    assert "launch 1 of c0 has not ended" in caplog.text
+
+
+def test_a_run_that_is_removed_under_way_ends_with_its_launches(tmp_path: Path) -> None:
+    class Removing(Stubborn):
+        def wait(self, timeout_s: float) -> None:
+            shutil.rmtree(run.root, ignore_errors=True)
+            for launched in self.started:
+                launched.is_over = bool(launched.ended)
+
+    run, launcher = a_run(tmp_path), Removing("ab")
+    with pytest.raises(EnvironmentUnfitError, match=r"c0.0: it was removed while the run was under way"):
+        launch(run, ListedSuite(without_data(asked("c0"), asked("c1"), asked("c2"))), launcher)
+    assert [launched.ended for launched in launcher.started] == [[GRACE_S]] * 2
 
 
 def test_a_launch_over_its_time_is_ended_and_says_so(tmp_path: Path) -> None:

@@ -46,6 +46,7 @@ from gpuproof.config.kubernetes import KubernetesOptions
 from gpuproof.config.load import LoadedConfig, load_config
 from gpuproof.config.models import RunConfig
 from gpuproof.config.rules.base import Facts
+from gpuproof.config.rules.secrets import refuse_unset_variables
 from gpuproof.errors import ExitCode, UsageError
 from gpuproof.launchers.attached import become_follower, is_attached, is_follower
 from gpuproof.launchers.base import Launcher
@@ -139,6 +140,8 @@ def finish_run(
             next_step="Leave --deployment-file, --on and --one-job out, or start a new run",
         )
     where = _kept(directory)
+    if where is None:
+        refuse_unset_variables(read_config(directory), os.environ)
     if isinstance(where, SlurmSite):
         where = changed_site(where, hosts, python=python)
     if isinstance(where, KubernetesOptions):

@@ -26,6 +26,29 @@ from gpuproof.config.settings import ConfigSetting, KeyPath, dotted
 from gpuproof.config.suite_options import is_suite, option_names, options_type
 from gpuproof.errors import UsageError
 
+ALIKE = 0.7
+"""Of difflib's ratio: `rounds` for `round`, but not `notes` for `steps`."""
+_OTHER_WORDS = {
+    "run.repeats": "launches launch repeat runs num_runs replicates repetitions trials n",
+    "run.save_dir": "output output_dir out_dir results results_dir dir",
+    "run.experiment_name": "name experiment",
+    "run.time_limit_s": "time_limit timeout",
+    "benchmark.measure_steps": "steps num_steps max_steps iterations num_iterations iters num_batches",
+    "benchmark.measure_seconds": "seconds duration duration_s",
+    "benchmark.warmup_steps": "warmup warm_up num_warmup warmup_iterations",
+    "data.batch_size": "batch batchsize bs micro_batch_size per_device_batch_size",
+    "data.num_workers": "workers loader_workers",
+    "data.name": "dataset data_set",
+    "training.learning_rate": "lr",
+    "training.precision": "dtype amp fp16 bf16 mixed_precision",
+    "training.compile.enabled": "compile",
+    "distributed.nproc": "gpus num_gpus ranks num_ranks nproc_per_node ngpus",
+    "distributed.nodes": "nnodes num_nodes",
+    "serving.rate_per_s": "rate qps request_rate",
+}
+OTHER_WORDS = {word: key for key, words in _OTHER_WORDS.items() for word in words.split()}
+"""What people call a key who come from other tools, and the key."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Key:
@@ -198,10 +221,15 @@ def _unknown(setting: ConfigSetting) -> Mistake:
 
 
 def _probable_key(path: KeyPath, siblings: list[str]) -> str | None:
-    """Guess the key that was meant: a sibling spelt alike, or the same name in another section."""
-    close = difflib.get_close_matches(path[-1], siblings, n=1)
+    """Guess the key that was meant: another word for one, a sibling spelt alike, a key of another section."""
+    name = path[-1].replace("-", "_").lower()
+    if name in OTHER_WORDS and not _is_block(path):
+        return OTHER_WORDS[name]
+    close = difflib.get_close_matches(name, siblings, n=1, cutoff=ALIKE)
     if close:
         return close[0]
-    elsewhere = {key[-1]: dotted(key) for key in all_keys()}
-    close = difflib.get_close_matches(path[-1], elsewhere, n=1)
+    elsewhere: dict[str, str] = {}
+    for key in sorted(all_keys(), key=len):
+        elsewhere.setdefault(key[-1], dotted(key))
+    close = difflib.get_close_matches(name, elsewhere, n=1, cutoff=ALIKE)
     return elsewhere[close[0]] if close else None

@@ -16,6 +16,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from gpuproof.redaction import redacted_words
+
 ProcessFacts = Literal["ids", "owners", "details"]
 """How much is told of a process: its id and memory on the GPU alone; its owner; all of it."""
 Describe = Callable[[int], dict[str, Any]]
@@ -83,7 +85,7 @@ def details_of(pid: int, *, proc: Path) -> dict[str, Any]:
     if not fields:
         return {}
     ticks, page_bytes = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
-    words = _text(folder / "cmdline").replace("\0", " ").strip()
+    words = " ".join(redacted_words(_text(folder / "cmdline").split("\0"))).strip()
     return {
         "user": _user(folder),
         "command": (words or f"[{name}]")[:LONGEST_COMMAND],

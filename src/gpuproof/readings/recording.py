@@ -293,11 +293,12 @@ class _Builder:
         if type(host) is not list:
             raise TypeError("the host's values are no list")
         reasons = data["reasons"]
-        if reasons is not None:
-            each = tuple(item if type(item) is str or item is None else tuple(item) for item in reasons)
-            self.told[devices, each].append(index)
+        told = reasons or ()
+        each = tuple(item if type(item) is str or item is None else tuple(item) for item in told)
         put(index, line=number, devices=devices, names=data["names"], values=data["values"])
         put(index, line=number, devices=HOST, names=data["host_names"], values=host)
+        if reasons is not None:
+            self.told[devices, each].append(index)
 
     def _spread_reasons(self) -> None:
         """Give every device its own of what samples told of all."""

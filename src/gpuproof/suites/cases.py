@@ -141,7 +141,7 @@ def _command(config: RunConfig, fields: Mapping[str, Any]) -> CommandSpec:
     return CommandSpec(
         argv=tuple(map(put, asked.argv)),
         cwd=None if asked.cwd is None else put(asked.cwd),
-        env={name: put(value) for name, value in asked.env.items()},
+        env={name: None if value is None else put(value) for name, value in asked.env.items()},
         collect=tuple(map(put, asked.collect)),
         metrics=None if asked.metrics is None else put(asked.metrics),
         time_limit_s=asked.time_limit_s,

@@ -29,6 +29,7 @@ from gpuproof.records.page import (
 from gpuproof.records.result import Doubt, Measure, Result
 from gpuproof.records.run import Failure, NotApplied, Setup
 from gpuproof.verdict.doubts.causes import in_one_line, likely_first
+from gpuproof.verdict.page import A_LAUNCH
 
 TONES: Mapping[str, Tone] = {"VALID": "good", "SUSPECT": "warn", "INVALID": "bad"}
 MEANING = {
@@ -37,7 +38,6 @@ MEANING = {
     "INVALID": "do not use these figures",
 }
 NEIGHBOURS = ("cpu-neighbours", "cpu-steal", "gpu-neighbours")
-A_LAUNCH = "a launch is one repeat of the measurement, in processes of its own"
 ON_CPU = "measured on the CPU: these figures say nothing about any GPU"
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from gpuproof.records.outcome import Judged, Outcome
 from gpuproof.records.page import Cell, Column, Page, Section, Text, Tone, table
 
+A_LAUNCH = "a launch is one repeat of the measurement, in processes of its own"
 TONES: dict[str, Tone] = {
     "PASS": "good",
     "WARN": "warn",

@@ -180,6 +180,9 @@ def _exec(
     recording = _new_recording(output_dir, named)
     arguments = _options(interval=interval, slow_interval=None, devices=devices, duration=None)
     status = _record(recording, arguments, command=command, keep_command=keep_command)
+    if not recording.is_file():
+        click.echo(f"gpuproof: {recording} was removed while the command ran: no readings are left", err=True)
+        return status
     if recording.stat().st_size == 0:  # no sampler, no readings: it has said why
         recording.unlink()
         return status

@@ -20,6 +20,7 @@ from gpuproof.config.rules import (
     probe,
     pruning,
     ranks,
+    secrets,
     serving,
     sweeps,
     tensorflow,
@@ -101,7 +102,8 @@ OF_NEW_RUN: tuple[Callable[[RunConfig], Refusals], ...] = (
     serving.serving_sweeps_nothing,
     serving.serving_keys_are_of_the_kind,
     serving.an_address_can_be_reached,
-    serving.urls_hold_no_secret,
+    secrets.commands_hold_no_secret,
+    secrets.other_texts_hold_no_secret,
 )
 """Of what is about to be run. Runs that were made before one of these was a rule are still read."""
 OF_WORKLOAD: tuple[Callable[[RunConfig, ChosenWorkload], Refusals], ...] = (
@@ -125,6 +127,7 @@ OF_PLACE: tuple[Callable[[RunConfig, Facts], Refusals], ...] = (
     collective.collective_has_ranks,
     probe.probe_has_its_ranks,
     tensorflow.tensorflow_runs_here,
+    secrets.variables_are_set,
 )
 
 

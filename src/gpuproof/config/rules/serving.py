@@ -7,7 +7,6 @@ from urllib.parse import urlsplit
 
 from gpuproof.config.axes import matrix_keys
 from gpuproof.config.rules.base import Refusal, Refusals, changed_keys
-from gpuproof.redaction import redacted
 
 if TYPE_CHECKING:
     from gpuproof.config.models import RunConfig
@@ -142,16 +141,6 @@ def serving_keys_are_of_the_kind(config: RunConfig) -> Refusals:
             keys=(key, "kind"),
             cause=f"it is for requests under load, and kind is {config.kind}",
             next_step="Set kind to serving, or remove it",
-        )
-
-
-def urls_hold_no_secret(config: RunConfig) -> Refusals:
-    """Refuse a user or a password in an address to fetch from, which run.json would keep."""
-    if redacted(config.data.download_url or "") != (config.data.download_url or ""):
-        yield Refusal(
-            keys=("data.download_url",),
-            cause="a URL is kept with the run, and this one holds a user, a password or a key",
-            next_step="Fetch the archive by hand, and leave data.download out",
         )
 
 

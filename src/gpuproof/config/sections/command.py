@@ -20,8 +20,9 @@ class CommandConfig(ConfigSection):
     is short for it. {output_dir} is a folder of each launch's own."""
     cwd: Text | None = None
     """The folder in which it runs; null is the one in which gpuproof was started."""
-    env: dict[Variable, str | int | float | bool] = Field(default_factory=dict)
-    """Variables beside those that there are."""
+    env: dict[Variable, str | int | float | bool | None] = Field(default_factory=dict)
+    """Variables beside those that there are. null is for secrets: it must be set where the command runs, and
+    its value is kept nowhere."""
     collect: Annotated[tuple[Text, ...], Field(max_length=100, strict=False)] = ()
     """Patterns of files to keep with the launch, from {output_dir} or else from cwd."""
     metrics: Text | None = None

@@ -60,7 +60,13 @@ def readings_by_name(names: str, columns: Sequence[Any], *, num: int) -> list[di
 
 
 def split(joined: str) -> list[str]:
-    """Take names or indices apart; no name at all is none."""
+    """Take names or indices apart; no name at all is none.
+
+    Raises:
+        TypeError: they are no text.
+    """
+    if not isinstance(joined, str):
+        raise TypeError("names are no text")
     return joined.split(",") if joined else []
 
 

@@ -64,7 +64,8 @@ class CommandSpec:
     argv: tuple[str, ...]
     cwd: str | None
     """None is the folder that the worker was started in."""
-    env: dict[str, str] = field(default_factory=dict)
+    env: dict[str, str | None] = field(default_factory=dict)
+    """None is for a variable that is there already, whose value is kept nowhere."""
     collect: tuple[str, ...] = ()
     """Patterns of files to keep, looked for in the launch's own folder, then in the working folder."""
     metrics: str | None = None

@@ -14,7 +14,7 @@ from gpuproof.suites.sections import failures_section
 from gpuproof.suites.validate.conclude import StageRow, ValidateDetail
 from gpuproof.suites.validate.nodes.drain import drain_lines
 from gpuproof.suites.validate.nodes.spares import ChosenHosts, lines_of
-from gpuproof.verdict.page import outcome_sections
+from gpuproof.verdict.page import A_LAUNCH, outcome_sections
 from gpuproof.verdict.rollup import Branch, Readiness
 
 MOST_REASONS = 3
@@ -35,6 +35,7 @@ def page(result: Result) -> Page:
     detail = from_json(ValidateDetail, result.detail, place="result.json: detail")
     readiness = detail.readiness
     sections: list[Section] = [
+        Text(title="", lines=(A_LAUNCH,)),
         Text(title="Why", lines=readiness.reasons),
         *(() if detail.chosen is None else (_chosen(detail.chosen),)),
         _tree(readiness.tree),

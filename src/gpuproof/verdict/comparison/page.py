@@ -16,6 +16,7 @@ from gpuproof.verdict.comparison.judge import (
     change_text,
     verdict_text,
 )
+from gpuproof.verdict.page import A_LAUNCH
 
 TONES: dict[str, Tone] = {
     "FASTER": "good",
@@ -51,7 +52,12 @@ def comparison_page(found: SideBySide, judgement: Judgement) -> Page:
         meaning=judgement.meaning,
     )
     title = f"{found.b.name} against {found.a.name}"
-    sections = (_sides(found), *_doubts(found), *comparison_sections(found))
+    sections = (
+        Text(title="", lines=(A_LAUNCH,)),
+        _sides(found),
+        *_doubts(found),
+        *comparison_sections(found),
+    )
     return Page(title=title, verdict=verdict, sections=sections)
 
 

@@ -45,7 +45,8 @@ def judged_by(rule: Rule, measure: Measure, limit: Limit, *, reach: float | None
     assert measure.value is not None
     ends = _ends(measure) if reach is None else (measure.value, measure.value)
     if any(_is_good(end, limit) for end in ends) and not all(_is_good(end, limit) for end in ends):
-        cause = f"its interval contains the limit of {with_unit(limit.edge, measure.unit)}: undecided"
+        edge = with_unit(limit.edge, measure.unit, beside=measure.text)
+        cause = f"its interval contains the limit of {edge}: undecided"
         step = "Measure longer, or with more repeats, so that the interval excludes the limit"
         return not_judged(measure.subject, f"{measure.text}; {cause}", step)
     passed = _is_good(measure.value, limit)
@@ -53,7 +54,7 @@ def judged_by(rule: Rule, measure: Measure, limit: Limit, *, reach: float | None
         status="PASS" if passed else "FAIL",
         subject=measure.subject,
         measured=measure.text,
-        expected=_expected_text(limit, measure.unit),
+        expected=_expected_text(limit, measure),
         source=limit.source,
         next_step=None if passed else rule.next_step,
         responsible=None if passed else rule.responsible,
@@ -87,14 +88,15 @@ def _detectable(limit: Limit, measure: Measure, reach: float | None) -> float | 
     return (limit.slack + own) / abs(limit.expected)
 
 
-def _expected_text(limit: Limit, unit: str) -> str:
+def _expected_text(limit: Limit, measure: Measure) -> str:
     sign = "≥" if limit.better == "higher" else "≤"
-    said = f"{sign} {with_unit(limit.edge, unit)}"
+    edge, expected = (
+        with_unit(value, measure.unit, beside=measure.text) for value in (limit.edge, limit.expected)
+    )
+    said = f"{sign} {edge}"
     if not limit.slack or not limit.expected:
         return said
-    return (
-        f"{said}: {with_unit(limit.expected, unit)} less {share(limit.slack / limit.expected)} ({limit.how})"
-    )
+    return f"{said}: {expected} less {share(limit.slack / limit.expected)} ({limit.how})"
 
 
 def why_no_figure(measure: Measure) -> str | None:

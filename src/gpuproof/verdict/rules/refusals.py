@@ -11,7 +11,7 @@ from statistics import median
 
 from gpuproof.hardware import find_memory_peak, find_peak
 from gpuproof.records.result import Measure
-from gpuproof.units import bandwidth, flops, significant
+from gpuproof.units import bandwidth, flops, share, significant
 from gpuproof.verdict.facts import FleetFacts, HostFacts, host_of
 from gpuproof.verdict.rules.bounds import bus_bound, cards_bytes_per_s
 from gpuproof.verdict.rules.model import Expected
@@ -25,8 +25,14 @@ PRECISIONS = {"fp16": "amp"}
 """The precision whose peak is that of a type."""
 
 
-def with_unit(value: float, unit: str) -> str:
-    """Write a figure as people read it."""
+def with_unit(value: float, unit: str, *, beside: str = "") -> str:
+    """Write a figure as people read it; a fraction in per cent where the figure `beside` it is.
+
+    >>> with_unit(0.2, "1", beside="-35.9%"), with_unit(0.2, "1", beside="1.70 ×")
+    ('20 %', '0.200')
+    """
+    if unit == "1" and "%" in beside:
+        return share(value)
     if unit == "FLOP/s":
         return flops(value)
     if unit == "B/s":
@@ -45,13 +51,16 @@ def why_it_cannot_judge(expected: Expected, matched: Sequence[Measure], facts: F
         return f"it is in {expected.unit}, and the measure is in {', '.join(units)}"
     values = [measure.value for measure in matched if measure.value is not None]
     middle = median(values) if values else 0.0
-    said = with_unit(expected.number, expected.unit)
+    text = matched[0].text if matched else ""
+    said = with_unit(expected.number, expected.unit, beside=text)
     if expected.form == "at_most":  # a share that is best at 0, such as drift, may be any part of its limit
         if expected.unit != "1" and 0 < middle < expected.number * VACUOUS_SHARE:
             return f"at most {said} is no limit where {with_unit(middle, expected.unit)} is measured"
         return None
     if expected.number < middle * VACUOUS_SHARE:
-        return f"a floor of {said} is no floor where {with_unit(middle, expected.unit)} is measured"
+        return (
+            f"a floor of {said} is no floor where {with_unit(middle, expected.unit, beside=text)} is measured"
+        )
     return _beyond_hardware(expected.number, matched, facts)
 
 

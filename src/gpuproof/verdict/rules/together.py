@@ -82,13 +82,13 @@ def _outcome(rule: Rule, measure: Measure, peers: _Peers, apart: Apart | None) -
     is_worse = apart is not None and (apart.relative_difference < 0) == (measure.better != "lower")
     failing = "FAIL" if rule.is_required else "WARN"
     status = "PASS" if apart is None else failing if is_worse else "WARN"
-    unit = measure.unit
+    unit, middle = measure.unit, with_unit(peers.middle, measure.unit, beside=measure.text)
     off = "" if apart is None else f", {share(abs(apart.relative_difference))} off its peers"
     return Outcome(
         status=status,  # type: ignore[arg-type]  # of three words that are all statuses
         subject=measure.subject,
         measured=f"{measure.text}{off}",
-        expected=f"about {with_unit(peers.middle, unit)}, as {peers.num} of its type have in the middle",
+        expected=f"about {middle}, as {peers.num} of its type have in the middle",
         source=PEERS,
         next_step=None if status == "PASS" else rule.next_step,
         responsible=None if status == "PASS" else rule.responsible,

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic
 
+from gpuproof.errors import EnvironmentUnfitError
 from gpuproof.monitor.marks import MarkReader
 from gpuproof.monitor.session import MarksPipe
 from gpuproof.processes.start import exit_status, signal_name, starting
@@ -153,9 +154,19 @@ def _environment(spec: CommandSpec, places: Places, more: Mapping[str, str]) -> 
     return {
         **{name: value for name, value in os.environ.items() if name not in NOT_ITS_OWN},
         **more,
-        **{name: _with_folder(value, places) for name, value in spec.env.items()},
+        **{name: _own_value(name) if v is None else _with_folder(v, places) for name, v in spec.env.items()},
         OUTPUT_VARIABLE: str(places.own),
     }
+
+
+def _own_value(name: str) -> str:
+    if not os.environ.get(name):
+        raise EnvironmentUnfitError(
+            f"the environment variable {name} is not set on this host",
+            place=f"command.env.{name}",
+            next_step="Set it where the command runs; no run keeps its value",
+        )
+    return os.environ[name]
 
 
 def _start_record(rank: int, pid: int, argv: Sequence[str], places: Places, begin_s: float) -> CommandStarted:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from gpuproof.errors import GpuproofError
@@ -18,6 +18,8 @@ from gpuproof.monitor.session import SamplerOptions
 from gpuproof.monitor.watch import watch
 from gpuproof.processes.start import exit_status
 from gpuproof.worker.commands import sample
+
+STANDARD_ERROR = 2
 
 
 def main(argv: Sequence[str]) -> int:
@@ -75,4 +77,6 @@ def _sampler_options(options: argparse.Namespace, command: Sequence[str]) -> Sam
 
 
 def _say(message: str) -> None:
-    print(f"gpuproof: {message}", file=sys.stderr)  # noqa: T201  # the command's standard output is its own
+    """Write to standard error, unbuffered: one that is closed or full must not change the exit status."""
+    with suppress(OSError):
+        os.write(STANDARD_ERROR, f"gpuproof: {message}\n".encode(errors="replace"))

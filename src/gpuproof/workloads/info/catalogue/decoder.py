@@ -194,6 +194,18 @@ def layer_products(plan: DecoderPlan, *, seq_len: int, keys: int | None = None) 
     return products
 
 
+def decoder_activation_values(plan: DecoderPlan, *, seq_len: int) -> int:
+    """Count the values that a sequence through a dense decoder leaves for the backward pass, at least.
+
+    A token leaves in each layer 8 d_model (the inputs and outputs of both norms; queries, and keys and values
+    for every head; what attention mixed) and 4 d_ff (gate, its SiLU, up, their product); after the layers
+    the last norm's input and output, the scores, and the logarithms of their softmax. Statistics of norms and
+    attention, and what norms keep where no kernel does them whole, come on top: 8 to 16 % on a processor.
+    """
+    each_layer = 8 * plan.d_model + 4 * plan.d_ff
+    return seq_len * (plan.num_layers * each_layer + 2 * plan.d_model + 2 * plan.vocab_size)
+
+
 def generation_work(plan: DecoderPlan, *, prompt_tokens: int, new_tokens: int) -> GenerationWork:
     """Count making `new_tokens` after `prompt_tokens`; the first of them attends to the prompt and itself."""
     first, last = prompt_tokens + 1, prompt_tokens + new_tokens
@@ -250,6 +262,10 @@ def _generation(
     return generation_work(options.plan, prompt_tokens=prompt_tokens, new_tokens=new_tokens)
 
 
+def _activation_values(options: DecoderOptions, shape: InputShape) -> int:
+    return decoder_activation_values(options.plan, seq_len=shape.shape[0])
+
+
 def _decoder(
     name: str, summary: str, options_type: type[DecoderOptions] | type[MoeDecoderOptions]
 ) -> WorkloadInfo:
@@ -271,7 +287,10 @@ def _decoder(
     )
 
 
-DECODER = _decoder("decoder", f"Llama-style language model, presets {', '.join(PRESETS)}", DecoderOptions)
+DECODER = replace(
+    _decoder("decoder", f"Llama-style language model, presets {', '.join(PRESETS)}", DecoderOptions),
+    activation_values=_activation_values,
+)
 MOE_DECODER = _decoder(
     "moe_decoder",
     f"the same with routed experts, presets {', '.join(MOE_PRESETS)} (a: parameters that a token uses)",

@@ -1,0 +1,92 @@
+"""A run keeps what it was asked, so that it can be resumed: secrets are not among it, variables name them.
+
+What looks like a secret is `gpuproof.redaction`'s to say. A command gets it from the environment that it is
+started in (`command.env: {NAME: null}`), an endpoint's client likewise (`serving.endpoint.api_key_variable`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from gpuproof.config.rules.base import Facts, Refusal, Refusals
+from gpuproof.errors import UsageError
+from gpuproof.redaction import redacted, words_with_secrets
+
+if TYPE_CHECKING:
+    from gpuproof.config.models import RunConfig
+
+HOW = (
+    "Set a variable where gpuproof is started, name it in command.env with the value null, and read it there"
+)
+
+
+def commands_hold_no_secret(config: RunConfig) -> Refusals:
+    """Refuse passwords, keys and tokens among the words and variables of a command, by what they stand at."""
+    if held := [str(index + 1) for index in words_with_secrets(list(map(str, config.command.argv)))]:
+        many = "words" if len(held) > 1 else "word"
+        yield Refusal(
+            keys=("command.argv", "command"),
+            cause=f"{many} {', '.join(held)} of the command must not be a secret: it is kept with the run",
+            next_step=HOW,
+        )
+    for name, value in config.command.env.items():
+        if value is not None and list(words_with_secrets([f"{name}={value}", str(value)])):
+            yield Refusal(
+                keys=(f"command.env.{name}", "command.env"),
+                cause="its value is a secret by its name or form, and is kept with the run",
+                next_step="Set it where gpuproof is started, and write null here",
+            )
+
+
+def other_texts_hold_no_secret(config: RunConfig) -> Refusals:
+    """Refuse a secret in any other text, such as a user and password in an address."""
+    for key, text in _texts(config.model_dump(exclude={"command"})):
+        if redacted(text) != text:
+            yield Refusal(
+                keys=(key,),
+                cause="it is kept with the run, and holds a user, a password or a key",
+                next_step="Take it out; what needs a key reads it from a variable, or fetch the data by hand",
+            )
+
+
+def _texts(value: object, key: str = "") -> Iterator[tuple[str, str]]:
+    """Yield each text below `value`, with its key."""
+    if isinstance(value, str):
+        yield key, value
+    elif isinstance(value, dict):
+        for name, below in value.items():
+            yield from _texts(below, f"{key}.{name}" if key else str(name))
+    elif isinstance(value, (list, tuple)):
+        for below in value:
+            yield from _texts(below, key)
+
+
+def variables_are_set(config: RunConfig, facts: Facts) -> Refusals:
+    """Refuse a run on this machine whose secrets are not in its environment; elsewhere a launch tells."""
+    if facts.hosts != () or facts.is_attached:
+        return
+    asked = {
+        f"command.env.{name}": name
+        for name, value in config.command.env.items()
+        if config.kind == "command" and value is None
+    }
+    if (variable := config.serving.endpoint.api_key_variable) is not None:
+        asked["serving.endpoint.api_key_variable"] = variable
+    for key, name in asked.items():
+        if not facts.environment.get(name):
+            yield Refusal(
+                keys=(key, key.rpartition(".")[0]),
+                cause=f"the variable {name} is not set, and no run keeps its value",
+                next_step=f"Set {name} where gpuproof is started, for --resume too",
+            )
+
+
+def refuse_unset_variables(config: RunConfig, environment: Mapping[str, str]) -> None:
+    """Refuse to go on with a run on this machine without its secrets.
+
+    Raises:
+        UsageError: a variable is not set.
+    """
+    for refusal in variables_are_set(config, Facts(hosts=(), environment=environment)):
+        raise UsageError(refusal.cause, place=refusal.keys[0], next_step=refusal.next_step)
