@@ -49,7 +49,7 @@ def bounded(data: Any, text: str | bytes, *, is_order: bool = False) -> Any:
     openings = (b"[", b"{") if isinstance(text, bytes) else ("[", "{")
     if sum(map(text.count, openings)) > MAX_DEPTH and _is_deep(data):  # type: ignore[arg-type]  # of one type
         raise ValueError(f"nested deeper than {MAX_DEPTH} levels")
-    return data if is_order or _is_clean(text) else _cleaned(data)
+    return data if is_order or is_clean(text) else _cleaned(data)
 
 
 def _is_deep(data: Any) -> bool:
@@ -62,7 +62,7 @@ def _is_deep(data: Any) -> bool:
     return True
 
 
-def _is_clean(text: str | bytes) -> bool:
+def is_clean(text: str | bytes) -> bool:
     """Say whether all text in it is printed ASCII: JSON has no control character that is not escaped."""
     if isinstance(text, bytes):
         return text.isascii() and b"\\" not in text and b"\x7f" not in text

@@ -14,12 +14,13 @@ from gpuproof.devices import fake, opening
 from gpuproof.devices.base import DeviceAdapter, DriverMissingError
 from gpuproof.devices.deadline import CallGuard
 from gpuproof.devices.describe import describe_devices
-from gpuproof.devices.discovery import open_devices
+from gpuproof.devices.discovery import OPEN_DEADLINE_S, open_devices
 from gpuproof.devices.guard import GuardedDevices
 from gpuproof.devices.opening import SILENT_NAME, Drivers, on_the_bus
 from gpuproof.doctor.host import judge_machine
 from gpuproof.observe.live_state import LiveState
 from gpuproof.records.readings import DevicesAppeared, PhysicalIndex
+from gpuproof.worker.host.environment import PROCESSOR_PATIENCE_S, describe_host
 
 
 def hanging(tmp_path: Path, devices: int = 2) -> tuple[GuardedDevices, Path]:
@@ -118,6 +119,16 @@ def test_of_devices_that_all_hang_all_are_given_up_within_two_deadlines() -> Non
     assert all(begun.acquire(timeout=5.0) for _ in range(8))
     release.set()
     guard.close()
+
+
+def test_a_rank_on_a_processor_names_a_driver_that_hangs_and_goes_on(tmp_path: Path) -> None:
+    """Nobody releases the driver; torch is not asked for devices, since it would wait for it too."""
+    env = {"GPUPROOF_FAKE_DEVICES": "1:hang_open", "GPUPROOF_FAKE_RELEASE": str(tmp_path / "release")}
+    facts = describe_host(env, device="cpu")
+    assert facts["accelerators"]["silent"][0]["reason"].startswith("not answering since ")
+    assert facts["devices"] == []
+    assert PROCESSOR_PATIENCE_S < 1
+    assert OPEN_DEADLINE_S < 10
 
 
 def test_doctor_fails_a_driver_that_does_not_answer(tmp_path: Path) -> None:

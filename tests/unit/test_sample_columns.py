@@ -67,6 +67,7 @@ def test_both_versions_and_a_mixture_say_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk: int
 ) -> None:
     monkeypatch.setattr(sample_columns, "CHUNK", chunk)
+    monkeypatch.setattr(sample_columns, "BATCH", min(chunk, 64))
     new, old = [encode(s) for s in samples()], [as_version_1(s) for s in samples()]
     data = loaded(tmp_path / "new.jsonl", new)
     assert_same(data, loaded(tmp_path / "old.jsonl", old))

@@ -29,8 +29,9 @@ from gpuproof.records.readings import DeviceIdentity, PhysicalIndex, Vendor
 
 DEADLINE_S = 2.0
 """Longer than a driver call that is going to return, short enough to lose a tick or two only."""
-OPEN_DEADLINE_S = 60.0
-"""Opening wakes every GPU of a host without persistence mode, which takes seconds each."""
+OPEN_DEADLINE_S = 8.0
+"""Opening wakes every GPU of a host without persistence mode, which takes seconds each; nobody waits ten
+seconds to be told that a driver hangs."""
 
 _NOT_OFFERED = "the vendor's interface has no such fact"
 

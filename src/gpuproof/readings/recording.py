@@ -11,7 +11,7 @@ import contextlib
 import gc
 from array import array
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
@@ -23,7 +23,7 @@ import orjson
 from numpy.typing import NDArray
 
 from gpuproof.errors import RecordError
-from gpuproof.outside import bounded
+from gpuproof.outside import bounded, is_clean
 from gpuproof.readings.sample_columns import Reasons, SampleColumns, joined
 from gpuproof.records import readings as r
 from gpuproof.records.journal import record_of
@@ -33,6 +33,8 @@ Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 NAN = float("nan")
 LATEST_UNIX_S = 2.5e11  # in the year 9892; a calendar ends with 9999
+READ_BYTES = 2**18
+"""Read at a time: a line of a day's readings takes a third of what Python would read."""
 HOST = "host"
 """Whose columns those of the host are, beside a device's physical index."""
 
@@ -147,7 +149,7 @@ def load_recording(path: Path, *, metrics: Collection[str] | None = None) -> Rec
     """
     builder = _Builder(path.name, SampleColumns(metrics))
     try:
-        with path.open("rb") as file, without_collection():
+        with path.open("rb", buffering=READ_BYTES) as file, without_collection():
             for number, line in enumerate(file, 1):
                 builder.add(line, number)
     except OSError as error:
@@ -218,6 +220,16 @@ def _wall_time(unix_s: Any) -> float:
     return value
 
 
+def _require_texts(told: Iterable[Iterable[Any] | None]) -> None:
+    """Refuse throttle reasons that are no texts.
+
+    Raises:
+        TypeError: one is none.
+    """
+    if not all(isinstance(reason, str) for reasons in told for reason in reasons or ()):
+        raise TypeError("a throttle reason is no text")
+
+
 @dataclass
 class _Builder:
     """Takes lines one by one, so that a day of readings never stands in memory as text."""
@@ -241,8 +253,10 @@ class _Builder:
         if not line.strip():
             return
         try:
-            data = bounded(orjson.loads(line), line)
+            data = orjson.loads(line)
             kind = data["kind"]
+            if kind != "sample" or not is_clean(line):  # a sample that is nested deeper is no sample below
+                data = bounded(data, line)
         except (ValueError, TypeError, KeyError):
             self.damaged.append(number)
             return
@@ -268,18 +282,18 @@ class _Builder:
     def _add_sample(self, data: dict[str, Any], number: int) -> None:
         """Take a sample from its plain JSON: building records of a day's readings takes minutes."""
         monotonic_s, unix_s = float(data["monotonic_s"]), _wall_time(data["unix_s"])
-        told = (
-            data["reasons"] or ()
-            if "names" in data
-            else [reading.get("throttle_reasons") or () for reading in data["devices"].values()]
-        )
-        if not all(isinstance(reason, str) for reasons in told for reason in reasons or ()):
-            raise TypeError("a throttle reason is no text")
+        is_by_column = "names" in data
+        key = self._reasons_of(data) if is_by_column else None
+        if not is_by_column:
+            for reading in data["devices"].values():
+                _require_texts([reading.get("throttle_reasons")])
         index = len(self.time_s)
         self.time_s.append(monotonic_s)
         self.unix_s.append(unix_s)
-        if "names" in data:
+        if is_by_column:
             self._add_columns(index, data, number)
+            if key is not None:
+                self.told[key].append(index)
             return
         self.columns.put(index, HOST, data["host"])
         for key, reading in data["devices"].items():
@@ -292,13 +306,23 @@ class _Builder:
         devices, host, put = data["gpus"], data["host"], self.samples.put
         if type(host) is not list:
             raise TypeError("the host's values are no list")
-        reasons = data["reasons"]
-        told = reasons or ()
-        each = tuple(item if type(item) is str or item is None else tuple(item) for item in told)
         put(index, line=number, devices=devices, names=data["names"], values=data["values"])
         put(index, line=number, devices=HOST, names=data["host_names"], values=host)
-        if reasons is not None:
-            self.told[devices, each].append(index)
+
+    def _reasons_of(self, data: dict[str, Any]) -> tuple[str, tuple[Any, ...]] | None:
+        """Give the devices of a sample and what it told of them; None where it told nothing.
+
+        Raises:
+            TypeError: a reason is no text.
+        """
+        reasons = data["reasons"]
+        if reasons is None:
+            return None
+        each = tuple(item if type(item) is str or item is None else tuple(item) for item in reasons)
+        key = data["gpus"], each
+        if key not in self.told:  # what was told before was looked at then
+            _require_texts(each)
+        return key
 
     def _spread_reasons(self) -> None:
         """Give every device its own of what samples told of all."""

@@ -216,6 +216,15 @@ def _within_many(times: Floats, totals: Floats, spans: Sequence[Span]) -> Counte
         return None
     steps = np.diff(totals)
     forward = steps >= 0
+    if forward.all():
+        return CounterChange(
+            increase=float((totals[last] - totals[first]).sum()),
+            covered_s=float((times[last] - times[first]).sum()),
+            resets=0,
+            last_total=float(totals[last[-1]]),
+            highest_total=float(totals[last[-1]]),
+            since_resets=0.0,
+        )
 
     def gained(each: Floats) -> float:
         summed = np.append(0.0, np.cumsum(each))

@@ -30,6 +30,8 @@ from gpuproof.records.work.sharing import DeviceShare, DeviceTaken
 
 FOLDER = ".devices"
 POLL_S = 1.0
+SLOWEST_DRIVER_S = 60.0
+"""A case that waits for a device waits for its driver: hosts without persistence mode wake each GPU."""
 VISIBILITY = {"nvidia": ("CUDA_VISIBLE_DEVICES",), "amd": ("ROCR_VISIBLE_DEVICES",)}
 """Vendor → the variables that show a program one device alone."""
 
@@ -118,7 +120,7 @@ class DeviceTaker:
             EnvironmentUnfitError: none became free in time, or several cases would have to share one whose
                 driver tells the memory of the whole device alone.
         """
-        devices = open_devices(environment)
+        devices = open_devices(environment, open_deadline_s=min(self.share.wait_s, SLOWEST_DRIVER_S))
         try:
             if not devices.identities:
                 return None

@@ -47,25 +47,33 @@ ENVIRONMENT_PREFIXES = (
     "PYTORCH_",
 )
 
+PROCESSOR_PATIENCE_S = 0.8
+"""For drivers of devices that the work does not use."""
+
 
 def describe_host(
     environment: Mapping[str, str] = os.environ,
     *,
     device: str = "auto",
-    patience_s: float = OPEN_DEADLINE_S,
+    patience_s: float | None = None,
 ) -> dict[str, Any]:
     """Return the facts of this host as JSON: system, processor, memory, devices, framework, variables.
 
     A type of device that another package brings is looked for where it is the one that is asked for. Where a
     driver does not answer within `patience_s`, torch is not asked for devices: it would wait for that driver.
+    None is a rank's own patience: short for work on a processor; and torch is asked whatever the driver does
+    where the work waits for it as well.
     """
     import torch
 
     from gpuproof.accelerators.choose import accelerators_here
     from gpuproof.accelerators.cuda import CudaAccelerator
 
-    facts = describe_system(environment, patience_s=patience_s)
-    present = () if facts["accelerators"]["silent"] else accelerators_here(device)
+    own_s = PROCESSOR_PATIENCE_S if device == "cpu" else OPEN_DEADLINE_S
+    facts = describe_system(environment, patience_s=own_s if patience_s is None else patience_s)
+    is_awaited = patience_s is None and device != "cpu"
+    is_silent = bool(facts["accelerators"]["silent"])
+    present = () if is_silent and not is_awaited else accelerators_here(device)
     facts["cpu"]["vector"] = torch.backends.cpu.get_cpu_capability()
     return {
         **facts,
