@@ -78,7 +78,7 @@ def test_a_module_of_ones_own_runs(kind: str, environment: dict[str, str], tmp_p
     assert isinstance(records.records[-1], RankResult)
 
 
-UNFIT = (
+UNFIT: tuple[tuple[str, dict[str, object], str], ...] = (
     (
         "python:own_models:Probe",
         {"extra": 1},
@@ -102,7 +102,7 @@ def failed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Failure]:
         environment=with_own_models(place),
     )
     assert result.returncode == 3, result.stdout + result.stderr
-    failures = {}
+    failures: dict[str, Failure] = {}
     for records in run_directory(place, "o").cases():
         assert isinstance(records.case.work, ModelWork)
         (failures[records.case.work.model.name],) = records.of(Failure)

@@ -53,7 +53,11 @@ def test_every_report_says_that_the_device_is_simulated(tmp_path: Path) -> None:
 
 
 def test_precisions_graphs_and_inference_in_forked_cases(tmp_path: Path) -> None:
-    plain = {"kind": "training", "training.precision": "fp32", "training.cuda_graphs": False}
+    plain: dict[str, object] = {
+        "kind": "training",
+        "training.precision": "fp32",
+        "training.cuda_graphs": False,
+    }
     chosen: tuple[dict[str, object], ...] = (
         *({"training.precision": precision} for precision in ("fp32", "bf16", "amp")),
         *({"training.cuda_graphs": True}, {"kind": "inference"}),

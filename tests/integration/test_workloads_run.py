@@ -61,7 +61,7 @@ def every_model(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str
     words = (*TINY, *STEPS, "--run.start=fork", f"--matrix.include=[{', '.join(points)}]")
     result = gpuproof("run", "quick", *words, "--run.run_id=m", cwd=place)
     assert result.returncode in MEASURED, result.stdout + result.stderr
-    found = {}
+    found: dict[tuple[str, str], CaseRecords] = {}
     for records in run_directory(place, "m").cases():
         assert records.status == "done", records.primary_failure
         assert isinstance(records.case.work, ModelWork)
