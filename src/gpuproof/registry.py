@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import difflib
 import functools
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint, EntryPoints, entry_points
 from typing import Any
 
 from gpuproof.errors import UsageError
@@ -34,10 +35,21 @@ class Registered:
     version: str | None
 
 
+def _entries(group: str) -> EntryPoints:
+    """Return what every package registers in `group`."""
+    return _entries_on(tuple(sys.path), group)
+
+
+@functools.cache
+def _entries_on(_path: tuple[str, ...], group: str) -> EntryPoints:
+    """Read the metadata of every package on Python's path: about 15 ms, and asked for at each look-up."""
+    return entry_points(group=group)
+
+
 @functools.cache
 def names(group: str) -> tuple[str, ...]:
     """Name what is registered in `group`, sorted, without importing any of it."""
-    return tuple(sorted({point.name for point in entry_points(group=group)}))
+    return tuple(sorted({point.name for point in _entries(group)}))
 
 
 @functools.cache
@@ -51,7 +63,7 @@ def registered(group: str) -> tuple[Registered, ...]:
             distribution=_distribution(point),
             version=None if point.dist is None else point.dist.version,
         )
-        for point in entry_points(group=group)
+        for point in _entries(group)
     }
     return tuple(sorted(found, key=lambda entry: (entry.name, entry.distribution, entry.value)))
 
@@ -94,17 +106,13 @@ def load(group: str, name: str) -> Any:
 
 def forget() -> None:
     """Read metadata anew from here on: packages were installed while this process runs."""
-    for cached in (names, registered, load):
+    for cached in (_entries_on, names, registered, load):
         cached.cache_clear()
 
 
 def _points(group: str, name: str) -> Sequence[EntryPoint]:
     """Return the entries of a name, one for each package and object: a path may be searched twice."""
-    found = {
-        (point.value, _distribution(point)): point
-        for point in entry_points(group=group)
-        if point.name == name
-    }
+    found = {(point.value, _distribution(point)): point for point in _entries(group) if point.name == name}
     return list(found.values())
 
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
-from gpuproof.errors import ExitCode
+from gpuproof.cli.main import cli
+from gpuproof.errors import ExitCode, UsageError
+from gpuproof.records.case import ModelWork
 from gpuproof.records.run import Failure, RankResult, Setup
 from running import TINY, clean_environment, gpuproof, only_case, run_directory
 
@@ -34,7 +38,11 @@ def not_a_module(num_classes):
 
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
-    folder = tmp_path / "my models"
+    return with_own_models(tmp_path)
+
+
+def with_own_models(place: Path) -> dict[str, str]:
+    folder = place / "my models"
     folder.mkdir()
     (folder / "own_models.py").write_text(SOURCE)
     variables = clean_environment()
@@ -70,25 +78,42 @@ def test_a_module_of_ones_own_runs(kind: str, environment: dict[str, str], tmp_p
     assert isinstance(records.records[-1], RankResult)
 
 
-@pytest.mark.parametrize(
-    ("name", "options", "message"),
-    [
-        (
-            "python:own_models:Probe",
-            "{extra: 1}",
-            "maps images (2, 3, 8, 8) to (2, 11), and not to scores (2, 10)",
-        ),
-        ("python:own_models:Absent", "{}", "own_models:Absent cannot be imported: "),
-        ("python:absent_models:Probe", "{}", "absent_models:Probe cannot be imported: No module named"),
-        ("python:own_models:not_a_module", "{}", "makes a int, and no torch.nn.Module"),
-    ],
+UNFIT: tuple[tuple[str, dict[str, object], str], ...] = (
+    (
+        "python:own_models:Probe",
+        {"extra": 1},
+        "maps images (2, 3, 8, 8) to (2, 11), and not to scores (2, 10)",
+    ),
+    ("python:own_models:Absent", {}, "own_models:Absent cannot be imported: "),
+    ("python:absent_models:Probe", {}, "absent_models:Probe cannot be imported: No module named"),
+    ("python:own_models:not_a_module", {}, "makes a int, and no torch.nn.Module"),
 )
-def test_what_the_worker_cannot_run_ends_as_a_failure_in_words(
-    name: str, options: str, message: str, environment: dict[str, str], tmp_path: Path
-) -> None:
-    result = gpuproof(*words(name, options), cwd=tmp_path, environment=environment)
+
+
+@pytest.fixture(scope="module")
+def failed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Failure]:
+    """Run all of them as one sweep, whose launches are forked from a process that has imported torch."""
+    place = tmp_path_factory.mktemp("unfit")
+    points = [{"model.name": name, "model.options": options} for name, options, _ in UNFIT]
+    result = gpuproof(
+        *words(UNFIT[0][0]),
+        *("--run.start=fork", f"--matrix.include={json.dumps(points)}"),
+        cwd=place,
+        environment=with_own_models(place),
+    )
     assert result.returncode == 3, result.stdout + result.stderr
-    (failure,) = only_case(run_directory(tmp_path, "o")).of(Failure)
+    failures: dict[str, Failure] = {}
+    for records in run_directory(place, "o").cases():
+        assert isinstance(records.case.work, ModelWork)
+        (failures[records.case.work.model.name],) = records.of(Failure)
+    return failures
+
+
+@pytest.mark.parametrize(("name", "message"), [(name, message) for name, _, message in UNFIT])
+def test_what_the_worker_cannot_run_ends_as_a_failure_in_words(
+    name: str, message: str, failed: Mapping[str, Failure]
+) -> None:
+    failure = failed[name]
     assert failure.message.startswith("model.name: ")
     assert message in failure.message
     assert failure.traceback is None
@@ -103,8 +128,10 @@ def test_what_the_worker_cannot_run_ends_as_a_failure_in_words(
     ],
 )
 def test_what_names_no_class_is_refused_before_anything_runs(
-    name: str, options: str, message: str, tmp_path: Path
+    name: str, options: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    result = gpuproof(*words(name, options), cwd=tmp_path)
-    assert result.returncode == 2
-    assert message in " ".join(result.stderr.split())
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError) as refused:
+        cli.main(words(name, options), standalone_mode=False)
+    assert message in " ".join(str(refused.value).split())
+    assert not list(tmp_path.iterdir())

@@ -11,6 +11,8 @@ import pytest
 
 from gpuproof.records.run import Evaluation, Phase, ProfileTrace, RankResult, Setup, Steps, Window
 from gpuproof.records.what_ran import Compilation, Effective
+from gpuproof.store.description import read_config
+from gpuproof.suites.sweep.plan import points_of_matrix
 from running import TINY, gpuproof, only_case, run_directory
 
 
@@ -148,28 +150,46 @@ def test_inference_takes_no_gradients_and_counts_forward_work(tmp_path: Path) ->
     assert setup.flops_per_step == setup.flops_per_step_counted == 8 * 2 * weights
 
 
-@pytest.mark.parametrize(
-    ("words", "expected"),
-    [
-        (["--training.precision=bf16"], {"precision": "bf16"}),
-        (["--training.precision=amp"], {"precision": "amp"}),
-        (["--training.optimizer=Adam", "--training.grad_clip_norm=1.0"], {"items_per_step": 8}),
-        (["--distributed.gradient_accumulation_steps=3"], {"items_per_step": 24}),
-        (["--model.options={input_dim: 7, output_dim: 2}"], {"num_parameters": 43_330}),
-        (["--distributed.threads_per_rank=1"], {"threads": 1}),
-        (
-            ["--data.name=digits", "--model.name=resnet18", "--data.image_size=16"],
-            {"num_parameters": 11_181_642},
-        ),
-    ],
-)
-def test_options_reach_the_worker(words: list[str], expected: dict[str, object], tmp_path: Path) -> None:
+OPTIONS: tuple[tuple[dict[str, object], dict[str, object]], ...] = (
+    ({"training.precision": "bf16"}, {"precision": "bf16"}),
+    ({"training.precision": "amp"}, {"precision": "amp"}),
+    ({"training.optimizer": "Adam", "training.grad_clip_norm": 1.0}, {"items_per_step": 8}),
+    ({"distributed.gradient_accumulation_steps": 3}, {"items_per_step": 24}),
     # 7·256 + 256 + 256·128 + 128 + 128·64 + 64 + 64·2 + 2 = 43,330 parameters of the small perceptron.
+    ({"model.options": {"input_dim": 7, "output_dim": 2}}, {"num_parameters": 43_330}),
+    ({"distributed.threads_per_rank": 1}, {"threads": 1}),
+    (
+        {"data.name": "digits", "model.name": "resnet18", "data.image_size": 16},
+        {"num_parameters": 11_181_642},
+    ),
+)
+PLAIN: dict[str, object] = {
+    **{"training.precision": "fp32", "training.optimizer": "SGD", "training.grad_clip_norm": None},
+    **{"distributed.gradient_accumulation_steps": 1, "distributed.threads_per_rank": None},
+    **{"model.name": "medium", "model.options": {}, "data.name": "synthetic", "data.image_size": None},
+}
+"""Each point of a sweep sets the same keys."""
+
+
+@pytest.fixture(scope="module")
+def with_options(tmp_path_factory: pytest.TempPathFactory) -> list[Setup]:
+    """Run all of them as one sweep, forked from a process that has imported torch."""
+    place = tmp_path_factory.mktemp("options")
+    points = json.dumps([PLAIN | chosen for chosen, _ in OPTIONS])
     result = gpuproof(
-        "run", "quick", *TINY, "--benchmark.measure_steps=3", *words, "--run.run_id=o", cwd=tmp_path
+        *("run", "quick", *TINY, "--benchmark.measure_steps=3", "--run.start=fork"),
+        *(f"--matrix.include={points}", "--run.run_id=o"),
+        cwd=place,
     )
     assert result.returncode == 0, result.stdout + result.stderr
-    (setup,) = only_case(run_directory(tmp_path, "o")).of(Setup)
+    run = run_directory(place, "o")
+    setups = {records.case.case_id: records.of(Setup)[0] for records in run.cases()}
+    return [setups[name] for name in points_of_matrix(read_config(run))]
+
+
+@pytest.mark.parametrize("number", range(len(OPTIONS)))
+def test_options_reach_the_worker(number: int, with_options: list[Setup]) -> None:
+    setup, (_, expected) = with_options[number], OPTIONS[number]
     assert {key: getattr(setup, key) for key in expected} == expected
 
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pytest
-
 from gpuproof.errors import ExitCode
+from gpuproof.records.case import InferenceWork
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import Failure, Setup, Start, Window
 from gpuproof.records.work.collective import CollectiveTrial
@@ -53,26 +52,34 @@ def test_every_report_says_that_the_device_is_simulated(tmp_path: Path) -> None:
     assert "SIMULATED" in json.loads(listed.stdout)[0]["verdict"]
 
 
-def test_precisions_in_forked_cases(tmp_path: Path) -> None:
+def test_precisions_graphs_and_inference_in_forked_cases(tmp_path: Path) -> None:
+    plain: dict[str, object] = {
+        "kind": "training",
+        "training.precision": "fp32",
+        "training.cuda_graphs": False,
+    }
+    chosen: list[dict[str, object]] = [
+        {},
+        {"training.precision": "bf16"},
+        {"training.precision": "amp"},
+        {"training.cuda_graphs": True},
+        {"kind": "inference"},
+    ]
     recipe = tmp_path / "sweep.yaml"
-    recipe.write_text("kind: training\nmatrix: {training.precision: [fp32, bf16, amp]}\n")
+    points = [plain | own for own in chosen]
+    recipe.write_text(f"kind: training\nmatrix: {{include: {json.dumps(points)}}}\n")
     words = ("run", str(recipe), *TINY, *ON_SIM, UNREAD, "--run.experiment_name=quick")
     result = gpuproof(*words, cwd=tmp_path, environment=simulated(devices=1))
     assert result.returncode == ExitCode.DONE, result.stdout + result.stderr
-    cases = run_directory(tmp_path, "s").cases()
+    run = run_directory(tmp_path, "s")
+    cases = run.cases()
     setups = [setup for records in cases for setup in records.of(Setup)]
-    assert {setup.precision for setup in setups} == {"fp32", "bf16", "amp"}
+    assert sorted(setup.precision for setup in setups) == ["amp", "bf16", "fp32", "fp32", "fp32"]
     assert {start.start for records in cases for start in records.of(Start)} == {"fork"}
     assert {setup.device.kind for setup in setups} == {"simgpu"}
-
-
-@pytest.mark.parametrize("words", [("--training.cuda_graphs=true",), ("--kind=inference",)])
-def test_graphs_and_inference(words: tuple[str, ...], tmp_path: Path) -> None:
-    everything = ("run", "quick", *TINY, *ON_SIM, UNREAD, *words)
-    result = gpuproof(*everything, cwd=tmp_path, environment=simulated(devices=1))
-    assert result.returncode == ExitCode.DONE, result.stdout + result.stderr
-    run = run_directory(tmp_path, "s")
-    assert stderr_of(run, only_case(run)) == {""}
+    assert {text for records in cases for text in stderr_of(run, records)} == {""}
+    assert sum(isinstance(records.case.work, InferenceWork) for records in cases) == 1
+    assert sum(setup.options is not None and setup.options.cuda_graphs is True for setup in setups) == 1
 
 
 def test_eight_ranks_on_this_machine(tmp_path: Path) -> None:

@@ -24,7 +24,12 @@ class StrictModel(BaseModel):
     """Content of which every key is known, and none is converted."""
 
     model_config = ConfigDict(
-        frozen=True, extra="forbid", strict=True, allow_inf_nan=False, use_attribute_docstrings=True
+        frozen=True,
+        extra="forbid",
+        strict=True,
+        allow_inf_nan=False,
+        use_attribute_docstrings=True,
+        defer_build=True,  # most are never used in a process, or only as a part of another
     )
 
 

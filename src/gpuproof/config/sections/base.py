@@ -61,5 +61,10 @@ class ConfigSection(BaseModel):
     """What all sections share: immutable, strict types, no unknown keys, finite numbers."""
 
     model_config = ConfigDict(
-        frozen=True, extra="forbid", strict=True, allow_inf_nan=False, use_attribute_docstrings=True
+        frozen=True,
+        extra="forbid",
+        strict=True,
+        allow_inf_nan=False,
+        use_attribute_docstrings=True,
+        defer_build=True,  # most are never used in a process, or only as a part of another
     )

@@ -34,7 +34,6 @@ from gpuproof.processes.processors import threads_of_each, users_threads
 from gpuproof.worker.rank.assignment import import_torch, redirect_output
 
 PRELOADED = (
-    "torch._dynamo",  # the first optimizer of a process imports it
     "gpuproof.worker.commands.run",
     "gpuproof.worker.rank.session",
     "gpuproof.worker.commands.sample",
@@ -63,7 +62,7 @@ def main(arguments: Sequence[str]) -> int:
 def preload() -> None:
     """Import what cases import; where torch cannot be, each case says so itself."""
     with suppress(EnvironmentUnfitError):
-        import_torch()
+        import_torch(optimizes=True)
         for module in PRELOADED:
             import_module(module)
     gc.freeze()  # children share these pages for as long as no collector touches them

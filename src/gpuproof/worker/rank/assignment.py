@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from importlib import import_module
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, NoReturn
@@ -44,6 +45,10 @@ if TYPE_CHECKING:
 
     from gpuproof.worker.host.device_share import HeldDevice
     from gpuproof.worker.step.preparation import Prepared
+
+
+OF_OPTIMIZERS = "torch._dynamo"
+"""The first optimizer of a process imports it, compiled or not: half as much again as torch itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,7 +197,7 @@ def _run_command(
 
 
 def _run_steps(assignment: Assignment, recorder: Recorder) -> Prepared:
-    import_torch()
+    import_torch(optimizes=isinstance(assignment.case.work, TrainingWork))
     from gpuproof.worker.rank.session import run_case
 
     return run_case(
@@ -251,8 +256,10 @@ def _must_repeat(work: Work) -> bool:
     return isinstance(work, ModelWork) and work.compute.deterministic
 
 
-def import_torch() -> None:
+def import_torch(*, optimizes: bool = False) -> None:
     """Import torch, the garbage collector being off: none of what is made meanwhile is garbage.
+
+    `optimizes` imports what the first optimizer would, too.
 
     Raises:
         EnvironmentUnfitError: it cannot be imported.
@@ -260,6 +267,9 @@ def import_torch() -> None:
     gc.disable()
     try:
         import torch  # noqa: F401
+
+        if optimizes:
+            import_module(OF_OPTIMIZERS)
     except ImportError as error:
         raise EnvironmentUnfitError(
             f"PyTorch cannot be imported by {sys.executable}: {error}",
