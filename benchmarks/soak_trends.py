@@ -41,7 +41,7 @@ def spells(alike: float, of: float) -> Shape:
     def drawn(chance: np.random.Generator, place: np.ndarray) -> np.ndarray:
         shocks = chance.normal(0, of * (1 - alike**2) ** 0.5, len(place))
         shocks[0] = chance.normal(0, of)
-        return np.exp(lfilter([1.0], [1.0, -alike], shocks))
+        return np.asarray(np.exp(lfilter([1.0], [1.0, -alike], shocks)))
 
     return drawn
 
@@ -84,7 +84,7 @@ SHAPES: dict[str, Shape] = {
 
 def verdict(times: np.ndarray, launches: int) -> str:
     """Judge one soak."""
-    found = trend_of(list(np.array_split(times, launches)))
+    found = trend_of([part.tolist() for part in np.array_split(times, launches)])
     if found is None or not np.isfinite(found.high - found.low):
         return "ERROR"
     if found.low > MAX_DRIFT:
