@@ -92,17 +92,42 @@ def test_under_a_torchrun_of_the_users(tmp_path: Path) -> None:
     assert result.stdout.count("medium training on synthetic") == 1
 
 
-@pytest.mark.parametrize("shared_disk", [True, False])
+def test_a_validation_under_a_torchrun_of_the_users(tmp_path: Path) -> None:
+    """The ranks stay for launch after launch; what takes some of them is left out, and passes nothing."""
+    collective = "{operations: [all_reduce], min_bytes: 8K, max_bytes: 8K, iterations: 3}"
+    command = gpuproof_command(
+        *("validate", "--recipe=quick", "--allow-cpu", "--device=cpu", "--runs=2"),
+        *("--validate.stages=[links,collective]", f"--validate.collective={collective}", "--run.run_id=v"),
+    )
+    result = subprocess.run(
+        [
+            *(sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2"),
+            f"--master-port={free_port()}",
+            *command[1:],
+        ],
+        cwd=tmp_path,
+        env=clean_environment(),
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+    )
+    found = json.loads((tmp_path / "results/validate-quick/v/result.json").read_text())
+    assert (found["verdict"], found["num_launches"]) == ("INCONCLUSIVE", 2), result.stderr
+    measured = {each["name"]: each["outcome"] for each in found["outcomes"]}
+    assert measured["collective-within was measured"]["status"] == "PASS"
+    assert measured["links was measured"]["status"] == "SKIP"
+    assert "1 of the 2 ranks" in measured["links was measured"]["reason"]
+    assert "exitcode  : 4" in result.stderr  # rank 0's, and no rank's before
+
+
 @pytest.mark.promise("S1.20")
-def test_with_the_variables_set_by_hand(shared_disk: bool, tmp_path: Path) -> None:
+def test_with_the_variables_set_by_hand_and_nothing_shared(tmp_path: Path) -> None:
     port = free_port()
     folders = [tmp_path / "rank 0", tmp_path / "rank 1"]
     command = gpuproof_command("run", "quick", *TINY, "--run.run_id=h")
-    if not shared_disk:  # a rank that is shown nothing at rank 0's path, as on a host of its own
-        hide = f"mount -t tmpfs none '{folders[0]}' && cd '{folders[1]}' && exec \"$@\""
-        command_of_rank_1 = ["unshare", "--mount", "--map-root-user", "sh", "-c", hide, "sh", *command]
-    else:
-        command_of_rank_1 = command
+    # A rank that is shown nothing at rank 0's path, as on a host of its own.
+    hide = f"mount -t tmpfs none '{folders[0]}' && cd '{folders[1]}' && exec \"$@\""
+    command_of_rank_1 = ["unshare", "--mount", "--map-root-user", "sh", "-c", hide, "sh", *command]
     processes = []
     for rank, words in enumerate([command, command_of_rank_1]):
         folders[rank].mkdir(exist_ok=True)
@@ -121,7 +146,7 @@ def test_with_the_variables_set_by_hand(shared_disk: bool, tmp_path: Path) -> No
     assert [process.returncode for process in processes] == [0, 0], outputs
     records = assert_totals_are_totals(folders[0], "h", ranks=2)
     assert {start.rank for start in records.of(Start)} == {0, 1}
-    assert ("keeps its records in" in outputs[1][1]) == (not shared_disk)
+    assert "keeps its records in" in outputs[1][1]
 
 
 @pytest.mark.parametrize(

@@ -89,9 +89,9 @@ def test_what_a_server_is_asked_for_has_no_python_and_a_sampler_no_parent() -> N
 
 
 def test_one_rank_of_a_users_launcher_is_neither_forked_nor_started_by_an_agent() -> None:
-    commands = commands_for(FORKED, HERE, Rendezvous(), is_attached=True)
+    commands = commands_for(FORKED, HERE, Rendezvous(), attached_launch=3)
     assert commands.server is None
-    assert commands.started[0][-2:] == ["--parent-pid=7", "--attached"]
+    assert commands.started[0][-2:] == ["--parent-pid=7", "--attached=3"]
 
 
 def test_several_ranks_are_not_forked() -> None:

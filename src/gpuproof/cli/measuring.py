@@ -88,7 +88,7 @@ def begin_run(
     loaded, where = plan_run(config, words, hosts=hosts, python=python)
     if where is None and is_follower(os.environ):
         become_follower(loaded.config)
-    with _opened(where, python) as launcher:
+    with _opened(where, python, many_launches=loaded.config.suite is not None) as launcher:
         places = launcher.places() or _places(where)
         for line in _forecast(loaded.config, places, where):
             say(line, err=True)
@@ -181,12 +181,12 @@ def measure(
 
 
 @contextmanager
-def _opened(where: Where | None, python: str | None) -> Iterator[Launcher]:
+def _opened(where: Where | None, python: str | None, *, many_launches: bool = False) -> Iterator[Launcher]:
     """Give the launcher for these hosts, for a cluster, or for this machine."""
     here = "attached" if is_attached(os.environ) else "local"
     name = here if where is None else _LAUNCHERS[type(where)]
     given: dict[str, Any] = {} if where is None else {"hosts" if name == "ssh" else name: where}
-    with open_launcher(name, python=python, **given) as launcher:
+    with open_launcher(name, python=python, many_launches=many_launches, **given) as launcher:
         yield launcher
         for note in launcher.notes():
             say(note, err=True)
@@ -364,11 +364,13 @@ def _show(case: Case, remote: SshHosts | None, run: Path, python: str | None) ->
 
 
 def _show_here(case: Case, run: Path, python: str | None) -> None:
-    attached = is_attached(os.environ)
+    attached = 0 if is_attached(os.environ) else None
     own = INSTALLED_WORKER if python is None else ("DIRECTORY/gpuproof-node.pyz",)
     node = NodeSide(python=python or sys.executable, worker=own, run=str(run), host="HOST", pid=os.getpid())
-    port = None if attached or case.placement.num_ranks == 1 else EXAMPLE_PORT
-    click.echo(shlex.join(commands_for(case, node, Rendezvous(port=port), is_attached=attached).started[0]))
+    port = None if attached is not None or case.placement.num_ranks == 1 else EXAMPLE_PORT
+    click.echo(
+        shlex.join(commands_for(case, node, Rendezvous(port=port), attached_launch=attached).started[0])
+    )
 
 
 def _show_on(case: Case, hosts: Sequence[InventoryHost]) -> None:

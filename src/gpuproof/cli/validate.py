@@ -220,9 +220,7 @@ def _validate(
 ) -> ExitCode:
     from gpuproof.cli.measuring import begin_run, finish_run, resumed, show_commands
     from gpuproof.cli.standards.judging import written
-    from gpuproof.launchers.surroundings import refuse_to_be_a_rank
 
-    refuse_to_be_a_rank(os.environ, command="gpuproof validate")
     how = {name: options.pop(name) for name in ("hosts", "python", "as_json")}
     retry_failed = options.pop("retry_failed")
     if resume is not None:
@@ -230,6 +228,7 @@ def _validate(
         directory = resumed(resume, None, options["overrides"])
         code = finish_run(directory, retry_failed=retry_failed, command=COMMAND, **how)
         return written(directory, code, junit=junit, bundle=bundle)
+    options["nproc"] = _ranks(how["hosts"], options["nproc"])
     recipe = RECIPES.get(options["recipe"], options["recipe"])
     count = partial(_count_devices, how["python"])
     words = [*_words(options, standards, hosts=how["hosts"], count=count), *options["overrides"]]
@@ -249,6 +248,31 @@ def _validate(
         return ExitCode.DONE
     directory, code = begin_run(recipe, words, command=COMMAND, **how)
     return written(directory, code, junit=junit, bundle=bundle)
+
+
+def _ranks(hosts: HostChoice, nproc: str | None) -> str | None:
+    """Return how many ranks are asked for: under a launcher of the user's, those that it started.
+
+    Raises:
+        UsageError: launchers contradict each other or `--nproc`, or this is a rank and is to start others.
+    """
+    from gpuproof.launchers.attached import attached_world_size
+    from gpuproof.launchers.surroundings import ranks_around, refuse_to_be_a_rank
+
+    if hosts.are_named:
+        refuse_to_be_a_rank(os.environ, command="gpuproof validate on named hosts")
+        return nproc
+    os.environ.update(ranks_around(os.environ))
+    given = attached_world_size(os.environ)
+    if given is None:
+        return nproc
+    if nproc not in (None, str(given)):
+        raise UsageError(
+            f"{nproc} ranks are asked for, and your own launcher started {given}",
+            place="--nproc",
+            next_step="Leave it out under torchrun, srun or mpirun",
+        )
+    return str(given)
 
 
 def _words(

@@ -71,16 +71,16 @@ class LaunchCommands:
 
 
 def commands_for(
-    case: Case, node: NodeSide, rendezvous: Rendezvous, *, is_attached: bool = False
+    case: Case, node: NodeSide, rendezvous: Rendezvous, *, attached_launch: int | None = None
 ) -> LaunchCommands:
-    """Return what one host starts; `is_attached` where this is one rank of a launcher not ours."""
+    """Return what one host starts; `attached_launch` counts those of one rank of a launcher not ours."""
     start = [node.python, *node.worker]
     folder = node.folder or f"{node.run}/{layout.launch_path(case.case_id, case.replicate)}"
     rank = ["run", f"{folder}/{layout.SPEC}", folder, f"--parent-pid={node.pid}"]
-    attached = ["--attached"] if is_attached else []
+    attached = [] if attached_launch is None else [f"--attached={attached_launch}"]
     ranks = [node.python, *_torchrun_words(case, rendezvous), *node.worker, *rank, *attached]
     samplers = [] if case.monitor is None else [_sampler_words(case.monitor, node, folder)]
-    is_forked = wants_fork(case) and not is_attached
+    is_forked = wants_fork(case) and attached_launch is None
     return LaunchCommands(
         started=[ranks, *([*start, *words, f"--parent-pid={node.pid}"] for words in samplers)],
         server=[*start, *_server_words(case, node.run)] if is_forked else None,

@@ -37,6 +37,8 @@ class LocalLauncher:
 
     world_size: int | None = None
     max_busy: int | None = None
+    attached_launch: int | None = None
+    """The number of the next launch of which other ranks are started by a launcher not ours."""
 
     def __init__(
         self,
@@ -44,21 +46,28 @@ class LocalLauncher:
         python: str = sys.executable,
         worker: Sequence[str] = INSTALLED_WORKER,
         environment: Mapping[str, str] = os.environ,
+        many_launches: bool = False,
     ) -> None:
         self._python = python
         self._worker = tuple(worker)
         self._environment = environment
+        self._many_launches = many_launches
         self._fork_servers = ForkServers()
         self._news = threading.Event()
 
     @classmethod
     @contextmanager
     def opened(
-        cls, *, python: str | None, environment: Mapping[str, str], **_: object
+        cls, *, python: str | None, environment: Mapping[str, str], many_launches: bool = False, **_: object
     ) -> Iterator[LocalLauncher]:
         """Give one that finds the node side, as installed or as one file for another Python."""
         with node_side_for(python) as worker:
-            own = cls(python=python or sys.executable, worker=worker, environment=environment)
+            own = cls(
+                python=python or sys.executable,
+                worker=worker,
+                environment=environment,
+                many_launches=many_launches,
+            )
             with closing(own) as launcher:
                 yield launcher
 
@@ -80,7 +89,7 @@ class LocalLauncher:
         port = _free_port() if case.placement.num_ranks > 1 and self.world_size is None else None
         rendezvous = Rendezvous(port=port)
         commands = commands_for(
-            case, self._node_side(folder), rendezvous, is_attached=self.world_size is not None
+            case, self._node_side(folder), rendezvous, attached_launch=self.attached_launch
         )
         (folder / layout.LAUNCH_TEXT).write_text(commands.text, encoding="utf-8")
         placed = Placed(

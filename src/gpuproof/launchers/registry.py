@@ -34,8 +34,11 @@ def open_launcher(
     slurm: SlurmSite | None = None,
     kubernetes: KubernetesOptions | None = None,
     environment: Mapping[str, str] = os.environ,
+    many_launches: bool = False,
 ) -> AbstractContextManager[Launcher]:
     """Give a launcher by name, closed in the end; `python` runs the ranks where no host says otherwise.
+
+    `many_launches` says that a launcher of the user's has to keep its ranks for more than one.
 
     Raises:
         UsageError: there is none of that name, or keys or known hosts cannot be read.
@@ -52,6 +55,11 @@ def open_launcher(
             next_step=f"pip install 'gpuproof[{name}]'",
         ) from error
     opened: AbstractContextManager[Launcher] = launcher.opened(
-        python=python, hosts=hosts, slurm=slurm, kubernetes=kubernetes, environment=environment
+        python=python,
+        hosts=hosts,
+        slurm=slurm,
+        kubernetes=kubernetes,
+        environment=environment,
+        many_launches=many_launches,
     )
     return opened

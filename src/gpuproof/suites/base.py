@@ -43,6 +43,9 @@ class HostPlace:
     """As the inventory calls it; empty for this machine."""
     num_devices: int | None = None
     """Ranks that the inventory says the host starts; None leaves it to the recipe."""
+    attached_hosts: int | None = None
+    """Hosts over which a launcher of the user's started the ranks: each launch takes all of these. None is
+    a place of which launches take what they ask for."""
 
 
 THIS_MACHINE = (HostPlace(name=""),)

@@ -14,6 +14,11 @@ from gpuproof.errors import GpuproofError
 COMMANDS = {
     "run": ("gpuproof.worker.commands.run:main", "measure one rank of a case, as a launcher asks for it"),
     "join": ("gpuproof.worker.commands.attach:join", "the same for a rank that your own launcher started"),
+    "follow": (
+        "gpuproof.worker.commands.follow:follow",
+        "the same for one case after the other, until rank 0 has no more",
+    ),
+    "dismiss": ("gpuproof.worker.commands.attach:dismiss", "tell the ranks that follow that it is over"),
     "serve-cases": (
         "gpuproof.worker.commands.serve_cases:main",
         "fork a process for each case, with torch imported",

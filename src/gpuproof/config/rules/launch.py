@@ -74,8 +74,11 @@ def _launched(declared: DistributedConfig, environment: Mapping[str, str]) -> di
 
 
 def a_launcher_gives_one_launch(config: RunConfig, facts: Facts) -> Refusals:
-    """Refuse ranks, points and repeats of our own under a launcher that starts each rank once."""
-    if not facts.is_attached:
+    """Refuse ranks, points and repeats of our own under a launcher that starts each rank once.
+
+    Under a suite ranks stay for launch after launch (`launchers/attached.py`).
+    """
+    if not facts.is_attached or config.suite is not None:
         return
     if config.distributed.nproc > 1:
         yield Refusal(

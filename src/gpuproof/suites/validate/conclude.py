@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -24,12 +24,14 @@ from gpuproof.suites.validate.nodes.drain import NodeToDrain, nodes_to_drain
 from gpuproof.suites.validate.nodes.spares import ChosenHosts, choose_hosts, chosen_exports
 from gpuproof.suites.validate.options import NAME, ValidateOptions, read_options
 from gpuproof.suites.validate.outcomes import host_outcomes, hosts_of, stage_outcomes
+from gpuproof.suites.validate.placing import LeftOut
 from gpuproof.suites.validate.plan import StageOrder, planned_order
 from gpuproof.suites.validate.wrong import wrong_outcomes
 from gpuproof.verdict.doubts.rules import invalid_first
 from gpuproof.verdict.rollup import Readiness, exit_code_of, roll_up
 from gpuproof.verdict.simulated import MEANING, is_simulated
 
+WITHOUT_LAUNCHER = "Start gpuproof validate by itself, which starts its own ranks"
 NO_GPU = "no GPU was tested: a processor is never ready for production (--allow-cpu is for trying it out)"
 
 
@@ -170,18 +172,29 @@ def _num_done(found: StageResult) -> int:
     return sum(launch.status == "done" for launch in found.launches)
 
 
-def _left_out(order: StageOrder, found: Sequence[StageResult]) -> Iterator[tuple[str, str]]:
-    """Yield the cases of which the time budget left out launches."""
+def _left_out(order: StageOrder, found: Sequence[StageResult]) -> Iterator[tuple[str, LeftOut]]:
+    """Yield the cases of which the user's own launcher, or the time budget, left out launches."""
     for each in found:
+        if each.case.is_part_of_launch:
+            whole = each.case.places[0].num_devices
+            reason = (
+                f"left out: it takes {each.case.ranks_per_host} of the {whole} ranks, and your own launcher "
+                "gives each launch all of them"
+            )
+            yield each.case.case_id, LeftOut(reason=reason, next_step=WITHOUT_LAUNCHER)
+            continue
         is_missing = len(each.launches) < each.case.repeats
         if is_missing and order.options.time_budget_s is not None and not order.fits(each.case):
             spent = max(order.spent_ms.values(), default=0) / 60_000
             budget_s = order.options.time_budget_s
             budget = f"{budget_s:.0f}s" if budget_s < 60 else f"{budget_s / 60:g}m"
+            reason = (
+                f"left out: a launch of about {each.case.seconds / 60:.1f} min did not fit into "
+                f"--time-budget {budget}, of which {spent:.1f} min were used"
+            )
             yield (
                 each.case.case_id,
-                f"left out: a launch of about {each.case.seconds / 60:.1f} min did not fit into "
-                f"--time-budget {budget}, of which {spent:.1f} min were used",
+                LeftOut(reason=reason, next_step="Give it more time (--time-budget)"),
             )
 
 
@@ -254,7 +267,9 @@ def _detectable(readiness: Readiness) -> str:
     return f"{told}; not known for: {unknown}" if has_some else told
 
 
-def _rows(order: StageOrder, found: Sequence[StageResult], left_out: dict[str, str]) -> Iterator[StageRow]:
+def _rows(
+    order: StageOrder, found: Sequence[StageResult], left_out: Mapping[str, LeftOut]
+) -> Iterator[StageRow]:
     for stage in order.stages:
         own = [each for each in found if each.stage.name == stage.name]
         yield StageRow(
@@ -264,7 +279,7 @@ def _rows(order: StageOrder, found: Sequence[StageResult], left_out: dict[str, s
             num_planned=sum(each.case.repeats for each in own),
             minutes=stage.minutes,
             left_out=tuple(
-                f"{name}: {left_out[name]}" for each in own if (name := each.case.case_id) in left_out
+                f"{name}: {left_out[name].reason}" for each in own if (name := each.case.case_id) in left_out
             ),
         )
 

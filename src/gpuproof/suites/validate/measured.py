@@ -96,7 +96,7 @@ def measures_of_collectives(
 
 
 def _subject(case: StageCase, launches: Sequence[CaseRecords]) -> str:
-    if case.is_over_all:
+    if case.is_over_all or (case.attached_hosts or 1) > 1:
         return WHOLE
     host = next(iter(begun_on(launches)), case.places[0].name)
     if not host:

@@ -19,6 +19,7 @@ from gpuproof.suites.validate.hosts import (
     setups_by_host,
 )
 from gpuproof.suites.validate.measured import StageResult
+from gpuproof.suites.validate.placing import LeftOut
 from gpuproof.suites.validate.plan import StageOrder
 from gpuproof.suites.validate.wrong import names_wrong, why_nothing
 from gpuproof.verdict.doubts.collectives import WRONG
@@ -30,7 +31,7 @@ PLAN = "the plan of this recipe"
 
 
 def stage_outcomes(
-    order: StageOrder, found: Sequence[StageResult], left_out: Mapping[str, str]
+    order: StageOrder, found: Sequence[StageResult], left_out: Mapping[str, LeftOut]
 ) -> list[Judged]:
     """Judge every case of every stage; `left_out` says why cases were not launched."""
     judged = [item for each in found for item in _of_case(each, left_out)]
@@ -42,7 +43,7 @@ def stage_outcomes(
     ]
 
 
-def _of_case(found: StageResult, left_out: Mapping[str, str]) -> Iterator[Judged]:
+def _of_case(found: StageResult, left_out: Mapping[str, LeftOut]) -> Iterator[Judged]:
     outcome = _outcome(found, left_out.get(found.case.case_id))
     if outcome.status == "FAIL" and names_wrong(found):
         return  # the devices are judged by themselves
@@ -66,15 +67,18 @@ def _name(found: StageResult) -> str:
     return f"{found.case.name} was measured"
 
 
-def _outcome(found: StageResult, left_out: str | None) -> Outcome:
+def _outcome(found: StageResult, left_out: LeftOut | None) -> Outcome:
     done = [launch for launch in found.launches if launch.status == "done"]
     failure = next((f for x in found.launches if x.status != "done" and (f := x.primary_failure)), None)
     if failure is not None:
         return _failed(found, failure)
     if len(done) < found.case.repeats:
         torn = "".join(f"; {note}" for launch in found.launches for note in launch.torn)
-        reason = left_out or f"{len(done)} of {found.case.repeats} launches were measured{torn}"
-        return Outcome(status="SKIP", subject=found.subject, reason=reason, next_step=_more(left_out))
+        why = left_out or LeftOut(
+            reason=f"{len(done)} of {found.case.repeats} launches were measured{torn}",
+            next_step="Finish the run with --resume",
+        )
+        return Outcome(status="SKIP", subject=found.subject, reason=why.reason, next_step=why.next_step)
     ruinous = _ruinous(found)
     if ruinous is not None:
         return _refused(found, ruinous)
@@ -116,10 +120,6 @@ def _without_loss(found: StageResult, done: Sequence[CaseRecords]) -> Outcome | 
         "gpuproof run probe --probe.name=fingerprint",
         responsible="user",
     )
-
-
-def _more(left_out: str | None) -> str:
-    return "Give it more time (--time-budget)" if left_out else "Finish the run with --resume"
 
 
 def _failed(found: StageResult, failure: Failure) -> Outcome:

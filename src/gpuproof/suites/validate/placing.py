@@ -58,6 +58,25 @@ class StageCase:
         """The name of its launches: with the host, where it is of one of several."""
         return self.name if self.is_over_all else placed_name(self.name, *self.places)
 
+    @property
+    def attached_hosts(self) -> int | None:
+        """Hosts over which a launcher of the user's started the ranks; None where launches are placed."""
+        return self.places[0].attached_hosts
+
+    @property
+    def is_part_of_launch(self) -> bool:
+        """Whether it takes fewer ranks than a launcher of the user's gives to each launch."""
+        is_attached = self.attached_hosts is not None
+        return is_attached and self.ranks_per_host != self.places[0].num_devices
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeftOut:
+    """Why a case was not launched, and what would have it launched."""
+
+    reason: str
+    next_step: str
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:

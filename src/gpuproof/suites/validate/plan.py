@@ -95,6 +95,8 @@ class StageOrder:
         stage = next((stage for stage in self.stages if stage.name == "collective"), None)
         if stage is None or any(True for _ in self._open(stage)):
             return ()
+        if any(case.attached_hosts is not None for case in stage.cases):
+            return ()  # a test is of some of the ranks, and a launcher of the user's gives all or none
         known = frozenset(self.seen)
         if known not in self.suspected:
             self.suspected[known] = self._suspicions(stage)
@@ -148,7 +150,7 @@ class StageOrder:
     def _open(self, stage: Stage) -> Iterator[tuple[StageCase, int]]:
         """Yield the launches of a stage that are not settled and may still be begun."""
         for case in stage.cases:
-            if not self.can_be_placed(case):
+            if not self.can_be_placed(case) or case.is_part_of_launch:
                 continue
             for replicate in range(case.repeats):
                 if (case.case_id, replicate) not in self.taken_ms and self.fits(case):

@@ -145,7 +145,9 @@ def _collective(config: RunConfig, options: ValidateOptions, site: Site) -> Iter
     }
     for place in site.places:
         count = site.count_on(place)
-        if count > 1:
+        if (place.attached_hosts or 1) > 1:
+            yield over_all(site, "collective-over", **told)
+        elif count > 1:
             yield StageCase(
                 name="collective-within",
                 places=(place,),

@@ -39,20 +39,21 @@ def trend_of(launches: Sequence[Sequence[float]]) -> Trend | None:
     """Return the trend of step times over launches in order; None where they are too few.
 
     A least-squares line through the mean step time of each launch, or of blocks of equal numbers of steps,
-    placed by the time that was spent until then. Its slope's interval is Student's, widened where neighbours
+    placed by the time that was spent until then: 0 where the first begins, 1 where the last ends. The slope's
+    interval is Student's, widened where neighbours
     among the residuals are alike: by (1 + r) / (1 - r), r being their correlation, corrected for its bias in
     short series (Kendall, 1954: r + (1 + 4 r) / n for a straight line that was fitted).
 
     >>> found = trend_of([[1.0 + 0.05 * launch] * 50 for launch in range(9)])
     >>> round(found.rise, 2), found.num_points
-    (0.4, 9)
+    (0.45, 9)
     """
     blocks = [block for times in launches for block in _blocks(times, num_launches=len(launches))]
     if len(blocks) < FEWEST:
         return None
     taken = np.array([block.sum() for block in blocks])
     place = np.cumsum(taken) - taken / 2
-    x = (place - place[0]) / (place[-1] - place[0])
+    x = place / taken.sum()
     y = np.array([block.mean() for block in blocks])
     slope, start = np.polyfit(x, y, 1)
     rise = slope / start if start > 0 else slope / y.mean()

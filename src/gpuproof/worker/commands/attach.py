@@ -1,7 +1,9 @@
 """Joining a launcher that is not ours: a user's torchrun or srun, or RANK and WORLD_SIZE set by hand.
 
 Rank 0 was started by `gpuproof run` and holds the case; it hands the case to the other ranks over the
-store at MASTER_ADDR, and begins when each of them has said that it is fit. A rank that sees rank 0's folder
+store at MASTER_ADDR, and begins when each of them has said that it is fit. Launches of one run are counted:
+the store of torchrun's agent outlives them, and any other is of one launch, so that a rank may still meet
+that of the launch before and tries again. A rank that sees rank 0's folder
 (same host, shared disk) writes its journal there; any other keeps it in a temporary folder and gives it
 to rank 0 at the end, whichever end that is; the folder then goes, and stays where rank 0 cannot be told.
 Data does not go over the store: such a rank has its own host's copy at `data.path` prepared, by a command
@@ -18,11 +20,12 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
+from time import monotonic, sleep
 from typing import Any, NoReturn
 
 from gpuproof.errors import EnvironmentUnfitError
@@ -34,30 +37,39 @@ from gpuproof.worker.host.interfaces import check_named_interfaces
 from gpuproof.worker.rank.assignment import Assignment, import_torch, run_assignment, start_record
 from gpuproof.worker.rank.handover import collect_last_words, hand_over_last_words
 from gpuproof.worker.rank.identity import RankIdentity, identity_from
+from gpuproof.worker.rank.watchdog import process_lives
 
 JOIN_TIMEOUT_S = 300.0
 """Unless `gpuproof run` says otherwise."""
 DOWNLOAD_TIMEOUT_S = 3600.0
 GATHER_TIMEOUT_S = 60.0
 REFUSE_TIMEOUT_S = 15.0
+DISMISS_TIMEOUT_S = 30.0
+POLL_S = 0.2
+CONNECT_S = 10.0
+"""Time of one attempt to meet rank 0; between these it is seen whether this rank is still wanted."""
 SHARED = "shared"
+OVER = "over"
 
 
-def lead(assignment: Assignment, spec: Any) -> NoReturn:
+def lead(assignment: Assignment, spec: Any, *, launch: int) -> NoReturn:
     """Hand the case to the other ranks, run rank 0 of it, and collect the journals of all.
 
     Raises:
         EnvironmentUnfitError: another rank did not come, or its host is not fit to run the case.
     """
     ranks = range(1, assignment.identity.world_size)
-    store = _open_store(JOIN_TIMEOUT_S)
+    meeting = _open_store(JOIN_TIMEOUT_S)
+    store = _of_launch(meeting, launch)
     try:
         check_named_interfaces(os.environ)
     except EnvironmentUnfitError as error:
-        _refuse_ranks(store, ranks, error)
+        reason = f"rank 0 on {socket.gethostname()}: {error}"
+        _tell_ranks(meeting, ranks, {"launch": launch, "unfit": reason})
         raise
     folder = str(assignment.folder.resolve())
-    store.set("assignment", json.dumps({"spec": spec, "folder": folder, "unfit": None}))
+    message = {"launch": launch, "spec": spec, "folder": folder, "unfit": None}
+    meeting.set("assignment", json.dumps(message))
     for rank, start in _await_others(store, ranks, patience_s=_patience_s(assignment.case)):
         _journal_path(rank, assignment.folder).write_text(start, encoding="utf-8")
 
@@ -73,11 +85,26 @@ def lead(assignment: Assignment, spec: Any) -> NoReturn:
     run_assignment(replace(assignment, store=store, on_done=gather, on_failure=gather_last_words))
 
 
-def _refuse_ranks(store: Any, ranks: Sequence[int], error: EnvironmentUnfitError) -> None:
+def dismiss(arguments: Sequence[str]) -> int:
+    """`python -m gpuproof.worker dismiss`: tell the ranks that follow that there is no further case."""
+    parser = argparse.ArgumentParser(prog="gpuproof.worker dismiss", description=dismiss.__doc__)
+    parser.add_argument("--launch", type=int, required=True, metavar="N", help="the number after the last")
+    launch = parser.parse_args(arguments).launch
+    try:
+        meeting = _open_store(DISMISS_TIMEOUT_S)
+    except RuntimeError as error:  # torch's: ranks that have ended by themselves, or are cut off
+        raise EnvironmentUnfitError(
+            f"the other ranks were not told that it is over: {error}", place="MASTER_ADDR"
+        ) from error
+    _tell_ranks(meeting, range(1, identity_from(os.environ).world_size), {"launch": launch, OVER: True})
+    return 0
+
+
+def _tell_ranks(meeting: Any, ranks: Sequence[int], message: Mapping[str, Any]) -> None:
     """Tell the other ranks why no case follows, and wait until they have read it."""
-    reason = f"rank 0 on {socket.gethostname()}: {error}"
-    store.set("assignment", json.dumps({"unfit": reason}))
+    meeting.set("assignment", json.dumps(message))
     with suppress(RuntimeError):  # torch's time-out: who is not here by now has an error of its own
+        store = _of_launch(meeting, message["launch"])
         store.wait([f"begun/{rank}" for rank in ranks], timedelta(seconds=REFUSE_TIMEOUT_S))
 
 
@@ -116,16 +143,37 @@ def _journal_path(rank: int, folder: Path) -> Path:
     return folder / f"rank-{rank}.jsonl"
 
 
-def join(arguments: Sequence[str]) -> NoReturn:
-    """`python -m gpuproof.worker join`: wait for rank 0's case, then run this rank of it."""
+def join(arguments: Sequence[str]) -> int:
+    """`python -m gpuproof.worker join`: wait for rank 0's case, then run this rank of it.
+
+    Returns only where there is none: it is over.
+
+    Raises:
+        EnvironmentUnfitError: rank 0 did not come, or a host is not fit to run the case.
+    """
     options = _join_options(arguments)
     identity = identity_from(os.environ)
-    store = _open_store(options.patience_s)
-    _check_host(store, identity.rank)
-    message = json.loads(store.get("assignment"))
+    meeting, message = _await_assignment(options)
+    store = _of_launch(meeting, message["launch"])
+    is_over = message.get(OVER, False)
+    if options.tell is not None:
+        os.write(options.tell, (OVER if is_over else str(message["launch"])).encode())
+    if is_over:
+        store.set(f"begun/{identity.rank}", _begun())
+        return 0
+    return _take_part(store, message, options, identity)
+
+
+def _take_part(store: Any, message: Any, options: argparse.Namespace, identity: RankIdentity) -> NoReturn:
+    """Run this rank of rank 0's case.
+
+    Raises:
+        EnvironmentUnfitError: rank 0's host or this one is not fit for it.
+    """
     if message["unfit"] is not None:
         store.set(f"begun/{identity.rank}", _begun(unfit=message["unfit"]))
         raise EnvironmentUnfitError(message["unfit"])
+    _check_host(store, identity.rank)
     shared, folder = _choose_folder(message, options.prepare_data, identity)
     start = None if shared else encode(start_record(identity)) + "\n"
     store.set(f"begun/{identity.rank}", _begun(start=start))
@@ -137,12 +185,55 @@ def join(arguments: Sequence[str]) -> NoReturn:
             identity=identity,
             folder=folder,
             run_folder=folder.parents[2],
-            parent_pid=None,
+            parent_pid=options.parent_pid,
             store=store,
             on_done=journals.give,
             on_failure=journals.give_failed,
         )
     )
+
+
+def _await_assignment(options: argparse.Namespace) -> tuple[Any, dict[str, Any]]:
+    """Return the store and what rank 0 says of the launch that is asked for, or of a later one.
+
+    Raises:
+        EnvironmentUnfitError: it says nothing in time, or nobody waits for this rank any more.
+    """
+    deadline_s = monotonic() + options.patience_s
+    last = "no answer"
+    while monotonic() < deadline_s:
+        if options.parent_pid is not None and not process_lives(options.parent_pid):
+            raise EnvironmentUnfitError(
+                f"the process that this rank belongs to ({options.parent_pid}) is gone"
+            )
+        try:
+            meeting = _open_store(min(CONNECT_S, options.patience_s))
+            message = _message_of(meeting, options, deadline_s)
+        except RuntimeError as error:  # torch's: nobody there yet, or the store was of the launch before
+            last = str(error).partition("\n")[0]
+            sleep(POLL_S)
+            continue
+        if message is not None:
+            meeting.set_timeout(timedelta(seconds=options.patience_s))
+            return meeting, message
+    raise EnvironmentUnfitError(
+        f"rank 0 gave no case within {options.patience_s:.0f} s ({last})",
+        place="MASTER_ADDR",
+        next_step="Look at rank 0's output; gpuproof doctor --multi-node looks at the way there",
+    )
+
+
+def _message_of(meeting: Any, options: argparse.Namespace, deadline_s: float) -> dict[str, Any] | None:
+    """Return what rank 0 says at this store; None where time is up, or nobody waits for it."""
+    while monotonic() < deadline_s:
+        if meeting.check(["assignment"]):
+            message: dict[str, Any] = json.loads(meeting.get("assignment"))
+            if message["launch"] >= options.launch:
+                return message
+        if options.parent_pid is not None and not process_lives(options.parent_pid):
+            return None
+        sleep(POLL_S)
+    return None
 
 
 @dataclass(frozen=True)
@@ -204,6 +295,9 @@ def _join_options(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--prepare-data", type=json.loads, metavar="JSON", help="words of the command that prepares data here"
     )
+    parser.add_argument("--launch", type=int, default=0, metavar="N", help="the first launch to take part in")
+    parser.add_argument("--tell", type=int, metavar="FD", help="where to write which launch it is")
+    parser.add_argument("--parent-pid", type=int, help="end when this process of the same host is gone")
     return parser.parse_args(arguments)
 
 
@@ -221,6 +315,13 @@ def _open_store(patience_s: float) -> Any:
     from gpuproof.worker.parallel.distributed import open_store
 
     return PrefixStore("gpuproof-case", open_store(patience_s))
+
+
+def _of_launch(meeting: Any, launch: int) -> Any:
+    """Return the part of the store in which ranks of one launch talk."""
+    from torch.distributed.distributed_c10d import PrefixStore
+
+    return PrefixStore(f"launch-{launch}", meeting)
 
 
 def _shares_folder(folder: Path, spec: Any) -> bool:

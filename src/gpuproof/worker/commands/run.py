@@ -22,7 +22,10 @@ def main(arguments: Sequence[str]) -> NoReturn:
     parser.add_argument("out", type=Path, metavar="OUT", help="the folder for this replicate's files")
     parser.add_argument("--parent-pid", type=int, help="end when this process of the same host is gone")
     parser.add_argument(
-        "--attached", action="store_true", help="give the case to the other ranks of a launcher not ours"
+        "--attached",
+        type=int,
+        metavar="N",
+        help="give the case to the other ranks of a launcher not ours, as the Nth launch from 0",
     )
     parser.add_argument("--forked", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
@@ -35,8 +38,8 @@ def main(arguments: Sequence[str]) -> NoReturn:
         parent_pid=options.parent_pid,
         start="fork" if options.forked else "exec",
     )
-    if options.attached and assignment.identity.world_size > 1:
+    if options.attached is not None and assignment.identity.world_size > 1:
         from gpuproof.worker.commands.attach import lead
 
-        lead(assignment, spec)
+        lead(assignment, spec, launch=options.attached)
     run_assignment(assignment)
