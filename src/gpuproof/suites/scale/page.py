@@ -89,7 +89,7 @@ def _launches(rows: Sequence[ScaleRow]) -> Iterator[str]:
             named = ", ".join(str(replicate + 1) for replicate in row.outlier_launches)
             rate = units.rate(row.rate_without_outliers, row.figures.item)
             yield (
-                f"{row.figures.case_id}: outliers (modified Z-score over 3.5), which are kept: launch {named}; "
+                f"{row.figures.case_id}: outliers (modified Z-score over 3.5; kept): launch {named}; "
                 f"without {rate}"
             )
     needed = [row.launches_for_one_percent for row in rows if row.launches_for_one_percent]
