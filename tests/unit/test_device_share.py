@@ -72,7 +72,7 @@ def take(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Any]:
 
     def take_one(devices: Devices, *, chosen: Any = None, own: bool = True, **asked: Any) -> Any:
         pid = next(pids)
-        monkeypatch.setattr(device_share, "open_devices", lambda _env: cast(GuardedDevices, devices))
+        monkeypatch.setattr(device_share, "open_devices", lambda _env, **_: cast(GuardedDevices, devices))
         monkeypatch.setattr(os, "getpid", lambda: pid)
         taker = DeviceTaker(
             placement=Placement(devices=chosen),
