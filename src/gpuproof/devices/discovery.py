@@ -32,6 +32,8 @@ DEADLINE_S = 2.0
 OPEN_DEADLINE_S = 8.0
 """Opening wakes every GPU of a host without persistence mode, which takes seconds each; nobody waits ten
 seconds to be told that a driver hangs."""
+SLOWEST_DRIVER_S = 60.0
+"""Of eight GPUs without persistence mode. Work that takes place on a GPU waits for its driver in any case."""
 
 _NOT_OFFERED = "the vendor's interface has no such fact"
 

@@ -20,7 +20,7 @@ from time import monotonic
 from typing import TextIO
 
 from gpuproof.devices.base import DeviceProcess
-from gpuproof.devices.discovery import open_devices
+from gpuproof.devices.discovery import SLOWEST_DRIVER_S, open_devices
 from gpuproof.devices.guard import GuardedDevices
 from gpuproof.errors import EnvironmentUnfitError
 from gpuproof.processes.tree import descendants
@@ -30,8 +30,6 @@ from gpuproof.records.work.sharing import DeviceShare, DeviceTaken
 
 FOLDER = ".devices"
 POLL_S = 1.0
-SLOWEST_DRIVER_S = 60.0
-"""A case that waits for a device waits for its driver: hosts without persistence mode wake each GPU."""
 VISIBILITY = {"nvidia": ("CUDA_VISIBLE_DEVICES",), "amd": ("ROCR_VISIBLE_DEVICES",)}
 """Vendor → the variables that show a program one device alone."""
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpuproof.devices.describe import describe_devices
-from gpuproof.devices.discovery import OPEN_DEADLINE_S
+from gpuproof.devices.discovery import OPEN_DEADLINE_S, SLOWEST_DRIVER_S
 from gpuproof.monitor.host import cpu_model
 from gpuproof.processes.processors import (
     THREADS_VARIABLE,
@@ -61,15 +61,15 @@ def describe_host(
 
     A type of device that another package brings is looked for where it is the one that is asked for. Where a
     driver does not answer within `patience_s`, torch is not asked for devices: it would wait for that driver.
-    None is a rank's own patience: short for work on a processor; and torch is asked whatever the driver does
-    where the work waits for it as well.
+    None is a rank's own patience: short for work on a processor; for other work that of the slowest driver,
+    and torch is asked whatever the driver does, since the work waits for it as well.
     """
     import torch
 
     from gpuproof.accelerators.choose import accelerators_here
     from gpuproof.accelerators.cuda import CudaAccelerator
 
-    own_s = PROCESSOR_PATIENCE_S if device == "cpu" else OPEN_DEADLINE_S
+    own_s = PROCESSOR_PATIENCE_S if device == "cpu" else SLOWEST_DRIVER_S
     facts = describe_system(environment, patience_s=own_s if patience_s is None else patience_s)
     is_awaited = patience_s is None and device != "cpu"
     is_silent = bool(facts["accelerators"]["silent"])
