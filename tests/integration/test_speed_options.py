@@ -143,19 +143,22 @@ def test_fp8_runs_on_a_processor_and_says_that_it_is_software(tmp_path: Path) ->
     assert "of a step, timed alone after the window" in share["detail"]
 
 
-@pytest.mark.parametrize(
-    ("asked", "message"),
-    [
-        ("--training.precision=tf32", "training.precision: TF32 is arithmetic of NVIDIA's tensor cores"),
-        ("--training.cuda_graphs=true", "training.cuda_graphs: CUDA graphs are for CUDA devices"),
-    ],
-)
-def test_what_this_machine_lacks_is_refused(asked: str, message: str, tmp_path: Path) -> None:
-    result = gpuproof("run", "quick", *TINY, *SHORT, asked, cwd=tmp_path)
+def test_what_this_machine_lacks_is_refused(tmp_path: Path) -> None:
+    lacking = (
+        "training.precision: TF32 is arithmetic of NVIDIA's tensor cores",
+        "training.cuda_graphs: CUDA graphs are for CUDA devices",
+    )
+    points = [
+        {"training.precision": "tf32", "training.cuda_graphs": False},
+        {"training.precision": "fp32", "training.cuda_graphs": True},
+    ]
+    sweep = ("--run.start=fork", f"--matrix.include={json.dumps(points)}")
+    result = gpuproof("run", "quick", *TINY, *SHORT, *sweep, cwd=tmp_path)
     assert result.returncode == ExitCode.UNFIT_ENVIRONMENT, result.stdout + result.stderr
-    (failure,) = only_case(run_directory(tmp_path, "s")).of(Failure)
-    assert failure.cause == "environment"
-    assert failure.message.startswith(message)
+    failures = [records.of(Failure)[0] for records in run_directory(tmp_path, "s").cases()]
+    assert [failure.cause for failure in failures] == ["environment", "environment"]
+    for message in lacking:
+        assert sum(failure.message.startswith(message) for failure in failures) == 1
 
 
 @pytest.mark.parametrize(("users", "ranks", "threads"), [("1", 1, 1), (None, 2, None)])
