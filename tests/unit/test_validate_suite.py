@@ -250,6 +250,11 @@ def test_a_processor_is_never_ready(tmp_path: Path) -> None:
     assert "a processor is never ready for production" in words_of(found)
 
 
+def test_a_data_set_that_was_replaced_is_named_in_the_report(tmp_path: Path) -> None:
+    said = "there is no cifar-10-batches-py in data: trained on synthetic data in place of cifar10"
+    assert said in text_of(concluded(tmp_path, validate={"data_replaced": said}))
+
+
 def test_steps_that_rise_are_found_and_steady_ones_are_not(tmp_path: Path) -> None:
     times = [STEP_S * (1 + 0.6 * step / 100) for step in range(100)]
     found = concluded(tmp_path, lambda case: done(case, times_s=times if case.kind == "training" else None))

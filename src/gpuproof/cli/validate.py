@@ -364,8 +364,9 @@ def _data(mode: str | None, folder: str, *, may_fall_back: bool) -> dict[str, An
             place=f"--data-mode {mode}",
             next_step="Put it there, use --data-mode synthetic, or allow the latter with --allow-fallback",
         )
-    say(f"{cause}: trained on synthetic data instead (--allow-fallback)", err=True)
-    return {"data.name": "synthetic"}
+    said = f"{cause}: trained on synthetic data in place of {mode} (--allow-fallback)"
+    say(said, err=True)
+    return {"data.name": "synthetic", "validate.data_replaced": json.dumps(said)}
 
 
 def _seconds(place: str, text: str) -> float:

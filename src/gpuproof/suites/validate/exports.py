@@ -37,16 +37,20 @@ def drain_exports(nodes: Sequence[NodeToDrain], *, no_hardware: str | None) -> I
         yield Export(name=f"{DRAIN_FILE}.txt", content="\n".join([*remarks, *drain_lines(nodes), ""]))
 
 
-def overhead_missing(found: StageResult) -> str | None:
-    """Say why nccl_overhead_ms is null; None where it is not."""
-    if not found.summaries or found.summary.get("comm_exposed_ms") is not None:
-        return None
-    if found.summaries[0].world_size == 1:
-        why = ALONE
-    else:
-        told = (found.summary.get("communication_missing") or {}).get("comm_exposed_ms")
-        why = str(told or NOT_SEPARATED)
-    return f"{VALIDATION_FILE}: nccl_overhead_ms is null: {why}"
+def nulls_of(found: StageResult) -> Iterator[str]:
+    """Yield why a value of the file is null, for each that is."""
+    if not found.summaries:
+        return
+    content, is_alone = _content(found), found.summaries[0].world_size == 1
+    reported = (found.summary.get("communication_missing") or {}).get("comm_exposed_ms")
+    reasons = {
+        "nccl_overhead_ms": ALONE if is_alone else str(reported or NOT_SEPARATED),
+        "gpu_utilization_pct": "no device reported its utilisation",
+        "backend": ALONE,
+    }
+    for name, why in reasons.items():
+        if content[name] is None:
+            yield f"{VALIDATION_FILE}: {name} is null: {why}"
 
 
 def _content(found: StageResult) -> dict[str, Any]:

@@ -59,6 +59,8 @@ class ValidateOptions:
     """Keys of the section `collective` for that stage; null is all_reduce from 8 KiB to 1 GiB."""
     models: tuple[str, ...] = ()
     """Further models that are trained, with the options and the batch size of the first."""
+    data_replaced: str | None = None
+    """Why the training takes synthetic data in place of a data set that was named; the report says it."""
     strategies: tuple[ParallelStrategy, ...] = ()
     """Further ways of sharing the first model over all devices, such as fsdp."""
     training_minutes: float = 4.0
