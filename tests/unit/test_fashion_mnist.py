@@ -22,7 +22,7 @@ LABELS = np.array([9, 0, 4], dtype=np.uint8)
 
 
 packed = partial(gzip.compress, mtime=0)
-"""Without the time of packing: names of tests hold these bytes, and each worker of the tests has its own clock."""
+"""Without the time of packing: names of tests hold these bytes, and all workers must find the same names."""
 
 
 def idx(values: np.ndarray) -> bytes:
