@@ -12,17 +12,20 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Generator, Iterator
+from dataclasses import replace
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
 import pytest
+from prometheus_client import CollectorRegistry, generate_latest
 
 import gpuproof
 import recordings as rec
 from gpuproof.errors import EnvironmentUnfitError
 from gpuproof.observe.prometheus.exporter import DeviceCollector, Feed, RunningExporter, serve
 from gpuproof.observe.prometheus.metric_names import DCGM, EXPORTED
+from gpuproof.records.journal import decode, encode
 from gpuproof.records.metrics import METRICS, names
 from gpuproof.records.readings import DeviceProcesses, DriverEvent, Sample, UnavailableMetrics
 from prometheus_tools import tool
@@ -136,6 +139,20 @@ def test_every_metric_of_the_catalogue_is_exported(serving: RunningExporter) -> 
     for alias, _ in DCGM.values():
         assert value(text, alias, gpu="0") is not None, alias
     assert DCGM.keys() <= METRICS.keys()
+
+
+def test_names_that_are_no_text_are_served_as_far_as_they_are() -> None:
+    """Half of a UTF-16 pair, as a driver's garbage may hold it, cannot be written as UTF-8."""
+    identity = replace(rec.identity(0, static={}), name="GPU \udcff\ud800 X")
+    lines = [encode(rec.header([identity])), encode(rec.sample(0, {0: {"power_w": 75.0}}))]
+    assert "\\udcff" in lines[0]
+    feed = Feed(fresh_until_s=200.0)
+    feed.state.apply([decode(line) for line in lines])
+    registry = CollectorRegistry()
+    registry.register(DeviceCollector(feed, clock=lambda: 100.0))
+    text = generate_latest(registry).decode()
+    assert 'name="GPU    X"' in text
+    assert value(text, "gpuproof_gpu_power_watts", index="0") == 75.0
 
 
 def test_a_lost_device_and_a_stopped_sampler_serve_nothing_old() -> None:
