@@ -52,7 +52,8 @@ def device_table(states: States, *, width: int) -> RenderableType:
     table.add_column("state", no_wrap=True, ratio=1, overflow="ellipsis", max_width=LONGEST_STATE)
     for column in columns:
         extra = line if column in _LINES else 0
-        table.add_column(column.title, no_wrap=True, width=column.width - _PADDING + extra)
+        title = Text(column.title, justify="left" if column in _OF_WORDS else "right")
+        table.add_column(title, no_wrap=True, width=column.width - _PADDING + extra)
     for host, device in _ordered(states):
         cells = [_cell(column, device, line) for column in columns]
         named = [Text(on_one_line(host))] if several else []
@@ -230,6 +231,7 @@ _MEMORY_TEMPERATURE = _Column("mem temp", 10, _value("temp_mem_c", 8))
 _ACTIVE = _Column("SM active", 11, _value("sm_active_percent", 9))
 _PCIE = _Column("PCIe", 7, _link)
 _FAN = _Column("fan", 8, _value("fan_percent", 6))
+_OF_WORDS = (_NAME, _BAR)
 _BY_WORTH = (
     *(_UTILISATION, _TEMPERATURE, _POWER, _MEMORY, _CLOCK, _BAR, _NAME),
     *(_MEMORY_TEMPERATURE, _ACTIVE, _PCIE, _FAN),
