@@ -12,12 +12,13 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 from gpuproof.processes.own import own_command
 from gpuproof.readings.recording import RecordingData, load_recording
+from gpuproof.records.run import PhaseName
 
 EXEC = [sys.executable, "-P", "-m", "gpuproof", "monitor", "exec"]
 """As the installed script does it: without the working directory on the path."""
@@ -430,7 +431,16 @@ def test_record_writes_one_file_and_nothing_else(tmp_path: Path) -> None:
 @pytest.mark.promise("S4.6", "S4.12", "R4.5")
 def test_options_alone_train_the_built_in_model_and_its_exit_code_is_theirs(tmp_path: Path) -> None:
     (tmp_path / "X.config").write_text("CONFIG_BATCH_SIZE=256\nCONFIG_NUM_EPOCHS=1\n")
-    ours = ("--model", "lenet5", "--config-name", "X", "--config-dir", ".", "--generate-graphs")
+    ours = (
+        "--model",
+        "lenet5",
+        "--config-name",
+        "X",
+        "--config-dir",
+        ".",
+        "--generate-graphs",
+        "--interval=0.1",
+    )
     words = ("--optimizer", "adamw", "--pruning-method", "magnitude", "--target-sparsity", "0.7")
     done = run(tmp_path, *ours, "--", *words, "--device", "cpu", "--distributed.threads_per_rank=1")
     assert done.returncode == 0, done.stderr
@@ -443,7 +453,9 @@ def test_options_alone_train_the_built_in_model_and_its_exit_code_is_theirs(tmp_
     }
     (readings,) = (tmp_path / "results").glob("gpu_stats_*.json")
     phases = {row["training_metadata"]["phase"] for row in json.loads(readings.read_text())}
-    assert {"prepare", "measure"} <= phases
+    told = phases - {None}
+    assert len(told) > 1  # which of them a sample falls into is the machine's affair
+    assert told <= set(get_args(PhaseName))
     refused = run(tmp_path, *ours[:4], "--", "--optimizer", "adamw", "--pruning-method", "state")
     assert refused.returncode == 2
     assert (
