@@ -57,14 +57,18 @@ def growing_sizes(smallest: int, largest: int, factor: int) -> tuple[int, ...]:
     return tuple(sizes)
 
 
+STRICT = ConfigDict(
+    frozen=True,
+    extra="forbid",
+    strict=True,
+    allow_inf_nan=False,
+    use_attribute_docstrings=True,
+    defer_build=True,  # most are never used in a process, or only as a part of another
+)
+"""Every key is known, no value is converted, numbers are finite."""
+
+
 class ConfigSection(BaseModel):
     """What all sections share: immutable, strict types, no unknown keys, finite numbers."""
 
-    model_config = ConfigDict(
-        frozen=True,
-        extra="forbid",
-        strict=True,
-        allow_inf_nan=False,
-        use_attribute_docstrings=True,
-        defer_build=True,  # most are never used in a process, or only as a part of another
-    )
+    model_config = STRICT
