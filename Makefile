@@ -4,14 +4,16 @@ VENV := .venv
 TENSORFLOW := .venv-tensorflow
 BIN := $(VENV)/bin
 # Files of tests beside each other, in the order in which they lie: the short ones come last, and even the ends.
-BESIDE := -n logical --maxprocesses=4 --dist=loadfile --no-loadscope-reorder
+# One more than there are processors, since tests wait for each other's processes.
+WORKERS := $(shell n=$$(( $$(getconf _NPROCESSORS_ONLN) + 1 )); echo $$(( n < 4 ? n : 4 )))
+BESIDE := -n $(WORKERS) --dist=loadfile --no-loadscope-reorder
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 
 COSTS := startup command_overhead case_overhead load_overhead worker_memory step_overhead monitor_slowdown monitor_cost recording_24h \
   serving_generator conclude_fleet collective_times quick_verdicts idle_on_simgpu scaling_on_simgpu
 SIMULATIONS := rank_errors unsteady_windows outlier_limits healthy_fleets compare_false_alarms serving_search comparison_errors precision_cost rules_on_fleets blame_tests scaling_fits matrix_best throttle_counters hostile_inputs spinning_false_alarms soak_trends
 
-.PHONY: test-matrix parallel help run test check golden bench pyz clean
+.PHONY: test-matrix parallel help run environments test check golden bench pyz clean
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -52,7 +54,9 @@ test-matrix: $(VENV)/run-ready ## every case of MATRIX, each with its monitor
 parallel: $(VENV)/run-ready ## the same with PARALLEL cases at a time
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/gpuproof matrix $(MATRIX) --parallel $(PARALLEL)
 
-test: $(VENV)/dev-ready $(TENSORFLOW)/ready ## all tests
+environments: $(VENV)/dev-ready $(TENSORFLOW)/ready
+
+test: environments ## all tests
 	$(BIN)/python -m pytest $(BESIDE) --doctest-modules src tests
 
 check: $(VENV)/dev-ready ## what every commit passes: format, lint, types, layers, unit tests

@@ -2,8 +2,8 @@
 
 Writes what a validation of 512 hosts with eight GPUs leaves (products on all GPUs of each host, a collective
 within each host and over all, training over all; made-up figures of a healthy fleet with one slow GPU), then
-judges the run in one fresh process, as `gpuproof validate --from` does. Prints processor seconds, the peak of
-resident memory and the verdict; asserts nothing.
+judges the run by the rules of the standard recipe in one fresh process, as `gpuproof validate --from` does.
+Prints processor seconds, the peak of resident memory and the verdict; asserts nothing.
 Budget: 10 s of processor time and 1 GB.
 Usage: python benchmarks/judge_cluster.py [HOSTS] [GPUS]
 """
@@ -15,7 +15,9 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from gpuproof.campaign import create_run
 from gpuproof.selftest.fleet import Fleet, Planted, write_launch
@@ -25,11 +27,13 @@ from gpuproof.suites.base import HostPlace
 from gpuproof.suites.validate import SUITE
 
 MEASURED = """
-import json, resource, sys, time
+import gc, json, resource, sys, time
 from pathlib import Path
+from gpuproof.cli.main import GARBAGE_AFTER
 from gpuproof.conclude import read_evidence
 from gpuproof.store.run import RunDirectory
 from gpuproof.suites.validate import SUITE
+gc.set_threshold(GARBAGE_AFTER)  # as every command does
 taken = [time.process_time()]
 evidence = read_evidence(RunDirectory.open(Path(sys.argv[1])))
 taken.append(time.process_time())
@@ -41,10 +45,22 @@ print(json.dumps({"import": taken[0], "read": taken[1] - taken[0], "judged": tak
   "outcomes": len(result.outcomes), "failed": [f"{o.name}, {o.outcome.subject}" for o in said]}))
 """
 
+ALIKE: Mapping[str, Any] = {
+    "name": "matrix products of each device, alike, all at once",
+    "each": "gpu",
+    "measure": {"name": "throughput", "labels": {"stage": "gemm", "at_once": True}},
+    "expect": {"peers": True},
+}
+RULES: Sequence[Mapping[str, Any]] = (
+    *({"include": name} for name in ("environment", "devices", "jobs")),
+    ALIKE,
+)
+"""Those of the standard recipe, and the one by which the recipe of a prolog compares devices."""
+
 
 def written(folder: Path, fleet: Fleet) -> tuple[Path, int]:
     """Write the run; return its directory and the number of its launches."""
-    config = recipe(fleet, folder, rules=(), is_read=False, alone=False)
+    config = recipe(fleet, folder, rules=RULES, is_read=False, alone=False)
     places = tuple(HostPlace(name=host, num_devices=fleet.num_devices) for host in fleet.hosts)
     run = create_run(config, origins={}, source="judge_cluster", places=places)
     state, count = SUITE.begin(config, places), 0

@@ -21,6 +21,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 LINK_BYTES_PER_S, LINK_LATENCY_S, LAUNCH_S, MEMORY_BYTES_PER_S = 2e8, 2e-5, 1e-4, 1e10
@@ -70,8 +71,9 @@ def lines(
 ) -> Iterator[str]:
     """Yield a line for each figure: by hand, measured, and whether its interval holds the one by hand.
 
-    A step of one device is its phases, which are queued before they run, so that no host is in them. A step
-    beyond the one by hand is what ranks waited for each other and for their hosts.
+    A step of one device is its phases, which are queued before they run, so that no host is in them. Mean
+    steps hold the first one of the window, in which ranks wait for each other's hosts; beside the median step
+    stand the least and the greatest of the launches.
     """
     yield f"{'devices':>7}  {'':22} {'by hand':>10} {'measured':>10}  interval"
     alone_ms = sum(single["phases_ms"][name] for name in ("data", "forward", "backward", "optimizer"))
@@ -84,6 +86,8 @@ def lines(
         step_ms = alone_ms + longer_ms
         yield _line(number, "phase of communication", longer_ms, record["phases_ms"]["communication"], None)
         yield _line(number, "mean_step_ms", step_ms, *_steps(record))
+        medians = [run["median_step_ms"] for run in record["detailed_runs"]]
+        yield _line(number, "median_step_ms", step_ms, fmean(medians), medians)
         found = speed_ups[number]
         interval = [found["interval"]["low"], found["interval"]["high"]]
         yield _line(number, "speed-up", number * alone_ms / step_ms, found["value"], interval)

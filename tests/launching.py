@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 
 from gpuproof.launchers.base import Launched, Launcher
-
-PATIENCE_S = 240.0
-"""For whatever must happen; a busy machine takes its time, and no test asserts how long."""
+from waiting import eventually
 
 
 def wait_until(launcher: Launcher, what: str, condition: Callable[[], object]) -> None:
     """Hear of a launcher's news until something holds."""
-    deadline_s = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline_s, f"waited in vain: {what}"
-        launcher.wait(0.1)
+    eventually(what, condition, pause=lambda: launcher.wait(0.1))
 
 
 def finish(launcher: Launcher, launched: Launched, *, grace_s: float = 1.0) -> int:

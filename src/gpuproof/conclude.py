@@ -58,6 +58,7 @@ def conclude(run: RunDirectory) -> Concluded:
     return replace(concluded, page=_with_files(concluded.page, run, concluded.result, suite, notes))
 
 
+@without_collection()
 def conclude_unwritten(run: RunDirectory) -> Concluded:
     """Conclude a run whose place cannot be written: the result and the page, without files.
 
@@ -68,6 +69,7 @@ def conclude_unwritten(run: RunDirectory) -> Concluded:
     return _concluded(suite, suite.conclude(evidence).result, evidence)
 
 
+@without_collection()
 def conclude_otherwise(run: RunDirectory, options: Mapping[str, Any]) -> Concluded:
     """Conclude a run by other options of its suite, and leave the run and its files as they are.
 

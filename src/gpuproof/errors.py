@@ -6,6 +6,9 @@ for a fault of ours only.
 
 from __future__ import annotations
 
+import errno
+import os
+from collections.abc import Mapping
 from enum import IntEnum
 
 from gpuproof.outside import plain
@@ -61,3 +64,29 @@ class RecordError(GpuproofError):
     """A file of a run cannot be read as what it says it is."""
 
     exit_code = ExitCode.USAGE
+
+
+REFUSALS: Mapping[int, type[GpuproofError]] = {
+    errno.ENAMETOOLONG: UsageError,
+    errno.ELOOP: UsageError,
+    errno.ENOTDIR: UsageError,
+    errno.EISDIR: UsageError,
+    errno.EACCES: EnvironmentUnfitError,
+    errno.EPERM: EnvironmentUnfitError,
+    errno.EROFS: EnvironmentUnfitError,
+    errno.ESTALE: EnvironmentUnfitError,
+    errno.EIO: EnvironmentUnfitError,
+}
+"""What a file system answers for a path, whoever gave it, and never for a fault of ours."""
+
+
+def path_refused(error: OSError) -> GpuproofError | None:
+    """Return in our words that the file system refuses a path; None where it said something else."""
+    kind = REFUSALS.get(error.errno or 0)
+    if kind is None or error.filename is None:
+        return None
+    return kind(
+        f"the file system refuses this path: {error.strerror}",
+        place=os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else None,
+        next_step="Give another path, or put right what stands there",
+    )

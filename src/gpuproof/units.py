@@ -113,6 +113,15 @@ def share(value: float | None) -> str:
     return MISSING if value is None else f"{significant(value * 100, 2)} %"
 
 
+def change(value: float | None) -> str:
+    """Format a fraction by which something grew as a percentage with its sign.
+
+    >>> change(0.676), change(-0.004), change(None)
+    ('+67.6 %', '-0.4 %', '–')
+    """
+    return MISSING if value is None else f"{value * 100:+.1f} %"
+
+
 def plus_minus(relative: float) -> str:
     """Format a relative half-width (0.021) as '±2.1 %'; one over a half is of no use, and not printed.
 

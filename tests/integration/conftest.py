@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -19,12 +19,11 @@ import pytest
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.journal import read_journal
 from gpuproof.store.run import RunDirectory, read_case
+from waiting import PATIENCE_S, eventually
 
 TESTS = Path(__file__).resolve().parents[1]
 SOURCE = TESTS.parent / "src"
 FAULTY = TESTS / "fakes" / "faulty"
-PATIENCE_S = 240.0
-"""For whatever must happen; a busy machine takes its time, and no test asserts how long."""
 TINY = (
     "--data.name=synthetic",
     "--data.batch_size=4",
@@ -38,15 +37,6 @@ T = TypeVar("T")
 
 collect_ignore = ["simulate_alone.py", "simulate_ranks.py", "train_in_parallel.py"]
 """Programs that tests start: importing them would take the device into the tests' own process."""
-
-
-def eventually(what: str, attempt: Callable[[], T]) -> T:
-    """Return the first truthy answer of `attempt`."""
-    deadline_s = time.monotonic() + PATIENCE_S
-    while not (answer := attempt()):
-        assert time.monotonic() < deadline_s, f"waited in vain: {what}"
-        time.sleep(0.05)
-    return answer
 
 
 @dataclass(kw_only=True)

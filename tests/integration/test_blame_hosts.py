@@ -19,10 +19,10 @@ from typing import Any
 import pytest
 
 from hosts import Host, hosts_on_a_switch
-from integration.conftest import eventually
 from running import clean_environment
 from ssh_hosts import Hosts, hosts_in
 from sshd import can_serve, ssh_world
+from waiting import eventually
 
 WHY_NOT = can_serve()
 pytestmark = pytest.mark.skipif(WHY_NOT is not None, reason=str(WHY_NOT))
@@ -41,7 +41,7 @@ WORDS = (
     *("--monitoring.enabled=false", "--run.capture_env=false", "--run.commit_hash=null"),
     f"--validate.collective={json.dumps(COLLECTIVE)}",
 )
-PATIENCE_S = 900.0
+VALIDATION_S = 900.0
 FLOOR = """\
 rules:
   - name: hosts talk fast
@@ -75,19 +75,23 @@ class Fleet:
         given = [f"--rules={rules}"] if self.floor else []
         own = [*WORDS, *reach, *given, *words, f"--run.save_dir={folder}/results", "--run.run_id=it"]
         command = [*self.links[0].controller, sys.executable, "-m", "gpuproof", "validate", *own]
-        process = subprocess.Popen(
+        with subprocess.Popen(
             command,
             cwd=folder,
             env=clean_environment(),
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-        )
-        if meanwhile is not None:
-            eventually("ranks that measure", lambda: is_measured(folder) or process.poll() is not None)
-            meanwhile()
-        output, _ = process.communicate(timeout=PATIENCE_S)
-        print(output)
+        ) as process:
+            try:
+                if meanwhile is not None:
+                    eventually(
+                        "ranks that measure", lambda: is_measured(folder) or process.poll() is not None
+                    )
+                    meanwhile()
+                print(process.communicate(timeout=VALIDATION_S)[0])
+            finally:
+                process.kill()
         (result,) = (folder / "results").glob("**/result.json")
         return json.loads(result.read_text())
 

@@ -20,8 +20,9 @@ from PIL import Image
 
 from gpuproof.errors import ExitCode
 from gpuproof.records.run import Evaluation, Failure, Phase, RankResult, Setup, Steps, Window
-from integration.conftest import PATIENCE_S, Run, eventually
+from integration.conftest import Run
 from running import clean_environment, gpuproof_command, run_directory
+from waiting import PATIENCE_S, eventually
 
 MEASURED = (ExitCode.DONE, ExitCode.INCONCLUSIVE)
 """A window of a few short steps may be judged INVALID; here its records matter, not its figures."""

@@ -26,9 +26,10 @@ from gpuproof.records.readings import RecordingEnd
 from gpuproof.records.run import Failure, RankResult, Setup, Start, Steps
 from gpuproof.store.description import read_config
 from gpuproof.store.run import RunDirectory, read_case
-from integration.conftest import FAULTY, PATIENCE_S, SOURCE, TINY, Run, eventually
+from integration.conftest import FAULTY, SOURCE, TINY, Run
 from launching import wait_until
 from planning import next_cases
+from waiting import PATIENCE_S, eventually
 
 LONG = 10_000
 """Steps of 20 ms that no test waits for."""

@@ -18,8 +18,9 @@ from gpuproof.errors import ExitCode
 from gpuproof.records.run import Start
 from gpuproof.store.run import RunDirectory
 from gpuproof.suites.load.plan import TESTS
-from integration.conftest import FAULTY, SOURCE, CommandLine, Fingerprint, eventually, fingerprint
+from integration.conftest import FAULTY, SOURCE, CommandLine, Fingerprint, fingerprint
 from running import clean_environment, gpuproof
+from waiting import eventually
 
 BROKEN = FAULTY.parent / "broken_resnet"
 BROKEN_TEST = "inference_resnet_bs16"

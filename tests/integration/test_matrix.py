@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -21,6 +20,7 @@ from gpuproof.store.run import RunDirectory
 from gpuproof.worker.rank.watchdog import process_lives
 from running import TIMEOUT_S, clean_environment, gpuproof, gpuproof_command
 from simulating import needs_simulator, simulated
+from waiting import eventually
 
 PROGRAM = Path(__file__).parents[1] / "fakes" / "trains.py"
 ARGV = [
@@ -155,9 +155,7 @@ def test_ctrl_c_reaches_a_case_as_one_signal_of_ours_and_leaves_nothing(tmp_path
     process = subprocess.Popen(
         gpuproof_command("matrix", "m.yaml"), cwd=tmp_path, process_group=0, stderr=subprocess.DEVNULL
     )
-    while not (found := [p for p in tmp_path.rglob("output.log") if p.stat().st_size]):
-        assert process.poll() is None, "it ended before its command began"
-        time.sleep(0.05)
+    found = eventually("its output", lambda: [p for p in tmp_path.rglob("output.log") if p.stat().st_size])
     os.killpg(process.pid, signal.SIGINT)
     assert process.wait(timeout=TIMEOUT_S) == ExitCode.INTERRUPTED
     pid, *seen = map(int, found[0].read_text().split())

@@ -16,8 +16,8 @@ from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import Failure, Start, Window
 from gpuproof.store.run import RunDirectory
 from hosts import Host, finish, hosts_on_a_switch
-from integration.conftest import eventually
 from running import TIMEOUT_S, TINY, clean_environment, only_case, run_directory
+from waiting import eventually
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"
 PORT = "29511"

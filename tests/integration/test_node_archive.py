@@ -8,9 +8,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+import recordings as r
+from gpuproof.cli.monitor.view import compare, show
 from gpuproof.launchers.archive import build_archive
 from gpuproof.readings.recording import load_recording
+from gpuproof.records.journal import encode
 
 
 @pytest.fixture
@@ -39,3 +43,58 @@ def test_the_archive_alone_records_a_command(archive: Path, tmp_path: Path) -> N
     assert len(data.time_s) >= 3
     assert [phase.name for phase in data.phases()] == ["train"]
     assert data.host["mem_used_bytes"][0] > 0
+
+
+def recorded(path: Path, *, power_w: float) -> Path:
+    lines: list[object] = [r.header([r.identity(0)])]
+    lines += [
+        r.sample(float(second), {0: {"util_gpu_percent": 90.0, "power_w": power_w}}) for second in range(30)
+    ]
+    path.write_text("".join(encode(line) + "\n" for line in [*lines, r.end(30.0, samples=30)]))
+    return path
+
+
+def read_on_node(
+    archive: Path, *words: str, python: tuple[str, ...] = (sys.executable,)
+) -> tuple[int, str, str]:
+    done = subprocess.run(
+        [*python, str(archive), *words], capture_output=True, text=True, cwd=archive.parent, check=False
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.mark.promise("S4.5")
+def test_the_archive_shows_and_compares_as_gpuproof_does(archive: Path, tmp_path: Path) -> None:
+    first, second = (
+        recorded(tmp_path / "a.jsonl", power_w=300.0),
+        recorded(tmp_path / "b.jsonl", power_w=330.0),
+    )
+    shown = CliRunner().invoke(show, [str(first)]).stdout
+    compared = CliRunner().invoke(compare, [str(first), str(second)]).stdout
+    assert "power" in shown
+    assert "power" in compared
+    assert read_on_node(archive, "show", str(first)) == (0, shown, "")
+    assert read_on_node(archive, "compare", str(first), str(second)) == (0, compared, "")
+
+
+def test_a_node_without_numpy_is_told_what_reads_recordings(archive: Path, tmp_path: Path) -> None:
+    path = recorded(tmp_path / "a.jsonl", power_w=300.0)
+    code, out, error = read_on_node(archive, "show", str(path), python=(sys.executable, "-I", "-S"))
+    assert (code, out) == (5, "")
+    assert error == (
+        "gpuproof: show: needs the Python package numpy, which is not installed. Use a Python that has numpy "
+        "and scipy, or, where gpuproof is installed: gpuproof monitor show.\n"
+    )
+
+
+def test_a_recording_that_is_not_there_is_a_sentence(archive: Path) -> None:
+    code, _, error = read_on_node(archive, "compare", "here.jsonl", "there.jsonl")
+    assert (code, error) == (2, "gpuproof: here.jsonl: No such file or directory.\n")
+
+
+def test_help_of_the_archive_names_both_halves(archive: Path) -> None:
+    code, out, _ = read_on_node(archive, "--help")
+    assert code == 0
+    assert {"show", "compare", "record", "sample"} <= {
+        line.split()[0] for line in out.splitlines() if line.split()
+    }

@@ -18,8 +18,9 @@ import pytest
 import torch
 
 from gpuproof.records.memory import Memory
-from integration.conftest import PATIENCE_S, SOURCE, TESTS
+from integration.conftest import SOURCE, TESTS
 from running import clean_environment
+from waiting import PATIENCE_S
 
 PROGRAM = Path(__file__).with_name("train_in_parallel.py")
 RANKS = 4

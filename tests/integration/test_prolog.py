@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from gpuproof.errors import ExitCode
-from integration.conftest import eventually
 from running import clean_environment, gpuproof
 from simulating import needs_simulator, simulated
 from slurm_world import SlurmWorld, needing_slurm, slurm_world
+from waiting import eventually
 
 SHORT = (
     *("--validate.gemm_size=128", "--validate.window_s=0.3", "--distributed.threads_per_rank=1"),

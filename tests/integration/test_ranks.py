@@ -41,13 +41,14 @@ def assert_totals_are_totals(folder: Path, run_id: str, *, ranks: int) -> CaseRe
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 4])
-@pytest.mark.promise("S1.1", "S1.3", "F1.8")
+@pytest.mark.promise("S1.1", "S1.3", "S1.21", "F1.8")
 def test_throughput_is_all_samples_over_the_longest_window(ranks: int, tmp_path: Path) -> None:
     result = gpuproof("run", "quick", *TINY, "--nproc", str(ranks), "--run.run_id=n", cwd=tmp_path)
     assert result.returncode == 0, result.stdout + result.stderr
     records = assert_totals_are_totals(tmp_path, "n", ranks=ranks)
     assert all(window.items == 20 * 8 for window in records.of(Window))
     assert {setup.threads for setup in records.of(Setup)} == {max(1, usable_cpus() // ranks)}
+    assert {setup.backend for setup in records.of(Setup)} == {"gloo" if ranks > 1 else None}
     assert ("not representative" in result.stdout) == (ranks > 1)
 
 

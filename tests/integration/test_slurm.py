@@ -13,8 +13,9 @@ import pytest
 
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import Environment, Failure, Start
-from integration.conftest import CommandLine, Run, eventually
+from integration.conftest import CommandLine, Run
 from slurm_world import SlurmWorld, needing_slurm, slurm_world
+from waiting import eventually
 
 ONE_THREAD = "--distributed.threads_per_rank=1"
 

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -20,23 +19,16 @@ from gpuproof.launchers.ssh.launcher import SshLauncher
 from launching import finish
 from ssh_hosts import Hosts, hosts_in, processes_with
 from sshd import can_serve, generate_key, ssh_world
+from waiting import eventually
 
 pytestmark = pytest.mark.skipif(can_serve() is not None, reason=str(can_serve()))
 ADDRESSES = [f"127.0.0.{last}" for last in range(2, 10)]
-PATIENCE_S = 60.0
 
 
 @pytest.fixture(scope="module")
 def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
     with ssh_world(tmp_path_factory.mktemp("ssh") / "servers", ADDRESSES) as world:
         yield hosts_in(world)
-
-
-def until(what: str, condition: Callable[[], object]) -> None:
-    deadline_s = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline_s, f"waited in vain: {what}"
-        time.sleep(0.05)
 
 
 def output_of(launcher: SshLauncher, host: InventoryHost, script: str, folder: Path) -> tuple[int, str]:
@@ -157,7 +149,7 @@ def test_an_encrypted_key_in_the_agent_needs_no_passphrase(
     hosts.world.authorize(key.with_suffix(".pub"))
     agent = subprocess.Popen(["ssh-agent", "-D", "-a", str(socket)], stdout=subprocess.DEVNULL)
     try:
-        until("the agent", socket.exists)
+        eventually("the agent", socket.exists)
         monkeypatch.setenv("SSH_AUTH_SOCK", str(socket))
         subprocess.run(["ssh-add", "-q", str(key)], check=True)
         subprocess.run(["ssh-keygen", "-q", "-p", "-N", "secret", "-f", str(key)], check=True)
@@ -223,7 +215,7 @@ def test_an_agent_that_is_killed_is_told_and_swept_up(hosts: Hosts, tmp_path: Pa
         remote = launcher.connect(host.name)
         script = ["sh", "-c", "echo before; exec sleep 600"]
         launched = launcher.start_command(script, host.name, tmp_path / "out")
-        until("output", (tmp_path / "out" / "launcher-output.txt").exists)
+        eventually("output", (tmp_path / "out" / "launcher-output.txt").exists)
         os.kill(int(remote.node.pid), signal.SIGKILL)
         assert finish(launcher, launched) == 255
         assert "the agent ended" in str(launcher.lost()[host.name])
@@ -265,5 +257,5 @@ def test_a_client_that_is_killed_leaves_nothing_on_the_host(hosts: Hosts, tmp_pa
     assert processes_with("sleep 6174")
     client.kill()
     client.communicate()
-    until("the remote command's end", lambda: not processes_with("sleep 6174"))
-    until("the directory's end", lambda: hosts.left_behind(server) == [])
+    eventually("the remote command's end", lambda: not processes_with("sleep 6174"))
+    eventually("the directory's end", lambda: hosts.left_behind(server) == [])

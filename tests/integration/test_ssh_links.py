@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,10 +14,10 @@ from hosts import Host, hosts_on_a_switch
 from launching import finish
 from ssh_hosts import Hosts, hosts_in, processes_with
 from sshd import can_serve, ssh_world
+from waiting import PATIENCE_S, eventually
 
 WHY_NOT = can_serve()
 pytestmark = pytest.mark.skipif(WHY_NOT is not None, reason=str(WHY_NOT))
-PATIENCE_S = 90.0
 CONTROLLER = """
 import sys
 from contextlib import closing
@@ -60,19 +59,12 @@ def hosts(links: list[Host], tmp_path_factory: pytest.TempPathFactory) -> Iterat
         yield hosts_in(world)
 
 
-def until(what: str, condition: Callable[[], object]) -> None:
-    deadline_s = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline_s, f"waited in vain: {what}"
-        time.sleep(0.05)
-
-
 def controller(
     links: list[Host], hosts: Hosts, number: int, out: Path, *command: str, lease_s: float = 30
 ) -> subprocess.Popen[str]:
     server = hosts.world.servers[number - 1]
     hosts.host(server)
-    until("sshd", lambda: subprocess.run([*links[0].controller, *probe(server.address)]).returncode == 0)
+    eventually("sshd", lambda: subprocess.run([*links[0].controller, *probe(server.address)]).returncode == 0)
     words = [server.address, "22", str(hosts.directory(server)), str(hosts.world.key)]
     words += [str(hosts.world.known_hosts), str(hosts.folder / "gpuproof-node.pyz"), str(out), str(lease_s)]
     return subprocess.Popen(
@@ -104,16 +96,16 @@ def test_a_host_whose_link_is_cut_ends_all_by_itself_and_the_controller_notices(
     process = controller(links, hosts, 2, tmp_path, "sleep", "6175", lease_s=4)
     assert process.stdout is not None
     assert process.stdout.readline() == "started\n"
-    until("the remote command", lambda: processes_with("sleep 6175"))
+    eventually("the remote command", lambda: processes_with("sleep 6175"))
     links[1].cut()
     output, _ = process.communicate(timeout=PATIENCE_S)
     assert output == "status 255\n"
     assert "the connection is lost" in (tmp_path / "launcher.jsonl").read_text()
-    until(
+    eventually(
         "the remote command's end",
         lambda: [p for p in processes_with("sleep 6175") if p.name() == "sleep"] == [],
     )
-    until("the directory's end", lambda: hosts.left_behind(server) == [])
+    eventually("the directory's end", lambda: hosts.left_behind(server) == [])
 
 
 @pytest.fixture

@@ -15,9 +15,10 @@ import pytest
 from gpuproof.records.run import Start
 from gpuproof.store.run import RunDirectory
 from gpuproof.suites.load.plan import TESTS
-from integration.conftest import CommandLine, Fingerprint, eventually, fingerprint
+from integration.conftest import CommandLine, Fingerprint, fingerprint
 from ssh_hosts import Hosts, hosts_in, processes_with
 from sshd import Server, can_serve, ssh_world
+from waiting import eventually
 
 pytestmark = pytest.mark.skipif(can_serve() is not None, reason=str(can_serve()))
 TINY = ("load", "--quick", "--num-batches=1", "--device=cpu", "--output=results.json")

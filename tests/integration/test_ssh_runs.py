@@ -12,9 +12,10 @@ import pytest
 from gpuproof.records.journal import read_journal
 from gpuproof.records.run import Failure, RankResult, Steps
 from gpuproof.store.run import RunDirectory, read_case
-from integration.conftest import CommandLine, eventually
+from integration.conftest import CommandLine
 from ssh_hosts import Hosts, hosts_in, processes_with
 from sshd import can_serve, ssh_world
+from waiting import eventually
 
 pytestmark = pytest.mark.skipif(can_serve() is not None, reason=str(can_serve()))
 TINY = (

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from gpuproof.records.run import Start
 from gpuproof.store.run import RunDirectory
-from integration.conftest import CommandLine, Run, eventually, fingerprint
+from integration.conftest import CommandLine, Run, fingerprint
+from waiting import eventually
 
 ONE_THREAD = "--distributed.threads_per_rank=1"
 

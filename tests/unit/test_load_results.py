@@ -85,7 +85,7 @@ def test_a_whole_suite_has_every_field_and_its_figures_agree(tmp_path: Path) -> 
     assert first["peak_gpu_memory_with_warmup_mb"] == 420.0
 
 
-@pytest.mark.promise("S0.5", "F0.5")
+@pytest.mark.promise("S0.5", "S0.16", "F0.5")
 def test_readings_count_within_the_window_and_on_the_devices_used_only(tmp_path: Path) -> None:
     written, _ = concluded(tmp_path, [done(named("inference_resnet_bs8"))])
     found = result(written, "inference_resnet_bs8")

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from gpuproof.analysis.profile import ProfileSummary, communication_times, parse_trace_event, summarize_trace
-from gpuproof.readings.trace_file import trace_events
 from gpuproof.suites.recipe.profile import summarize_trace_file
+from gpuproof.suites.recipe.trace_file import trace_events
 
 ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
 
@@ -167,7 +167,7 @@ def test_a_damaged_trace_has_a_reason_and_no_summary(tmp_path: Path) -> None:
 
 
 def test_a_trace_that_is_too_large_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gpuproof.readings.trace_file.LARGEST_BYTES", 10)
+    monkeypatch.setattr("gpuproof.suites.recipe.trace_file.LARGEST_BYTES", 10)
     assert "is not read" in str(summarize_trace_file(trace_file(tmp_path, []), steps=5))
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from gpuproof.errors import ExitCode
 from gpuproof.records.outcome import JUDGED, Basis, Judged, Outcome, Status
-from gpuproof.verdict.rollup import OF_STATUS, WORDS, exit_code_of, roll_up
+from gpuproof.verdict.rollup import OF_STATUS, WORDS, exit_code_of, parent_of, roll_up
 
 A0, A1, B0 = "host/a/gpu/0", "host/a/gpu/1", "host/b/gpu/0"
 
@@ -80,7 +80,12 @@ def test_a_host_whose_devices_all_failed_is_excluded_whole() -> None:
     assert (found.word, found.excluded) == ("READY-WITH-EXCLUSIONS", ("host/b",))
 
 
-@pytest.mark.parametrize("subject", ["whole", "link/host/a/gpu/0>host/a/gpu/1", "link/a>b"])
+def test_a_link_that_failed_takes_the_host_of_both_its_ends_out() -> None:
+    found = roll_up([*READY, judged("all_reduce", "FAIL", "link/host/a/gpu/0>host/a/gpu/1")])
+    assert (found.word, found.excluded) == ("READY-WITH-EXCLUSIONS", ("host/a",))
+
+
+@pytest.mark.parametrize("subject", ["whole", "link/a>b"])
 def test_what_no_part_can_be_blamed_for_is_not_ready(subject: str) -> None:
     assert roll_up([*READY, judged("all_reduce", "FAIL", subject)]).word == "NOT-READY"
 
@@ -167,17 +172,24 @@ def test_nothing_that_did_not_pass_is_ready(items: list[Judged], known: list[str
     assert bool(found.excluded) == (found.uncapped == "READY-WITH-EXCLUSIONS")
 
 
-def _is_of_unjudged(subject: str, known: Sequence[str], items: Sequence[Judged]) -> bool:
-    judged_subjects = [item.outcome.subject for item in items if item.is_required]
-    unjudged = [name for name in known if not any(found.startswith(name) for found in judged_subjects)]
-    return any(subject.startswith(name) for name in unjudged)
+def _host(subject: str) -> str:
+    above = parent_of(subject)
+    return subject if above == "whole" else above
+
+
+def _is_open(host: str, known: Sequence[str], items: Sequence[Judged]) -> bool:
+    """Say whether a host, or a part of it, was not judged, or without an answer."""
+    found = {item.outcome.subject for item in items if item.is_required}
+    unjudged = {name for name in known if not any(subject.startswith(name) for subject in found)}
+    undecided = {item.outcome.subject for item in items if OF_STATUS[item.outcome.status] == "undecided"}
+    return any(_host(subject) == host for subject in unjudged | undecided)
 
 
 @given(st.lists(ITEMS, max_size=10), KNOWN, CAPS, st.sampled_from(SUBJECTS), st.integers(0, 10))
 def test_a_failure_more_improves_nothing(
     items: list[Judged], known: list[str], cap: str | None, subject: str, place: int
 ) -> None:
-    assume(not _is_of_unjudged(subject, known, items))  # what nobody judged is known to be bad now
+    assume(not _is_open(_host(subject), known, items))  # what was open is known to be bad now, and left out
     more = [*items[:place], judged("planted", "FAIL", subject), *items[place:]]
     before, after = (WORDS.index(roll_up(x, subjects=known, capped=cap).word) for x in (items, more))
     assert after >= before
@@ -186,3 +198,11 @@ def test_a_failure_more_improves_nothing(
 @given(st.permutations([*READY, judged("memory", "FAIL", A1), judged("soak", "WARN", is_required=False)]))
 def test_the_order_of_outcomes_decides_nothing(items: list[Judged]) -> None:
     assert roll_up(items).word == "READY-WITH-EXCLUSIONS"
+
+
+def test_a_reason_that_many_share_is_told_once() -> None:
+    hosts = [f"host/{number}" for number in range(20)]
+    found = roll_up([judged(status="SKIP", subject=host) for host in hosts])
+    assert len(found.reasons) == 2
+    assert found.reasons[0].startswith("host/0, host/1, ")
+    assert "host/7 and 12 more: gemm SKIP: no reading" in found.reasons[0]

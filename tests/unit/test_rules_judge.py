@@ -225,7 +225,7 @@ def of_two_tests(products: Sequence[float], copies: Sequence[float]) -> FleetFac
 def test_a_figure_alone_is_given_more_room_than_two_that_bear_each_other_out() -> None:
     """Between the limit of a single figure and that of two: alone it may be the tail of healthy GPUs."""
     known = baseline(of_two_tests(HEALTHY, HEALTHY))
-    slow = (*HEALTHY[:7], 0.97 * HEALTHY[7])
+    slow = (*HEALTHY[:7], 0.95 * HEALTHY[7])
     alone, both = (
         [x for x in judged(TWO_TESTS, replace(facts, baseline=known)) if x.outcome.subject == gpu("d", 1)]
         for facts in (of_two_tests(slow, HEALTHY), of_two_tests(slow, slow))
@@ -234,6 +234,26 @@ def test_a_figure_alone_is_given_more_room_than_two_that_bear_each_other_out() -
     assert [x.outcome.status for x in both] == ["FAIL", "FAIL"]
     assert "2 figures of it are short" in (both[0].outcome.expected or "")
     assert (alone[0].outcome.minimum_detectable or 0) > (both[0].outcome.minimum_detectable or 0)
+
+
+OTHERWISE = (7.00e14, 7.01e14, 7.03e14, 6.97e14, 7.02e14, 6.98e14, 6.99e14, 7.00e14)
+"""The same figures as HEALTHY, of other GPUs."""
+
+
+@pytest.mark.parametrize(("copies", "expected"), [(HEALTHY, "ERROR"), (OTHERWISE, "FAIL")])
+def test_a_tail_that_few_figures_do_not_exclude_is_no_fault(copies: Sequence[float], expected: str) -> None:
+    """Tests in which GPUs rank alike know hardly more of the tail than one of them does."""
+    known = baseline(of_two_tests(HEALTHY, copies))
+    facts = of_two_tests((*HEALTHY[:7], 0.965 * HEALTHY[7]), (*copies[:7], 0.965 * copies[7]))
+
+    found = judged(TWO_TESTS, replace(facts, baseline=known))
+
+    of_slow = [x.outcome for x in found if x.outcome.subject == gpu("d", 1)]
+    assert [outcome.status for outcome in of_slow] == [expected, expected]
+    assert {x.outcome.status for x in found if x.outcome.subject != gpu("d", 1)} == {"PASS"}
+    if expected == "ERROR":
+        assert "3.5 % worse than expected" in (of_slow[0].reason or "")
+        assert "where 2.0 % is usual" in (of_slow[0].reason or "")
 
 
 def test_of_figures_where_less_is_better_the_long_tail_is_the_high_one() -> None:

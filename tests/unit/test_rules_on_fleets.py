@@ -14,12 +14,18 @@ simulation = import_module("rules_on_fleets")
 NUM_FLEETS = 60
 
 
-@pytest.mark.parametrize("shape", ["normal", "t4", "slow tail", "wandering", "rounded"])
-def test_a_healthy_fleet_is_seldom_accused(shape: str) -> None:
-    seen = simulation.count(simulation.HealthyFleet(shape=shape), NUM_FLEETS, seed=11)
+@pytest.mark.parametrize(
+    ("shape", "alike"),
+    [
+        *(("normal", 0.0), ("t4", 0.0), ("slow tail", 0.0), ("wandering", 0.0), ("rounded", 0.0)),
+        *(("slow tail", 0.95),),
+    ],
+)
+def test_a_healthy_fleet_is_seldom_accused(shape: str, alike: float) -> None:
+    seen = simulation.count(simulation.HealthyFleet(shape=shape, alike=alike), NUM_FLEETS, seed=11)
 
     assert seen.required <= 2
-    assert seen.undecided == 0
+    assert seen.undecided <= 2
     assert seen.advisory <= 9
 
 

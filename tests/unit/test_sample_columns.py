@@ -101,3 +101,5 @@ def test_only_the_metrics_that_are_asked_for_are_kept(tmp_path: Path) -> None:
     part = load_recording(path, metrics=("power_w",))
     assert [list(track.metrics) for track in part.devices] == [["power_w"], ["power_w"]]
     np.testing.assert_array_equal(part.devices[0].metrics["power_w"], whole.devices[0].metrics["power_w"])
+    assert whole.host
+    assert not part.host

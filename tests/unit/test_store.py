@@ -5,12 +5,15 @@ from __future__ import annotations
 import errno
 import json
 import os
+from collections.abc import Callable
 from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
 
 from gpuproof.errors import EnvironmentUnfitError, RecordError, UsageError
+from gpuproof.outside import parse_json
+from gpuproof.readings.parsing import fast_json
 from gpuproof.records.journal import encode
 from gpuproof.records.result import Doubt, LaunchValue, Measure, MeasureInterval, Result
 from gpuproof.report.formats import json_text
@@ -143,6 +146,29 @@ def test_a_damaged_spec_or_line_is_named(tmp_path: Path) -> None:
     (folder / "spec.json").write_text("{")
     with pytest.raises(RecordError, match=r"spec\.json: cannot be read"):
         run.cases()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b'{"a": [1, -2.5e-7, 0.1, true, null], "b": {"a": "x"}}',
+        b'{"a": NaN, "a": -0.0}',
+        '{"a": "\u202eé\\u001b[31m \\ud800"}'.encode(),
+        b"[" * 70 + b"]" * 70,
+        b"[" * 5000 + b"]" * 5000,
+        b'{"a": 1',
+        b"\xff",
+        b"",
+    ],
+)
+def test_files_are_parsed_fast_as_everything_from_outside_is(text: bytes) -> None:
+    def parsed(parse: Callable[[bytes], object]) -> str:
+        try:
+            return repr(parse(text))
+        except ValueError as error:
+            return f"refused: {error}"
+
+    assert parsed(fast_json) == parsed(parse_json)
 
 
 def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -99,3 +99,17 @@ def test_every_line_of_a_hostile_text_stays_under_its_section() -> None:
     page = Page(title="t", verdict=None, sections=(Text(title="s", lines=("a\nVALID: b",)),))
     assert drawn(page) == "t\n\ns\n  a\n  VALID: b\n"
     assert "\nsecond line" not in drawn(Page(title=HOSTILE, verdict=None, sections=()), 2000)
+
+
+@pytest.mark.parametrize("width", range(20, 60))
+def test_no_line_ends_between_a_figure_and_its_unit(width: int) -> None:
+    said = "spans 11 % of 6.67 s and 40 requests, at most 753 ms of 1.50 GiB (2.00 TB/s, 5 steps)"
+    headers = (Header(title="", align="left", folds=True),)
+    for section in (
+        Text(title="said", lines=(said,)),
+        Table(title="said", headers=headers, rows=((PageCell(said),),)),
+    ):
+        text = drawn(Page(title="t", verdict=None, sections=(section,)), width)
+        assert " ".join(text.split()) == f"t said {said}"
+        starts = {line.split()[0] for line in text.splitlines()[2:]}
+        assert starts.isdisjoint({"%", "s", "ms", "GiB", "TB/s,"})

@@ -17,8 +17,11 @@ from gpuproof.launchers.surroundings import refuse_to_be_a_rank
 from gpuproof.readings.recording import DeviceTrack, RecordingData
 from gpuproof.records.codec import to_json
 from gpuproof.records.readings import Counters, DeviceIdentity, DriverEvent, Recording
+from gpuproof.selftest.fleet import Fleet, Planted
+from gpuproof.selftest.judging import write_fleet
 from gpuproof.store.baselines import run_figures
 from gpuproof.store.run import RunDirectory
+from gpuproof.suites.validate import SUITE
 from gpuproof.suites.validate.judging import rules_of
 from gpuproof.suites.validate.options import read_options
 from gpuproof.verdict.announced import announced_of
@@ -90,6 +93,24 @@ def test_a_floor_covers_what_peers_compare_and_a_stage_that_is_not_there_is_left
     found = conclude(run_of(tmp_path, [FLOOR, alike, gemm]))
     assert (status(found, "alike"), status(found, "gemm alike")) == ("NOT-APPLICABLE", "SKIP")
     assert found.result.verdict == "READY"
+
+
+def test_a_rule_of_each_device_alone_is_left_out_where_all_work_at_once(tmp_path: Path) -> None:
+    alone, together = (
+        {
+            "name": name,
+            "each": "gpu",
+            "measure": {"name": "throughput", "labels": {"stage": "gemm", "at_once": is_at_once}},
+            "expect": {"peers": True},
+        }
+        for name, is_at_once in (("alone", False), ("at once", True))
+    )
+    fleet = Fleet(hosts=("a", "b"), num_devices=4, planted=Planted(slower={"GPU-b-1": 1.2}))
+    evidence = write_fleet(fleet, tmp_path, rules=[alone, together], alone=False, stages=["gemm"])
+    judged = {(x.name, x.outcome.subject): x.outcome.status for x in SUITE.conclude(evidence).result.outcomes}
+    assert judged["alone", "whole"] == "SKIP"
+    failed = {subject for (name, subject), status in judged.items() if name == "at once" and status == "FAIL"}
+    assert failed == {"host/b/gpu/GPU-b-1"}
 
 
 def test_of_a_gpu_of_which_nothing_was_published_that_is_said(tmp_path: Path) -> None:

@@ -14,7 +14,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from math import exp, log, sqrt
+from statistics import median
 from typing import Literal
 
 import numpy as np
@@ -109,7 +111,7 @@ def stands_apart(bursts: Sequence[Sequence[Sequence[float]]]) -> list[bool]:
     `bursts` are step times in seconds by rank and by burst, as many bursts of each rank.
     """
     steps = _log([_median(rank) for rank in bursts])
-    medians = _log([[float(np.median(burst)) for burst in rank] for rank in bursts])
+    medians = _log([[median(burst) for burst in rank] for rank in bursts])
     num_ranks, num_bursts = medians.shape
     spread = float(medians.var(axis=1, ddof=1).mean())
     others = 1.0 if num_ranks == 2 else MEDIAN_SPREAD / (num_ranks - 1)
@@ -157,7 +159,7 @@ def _alike(coefficient: float, *, num_bursts: int, num_steps: int) -> FloatArray
 
 
 def _median(bursts: Sequence[Sequence[float]]) -> float:
-    return float(np.median([time_s for burst in bursts for time_s in burst]))
+    return float(median(chain.from_iterable(bursts)))
 
 
 def _log(
@@ -169,7 +171,14 @@ def _log(
 
 def _lags(log_times: FloatArray) -> FloatArray:
     """Give each rank's logarithm less the median of the other ranks'."""
-    return np.array([value - np.median(np.delete(log_times, place)) for place, value in enumerate(log_times)])
+    order = np.argsort(log_times, kind="stable")
+    ranked, num_others = log_times[order], len(log_times) - 1
+    low, high = (num_others - 1) // 2, num_others // 2  # of the others: the middle one, or the middle two
+    own = np.empty(len(log_times), dtype=np.intp)
+    own[order] = np.arange(len(log_times))
+    medians = (ranked[low + (own <= low)] + ranked[high + (own <= high)]) / 2
+    lags: FloatArray = log_times - medians
+    return lags
 
 
 def _far_off(lags: FloatArray) -> NDArray[np.bool_]:

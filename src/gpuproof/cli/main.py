@@ -18,7 +18,7 @@ import click
 
 from gpuproof.cli.entry.group import LazyGroup
 from gpuproof.cli.entry.older import in_our_words
-from gpuproof.errors import ExitCode, GpuproofError
+from gpuproof.errors import ExitCode, GpuproofError, path_refused
 from gpuproof.outside import plain
 
 COMMANDS: dict[str, str] = {
@@ -126,6 +126,13 @@ def _tell_loss(files: Sequence[LossyFile]) -> None:
     sys.stderr.flush()
 
 
+def _tell_bug() -> ExitCode:
+    """Print the error that is being handled, and say that the fault is ours."""
+    click.echo(plain(traceback.format_exc()), err=True, nl=False)
+    click.echo("gpuproof: this is a bug in gpuproof; please report it with the lines above.", err=True)
+    return ExitCode.OUR_BUG
+
+
 def main() -> NoReturn:
     """Run the command line; every way out ends here with its exit code."""
     files = _hold_streams()
@@ -144,9 +151,12 @@ def main() -> NoReturn:
     except GpuproofError as error:
         click.echo(f"gpuproof: {error}", err=True)
         code = error.exit_code
+    except OSError as error:
+        refused = path_refused(error)
+        code = _tell_bug() if refused is None else refused.exit_code
+        if refused is not None:
+            click.echo(f"gpuproof: {refused}", err=True)
     except Exception:  # noqa: BLE001  # the last line of defence: say that the fault is ours
-        click.echo(plain(traceback.format_exc()), err=True, nl=False)
-        click.echo("gpuproof: this is a bug in gpuproof; please report it with the lines above.", err=True)
-        code = ExitCode.OUR_BUG
+        code = _tell_bug()
     _tell_loss(files)
     sys.exit(int(code or 0))

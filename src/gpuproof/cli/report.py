@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 save_dir_option = click.option(
     "--save-dir",
     is_eager=True,  # names of runs are looked up under it
-    type=click.Path(path_type=Path),
+    type=click.Path(file_okay=False, path_type=Path),
     default=Path("results"),
     show_default=True,
     help="Folder of the runs (run.save_dir).",

@@ -1,7 +1,8 @@
 """The node side as one file: `gpuproof-node.pyz`, which any Python runs as it stands.
 
-It holds the node side's packages and the metadata that makes built-in workloads known, and nothing of
-the control side. Two archives of the same version are the same, byte for byte.
+It holds the node side's packages and the metadata that makes built-in workloads known, and of the control
+side what shows and compares recordings, which no launcher asks for. Two archives of the same version are the
+same, byte for byte.
 """
 
 from __future__ import annotations
@@ -28,11 +29,22 @@ NODE_SIDE = (
     "registry.py",
 )
 NODE_PACKAGES = ("processes", "records", "accelerators", "devices", "monitor", "workloads", "worker")
+READING_PACKAGES = ("readings", "statistics")
+READING_FILES = ("__init__.py", "node_file.py", "text.py", "text_compare.py")
 METADATA = "Metadata-Version: 2.1\nName: gpuproof\nVersion: {}\n"
 EPOCH = (1980, 1, 1, 0, 0, 0)
 """The date of every member: an archive says what it holds, not when it was made."""
 SHEBANG = b"#!/usr/bin/env python3\n"
-MAIN = "import sys\nfrom gpuproof.worker.__main__ import main\nsys.exit(main())\n"
+MAIN = """import sys
+from gpuproof.observe import node_file
+from gpuproof.worker.__main__ import main
+
+words = sys.argv[1:]
+if words[:1] in (["-h"], ["--help"]):
+    lines = (f"  {name:<18}{what}, with numpy and scipy" for name, what in node_file.COMMANDS.items())
+    print("Recordings, read on the node:", *lines, sep="\\n", end="\\n\\n")
+sys.exit(node_file.main(words) if words and words[0] in node_file.COMMANDS else main())
+"""
 
 
 def build_archive(target: Path) -> Path:
@@ -52,7 +64,8 @@ def build_archive(target: Path) -> Path:
 def _members() -> dict[str, str]:
     package = Path(gpuproof.__file__).parent
     sources = [package / name for name in NODE_SIDE]
-    sources += [path for name in NODE_PACKAGES for path in (package / name).rglob("*.py")]
+    sources += [path for name in NODE_PACKAGES + READING_PACKAGES for path in (package / name).rglob("*.py")]
+    sources += [package / "observe" / name for name in READING_FILES]
     members = {
         f"gpuproof/{path.relative_to(package).as_posix()}": path.read_text("utf-8") for path in sources
     }

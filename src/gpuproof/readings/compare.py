@@ -13,7 +13,7 @@ their neighbours, which the blocks allow for; what another launch would give is 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import ceil
 from typing import Final, Literal
@@ -28,7 +28,7 @@ from gpuproof.readings.series import durations, mean_over_devices
 from gpuproof.readings.spent import Spent, spent
 from gpuproof.readings.window import RecordingWindow, phase, whole
 from gpuproof.statistics.estimate import Interval, Unavailable
-from gpuproof.statistics.series import TimeSeries, interval_between, smallest_shown
+from gpuproof.statistics.series import TimeSeries, intervals_between, smallest_shown
 
 Verdict = Literal["higher", "lower", "no difference shown", "cannot tell"]
 
@@ -164,15 +164,14 @@ def compare(
     else:
         busy, basis = None, "all readings, as not both tell the utilisation that would show busy time"
     used = [_used(recording, phase_name, busy) for recording in (first, second)]
-    sides = {metric: [_series(used_one, metric) for used_one in used] for metric in COMPARED_METRICS}
+    sides = {metric: (_series(used[0], metric), _series(used[1], metric)) for metric in COMPARED_METRICS}
     read = {metric: pair for metric, pair in sides.items() if any(len(side.values) for side in pair)}
-    shared = 1 - (1 - CONFIDENCE) / max(1, sum(all(len(s.values) for s in pair) for pair in read.values()))
     return RecordingComparison(
         first=_side(used[0]),
         second=_side(used[1]),
         basis=basis,
         conditions=unlike_conditions(first, second),
-        metrics=tuple(_compare_metric(metric, *pair, confidence=shared) for metric, pair in read.items()),
+        metrics=tuple(_compare_metrics(read)),
         spent=spent(first, second, phase_name=phase_name),
     )
 
@@ -201,21 +200,25 @@ def _side(used: _Used) -> Side:
     )
 
 
-def _compare_metric(
-    metric: str, first: TimeSeries, second: TimeSeries, *, confidence: float
+def _compare_metrics(read: Mapping[str, tuple[TimeSeries, TimeSeries]]) -> Iterator[MetricComparison]:
+    """Compare metrics that one of the recordings has at least."""
+    both = {metric: pair for metric, pair in read.items() if all(len(side.values) for side in pair)}
+    shared = 1 - (1 - CONFIDENCE) / max(1, len(both))
+    intervals = intervals_between(list(both.values()), what="difference", confidence=shared)
+    found = dict(zip(both, intervals, strict=True))
+    for metric, pair in read.items():
+        silent = "second" if len(pair[0].values) else "first"
+        yield _compared(metric, *pair, found.get(metric, Unavailable(reason=f"not read in the {silent}")))
+
+
+def _compared(
+    metric: str, first: TimeSeries, second: TimeSeries, found: Interval | Unavailable
 ) -> MetricComparison:
-    """Compare one metric that one of the recordings has at least."""
-    means = [_mean(side) for side in (first, second)]
-    found: Interval | Unavailable
-    if None in means:
-        found = Unavailable(reason=f"not read in the {'second' if means[0] is not None else 'first'}")
-    else:
-        found = interval_between(first, second, what="difference", confidence=confidence)
     difference = found if isinstance(found, Interval) else None
     return MetricComparison(
         metric=metric,
-        first_mean=means[0],
-        second_mean=means[1],
+        first_mean=_mean(first),
+        second_mean=_mean(second),
         difference=difference,
         verdict="cannot tell" if difference is None else _verdict(difference),
         reason=found.reason if isinstance(found, Unavailable) else None,

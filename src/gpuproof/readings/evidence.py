@@ -8,10 +8,10 @@ file once, and 500 hosts need no more memory than one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from gpuproof.errors import RecordError
 from gpuproof.readings.recording import RecordingData, load_recording
@@ -24,6 +24,7 @@ KEPT_VALUES: Final = 2**21
 """Readings of all recordings that are kept, 16 MB; the last one is kept however large it is."""
 KEPT_RECORDINGS: Final = 8
 """At most: a launch is asked about at once, on all its hosts."""
+Groups = dict[str | None, list[CaseRecords]]
 NOT_MONITORED: Final = "nothing was read beside it (monitoring.enabled is false)"
 
 
@@ -53,6 +54,8 @@ class Evidence:
     )
     """The last recordings that were asked for, with how many readings each holds; shared with what `only`
     returns."""
+    _groups: dict[str, Groups] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """The launches of each case, and of each host: a run of thousands is looked through once for each."""
 
     def readings(
         self,
@@ -91,15 +94,25 @@ class Evidence:
 
     def only(self, *, case_id: str | None = None, host: str | None = None) -> Evidence:
         """Return what there is of one case, of one host's launches, or of both."""
+        launches: Sequence[CaseRecords] = self.launches
+        if case_id is not None:
+            launches = self._grouped("case").get(case_id, ())
+        elif host is not None:
+            launches = self._grouped("host").get(host, ())
         return replace(
             self,
-            launches=tuple(
-                records
-                for records in self.launches
-                if case_id in (None, records.case.case_id) and host in (None, records.case.placement.host)
-            ),
+            launches=tuple(found for found in launches if host in (None, found.case.placement.host)),
             hosts=tuple(known for known in self.hosts if host in (None, known["name"])),
         )
+
+    def _grouped(self, by: Literal["case", "host"]) -> Groups:
+        if by not in self._groups:
+            groups: Groups = {}
+            for found in self.launches:
+                name = found.case.case_id if by == "case" else found.case.placement.host
+                groups.setdefault(name, []).append(found)
+            self._groups[by] = groups
+        return self._groups[by]
 
     def _forget(self) -> None:
         """Drop the recordings that were not asked for longest, until the rest is small."""

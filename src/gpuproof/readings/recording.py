@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import orjson
 from numpy.typing import NDArray
 
 from gpuproof.errors import RecordError
 from gpuproof.outside import bounded, is_clean
+from gpuproof.readings.parsing import load_line
 from gpuproof.readings.sample_columns import Reasons, SampleColumns, joined
 from gpuproof.records import readings as r
 from gpuproof.records.journal import record_of
@@ -142,12 +142,12 @@ class RecordingData:
 
 
 def load_recording(path: Path, *, metrics: Collection[str] | None = None) -> RecordingData:
-    """Load a recording that gpuproof wrote; of devices and host only these metrics, where they are named.
+    """Load a recording that gpuproof wrote; these metrics of devices and none of the host, where named.
 
     Raises:
         RecordError: the file cannot be read, holds no `recording` line, or is of a newer schema.
     """
-    builder = _Builder(path.name, SampleColumns(metrics))
+    builder = _Builder(path.name, SampleColumns(metrics, host=HOST))
     try:
         with path.open("rb", buffering=READ_BYTES) as file, without_collection():
             for number, line in enumerate(file, 1):
@@ -250,10 +250,10 @@ class _Builder:
     damaged: list[int] = field(default_factory=list)
 
     def add(self, line: bytes, number: int) -> None:
-        if not line.strip():
+        if line.isspace():
             return
         try:
-            data = orjson.loads(line)
+            data = load_line(line)
             kind = data["kind"]
             if kind != "sample" or not is_clean(line):  # a sample that is nested deeper is no sample below
                 data = bounded(data, line)
@@ -303,11 +303,11 @@ class _Builder:
                 self.throttle[key].put(index, reasons)
 
     def _add_columns(self, index: int, data: dict[str, Any], number: int) -> None:
-        devices, host, put = data["gpus"], data["host"], self.samples.put
+        host = data["host"]
         if type(host) is not list:
             raise TypeError("the host's values are no list")
-        put(index, line=number, devices=devices, names=data["names"], values=data["values"])
-        put(index, line=number, devices=HOST, names=data["host_names"], values=host)
+        self.samples.put(index, line=number, devices=data["gpus"], names=data["names"], values=data["values"])
+        self.samples.put(index, line=number, devices=HOST, names=data["host_names"], values=host)
 
     def _reasons_of(self, data: dict[str, Any]) -> tuple[str, tuple[Any, ...]] | None:
         """Give the devices of a sample and what it told of them; None where it told nothing.

@@ -117,13 +117,15 @@ def _part(column: tuple[Any, ...], num_devices: int) -> Floats:
         if values.shape != (len(column),):
             raise ValueError(f"{values.shape} values")
         return values
-    filled = [value if type(value) is list else [value] * num_devices for value in column]
+    filled = column
+    if len(kinds) > 1:
+        filled = tuple(value if type(value) is list else [value] * num_devices for value in column)
     if set(map(len, filled)) != {num_devices}:
         raise ValueError(f"not {num_devices} values each")
     return _table_of(filled, num_devices)
 
 
-def _table_of(rows: list[list[Any]], num_devices: int) -> Floats:
+def _table_of(rows: tuple[list[Any], ...], num_devices: int) -> Floats:
     """Make an array of rows of equal length: as one run of numbers, which takes a third of the time."""
     try:
         flat = struct.pack(f"{len(rows) * num_devices}d", *chain.from_iterable(rows))
@@ -157,9 +159,10 @@ def _picker(places: list[int]) -> Callable[[list[Any]], tuple[Any, ...]]:
 
 
 class SampleColumns:
-    """Columns as they come. `metrics` names those that are asked for; None keeps all."""
+    """Columns as they come. `metrics` are those asked for of devices, with none of `host`; None keeps all."""
 
-    def __init__(self, metrics: Collection[str] | None = None) -> None:
+    def __init__(self, metrics: Collection[str] | None = None, *, host: str) -> None:
+        self._host = host
         self._metrics = None if metrics is None else frozenset(metrics)
         self._tables: dict[tuple[str, str], _Table] = {}
         self.damaged: list[int] = []
@@ -175,6 +178,8 @@ class SampleColumns:
         table = self._tables.get((devices, names)) or self._table(devices, names)
         if len(values) != table.num_names:
             raise ValueError(f"{len(values)} values of {table.num_names} names")
+        if not table.kept:
+            return
         table.rows.append(table.pick(values))
         table.places.append(place)
         table.lines.append(line)
@@ -183,7 +188,10 @@ class SampleColumns:
 
     def _table(self, devices: str, names: str) -> _Table:
         listed = split(names)
-        places = [i for i, name in enumerate(listed) if self._metrics is None or name in self._metrics]
+        wanted = self._metrics
+        if wanted is not None and devices == self._host:
+            wanted = frozenset()
+        places = [i for i, name in enumerate(listed) if wanted is None or name in wanted]
         kept = [listed[place] for place in places]
         table = _Table(split(devices), len(listed), kept, _picker(places))
         return self._tables.setdefault((devices, names), table)
@@ -197,7 +205,9 @@ class SampleColumns:
         found: dict[str, dict[str, Floats]] = {d: {} for table in tables for d in table.devices}
         for name in dict.fromkeys(name for table in tables for name in table.kept):
             for device, column in _columns(tables, name, length):
-                if not (np.isnan(column[0]) and np.isnan(column).all()):  # a metric of other devices alone
+                if (
+                    column.item(0) == column.item(0) or not np.isnan(column).all()
+                ):  # else of other devices alone
                     found[device][name] = column
         return found
 
@@ -230,7 +240,7 @@ def _columns_of_all(pieces: list[tuple[Places, Floats]], num_devices: int, lengt
         columns[:, places] = part.T
     constant = (columns == columns[:, :1]).all(axis=1)
     for column, stands in zip(columns, constant, strict=True):
-        yield np.broadcast_to(column[0].copy(), (length,)) if stands else column
+        yield _standing(column.item(0), length) if stands else column
 
 
 def _column(pieces: list[tuple[Places, Floats]], length: int) -> Floats:
@@ -238,13 +248,18 @@ def _column(pieces: list[tuple[Places, Floats]], length: int) -> Floats:
     if sum(len(places) for places, _ in pieces) == length:
         first = next((part.flat[0] for _, part in pieces if part.size), np.nan)
         if all(part.flat[-1] == first and (part == first).all() for _, part in pieces if part.size):
-            return np.broadcast_to(first, (length,))
+            return _standing(first, length)
         if len(pieces) == 1:
             return pieces[0][1].copy()
     column = np.full(length, np.nan)
     for places, part in pieces:
         column[places] = part
     return column
+
+
+def _standing(value: float, length: int) -> Floats:
+    """Give a column of one value throughout, which cannot be written: as `np.broadcast_to`, but at once."""
+    return np.ndarray((length,), np.float64, struct.pack("d", value), strides=(0,))
 
 
 def joined(first: Mapping[str, Floats], second: Mapping[str, Floats]) -> dict[str, Floats]:

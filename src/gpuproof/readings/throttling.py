@@ -12,12 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Final, Literal
 
 import numpy as np
 
 from gpuproof.readings.recording import DeviceTrack, Flags, Floats, RecordingData
-from gpuproof.readings.series import CounterChange, counter_change, mean_over_time
+from gpuproof.readings.series import CounterChange, counter_change, durations, mean_over_time
 from gpuproof.readings.window import RecordingWindow
 from gpuproof.records.metrics import THROTTLE_COUNTERS
 from gpuproof.units import share as share_text
@@ -100,7 +101,15 @@ class _Told:
 
     def weight(self, flags: Flags) -> float:
         """Weigh each sample by the time for which it stood."""
-        return mean_over_time(self._times, flags.astype(np.float64), dithered=self._dithered)
+        if not flags.any():
+            return 0.0
+        return mean_over_time(
+            self._times, flags.astype(np.float64), dithered=self._dithered, weights=self._lasting_s
+        )
+
+    @cached_property
+    def _lasting_s(self) -> Floats:
+        return durations(self._times, dithered=self._dithered)
 
     def shares(self) -> dict[str, ThrottleShare]:
         """Give each reason's share, of one that stands for others only what none of them has."""

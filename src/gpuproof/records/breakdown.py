@@ -22,7 +22,7 @@ ClockName = Literal["device_event", "host", "host_synchronised"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyncRound:
-    """Step times of four bursts, one after another, in seconds.
+    """Step times of four bursts, one after another, in seconds; each without its first step.
 
     The bursts of a group of one go through the same code as those of all ranks, and talk to nobody: what they
     differ by is no communication.
@@ -103,7 +103,7 @@ class StepPhases:
     backward_without_sync_s: tuple[float, ...] = ()
     """Of other steps, whose gradients stay on the rank; empty where a step cannot be taken alone."""
     plain_step_s: tuple[float, ...] = ()
-    """Of bursts of steps without marks, the mean step by the host's clock …"""
+    """Of bursts of steps without marks, the mean step after the first …"""
     marked_step_s: tuple[float, ...] = ()
     """… and of bursts with marks, by turns."""
     allocated_before_bytes: tuple[int, ...] = ()

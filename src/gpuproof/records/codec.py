@@ -224,7 +224,9 @@ def _mapping(read: _Reader, value: Any) -> dict[str, Any]:
 
 
 def _float(value: Any) -> float:
-    if type(value) is not float and (isinstance(value, bool) or not isinstance(value, (int, float))):
+    if type(value) is float and math.isfinite(value):
+        return value
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise _unlike("a number", value)
     number = float(value) if abs(value) <= sys.float_info.max else math.inf
     if not math.isfinite(number):
@@ -233,7 +235,9 @@ def _float(value: Any) -> float:
 
 
 def _int(value: Any) -> int:
-    if type(value) is not int and (isinstance(value, bool) or not isinstance(value, int)):
+    if type(value) is int:
+        return value
+    if isinstance(value, bool) or not isinstance(value, int):
         raise _unlike("a whole number", value)
     return int(value)
 

@@ -5,7 +5,7 @@ This is what analysis works on. It is made from files by the store, or written d
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
 from gpuproof.records import breakdown as _breakdown  # noqa: F401  # each registers its records with the journal
@@ -49,10 +49,14 @@ class CaseRecords:
     records: tuple[Any, ...]
     torn: tuple[str, ...] = ()
     """Notes of lines that were torn when a process was killed; nothing else of them is left out."""
+    _found: dict[type, tuple[Any, ...]] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """Of each type that was asked for: a launch of thousands of ranks is looked through once for it."""
 
     def of(self, kind: type[T]) -> tuple[T, ...]:
         """Return the records of one type."""
-        return tuple(record for record in self.records if isinstance(record, kind))
+        if kind not in self._found:
+            self._found[kind] = tuple(record for record in self.records if isinstance(record, kind))
+        return self._found[kind]
 
     def host_of(self, start: Start) -> str:
         """Name the host on which a rank began, as the inventory does: its place in the job tells which."""

@@ -70,14 +70,16 @@ def encode(record: Any) -> str:
     return json.dumps(content, allow_nan=False, separators=(",", ":"))
 
 
-def decode(line: str | bytes, *, place: str = "record") -> Any:
+def decode(line: str | bytes, *, place: str = "record", parse: Callable[[Any], Any] = parse_json) -> Any:
     """Read one line back into its record; None for a kind that this version does not know.
+
+    `parse` does as `parse_json` does.
 
     Raises:
         RecordError: the line is no JSON object, is of a newer schema, or lacks a key.
     """
     try:
-        data = parse_json(line)
+        data = parse(line)
     except ValueError as error:
         raise RecordError(f"not a JSON record ({error})", place=place) from error
     return record_of(data, place=place)
@@ -112,8 +114,10 @@ class JournalContent:
     torn: str | None
 
 
-def read_journal(path: Path) -> JournalContent:
+def read_journal(path: Path, *, parse: Callable[[bytes], Any] = parse_json) -> JournalContent:
     """Read every whole record of a journal; a torn last line is reported and left out.
+
+    `parse` does as `parse_json` does.
 
     Raises:
         RecordError: a line before the last cannot be read.
@@ -124,7 +128,9 @@ def read_journal(path: Path) -> JournalContent:
         raise RecordError(f"cannot be read ({error.strerror})", place=path.name) from error
     tail = lines.pop()
     records = [
-        decode(line, place=f"{path.name}:{number}") for number, line in enumerate(lines, 1) if line.strip()
+        decode(line, place=f"{path.name}:{number}", parse=parse)
+        for number, line in enumerate(lines, 1)
+        if line.strip()
     ]
     torn = f"{path.name}: the last line is torn ({len(tail)} bytes left out)" if tail.strip() else None
     return JournalContent(tuple(r for r in records if r is not None), torn)

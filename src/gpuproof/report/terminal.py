@@ -6,6 +6,7 @@ markup, and their control characters are blanked.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from functools import singledispatch
 from io import StringIO
@@ -42,6 +43,13 @@ BETWEEN = 2
 """Blanks between columns."""
 NARROWEST = 14
 """Of a column whose texts may be broken over lines."""
+UNIT = re.compile(
+    r"(?<=\d) (?=(?:%|[nµm]?s|min|h|[kKMGT]i?B(?:/s)?|B(?:/s)?|[MGTP]?FLOP(?:/s)?|[mk]?W|k?J|[MG]Hz|°C)"
+    r"(?![\w/]))"
+)
+"""The blank between a figure and its unit."""
+UNBROKEN = "\ue000"
+"""That blank while lines are broken: a character of private use, since Rich breaks at U+00A0 as well."""
 Part = tuple[RenderableType, bool]
 """What is printed, and whether long lines of it may be broken: a path or command that is cannot be copied."""
 
@@ -78,13 +86,22 @@ def write(console: Console, *parts: RenderableType, fold: bool = True) -> None:
 
     `fold` breaks lines that are longer than the console is wide.
     """
-    if console.is_terminal:
-        console.print(*parts, sep="\n", soft_wrap=not fold)
-        return
     with console.capture() as captured:
         for part in parts:
             console.print(part, soft_wrap=not fold)
-    console.file.write("".join(f"{line.rstrip()}\n" for line in captured.get().splitlines()))
+    shown = captured.get().replace(UNBROKEN, " ")
+    if not console.is_terminal:
+        shown = "".join(f"{line.rstrip()}\n" for line in shown.splitlines())
+    console.file.write(shown)
+
+
+def unbroken(text: str) -> str:
+    """Return a text of which no line can end between a figure and its unit; `write` puts the blanks back.
+
+    >>> unbroken("spans 11 % of 6.67 s, 3 steps").replace(UNBROKEN, "_")
+    'spans 11_% of 6.67_s, 3 steps'
+    """
+    return UNIT.sub(UNBROKEN, text)
 
 
 def _verdict(verdict: pages.Verdict) -> Text:
@@ -92,7 +109,7 @@ def _verdict(verdict: pages.Verdict) -> Text:
     figure = (one_line(verdict.headline), one_line(verdict.uncertainty))
     line = Text.assemble((figure[0], "bold"), f" {figure[1]}".rstrip(), "  " if any(figure) else "")
     line.append(one_line(verdict.word), style=STYLE[verdict.tone])
-    return line.append(f": {one_line(verdict.meaning)}" if verdict.meaning else "")
+    return line.append(f": {unbroken(one_line(verdict.meaning))}" if verdict.meaning else "")
 
 
 @singledispatch
@@ -133,7 +150,7 @@ def _(section: pages.Notices, width: int) -> Iterator[Part]:
 
 @_body.register
 def _(section: pages.Text, width: int) -> Iterator[Part]:
-    yield from ((Text(several_lines(line), overflow="fold"), True) for line in section.lines)
+    yield from ((Text(unbroken(several_lines(line)), overflow="fold"), True) for line in section.lines)
 
 
 @_body.register
@@ -183,5 +200,5 @@ def _table(section: pages.Table, places: Sequence[int], width: int) -> Table:
         table.add_column(title, justify=header.align, no_wrap=no_wrap, overflow="fold")
     for row in section.rows:
         cells = [row[place] for place in places]
-        table.add_row(*(Text(several_lines(cell.text), style=STYLE[cell.tone]) for cell in cells))
+        table.add_row(*(Text(unbroken(several_lines(cell.text)), style=STYLE[cell.tone]) for cell in cells))
     return table

@@ -153,7 +153,7 @@ def recipe(
             "min_bytes": COLLECTIVE_BYTES,
             "max_bytes": COLLECTIVE_BYTES,
         },
-        "rules": [*figure_rules(fleet), *rules],
+        "rules": [*figure_rules(fleet, at_once=not options.get("alone", True)), *rules],
         **options,
     }
     return RunConfig.model_validate(
@@ -171,13 +171,13 @@ def recipe(
     )
 
 
-def figure_rules(fleet: Fleet) -> list[dict[str, Any]]:
-    """Return floors from what healthy GPUs of the fleet do."""
+def figure_rules(fleet: Fleet, *, at_once: bool = False) -> list[dict[str, Any]]:
+    """Return floors from what healthy GPUs of the fleet do: each GPU by itself, or all of a host at once."""
     num_ranks = len(fleet.hosts) * fleet.num_devices
     size_s = OPERATION_S + COLLECTIVE_BYTES / LINK_BYTES_PER_S
     moved = 2 * (num_ranks - 1) / num_ranks * COLLECTIVE_BYTES / size_s
     over = {"quantity": "bus bandwidth"}
-    products = {"workload": "gemm", "at_once": False, "m": EDGE}
+    products = {"workload": "gemm", "at_once": at_once, "m": EDGE}
     samples_per_s = num_ranks * BATCH_SIZE / STEP_S
     among = "whole" if len(fleet.hosts) > 1 else "host"
     return [

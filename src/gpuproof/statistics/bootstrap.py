@@ -8,6 +8,7 @@ statistic's values over resamples, and the interval that they give at a stated c
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -21,12 +22,18 @@ from scipy.special import ndtr, stdtrit
 from gpuproof.statistics.blocks import Blocks, choose_blocks
 from gpuproof.statistics.estimate import FloatArray, interpolated
 
+Starts: TypeAlias = np.ndarray[tuple[int, int], np.dtype[np.int64]]
+"""Where the blocks of resamples begin: a row a resample, a column a block."""
 RowStatistic: TypeAlias = Callable[[FloatArray], FloatArray]
 """Gives one number for each row of a matrix, such as `lambda rows: rows.max(axis=1)`."""
+Weighted: TypeAlias = tuple[FloatArray, FloatArray | None]
+"""A series, and what each of its values weighs; None weighs all alike."""
 Centre: TypeAlias = Literal["mean", "median"] | RowStatistic
 
 CHUNK_VALUES = 2**20
 """Values resampled at a time: 8 MB, whatever the length of the series and the number of resamples."""
+SUMMED_VALUES = 2**17
+"""Values that sums are taken of at a time: few enough for a processor's cache."""
 MOST_RESAMPLED_VALUES = 10**8
 """About a second and a half of medians: what a series of a million steps may take to be judged."""
 DRAWS_KEPT = 32
@@ -66,7 +73,10 @@ def resample(
     back: the resamples are moved away from their mean.
     """
     if centre == "mean":
-        return _resampled_means(values, weights, num_resamples, rng)
+        series = _Means(values, weights)
+        for starts in _block_starts(values.size, series.blocks.length, num_resamples, rng):
+            _take([series], starts)
+        return series.resampled()
     if weights is not None:
         raise ValueError("weights go with the mean only")
     num_resamples = min(num_resamples, max(FEWEST_RESAMPLES, MOST_RESAMPLED_VALUES // values.size))
@@ -79,6 +89,25 @@ def resample(
         blocks = choose_blocks(values)
         chunks = [centre(rows) for rows in _rows(values, blocks.length, num_resamples, rng)]
     return _resampled(observed, chunks, blocks, values.size)
+
+
+def resample_pairs(
+    pairs: Sequence[tuple[Weighted, Weighted]], *, num_resamples: int, seed: int
+) -> list[tuple[Resampled, Resampled]]:
+    """Resample the means of both series of each pair; each pair begins with `seed`, as if it were alone.
+
+    Drawing takes longer than all else, so that pairs whose sizes and blocks are alike share what is drawn.
+    """
+    made = [(_Means(*first), _Means(*second)) for first, second in pairs]
+    alike: defaultdict[tuple[tuple[int, int], ...], list[tuple[_Means, ...]]] = defaultdict(list)
+    for pair in made:
+        alike[tuple((side.influence.size, side.blocks.length) for side in pair)].append(pair)
+    for drawings, group in alike.items():
+        rng = np.random.default_rng(seed)
+        for (size, length), sides in zip(drawings, zip(*group, strict=True), strict=True):
+            for rows in _chunks(size, num_resamples, at_a_time=SUMMED_VALUES):
+                _take(sides, _draw_all_starts(rng, size, length, rows))
+    return [(first.resampled(), second.resampled()) for first, second in made]
 
 
 def _resampled(statistic: float, chunks: Sequence[FloatArray], blocks: Blocks, num_values: int) -> Resampled:
@@ -126,17 +155,15 @@ def _rows(values: Any, length: int, num_resamples: int, rng: np.random.Generator
             yield blocks[starts].reshape(len(starts), -1)[:, : values.size]
 
 
-def _block_starts(
-    size: int, length: int, num_resamples: int, rng: np.random.Generator
-) -> Iterator[np.ndarray[tuple[int, int], np.dtype[np.int64]]]:
+def _block_starts(size: int, length: int, num_resamples: int, rng: np.random.Generator) -> Iterator[Starts]:
     for rows in _chunks(size, num_resamples):
         starts = _replayed(_draw_starts, rng, size, length, rows)
         yield starts.astype(np.int64, copy=False)  # three times as fast to look up by
 
 
-def _chunks(size: int, num_resamples: int) -> Iterator[int]:
+def _chunks(size: int, num_resamples: int, *, at_a_time: int = CHUNK_VALUES) -> Iterator[int]:
     """Give the rows of each chunk."""
-    per_chunk = max(1, CHUNK_VALUES // size)
+    per_chunk = max(1, at_a_time // size)
     for done in range(0, num_resamples, per_chunk):
         yield min(per_chunk, num_resamples - done)
 
@@ -160,9 +187,12 @@ def _drawn(draw: Callable[..., Any], state: str, *arguments: int) -> tuple[Any, 
 
 
 def _draw_starts(rng: np.random.Generator, size: int, length: int, rows: int) -> Any:
-    below = size - length + 1
-    starts = rng.integers(0, below, size=(rows, ceil(size / length)))
-    return starts if starts.nbytes <= LARGE_BYTES else starts.astype(np.min_scalar_type(below))
+    starts = _draw_all_starts(rng, size, length, rows)
+    return starts if starts.nbytes <= LARGE_BYTES else starts.astype(np.min_scalar_type(size - length + 1))
+
+
+def _draw_all_starts(rng: np.random.Generator, size: int, length: int, rows: int) -> Starts:
+    return rng.integers(0, size - length + 1, size=(rows, ceil(size / length)))
 
 
 def _draw_counts(rng: np.random.Generator, size: int, length: int, num_resamples: int) -> Any:
@@ -191,13 +221,7 @@ def _resampled_medians(
     ordered = values[order]
     if values.size <= MOST_COUNTED:
         counts = _replayed(_draw_counts, rng, values.size, length, num_resamples)
-        seen, first, second = (np.zeros(num_resamples, dtype=np.uint8) for _ in range(3))
-        for (
-            place
-        ) in order:  # of a resample's values that many are no larger; its median is where half is seen
-            seen += counts[place]
-            first += seen <= lower
-            second += seen <= upper
+        first, second = _counted(counts[order], lower, upper)
         return [(ordered[first] + ordered[second]) / 2]
     ranks = np.empty(values.size, dtype=np.min_scalar_type(values.size))
     ranks[order] = np.arange(values.size)
@@ -208,28 +232,62 @@ def _resampled_medians(
     return chunks
 
 
-def _resampled_means(
-    values: FloatArray, weights: FloatArray | None, num_resamples: int, rng: np.random.Generator
-) -> Resampled:
-    """Look block sums up in a table, which costs one addition a block rather than one a value."""
-    given = np.ones_like(values) if weights is None else weights
-    # About the first value: rounding must not give equal readings an influence that looks like a trend.
-    mean = float(values[0] + np.average(values - values[0], weights=given))
-    influence = given * (values - mean)
-    blocks = choose_blocks(influence)
-    size, length = values.size, blocks.length
-    totals: float | FloatArray = float(size)  # what weights of 1 come to, whichever blocks are drawn
-    chunks = []
-    for starts in _block_starts(size, length, num_resamples, rng):
-        if weights is not None:
-            totals = _sums_of_blocks(weights, starts, length)
-        chunks.append(mean + _sums_of_blocks(influence, starts, length) / totals)
-    return _resampled(mean, chunks, blocks, size)
+def _counted(counts: Any, lower: int, upper: int) -> tuple[Any, Any]:
+    """Find, in each column, the ranks under which more than `lower` and more than `upper` values lie.
+
+    Medians of resamples lie near the middle: the lowest ranks are looked through at once, the highest never.
+    """
+    begin, step = 0, max(1, len(counts) // 16)
+    seen = np.zeros(counts.shape[1], dtype=np.uint8)
+    while begin + step <= len(counts):
+        more = seen + counts[begin : begin + step].sum(axis=0, dtype=np.uint8)
+        if more.max() > lower:
+            break
+        seen, begin = more, begin + step
+    first, second = (np.full(counts.shape[1], begin, dtype=np.uint8) for _ in range(2))
+    for rank in range(begin, len(counts)):
+        seen += counts[rank]
+        first += seen <= lower
+        is_open = seen <= upper
+        second += is_open
+        if rank % step == 0 and not is_open.any():
+            break
+    return first, second
 
 
-def _sums_of_blocks(
-    values: FloatArray, starts: np.ndarray[tuple[int, int], np.dtype[np.int64]], length: int
-) -> FloatArray:
+class _Means:
+    """The mean of a series, and of its resamples as they come."""
+
+    def __init__(self, values: FloatArray, weights: FloatArray | None) -> None:
+        self.weights = weights
+        given = np.ones_like(values) if weights is None else weights
+        # About the first value: rounding must not give equal readings an influence that looks like a trend.
+        self.mean = float(values[0] + np.average(values - values[0], weights=given))
+        self.influence = given * (values - self.mean)
+        self.blocks = choose_blocks(self.influence)
+        self.chunks: list[FloatArray] = []
+
+    def resampled(self) -> Resampled:
+        return _resampled(self.mean, self.chunks, self.blocks, self.influence.size)
+
+
+def _take(series: Sequence[_Means], starts: Starts) -> None:
+    """Take the means of resamples, of series whose blocks are alike.
+
+    Block sums are looked up in a table, which costs one addition a block rather than one a value.
+    """
+    totals: dict[bytes, float | FloatArray] = {}
+    for one in series:
+        length, weights = one.blocks.length, one.weights
+        key = b"" if weights is None else weights.tobytes()
+        if key not in totals:  # weights of 1 come to the same, whichever blocks are drawn
+            totals[key] = (
+                float(one.influence.size) if weights is None else _sums_of_blocks(weights, starts, length)
+            )
+        one.chunks.append(one.mean + _sums_of_blocks(one.influence, starts, length) / totals[key])
+
+
+def _sums_of_blocks(values: FloatArray, starts: Starts, length: int) -> FloatArray:
     """Sum each row's blocks; the last of a row ends where the row has as many values as the series."""
     running = np.concatenate([[0.0], np.cumsum(values)])
     last = values.size - length * (starts.shape[1] - 1)

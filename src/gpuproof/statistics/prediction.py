@@ -8,8 +8,9 @@ between subjects' means plus that within, and the degrees are Satterthwaite's.
 
 Healthy subjects need not scatter as a normal distribution has it. How lopsided they are is told by
 L-skewness (Hosking, L-moments, Journal of the Royal Statistical Society B 52, 1990): 0 where both sides are
-alike, 1/3 of an exponential distribution. The numbers by which limits grow with it, and under which they do
-not fall, were chosen by `benchmarks/rules_on_fleets.py`: they are no theory.
+alike, 1/3 of an exponential distribution. Few figures may look normal and be of a long tail: what is beyond
+`sure_reach` is off whatever the shape, as far as that many figures can tell. The numbers by which limits
+grow, and under which they do not fall, were chosen by `benchmarks/rules_on_fleets.py`: they are no theory.
 
 >>> spread = spread_of([[100.0], [101.0], [99.0], [100.5], [99.5]])
 >>> round(spread.centre, 1), round(spread.deviation, 2), spread.degrees
@@ -20,13 +21,13 @@ not fall, were chosen by `benchmarks/rules_on_fleets.py`: they are no theory.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from math import sqrt
 from statistics import fmean, variance
 
-from scipy.stats import t
+from scipy.special import stdtrit
 
 LEAST_SUBJECTS = 3
 """Under three a spread is a guess."""
@@ -34,6 +35,10 @@ SHAPE_SUBJECTS = 8
 """Under eight nothing is told of a shape; Student's t of so few degrees has wide tails of its own."""
 WIDER_PER_SKEWNESS = 4.0
 """A limit is wider by so many times the L-skewness: 2.3 times where the tail is exponential."""
+SURE_PER_SKEWNESS = 9.0
+"""The same of the limit beyond which a figure is off for certain."""
+UNKNOWN_SHAPE = 15.0
+"""That limit is wider by a share of so many figures over those known: twice as far with 15 of them."""
 LEAST_DEVIATIONS = 5.5
 """A limit is no nearer than so many deviations, however many subjects look normal."""
 HEAVY_DEGREES = 4.0
@@ -104,24 +109,59 @@ def prediction_reach(spread: HealthySpread, *, error_rate: float) -> float:
     return one_sided_t(error_rate, round(spread.degrees, 1)) * spread.scale
 
 
-def tail_reach(spread: HealthySpread, *, error_rate: float, skewness: float) -> float:
+def num_independent(tests: Sequence[Mapping[str, Sequence[float]]]) -> float:
+    """Return how many figures that know nothing of each other tests hold together, given by subject.
+
+    Where tests rank subjects alike, several say hardly more than one: a subject's mean standing over its
+    tests scatters by 1 over the number of tests that count.
+
+    >>> test = {"a": [1.0], "b": [2.0], "c": [4.0]}
+    >>> round(num_independent([test]), 1), round(num_independent([test, test]), 1)
+    (3.0, 3.0)
+    >>> round(num_independent([test, {"a": [4.0], "b": [1.0], "c": [2.0]}]), 1)
+    6.0
+    """
+    standings: dict[str, list[float]] = {}
+    for test in tests:
+        for subject, standing in _standings(test).items():
+            standings.setdefault(subject, []).append(standing)
+    num = float(sum(map(len, standings.values())))
+    scatter = variance(map(fmean, standings.values())) if len(standings) > 1 else 0.0
+    return min(num, len(standings) / scatter) if scatter else num
+
+
+def _standings(test: Mapping[str, Sequence[float]]) -> dict[str, float]:
+    """Return by how many standard deviations each subject is off; 0 where all are the same."""
+    means = {subject: fmean(values) for subject, values in test.items()}
+    centre, scatter = fmean(means.values()), sqrt(variance(means.values())) if len(means) > 1 else 0.0
+    return {subject: (mean - centre) / scatter if scatter else 0.0 for subject, mean in means.items()}
+
+
+def tail_reach(
+    spread: HealthySpread, *, error_rate: float, skewness: float, wider: float = WIDER_PER_SKEWNESS
+) -> float:
     """Return the same where the bad side may have a longer tail.
 
     `skewness` is that of healthy figures towards the bad side, 0 or more; it is known better from several
     tests than from the one that `spread` is of.
     """
-    widened = prediction_reach(spread, error_rate=error_rate) * (1 + WIDER_PER_SKEWNESS * skewness)
+    widened = prediction_reach(spread, error_rate=error_rate) * (1 + wider * skewness)
     return max(widened, LEAST_DEVIATIONS * spread.scale)
 
 
-def lone_reach(spread: HealthySpread, *, error_rate: float, skewness: float) -> float:
+def sure_reach(spread: HealthySpread, *, error_rate: float, skewness: float, num_known: float) -> float:
+    """Return the same for any tail that `num_known` independent figures do not exclude."""
+    reach = tail_reach(spread, error_rate=error_rate, skewness=skewness, wider=SURE_PER_SKEWNESS)
+    return reach * (1 + UNKNOWN_SHAPE / num_known)
+
+
+def heavy_reach(spread: HealthySpread, *, error_rate: float) -> float:
     """Return the same for a figure that no other one of its subject bears out: tails may be heavy, too."""
     unit_variance = sqrt(HEAVY_DEGREES / (HEAVY_DEGREES - 2))
-    heavy = one_sided_t(error_rate, HEAVY_DEGREES) / unit_variance * spread.scale
-    return max(heavy, tail_reach(spread, error_rate=error_rate, skewness=skewness))
+    return one_sided_t(error_rate, HEAVY_DEGREES) / unit_variance * spread.scale
 
 
 @cache
 def one_sided_t(error_rate: float, degrees: float) -> float:
     """Return the quantile of Student's t that is exceeded by chance with `error_rate`."""
-    return float(t.isf(error_rate, degrees))
+    return float(-stdtrit(degrees, error_rate))

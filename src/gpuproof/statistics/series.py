@@ -7,13 +7,15 @@ nothing about what another launch would give, and are marked so.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import compress
 from typing import Literal
 
 import numpy as np
 from scipy.special import ndtri
 
-from gpuproof.statistics.bootstrap import Centre, Resampled, expanded_interval, resample
+from gpuproof.statistics.bootstrap import Centre, Resampled, expanded_interval, resample, resample_pairs
 from gpuproof.statistics.estimate import (
     FloatArray,
     Interval,
@@ -102,13 +104,38 @@ def interval_between(
 
     Otherwise as `interval_of_series`. There is no ratio where the centre of `first` may be 0 or less.
     """
+    if centre == "mean":
+        pairs = [(first, second)]
+        return intervals_between(
+            pairs, what=what, confidence=confidence, num_resamples=num_resamples, seed=seed
+        )[0]
     checked_confidence(confidence)
-    pair = _resampled_pair(first, second, centre, num_resamples, seed)
-    if isinstance(pair, Unavailable):
-        return pair
-    if what == "ratio" and min(pair[0].statistic, float(pair[0].resamples.min())) <= 0:
-        return Unavailable(reason="no ratio: the first series is not clearly above 0")
-    return _combined(pair, what, confidence)
+    rng = np.random.default_rng(seed)
+    given = [first.arrays(), second.arrays()]
+    if short := _first_reason(_too_few(values) for values, _ in given):
+        return short
+    drawn = [
+        resample(values, centre=centre, weights=weights, num_resamples=num_resamples, rng=rng)
+        for values, weights in given
+    ]
+    return _between(drawn, what, confidence)
+
+
+def intervals_between(
+    pairs: Sequence[tuple[TimeSeries, TimeSeries]],
+    *,
+    what: Literal["difference", "ratio"],
+    confidence: float = 0.95,
+    num_resamples: int = NUM_RESAMPLES,
+    seed: int = 0,
+) -> list[Interval | Unavailable]:
+    """Give of each pair what `interval_between` gives of its means; many pairs take less than one by one."""
+    checked_confidence(confidence)
+    given = [(first.arrays(), second.arrays()) for first, second in pairs]
+    short = [_first_reason(_too_few(values) for values, _ in pair) for pair in given]
+    long = list(compress(given, (why is None for why in short)))
+    drawn = iter(resample_pairs(long, num_resamples=num_resamples, seed=seed))
+    return [why or _between(next(drawn), what, confidence) for why in short]
 
 
 def smallest_shown(interval: Interval) -> float:
@@ -121,41 +148,53 @@ def smallest_shown(interval: Interval) -> float:
     return half_width * (1 + float(ndtri(POWER) / ndtri((1 + interval.confidence) / 2)))
 
 
-def _resampled_pair(
-    first: TimeSeries, second: TimeSeries, centre: Centre, num_resamples: int, seed: int
-) -> tuple[Resampled, Resampled] | Unavailable:
-    rng = np.random.default_rng(seed)
-    drawn = []
-    for name, series in (("first", first), ("second", second)):
-        found = _resampled(series, centre, num_resamples, rng)
-        if isinstance(found, Unavailable):
-            return Unavailable(reason=f"{name} series: {found.reason}")
-        drawn.append(found)
-    return drawn[0], drawn[1]
-
-
 def _resampled(
     series: TimeSeries, centre: Centre, num_resamples: int, rng: np.random.Generator
 ) -> Resampled | Unavailable:
     values, weights = series.arrays()
-    if values.size < MIN_VALUES:
-        return Unavailable(
-            reason=f"too few values for an interval (at least {MIN_VALUES} needed, {values.size} measured)"
-        )
+    if reason := _too_few(values):
+        return Unavailable(reason=reason)
     drawn = resample(values, centre=centre, weights=weights, num_resamples=num_resamples, rng=rng)
-    if drawn.num_blocks < MIN_BLOCKS:
-        return Unavailable(
-            reason=f"{values.size:,} values, each so like the one before that they count as "
-            f"{drawn.num_blocks} independent ones (at least {MIN_BLOCKS} needed): "
-            "the series drifts or is too short"
-        )
-    return drawn
+    reason = _too_alike(drawn)
+    return Unavailable(reason=reason) if reason else drawn
+
+
+def _too_few(values: FloatArray) -> str | None:
+    if values.size >= MIN_VALUES:
+        return None
+    return f"too few values for an interval (at least {MIN_VALUES} needed, {values.size} measured)"
+
+
+def _too_alike(drawn: Resampled) -> str | None:
+    if drawn.num_blocks >= MIN_BLOCKS:
+        return None
+    return (
+        f"{drawn.num_values:,} values, each so like the one before that they count as "
+        f"{drawn.num_blocks} independent ones (at least {MIN_BLOCKS} needed): "
+        "the series drifts or is too short"
+    )
+
+
+def _first_reason(reasons: Iterable[str | None]) -> Unavailable | None:
+    """Say which of two series gives no interval."""
+    named = zip(("first", "second"), reasons, strict=True)
+    return next((Unavailable(reason=f"{name} series: {why}") for name, why in named if why), None)
+
+
+def _between(
+    pair: Sequence[Resampled], what: Literal["difference", "ratio"], confidence: float
+) -> Interval | Unavailable:
+    if reason := _first_reason(map(_too_alike, pair)):
+        return reason
+    first, second = pair
+    if what == "ratio" and min(first.statistic, float(first.resamples.min())) <= 0:
+        return Unavailable(reason="no ratio: the first series is not clearly above 0")
+    return _combined(first, second, what, confidence)
 
 
 def _combined(
-    pair: tuple[Resampled, Resampled], what: Literal["difference", "ratio"], confidence: float
+    first: Resampled, second: Resampled, what: Literal["difference", "ratio"], confidence: float
 ) -> Interval:
-    first, second = pair
     if what == "difference":
         centre, resamples = second.statistic - first.statistic, second.resamples - first.resamples
     else:

@@ -23,6 +23,7 @@ from typing import Any
 
 from gpuproof.errors import EnvironmentUnfitError, RecordError, UsageError
 from gpuproof.files import open_lock, place_inside, replacing
+from gpuproof.readings.parsing import fast_json
 from gpuproof.records.case import CASE_SCHEMA_VERSION, Case
 from gpuproof.records.codec import from_json, to_json
 from gpuproof.records.collected import CaseRecords
@@ -226,9 +227,8 @@ def read_case(folder: Path) -> CaseRecords:
         RecordError: a file is damaged elsewhere than at its end.
     """
     spec = folder / layout.SPEC
-    case = from_json(
-        Case, upgraded(read_versioned(spec, "a case", newest=CASE_SCHEMA_VERSION)), place=str(spec)
-    )
+    asked = upgraded(read_versioned(spec, "a case", newest=CASE_SCHEMA_VERSION))
+    case = from_json(Case, asked, place=str(spec))
     launch, _, _ = folder.name.partition(layout.ASIDE)
     if (folder.parent.name, launch) != (case.case_id, str(case.replicate)):
         raise RecordError(
@@ -236,7 +236,7 @@ def read_case(folder: Path) -> CaseRecords:
             place=str(spec),
             next_step="Copy the run again from where it was written",
         )
-    journals = [read_journal(path) for path in _journals(folder)]
+    journals = [read_journal(path, parse=fast_json) for path in _journals(folder)]
     found = CaseRecords(
         case=case,
         records=tuple(record for journal in journals for record in journal.records),

@@ -17,7 +17,7 @@ from typing import Any
 
 from gpuproof.errors import RecordError
 from gpuproof.files import read_plain
-from gpuproof.outside import parse_json
+from gpuproof.readings.parsing import fast_json
 from gpuproof.records.case import CASE_SCHEMA_VERSION
 
 
@@ -64,7 +64,7 @@ def read_versioned(path: Path, what: str, *, newest: int) -> dict[str, Any]:
         RecordError: it is damaged or of a newer schema than `newest`.
     """
     try:
-        data = parse_json(read_plain(path))
+        data = fast_json(read_plain(path))
     except ValueError as error:
         raise RecordError(f"cannot be read ({error})", place=str(path)) from error
     except OSError as error:

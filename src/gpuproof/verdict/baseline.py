@@ -52,11 +52,15 @@ class BaselineEntry:
 
     def spread(self) -> HealthySpread | None:
         """Return centre and spread over subjects, or over runs of the one that there is; None: too few."""
-        by_subject: dict[str, list[float]] = {}
+        return spread_of(list(self.groups().values()))
+
+    def groups(self) -> dict[str, list[float]]:
+        """Return the figures by subject, or by run of the one that there is."""
+        is_one = len({figure.subject for figure in self.figures}) == 1
+        found: dict[str, list[float]] = {}
         for figure in self.figures:
-            by_subject.setdefault(figure.subject, []).append(figure.value)
-        groups = list(by_subject.values())
-        return spread_of([[value] for value in groups[0]] if len(groups) == 1 else groups)
+            found.setdefault(figure.run_id if is_one else figure.subject, []).append(figure.value)
+        return found
 
     @property
     def centre(self) -> float:

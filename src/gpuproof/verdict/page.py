@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
+from itertools import starmap
 
-from gpuproof.records.outcome import Judged, Outcome
+from gpuproof.records.outcome import Judged, Outcome, Status
 from gpuproof.records.page import Cell, Column, Page, Section, Text, Tone, table
+from gpuproof.records.result import WHOLE
+from gpuproof.verdict.rollup import listed
 
+SHARING = ("PASS", "SKIP", "NOT-APPLICABLE")
+"""How outcomes ended that may share a row."""
+MOST_NAMES = 20
+"""Checks that a row names; a result has them all."""
 A_LAUNCH = "a launch is one repeat of the measurement, in processes of its own"
 TONES: dict[str, Tone] = {
     "PASS": "good",
@@ -25,22 +33,62 @@ def outcomes_page(title: str, *groups: tuple[str, Sequence[Judged]]) -> Page:
 
 
 def outcome_sections(title: str, judged: Sequence[Judged]) -> list[Section]:
-    """Lay out outcomes in the order given, and below them where doubted expectations come from."""
+    """Lay out outcomes in the order given, and below them where doubted expectations come from.
+
+    Those that nobody has to look into share a row where the same is said of them.
+    """
     outcomes = table(
         title,
-        judged,
-        Column.of("", _name, align="left"),
-        Column.of("", lambda item: Cell(item.outcome.status, TONES[item.outcome.status]), align="left"),
-        Column.of("", lambda item: "\n".join(_explanation(item.outcome)), align="left", folds=True),
+        _rows(judged),
+        Column.of("", _names, align="left", folds=True),
+        Column.of("", lambda row: Cell(_status(row), TONES[_status(row)]), align="left"),
+        Column.of("", lambda row: "\n".join(_explanation(row[0].outcome)), align="left", folds=True),
     )
-    doubted = (item for item in judged if item.outcome.status in ("WARN", "FAIL"))
-    sources = tuple(dict.fromkeys(f"{item.name}: {item.outcome.source}" for item in doubted))
-    return [outcomes, *([Text(title="Where the expectations come from", lines=sources)] if sources else [])]
+    return [outcomes, *_sources([item for item in judged if item.outcome.status in ("WARN", "FAIL")])]
 
 
-def _name(item: Judged) -> str:
-    name = item.name if item.outcome.subject == "whole" else f"{item.name} {item.outcome.subject}"
-    return name if item.is_required else f"{name} (advisory)"
+def _sources(doubted: Sequence[Judged]) -> list[Section]:
+    """Name where expectations come from, a line each, with the checks that rest on it."""
+    names: defaultdict[str | None, dict[str, None]] = defaultdict(dict)
+    for item in doubted:
+        names[item.outcome.source][item.name] = None
+    lines = tuple(f"{'; '.join(of)}: {source}" for source, of in names.items())
+    return [Text(title="Where the expectations come from", lines=lines)] if lines else []
+
+
+def _rows(judged: Sequence[Judged]) -> list[list[Judged]]:
+    """Put outcomes that share a row together, where the first of them stands."""
+    rows: defaultdict[object, list[Judged]] = defaultdict(list)
+    for number, item in enumerate(judged):
+        is_alone = item.outcome.status not in SHARING
+        said = (item.is_required, item.outcome.status, *_explanation(item.outcome))
+        rows[number if is_alone else said].append(item)
+    return list(rows.values())
+
+
+def _status(row: Sequence[Judged]) -> Status:
+    return row[0].outcome.status
+
+
+def _names(row: Sequence[Judged]) -> str:
+    """Name the checks of a row, each with its subjects."""
+    subjects: defaultdict[str, list[str]] = defaultdict(list)
+    for item in row:
+        subjects[item.name].append(item.outcome.subject)
+    names = list(starmap(_of_subjects, subjects.items()))
+    told = "; ".join(names[:MOST_NAMES])
+    more = f"; and {len(names) - MOST_NAMES} more checks" if len(names) > MOST_NAMES else ""
+    return f"{told}{more}" if row[0].is_required else f"{told}{more} (advisory)"
+
+
+def _of_subjects(name: str, subjects: Sequence[str]) -> str:
+    """Name a check, and the first of what it was of.
+
+    >>> _of_subjects("xid", ["host/a", "host/b"]), _of_subjects("network", ["whole"])
+    ('xid: host/a, host/b', 'network')
+    """
+    told = listed([subject for subject in subjects if subject != WHOLE])
+    return f"{name}: {told}" if told else name
 
 
 def _explanation(outcome: Outcome) -> list[str]:

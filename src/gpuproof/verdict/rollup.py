@@ -33,6 +33,8 @@ OF_STATUS: dict[Status, Standing] = {
     "FAIL": "failed",
 }
 """Of a required check. WARN is neither shown to be right nor shown to be wrong; SKIP was not measured."""
+MOST_LISTED = 8
+"""Subjects that are named where something is said of many."""
 NO_EXPECTATION = (
     "no figure was compared with an absolute expectation or a baseline: record a baseline on machines "
     "that are known to be good (gpuproof baseline record NAME RUN…, then --baseline NAME), or give rules "
@@ -190,11 +192,13 @@ def _metric(item: Judged) -> str:
 
 
 def _excluded(tree: Branch) -> Iterator[str]:
-    """Yield the hosts that failed themselves, or of which no device is left, and else the devices."""
+    """Yield the hosts that failed themselves, in a link within, or in every device, and else the devices."""
     for host in (branch for branch in tree.branches if branch.subject.startswith("host/")):
-        devices = [branch for branch in host.branches if not branch.subject.startswith("link/")]
+        links = [branch for branch in host.branches if branch.subject.startswith("link/")]
+        devices = [branch for branch in host.branches if branch not in links]
         failed = [device.subject for device in devices if device.failed]
-        if host.failed or (devices and len(failed) == len(devices)):
+        is_link_failed = any(link.failed for link in links)
+        if host.failed or is_link_failed or (devices and len(failed) == len(devices)):
             yield host.subject
         else:
             yield from failed
@@ -228,11 +232,24 @@ def _all(tree: Branch) -> Iterator[Branch]:
 
 
 def _all_reasons(tree: Branch, lacking: Iterable[str], capped: str | None) -> Iterator[str]:
-    """Yield every reason, failures first; those of a part bear its name."""
+    """Yield every reason once, failures first; those of parts bear their names."""
     for kind in ("failed", "undecided"):
+        subjects: dict[str, list[str]] = {}
         for branch in _all(tree):
-            of = "" if branch.subject == WHOLE else f"{branch.subject}: "
-            yield from (f"{of}{reason}" for reason in getattr(branch, kind))
+            for reason in getattr(branch, kind):
+                subjects.setdefault(reason, []).append(branch.subject)
+        for reason, of in subjects.items():
+            yield reason if of == [WHOLE] else f"{listed(of)}: {reason}"
     yield from lacking
     if capped is not None:
         yield capped
+
+
+def listed(subjects: Sequence[str]) -> str:
+    """Name subjects, the first of many.
+
+    >>> listed(["host/a", "host/b"]), listed([f"host/{number}" for number in range(512)])[-27:]
+    ('host/a, host/b', 'host/6, host/7 and 504 more')
+    """
+    more = f" and {len(subjects) - MOST_LISTED} more" if len(subjects) > MOST_LISTED else ""
+    return f"{', '.join(subjects[:MOST_LISTED])}{more}"

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
 
 from gpuproof.config.inventory import InventoryHost
 from gpuproof.config.sections.base import ConfigSection
@@ -43,9 +45,12 @@ class Facts:
 
 def changed_keys(section: ConfigSection, keys: Sequence[str] | None = None) -> list[str]:
     """Return the keys of a section, or of those in `keys`, that do not have their default."""
-    fields = type(section).model_fields
-    return [
-        key
-        for key in (fields if keys is None else keys)
-        if getattr(section, key) != fields[key].get_default(call_default_factory=True)
-    ]
+    defaults = _defaults(type(section))
+    return [key for key in (defaults if keys is None else keys) if getattr(section, key) != defaults[key]]
+
+
+@cache
+def _defaults(section: type[ConfigSection]) -> dict[str, Any]:
+    """Return the default of each key: made once, since every recipe is asked for all of them."""
+    fields = section.model_fields.items()
+    return {key: found.get_default(call_default_factory=True) for key, found in fields}

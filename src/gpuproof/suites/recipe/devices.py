@@ -6,7 +6,7 @@ memory bytes/s, of models their items. Ranks that average gradients all go at th
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any
@@ -30,6 +30,7 @@ PLAIN_WORK = {"gemm": "FLOP/s", "memory": "B/s"}
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _DeviceRate:
     launch: Launch
+    labels: Mapping[str, Any]
     value: LaunchValue
 
 
@@ -41,11 +42,14 @@ def device_measures(summary: RunSummary, rates: tuple[LaunchValue, ...]) -> Iter
     by_subject: dict[str, list[_DeviceRate]] = {}
     wrong: dict[str, list[ProbeFigure]] = {}
     for launch, of_launch in zip(summary.launches, rates, strict=True):
+        labels = _labels(launch)
         subjects = [rank.device for rank in subjects_of_ranks(launch.case, launch.windows, launch.setups)]
         for subject, value in zip(subjects, _rates_of_ranks(launch), strict=True):
             if value is not None:
                 told = replace(of_launch, value=value)
-                by_subject.setdefault(subject, []).append(_DeviceRate(launch=launch, value=told))
+                by_subject.setdefault(subject, []).append(
+                    _DeviceRate(launch=launch, labels=labels, value=told)
+                )
         for check in launch.checks:
             wrong.setdefault(subjects[check.rank], []).append(check)
     for subject, found in by_subject.items():
@@ -91,7 +95,7 @@ def _measure(subject: str, found: Sequence[_DeviceRate], summary: RunSummary) ->
         better="higher",
         launches=launches,
     )
-    return replace(made, subject=subject, statistic="total", labels=_labels(first))
+    return replace(made, subject=subject, statistic="total", labels=found[0].labels)
 
 
 def _text(value: float, unit: str, item: str) -> str:

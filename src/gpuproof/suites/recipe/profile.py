@@ -22,9 +22,9 @@ from gpuproof.analysis.profile import (
 from gpuproof.errors import RecordError
 from gpuproof.files import place_inside
 from gpuproof.readings.evidence import Evidence
-from gpuproof.readings.trace_file import trace_events
 from gpuproof.records.page import Column, Section, Table, Text, table
 from gpuproof.records.run import ProfileTrace
+from gpuproof.suites.recipe.trace_file import trace_events
 
 TITLE = "Profile"
 SHOWN = 5

@@ -89,7 +89,7 @@ def sections_of_ranks(shown: RanksShown, *, num_launches: int) -> Iterator[Secti
 
 
 def _lag(row: RankRow) -> Cell:
-    text = f"{row.slower_by:+.1%}".replace("%", " %").replace("-", "−")
+    text = units.change(row.slower_by).replace("-", "−")
     return Cell(text, "warn" if row.stands_apart else "plain")
 
 

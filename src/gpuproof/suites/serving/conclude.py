@@ -17,7 +17,7 @@ from gpuproof.suites.measures import positions_in_time
 from gpuproof.suites.results import benchmark_result
 from gpuproof.suites.sections import ON_CPU, Common, read_during, torn_notes, without_effect
 from gpuproof.suites.serving.exports import serving_exports
-from gpuproof.suites.serving.measures import OUTCOMES, measures_of
+from gpuproof.suites.serving.measures import OUTCOMES, limits_together, measures_of
 from gpuproof.suites.serving.plan import ServingPlan
 from gpuproof.suites.serving.run import ServingRun
 from gpuproof.verdict.doubts.base import Measured
@@ -237,7 +237,7 @@ def _notes(run: ServingRun) -> list[str]:
     notes = [INDEPENDENCE] if run.launches else []
     if run.is_of_before and run.search is not None:
         notes.append(ONE_LAUNCH_A_RATE)
-    notes += _unseen(run)
+    notes += [*_unseen(run), *_none_within(run)]
     if run.search is not None and run.search.wanted is not None and run.search.next_launch is None:
         time = units.seconds(run.config.serving.search_time_s)
         notes.append(
@@ -253,6 +253,22 @@ def _notes(run: ServingRun) -> list[str]:
     if len(run.main) == 1:
         notes.append("one launch: set run.repeats to 3 or more to see how much launches differ")
     return notes
+
+
+def _none_within(run: ServingRun) -> list[str]:
+    """Say what to set where the bounds are not those of this model: no request kept them."""
+    within = [served.num_within for served in run.main]
+    if run.is_of_before or run.search is not None or not within or any(num != 0 for num in within):
+        return []
+    text = (
+        ", or for text serving.bounds.ttft_s and serving.bounds.tpot_s,"
+        if run.main[0].spec.prompt_tokens
+        else ""
+    )
+    return [
+        f"no request had {limits_together(run.config)}: "
+        f"set serving.latency_bound_s{text} to what users of this model need"
+    ]
 
 
 def _unseen(run: ServingRun) -> list[str]:

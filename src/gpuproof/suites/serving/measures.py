@@ -83,7 +83,8 @@ def _goodput(run: ServingRun, positions: Mapping[LaunchKey, int]) -> list[Measur
     )
     within = sum(served.num_within or 0 for served in run.main)
     total = sum(served.window.num_requests for served in run.main)
-    detail = f"{units.count(within)} of {units.count(total)} requests within all bounds; {measure.detail}"
+    share = f"{units.count(within)} of {units.count(total)} requests"
+    detail = f"{share} with {limits_together(run.config)}; {measure.detail}"
     return [replace(measure, detail=detail)]
 
 
@@ -202,17 +203,26 @@ def _highest_rate(run: ServingRun, search: RateSearch) -> Measure:
 
 def bounds_text(config: RunConfig) -> str:
     """Say what is asked of requests."""
+    percentile_of_all = config.serving.bounds.goodput_percentile
+    if percentile_of_all is not None:
+        return f"{percentile_of_all:g} % of requests with {limits_together(config)}"
+    return " and ".join(f"p{q:g} {name} under {units.seconds(limit)}" for name, limit, q in _limits(config))
+
+
+def limits_together(config: RunConfig) -> str:
+    """Say what a request must keep to count for goodput: every limit that is set."""
+    return " and ".join(f"{name} under {units.seconds(limit)}" for name, limit, _ in _limits(config))
+
+
+def _limits(config: RunConfig) -> list[tuple[str, float, float]]:
+    """Return the limits that are set: name, seconds, and the percentile that is held against it."""
     serving, asked = config.serving, config.serving.bounds
     limits = (
         ("latency", serving.latency_bound_s, serving.latency_percentile),
         ("time to first token", asked.ttft_s, asked.ttft_percentile),
         ("time per token", asked.tpot_s, asked.tpot_percentile),
     )
-    known = [(name, limit, q) for name, limit, q in limits if limit is not None]
-    if asked.goodput_percentile is None:
-        return " and ".join(f"p{q:g} {name} under {units.seconds(limit)}" for name, limit, q in known)
-    together = " and ".join(f"{name} under {units.seconds(limit)}" for name, limit, _ in known)
-    return f"{asked.goodput_percentile:g} % of requests with {together}"
+    return [(name, limit, q) for name, limit, q in limits if limit is not None]
 
 
 def _latency_measures(launches: Sequence[Served]) -> list[Measure]:

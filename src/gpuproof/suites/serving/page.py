@@ -32,7 +32,7 @@ def page(result: Result) -> Page:
         Column.of("busy", lambda row: units.share(row.busy_share)),
         Column.of("goodput", lambda row: _per_s(row.goodput_per_s), is_optional=True),
         Column.of("bound", lambda row: row.bound or ""),
-        Column.of("seed", lambda row: _seed(row.arrival_seed), is_optional=True),
+        Column.of("arrival seed", lambda row: _seed(row.arrival_seed), is_optional=True),
     )
     return benchmark_page(result, detail.common, _rates(detail.rates), requests)
 

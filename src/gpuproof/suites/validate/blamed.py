@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from gpuproof import units
 from gpuproof.readings.evidence import Evidence
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.outcome import Actor, Judged, Outcome
@@ -15,6 +16,7 @@ from gpuproof.suites.validate.hosts import device_subject
 from gpuproof.suites.validate.measured import StageResult, conclude_case
 from gpuproof.suites.validate.placing import StageCase
 from gpuproof.suites.validate.plan import StageOrder
+from gpuproof.suites.validate.stages import Recipes
 from gpuproof.suites.validate.suspicion import MIN_PEERS
 from gpuproof.verdict.blame.findings import Findings
 from gpuproof.verdict.blame.naming import Blamed, blamed, blamed_inside
@@ -144,7 +146,7 @@ def _undecided(why: str | None, reasons: Sequence[str], subject: str) -> Outcome
 
 def _nobody(followed: FollowedUp, findings: Findings) -> Outcome:
     suspicion = followed.suspicion
-    sought = f"by {suspicion.slowdown:.0%} or more"
+    sought = f"by {units.share(suspicion.slowdown)} or more"
     tests = f"{findings.num_tests} tests in {findings.num_rounds} rounds"
     if suspicion.why is None:
         return Outcome(
@@ -188,10 +190,11 @@ def _not_asked() -> Outcome:
     )
 
 
-def concluded_without(order: StageOrder, evidence: Evidence) -> list[StageResult]:
+def concluded_without(order: StageOrder, evidence: Evidence, recipes: Recipes) -> list[StageResult]:
     """Conclude the collectives without those accused."""
     stages = [stage for stage in order.stages if stage.name == "collective"]
-    return [conclude_case(evidence, stage, case) for stage in stages for case in order.added_cases()]
+    added = order.added_cases()
+    return [conclude_case(evidence, stage, case, recipes) for stage in stages for case in added]
 
 
 def stood_in_for(judged: Sequence[Judged], order: StageOrder, found: Sequence[StageResult]) -> list[Judged]:

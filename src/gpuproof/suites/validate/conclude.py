@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from gpuproof import units
 from gpuproof.readings.evidence import Evidence
 from gpuproof.records.codec import to_json
 from gpuproof.records.outcome import Judged
@@ -26,6 +27,7 @@ from gpuproof.suites.validate.options import NAME, ValidateOptions, read_options
 from gpuproof.suites.validate.outcomes import host_outcomes, hosts_of, stage_outcomes
 from gpuproof.suites.validate.placing import LeftOut
 from gpuproof.suites.validate.plan import StageOrder, planned_order
+from gpuproof.suites.validate.stages import Recipes
 from gpuproof.suites.validate.wrong import wrong_outcomes
 from gpuproof.verdict.doubts.rules import invalid_first
 from gpuproof.verdict.rollup import Readiness, exit_code_of, roll_up
@@ -68,9 +70,10 @@ def conclude(evidence: Evidence) -> Conclusion:
     """Return the verdict of a validation and its files."""
     options = read_options(evidence.config)
     order = settled_order(evidence)
-    found = [conclude_case(evidence, stage, case) for stage in order.stages for case in stage.cases]
+    recipes = Recipes(evidence.config)
+    found = [conclude_case(evidence, stage, case, recipes) for stage in order.stages for case in stage.cases]
     found = [each for each in found if each.launches or order.can_be_placed(each.case)]
-    found += concluded_without(order, evidence)
+    found += concluded_without(order, evidence, recipes)
     left_out = dict(_left_out(order, found))
     measures = [measure for each in found for measure in measures_of(each)]
     measures += [*efficiency(found), *device_measures(found, evidence)]
@@ -261,8 +264,8 @@ def _detectable(readiness: Readiness) -> str:
             "how small a slowdown these data could have shown is not known: no figure with an interval passed"
         )
     else:
-        told = f"of some judged figures a slowdown under {readiness.minimum_detectable:.1%} would not have "
-        told += "been seen"
+        least = units.share(readiness.minimum_detectable)
+        told = f"of some judged figures a slowdown under {least} would not have been seen"
     unknown = ", ".join(readiness.not_detectable)
     has_some = readiness.minimum_detectable is not None and unknown
     return f"{told}; not known for: {unknown}" if has_some else told

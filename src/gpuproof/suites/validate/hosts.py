@@ -54,9 +54,11 @@ def facts_by_host(launches: Sequence[CaseRecords]) -> dict[str, dict[str, object
     """Return what hosts say of themselves; of those with one name in one job, nobody can tell whose it is."""
     facts: dict[str, dict[str, object]] = {}
     for launch in launches:
+        meant: dict[str, set[str]] = {}
+        for start in launch.of(Start):
+            meant.setdefault(start.host, set()).add(launch.host_of(start))
         for told in launch.of(Environment):
-            meant = {launch.host_of(s) for s in launch.of(Start) if s.host == told.host}
-            names = meant or {launch.case.placement.host or told.host}
+            names = meant.get(told.host) or {launch.case.placement.host or told.host}
             if len(names) == 1:
                 facts[next(iter(names))] = dict(told.facts)
     return facts

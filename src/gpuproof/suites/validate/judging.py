@@ -20,6 +20,7 @@ from gpuproof.suites.validate.hosts import facts_by_host
 from gpuproof.suites.validate.measured import StageResult, measures_of_collectives
 from gpuproof.suites.validate.options import ValidateOptions
 from gpuproof.suites.validate.placing import Stage
+from gpuproof.suites.validate.stages import Recipes
 from gpuproof.verdict.announced import announced_in
 from gpuproof.verdict.baseline import Baseline
 from gpuproof.verdict.expectations import PUBLISHED
@@ -117,10 +118,11 @@ def short_of_rules(
     It is judged as at the end of the run, by the launches of the collective stage alone.
     """
     cases = [case for case in stage.cases if launches.get(case.case_id)]
+    recipes = Recipes(config)
     measures = [
         measure
         for case in cases
-        for measure in measures_of_collectives(stage, case, config, launches[case.case_id])
+        for measure in measures_of_collectives(stage, case, recipes, launches[case.case_id])
     ]
     everything = [launch for case in cases for launch in launches[case.case_id]]
     facts = FleetFacts(
@@ -166,7 +168,7 @@ def _why_left_out(rule: Rule | CheckRule, found: Sequence[StageResult], facts: F
     if rule.expected.form == "baseline" and facts.baseline is None:
         return "no baseline was given (gpuproof baseline record NAME RUN…, then --baseline NAME)"
     stage = rule.measure.labels.get("stage")
-    if stage is not None and rule.each not in _kinds_of(str(stage), found):
+    if stage is not None and rule.each not in _kinds_of(rule.measure.labels, found):
         return f"this plan does not measure {stage} on each {rule.each} alone"
     return _why_none_published(rule, facts)
 
@@ -185,10 +187,13 @@ def _why_none_published(rule: Rule, facts: FleetFacts) -> str | None:
     return first
 
 
-def _kinds_of(stage: str, found: Sequence[StageResult]) -> set[SubjectKind]:
+def _kinds_of(labels: Mapping[str, object], found: Sequence[StageResult]) -> set[SubjectKind]:
     """Return of what a stage has launches; devices are watched beside training, whatever it is of."""
     kinds: set[SubjectKind] = set()
-    for case in (each.case for each in found if each.stage.name == stage):
+    at_once = (True, False) if "at_once" not in labels else (labels["at_once"],)
+    for case in (each.case for each in found if each.stage.name == labels["stage"]):
+        if (case.ranks_per_host > 1) not in at_once:
+            continue
         kinds.add("gpu" if case.is_of_one_device else "whole" if case.is_over_all else "host")
         kinds |= {"gpu"} if case.of_model or case.is_of_each else set()
     return kinds

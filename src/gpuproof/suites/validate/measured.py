@@ -20,7 +20,7 @@ from gpuproof.analysis.scaling import MORE_THAN_THERE_IS
 from gpuproof.config.models import RunConfig
 from gpuproof.readings.evidence import Evidence
 from gpuproof.records.collected import CaseRecords
-from gpuproof.records.result import WHOLE, Measure, MeasureInterval, Result
+from gpuproof.records.result import WHOLE, Measure, MeasureInterval, Result, Validity
 from gpuproof.records.run import Start
 from gpuproof.statistics.estimate import Interval
 from gpuproof.statistics.series import TimeSeries, interval_between
@@ -28,7 +28,7 @@ from gpuproof.suites.collective.conclude import collective_measures
 from gpuproof.suites.registry import find_suite
 from gpuproof.suites.validate.hosts import begun_on, device_subject
 from gpuproof.suites.validate.placing import Stage, StageCase
-from gpuproof.suites.validate.stages import recipe_of
+from gpuproof.suites.validate.stages import Recipes
 from gpuproof.suites.validate.trend import trend_measure
 
 MIN_STEPS = 40
@@ -55,9 +55,9 @@ class StageResult:
     """The device or host that it is of, or whole."""
 
 
-def conclude_case(evidence: Evidence, stage: Stage, case: StageCase) -> StageResult:
+def conclude_case(evidence: Evidence, stage: Stage, case: StageCase, recipes: Recipes) -> StageResult:
     """Conclude the launches of a case by the suite of its recipe."""
-    found = _launched(stage, case, evidence.config, evidence.only(case_id=case.case_id).launches)
+    found = _launched(stage, case, recipes, evidence.only(case_id=case.case_id).launches)
     if not found.launches:
         return found
     own = replace(evidence, config=found.config, launches=found.launches)
@@ -73,12 +73,12 @@ def conclude_case(evidence: Evidence, stage: Stage, case: StageCase) -> StageRes
 
 
 def _launched(
-    stage: Stage, case: StageCase, config: RunConfig, launches: Sequence[CaseRecords]
+    stage: Stage, case: StageCase, recipes: Recipes, launches: Sequence[CaseRecords]
 ) -> StageResult:
     return StageResult(
         stage=stage,
         case=case,
-        config=recipe_of(case, config),
+        config=recipes.of(case),
         launches=tuple(launches),
         summaries=(),
         result=None,
@@ -88,10 +88,10 @@ def _launched(
 
 
 def measures_of_collectives(
-    stage: Stage, case: StageCase, config: RunConfig, launches: Sequence[CaseRecords]
+    stage: Stage, case: StageCase, recipes: Recipes, launches: Sequence[CaseRecords]
 ) -> Iterator[Measure]:
     """Yield the measures of a case of collectives, as its conclusion has them, before there is one."""
-    found = _launched(stage, case, config, launches)
+    found = _launched(stage, case, recipes, launches)
     yield from (_placed(measure, found, _labels(found)) for measure in collective_measures(launches))
 
 
@@ -111,13 +111,20 @@ def measures_of(found: StageResult) -> Iterator[Measure]:
         return
     labels = _labels(found)
     for measure in (*_once_each(found.result.measures, found), *_drift(found, labels), *_spread(found)):
-        yield replace(_placed(measure, found, labels), validity=measure.validity or found.result.validity)
+        yield _placed(measure, found, labels, validity=found.result.validity)
 
 
-def _placed(measure: Measure, found: StageResult, labels: Mapping[str, Any]) -> Measure:
+def _placed(
+    measure: Measure, found: StageResult, labels: Mapping[str, Any], *, validity: Validity | None = None
+) -> Measure:
     """Say what a measure is of: its case, its subject, and the labels by which rules find it."""
-    subject = found.subject if measure.subject == WHOLE else measure.subject
-    return replace(measure, case=found.case.case_id, subject=subject, labels={**labels, **measure.labels})
+    return replace(
+        measure,
+        case=found.case.case_id,
+        subject=found.subject if measure.subject == WHOLE else measure.subject,
+        labels={**labels, **measure.labels},
+        validity=measure.validity or validity,
+    )
 
 
 def _once_each(measures: Sequence[Measure], found: StageResult) -> Iterator[Measure]:
@@ -166,7 +173,7 @@ def _drift(found: StageResult, labels: Mapping[str, Any]) -> Iterator[Measure]:
         name="step-time drift",
         value=None if worst is None else worst[0],
         unit="1",
-        text=units.MISSING if worst is None else f"{worst[0]:+.1%}",
+        text=units.change(None if worst is None else worst[0]),
         detail="median step of the last quarter over that of the first, less 1; of the launch that is worst",
         statistic="highest of all launches",
         better="lower",

@@ -101,12 +101,12 @@ def _outcome(found: StageResult, left_out: LeftOut | None) -> Outcome:
 def _without_loss(found: StageResult, done: Sequence[CaseRecords]) -> Outcome | None:
     """Find training that ended in no finite loss: whatever its speed, what it computed is nothing."""
     ranks = [
-        f"rank {end.rank} on {launch.host_of(start)}"
+        f"rank {start.rank} on {launch.host_of(start)}"
         for launch in done
         if found.case.of_model
-        for end in launch.of(RankResult)
+        for lost in [{end.rank for end in launch.of(RankResult) if end.last_loss is None}]
         for start in launch.of(Start)
-        if start.rank == end.rank and end.last_loss is None
+        if start.rank in lost
     ]
     if not ranks:
         return None

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 
 from gpuproof import units
 from gpuproof.records.codec import from_json
 from gpuproof.records.outcome import Judged
 from gpuproof.records.page import Cell, Column, Commands, Page, Section, Table, Text, Tone, Verdict, table
-from gpuproof.records.result import Measure, Result
+from gpuproof.records.result import WHOLE, Result
+from gpuproof.suites.many_subjects import figures_table
 from gpuproof.suites.sections import failures_section
 from gpuproof.suites.validate.conclude import StageRow, ValidateDetail
 from gpuproof.suites.validate.nodes.drain import drain_lines
 from gpuproof.suites.validate.nodes.spares import ChosenHosts, lines_of
 from gpuproof.verdict.page import A_LAUNCH, outcome_sections
-from gpuproof.verdict.rollup import Branch, Readiness
+from gpuproof.verdict.rollup import Branch, Readiness, listed
 
 MOST_REASONS = 3
-IN_RESULT_ALONE = re.compile(r"p\d+ step|mean step|per device|memory")
+"""In the first lines; all are below."""
+MOST_ALONE = 4
+"""Subjects of which the same is to be said that have a row each."""
 MEANING = {
     "READY": "every required check passed, also against figures other than those of peers",
     "READY-WITH-EXCLUSIONS": "all but what is named passed",
@@ -27,7 +29,7 @@ MEANING = {
 }
 WORD_TONES: dict[str, Tone] = {"READY": "good", "READY-WITH-EXCLUSIONS": "warn", "INCONCLUSIVE": "warn"}
 STANDING_TONES: dict[str, Tone] = {"passed": "good", "undecided": "warn", "failed": "bad"}
-ORDER = ("FAIL", "ERROR", "WARN", "SKIP", "NOT-APPLICABLE", "PASS")
+ORDER = ("FAIL", "ERROR", "WARN", "SKIP", "PASS", "NOT-APPLICABLE")
 
 
 def page(result: Result) -> Page:
@@ -38,13 +40,13 @@ def page(result: Result) -> Page:
         Text(title="", lines=(A_LAUNCH,)),
         Text(title="Why", lines=readiness.reasons),
         *(() if detail.chosen is None else (_chosen(detail.chosen),)),
-        _tree(readiness.tree),
+        subjects_table(readiness.tree),
         *_checks(result.outcomes, detail),
         Commands(title="To drain in Slurm, if you agree", commands=tuple(drain_lines(detail.drain))),
         _stages(detail.stages),
         Text(title="Left out", lines=tuple(line for row in detail.stages for line in row.left_out)),
         failures_section(result.failures),
-        *_figures(result.measures),
+        figures_table(result.measures),
         Text(title="Notes", lines=detail.common.notes),
     ]
     return Page(
@@ -60,7 +62,7 @@ def _has_something(section: Section) -> bool:
 
 def _verdict(result: Result, readiness: Readiness) -> Verdict:
     reasons = readiness.reasons
-    more = f" and {len(reasons) - MOST_REASONS} more" if len(reasons) > MOST_REASONS else ""
+    more = f"; and {len(reasons) - MOST_REASONS} more" if len(reasons) > MOST_REASONS else ""
     excluded = f"without {', '.join(readiness.excluded)}" if readiness.excluded else ""
     told = "; ".join(reasons[:MOST_REASONS]) + more
     meaning = ": ".join(filter(None, (excluded or MEANING[readiness.word], told)))
@@ -77,25 +79,49 @@ def _chosen(found: ChosenHosts) -> Text:
     return Text(title="Where to run", lines=tuple(lines_of(found)))
 
 
-def _tree(tree: Branch) -> Table:
-    rows = list(_branches(tree, 0))
+def subjects_table(tree: Branch) -> Table:
+    """Lay out how each host and device stands; many of which the same is to be said share a row."""
     return table(
         "By subject: all, host, device",
-        rows,
-        Column.of("subject", lambda row: row[0], align="left"),
-        Column.of("", lambda row: Cell(row[1].standing, STANDING_TONES[row[1].standing]), align="left"),
-        Column.of("passed", lambda row: units.count(row[1].num_passed)),
-        Column.of(
-            "why", lambda row: "\n".join((*row[1].failed, *row[1].undecided)), align="left", folds=True
-        ),
+        list(_rows([tree], 0)),
+        Column.of("subject", lambda row: f"{'· ' * row[0]}{_named(row[1])}", align="left", folds=True),
+        Column.of("", lambda row: _standing(row[1][0]), align="left"),
+        Column.of("passed", lambda row: units.count(sum(branch.num_passed for branch in row[1]))),
+        Column.of("why", lambda row: _why(row[1][0]), align="left", folds=True),
     )
 
 
-def _branches(branch: Branch, depth: int) -> Iterator[tuple[str, Branch]]:
-    name = "all" if depth == 0 else branch.subject
-    yield f"{'· ' * depth}{name}", branch
-    for part in branch.branches:
-        yield from _branches(part, depth + 1)
+def _rows(branches: Sequence[Branch], depth: int) -> Iterator[tuple[int, Sequence[Branch]]]:
+    """Yield branches with what is below them, many of which the same is to be said as one row."""
+    alike: dict[object, list[Branch]] = {}
+    for branch in branches:
+        alike.setdefault(_said(branch), []).append(branch)
+    for group in alike.values():
+        for shown in [group] if len(group) > MOST_ALONE else [[branch] for branch in group]:
+            yield depth, shown
+            yield from _rows([part for branch in shown for part in branch.branches], depth + 1)
+
+
+def _said(branch: Branch) -> object:
+    """Return what a row says of a branch, and what rows say of its parts."""
+    parts = frozenset(_said(part) for part in branch.branches)
+    return branch.standing, branch.failed, branch.undecided, parts
+
+
+def _named(branches: Sequence[Branch]) -> str:
+    if branches[0].subject == WHOLE:
+        return "all"
+    many = f"{units.count(len(branches))}: " if len(branches) > 1 else ""
+    return f"{many}{listed([branch.subject for branch in branches])}"
+
+
+def _why(branch: Branch) -> str:
+    """Return why a part is no better; of all together it is said above."""
+    return "" if branch.subject == WHOLE else "\n".join((*branch.failed, *branch.undecided))
+
+
+def _standing(branch: Branch) -> Cell:
+    return Cell(branch.standing, STANDING_TONES[branch.standing])
 
 
 def _checks(judged: Sequence[Judged], detail: ValidateDetail) -> Iterator[Section]:
@@ -112,25 +138,5 @@ def _stages(rows: Sequence[StageRow]) -> Table:
         Column.of("stage", lambda row: row.name, align="left"),
         Column.of("", lambda row: "required" if row.is_required else "advisory", align="left"),
         Column.of("launches", lambda row: f"{row.num_done}/{row.num_planned}"),
-        Column.of("expected time", lambda row: f"{row.minutes:.1f} min"),
+        Column.of("planned time", lambda row: f"{row.minutes:.1f} min"),
     )
-
-
-def _is_shown(measure: Measure) -> bool:
-    """Leave to result.json what is not there, and what of step times and memory nobody is asked about."""
-    return measure.value is not None and IN_RESULT_ALONE.fullmatch(measure.name) is None
-
-
-def _figures(measures: Sequence[Measure]) -> Iterator[Section]:
-    """Lay out the figures of each stage, a row each."""
-    for stage in dict.fromkeys(measure.labels.get("stage") for measure in measures):
-        yield table(
-            f"Figures of {stage}",
-            [measure for measure in measures if measure.labels.get("stage") == stage and _is_shown(measure)],
-            Column.of("case", lambda measure: measure.case, align="left"),
-            Column.of("of", lambda measure: measure.subject, align="left", folds=True),
-            Column.of("figure", lambda measure: measure.name, align="left"),
-            Column.of("value", lambda measure: Cell(measure.text, "strong")),
-            Column.of("", lambda measure: measure.uncertainty or "", is_optional=True),
-            Column.of("detail", lambda measure: measure.missing or measure.detail, align="left", folds=True),
-        )

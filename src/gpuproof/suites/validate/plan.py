@@ -105,6 +105,8 @@ class StageOrder:
     def _suspicions(self, stage: Stage) -> tuple[SlowCollective, ...]:
         from gpuproof.suites.validate.judging import short_of_rules
 
+        if self.options.blame == "never":
+            return ()
         seen: dict[str, list[CollectiveSeen]] = {case.case_id: [] for case in stage.cases}
         for (case_id, _), launch in sorted(self.seen.items()):
             if case_id in seen:  # and not what is measured without those accused

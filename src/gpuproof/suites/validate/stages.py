@@ -74,8 +74,26 @@ def recipe_of(case: StageCase, config: RunConfig) -> RunConfig:
         "distributed.devices": None if case.devices is None else list(case.devices),
         **case.values,
     }
-    base = config if case.of_model else _without_model(config)
-    return config_at(base, own)
+    return config_at(config if case.of_model else _without_model(config), own)
+
+
+class Recipes:
+    """The recipes of a validation: those of many hosts differ by their place alone, and are made once."""
+
+    def __init__(self, config: RunConfig) -> None:
+        self._config = config
+        self._made: dict[str, RunConfig] = {}
+
+    def of(self, case: StageCase) -> RunConfig:
+        """Return the recipe of a case's launches.
+
+        Raises:
+            UsageError: it cannot be run.
+        """
+        asked = repr((case.of_model, case.repeats, case.ranks_per_host, case.devices, case.values))
+        if asked not in self._made:
+            self._made[asked] = recipe_of(case, self._config)
+        return self._made[asked]
 
 
 def build_launch(case: StageCase, config: RunConfig, replicate: int, places: Sequence[HostPlace]) -> Case:

@@ -12,6 +12,7 @@ from math import ceil, floor, sqrt
 from statistics import median, stdev
 from typing import TYPE_CHECKING, Any
 
+from gpuproof import units
 from gpuproof.analysis.collectives import CollectiveFigures, summarize_collectives
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import TRANSIENT_CAUSES, Start, is_host_failure
@@ -207,8 +208,8 @@ def _broken(launches: Sequence[CollectiveSeen]) -> _Reason | None:
 
 
 def _under(failed: ShortOfRule) -> _Reason:
-    why = f"{failed.operation} of {failed.size_bytes:,} bytes is {failed.share:.1%} under what the rule "
-    why += f"{failed.rule!r} lets pass"
+    why = f"{failed.operation} of {failed.size_bytes:,} bytes is {units.share(failed.share)} under what "
+    why += f"the rule {failed.rule!r} lets pass"
     return _Reason(why=why, shortfall=failed.share, operation=failed.operation, size_bytes=failed.size_bytes)
 
 
@@ -217,9 +218,11 @@ def _slow(launches: Sequence[CollectiveSeen], peers: Sequence[float], noise: flo
     own, bound = _best(launches), max(LEAST_SLOWER, CLEAR * noise)
     if own is not None and len(peers) >= MIN_PEERS and own < median(peers) * (1 - bound):
         short = 1 - own / median(peers)
-        return _Reason(why=f"it is {short:.1%} slower than on most of {len(peers)} hosts", shortfall=short)
+        return _Reason(
+            why=f"it is {units.share(short)} slower than on most of {len(peers)} hosts", shortfall=short
+        )
     figures = [point.bytes_per_s for launch in launches for point in _largest(launch)]
     if len(figures) >= MIN_LAUNCHES and min(figures) < (1 - APART) * max(figures):
         short = 1 - min(figures) / max(figures)
-        return _Reason(why=f"its launches differ by {short:.1%}", shortfall=short)
+        return _Reason(why=f"its launches differ by {units.share(short)}", shortfall=short)
     return None

@@ -92,7 +92,7 @@ def trend_measure(launches: Sequence[Launch]) -> Measure:
         name="step-time drift",
         value=None if found is None else found.rise,
         unit="1",
-        text=units.MISSING if found is None else f"{found.rise:+.1%}",
+        text=units.change(None if found is None else found.rise),
         detail=f"rise of a line through the mean step times of {len(ordered)} launches, from begin to end",
         statistic="least-squares line",
         better="lower",

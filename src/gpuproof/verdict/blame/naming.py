@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from gpuproof import units
 from gpuproof.verdict.blame.findings import Findings, Found
 
 NOTICED = 0.5
@@ -91,7 +92,7 @@ def told(found: Found) -> str:
     least = NOTICED * (found.slower_by or 1)
     slow = [test for test in found.tests if test.slower_by is None or test.slower_by > least]
     how = "nothing got through" if found.slower_by is None or found.slower_by > NOTHING else None
-    how = how or f"{found.slower_by:.0%} slower than good ones".replace("%", " %")
+    how = how or f"{units.share(found.slower_by)} slower than good ones"
     partners = dict.fromkeys(
         member
         for test in found.tests

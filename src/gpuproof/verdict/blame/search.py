@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import ceil, isfinite, sqrt
 
+from gpuproof import units
 from gpuproof.verdict.blame.evidence import (
     FAILED,
     SLOW,
@@ -339,8 +340,8 @@ def why_hopeless(members: Sequence[str], *, noise: float, slowdown: float) -> st
     if noise * LEAST_OVER_NOISE > slowdown:
         least = noise * LEAST_OVER_NOISE
         return (
-            f"noise is too large: tests scatter by {noise:.1%}, so that a slowdown of {least:.0%} or more "
-            f"could be found, and {slowdown:.0%} was looked for"
+            f"noise is too large: tests scatter by {units.share(noise)}, so that a slowdown of "
+            f"{units.share(least)} or more could be found, and {units.share(slowdown)} was looked for"
         )
     return None
 

@@ -72,7 +72,7 @@ def judge_hosts_alike(what: str, facts: FleetFacts) -> Sequence[Outcome]:
         return [nothing_to_check(f"no host has a GPU, and none has a version of {what}")]
     if len(said) == 1:
         value = next(iter(said.values()))
-        return [nothing_to_check(f"one host, which has {value or f'no {what} reported'}")]
+        return [nothing_to_check(f"one host, nothing to compare it with ({what}: {value or 'unknown'})")]
     return _compared(said, what, SOURCE)
 
 

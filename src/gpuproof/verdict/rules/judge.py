@@ -109,7 +109,7 @@ def _checked(rule: CheckRule, facts: FleetFacts) -> Iterator[Judged]:
     else:
         found = judge(rule.name, load_check(rule.name), facts.launches)
     for item in found:
-        yield replace(item, is_required=rule.is_required)
+        yield item if item.is_required == rule.is_required else replace(item, is_required=rule.is_required)
 
 
 def _judged(rule: Rule, standards: _Standards) -> Iterator[tuple[Measure | None, Judged]]:

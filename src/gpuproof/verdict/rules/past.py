@@ -4,7 +4,9 @@ Healthy GPUs may scatter with heavy tails, and a rule that takes them for normal
 By spread a figure therefore fails at one of two limits. The near one holds for subjects of which two figures
 at least are short of theirs: a GPU that is slow is mostly slow in more than one test. The far one holds for
 a figure by itself, and allows for tails of Student's t with 4 degrees of freedom. Both grow where healthy
-figures have their longer tail on the bad side. All figures of a kind of rule share one error rate.
+figures have their longer tail on the bad side. How long it is cannot be told from few figures: one that is
+past its near limit, and not past every tail that they leave possible, is an error, and nobody is accused.
+All figures of a kind of rule share one error rate.
 """
 
 from __future__ import annotations
@@ -18,18 +20,24 @@ from typing import Literal
 from gpuproof.analysis.apart import LEAST_DIFFERENCE
 from gpuproof.records.outcome import Outcome, kind_of
 from gpuproof.records.result import Measure
-from gpuproof.statistics.prediction import HealthySpread, lone_reach, tail_reach
+from gpuproof.statistics.prediction import (
+    HealthySpread,
+    heavy_reach,
+    num_independent,
+    sure_reach,
+    tail_reach,
+)
 from gpuproof.units import share
 from gpuproof.verdict.baseline import BaselineEntry, EntryKey, entry_key, stack_of, unlike_keys
 from gpuproof.verdict.facts import FleetFacts
 from gpuproof.verdict.rules.model import Rule
 from gpuproof.verdict.rules.outcomes import Limit, judged_by, not_judged
-from gpuproof.verdict.rules.refusals import MOST_MEASURED
+from gpuproof.verdict.rules.refusals import MOST_MEASURED, with_unit
 
 NEAR_SHARE = 0.8
 """Of the error rate, what near limits may use."""
 MOST_ALONE = 0.5
-"""A single figure that may be off by half says nothing."""
+"""A single figure that may be off by half says nothing; one that is off by more is so whatever the shape."""
 BORNE_OUT = 2
 """Figures of a subject that are short of their near limits, and so bear each other out."""
 Better = Literal["higher", "lower"]
@@ -42,10 +50,14 @@ class Reaches:
 
     near: float
     """Where another figure of the subject is short as well."""
+    sure: float
+    """The same, whatever tail the baseline leaves possible."""
     lone: float
     """By itself."""
     only: float
     """By itself, of a subject of which there is no other figure: none could bear it out."""
+    only_sure: float
+    """The same, whatever tail the baseline leaves possible."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,15 +74,17 @@ class Past:
     num_short: Mapping[str, int] = field(default_factory=dict)
     """Of these, those that are short of their near limit."""
 
-    def limit(self, measure: Measure, expected: float, source: str) -> Limit:
-        """Return the limit of a figure that has reaches."""
+    def limit(self, measure: Measure, expected: float, source: str) -> tuple[Limit, float]:
+        """Return the limit of a figure that has reaches, and from where on it is off for certain."""
         reaches, subject = self.reaches[_key(measure)], measure.subject
-        slack, how = reaches.lone, "its spread, of one figure alone"
+        slack, sure, how = reaches.lone, reaches.lone, "its spread, of one figure alone"
         if self.num_short.get(subject, 0) >= BORNE_OUT and _is_short(measure, expected, reaches.near):
-            slack, how = reaches.near, f"its spread; {self.num_short[subject]} figures of it are short"
+            how = f"its spread; {self.num_short[subject]} figures of it are short"
+            slack, sure = reaches.near, reaches.sure
         elif self.num_figures[subject] < BORNE_OUT:
-            slack, how = reaches.only, "its spread"
-        return Limit(expected=expected, slack=slack, better=_better(measure), source=source, how=how)
+            slack, sure, how = reaches.only, reaches.only_sure, "its spread"
+        limit = Limit(expected=expected, slack=slack, better=_better(measure), source=source, how=how)
+        return limit, sure
 
 
 def is_by_spread(rule: Rule) -> bool:
@@ -90,7 +104,8 @@ def past_of(measures: Sequence[Measure], facts: FleetFacts, *, error_rate: float
     figures = {(measure.subject, measure.case, _key(measure)): measure for measure in measures}
     spreads = _spreads(figures.values(), entries)
     judged = [measure for measure in figures.values() if _key(measure) in spreads]
-    reaches = _reaches(judged, spreads, error_rate=error_rate)
+    num_known = num_independent([entries[key].groups() for key in spreads])
+    reaches = _reaches(judged, spreads, num_known, error_rate=error_rate)
     short = Counter(
         measure.subject
         for measure in judged
@@ -118,7 +133,11 @@ def _spreads(
 
 
 def _reaches(
-    measures: Sequence[Measure], spreads: Mapping[EntryKey, HealthySpread], *, error_rate: float
+    measures: Sequence[Measure],
+    spreads: Mapping[EntryKey, HealthySpread],
+    num_known: float,
+    *,
+    error_rate: float,
 ) -> dict[EntryKey, Reaches]:
     """Share the error rate: near limits by subjects, those of single figures by figures."""
     of_better = {_key(measure): _better(measure) for measure in measures}
@@ -126,13 +145,34 @@ def _reaches(
     near = NEAR_SHARE * error_rate / max(1, len({measure.subject for measure in measures}))
     lone = (1 - NEAR_SHARE) * error_rate / max(1, len(measures))
     return {
-        key: Reaches(
-            near=_at_least(tail_reach(spread, error_rate=near, skewness=skewness), spread),
-            lone=_at_least(lone_reach(spread, error_rate=lone, skewness=skewness), spread),
-            only=_at_least(lone_reach(spread, error_rate=near + lone, skewness=skewness), spread),
-        )
+        key: _reaches_of(spread, near=near, lone=lone, skewness=skewness, num_known=num_known)
         for key, spread in spreads.items()
     }
+
+
+def _reaches_of(
+    spread: HealthySpread, *, near: float, lone: float, skewness: float, num_known: float
+) -> Reaches:
+    """Return the reaches of one test; `near` and `lone` are error rates of one subject and one figure."""
+
+    def heavy(error_rate: float) -> float:
+        return heavy_reach(spread, error_rate=error_rate)
+
+    def tail(error_rate: float) -> float:
+        return tail_reach(spread, error_rate=error_rate, skewness=skewness)
+
+    def sure(error_rate: float) -> float:
+        reach = sure_reach(spread, error_rate=error_rate, skewness=skewness, num_known=num_known)
+        return max(tail(error_rate), min(reach, MOST_ALONE * abs(spread.centre)))
+
+    least, only = LEAST_DIFFERENCE * abs(spread.centre), near + lone
+    return Reaches(
+        near=max(least, tail(near)),
+        sure=max(least, sure(near)),
+        lone=max(least, heavy(lone), sure(lone)),
+        only=max(least, heavy(only), tail(only)),
+        only_sure=max(least, heavy(only), sure(only)),
+    )
 
 
 def _skewness(spreads: Mapping[EntryKey, HealthySpread], of_better: Mapping[EntryKey, Better]) -> float:
@@ -141,10 +181,6 @@ def _skewness(spreads: Mapping[EntryKey, HealthySpread], of_better: Mapping[Entr
         -spread.skewness if of_better[key] == "higher" else spread.skewness for key, spread in spreads.items()
     ]
     return max(0.0, fmean(towards_bad)) if towards_bad else 0.0
-
-
-def _at_least(reach: float, spread: HealthySpread) -> float:
-    return max(reach, LEAST_DIFFERENCE * abs(spread.centre))
 
 
 def _is_short(measure: Measure, centre: float, reach: float) -> bool:
@@ -163,13 +199,34 @@ def _key(measure: Measure) -> EntryKey:
 def judge_by_past(rule: Rule, measures: Sequence[Measure], facts: FleetFacts, past: Past) -> Found:
     """Judge each measure by the baseline; `past` is of all figures that are held against its spread."""
     for measure in measures:
-        limit = past.refused or _limit_of(rule, measure, past, facts)
-        if isinstance(limit, str):
-            yield measure, not_judged(measure.subject, limit, "Record a baseline of this very stack and work")
-        elif rule.expected.number is not None:
+        found = past.refused or _limit_of(rule, measure, past, facts)
+        if isinstance(found, str):
+            yield measure, not_judged(measure.subject, found, "Record a baseline of this very stack and work")
+            continue
+        limit, sure = found
+        if rule.expected.number is not None:
             yield measure, judged_by(rule, measure, limit)
+        elif _is_short(measure, limit.expected, limit.slack) and not _is_short(measure, limit.expected, sure):
+            yield measure, _doubtful(measure, limit, sure)
         else:
             yield measure, judged_by(rule, measure, limit, reach=limit.slack)
+
+
+def _doubtful(measure: Measure, limit: Limit, sure: float) -> Outcome:
+    """Say that a figure is short, and that the baseline is too small to tell a fault from a long tail."""
+    assert measure.value is not None
+    far = abs(measure.value - limit.expected)
+    off, usual, may = (_worse(by, limit, measure.unit) for by in (far, limit.slack, sure))
+    reason = f"{measure.text}; {off} worse than expected by {limit.source}, where "
+    reason += f"{usual} is usual; should healthy ones have a long tail, which "
+    reason += f"so few figures do not exclude, {may} could be one of them: undecided"
+    step = "Record the baseline on more of them, or state what is allowed (baseline: 0.95)"
+    return not_judged(measure.subject, reason, step)
+
+
+def _worse(by: float, limit: Limit, unit: str) -> str:
+    """Write how far a figure is off: as a share of what is expected, unless that is nothing."""
+    return share(by / abs(limit.expected)) if limit.expected else with_unit(by, unit)
 
 
 def _why_none(facts: FleetFacts) -> str | None:
@@ -179,8 +236,8 @@ def _why_none(facts: FleetFacts) -> str | None:
     return f"the baseline {facts.baseline.name} is of another stack: {'; '.join(unlike)}" if unlike else None
 
 
-def _limit_of(rule: Rule, measure: Measure, past: Past, facts: FleetFacts) -> Limit | str:
-    """Return the limit that a baseline sets, or why it sets none."""
+def _limit_of(rule: Rule, measure: Measure, past: Past, facts: FleetFacts) -> tuple[Limit, float] | str:
+    """Return the limit that a baseline sets, and how far off is so for certain; or why it sets none."""
     assert facts.baseline is not None
     name, key = facts.baseline.name, _key(measure)
     entry = past.entries.get(key)
@@ -188,15 +245,16 @@ def _limit_of(rule: Rule, measure: Measure, past: Past, facts: FleetFacts) -> Li
         return f"the baseline {name} has no figure of this work in {measure.unit}"
     source = f"baseline {name} of {facts.baseline.recorded}, {len(entry.figures)} figures"
     if not is_by_spread(rule):
-        return _stated(rule, measure, entry.centre, source)
+        stated = _stated(rule, measure, entry.centre, source)
+        return stated, stated.slack
     spread, reaches = past.spreads.get(key), past.reaches.get(key)
     if spread is None or reaches is None:
         return f"the baseline {name} has too few figures of it to know their spread: record more runs"
-    limit = past.limit(measure, spread.centre, source)
+    limit, sure = past.limit(measure, spread.centre, source)
     if reaches.near > MOST_MEASURED * abs(spread.centre) or limit.slack > MOST_ALONE * abs(spread.centre):
         off = share(max(reaches.near, limit.slack) / spread.centre)
         return f"the figures of the baseline {name} scatter too much: one may be off by {off}"
-    return limit
+    return limit, sure
 
 
 def _stated(rule: Rule, measure: Measure, centre: float, source: str) -> Limit:

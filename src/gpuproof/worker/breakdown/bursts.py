@@ -4,12 +4,23 @@ from __future__ import annotations
 
 from time import perf_counter
 
-from gpuproof.worker.engine.loop import FixedSteps, StepFunction, run_window, steps_within
+from gpuproof.worker.breakdown.busy_queue import BusyQueue
+from gpuproof.worker.engine.loop import (
+    FixedSteps,
+    StepFunction,
+    paused_collector,
+    run_chunk,
+    run_window,
+    steps_within,
+)
 from gpuproof.worker.rank.recorder import NANOSECOND_DIGITS
 from gpuproof.worker.step.preparation import Prepared
 from gpuproof.worker.step.training import TrainingStep
 
 BURST_S = 0.1
+LEFT_OUT = 1
+"""Steps at the beginning of a burst, in which no host is ahead of its device yet: ranks come to their
+collectives as far apart as their hosts do (several milliseconds where eight share two processors)."""
 
 
 def without_sync(step: TrainingStep) -> StepFunction:
@@ -35,6 +46,29 @@ def timed_burst(prepared: Prepared, step: StepFunction, *, num_steps: int) -> tu
     times: list[float] = []
     run_window(step, prepared.clock, FixedSteps(num_steps), times.extend)
     return rounded(times)
+
+
+def steady_burst(prepared: Prepared, step: StepFunction, *, num_steps: int) -> tuple[float, ...]:
+    """Return the seconds of each step of a burst of all ranks, as steps in a row are: without the first."""
+    prepared.ranks.barrier()
+    return timed_burst(prepared, step, num_steps=LEFT_OUT + num_steps)[LEFT_OUT:]
+
+
+def queued_burst(
+    prepared: Prepared, step: StepFunction, busy: BusyQueue, *, num_steps: int, host_s: float
+) -> tuple[float, ...]:
+    """Return the same of a burst queued whole behind a busy device, so that no step waits for its host.
+
+    `host_s` is what the host takes for one step. The window's loop would not do: it lets a device have two
+    long steps before it, and waits for it.
+    """
+    prepared.clock.synchronize()
+    prepared.ranks.barrier()
+    with paused_collector():
+        busy.hold((LEFT_OUT + num_steps) * host_s)
+        run_chunk(step, prepared.clock, LEFT_OUT + num_steps)
+        prepared.clock.synchronize()
+    return rounded([*prepared.clock.drain(in_flight=0)])[LEFT_OUT:]
 
 
 def rounded(times_s: list[float]) -> tuple[float, ...]:

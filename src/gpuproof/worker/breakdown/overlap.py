@@ -2,12 +2,16 @@
 
 **Exposed** communication is the time in which a collective runs and nothing is computed; the rest is
 overlapped. A collective's kernel runs while it waits for other ranks, so that what it lasts is no bandwidth.
+
+The steps are queued behind a device that is kept busy: their hosts begin at moments of their own, and without
+that each rank would wait for them inside the first collectives, which is no part of steps in a row.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from time import perf_counter
 
 import torch
 import torch.distributed as dist
@@ -17,6 +21,7 @@ from gpuproof.accelerators.busy import UnseenWorkError, commands_during, why_uns
 from gpuproof.accelerators.choose import accelerator_of
 from gpuproof.records.breakdown import COMMUNICATION, CollectiveOverlap
 from gpuproof.spans import covered, merged, without
+from gpuproof.worker.breakdown.busy_queue import BusyQueue
 from gpuproof.worker.rank.idleness import OF_OTHERS
 from gpuproof.worker.rank.recorder import NANOSECOND_DIGITS, Recorder
 from gpuproof.worker.step.preparation import Prepared
@@ -46,12 +51,18 @@ def _commands(prepared: Prepared) -> list[DeviceCommand]:
     if not prepared.ranks.agree(int(why is None)):  # steps of one rank are steps of all
         raise UnseenWorkError(why or OF_OTHERS)
 
+    busy = BusyQueue(device, prepared.clock)
+    prepared.ranks.barrier()
+    begin_s = perf_counter()
+    prepared.step()
+    host_s = NUM_STEPS * (perf_counter() - begin_s)
+
     def some_steps() -> None:
+        busy.hold(host_s)
         dist.all_reduce(torch.zeros(1, device=device))
         for _ in range(NUM_STEPS):
             prepared.step()
 
-    prepared.step()
     prepared.ranks.barrier()
     return commands_during(some_steps, accelerator, device)
 

@@ -9,15 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from time import perf_counter
 
 from gpuproof.accelerators.choose import accelerator_of
 from gpuproof.records.breakdown import StepPhases
-from gpuproof.worker.breakdown.bursts import agreed_steps, rounded
+from gpuproof.worker.breakdown.bursts import agreed_steps, rounded, steady_burst
 from gpuproof.worker.breakdown.busy_queue import BusyQueue
 from gpuproof.worker.breakdown.marks import EventMarks, HostMarks, PhaseOfStep, marked_step
 from gpuproof.worker.engine.clocks import EventClock
-from gpuproof.worker.engine.loop import FixedSteps, StepFunction, run_window
+from gpuproof.worker.engine.loop import StepFunction
 from gpuproof.worker.rank.recorder import Recorder
 from gpuproof.worker.step.preparation import Prepared
 from gpuproof.worker.step.training import TrainingStep
@@ -118,7 +119,7 @@ def _look(prepared: Prepared, step: TrainingStep, busy: BusyQueue, *, hold_s: fl
 def _bursts(
     prepared: Prepared, step: TrainingStep, *, beat: Callable[[], None]
 ) -> tuple[list[float], list[float]]:
-    """Return the mean step of bursts without marks and with them, by turns, on the host's clock."""
+    """Return the mean step of bursts without marks and with them, by turns."""
 
     def with_marks() -> None:
         marked_step(step, _marks_for(prepared))
@@ -128,9 +129,8 @@ def _bursts(
     means: tuple[list[float], list[float]] = ([], [])
     for _ in range(NUM_BURSTS):
         for kind, of_kind in zip(kinds, means, strict=True):
-            prepared.ranks.barrier()
-            timing = run_window(kind, prepared.clock, FixedSteps(num_steps), lambda _times: beat())
-            of_kind.append(timing.wall_s / timing.num_steps)
+            of_kind.append(fmean(steady_burst(prepared, kind, num_steps=num_steps)))
+            beat()
     return means
 
 

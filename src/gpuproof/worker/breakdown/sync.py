@@ -8,12 +8,14 @@ model, batch and process, and what is left is the communication that a step wait
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from time import perf_counter
 
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from gpuproof.records.breakdown import GradientSync, SyncRound
-from gpuproof.worker.breakdown.bursts import agreed_steps, timed_burst, without_sync
+from gpuproof.worker.breakdown.bursts import agreed_steps, queued_burst, without_sync
+from gpuproof.worker.breakdown.busy_queue import BusyQueue
 from gpuproof.worker.engine.loop import StepFunction
 from gpuproof.worker.rank.recorder import Recorder
 from gpuproof.worker.step.preparation import Prepared
@@ -41,19 +43,25 @@ def _rounds(prepared: Prepared, *, beat: Callable[[], None]) -> Iterator[SyncRou
     step, last_loss = prepared.step, prepared.step.last_loss
     assert isinstance(step, TrainingStep)
     kinds = _kinds_of_step(step, prepared)
-    for kind in kinds.values():
-        for _ in range(REBUILT_AFTER):
-            kind()
+    host_s = max(_host_s(kind) for kind in kinds.values())
+    busy = BusyQueue(prepared.device, prepared.clock)
     num_steps = agreed_steps(prepared, step, least=MIN_STEPS, most=MAX_STEPS)
     for number in range(NUM_ROUNDS):
         bursts = {}
         for name in list(kinds)[:: -1 if number % 2 else 1]:  # a machine that warms up treats them alike
-            kinds[name]()  # after steps together this one still hands the buffers of batch norm round
-            prepared.ranks.barrier()
-            bursts[name] = timed_burst(prepared, kinds[name], num_steps=num_steps)
+            # the first step, left out, also hands the buffers of batch norm round after steps together
+            bursts[name] = queued_burst(prepared, kinds[name], busy, num_steps=num_steps, host_s=host_s)
             beat()
         yield SyncRound(**bursts)
     step.last_loss = last_loss
+
+
+def _host_s(kind: StepFunction) -> float:
+    """Take steps until buckets have their order; return what the host took for the last of them."""
+    for _ in range(REBUILT_AFTER):
+        begin_s = perf_counter()
+        kind()
+    return perf_counter() - begin_s
 
 
 def _kinds_of_step(step: TrainingStep, prepared: Prepared) -> dict[str, StepFunction]:

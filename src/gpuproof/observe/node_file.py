@@ -1,0 +1,90 @@
+"""`show` and `compare` of the node file: recordings read where they are, with numpy and scipy.
+
+`launchers/archive.py` packs it beside the node side, of which nothing imports it. The whole of what can be
+asked of recordings is `gpuproof monitor`.
+"""
+
+from __future__ import annotations
+
+import sys
+from argparse import ArgumentParser, Namespace
+from collections.abc import Sequence
+from pathlib import Path
+
+from gpuproof.errors import EnvironmentUnfitError, GpuproofError
+from gpuproof.outside import plain
+
+COMMANDS = {
+    "show": "print the summary of a recording",
+    "compare": "compare a recording with another",
+}
+LEAST_PYTHON = (3, 11)
+
+
+def main(words: Sequence[str]) -> int:
+    """Run the command that the first word names; return its exit code."""
+    given = _parser().parse_args(words)
+    try:
+        text = plain(_text(given))
+    except GpuproofError as error:
+        sys.stderr.write(f"gpuproof: {error}\n")
+        return error.exit_code
+    sys.stdout.write(text)
+    return 0
+
+
+def _parser() -> ArgumentParser:
+    parser = ArgumentParser(prog="gpuproof-node.pyz")
+    commands = parser.add_subparsers(dest="command", required=True)
+    show = commands.add_parser("show", help=COMMANDS["show"])
+    show.add_argument("recording", type=Path)
+    compare = commands.add_parser("compare", help=COMMANDS["compare"])
+    compare.add_argument("first", type=Path, metavar="A")
+    compare.add_argument("second", type=Path, metavar="B")
+    compare.add_argument(
+        "--phase", help="compare this named phase only; else the time in which GPUs were busy"
+    )
+    return parser
+
+
+def _text(given: Namespace) -> str:
+    """Return what a command prints.
+
+    Raises:
+        EnvironmentUnfitError: Python is too old, or a library is not there.
+        RecordError: a recording cannot be read.
+    """
+    if sys.version_info < LEAST_PYTHON:
+        raise _unfit(given, f"needs Python {LEAST_PYTHON[0]}.{LEAST_PYTHON[1]} or newer")
+    try:
+        return _summary(given) if given.command == "show" else _comparison(given)
+    except ModuleNotFoundError as error:
+        raise _unfit(given, f"needs the Python package {error.name}, which is not installed") from error
+
+
+def _unfit(given: Namespace, cause: str) -> EnvironmentUnfitError:
+    return EnvironmentUnfitError(
+        cause,
+        place=given.command,
+        next_step=f"Use a Python that has numpy and scipy, or, where gpuproof is installed: gpuproof monitor "
+        f"{given.command}",
+    )
+
+
+def _summary(given: Namespace) -> str:
+    from gpuproof.observe.text import render_summary
+    from gpuproof.readings.recording import load_recording
+    from gpuproof.readings.spinning import all_spins
+    from gpuproof.readings.summary import summarise
+
+    loaded = load_recording(given.recording)
+    return render_summary(summarise(loaded), all_spins(loaded))
+
+
+def _comparison(given: Namespace) -> str:
+    from gpuproof.observe.text_compare import render_comparison
+    from gpuproof.readings.compare import READ_METRICS, compare
+    from gpuproof.readings.recording import load_recording
+
+    first, second = (load_recording(path, metrics=READ_METRICS) for path in (given.first, given.second))
+    return render_comparison(compare(first, second, phase_name=given.phase))

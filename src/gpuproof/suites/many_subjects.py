@@ -1,0 +1,111 @@
+"""Figures of many subjects as one table: a quantity a row, of many subjects their middle and both ends."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from gpuproof import units
+from gpuproof.records.page import Cell, Column, Table, table
+from gpuproof.records.result import WHOLE, Measure
+
+IN_RESULT_ALONE = re.compile(r"p\d+ step|mean step|per device|memory|fingerprint")
+"""Figures of which nobody is asked: that fingerprints agree is a figure of its own."""
+LEVELS = {"link": "links", "gpu": "devices", "host": "hosts", WHOLE: "figures"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FigureRow:
+    """What is told in one row."""
+
+    name: str
+    figures: Sequence[Measure]
+    """Of each subject, lowest first."""
+
+    @property
+    def is_one(self) -> bool:
+        """Say whether all figures read the same."""
+        return len({figure.text for figure in self.figures}) == 1
+
+    @property
+    def median(self) -> Measure:
+        """The median, the lower one of two: a figure that was measured."""
+        return self.figures[(len(self.figures) - 1) // 2]
+
+    def common(self, attribute: str) -> str:
+        """Return what is said of every figure, where it is the same."""
+        said = {getattr(figure, attribute) or "" for figure in self.figures}
+        return said.pop() if len(said) == 1 else ""
+
+
+def figures_table(measures: Sequence[Measure]) -> Table:
+    """Lay out figures, without those that are not there, and those of step times and memory."""
+    return table(
+        "Figures (result.json has those of every subject)",
+        list(_quantities([measure for measure in measures if _is_shown(measure)])),
+        Column.of("case", lambda row: _case(row.figures[0]), align="left"),
+        Column.of("figure", lambda row: row.name, align="left", folds=True),
+        Column.of("of", _subjects, align="left"),
+        Column.of("value", lambda row: Cell(row.median.text, "strong"), folds=True),
+        Column.of("", lambda row: row.common("uncertainty"), is_optional=True),
+        Column.of("lowest and highest", _ends, align="left", folds=True, is_optional=True),
+    )
+
+
+def _is_shown(measure: Measure) -> bool:
+    return measure.value is not None and IN_RESULT_ALONE.fullmatch(measure.name) is None
+
+
+def _case(measure: Measure) -> str:
+    return measure.case.partition("@")[0]
+
+
+def _quantities(measures: Sequence[Measure]) -> Iterator[FigureRow]:
+    """Put figures of one quantity together, in the order in which quantities appear."""
+    found: defaultdict[tuple[str, ...], list[Measure]] = defaultdict(list)
+    for each in measures:
+        stage = str(each.labels.get("stage"))
+        found[stage, _case(each), each.name, each.unit, _level(each.subject)].append(each)
+    for figures in found.values():
+        yield from _told_apart(figures)
+
+
+def _told_apart(figures: Sequence[Measure]) -> Iterator[FigureRow]:
+    """Divide figures by the words that tell those of one subject apart, unless all read the same."""
+    words: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
+    for each in figures:
+        for label, value in each.labels.items():
+            if isinstance(value, str):
+                words[each.subject, label].add(value)
+    is_one = len({each.text for each in figures}) == 1
+    telling = () if is_one else sorted({label for (_, label), said in words.items() if len(said) > 1})
+    divided: defaultdict[tuple[str, ...], list[Measure]] = defaultdict(list)
+    for each in figures:
+        divided[tuple(str(each.labels.get(label, "")) for label in telling)].append(each)
+    for said, of in divided.items():
+        name = ", ".join(filter(None, (of[0].name, *said)))
+        yield FigureRow(name=name, figures=sorted(of, key=lambda measure: measure.value or 0.0))
+
+
+def _level(subject: str) -> str:
+    if subject.startswith("link/"):
+        return "link"
+    return "gpu" if "/gpu/" in subject else subject.partition("/")[0]
+
+
+def _subjects(row: FigureRow) -> str:
+    subjects = {figure.subject for figure in row.figures}
+    subject = row.figures[0].subject
+    if len(subjects) == 1:
+        return "all" if subject == WHOLE else subject
+    many = f"{units.count(len(subjects))} {LEVELS[_level(subject)]}"
+    return many if row.is_one else f"median of {many}"
+
+
+def _ends(row: FigureRow) -> str:
+    """Return the lowest and the highest figure, with their subjects where there are several."""
+    ends = (row.figures[0], row.figures[-1])
+    is_of_many = ends[0].subject != ends[1].subject
+    return "" if row.is_one else "\n".join(f"{x.text}, {x.subject}" if is_of_many else x.text for x in ends)
