@@ -6,13 +6,14 @@ import os
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
 from gpuproof.cli.options import ConfigCommand, dry_run_option, measuring_options, refuse_dry_resume
 from gpuproof.errors import EnvironmentUnfitError, ExitCode, UsageError
 from gpuproof.processes.processors import threads_of_each, users_threads
+from gpuproof.records.case import CommunicationProfile
 
 if TYPE_CHECKING:
     from gpuproof.cli.host_options import HostChoice
@@ -120,7 +121,7 @@ def _joined(words: list[str]) -> list[str]:
 )
 @click.option(
     "--communication-profile",
-    type=click.Choice(["none", "pcie", "ring", "tree", "no_p2p"]),
+    type=click.Choice(get_args(CommunicationProfile)),
     default="none",
     show_default=True,
     help="Profile of NCCL settings to try; none is known to help.",

@@ -295,7 +295,7 @@ def _words(
 
 
 def _options_of_suite(options: Mapping[str, Any]) -> dict[str, Any]:
-    from gpuproof.suites.validate.options import STAGE_NAMES
+    from gpuproof.suites.validate.options import USUAL_STAGES
 
     values: dict[str, Any] = {
         f"validate.{name}": "true" for name in ("allow_cpu", "allow_exclusions") if options[name]
@@ -310,7 +310,7 @@ def _options_of_suite(options: Mapping[str, Any]) -> dict[str, Any]:
         if options["mode"] != "full":
             raise UsageError("a soak is the last of all stages", place="--soak", next_step="Leave --mode out")
         values["validate.soak_s"] = _seconds("--soak", options["soak"])
-        values["validate.stages"] = json.dumps(list(STAGE_NAMES[:-1]))  # the last follows a soak by itself
+        values["validate.stages"] = json.dumps([*USUAL_STAGES, "soak"])
     if options["expected_hosts"] is not None:
         values["validate.expected_hosts"] = json.dumps(_host_names(options["expected_hosts"]))
     return values

@@ -38,7 +38,7 @@ OWN_DEVICE_TYPES = ("cuda", "xpu", "mps", "cpu")
 Exclusive = Literal["hosts", "devices", "nothing"]
 ParallelStrategy = Literal["ddp", "fsdp", "hsdp", "tensor", "fsdp_tensor"]
 GradientCompression = Literal["none", "fp16", "bf16", "powersgd"]
-CommunicationProfile = Literal["none", "pcie", "ring", "tree", "no_p2p"]
+CommunicationProfile = Literal["none", "pcie", "ring", "tree", "no_p2p", "no_fabric", "no_gpudirect"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

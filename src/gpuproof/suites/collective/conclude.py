@@ -20,7 +20,7 @@ from gpuproof.suites.base import Conclusion, Export, LaunchKey, launch_key
 from gpuproof.suites.exports import csv_text
 from gpuproof.suites.measures import positions_in_time, with_interval
 from gpuproof.suites.results import benchmark_result
-from gpuproof.suites.sections import Common, notes_of_setup, read_during, torn_notes
+from gpuproof.suites.sections import Common, notes_of_setup, read_during, torn_notes, without_effect
 from gpuproof.verdict.doubts.base import Measured
 from gpuproof.verdict.doubts.rules import doubts_about, doubts_about_readings, invalid_first, said_once
 
@@ -212,6 +212,9 @@ def _common(
     return Common(
         title=title,
         work=work,
+        not_applied=without_effect(
+            [found.launch.setup for found in launches], evidence.description["origins"]
+        ),
         notes=(*_notes(launches), *torn_notes(evidence.launches)),
         **read_during(explanations),
     )

@@ -29,7 +29,7 @@ from gpuproof.suites.exports import csv_text
 from gpuproof.suites.measures import positions_in_time, with_interval
 from gpuproof.suites.probe.fingerprints import FingerprintFindings, conclude_fingerprints
 from gpuproof.suites.results import benchmark_result
-from gpuproof.suites.sections import Common, notes_of_setup, read_during, torn_notes
+from gpuproof.suites.sections import Common, notes_of_setup, read_during, torn_notes, without_effect
 from gpuproof.verdict.doubts.base import Measured
 from gpuproof.verdict.doubts.rules import doubts_about, doubts_about_readings, invalid_first, said_once
 
@@ -267,6 +267,7 @@ def _common(
         title=title,
         work=work,
         names_cases=len(evidence.hosts) > 1,
+        not_applied=without_effect([launch.setup for launch in measured], evidence.description["origins"]),
         notes=(*notes_of_setup(measured), *torn_notes(evidence.launches)),
         **read_during(explanations),
     )

@@ -120,6 +120,9 @@ def _placed(
     """Say what a measure is of: its case, its subject, and the labels by which rules find it."""
     return replace(
         measure,
+        name=f"{measure.name}, options compared"
+        if found.case.labels
+        else measure.name,  # no rule's floor is for them
         case=found.case.case_id,
         subject=found.subject if measure.subject == WHOLE else measure.subject,
         labels={**labels, **measure.labels},
@@ -147,13 +150,20 @@ def _labels(found: StageResult) -> dict[str, Any]:
     shared = {"stage": found.stage.name, "num_devices": sum(1 for _ in _ranks(found))}
     shared["at_once"] = found.case.ranks_per_host > 1
     if found.config.kind in ("collective", "probe"):
-        return shared
+        return {**shared, **(found.case.labels if _is_in_force(found) else {})}
     return {
         **shared,
         "workload": found.config.model.name,
         "dtype": found.config.training.precision,
         "strategy": found.config.distributed.strategy,
     }
+
+
+def _is_in_force(found: StageResult) -> bool:
+    """Say whether each rank heeded the profile of its case: without NCCL nothing was switched off."""
+    key = "distributed.communication_profile"
+    setups = (setup for launch in found.launches for setup in launch.setups)
+    return all(item.key != key for setup in setups for item in setup.not_applied)
 
 
 def _ranks(found: StageResult) -> Iterable[int]:

@@ -20,6 +20,7 @@ StageName = Literal[
     "memory",
     "overlap",
     "collective",
+    "switched_off",
     "nccl_tests",
     "storage",
     "training",
@@ -28,17 +29,22 @@ StageName = Literal[
 ]
 STAGE_NAMES: tuple[StageName, ...] = get_args(StageName)
 """In the order in which they are measured; the last follows a soak by itself."""
+USUAL_STAGES: tuple[StageName, ...] = tuple(
+    name for name in STAGE_NAMES if name not in ("switched_off", "soak", "fingerprint_hot")
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValidateOptions:
     """What is measured, and what it is held against; the recipe's other sections describe the training."""
 
-    stages: tuple[StageName, ...] = STAGE_NAMES[:-2]
+    stages: tuple[StageName, ...] = USUAL_STAGES
     """What is measured, in this order: copies over links, patterns in memory, results that must be the same
     in every bit (fingerprint), gemm and memory on every device alone and on all at once, compute beside
-    communication (overlap), collective within each host and over all, nccl-tests where they are installed,
-    storage where storage_dir is given, training over all, soak (training for soak_s) last."""
+    communication (overlap), collective within each host and over all, a large one again with direct copies
+    of GPUs, the fabric and GPUDirect switched off (switched_off: advisory, on GPUs, only where it is named),
+    nccl-tests where they are installed, storage where storage_dir is given, training over all, soak (training
+    for soak_s) last."""
     advisory: tuple[StageName, ...] = ()
     """Advisory stages: reported, but without effect on the verdict; all others are required."""
     alone: bool = True

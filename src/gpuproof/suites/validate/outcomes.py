@@ -37,7 +37,9 @@ def stage_outcomes(
     judged = [item for each in found for item in _of_case(each, left_out)]
     told = {each.stage.name for each in found}
     return judged + [
-        Judged(name=stage.name, outcome=_without_cases(stage.name, found), is_required=stage.is_required)
+        Judged(
+            name=stage.name, outcome=_without_cases(stage.name, order, found), is_required=stage.is_required
+        )
         for stage in order.stages
         if stage.name not in told
     ]
@@ -173,8 +175,10 @@ def _refused(found: StageResult, doubt: Doubt) -> Outcome:
     )
 
 
-def _without_cases(name: str, found: Sequence[StageResult]) -> Outcome:
-    """Only what takes two devices has no launch of its own, and a disk that nobody named."""
+def _without_cases(name: str, order: StageOrder, found: Sequence[StageResult]) -> Outcome:
+    """Only what takes two devices, or NCCL, has no launch of its own, and a disk that nobody named."""
+    if name == "switched_off" and order.config.distributed.device == "cpu":
+        return Outcome(status="NOT-APPLICABLE", reason="ranks on processors do not communicate over NCCL")
     if name == "storage":
         return Outcome(
             status="SKIP",

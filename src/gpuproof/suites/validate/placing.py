@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from gpuproof.config.models import RunConfig
@@ -47,6 +47,8 @@ class StageCase:
     """Whether each of its devices works by itself, so that what it says is of each."""
     values: Mapping[str, Any]
     """What the recipe is, by dotted key, over what is shared."""
+    labels: Mapping[str, Any] = field(default_factory=dict)
+    """Further labels of its figures, beside those that every case of the stage has."""
     of_model: bool = False
     """Whether the recipe's own sections of a model are kept."""
     seconds: float

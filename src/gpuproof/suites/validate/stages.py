@@ -12,7 +12,7 @@ from math import ceil
 from typing import Any
 
 from gpuproof.config.models import RunConfig
-from gpuproof.records.case import Case, Placement
+from gpuproof.records.case import Case, CommunicationProfile, Placement
 from gpuproof.suites.base import HostPlace
 from gpuproof.suites.cases import build_case
 from gpuproof.suites.points.plan import config_at
@@ -37,6 +37,16 @@ COLLECTIVE: Mapping[str, Any] = {
     "max_bytes": "1G",
     "factor": 8,
 }
+COMPARED: Mapping[str, Any] = {"operations": ["all_reduce"], "min_bytes": "64M", "max_bytes": "64M"}
+"""So large that bandwidth decides, not latency."""
+COMPARED_S = 10.0
+"""Expected of it, without the start."""
+SWITCHES: Mapping[str, CommunicationProfile] = {
+    "peer_to_peer": "no_p2p",
+    "fabric": "no_fabric",
+    "gpudirect": "no_gpudirect",
+}
+"""Which profile switches off what, by the label of figures with and without it."""
 
 
 def stages_of(config: RunConfig, options: ValidateOptions, site: Site) -> tuple[Stage, ...]:
@@ -55,8 +65,8 @@ def stages_of(config: RunConfig, options: ValidateOptions, site: Site) -> tuple[
 
 
 def _is_required(name: StageName, options: ValidateOptions) -> bool:
-    """Say whether a stage decides; a disk that nobody named does not."""
-    is_asked = name != "storage" or options.storage_dir is not None
+    """Say whether a stage decides; a disk that nobody named does not, nor what is made slow on purpose."""
+    is_asked = name != "switched_off" and (name != "storage" or options.storage_dir is not None)
     return is_asked and name.removesuffix("_hot") not in options.advisory
 
 
@@ -156,25 +166,56 @@ def _memory(config: RunConfig, options: ValidateOptions, site: Site) -> Iterator
 
 
 def _collective(config: RunConfig, options: ValidateOptions, site: Site) -> Iterator[StageCase]:
-    told: dict[str, Any] = {
-        "values": {"kind": "collective", "collective": dict(options.collective or COLLECTIVE)},
-        "seconds": options.start_s + options.collective_s,
-        "repeats": config.run.repeats,
-    }
+    yield from _within_and_over(
+        site,
+        "collective",
+        values={"kind": "collective", "collective": dict(options.collective or COLLECTIVE)},
+        seconds=options.start_s + options.collective_s,
+        repeats=config.run.repeats,
+    )
+
+
+def _switched_off(config: RunConfig, options: ValidateOptions, site: Site) -> Iterator[StageCase]:
+    """Yield a large collective, and again without each of what should make it faster where it runs."""
+    if not site.has_devices:
+        return
+    own = {**(options.collective or {}), **COMPARED}
+    cases = _within_and_over(
+        site,
+        "switched",
+        values={"kind": "collective", "collective": own},
+        seconds=options.start_s + COMPARED_S,
+        repeats=config.run.repeats,
+    )
+    for case in cases:
+        switches = ("fabric", "gpudirect") if case.is_over_all else ("peer_to_peer",)
+        on = dict.fromkeys(switches, "on")
+        yield replace(case, labels=on)
+        for switch in switches:
+            yield replace(
+                case,
+                name=f"{case.name}-without-{switch}",
+                values={**case.values, "distributed.communication_profile": SWITCHES[switch]},
+                labels={**on, switch: "off"},
+            )
+
+
+def _within_and_over(site: Site, name: str, **told: Any) -> Iterator[StageCase]:
+    """Yield a job within each host that has several devices, and one over all of several hosts."""
     for place in site.places:
         count = site.count_on(place)
         if (place.attached_hosts or 1) > 1:
-            yield over_all(site, "collective-over", **told)
+            yield over_all(site, f"{name}-over", **told)
         elif count > 1:
             yield StageCase(
-                name="collective-within",
+                name=f"{name}-within",
                 places=(place,),
                 ranks_per_host=count,
                 devices=first_devices(site, count),
                 **told,
             )
     if len(site.places) > 1:
-        yield over_all(site, "collective-over", **told)
+        yield over_all(site, f"{name}-over", **told)
 
 
 def _training(config: RunConfig, options: ValidateOptions, site: Site) -> Iterator[StageCase]:
@@ -223,6 +264,7 @@ STAGES: Mapping[StageName, Callable[[RunConfig, ValidateOptions, Site], Iterator
     "memory": _memory,
     "overlap": probes.overlap,
     "collective": _collective,
+    "switched_off": _switched_off,
     "nccl_tests": probes.nccl_tests,
     "storage": probes.storage,
     "training": _training,

@@ -18,6 +18,8 @@ PROFILES: Mapping[CommunicationProfile, Mapping[str, str]] = {
     "ring": {"NCCL_ALGO": "Ring"},
     "tree": {"NCCL_ALGO": "Tree"},
     "no_p2p": {"NCCL_P2P_DISABLE": "1"},
+    "no_fabric": {"NCCL_NET": "Socket", "NCCL_MNNVL_ENABLE": "0"},
+    "no_gpudirect": {"NCCL_NET_GDR_LEVEL": "LOC"},
     "pcie": {
         "NCCL_DEBUG": "INFO",
         "NCCL_ALGO": "Tree",
@@ -31,7 +33,8 @@ PROFILES: Mapping[CommunicationProfile, Mapping[str, str]] = {
         "NCCL_MIN_NCHANNELS": "4",
     },
 }
-"""Variables by profile. `pcie` is the set published for two GPUs without direct copies, prints and all."""
+"""Variables by profile. `no_fabric` leaves hosts IP sockets; with `no_gpudirect` cards copy through their
+host. `pcie` is the set published for two GPUs without direct copies, prints and all."""
 
 
 def apply_profile(profile: CommunicationProfile, environment: MutableMapping[str, str]) -> None:

@@ -23,6 +23,7 @@ from gpuproof.worker.host.host_load import load_between, read_load
 from gpuproof.worker.parallel.distributed import Ranks, choose_device
 from gpuproof.worker.rank.identity import RankIdentity, effective_threads
 from gpuproof.worker.rank.recorder import Recorder
+from gpuproof.worker.step.applicability import profile_not_applied
 from gpuproof.worker.step.preparation import device_record
 
 
@@ -102,7 +103,9 @@ def setup_without_model(bench: Bench, *, precision: str, item: str) -> Setup:
         compiled=None,
         data="none",
         pool_samples=0,
-        not_applied=(),
+        not_applied=profile_not_applied(
+            bench.case.work.parallel, accelerator_of(bench.device), bench.identity.world_size
+        ),
         notes=(),
         monotonic_s=monotonic(),
     )

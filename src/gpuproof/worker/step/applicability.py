@@ -185,6 +185,15 @@ def _loader_keys(data: DataSpec, *, can_pin: bool) -> Iterator[tuple[str, str]]:
                 yield f"data.{key}", "data.num_workers is 0: batches are made inside the step"
 
 
+def profile_not_applied(
+    parallel: ParallelSpec, accelerator: Accelerator, world_size: int
+) -> tuple[NotApplied, ...]:
+    """List the communication profile where ranks do not heed it: all that a case without a model may have."""
+    return tuple(
+        NotApplied(key=key, reason=reason) for key, reason in _profile_keys(parallel, accelerator, world_size)
+    )
+
+
 def _profile_keys(
     parallel: ParallelSpec, accelerator: Accelerator, world_size: int
 ) -> Iterator[tuple[str, str]]:
