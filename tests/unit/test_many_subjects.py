@@ -40,10 +40,18 @@ def test_many_devices_are_a_row_with_a_measured_middle_and_both_ends() -> None:
         [
             "gemm",
             "throughput",
-            "median of 4 devices",
+            "4 devices",
             "3.0 GB/s",
             "1.0 GB/s, host/a/gpu/1\n5.0 GB/s, host/a/gpu/0",
         ]
+    ]
+
+
+def test_of_two_that_differ_each_is_told_and_no_median() -> None:
+    both = [figure(value, f"host/{name}", case=f"gemm@{name}") for name, value in (("a", 4.0), ("b", 2.0))]
+    assert [row[1:4] for row in rows(both)] == [
+        ["throughput", "host/a", "4.0 GB/s"],
+        ["throughput", "host/b", "2.0 GB/s"],
     ]
 
 

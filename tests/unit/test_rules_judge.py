@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
 import pytest
+from scipy.stats import binom
 
 from fleet_by_hand import (
     GEMM,
@@ -334,6 +337,49 @@ def test_of_two_that_differ_neither_is_accused() -> None:
     found = statuses(judged(rule("{peers: true}"), fleet(7e14, 5e14, spread=0.01)))
 
     assert set(found.values()) == {"ERROR"}
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        (7e14, 7.01e14, 6.99e14, 3.5e14, 3.51e14, 3.49e14),  # half of them at half speed
+        (7e14, 7e14, 4.2e14, 2.8e14),  # who is off, while the others disagree
+        (7e14, 7e14, 3.5e14, 1.75e14),
+    ],
+)
+def test_where_peers_disagree_nobody_passes(values: Sequence[float]) -> None:
+    found = judged(rule("{peers: true}"), fleet(*values, spread=0.001))
+
+    assert {item.outcome.status for item in found} == {"ERROR"}
+    assert all("differ too much from each other" in (item.outcome.reason or "") for item in found)
+
+
+@pytest.mark.parametrize(
+    ("last", "status"), [(6.95e14, "PASS"), (6.7e14, "ERROR"), (6e14, "FAIL"), (7.3e14, "PASS")]
+)
+def test_who_is_slower_than_healthy_peers_mostly_are_does_not_pass(last: float, status: str) -> None:
+    facts = fleet(*HEALTHY[:7], last)
+    found = {item.outcome.subject: item.outcome for item in judged(rule("{peers: true}"), facts)}
+    told = found.pop(gpu("d", 1))
+
+    assert told.status == status
+    assert {each.status for each in found.values()} == {"PASS"}
+    if status == "ERROR":
+        assert "4.2 % off its peers: more than healthy peers mostly are" in (told.reason or "")
+
+
+@pytest.mark.parametrize("num", [4, 6, 8, 16])
+@pytest.mark.parametrize("tails", ["normal", "t4"])
+def test_healthy_peers_are_seldom_accused_and_seldom_left_undecided(num: int, tails: str) -> None:
+    """At the rates that a rule has by itself: 0.5 % and 4.5 %; the bound is that of 600 draws."""
+    rng = np.random.default_rng(num)
+    count: Counter[str] = Counter()
+    for _ in range(600):
+        drawn = rng.standard_normal(num) if tails == "normal" else rng.standard_t(4, num) / 2**0.5
+        facts = fleet(*(7e14 * np.exp(0.005 * drawn)).tolist(), spread=0.001)
+        count.update({item.outcome.status for item in judged(rule("{peers: true}"), facts)})
+    assert count["FAIL"] <= binom.ppf(0.999, 600, 0.005)
+    assert count["ERROR"] <= binom.ppf(0.999, 600, 0.045)
 
 
 def test_who_has_no_peer_has_nothing_to_be_held_against() -> None:

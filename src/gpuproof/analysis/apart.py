@@ -6,8 +6,9 @@ at most 5 % see anybody named (`statistics/outlier_limits.py` says for which hos
 
 From five hosts on their own spread decides: the modified Z-score is over the limit for so many hosts. Three
 or four are too few to show a spread: healthy ones are taken to differ by 2 % (standard deviation), the others
-must agree with each other, and the launches' intervals must lie apart. Of two, one is slower, and neither is
-accused. Nobody is named for a difference under 2 %, or under the interval of its launches.
+must agree with each other, and the launches' intervals must lie apart; who is as far off while the others
+disagree is undecided. Of two, one is slower, and neither is accused. Nobody is named for a difference under
+2 %, or under the interval of its launches.
 
 >>> rates = [HostRate(host=name, rate=rate) for name, rate in zip("abcde", (100, 101, 99, 100.5, 50))]
 >>> [apart.host for apart in judge_hosts(rates, error_rate=ERROR_RATE).apart]
@@ -16,8 +17,8 @@ accused. Nobody is named for a difference under 2 %, or under the interval of it
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from statistics import median
 from typing import Literal
 
@@ -99,6 +100,11 @@ class HostsJudged:
 
     apart: tuple[Apart, ...] = ()
     """The farthest first."""
+    undecided: tuple[Apart, ...] = ()
+    """Farther off than healthy hosts and their launches explain, while the others differ from each other."""
+    needed: Mapping[str, float] = field(default_factory=dict)
+    """Of each host that was judged: from how far off it would stand apart, relative to its type. From 1 on
+    not even one that does nothing would."""
     standard: Standard | None = None
     """None where nobody was judged."""
     slower: Slower | None = None
@@ -121,7 +127,8 @@ def _by_spread(rates: Sequence[HostRate], error_rate: float) -> HostsJudged:
     reaches = np.array([host.reach or 0.0 for host in rates])
     middle = float(np.median(values))
     differences = values / middle - 1
-    scores = _modified_z(values, middle)
+    unit = _unit_of_z(values, middle)
+    scores = (values - middle) / unit
     limit = z_limit(len(rates), error_rate)
     needed = np.maximum(LEAST_DIFFERENCE, reaches * values / middle)
     apart = (np.abs(scores) > limit) & (np.abs(differences) > needed)
@@ -133,46 +140,93 @@ def _by_spread(rates: Sequence[HostRate], error_rate: float) -> HostsJudged:
         )
         for place in np.flatnonzero(apart).tolist()
     ]
-    standard = _standard(rates, "spread", LEAST_DIFFERENCE, limit)
-    return HostsJudged(apart=_farthest_first(found), standard=standard)
+    return HostsJudged(
+        apart=_farthest_first(found),
+        needed=_by_host(rates, np.maximum(needed, limit * unit / middle)),
+        standard=_standard(rates, "spread", LEAST_DIFFERENCE, limit),
+    )
 
 
-def _modified_z(values: FloatArray, middle: float) -> FloatArray:
-    """Give 0.6745·(x − median)/MAD, the MAD being at least half the step to which rates are rounded.
+def _unit_of_z(values: FloatArray, middle: float) -> float:
+    """Give what a modified Z-score counts in, MAD/0.6745; the MAD is at least half the step of rounded rates.
 
     It is less only where it is 0: half of the hosts gave the same. The step is then at most the smallest
     distance that is left, and at most `ROUNDING`, so that one broken host among equal ones is seen.
     """
-    deviations = values - middle
-    distances = np.abs(deviations)
+    distances = np.abs(values - middle)
     mad = float(np.median(distances))
     if mad == 0:
         seen = distances[distances > 0]
-        if not seen.size:
-            return deviations
-        mad = min(float(seen.min()), ROUNDING * middle) / 2
-    return deviations / (mad / NORMAL_MAD)
+        mad = min(float(seen.min(initial=np.inf)), ROUNDING * middle) / 2
+    return mad / NORMAL_MAD
+
+
+def _by_host(rates: Sequence[HostRate], values: FloatArray) -> dict[str, float]:
+    return {host.host: value for host, value in zip(rates, values.tolist(), strict=True)}
 
 
 def _by_launches(rates: Sequence[HostRate], error_rate: float) -> HostsJudged:
     least = HEALTHY_SPREAD * known_spread_limit(len(rates), error_rate)
-    found = []
-    for place, host in enumerate(rates):
-        others = [*rates[:place], *rates[place + 1 :]]
-        middle = median(other.rate for other in others)
-        difference = host.rate / middle - 1
-        disagreement = max(other.rate for other in others) / middle - min(o.rate for o in others) / middle
-        reach = _reach(host) / middle + max(_reach(other) for other in others) / middle
-        if abs(difference) > max(least, reach, 2 * disagreement):
-            found.append(Apart(host=host.host, relative_difference=difference, modified_z=None))
-    return HostsJudged(apart=_farthest_first(found), standard=_standard(rates, "launches", least, None))
+    beside_all = [_beside(host, rates, least) for host in rates]
+    found = [each for each in beside_all if each.is_far and each.is_farther_than_others]
+    named = {each.host for each in found}
+    rest = [host for host in rates if host.host not in named]
+    beside_rest = [_beside(host, rest, least) for host in rest] if len(rest) > 1 else []
+    return HostsJudged(
+        apart=_farthest_first([each.apart for each in found]),
+        undecided=_farthest_first([each.apart for each in beside_rest if each.is_far]),
+        needed={each.host: each.needed for each in (*beside_all, *beside_rest)},
+        standard=_standard(rates, "launches", least, None),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Beside:
+    """A host beside the others of its type, all relative to their median."""
+
+    host: str
+    difference: float
+    explained: float
+    """What healthy hosts and the intervals of launches explain."""
+    disagreement: float
+    """Of the others among each other."""
+
+    @property
+    def is_far(self) -> bool:
+        return abs(self.difference) > self.explained
+
+    @property
+    def is_farther_than_others(self) -> bool:
+        return abs(self.difference) > 2 * self.disagreement
+
+    @property
+    def needed(self) -> float:
+        return max(self.explained, 2 * self.disagreement)
+
+    @property
+    def apart(self) -> Apart:
+        return Apart(host=self.host, relative_difference=self.difference, modified_z=None)
+
+
+def _beside(host: HostRate, rates: Sequence[HostRate], least: float) -> _Beside:
+    others = [other for other in rates if other is not host]
+    middle = median(other.rate for other in others)
+    reach = _reach(host) / middle + max(_reach(other) for other in others) / middle
+    return _Beside(
+        host=host.host,
+        difference=host.rate / middle - 1,
+        explained=max(least, reach),
+        disagreement=max(other.rate for other in others) / middle - min(o.rate for o in others) / middle,
+    )
 
 
 def _pair(rates: Sequence[HostRate]) -> HostsJudged:
     slow, fast = sorted(rates, key=lambda host: host.rate)
     difference = 1 - slow.rate / fast.rate
-    is_shown = difference > max(LEAST_DIFFERENCE, (_reach(slow) + _reach(fast)) / fast.rate)
+    needed = max(LEAST_DIFFERENCE, (_reach(slow) + _reach(fast)) / fast.rate)
+    is_shown = difference > needed
     return HostsJudged(
+        needed={host.host: needed for host in rates},
         standard=_standard(rates, "launches", LEAST_DIFFERENCE, None),
         slower=Slower(host=slow.host, than=fast.host, relative_difference=difference) if is_shown else None,
         missing=TWO_HOSTS,

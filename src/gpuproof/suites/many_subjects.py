@@ -31,7 +31,7 @@ class FigureRow:
 
     @property
     def median(self) -> Measure:
-        """The median, the lower one of two: a figure that was measured."""
+        """The median, the lower one of the two in the middle: a figure that was measured."""
         return self.figures[(len(self.figures) - 1) // 2]
 
     def common(self, attribute: str) -> str:
@@ -48,7 +48,7 @@ def figures_table(measures: Sequence[Measure]) -> Table:
         Column.of("case", lambda row: _case(row.figures[0]), align="left"),
         Column.of("figure", lambda row: row.name, align="left", folds=True),
         Column.of("of", _subjects, align="left"),
-        Column.of("value", lambda row: Cell(row.median.text, "strong"), folds=True),
+        Column.of("value, or median", lambda row: Cell(row.median.text, "strong"), folds=True),
         Column.of("", lambda row: row.common("uncertainty"), is_optional=True),
         Column.of("lowest and highest", _ends, align="left", folds=True, is_optional=True),
     )
@@ -86,7 +86,11 @@ def _told_apart(figures: Sequence[Measure]) -> Iterator[FigureRow]:
         divided[tuple(str(each.labels.get(label, "")) for label in telling)].append(each)
     for said, of in divided.items():
         name = ", ".join(filter(None, (of[0].name, *said)))
-        yield FigureRow(name=name, figures=sorted(of, key=lambda measure: measure.value or 0.0))
+        row = FigureRow(name=name, figures=sorted(of, key=lambda measure: measure.value or 0.0))
+        if len(of) > 2 or row.is_one:
+            yield row
+        else:  # two have no median that anybody measured
+            yield from (FigureRow(name=name, figures=[each]) for each in of)
 
 
 def _level(subject: str) -> str:
@@ -100,8 +104,7 @@ def _subjects(row: FigureRow) -> str:
     subject = row.figures[0].subject
     if len(subjects) == 1:
         return "all" if subject == WHOLE else subject
-    many = f"{units.count(len(subjects))} {LEVELS[_level(subject)]}"
-    return many if row.is_one else f"median of {many}"
+    return f"{units.count(len(subjects))} {LEVELS[_level(subject)]}"
 
 
 def _ends(row: FigureRow) -> str:

@@ -11,10 +11,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from gpuproof.analysis.apart import Apart, HostRate, HostsJudged, judge_hosts
+from gpuproof.analysis.apart import ERROR_RATE, Apart, HostRate, HostsJudged, judge_hosts
 from gpuproof.records.outcome import Outcome, kind_of
 from gpuproof.records.result import Measure
-from gpuproof.statistics.dispersion import NORMAL_MAD, median_absolute_deviation
 from gpuproof.units import share
 from gpuproof.verdict.baseline import entry_key
 from gpuproof.verdict.facts import FleetFacts
@@ -23,6 +22,14 @@ from gpuproof.verdict.rules.outcomes import not_judged
 from gpuproof.verdict.rules.refusals import device_of, with_unit
 
 Found = Iterator[tuple[Measure, Outcome]]
+NEAR = 9.0
+"""How much more often than accused a healthy peer may be left undecided: 4.5 % of fleets beside 0.5 %."""
+MOST_NEEDED = 0.5
+"""Where so much would not stand apart, nobody passes."""
+TOO_DIFFERENT = "they differ too much from each other"
+UNDECIDED_STEP = (
+    "Record a baseline on machines that are known to be good, or give a rule with a figure; measure longer"
+)
 PEERS = "the other subjects of the same run: they cannot tell a fleet that is slow as a whole"
 
 
@@ -46,7 +53,8 @@ def _judge_group(rule: Rule, group: Sequence[Measure], *, error_rate: float) -> 
         for measure in group:
             yield measure, not_judged(measure.subject, "half of its peers measured 0", "Look at all of them")
         return
-    judged = judge_hosts([_rate(measure) for measure in group], error_rate=error_rate)
+    rates = [_rate(measure) for measure in group]
+    judged = judge_hosts(rates, error_rate=error_rate)
     if judged.slower is not None:
         slower = judged.slower
         reason = (
@@ -55,10 +63,15 @@ def _judge_group(rule: Rule, group: Sequence[Measure], *, error_rate: float) -> 
         step = "Add a third of the same type, or record a baseline"
         yield from ((measure, not_judged(measure.subject, reason, step)) for measure in group)
         return
-    apart = {found.host: found for found in judged.apart}
-    peers = _Peers(num=len(group), middle=median(values), detectable=_detectable(group, judged))
+    near_rate = min(ERROR_RATE, NEAR * error_rate) if rule.is_required else error_rate
+    near = judge_hosts(rates, error_rate=near_rate)
+    peers = _Peers(num=len(group), middle=median(values), judged=judged, near=near)
     for measure in group:
-        yield measure, _outcome(rule, measure, peers, apart.get(measure.subject))
+        undecided = peers.why_undecided(measure)
+        if undecided is not None:
+            yield measure, not_judged(measure.subject, undecided, UNDECIDED_STEP)
+        else:
+            yield measure, _outcome(rule, measure, peers)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +80,40 @@ class _Peers:
 
     num: int
     middle: float
-    detectable: float | None
+    judged: HostsJudged
+    """Who surely stands apart."""
+    near: HostsJudged
+    """Who stands apart by a limit that healthy ones are beyond more often: nobody passes who does."""
+
+    def apart(self, measure: Measure) -> Apart | None:
+        """Return how far a subject stands apart; None where it does not."""
+        return _found(self.judged.apart, measure)
+
+    def why_undecided(self, measure: Measure) -> str | None:
+        """Say why it can neither pass nor be accused; None where it can."""
+        if self.apart(measure) is not None:
+            return None
+        found = _found(self.judged.undecided, measure)
+        if found is not None:
+            return f"{_off(measure, found)}, and {TOO_DIFFERENT} to say who is at fault"
+        found = _found(self.near.apart, measure)
+        if found is not None and _is_worse(measure, found):
+            return f"{_off(measure, found)}: more than healthy peers mostly are, and too little to be sure"
+        if self.near.needed[measure.subject] > MOST_NEEDED:
+            return f"{self.num} of its type: {TOO_DIFFERENT} for one at half their speed to stand apart"
+        return None
+
+
+def _found(hosts: Sequence[Apart], measure: Measure) -> Apart | None:
+    return next((found for found in hosts if found.host == measure.subject), None)
+
+
+def _is_worse(measure: Measure, apart: Apart) -> bool:
+    return (apart.relative_difference < 0) == (measure.better != "lower")
+
+
+def _off(measure: Measure, apart: Apart) -> str:
+    return f"{measure.text} is {share(abs(apart.relative_difference))} off its peers"
 
 
 def _rate(measure: Measure) -> HostRate:
@@ -78,8 +124,9 @@ def _rate(measure: Measure) -> HostRate:
     return HostRate(host=measure.subject, rate=measure.value, reach=reach)
 
 
-def _outcome(rule: Rule, measure: Measure, peers: _Peers, apart: Apart | None) -> Outcome:
-    is_worse = apart is not None and (apart.relative_difference < 0) == (measure.better != "lower")
+def _outcome(rule: Rule, measure: Measure, peers: _Peers) -> Outcome:
+    apart = peers.apart(measure)
+    is_worse = apart is not None and _is_worse(measure, apart)
     failing = "FAIL" if rule.is_required else "WARN"
     status = "PASS" if apart is None else failing if is_worse else "WARN"
     unit, middle = measure.unit, with_unit(peers.middle, measure.unit, beside=measure.text)
@@ -95,21 +142,8 @@ def _outcome(rule: Rule, measure: Measure, peers: _Peers, apart: Apart | None) -
         measured_value=measure.value,
         expected_value=peers.middle,
         unit=unit,
-        minimum_detectable=peers.detectable,
+        minimum_detectable=peers.near.needed[measure.subject],
     )
-
-
-def _detectable(group: Sequence[Measure], judged: HostsJudged) -> float | None:
-    """Return the loss that would have stood apart, as a share of the middle."""
-    standard = judged.standard
-    if standard is None:
-        return None
-    values = [measure.value or 0.0 for measure in group]
-    mad = median_absolute_deviation(values)
-    reach = max(_rate(measure).reach or 0.0 for measure in group)
-    if standard.z_limit is None or mad is None:
-        return max(standard.least_difference, reach)
-    return max(standard.least_difference, reach, standard.z_limit * mad / NORMAL_MAD / median(values))
 
 
 def judge_equal(rule: Rule, measures: Sequence[Measure]) -> Found:
