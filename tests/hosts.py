@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -18,6 +19,7 @@ from shutil import which
 import pytest
 
 from running import TIMEOUT_S, clean_environment
+from waiting import eventually
 
 INSIDE = """
 hostname "$1" && shift
@@ -115,6 +117,12 @@ class Host:
             yield
         finally:
             self.firewall("-D", "INPUT", *words)
+
+    def wait_until_it_listens(self, port: int = 22) -> None:
+        """Wait until it takes connections from beside the switch."""
+        call = f"socket.create_connection(({self.address!r}, {port}), timeout=5).close()"
+        attempt = [*self.controller, sys.executable, "-c", f"import socket; {call}"]
+        eventually("its server", lambda: subprocess.run(attempt, capture_output=True).returncode == 0)
 
     def pids(self) -> list[int]:
         """Every process of this host."""

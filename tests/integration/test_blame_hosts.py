@@ -106,23 +106,13 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
         for link in links:
             world.add(link.address, port=22, prefix=link.within)
         for link in links:
-            wait_for(link)
+            link.wait_until_it_listens()
         fleet = Fleet(links=links, hosts=hosts_in(world), folder=folder)
         healthy = fleet.validate("healthy")
         assert not who(healthy), healthy
         (best,) = [m["value"] for m in healthy["measures"] if m["name"] == "bus bandwidth"]
         fleet.floor = best / 2
         yield fleet
-
-
-def wait_for(link: Host) -> None:
-    """Wait until the host's sshd takes connections."""
-    program = (
-        "import socket, time\nfor _ in range(600):\n try:\n"
-        f"  raise SystemExit(socket.create_connection(({link.address!r}, 22), timeout=5).close())\n"
-        " except OSError: time.sleep(0.05)\nraise SystemExit(1)"
-    )
-    assert subprocess.run([*link.controller, sys.executable, "-c", program]).returncode == 0
 
 
 def is_measured(folder: Path) -> bool:

@@ -64,7 +64,7 @@ def controller(
 ) -> subprocess.Popen[str]:
     server = hosts.world.servers[number - 1]
     hosts.host(server)
-    eventually("sshd", lambda: subprocess.run([*links[0].controller, *probe(server.address)]).returncode == 0)
+    links[number - 1].wait_until_it_listens()
     words = [server.address, "22", str(hosts.directory(server)), str(hosts.world.key)]
     words += [str(hosts.world.known_hosts), str(hosts.folder / "gpuproof-node.pyz"), str(out), str(lease_s)]
     return subprocess.Popen(
@@ -72,11 +72,6 @@ def controller(
         stdout=subprocess.PIPE,
         text=True,
     )
-
-
-def probe(address: str) -> list[str]:
-    program = f"import socket; socket.create_connection(({address!r}, 22), timeout=5)"
-    return [sys.executable, "-c", f"try:\n {program}\nexcept OSError: raise SystemExit(1)"]
 
 
 def test_over_a_slow_link_everything_arrives_whole(links: list[Host], hosts: Hosts, tmp_path: Path) -> None:

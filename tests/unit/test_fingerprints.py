@@ -76,6 +76,11 @@ def of_widths(*devices: tuple[str, str | None]) -> FingerprintsCompared:
         ([("x", "y"), ("x", None), ("x", None)], ["agrees"] * 3),
         ([("z", "y"), ("x", None), ("x", None)], ["always wrong", "agrees", "agrees"]),
         ([("x", "y"), ("x", "z"), ("x", None)], ["cannot tell", "cannot tell", "agrees"]),
+        ([("x", "y"), ("w", "z"), ("x", None)], ["agrees", "always wrong", "agrees"]),
+        (
+            [("x", "y"), ("w", "z"), ("x", "y"), ("x", "v")],
+            ["agrees", "always wrong", "agrees", "always wrong"],
+        ),
         ([("x", "y"), ("x", "y"), ("x", "z")], ["agrees", "agrees", "always wrong"]),
     ],
 )

@@ -3,7 +3,8 @@
 Devices are compared where model and software are the same: others may add up in another order and both be
 right. Of a kind of work, what more than half of the devices give in more than half of their rounds is taken
 as right. Where there is no such digest (two devices that differ, one alone) nobody can say who is wrong, but
-a device that gives different bits from round to round contradicts itself.
+a device that gives different bits from round to round contradicts itself, and one that is wrong in other work
+is not asked.
 
 >>> one, two = (Fingerprint(subject=s, kind="A", work="gemm", round_number=0, digest=d)
 ...             for s, d in (("host/a/gpu/0", "x"), ("host/a/gpu/1", "y")))
@@ -73,6 +74,8 @@ def compare_fingerprints(prints: Iterable[Fingerprint]) -> FingerprintsCompared:
     for found in prints:
         groups.setdefault((found.kind, found.work), []).append(found)
     right = {key: _majority(group) for key, group in groups.items()}
+    asked = _without_wrong(groups, right)
+    right |= {key: _majority(group) for key, group in asked.items() if right[key] is None}
     disagreeing: dict[tuple[str, str, int], int | None] = {}
     for (kind, work), group in groups.items():
         for number in sorted({found.round_number for found in group}):
@@ -85,19 +88,35 @@ def compare_fingerprints(prints: Iterable[Fingerprint]) -> FingerprintsCompared:
         for found in group:
             by_device.setdefault((found.kind, found.subject), []).append(found)
     shared: dict[str, set[str]] = {kind: set() for kind, _ in by_device}
-    for (kind, work), group in groups.items():
+    for (kind, work), group in asked.items():
         if len(_by_subject(group)) > 1:
             shared[kind].add(work)
     devices = tuple(
         _judge(own, right, shared=shared[kind], num_alike=len({s for k, s in by_device if k == kind}))
         for (kind, _), own in sorted(by_device.items())
     )
-    undecided = [key for key, group in groups.items() if right[key] is None and _differ(group)]
+    undecided = [key for key, group in asked.items() if right[key] is None and _differ(group)]
     return FingerprintsCompared(
         devices=devices,
         disagreeing=disagreeing,
         differing=tuple(dict.fromkeys(kind for kind, _ in undecided)),
     )
+
+
+def _without_wrong(
+    groups: Mapping[tuple[str, str], Sequence[Fingerprint]], right: Mapping[tuple[str, str], str | None]
+) -> dict[tuple[str, str], list[Fingerprint]]:
+    """Leave devices out that are wrong in one kind of work where another has no majority."""
+    wrong = {
+        (found.kind, found.subject)
+        for key, group in groups.items()
+        for found in group
+        if right[key] not in (None, found.digest)
+    }
+    return {
+        key: [found for found in group if right[key] is not None or (found.kind, found.subject) not in wrong]
+        for key, group in groups.items()
+    }
 
 
 def _by_subject(group: Iterable[Fingerprint]) -> dict[str, list[str]]:
