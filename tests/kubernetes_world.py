@@ -24,6 +24,8 @@ from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 from uuid import uuid4
 
+import psutil
+
 from kubernetes_controllers import Object, address_of, ends_the_others, maker_of, pods_of
 from kubernetes_pod import Pod
 
@@ -71,8 +73,11 @@ class World:
         """Take a pod away as a kubelet short of something does."""
         pod = list(self.pods.values())[number]
         for process in pod.processes.values():
+            others = psutil.Process(process.pid).children(recursive=True)
             process.kill()
             process.wait()
+            for other in others:  # a container's processes end with its first
+                other.kill()
         pod.body["fault"] = {"phase": "Failed", "reason": "Evicted", "message": message}
 
     def make(self, kind: str, body: Object) -> tuple[int, Object]:
