@@ -13,6 +13,7 @@ from gpuproof.analysis.requests.bounds import (
     RequestSeries,
     bounds_each,
     bounds_judged,
+    judge,
     judge_rate,
     num_within,
 )
@@ -53,6 +54,25 @@ def test_one_bound_that_is_missed_refutes_the_rate() -> None:
     assert [standing.outcome for standing in found.standings] == ["met", "missed", "met"]
     assert found.outcome == "missed"
     assert judge_rate(launches[:2], bounds_judged(SPEC), confirmations=3).outcome != "met"
+
+
+@pytest.mark.parametrize(
+    ("over", "launches", "outcome", "reason"),
+    [
+        (0, 1, "undecided", "fewer than 10 separate slow spells"),
+        (1, 1, "undecided", "fewer than 10 separate slow spells"),
+        (40, 1, "undecided", "one launch alone refutes nothing"),
+        (40, 2, "missed", ""),
+        (0, 2, "undecided", "fewer than 10 separate slow spells"),
+    ],
+)
+def test_few_requests_are_told_what_they_lack(over: int, launches: int, outcome: str, reason: str) -> None:
+    latency_s = np.where(np.arange(40) < over, 2.0, 0.5)
+    series = RequestSeries(latency_s, latency_s, np.zeros(40))
+    (bound,) = bounds_judged(replace(SPEC, latency_bound_s=1.0, latency_percentile=95.0))
+    found = judge([series] * launches, bound, confirmations=1)
+    assert found.outcome == outcome
+    assert reason in (found.reason or "")
 
 
 def test_goodput_counts_no_request_that_failed() -> None:

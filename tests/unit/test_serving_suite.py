@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from concluding import notes_of
+from gpuproof.conclude import conclude
 from gpuproof.config.models import RunConfig
 from gpuproof.records.collected import CaseRecords
 from planning import HERE, next_cases, suite_of
-from served_by_hand import answered, spec_in
+from records_by_hand import write_run
+from served_by_hand import answered, records, spec_in
 
 
 def config(**serving: object) -> RunConfig:
@@ -123,3 +128,17 @@ def test_a_failed_offline_launch_asks_for_nothing_else() -> None:
     (offline,) = next_cases(config())
     assert offline.case_id == "offline"
     assert next_cases(config(), [CaseRecords(case=offline, records=())]) == []
+
+
+@pytest.mark.parametrize(("latency_s", "is_said"), [(0.01, False), (2.0, True)])
+def test_what_to_set_is_said_where_no_request_kept_the_bound(
+    latency_s: float, is_said: bool, tmp_path: Path
+) -> None:
+    asked = config(rate_per_s=100.0)
+    case = next_cases(asked)[0]
+    launch = replace(records([latency_s] * 40, spec=spec_in(case)), case=case)
+    run = write_run(tmp_path, [launch])
+    described = {key: value for key, value in run.description().items() if key != "schema_version"}
+    run.write_description({**described, "config": asked.model_dump(mode="json")})
+    said = "no request had latency under 50.0 ms: set serving.latency_bound_s to what users of this model"
+    assert any(note.startswith(said) for note in notes_of(conclude(run))) == is_said

@@ -52,7 +52,8 @@ def design_effect(launches: Sequence[FloatArray], limit: float) -> float | Unava
         worst = max(worst, _ratio(over, num_over / num))
         if num_over / worst >= MIN_SPELLS:
             return worst if num / worst >= MIN_EFFECTIVE else _too_few(num / worst)
-    return Unavailable(reason=f"fewer than {MIN_SPELLS:.0f} separate slow spells were seen")
+    few = f"fewer than {MIN_SPELLS:.0f} separate slow spells were seen"
+    return Unavailable(reason=f"{few}: how many independent requests these are worth is not known")
 
 
 def _too_few(effective: float) -> Unavailable:

@@ -32,6 +32,7 @@ from gpuproof.statistics.spells import (
 RISK = 0.01
 MIN_LAUNCHES_TO_MISS = 2
 """A stall in one launch refutes no rate."""
+ONE_LAUNCH = "one launch alone refutes nothing, since a stall may be its own: set run.repeats to 2 or more"
 HEAD = 10
 """Met and missed must hold without the first of so many parts of each launch, too."""
 BoundName = Literal["latency", "time to first token", "time per token", "all bounds"]
@@ -140,6 +141,7 @@ def judge(launches: Sequence[RequestSeries], bound: Bound, *, confirmations: int
     effect = design_effect(values, bound.limit)
     outcome = _outcome(values, bound, effect)
     is_confirmed = outcome != "met" or confirming >= confirmations
+    is_alone = len(launches) < MIN_LAUNCHES_TO_MISS and num_over > bound.allowed * num
     known = None if isinstance(effect, Unavailable) else effect
     at_most = None if known is None else _at_most(values, bound, known)
     over = np.sort(np.concatenate(values))
@@ -156,8 +158,10 @@ def judge(launches: Sequence[RequestSeries], bound: Bound, *, confirmations: int
         largest_share_over=None if known is None else share_bound(num_over / known, num / known, risk=RISK),
         percentile=middle if middle < inf else None,
         percentile_at_most=at_most,
-        needed_requests=_needed(num, num_over, bound, effect) if outcome == "undecided" else None,
-        reason=_reason(outcome, effect, confirming, confirmations, len(launches)),
+        needed_requests=None if outcome != "undecided" or is_alone else _needed(num, num_over, bound, effect),
+        reason=ONE_LAUNCH
+        if outcome == "undecided" and is_alone
+        else _reason(outcome, effect, confirming, confirmations, len(launches)),
     )
 
 

@@ -21,7 +21,7 @@ from gpuproof.suites.serving.search import RateSearch
 OUTCOMES = {
     "met": "met",
     "missed": "missed",
-    "undecided": "too few requests to tell",
+    "undecided": "undecided",
 }
 METHOD = "batch means over launches of fresh arrivals; confirmed at the low end, refuted at the high one"
 
