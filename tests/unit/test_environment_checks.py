@@ -115,6 +115,31 @@ def test_a_run_of_an_older_version_passes_only_what_it_told(name: str) -> None:
         assert set(found.values()) == {"ERROR"}
 
 
+@pytest.mark.parametrize(("what", "key"), [("driver", "driver"), ("CUDA", "torch_cuda"), ("NCCL", "nccl")])
+def test_two_hosts_with_gpus_that_told_nothing_are_not_the_same(what: str, key: str) -> None:
+    silent = {name: host_facts(name) for name in ("a", "b")}
+    for facts in silent.values():
+        facts.pop(key, None)
+        facts["accelerators"]["drivers"] = {}
+
+    assert check(f"same {what}", FleetFacts(measures=[], hosts=silent)) == {
+        "host/a": "ERROR",
+        "host/b": "ERROR",
+    }
+
+
+def test_hosts_whose_torch_has_no_cuda_have_the_same() -> None:
+    told = {name: host_facts(name, torch_cuda=None) for name in ("a", "b")}
+
+    assert check("same CUDA", FleetFacts(measures=[], hosts=told)) == {"host/a": "PASS", "host/b": "PASS"}
+
+
+def test_hosts_without_a_gpu_need_no_driver() -> None:
+    hosts_of_cpu = {"a": CPU, "b": {**CPU, "host": "b"}}
+
+    assert check("same CUDA", FleetFacts(measures=[], hosts=hosts_of_cpu)) == {"whole": "NOT-APPLICABLE"}
+
+
 def test_where_all_differ_all_are_named() -> None:
     facts = FleetFacts(measures=[], hosts={n: host_facts(n, driver=d) for n, d in (("a", "1"), ("b", "2"))})
 

@@ -7,7 +7,7 @@ driver, torch, NCCL, model of GPU or clocks is unlike: it is refused by the keys
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,6 +21,8 @@ BASELINE_SCHEMA_VERSION = 1
 STACK = ("gpu", "driver", "torch", "cuda", "nccl", "clocks", "power_limit_w", "mig", "ecc")
 """Under what a baseline's figures hold."""
 SEVERAL = " and "
+UNKNOWN = "unknown"
+"""What a host says of a key where another knows it."""
 EntryKey = tuple[str, tuple[tuple[str, str], ...], SubjectKind]
 """Name, labels and kind of subject of a measure."""
 UNCOMPARED = frozenset(("digest", "round", "device", "host"))
@@ -95,7 +97,13 @@ def entry_key(name: str, labels: Mapping[str, Any], kind: SubjectKind) -> EntryK
 def stack_of(hosts: Mapping[str, Mapping[str, Any]]) -> dict[str, str | None]:
     """Return what figures of these hosts hold for; a key that nobody told is None, several are joined."""
     told = [_stack_of_host(facts) for facts in hosts.values()]
-    return {key: SEVERAL.join(sorted({host[key] or "unknown" for host in told})) or None for key in STACK}
+    return {key: _said_by_all({host[key] for host in told}) for key in STACK}
+
+
+def _said_by_all(values: Collection[str | None]) -> str | None:
+    if not any(values):
+        return None
+    return SEVERAL.join(sorted(value or UNKNOWN for value in values))
 
 
 def _stack_of_host(facts: Mapping[str, Any]) -> dict[str, str | None]:
@@ -128,8 +136,8 @@ def _joined(values: Any) -> str | None:
 
 def unlike_keys(one: Mapping[str, str | None], other: Mapping[str, str | None]) -> list[str]:
     """Name each key of the stack that differs, with both values; one that either lacks is unlike."""
-    names = (key for key in STACK if one.get(key) != other.get(key))
-    return [f"{key}: {one.get(key) or 'unknown'} against {other.get(key) or 'unknown'}" for key in names]
+    pairs = ((key, one.get(key) or UNKNOWN, other.get(key) or UNKNOWN) for key in STACK)
+    return [f"{key}: {value} against {beside}" for key, value, beside in pairs if value != beside]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,6 +19,16 @@ def _stack(key: str) -> Callable[[HostFacts], str | None]:
     return lambda facts: stack_of({"": facts})[key]
 
 
+def _built_in(*keys: str) -> Callable[[HostFacts], str | None]:
+    """Read what torch was built with: none where it says so, and None where it says nothing."""
+
+    def read(facts: HostFacts) -> str | None:
+        said = [facts[key] for key in keys if key in facts]
+        return str(next(filter(None, said), "none")) if said else None
+
+    return read
+
+
 def _gpus(facts: HostFacts) -> str | None:
     names = Counter(str(device.get("name")) for device in facts.get("devices") or ())
     return ", ".join(f"{count} × {name}" for name, count in sorted(names.items())) or "no GPU"
@@ -36,8 +46,8 @@ OF_HOSTS: Mapping[str, Callable[[HostFacts], str | None]] = {
     "GPUs": _gpus,
     "driver": _stack("driver"),
     "torch": _stack("torch"),
-    "CUDA": _stack("cuda"),
-    "NCCL": _stack("nccl"),
+    "CUDA": _built_in("torch_cuda", "torch_hip"),
+    "NCCL": _built_in("nccl"),
     "kernel": lambda facts: facts.get("os"),
     "NCCL settings": _settings,
 }
@@ -66,7 +76,7 @@ def judge_hosts_alike(what: str, facts: FleetFacts) -> Sequence[Outcome]:
     said = {f"host/{host}": OF_HOSTS[what](found) for host, found in facts.hosts.items()}
     if (
         what in NEEDS_GPU
-        and not any(said.values())
+        and not {*said.values()} - {None, "none"}
         and not any(f.get("devices") for f in facts.hosts.values())
     ):
         return [nothing_to_check(f"no host has a GPU, and none has a version of {what}")]
