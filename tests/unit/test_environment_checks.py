@@ -140,6 +140,27 @@ def test_hosts_without_a_gpu_need_no_driver() -> None:
     assert check("same CUDA", FleetFacts(measures=[], hosts=hosts_of_cpu)) == {"whole": "NOT-APPLICABLE"}
 
 
+@pytest.mark.parametrize("is_listed", [False, True])
+@pytest.mark.parametrize("name", sorted(set(CHECKS) - {"same GPUs"}))
+def test_hosts_that_tell_of_nothing_but_gpus_pass_nothing_else(name: str, is_listed: bool) -> None:
+    silent: dict[str, Any] = {}
+    for host in ("a", "b"):
+        told = host_facts(host)
+        listed = [{key: x[key] for key in ("name", "uuid")} for x in told["accelerators"]["devices"]]
+        silent[host] = {"host": host, "devices": told["devices"]}
+        silent[host] |= {"accelerators": {"devices": listed}} if is_listed else {}
+
+    assert "PASS" not in check(name, FleetFacts(measures=[], hosts=silent)).values()
+
+
+@pytest.mark.parametrize("changed", [{"allowed_cpus": None}, {"device_numa_nodes": {"0000:01:00.0": "-1"}}])
+def test_processors_are_near_no_gpu_whose_node_nobody_names(changed: dict[str, Any]) -> None:
+    told = host_facts("a")
+    told["affinity"] |= changed
+
+    assert "PASS" not in check("numa", FleetFacts(measures=[], hosts={"a": told})).values()
+
+
 def test_where_all_differ_all_are_named() -> None:
     facts = FleetFacts(measures=[], hosts={n: host_facts(n, driver=d) for n, d in (("a", "1"), ("b", "2"))})
 

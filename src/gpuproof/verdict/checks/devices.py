@@ -140,7 +140,7 @@ def judge_memory(facts: FleetFacts) -> Sequence[Outcome]:
 
     def judge(subject: str, device: Device) -> Outcome:
         state = device.get("state") or {}
-        known = {name: state[name] for name in names if name in state}
+        known = {name: state[name] for name in names if state.get(name) is not None}
         if not known:
             return _lacks(subject, device, names[0], "memory's health")
         bad = [f"{name} {value:g}" for name, value in known.items() if value]

@@ -20,6 +20,7 @@ GDR_PAGE = "https://docs.nvidia.com/cuda/gpudirect-rdma/"
 BACKENDS_PAGE = "https://docs.pytorch.org/docs/stable/distributed.html#backends"
 LOOK = "Look at it with: gpuproof doctor --multi-node"
 RUN_AGAIN = "Run it again: each host then reports its environment"
+NO_SETTINGS = "it did not report its environment variables"
 
 
 def _of_hosts(facts: FleetFacts, judge: Callable[[str, HostFacts], Outcome]) -> list[Outcome]:
@@ -37,9 +38,11 @@ def _active(facts: HostFacts) -> bool:
     return any(port["state"] == "ACTIVE" for port in _ports(facts) or ())
 
 
-def _hurting(facts: HostFacts, *names: str) -> list[str]:
-    """Say which of these settings is set so that it costs speed, and what it does."""
-    given = facts.get("environment") or {}
+def _hurting(facts: HostFacts, *names: str) -> list[str] | None:
+    """Say which of these settings costs speed as it is set, and what it does; None where none was told."""
+    given = facts.get("environment")
+    if given is None:
+        return None
     return [
         f"{setting.variable}={given[setting.variable]}: {setting.effect}"
         for setting in SETTINGS
@@ -86,9 +89,10 @@ def judge_network(facts: FleetFacts) -> Sequence[Outcome]:
             return nothing_to_check(
                 "/sys/class/infiniband lists no active port: sockets are all there is", subject
             )
-        given = found.get("environment") or {}
         reasons = _hurting(found, "NCCL_IB_DISABLE")
-        if given.get("NCCL_NET", "").lower() == "socket":
+        if reasons is None:
+            return not_told(subject, NO_SETTINGS, RUN_AGAIN)
+        if found["environment"].get("NCCL_NET", "").lower() == "socket":
             reasons.append("NCCL_NET=Socket: everything goes over IP sockets")
         return told(
             subject,
@@ -112,6 +116,8 @@ def judge_gpudirect(facts: FleetFacts) -> Sequence[Outcome]:
         if not _active(found) or not found.get("devices"):
             return nothing_to_check("it has no active InfiniBand port together with a GPU", subject)
         reasons = _hurting(found, "NCCL_NET_GDR_LEVEL")
+        if reasons is None:
+            return not_told(subject, NO_SETTINGS, RUN_AGAIN)
         has_module = (found.get("affinity") or {}).get("peer_memory")
         if not reasons and has_module is None:
             return not_told(subject, "the loaded kernel modules could not be read", LOOK)
@@ -143,6 +149,8 @@ def judge_peer_to_peer(facts: FleetFacts) -> Sequence[Outcome]:
                 f"it has {num} {'GPU' if num == 1 else 'GPUs'}: no other GPU to copy to", subject
             )
         reasons = _hurting(found, "NCCL_P2P_DISABLE", "NCCL_P2P_LEVEL", "NCCL_SHM_DISABLE")
+        if reasons is None:
+            return not_told(subject, NO_SETTINGS, RUN_AGAIN)
         return told(
             subject,
             not reasons,
@@ -168,16 +176,22 @@ def judge_numa(facts: FleetFacts) -> Sequence[Outcome]:
         nodes, devices = affinity["numa_nodes"], affinity["device_numa_nodes"]
         if len(nodes) < 2 or not devices:
             return nothing_to_check(f"it has {len(nodes)} NUMA nodes and {len(devices)} GPUs on PCI", subject)
-        allowed = set(affinity["allowed_cpus"] or ())
+        placed = {address: node for address, node in sorted(devices.items()) if node in nodes}
+        if not placed:
+            return nothing_to_check(f"the kernel names no NUMA node of its {len(devices)} GPUs", subject)
+        if affinity["allowed_cpus"] is None:
+            return not_told(subject, "it did not report which processors a process may use", LOOK)
+        allowed = set(affinity["allowed_cpus"])
         far = [
             f"{address} is on node {node}"
-            for address, node in sorted(devices.items())
-            if node in nodes and not allowed & cpus_of(nodes[node] or "")
+            for address, node in placed.items()
+            if not allowed & cpus_of(nodes[node] or "")
         ]
+        near = f"some on the NUMA node of each of {len(placed)} GPUs"
         return told(
             subject,
             not far,
-            f"{len(allowed)} processors allowed; {'; '.join(far) or 'some on the NUMA node of each GPU'}",
+            f"{len(allowed)} processors allowed; {'; '.join(far) or near}",
             expected="processors on the NUMA node of each GPU",
             source="https://docs.kernel.org/admin-guide/mm/numa_memory_policy.html",
             next_step="Bind ranks by node (numactl, --cpu-bind, the container's cpuset)",
