@@ -8,12 +8,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 
+from gpuproof.errors import ExitCode
 from gpuproof.records.breakdown import OwnCompute
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import Setup, Start, Window
 from running import TIMEOUT_S, TINY, clean_environment, gpuproof, gpuproof_command, only_case, run_directory
+from waiting import eventually
 
 
 def free_port() -> str:
@@ -74,20 +77,45 @@ def test_ranks_stop_a_window_by_seconds_after_the_same_step(tmp_path: Path) -> N
     assert set(summary["communication_missing"]) == {"allreduce_standalone_ms"}
 
 
-@pytest.mark.promise("S1.3")
-def test_under_a_torchrun_of_the_users(tmp_path: Path) -> None:
-    result = subprocess.run(
-        [
-            *(sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2"),
-            f"--master-port={free_port()}",
-            *gpuproof_command("run", "quick", *TINY, "--run.run_id=t")[1:],
-        ],
-        cwd=tmp_path,
+def under_torchrun(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run `gpuproof WORDS` as two ranks of a launcher of the user's."""
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2"]
+    return subprocess.run(
+        [*torchrun, f"--master-port={free_port()}", *gpuproof_command(*words)[1:]],
+        cwd=folder,
         env=clean_environment(),
         capture_output=True,
         text=True,
         timeout=TIMEOUT_S,
     )
+
+
+def start_rank(rank: int, command: list[str], folder: Path, *, port: str) -> subprocess.Popen[str]:
+    """Start one of two ranks with the variables set by hand."""
+    folder.mkdir(exist_ok=True)
+    variables = {"RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    return subprocess.Popen(
+        command,
+        cwd=folder,
+        env=clean_environment(**variables),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def validating(*, iterations: int, stages: str = "collective") -> list[str]:
+    """Return the words of a short validation of two ranks."""
+    sizes = f"{{operations: [all_reduce], min_bytes: 8K, max_bytes: 8K, iterations: {iterations}}}"
+    return [
+        *("validate", "--recipe=quick", "--allow-cpu", "--device=cpu", "--runs=2", "--run.run_id=v"),
+        *(f"--validate.stages=[{stages}]", f"--validate.collective={sizes}"),
+    ]
+
+
+@pytest.mark.promise("S1.3")
+def test_under_a_torchrun_of_the_users(tmp_path: Path) -> None:
+    result = under_torchrun(tmp_path, "run", "quick", *TINY, "--run.run_id=t")
     assert result.returncode == 0, result.stdout + result.stderr
     assert_totals_are_totals(tmp_path, "t", ranks=2)
     assert result.stdout.count("medium training on synthetic") == 1
@@ -95,23 +123,7 @@ def test_under_a_torchrun_of_the_users(tmp_path: Path) -> None:
 
 def test_a_validation_under_a_torchrun_of_the_users(tmp_path: Path) -> None:
     """The ranks stay for launch after launch; what takes some of them is left out, and passes nothing."""
-    collective = "{operations: [all_reduce], min_bytes: 8K, max_bytes: 8K, iterations: 3}"
-    command = gpuproof_command(
-        *("validate", "--recipe=quick", "--allow-cpu", "--device=cpu", "--runs=2"),
-        *("--validate.stages=[links,collective]", f"--validate.collective={collective}", "--run.run_id=v"),
-    )
-    result = subprocess.run(
-        [
-            *(sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2"),
-            f"--master-port={free_port()}",
-            *command[1:],
-        ],
-        cwd=tmp_path,
-        env=clean_environment(),
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT_S,
-    )
+    result = under_torchrun(tmp_path, *validating(iterations=3, stages="links,collective"))
     found = json.loads((tmp_path / "results/validate-quick/v/result.json").read_text())
     assert (found["verdict"], found["num_launches"]) == ("INCONCLUSIVE", 2), result.stderr
     measured = {each["name"]: each["outcome"] for each in found["outcomes"]}
@@ -119,6 +131,33 @@ def test_a_validation_under_a_torchrun_of_the_users(tmp_path: Path) -> None:
     assert measured["links was measured"]["status"] == "SKIP"
     assert "1 of the 2 ranks" in measured["links was measured"]["reason"]
     assert "exitcode  : 4" in result.stderr  # rank 0's, and no rank's before
+
+
+def test_a_rank_of_the_users_launcher_that_is_killed_is_named_and_its_place_is_taken_again(
+    tmp_path: Path,
+) -> None:
+    """What is killed is the process of one launch, and not the rank that starts one for each launch."""
+    port, command = free_port(), gpuproof_command(*validating(iterations=5000))
+    ranks = [start_rank(rank, command, tmp_path, port=port) for rank in (0, 1)]
+    launches = tmp_path / "results/validate-quick/v/cases/collective-within"
+
+    def measuring() -> bool:
+        return '"measure"' in (launches / "0" / "rank-1.jsonl").read_text()
+
+    try:
+        eventually("a rank that measures", measuring)
+        (own,) = (x for x in psutil.Process(ranks[1].pid).children() if "join" in x.cmdline())
+        own.kill()
+        outputs = [process.communicate(timeout=TIMEOUT_S) for process in ranks]
+    finally:
+        for process in ranks:
+            process.kill()
+    found = json.loads((launches.parents[1] / "result.json").read_text())
+    (told,) = [x["outcome"] for x in found["outcomes"] if x["name"] == "collective-within was measured"]
+    assert (told["status"], found["verdict"]) == ("ERROR", "INCONCLUSIVE"), outputs
+    assert "rank 1 ended without an error message" in told["reason"]
+    assert found["num_launches"] == 1
+    assert [process.returncode for process in ranks] == [ExitCode.INCONCLUSIVE, 0]
 
 
 @pytest.mark.promise("S1.20")
@@ -129,20 +168,10 @@ def test_with_the_variables_set_by_hand_and_nothing_shared(tmp_path: Path) -> No
     # A rank that is shown nothing at rank 0's path, as on a host of its own.
     hide = f"mount -t tmpfs none '{folders[0]}' && cd '{folders[1]}' && exec \"$@\""
     command_of_rank_1 = ["unshare", "--mount", "--map-root-user", "sh", "-c", hide, "sh", *command]
-    processes = []
-    for rank, words in enumerate([command, command_of_rank_1]):
-        folders[rank].mkdir(exist_ok=True)
-        variables = {"RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-        processes.append(
-            subprocess.Popen(
-                words,
-                cwd=folders[rank],
-                env=clean_environment(**variables),
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-            )
-        )
+    processes = [
+        start_rank(rank, words, folders[rank], port=port)
+        for rank, words in enumerate([command, command_of_rank_1])
+    ]
     outputs = [process.communicate(timeout=TIMEOUT_S) for process in processes]
     assert [process.returncode for process in processes] == [0, 0], outputs
     records = assert_totals_are_totals(folders[0], "h", ranks=2)
