@@ -32,6 +32,15 @@ rules:
 """Of a run without monitoring, in which nobody listens; a floor that suits any machine would be refused."""
 
 
+STRICTER = """\
+rules:
+  - name: it trains
+    each: whole
+    measure: {{name: throughput, labels: {{case: training}}}}
+    expect: {{at_least: {floor}, unit: samples/s}}
+"""
+
+
 def result_of(folder: Path) -> dict[str, Any]:
     found: dict[str, Any] = json.loads((folder / "results/validate-quick/v/result.json").read_text())
     return found
@@ -64,6 +73,12 @@ def test_two_ranks_of_a_processor_are_tried_out_and_never_ready(tmp_path: Path) 
     # the archive says the same, and without the missing host it is a processor all the same
     again = gpuproof("validate", "--from", "v.tar.gz", "--json", cwd=tmp_path)
     assert json.loads(again.stdout) == result
+    rates = [m["value"] for m in result["measures"] if m["name"] == "throughput" and m["subject"] == "whole"]
+    (tmp_path / "stricter.yaml").write_text(STRICTER.format(floor=1.5 * max(rates)))
+    stricter = gpuproof("validate", "--from", "v.tar.gz", "--rules", "stricter.yaml", "--json", cwd=tmp_path)
+    assert stricter.returncode == ExitCode.FAILED
+    assert statuses(json.loads(stricter.stdout))["it trains"] == "FAIL"
+    assert result_of(tmp_path) == result
     described = tmp_path / "results/validate-quick/v/run.json"
     told = json.loads(described.read_text())
     told["config"]["suite_options"]["validate"]["expected_hosts"] = []
