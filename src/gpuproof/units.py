@@ -10,10 +10,19 @@
 
 from __future__ import annotations
 
+import re
+
 MISSING = "–"
 MOST_HALF_WIDTH = 0.5
 """A figure that may as well be half of what it is, or half as much again, is not measured."""
 NOT_WELL_ENOUGH = "not measured well enough"
+UNIT = re.compile(
+    r"(?<=\d) (?=(?:%|[nµm]?s|min|h|[kKMGT]i?B(?:/s)?|B(?:/s)?|[MGTP]?FLOP(?:/s)?|[mk]?W|k?J|[MG]Hz|°C)"
+    r"(?![\w/]))"
+)
+"""The blank between a figure and its unit."""
+UNBROKEN = "\ue000"
+"""That blank while lines are broken: a character of private use, since Rich breaks at U+00A0 as well."""
 
 
 def significant(value: float, digits: int = 3) -> str:
@@ -134,3 +143,17 @@ def plus_minus(relative: float) -> str:
 def count(value: int | None) -> str:
     """Format a whole number with thousands separators."""
     return MISSING if value is None else f"{value:,}"
+
+
+def unbroken(text: str) -> str:
+    """Return a text of which no line can end between a figure and its unit; `rejoined` puts the blanks back.
+
+    >>> unbroken("spans 11 % of 6.67 s, 3 steps").replace(UNBROKEN, "_")
+    'spans 11_% of 6.67_s, 3 steps'
+    """
+    return UNIT.sub(UNBROKEN, text)
+
+
+def rejoined(text: str) -> str:
+    """Return a text whose lines were broken, with the blanks that `unbroken` took."""
+    return text.replace(UNBROKEN, " ")

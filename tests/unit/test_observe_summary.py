@@ -330,6 +330,17 @@ def test_a_counter_or_reason_that_was_refused_later_is_explained_in_the_drivers_
     assert device.throttling.missing == "not for an instance"
 
 
+def test_no_line_ends_between_a_figure_and_its_unit(tmp_path: Path) -> None:
+    samples = [rec.sample(float(t), {0: {"power_w": 300.0}}) for t in range(3)]
+    reason = ", ".join(f"seen in {number * 7} ms" for number in range(1, 60))
+    identity = rec.identity(unavailable={"fan_percent": reason})
+    path = rec.write(tmp_path / "r.jsonl", [rec.header([identity]), *samples])
+    lines = render_summary(summarise(load_recording(path))).splitlines()
+    told = [line for line in lines if "seen in" in line]
+    assert len(told) > 10
+    assert not any(line[-1].isdigit() for line in told)
+
+
 def test_a_long_label_keeps_its_distance_and_a_long_list_is_wrapped(tmp_path: Path) -> None:
     samples = [rec.sample(float(t), {0: {"ecc_uncorrected_count": 0.0}}) for t in range(3)]
     identity = rec.identity(unavailable=dict.fromkeys(names(kind="gauge"), "not on this board"))

@@ -24,7 +24,7 @@ from gpuproof.readings.summary import (
 )
 from gpuproof.readings.throttling import ThrottleShare, Throttling
 from gpuproof.readings.totals import Total
-from gpuproof.units import MISSING, count, memory, seconds, share
+from gpuproof.units import MISSING, count, memory, rejoined, seconds, share, unbroken
 
 _HEADINGS: Final = ("", "mean", "min", "max", "p95", "readings")
 _PHASE_HEADINGS: Final = (
@@ -245,9 +245,10 @@ def _fact(label: str, text: str) -> str:
 
 def _wrapped(label: str, text: str) -> Iterator[str]:
     """Write a fact whose text is a long list over several lines."""
-    first, *more = textwrap.wrap(text, _TEXT_WIDTH - _LABEL_WIDTH - 2, break_on_hyphens=False)
-    yield _fact(label, first)
-    yield from (_fact("", line) for line in more)
+    width = _TEXT_WIDTH - _LABEL_WIDTH - 2
+    first, *more = textwrap.wrap(unbroken(text), width, break_on_hyphens=False)
+    yield _fact(label, rejoined(first))
+    yield from (_fact("", rejoined(line)) for line in more)
 
 
 def table(rows: Sequence[tuple[str, ...]], *, label_width: int = _LABEL_WIDTH - 2) -> Iterator[str]:

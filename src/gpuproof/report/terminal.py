@@ -6,7 +6,6 @@ markup, and their control characters are blanked.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from functools import singledispatch
 from io import StringIO
@@ -27,6 +26,7 @@ from gpuproof.report.page_parts import (
     one_line,
     several_lines,
 )
+from gpuproof.units import rejoined, unbroken
 
 STYLE: dict[pages.Tone, str] = {
     "plain": "",
@@ -43,13 +43,6 @@ BETWEEN = 2
 """Blanks between columns."""
 NARROWEST = 14
 """Of a column whose texts may be broken over lines."""
-UNIT = re.compile(
-    r"(?<=\d) (?=(?:%|[nµm]?s|min|h|[kKMGT]i?B(?:/s)?|B(?:/s)?|[MGTP]?FLOP(?:/s)?|[mk]?W|k?J|[MG]Hz|°C)"
-    r"(?![\w/]))"
-)
-"""The blank between a figure and its unit."""
-UNBROKEN = "\ue000"
-"""That blank while lines are broken: a character of private use, since Rich breaks at U+00A0 as well."""
 Part = tuple[RenderableType, bool]
 """What is printed, and whether long lines of it may be broken: a path or command that is cannot be copied."""
 
@@ -89,19 +82,10 @@ def write(console: Console, *parts: RenderableType, fold: bool = True) -> None:
     with console.capture() as captured:
         for part in parts:
             console.print(part, soft_wrap=not fold)
-    shown = captured.get().replace(UNBROKEN, " ")
+    shown = rejoined(captured.get())
     if not console.is_terminal:
         shown = "".join(f"{line.rstrip()}\n" for line in shown.splitlines())
     console.file.write(shown)
-
-
-def unbroken(text: str) -> str:
-    """Return a text of which no line can end between a figure and its unit; `write` puts the blanks back.
-
-    >>> unbroken("spans 11 % of 6.67 s, 3 steps").replace(UNBROKEN, "_")
-    'spans 11_% of 6.67_s, 3 steps'
-    """
-    return UNIT.sub(UNBROKEN, text)
 
 
 def _verdict(verdict: pages.Verdict) -> Text:
