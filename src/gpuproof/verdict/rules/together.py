@@ -1,115 +1,17 @@
-"""Rules that hold subjects against each other: nobody stands apart, or all are the same.
-
-Peers are subjects of one type of GPU and of the same work; who stands apart is found by `analysis.apart`,
-with one error rate over all of them. Peers say nothing of a fleet that is slow as a whole.
-"""
+"""Rules that hold subjects against each other for being the same: equal digests, or equal values."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from statistics import median
 
-from gpuproof.analysis.apart import Apart, HostRate, HostsJudged, judge_hosts
 from gpuproof.records.outcome import Outcome, kind_of
 from gpuproof.records.result import Measure
-from gpuproof.statistics.dispersion import NORMAL_MAD, median_absolute_deviation
-from gpuproof.units import share
 from gpuproof.verdict.baseline import entry_key
-from gpuproof.verdict.facts import FleetFacts
 from gpuproof.verdict.rules.model import Rule
 from gpuproof.verdict.rules.outcomes import not_judged
-from gpuproof.verdict.rules.refusals import device_of, with_unit
 
 Found = Iterator[tuple[Measure, Outcome]]
-PEERS = "the other subjects of the same run: they cannot tell a fleet that is slow as a whole"
-
-
-def judge_peers(rule: Rule, measures: Sequence[Measure], facts: FleetFacts, *, error_rate: float) -> Found:
-    """Judge who stands apart from the others of its type; all groups share the error rate."""
-    groups: dict[object, list[Measure]] = {}
-    for measure in measures:
-        work = entry_key(measure.name, measure.labels, kind_of(measure.subject))
-        groups.setdefault((work, measure.unit, device_of(measure, facts)), []).append(measure)
-    for group in groups.values():
-        yield from _judge_group(rule, group, error_rate=error_rate / len(groups))
-
-
-def _judge_group(rule: Rule, group: Sequence[Measure], *, error_rate: float) -> Found:
-    if len(group) == 1:
-        reason = f"{group[0].subject} is the only one of its type: it has no peer"
-        yield group[0], Outcome(status="NOT-APPLICABLE", subject=group[0].subject, reason=reason)
-        return
-    values = [measure.value or 0.0 for measure in group]
-    if median(values) <= 0:
-        for measure in group:
-            yield measure, not_judged(measure.subject, "half of its peers measured 0", "Look at all of them")
-        return
-    judged = judge_hosts([_rate(measure) for measure in group], error_rate=error_rate)
-    if judged.slower is not None:
-        slower = judged.slower
-        reason = (
-            f"{slower.host} is {share(slower.relative_difference)} behind {slower.than}; {judged.missing}"
-        )
-        step = "Add a third of the same type, or record a baseline"
-        yield from ((measure, not_judged(measure.subject, reason, step)) for measure in group)
-        return
-    apart = {found.host: found for found in judged.apart}
-    peers = _Peers(num=len(group), middle=median(values), detectable=_detectable(group, judged))
-    for measure in group:
-        yield measure, _outcome(rule, measure, peers, apart.get(measure.subject))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Peers:
-    """What is the same for all subjects of a group."""
-
-    num: int
-    middle: float
-    detectable: float | None
-
-
-def _rate(measure: Measure) -> HostRate:
-    assert measure.value is not None
-    interval, reach = measure.interval, None
-    if interval is not None and measure.value:
-        reach = max(interval.high - measure.value, measure.value - interval.low) / abs(measure.value)
-    return HostRate(host=measure.subject, rate=measure.value, reach=reach)
-
-
-def _outcome(rule: Rule, measure: Measure, peers: _Peers, apart: Apart | None) -> Outcome:
-    is_worse = apart is not None and (apart.relative_difference < 0) == (measure.better != "lower")
-    failing = "FAIL" if rule.is_required else "WARN"
-    status = "PASS" if apart is None else failing if is_worse else "WARN"
-    unit, middle = measure.unit, with_unit(peers.middle, measure.unit, beside=measure.text)
-    off = "" if apart is None else f", {share(abs(apart.relative_difference))} off its peers"
-    return Outcome(
-        status=status,  # type: ignore[arg-type]  # of three words that are all statuses
-        subject=measure.subject,
-        measured=f"{measure.text}{off}",
-        expected=f"about {middle}, as {peers.num} of its type have in the middle",
-        source=PEERS,
-        next_step=None if status == "PASS" else rule.next_step,
-        responsible=None if status == "PASS" else rule.responsible,
-        measured_value=measure.value,
-        expected_value=peers.middle,
-        unit=unit,
-        minimum_detectable=peers.detectable,
-    )
-
-
-def _detectable(group: Sequence[Measure], judged: HostsJudged) -> float | None:
-    """Return the loss that would have stood apart, as a share of the middle."""
-    standard = judged.standard
-    if standard is None:
-        return None
-    values = [measure.value or 0.0 for measure in group]
-    mad = median_absolute_deviation(values)
-    reach = max(_rate(measure).reach or 0.0 for measure in group)
-    if standard.z_limit is None or mad is None:
-        return max(standard.least_difference, reach)
-    return max(standard.least_difference, reach, standard.z_limit * mad / NORMAL_MAD / median(values))
 
 
 def judge_equal(rule: Rule, measures: Sequence[Measure]) -> Found:
