@@ -123,10 +123,8 @@ def runs_of(
     for _ in range(num_runs):
         noise = fleet.within * rng.standard_normal(off.shape)
         if fleet.shape == "few iterations":
-            noise = sum(
-                ITERATION_SPREAD / ITERATIONS * _drawn("longer tail", off.shape, rng)
-                for _ in range(ITERATIONS)
-            )
+            iterations = [_drawn("longer tail", off.shape, rng) for _ in range(ITERATIONS)]
+            noise = ITERATION_SPREAD * np.mean(iterations, axis=0)
         rates = RATE * (1 + off + wander + noise)
         found.append(np.round(rates / step) * step if fleet.shape == "rounded" else rates)
         wander = WANDERING * wander + (1 - WANDERING**2) ** 0.5 * fleet.spread * rng.standard_normal(

@@ -343,8 +343,8 @@ def test_a_figure_that_is_off_alone_accuses_nobody_unless_it_is_far_off(
     values: tuple[float, ...], expected: str
 ) -> None:
     """By hand: the median is 6.995e14 and the scaled MAD 2.965e12, so that 6.6e14 is 13 of these off, 6.3e14
-    is 23, 6.1e14 is 30 and 5.8e14 is 40. By one test the limits are 15, and 28.5 alone; by two 19, 36 alone, and
-    28.5 where both are off."""
+    is 23, 6.1e14 is 30 and 5.8e14 is 40. Of one test the limit is 15, and 28.5 alone; of two it is 19, and
+    36 alone, or 28.5 where both are off."""
     measures = [
         replace(measure, labels={**GEMM, "size": size})
         for size, value in enumerate(values)

@@ -59,7 +59,7 @@ def test_what_all_tests_of_a_subject_share_is_allowed_a_heavy_tail() -> None:
 
     def reach(alike: float) -> float:
         shape = HealthyShape(num_known=100.0, alike=alike, skewness=0.0)
-        return alike_reach(spread, error_rate=0.0025, shape=shape) / (1.03 * 1.01**0.5)
+        return float(alike_reach(spread, error_rate=0.0025, shape=shape) / (1.03 * 1.01**0.5))
 
     assert reach(1.0) == pytest.approx(5.598 / 2**0.5, rel=1e-3)
     assert reach(0.5) == pytest.approx(3.747 / 2**0.5, rel=1e-3)
