@@ -39,6 +39,8 @@ NEAR_SHARE = 0.8
 """Of the error rate, what near limits may use."""
 MOST_ALONE = 0.5
 """A single figure that may be off by half says nothing; one that is off by more is so whatever the shape."""
+LEADING = 8
+"""Subjects of a baseline; as many as it has beyond these tell of the shape beside them, from the run."""
 BORNE_OUT = 2
 """Figures of a subject that are short of their near limits, and so bear each other out."""
 Better = Literal["higher", "lower"]
@@ -199,13 +201,18 @@ def _reaches_of(
 def _shape(
     healthy: Sequence[Measure], entries: Mapping[EntryKey, BaselineEntry], sides: Mapping[EntryKey, int]
 ) -> HealthyShape:
-    """Return what the baseline tells of the shape, and figures of this run with it, of other subjects."""
+    """Return what the baseline tells of the shape, and figures of this run with it, of other subjects.
+
+    The baseline leads: a small one says too little of which subjects of the run are healthy.
+    """
     groups = {key: entries[key].groups() for key in sides}
     known = {key: set(of_key) for key, of_key in groups.items()}
+    most = {key: len(of_key) + max(0, len(of_key) - LEADING) for key, of_key in groups.items()}
     for measure in healthy:
-        key = _key(measure)
-        if measure.value is not None and measure.subject not in known[key]:
-            groups[key].setdefault(measure.subject, []).append(measure.value)
+        key, subject = _key(measure), measure.subject
+        is_counted = subject in groups[key] or len(groups[key]) < most[key]
+        if measure.value is not None and subject not in known[key] and is_counted:
+            groups[key].setdefault(subject, []).append(measure.value)
     return shape_of(list(groups.values()), bad_sides=[sides[key] for key in groups])
 
 
