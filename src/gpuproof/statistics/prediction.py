@@ -36,7 +36,9 @@ SHAPE_SUBJECTS = 8
 WIDER_PER_SKEWNESS = 4.0
 """A limit is wider by so many times the L-skewness: 2.3 times where the tail is exponential."""
 SURE_PER_SKEWNESS = 10.0
-"""The same of the limit beyond which a figure is off for certain."""
+"""The same of the limit beyond which a figure is off for certain, where very many figures are known …"""
+UNKNOWN_SKEWNESS = 120.0
+"""… and so many over those known on top: of few, the skewness itself is a guess."""
 UNKNOWN_SHAPE = 11.0
 """That limit is wider by a share of so many figures over those known: twice as far with 11 of them."""
 UNKNOWN_DEVIATION = 3.0
@@ -173,7 +175,8 @@ def tail_reach(
 
 def sure_reach(spread: HealthySpread, *, error_rate: float, shape: HealthyShape) -> float:
     """Return the same for any tail that the known figures do not exclude."""
-    reach = tail_reach(spread, error_rate=error_rate, skewness=shape.skewness, wider=SURE_PER_SKEWNESS)
+    wider = SURE_PER_SKEWNESS + UNKNOWN_SKEWNESS / shape.num_known
+    reach = tail_reach(spread, error_rate=error_rate, skewness=shape.skewness, wider=wider)
     return reach * (1 + UNKNOWN_SHAPE / shape.num_known)
 
 
