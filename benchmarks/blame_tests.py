@@ -27,6 +27,8 @@ DRAWS = 1000
 QUICK_DRAWS = 20
 LIMIT = 5000
 """Tests after which a search is given up."""
+LOG_SIGMA = 0.8
+"""Of the logarithm of times, where noise has a log-normal tail."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,10 +50,16 @@ class World:
     """By how much all figures fall from one round to the next."""
     common: float = 0.0
     """Standard deviation of what all figures of a round have in common, an AR(1) process with φ = 0.9."""
+    wandering: float = 0.0
+    """Standard deviation of each host's own level, an AR(1) process with φ = 0.9 over rounds."""
+    stalls: float = 0.0
+    """Share of tests, of whomever, that something else slows down, by 5 to 50 %."""
     failing: float = 0.0
     """Share of tests that give no figure."""
     present: float = 1.0
-    """Share of tests in which a slow member is slow."""
+    """Share of tests in which a slow member is slow …"""
+    stays: float = 0.0
+    """… and the chance that it is so in a round as in the one before, instead of drawn for each test."""
     rounded: float = 0.0
     dead: int = 0
     """Hosts with which no test gives a figure."""
@@ -80,25 +88,50 @@ class Drawn:
     switch: frozenset[str]
     common: float = 0.0
     level: float = field(default=100.0)
+    wander: dict[str, float] = field(default_factory=dict)
+    """How far each host is off in this round, relative."""
+    is_present: bool | None = None
+    """Whether a slow member is slow in this round; None where each test has its own draw."""
 
     def begin_round(self, number: int) -> None:
         """Let all figures move."""
         world = self.world
         self.common = 0.9 * self.common + (1 - 0.9**2) ** 0.5 * world.common * self.rng.standard_normal()
         self.level = 100.0 * (1 - world.drift) ** number * (1 + self.common)
+        if world.stays and (self.is_present is None or self.rng.random() >= world.stays):
+            self.is_present = bool(self.rng.random() < world.present)
+        if world.wandering:
+            new = world.wandering * self.rng.standard_normal(len(self.members))
+            for member, drawn in zip(self.members, new.tolist(), strict=True):
+                before = self.wander.get(member)
+                self.wander[member] = drawn if before is None else 0.9 * before + (1 - 0.9**2) ** 0.5 * drawn
 
     def test(self, group: Group) -> float | None:
         """Return a group's figure."""
         world = self.world
         if self.rng.random() < world.failing or not self.dead.isdisjoint(group.members):
             return None
-        drawn = self.rng.standard_normal() if world.tails == "normal" else self.rng.standard_t(4) / 2**0.5
-        is_slow = self._is_slow(group) and self.rng.random() < world.present
+        is_present = self.rng.random() < world.present if self.is_present is None else self.is_present
+        is_slow = self._is_slow(group) and is_present
         healthy = self.level * (1 + 0.3 / len(group.members))
-        value = healthy * (1 - world.slower_by * is_slow) * (1 + world.noise * drawn)
+        healthy *= 1 + min((self.wander.get(member, 0.0) for member in group.members), default=0.0)
+        value = healthy * (1 - world.slower_by * is_slow) * (1 + world.noise * self._noise())
+        if self.rng.random() < world.stalls:
+            value *= 1 - self.rng.uniform(0.05, 0.5)
         if world.rounded:
             value = round(value / world.rounded) * world.rounded
         return max(0.0, float(value))
+
+    def _noise(self) -> float:
+        """Draw a deviation of variance 1; with a tail the figure is further below than above."""
+        match self.world.tails:
+            case "t4":
+                return float(self.rng.standard_t(4) / 2**0.5)
+            case "log-normal":
+                times = np.exp(LOG_SIGMA * self.rng.standard_normal())
+                mean, ratio = np.exp(LOG_SIGMA**2 / 2), np.exp(LOG_SIGMA**2)
+                return float((mean - times) / (mean * (ratio - 1) ** 0.5))
+        return float(self.rng.standard_normal())
 
     def _is_slow(self, group: Group) -> bool:
         if not self.hosts.isdisjoint(group.members):
@@ -204,13 +237,15 @@ def worlds() -> Iterator[World]:
     yield World(name="one slow", slow_hosts=1)
     yield World(name="two slow", slow_hosts=2)
     yield World(name="one slow, ring", slow_hosts=1, every_link=False)
-    for tails in ("t4",):
-        yield World(name="all healthy, t4", tails=tails)
-        yield World(name="one slow, t4", slow_hosts=1, tails=tails)
-        yield World(name="two slow, t4", slow_hosts=2, tails=tails)
+    for tails in ("t4", "log-normal"):
+        yield World(name=f"all healthy, {tails}", tails=tails)
+        yield World(name=f"one slow, {tails}", slow_hosts=1, tails=tails)
+        yield World(name=f"two slow, {tails}", slow_hosts=2, tails=tails)
     for healthy in (0, 1):
         yield World(name=f"{healthy} slow, drift 1 % a round", slow_hosts=healthy, drift=0.01)
         yield World(name=f"{healthy} slow, rounds alike ±2 %", slow_hosts=healthy, common=0.02)
+        yield World(name=f"{healthy} slow, hosts wander ±1 %", slow_hosts=healthy, wandering=0.01)
+        yield World(name=f"{healthy} slow, 2 % of tests stall", slow_hosts=healthy, stalls=0.02)
         yield World(name=f"{healthy} slow, 5 % of tests fail", slow_hosts=healthy, failing=0.05)
         yield World(name=f"{healthy} slow, rounded to 2 %", slow_hosts=healthy, rounded=2.0)
         yield World(name=f"{healthy} slow, noise 3 %", slow_hosts=healthy, noise=0.03)
@@ -224,7 +259,11 @@ def worlds() -> Iterator[World]:
     yield World(name="one 5 % slow, sought", slow_hosts=1, slower_by=0.05, sought=0.05)
     yield World(name="healthy, 5 % sought", sought=0.05)
     yield World(name="one 30 % slow", slow_hosts=1, slower_by=0.3)
+    yield World(name="one slow in a quarter of tests", slow_hosts=1, present=0.25)
     yield World(name="one slow in half of tests", slow_hosts=1, present=0.5)
+    yield World(name="one slow in half, in spells", slow_hosts=1, present=0.5, stays=0.8)
+    yield World(name="two slow in half of tests", slow_hosts=2, present=0.5)
+    yield World(name="one slow in three quarters", slow_hosts=1, present=0.75)
     yield World(name="one slow in nine of ten", slow_hosts=1, present=0.9)
     yield World(name="one with which all tests fail", dead=1)
     yield World(name="16 in a row slow", slow_hosts=16, in_a_row=True)
@@ -234,6 +273,9 @@ def worlds() -> Iterator[World]:
     yield World(name="a slow link", slow_links=1)
     yield World(name="a slow link of 16 hosts", hosts=16, slow_links=1)
     yield World(name="a slow link of 16 hosts, ring", hosts=16, slow_links=1, every_link=False)
+    for hosts in (3, 5, 8, 16):
+        yield World(name=f"{hosts} hosts, one slow in half", hosts=hosts, slow_hosts=1, present=0.5)
+        yield World(name=f"{hosts} hosts, 2 % of tests stall", hosts=hosts, stalls=0.02)
     for hosts in (2, 3, 5, 8, 16, 64):
         yield World(name=f"{hosts} hosts, healthy", hosts=hosts)
         yield World(name=f"{hosts} hosts, one slow", hosts=hosts, slow_hosts=1)

@@ -5,11 +5,12 @@ fleet's own baseline (required) and against its peers (advisory). GPUs differ by
 0.5 %, runs of one by 0.1 %; the baseline is of other GPUs of the same kind, three runs of each. Shapes:
 normal, heavier tails (Student's t with 4 degrees of freedom), a long slow tail (exponential), a longer one
 (log-normal, sigma 0.8), these where a GPU is alike in all tests, every test of another spread, figures
-rounded to 0.5 %, runs of a GPU that wander together (AR(1) of 0.97, as much as GPUs differ).
+rounded to 0.5 %, runs of a GPU that wander together (AR(1) of 0.97, as much as GPUs differ), figures of three
+iterations with log-normal noise of 1 %; spreads of 2 %; fleets of 64 and 256 GPUs.
 Prints shares of fleets with their 95 % upper bound; asserts nothing.
 Promise: required rules accuse in 0.5 % of healthy fleets (bound 1 %), advisory ones in 5 %; one GPU of eight
 5 % slow is found in 99 %; 4,096 GPUs are judged in 10 s and 1 GB.
-Usage: python benchmarks/rules_on_fleets.py [FLEETS]; 2,000 take a processor a quarter of an hour.
+Usage: python benchmarks/rules_on_fleets.py [FLEETS [healthy|slow|cost]]; 2,000 take a processor 25 minutes.
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ from __future__ import annotations
 import resource
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
-from itertools import chain
+from dataclasses import dataclass, fields
+from itertools import chain, product
 
 import numpy as np
 from scipy.stats import beta
@@ -63,7 +65,12 @@ class HealthyFleet:
     """… in so many tests."""
 
 
-SHAPES = ("normal", "t4", "slow tail", "longer tail", "rounded", "wandering", "unlike spreads")
+SHAPES = (
+    *("normal", "t4", "slow tail", "longer tail", "rounded", "wandering", "unlike spreads"),
+    "few iterations",
+)
+ITERATIONS = 3
+ITERATION_SPREAD = 0.01
 TAILS = ("t4", "slow tail", "longer tail")
 ALIKE = 0.95
 SLOW = ((0.05, TESTS, 0.0), (0.05, TESTS, ALIKE), (0.05, 2, 0.0), (0.05, 1, 0.0), (0.08, 1, 0.0))
@@ -87,14 +94,14 @@ def rules_of(num_tests: int) -> Rules:
 
 def deviations(fleet: HealthyFleet, gpus: int, rng: np.random.Generator) -> FloatArray:
     """Draw how far each GPU is off in each test, relative."""
-    own, shared = (_drawn(fleet.shape, (gpus, tests), rng) for tests in (TESTS, 1))
+    own, shared = (drawn(fleet.shape, (gpus, tests), rng) for tests in (TESTS, 1))
     off = (1 - fleet.alike**2) ** 0.5 * own + fleet.alike * shared
     if fleet.shape == "unlike spreads":
         off *= np.geomspace(0.2, 4, TESTS)
     return np.asarray(off * fleet.spread)
 
 
-def _drawn(shape: str, size: tuple[int, int], rng: np.random.Generator) -> FloatArray:
+def drawn(shape: str, size: tuple[int, int], rng: np.random.Generator) -> FloatArray:
     """Draw deviations of variance 1."""
     if shape == "t4":
         return np.asarray(rng.standard_t(4, size) / 2**0.5)
@@ -114,7 +121,11 @@ def runs_of(
     wander = fleet.spread * rng.standard_normal(off.shape) if fleet.shape == "wandering" else 0 * off
     found, step = [], 0.005 * RATE
     for _ in range(num_runs):
-        rates = RATE * (1 + off + wander + fleet.within * rng.standard_normal(off.shape))
+        noise = fleet.within * rng.standard_normal(off.shape)
+        if fleet.shape == "few iterations":
+            iterations = [drawn("longer tail", off.shape, rng) for _ in range(ITERATIONS)]
+            noise = ITERATION_SPREAD * np.mean(iterations, axis=0)
+        rates = RATE * (1 + off + wander + noise)
         found.append(np.round(rates / step) * step if fleet.shape == "rounded" else rates)
         wander = WANDERING * wander + (1 - WANDERING**2) ** 0.5 * fleet.spread * rng.standard_normal(
             off.shape
@@ -195,7 +206,11 @@ class Counted:
     undecided: int
     """With somebody whom a required rule could not judge."""
     advisory: int
-    """With somebody whom an advisory rule does not pass."""
+    """With somebody of whom an advisory rule says that it stands apart."""
+    doubtful: int
+    """With somebody whom an advisory rule could not judge."""
+    advised: int
+    """With the first GPU said to stand apart by an advisory rule."""
     found: int
     """With the first GPU failed by a required rule …"""
     doubted: int
@@ -205,17 +220,23 @@ class Counted:
 def count(fleet: HealthyFleet, num_fleets: int, *, seed: int) -> Counted:
     """Judge so many fleets."""
     rng, rules = np.random.default_rng(seed), rules_of(TESTS)
-    required = undecided = advisory = found = doubted = 0
+    counted: Counter[str] = Counter()
     for _ in range(num_fleets):
         judged = judge_fleet(fleet, rules, rng)
         failed = named(judged, "FAIL", required=True)
         errors = named(judged, "ERROR", required=True)
-        required += bool(failed)
-        undecided += bool(errors)
-        advisory += bool(named(judged, "WARN", "FAIL", "ERROR", required=False))
-        found += FIRST in failed
-        doubted += FIRST in failed | errors
-    return Counted(required=required, undecided=undecided, advisory=advisory, found=found, doubted=doubted)
+        apart = named(judged, "WARN", "FAIL", required=False)
+        happened = {
+            "required": failed,
+            "undecided": errors,
+            "advisory": apart,
+            "doubtful": named(judged, "ERROR", required=False),
+            "found": failed & {FIRST},
+            "doubted": (failed | errors) & {FIRST},
+            "advised": apart & {FIRST},
+        }
+        counted.update(what for what, subjects in happened.items() if subjects)
+    return Counted(**{each.name: counted[each.name] for each in fields(Counted)})
 
 
 def upper_bound(count: int, num: int) -> float:
@@ -223,13 +244,23 @@ def upper_bound(count: int, num: int) -> float:
     return float(beta.ppf(0.95, count + 1, num - count)) if count < num else 1.0
 
 
-def report_healthy(num_fleets: int) -> Iterator[str]:
+def fleets_of(fleet: HealthyFleet, most: int) -> int:
+    """Return how many fleets of a kind are simulated: fewer of many GPUs."""
+    return max(1, most * 16 // fleet.gpus) if fleet.gpus > 8 else most
+
+
+def report_healthy(most: int) -> Iterator[str]:
     """Yield a line a shape; of those with tails also where tests are alike, and of a larger baseline."""
     fleets = [HealthyFleet(shape=shape) for shape in SHAPES]
     for shape in TAILS:
         fleets.append(HealthyFleet(shape=shape, of_baseline=64))
-        fleets += [HealthyFleet(shape=shape, of_baseline=num, alike=ALIKE) for num in (16, 64)]
+        fleets += [HealthyFleet(shape=shape, of_baseline=num, alike=ALIKE) for num in (8, 16, 64)]
+        fleets.append(HealthyFleet(shape=shape, spread=0.02))
+    for shape, gpus in product(("t4", "longer tail"), (64, 256)):
+        for alike in (0.0, ALIKE):
+            fleets += [HealthyFleet(shape=shape, gpus=gpus, of_baseline=64, alike=alike)]
     for fleet in fleets:
+        num_fleets = fleets_of(fleet, most)
         seen = count(fleet, num_fleets, seed=1)
         said = ", ".join(
             f"{what} {number / num_fleets:.2%} (bound {upper_bound(number, num_fleets):.2%})"
@@ -237,9 +268,11 @@ def report_healthy(num_fleets: int) -> Iterator[str]:
                 ("required", seen.required),
                 ("undecided", seen.undecided),
                 ("advisory", seen.advisory),
+                ("doubtful", seen.doubtful),
             )
         )
-        yield f"healthy, {fleet.shape}, alike {fleet.alike:g}, baseline of {fleet.of_baseline}: {said}"
+        what = f"{fleet.gpus} GPUs, {fleet.shape}, spread {fleet.spread:.1%}, alike {fleet.alike:g}"
+        yield f"healthy, {what}, baseline of {fleet.of_baseline}, {num_fleets:,} fleets: {said}"
 
 
 def report_slow(num_fleets: int) -> Iterator[str]:
@@ -250,7 +283,8 @@ def report_slow(num_fleets: int) -> Iterator[str]:
             seen = count(fleet, num_fleets, seed=2)
             what = f"one of 8 slow by {slow:.0%} in {tests} of {TESTS} tests, alike {alike:g}"
             found, doubted = seen.found / num_fleets, seen.doubted / num_fleets
-            yield f"{what}, baseline of {of_baseline}: failed in {found:.2%}, not passed in {doubted:.2%}"
+            said = f"failed in {found:.2%}, not passed in {doubted:.2%}"
+            yield f"{what}, baseline of {of_baseline}: {said}, advised in {seen.advised / num_fleets:.2%}"
 
 
 def report_cost() -> str:
@@ -274,9 +308,12 @@ def report_cost() -> str:
 def main() -> None:
     """Print every figure."""
     num_fleets = int(sys.argv[1]) if len(sys.argv) > 1 else FLEETS
-    print(report_cost())
-    print(f"{num_fleets:,} fleets each, {TESTS} tests, spread 0.5 %")
-    for line in chain(report_healthy(num_fleets), report_slow(num_fleets // 4)):
+    wanted = sys.argv[2:] or ["cost", "healthy", "slow"]
+    if "cost" in wanted:
+        print(report_cost(), flush=True)
+    print(f"{num_fleets:,} fleets each, {TESTS} tests, spread 0.5 % if nothing else is said")
+    healthy = report_healthy(num_fleets) if "healthy" in wanted else ()
+    for line in chain(healthy, report_slow(num_fleets // 4) if "slow" in wanted else ()):
         print(line, flush=True)
 
 

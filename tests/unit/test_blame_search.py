@@ -68,6 +68,9 @@ def test_as_few_tests_as_promised_and_nobody_wrongly_named(
         {"common": 0.02, "slow_hosts": 1},
         {"failing": 0.05, "slow_hosts": 1},
         {"rounded": 2.0, "slow_hosts": 1},
+        {"wandering": 0.01, "slow_hosts": 1},
+        {"tails": "log-normal", "slow_hosts": 1},
+        {"stalls": 0.02, "slow_hosts": 1},
         {"slow_hosts": 16, "in_a_row": True},
         {"hosts": 16, "slow_hosts": 2},
         {"hosts": 5, "slow_links": 1},
@@ -86,6 +89,8 @@ def test_on_shapes_that_fool_others_it_names_the_right_ones(world: dict[str, Any
     "world",
     [
         {"present": 0.5, "slow_hosts": 1},
+        {"present": 0.5, "slow_hosts": 1, "stays": 0.8},
+        {"stalls": 0.02},
         {"noise": 0.04, "slow_hosts": 1, "tails": "t4"},
         {"noise": 0.03},
         {"slow_hosts": 40},
@@ -96,6 +101,12 @@ def test_on_shapes_that_fool_others_it_names_the_right_ones(world: dict[str, Any
 def test_where_it_cannot_be_told_healthy_ones_are_not_named(world: dict[str, Any]) -> None:
     draws = 40
     assert simulated.tally(simulated.World(name="", **world), draws, seed=5).wrong <= 1
+
+
+@pytest.mark.parametrize(("hosts", "present"), [(232, 0.75), (16, 0.5), (5, 0.5), (5, 0.3)])
+def test_a_link_is_not_named_for_an_end_that_is_slow_now_and_then(hosts: int, present: float) -> None:
+    world = simulated.World(name="", hosts=hosts, slow_hosts=1, present=present)
+    assert simulated.tally(world, 100, seed=9).wrong == 0
 
 
 @settings(max_examples=60, deadline=None)

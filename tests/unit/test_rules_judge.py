@@ -24,6 +24,7 @@ from fleet_by_hand import (
 from gpuproof.records.result import Measure
 from gpuproof.verdict.expectations import load_expectations
 from gpuproof.verdict.facts import FleetFacts
+from gpuproof.verdict.rules import judge_rules, read_rules
 
 FLOOR = "{at_least: 7.0e+14, unit: FLOP/s}"
 
@@ -327,6 +328,48 @@ def test_one_that_stands_apart_is_named_and_the_healthy_are_not() -> None:
 
     assert found.pop(gpu("d", 1)) == "FAIL"
     assert set(found.values()) == {"PASS"}
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ((6.85e14,), "PASS"),
+        ((6.3e14,), "ERROR"),
+        ((6.1e14,), "FAIL"),
+        ((6.1e14, 7e14), "ERROR"),
+        ((6.1e14, 6.1e14), "FAIL"),
+        ((6.1e14, 7.9e14), "ERROR"),
+        ((5.8e14, 7e14), "FAIL"),
+    ],
+)
+def test_a_figure_that_is_off_alone_accuses_nobody_unless_it_is_far_off(
+    values: tuple[float, ...], expected: str
+) -> None:
+    """By hand: the median is 6.995e14 and the scaled MAD 2.965e12, so that 6.85e14 is 5 of these off, 6.3e14
+    is 23, 6.1e14 is 30 and 5.8e14 is 40. Of one test the limit is 7 to pass, 15, and 28.5 alone; of two it is
+    19, and 36 alone, or 28.5 where both are off."""
+    measures = [
+        replace(measure, labels={**GEMM, "size": size})
+        for size, value in enumerate(values)
+        for measure in fleet(*HEALTHY[:7], value).measures
+    ]
+    rules = read_rules(
+        "rules:\n" + "".join(named_rule(f"peers {size}", size) for size in range(len(values))),
+        source="r.yaml",
+    )
+
+    found = judge_rules(rules, replace(fleet(*HEALTHY), measures=measures))
+
+    (of_last,) = (x.outcome for x in found if x.name == "peers 0" and x.outcome.subject == gpu("d", 1))
+    assert of_last.status == expected
+    assert {item.outcome.status for item in found if item.outcome.subject != gpu("d", 1)} == {"PASS"}
+    if expected == "ERROR":
+        assert "no other figure of it is" in (of_last.reason or "")
+
+
+def named_rule(name: str, size: int) -> str:
+    match = f"{{name: throughput, labels: {{size: {size}}}}}"
+    return f"  - name: {name}\n    each: gpu\n    measure: {match}\n    expect: {{peers: true}}\n"
 
 
 def test_a_faster_one_is_a_warning() -> None:

@@ -113,23 +113,28 @@ class HostsJudged:
     """Why nobody can stand apart."""
 
 
-def judge_hosts(rates: Sequence[HostRate], *, error_rate: float) -> HostsJudged:
-    """Judge the hosts of one type; `error_rate` is what this one question may use of that of all."""
+def judge_hosts(rates: Sequence[HostRate], *, error_rate: float, wider: float = 1.0) -> HostsJudged:
+    """Judge the hosts of one type; `error_rate` is what this one question may use of that of all.
+
+    Limits by their own spread are `wider` times as far, for hosts that may have longer tails than they allow.
+    """
     if len(rates) < 2:
         return HostsJudged(missing="fewer than two hosts of this type were measured: nothing to compare")
     if len(rates) == 2:
         return _pair(rates)
-    return (_by_spread if len(rates) >= ENOUGH_HOSTS else _by_launches)(rates, error_rate)
+    if len(rates) < ENOUGH_HOSTS:
+        return _by_launches(rates, error_rate)
+    return _by_spread(rates, error_rate, wider)
 
 
-def _by_spread(rates: Sequence[HostRate], error_rate: float) -> HostsJudged:
+def _by_spread(rates: Sequence[HostRate], error_rate: float, wider: float) -> HostsJudged:
     values = np.array([host.rate for host in rates])
     reaches = np.array([host.reach or 0.0 for host in rates])
     middle = float(np.median(values))
     differences = values / middle - 1
     unit = _unit_of_z(values, middle)
     scores = (values - middle) / unit
-    limit = z_limit(len(rates), error_rate)
+    limit = wider * z_limit(len(rates), error_rate)
     needed = np.maximum(LEAST_DIFFERENCE, reaches * values / middle)
     apart = (np.abs(scores) > limit) & (np.abs(differences) > needed)
     found = [

@@ -35,10 +35,14 @@ SHAPE_SUBJECTS = 8
 """Under eight nothing is told of a shape; Student's t of so few degrees has wide tails of its own."""
 WIDER_PER_SKEWNESS = 4.0
 """A limit is wider by so many times the L-skewness: 2.3 times where the tail is exponential."""
-SURE_PER_SKEWNESS = 9.0
-"""The same of the limit beyond which a figure is off for certain."""
-UNKNOWN_SHAPE = 15.0
-"""That limit is wider by a share of so many figures over those known: twice as far with 15 of them."""
+SURE_PER_SKEWNESS = 10.0
+"""The same of the limit beyond which a figure is off for certain, where very many figures are known …"""
+UNKNOWN_SKEWNESS = 120.0
+"""… and so many over those known on top: of few, the skewness itself is a guess."""
+UNKNOWN_SHAPE = 11.0
+"""That limit is wider by a share of so many figures over those known: twice as far with 11 of them."""
+UNKNOWN_DEVIATION = 3.0
+"""Heavy tails are allowed for by more, a share of so many subjects over those known: a spread is a guess."""
 LEAST_DEVIATIONS = 5.5
 """A limit is no nearer than so many deviations, however many subjects look normal."""
 HEAVY_DEGREES = 4.0
@@ -55,8 +59,6 @@ class HealthySpread:
     degrees: float
     """Of freedom, on which `deviation` rests."""
     num_subjects: int
-    skewness: float = 0.0
-    """L-skewness over subjects: negative where the long tail is low; 0 with under `SHAPE_SUBJECTS`."""
 
     @property
     def scale(self) -> float:
@@ -85,7 +87,6 @@ def spread_of(figures: Sequence[Sequence[float]]) -> HealthySpread | None:
         deviation=sqrt(total),
         degrees=degrees,
         num_subjects=n,
-        skewness=l_skewness(means) if n >= SHAPE_SUBJECTS else 0.0,
     )
 
 
@@ -109,16 +110,30 @@ def prediction_reach(spread: HealthySpread, *, error_rate: float) -> float:
     return one_sided_t(error_rate, round(spread.degrees, 1)) * spread.scale
 
 
-def num_independent(tests: Sequence[Mapping[str, Sequence[float]]]) -> float:
-    """Return how many figures that know nothing of each other tests hold together, given by subject.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HealthyShape:
+    """What the figures of healthy subjects, in all tests, tell of the shape of their distribution."""
+
+    num_known: float
+    """Figures that know nothing of each other."""
+    alike: float
+    """Correlation of a subject's standing in one test with that in another; 1 where there is one test."""
+    skewness: float
+    """L-skewness towards the bad side, in the mean over tests; 0 where that is not the longer one."""
+
+
+def shape_of(tests: Sequence[Mapping[str, Sequence[float]]], *, bad_sides: Sequence[int]) -> HealthyShape:
+    """Return what tests tell, each given by subject; a bad side is −1 where low figures are bad, else 1.
 
     Where tests rank subjects alike, several say hardly more than one: a subject's mean standing over its
     tests scatters by 1 over the number of tests that count.
 
     >>> test = {"a": [1.0], "b": [2.0], "c": [4.0]}
-    >>> round(num_independent([test]), 1), round(num_independent([test, test]), 1)
-    (3.0, 3.0)
-    >>> round(num_independent([test, {"a": [4.0], "b": [1.0], "c": [2.0]}]), 1)
+    >>> shape_of([test], bad_sides=[1])
+    HealthyShape(num_known=3.0, alike=1.0, skewness=0.0)
+    >>> shape_of([test, test], bad_sides=[1, 1])
+    HealthyShape(num_known=3.0, alike=1.0, skewness=0.0)
+    >>> shape_of([test, {"a": [4.0], "b": [1.0], "c": [2.0]}], bad_sides=[1, 1]).num_known
     6.0
     """
     standings: dict[str, list[float]] = {}
@@ -127,7 +142,16 @@ def num_independent(tests: Sequence[Mapping[str, Sequence[float]]]) -> float:
             standings.setdefault(subject, []).append(standing)
     num = float(sum(map(len, standings.values())))
     scatter = variance(map(fmean, standings.values())) if len(standings) > 1 else 0.0
-    return min(num, len(standings) / scatter) if scatter else num
+    known = round(min(num, len(standings) / scatter) if scatter else num, 6)
+    mean_tests = num / max(1, len(standings))
+    alike = (num / known - 1) / (mean_tests - 1) if mean_tests > 1 else 1.0
+    skewed = [
+        side * l_skewness([fmean(values) for values in test.values()])
+        for test, side in zip(tests, bad_sides, strict=True)
+        if len(test) >= SHAPE_SUBJECTS
+    ]
+    skewness = max(0.0, fmean(skewed)) if skewed else 0.0
+    return HealthyShape(num_known=known, alike=min(1.0, alike), skewness=skewness)
 
 
 def _standings(test: Mapping[str, Sequence[float]]) -> dict[str, float]:
@@ -149,10 +173,22 @@ def tail_reach(
     return max(widened, LEAST_DEVIATIONS * spread.scale)
 
 
-def sure_reach(spread: HealthySpread, *, error_rate: float, skewness: float, num_known: float) -> float:
-    """Return the same for any tail that `num_known` independent figures do not exclude."""
-    reach = tail_reach(spread, error_rate=error_rate, skewness=skewness, wider=SURE_PER_SKEWNESS)
-    return reach * (1 + UNKNOWN_SHAPE / num_known)
+def sure_reach(spread: HealthySpread, *, error_rate: float, shape: HealthyShape) -> float:
+    """Return the same for any tail that the known figures do not exclude."""
+    wider = SURE_PER_SKEWNESS + UNKNOWN_SKEWNESS / shape.num_known
+    reach = tail_reach(spread, error_rate=error_rate, skewness=shape.skewness, wider=wider)
+    return reach * (1 + UNKNOWN_SHAPE / shape.num_known)
+
+
+def alike_reach(spread: HealthySpread, *, error_rate: float, shape: HealthyShape) -> float:
+    """Return the same for a subject of which several figures are short, with heavy tails.
+
+    What a subject's tests have in common is short in all at once: with Student's t of 4 degrees of freedom in
+    alike² (its standard deviation to the 4th power) of the cases of a whole figure. What they do not have in
+    common has to be short twice, which is allowed for by the root of the rate.
+    """
+    rate = min(error_rate / shape.alike**2 if shape.alike else 1.0, sqrt(error_rate))
+    return heavy_reach(spread, error_rate=rate) * (1 + UNKNOWN_DEVIATION / spread.num_subjects)
 
 
 def heavy_reach(spread: HealthySpread, *, error_rate: float) -> float:

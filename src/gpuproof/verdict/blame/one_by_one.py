@@ -8,7 +8,9 @@ from dataclasses import dataclass, replace
 from gpuproof.verdict.blame.evidence import Group, Verdicts
 from gpuproof.verdict.blame.step import Accusation, Step, StepOutcome, unclear
 
-CONFIRMATIONS = 2
+CONFIRMATIONS = 6
+"""Of a link, each a slow pair and two fast tests of its ends: an end that is slow in half of its tests looks
+so once in a quarter of cases by chance, six times in 1 of 4,096 (one that is slow in another share, less)."""
 CONTROL = 2
 """Partners that are tested with each other, so that a pair can be compared in its own round."""
 
@@ -112,7 +114,7 @@ class ConfirmLink:
         return Group(self.ends), Group((first, partners[0])), Group((second, partners[-1]))
 
     def settle(self, verdicts: Verdicts) -> StepOutcome:
-        """Accuse the link once it was confirmed twice, by direction; look at a slow end alone."""
+        """Accuse the link once it was confirmed often enough, by direction; look at a slow end alone."""
         told = list(verdicts.items())
         if [verdict for _, verdict in told] != ["slow", "fast", "fast"]:
             ends = [group.members for group, verdict in told[1:] if verdict == "slow"]

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from gpuproof.analysis.apart import ERROR_RATE
 from gpuproof.records.outcome import Basis, Judged, Outcome, kind_of
@@ -24,10 +24,13 @@ from gpuproof.verdict.rules.model import REQUIRED_ERROR_RATE, CheckRule, Rule, R
 from gpuproof.verdict.rules.one_by_one import judge_figures
 from gpuproof.verdict.rules.outcomes import not_judged, why_no_figure
 from gpuproof.verdict.rules.past import Past, is_by_spread, judge_by_past, past_of
+from gpuproof.verdict.rules.peers import PeerGroup, Sides, judge_peers, peer_groups, sides_of
 from gpuproof.verdict.rules.refusals import why_implausible, why_it_cannot_judge
-from gpuproof.verdict.rules.together import judge_equal, judge_peers
+from gpuproof.verdict.rules.together import judge_equal
 
 EXPECTED_HOSTS = "expected hosts"
+RATES = {True: REQUIRED_ERROR_RATE, False: ERROR_RATE}
+"""Of all required rules, and of all advisory ones."""
 BASES: Mapping[str, Basis] = {
     "at_least": "absolute",
     "at_most": "absolute",
@@ -48,6 +51,9 @@ class _Standards:
     error_rates: Mapping[bool, float]
     """Of one rule, required or not."""
     pasts: Mapping[bool, Past]
+    peers: Mapping[str, Sequence[PeerGroup]] = field(default_factory=dict)
+    """By the name of the rule."""
+    sides: Mapping[bool, Sides] = field(default_factory=dict)
 
     def matched(self, rule: Rule) -> list[Measure]:
         """Return the measures that a rule speaks of."""
@@ -78,13 +84,39 @@ def judge_measures(rules: Rules, facts: FleetFacts) -> Iterator[tuple[Measure, J
 
 def _standards(rules: Rules, facts: FleetFacts) -> _Standards:
     known = _Standards(facts=facts, named=_by_name(facts.measures), error_rates=_error_rates(rules), pasts={})
-    return replace(known, pasts={kind: _past(rules, known, is_required=kind) for kind in (True, False)})
+    kinds = (True, False)
+    own = {
+        kind: [rule for rule in rules.rules if isinstance(rule, Rule) and rule.is_required == kind]
+        for kind in kinds
+    }
+    peers = {kind: _peers(own[kind], known) for kind in kinds}
+    return replace(
+        known,
+        pasts={kind: _past(own[kind], known, is_required=kind) for kind in kinds},
+        peers={**peers[True], **peers[False]},
+        sides={
+            kind: sides_of(group for groups in peers[kind].values() for group in groups) for kind in kinds
+        },
+    )
 
 
-def _past(rules: Rules, known: _Standards, *, is_required: bool) -> Past:
+def _peers(rules: Sequence[Rule], known: _Standards) -> dict[str, list[PeerGroup]]:
+    """Compare peers for each rule of a kind that asks for it."""
+    return {
+        rule.name: peer_groups(
+            [m for m in known.matched(rule) if _fault(m, known.facts) is None],
+            known.facts,
+            error_rate=known.error_rates[rule.is_required],
+            of_all=RATES[rule.is_required],
+        )
+        for rule in rules
+        if rule.expected.form == "peers"
+    }
+
+
+def _past(rules: Sequence[Rule], known: _Standards, *, is_required: bool) -> Past:
     """Return what figures come to that rules of a kind hold against the spread of the baseline."""
-    own = [rule for rule in rules.rules if isinstance(rule, Rule) and rule.is_required == is_required]
-    asked = [rule for rule in own if is_by_spread(rule)]
+    asked = [rule for rule in rules if is_by_spread(rule)]
     measures = [m for rule in asked for m in known.matched(rule) if why_no_figure(m) is None]
     return past_of(measures, known.facts, error_rate=len(asked) * known.error_rates[is_required])
 
@@ -99,7 +131,7 @@ def _by_name(measures: Sequence[Measure]) -> Mapping[str, Sequence[Measure]]:
 def _error_rates(rules: Rules) -> dict[bool, float]:
     """Return what a rule may use of the error rate of its kind, required or not: they share alike."""
     num = Counter(rule.is_required for rule in rules.rules if isinstance(rule, Rule))
-    return {True: REQUIRED_ERROR_RATE / max(1, num[True]), False: ERROR_RATE / max(1, num[False])}
+    return {kind: rate / max(1, num[kind]) for kind, rate in RATES.items()}
 
 
 def _checked(rule: CheckRule, facts: FleetFacts) -> Iterator[Judged]:
@@ -154,7 +186,7 @@ def _outcomes(
     facts, error_rate = standards.facts, standards.error_rates[rule.is_required]
     match rule.expected.form:
         case "peers":
-            return judge_peers(rule, measures, facts, error_rate=error_rate)
+            return judge_peers(rule, standards.peers[rule.name], standards.sides[rule.is_required])
         case "equal":
             return judge_equal(rule, measures)
         case "baseline":

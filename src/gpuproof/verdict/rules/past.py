@@ -14,16 +14,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from statistics import fmean
 from typing import Literal
 
 from gpuproof.analysis.apart import LEAST_DIFFERENCE
 from gpuproof.records.outcome import Outcome, kind_of
 from gpuproof.records.result import Measure
 from gpuproof.statistics.prediction import (
+    HealthyShape,
     HealthySpread,
+    alike_reach,
     heavy_reach,
-    num_independent,
+    shape_of,
     sure_reach,
     tail_reach,
 )
@@ -38,6 +39,8 @@ NEAR_SHARE = 0.8
 """Of the error rate, what near limits may use."""
 MOST_ALONE = 0.5
 """A single figure that may be off by half says nothing; one that is off by more is so whatever the shape."""
+LEADING = 8
+"""Subjects of a baseline; as many as it has beyond these tell of the shape beside them, from the run."""
 BORNE_OUT = 2
 """Figures of a subject that are short of their near limits, and so bear each other out."""
 Better = Literal["higher", "lower"]
@@ -104,13 +107,14 @@ def past_of(measures: Sequence[Measure], facts: FleetFacts, *, error_rate: float
     figures = {(measure.subject, measure.case, _key(measure)): measure for measure in measures}
     spreads = _spreads(figures.values(), entries)
     judged = [measure for measure in figures.values() if _key(measure) in spreads]
-    num_known = num_independent([entries[key].groups() for key in spreads])
-    reaches = _reaches(judged, spreads, num_known, error_rate=error_rate)
+    near = _near_reaches(judged, spreads, entries, error_rate=error_rate)
     short = Counter(
         measure.subject
         for measure in judged
-        if _is_short(measure, spreads[_key(measure)].centre, reaches[_key(measure)].near)
+        if _is_short(measure, spreads[_key(measure)].centre, near[_key(measure)])
     )
+    shape = _shape([m for m in judged if m.subject not in short], entries, _sides(judged))
+    reaches = _reaches(judged, spreads, near, shape, error_rate=error_rate)
     return Past(
         refused=None,
         entries=entries,
@@ -132,55 +136,89 @@ def _spreads(
     return {key: spread for key, spread in found.items() if spread is not None}
 
 
+def _near_reaches(
+    measures: Sequence[Measure],
+    spreads: Mapping[EntryKey, HealthySpread],
+    entries: Mapping[EntryKey, BaselineEntry],
+    *,
+    error_rate: float,
+) -> dict[EntryKey, float]:
+    """Return how far off a figure may be of which another one of its subject is short, too."""
+    near = _near_rate(measures, error_rate)
+    skewness = _shape((), {key: entries[key] for key in spreads}, _sides(measures)).skewness
+    return {
+        key: max(
+            LEAST_DIFFERENCE * abs(spread.centre), tail_reach(spread, error_rate=near, skewness=skewness)
+        )
+        for key, spread in spreads.items()
+    }
+
+
+def _near_rate(measures: Sequence[Measure], error_rate: float) -> float:
+    return NEAR_SHARE * error_rate / max(1, len({measure.subject for measure in measures}))
+
+
 def _reaches(
     measures: Sequence[Measure],
     spreads: Mapping[EntryKey, HealthySpread],
-    num_known: float,
+    near: Mapping[EntryKey, float],
+    shape: HealthyShape,
     *,
     error_rate: float,
 ) -> dict[EntryKey, Reaches]:
     """Share the error rate: near limits by subjects, those of single figures by figures."""
-    of_better = {_key(measure): _better(measure) for measure in measures}
-    skewness = _skewness(spreads, of_better)
-    near = NEAR_SHARE * error_rate / max(1, len({measure.subject for measure in measures}))
-    lone = (1 - NEAR_SHARE) * error_rate / max(1, len(measures))
+    of_near = _near_rate(measures, error_rate)
+    of_lone = (1 - NEAR_SHARE) * error_rate / max(1, len(measures))
     return {
-        key: _reaches_of(spread, near=near, lone=lone, skewness=skewness, num_known=num_known)
+        key: _reaches_of(spread, shape, near[key], of_near=of_near, of_lone=of_lone)
         for key, spread in spreads.items()
     }
 
 
 def _reaches_of(
-    spread: HealthySpread, *, near: float, lone: float, skewness: float, num_known: float
+    spread: HealthySpread, shape: HealthyShape, near: float, *, of_near: float, of_lone: float
 ) -> Reaches:
-    """Return the reaches of one test; `near` and `lone` are error rates of one subject and one figure."""
+    """Return the reaches of one test; `of_near` and `of_lone` are error rates of a subject and a figure."""
 
     def heavy(error_rate: float) -> float:
         return heavy_reach(spread, error_rate=error_rate)
 
-    def tail(error_rate: float) -> float:
-        return tail_reach(spread, error_rate=error_rate, skewness=skewness)
-
     def sure(error_rate: float) -> float:
-        reach = sure_reach(spread, error_rate=error_rate, skewness=skewness, num_known=num_known)
-        return max(tail(error_rate), min(reach, MOST_ALONE * abs(spread.centre)))
+        reach = sure_reach(spread, error_rate=error_rate, shape=shape)
+        return min(reach, MOST_ALONE * abs(spread.centre))
 
-    least, only = LEAST_DIFFERENCE * abs(spread.centre), near + lone
+    least, of_only = LEAST_DIFFERENCE * abs(spread.centre), of_near + of_lone
+    only = max(near, heavy(of_only))
     return Reaches(
-        near=max(least, tail(near)),
-        sure=max(least, sure(near)),
-        lone=max(least, heavy(lone), sure(lone)),
-        only=max(least, heavy(only), tail(only)),
-        only_sure=max(least, heavy(only), sure(only)),
+        near=near,
+        sure=max(near, sure(of_near), alike_reach(spread, error_rate=of_near, shape=shape)),
+        lone=max(least, heavy(of_lone), sure(of_lone)),
+        only=only,
+        only_sure=max(only, sure(of_only), alike_reach(spread, error_rate=of_only, shape=shape)),
     )
 
 
-def _skewness(spreads: Mapping[EntryKey, HealthySpread], of_better: Mapping[EntryKey, Better]) -> float:
-    """Return how much longer the tail on the bad side is, in the mean over all tests; 0 where it is not."""
-    towards_bad = [
-        -spread.skewness if of_better[key] == "higher" else spread.skewness for key, spread in spreads.items()
-    ]
-    return max(0.0, fmean(towards_bad)) if towards_bad else 0.0
+def _shape(
+    healthy: Sequence[Measure], entries: Mapping[EntryKey, BaselineEntry], sides: Mapping[EntryKey, int]
+) -> HealthyShape:
+    """Return what the baseline tells of the shape, and figures of this run with it, of other subjects.
+
+    The baseline leads: a small one says too little of which subjects of the run are healthy.
+    """
+    groups = {key: entries[key].groups() for key in sides}
+    known = {key: set(of_key) for key, of_key in groups.items()}
+    most = {key: len(of_key) + max(0, len(of_key) - LEADING) for key, of_key in groups.items()}
+    for measure in healthy:
+        key, subject = _key(measure), measure.subject
+        is_counted = subject in groups[key] or len(groups[key]) < most[key]
+        if measure.value is not None and subject not in known[key] and is_counted:
+            groups[key].setdefault(subject, []).append(measure.value)
+    return shape_of(list(groups.values()), bad_sides=[sides[key] for key in groups])
+
+
+def _sides(measures: Sequence[Measure]) -> dict[EntryKey, int]:
+    """Return the bad side of each test: −1 where low figures are bad, 1 where high ones are."""
+    return {_key(measure): -1 if _better(measure) == "higher" else 1 for measure in measures}
 
 
 def _is_short(measure: Measure, centre: float, reach: float) -> bool:
