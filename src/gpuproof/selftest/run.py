@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,8 +20,10 @@ NOT_RUN = "NOT RUN"
 SIMULATED: tuple[Twin, ...] = ("products", "training", "fingerprints")
 BY_SEED: tuple[Twin, ...] = ("fleet", "links")
 """Twins that chance has a part in, and that cost no process: tried with as many seeds as are asked for."""
-SIDE_BY_SIDE = 2
-"""Processes that compute at a time; more would only wait for each other on a small machine."""
+SIDE_BY_SIDE: dict[Layer, int] = {"worker": 2, "device": 7, "records": 1}
+"""Tests at a time, by what they need: ranks that compute would only wait for each other on a small machine;
+who records a driver waits for the clock (all six faults and their twin at once); what is made up is written and
+judged in this process."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,12 +63,22 @@ def run_selftest(*, num_seeds: int) -> SelftestReport:
     unable = why_not()
     with scratch_folder("selftest-") as scratch:
         bench = _PlantedTests(scratch=scratch, unable=unable, num_seeds=num_seeds)
-        with ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
-            healthy = [pool.submit(bench.twin, name) for name in TWINS]
-            faults = [pool.submit(bench.fault, fault) for fault in FAULTS]
+        with ExitStack() as stack:
+            pools = {
+                layer: stack.enter_context(ThreadPoolExecutor(num)) for layer, num in SIDE_BY_SIDE.items()
+            }
+            faults = [pools[_needs(fault.twin)].submit(bench.fault, fault) for fault in FAULTS]
+            healthy = [pools[_needs(name)].submit(bench.twin, name) for name in TWINS]
             return SelftestReport(
                 faults=tuple(row.result() for row in faults), healthy=tuple(row.result() for row in healthy)
             )
+
+
+def _needs(twin: Twin) -> Layer:
+    """Return what a test is made of: ranks, a recording, or nothing but what is written."""
+    if twin in SIMULATED:
+        return "worker"
+    return "device" if twin == "devices" else "records"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
