@@ -21,9 +21,9 @@ SIMULATED: tuple[Twin, ...] = ("products", "training", "fingerprints")
 BY_SEED: tuple[Twin, ...] = ("fleet", "links")
 """Twins that chance has a part in, and that cost no process: tried with as many seeds as are asked for."""
 SIDE_BY_SIDE: dict[Layer, int] = {"worker": 2, "device": 7, "records": 1}
-"""Tests at a time, by what they need: ranks that compute would only wait for each other on a small machine;
-who records a driver waits for the clock (all six faults and their twin at once); what is made up is written and
-judged in this process."""
+"""Tests at a time, by what they need: ranks that compute would only wait for each other on a small
+machine; who records a driver waits for the clock (all six faults and their twin at once); what is made up is
+written and judged in this process."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +36,8 @@ class FaultRow:
     expected: str
     got: str
     cause: str
-    """The line that names the cause; of what was missed, what was said instead."""
+    """The line that names the cause; of what was missed, what was said instead; of a twin that passed, empty:
+    a doubt that its verdict withstood is no accusation."""
     is_found: bool
     """Of a twin: whether nobody accused it."""
     num_tried: int = 1
@@ -62,7 +63,7 @@ def run_selftest(*, num_seeds: int) -> SelftestReport:
     """Plant each fault and judge it, and its twin, in as many draws of chance as are asked for."""
     unable = why_not()
     with scratch_folder("selftest-") as scratch:
-        bench = _PlantedTests(scratch=scratch, unable=unable, num_seeds=num_seeds)
+        bench = PlantedTests(scratch=scratch, unable=unable, num_seeds=num_seeds)
         with ExitStack() as stack:
             pools = {
                 layer: stack.enter_context(ThreadPoolExecutor(num)) for layer, num in SIDE_BY_SIDE.items()
@@ -82,7 +83,9 @@ def _needs(twin: Twin) -> Layer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _PlantedTests:
+class PlantedTests:
+    """Faults and twins, judged in folders of their own."""
+
     scratch: Path
     unable: str | None
     num_seeds: int
@@ -96,7 +99,7 @@ class _PlantedTests:
             layer=None,
             expected=HEALTHY,
             got=worst.word,
-            cause=next(iter(worst.against), ""),
+            cause="" if worst.word == HEALTHY else next(iter(worst.against), "nothing was said"),
             is_found=worst.word == HEALTHY,
             num_tried=len(told),
         )
