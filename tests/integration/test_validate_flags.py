@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from gpuproof.errors import ExitCode
-from gpuproof.records.run import Setup, Window
+from gpuproof.records.run import Setup, Steps, Window
 from running import clean_environment, gpuproof, run_directory
 
 EIGHT = (
@@ -69,7 +69,7 @@ def test_what_is_run_is_what_was_asked_for(mode: str, images: Path) -> None:
     assert work.training.learning_rate == 0.02
     (setup,), (window,) = training.of(Setup), training.of(Window)
     assert (setup.items_per_step, window.num_steps, window.items) == (4, 12, 48)
-    assert sum(len(steps.durations_s) for steps in training.steps if steps.phase == "warmup") == 3
+    assert sum(len(steps.durations_s) for steps in training.of(Steps) if steps.phase == "warmup") == 3
     used = setup.data_used
     assert used is not None
     assert (used.source, used.split, used.num_samples) == ("images", "train", 16)
