@@ -8,6 +8,7 @@ import pytest
 from PIL import Image
 
 from gpuproof.errors import ExitCode
+from gpuproof.records.case import TrainingWork
 from gpuproof.records.run import Setup, Steps, Window
 from running import clean_environment, gpuproof, run_directory
 
@@ -63,9 +64,9 @@ def test_what_is_run_is_what_was_asked_for(mode: str, images: Path) -> None:
         return
     assert "without effect" not in said
     training = launches.pop("training")
-    work = training.case.model_work
+    work = training.case.work
+    assert isinstance(work, TrainingWork)
     assert (work.model.name, work.model.num_classes, work.data.batch_size) == ("simple_cnn", 3, 4)
-    assert work.training is not None
     assert work.training.learning_rate == 0.02
     (setup,), (window,) = training.of(Setup), training.of(Window)
     assert (setup.items_per_step, window.num_steps, window.items) == (4, 12, 48)
