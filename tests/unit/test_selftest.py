@@ -9,7 +9,7 @@ import pytest
 from gpuproof.errors import ExitCode
 from gpuproof.selftest.catalogue import FAULTS, TWINS, Fault, healthy_fleet
 from gpuproof.selftest.judging import Turned, judge_links
-from gpuproof.selftest.run import FaultRow, SelftestReport, named
+from gpuproof.selftest.run import FaultRow, PlantedTests, SelftestReport, named
 
 IN_PROCESS = [fault for fault in FAULTS if fault.layer in ("records", "rules")]
 
@@ -52,3 +52,16 @@ def test_what_was_missed_and_what_was_not_run_is_no_success() -> None:
     assert SelftestReport(faults=(good, missed, unseen), healthy=()).exit_code == ExitCode.FAILED
     assert SelftestReport(faults=(good,), healthy=(missed,)).exit_code == ExitCode.FAILED
     assert SelftestReport(faults=(good, unseen), healthy=()).exit_code == ExitCode.INCONCLUSIVE
+
+
+@pytest.mark.parametrize(
+    ("word", "cause"),
+    [("READY", ""), ("NOT-READY", "doubts WARN: noisy"), ("INCONCLUSIVE", "doubts WARN: noisy")],
+)
+def test_a_twin_that_passes_is_accused_of_nothing(
+    word: str, cause: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = Turned(word=word, against=("doubts WARN: noisy",))
+    monkeypatch.setitem(TWINS, "fleet", lambda folder, seed: told)
+    row = PlantedTests(scratch=tmp_path, unable=None, num_seeds=2).twin("fleet")
+    assert (row.cause, row.is_found, row.num_tried) == (cause, word == "READY", 2)

@@ -255,6 +255,24 @@ def test_a_data_set_that_was_replaced_is_named_in_the_report(tmp_path: Path) -> 
     assert said in text_of(concluded(tmp_path, validate={"data_replaced": said}))
 
 
+def test_without_training_the_report_says_what_is_missing_and_what_nothing_heeded(tmp_path: Path) -> None:
+    def said(*stages: str) -> str:
+        config = recipe(validate={"stages": list(stages), "rules": []})
+        run = written(tmp_path / stages[-1], walk(config), config)
+        described = {key: value for key, value in run.description().items() if key != "schema_version"}
+        given = dict.fromkeys(("model.name", "training.learning_rate", "distributed.nproc"), "command line")
+        run.write_description({**described, "origins": {**given, "data.batch_size": "default"}})
+        text = words_of(conclude(run))
+        assert ("is not written" in text) != (run.root / "validation_result.json").is_file()
+        return text
+
+    without = said("collective")
+    assert "of the training over all devices, which is no stage of this validation" in without
+    assert "without effect, since no stage trains a model: model.name, training.learning_rate" in without
+    assert "data.batch_size" not in without
+    assert "without effect" not in said("collective", "training")
+
+
 def test_steps_that_rise_are_found_and_steady_ones_are_not(tmp_path: Path) -> None:
     times = [STEP_S * (1 + 0.6 * step / 100) for step in range(100)]
     found = concluded(tmp_path, lambda case: done(case, times_s=times if case.kind == "training" else None))

@@ -90,9 +90,7 @@ TIMES = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
     type=click.Choice(["synthetic", *DATA]),
     help="Data set that it is trained on; synthetic is drawn on the device.",
 )
-@click.option(
-    "--data-dir", default="./data", show_default=True, metavar="DIR", help="Folder of the data set."
-)
+@click.option("--data-dir", metavar="DIR", help="Folder of the data set; default: ./data.")
 @click.option(
     "--allow-fallback",
     is_flag=True,
@@ -347,15 +345,18 @@ def _on_cpu(nproc: str | None) -> dict[str, Any]:
     return {"distributed.device": "cpu", "distributed.nproc": nproc or CPU_RANKS}
 
 
-def _data(mode: str | None, folder: str, *, may_fall_back: bool) -> dict[str, Any]:
+def _data(mode: str | None, folder: str | None, *, may_fall_back: bool) -> dict[str, Any]:
     """Return the keys of a data set.
 
     Raises:
         UsageError: it is not there, or cannot be read, and nothing else is allowed.
     """
     if mode is None or mode == "synthetic":
+        if folder is not None:
+            say(f"--data-dir {folder} has no effect: no data set is named by --data-mode", err=True)
         return {} if mode is None else {"data.name": "synthetic"}
     name, inside = DATA[mode]
+    folder = folder or "./data"
     if (Path(folder) / inside).is_dir():
         return {"data.name": name, "data.path": folder}
     cause = f"there is no {inside} in {folder}"

@@ -106,7 +106,11 @@ def _validated(folder: Path, fault: Mapping[str, Any], *words: str, stage: str) 
         f"--distributed.hang_timeout_s={HANG_S if 'hang_in_kernel' in fault else PATIENCE_S}",
         *(*QUIETLY, *words),
     )
-    result = _run(folder, command, devices=1, fault=fault)
+    return told_by_validation(_run(folder, command, devices=1, fault=fault))
+
+
+def told_by_validation(result: Mapping[str, Any]) -> Turned:
+    """Return the word of a validation's result.json before its cap, and what speaks against a better one."""
     found = result["detail"]["readiness"]
     judged = [from_json(Judged, item, place="outcomes") for item in result["outcomes"]]
     against = [told_against(item) for item in judged if item.outcome.status not in SAID]
@@ -127,6 +131,11 @@ def judge_fingerprints(folder: Path, **fault: Any) -> Turned:
         at=1,
         flops_per_s=QUICK_FLOPS_PER_S,
     )
+    return told_by_fingerprints(result)
+
+
+def told_by_fingerprints(result: Mapping[str, Any]) -> Turned:
+    """Return what the result.json of compared fingerprints comes to, held against no wrong value at all."""
     measures = [from_json(Measure, item, place="measures") for item in result["measures"]]
     judged = [from_json(Judged, item, place="outcomes") for item in result["outcomes"]]
     rules = read_rules(NOTHING_WRONG, source="selftest")

@@ -71,7 +71,7 @@ def _page(report: SelftestReport) -> Page:
         got,
         Column.of("passed", found, align="left"),
         Column.of("draws", lambda row: str(row.num_tried)),
-        Column.of("what was found against it", lambda row: row.cause, align="left", folds=True),
+        Column.of("why it did not pass", lambda row: row.cause, align="left", folds=True),
     )
     return Page(title=_title(report), verdict=None, sections=(faults, twins))
 

@@ -16,7 +16,7 @@ from gpuproof.suites.results import exit_code_for
 from gpuproof.suites.sections import ON_CPU, Common, at_point, torn_notes
 from gpuproof.suites.validate.blamed import blame_outcomes, concluded_without, stood_in_for
 from gpuproof.suites.validate.devices import device_measures
-from gpuproof.suites.validate.exports import drain_exports, nulls_of, validation_export
+from gpuproof.suites.validate.exports import drain_exports, notes_of_training, validation_export
 from gpuproof.suites.validate.hosts import device_subject, lost_of, setups_by_host
 from gpuproof.suites.validate.judging import fleet_facts, judge_all, rules_of
 from gpuproof.suites.validate.measured import StageResult, conclude_case, efficiency, measures_of
@@ -237,7 +237,7 @@ def _common(
     where = f"{len(hosts)} hosts" if len(hosts) > 1 else hosts[0] if hosts else "this machine"
     title = f"validation of {where}"
     on_cpu = any(setup.device.kind == "cpu" for launch in evidence.launches for setup in launch.setups)
-    nulls = next((nulls_of(each) for each in found if each.case.name == "training"), ())
+    trained = notes_of_training(found, order.options.stages, evidence.description["origins"])
     return Common(
         title=", ".join([title, *sorted(devices)]),
         work=title,
@@ -249,7 +249,7 @@ def _common(
                     order.options.data_replaced,
                     *([ON_CPU] if on_cpu else []),
                     _detectable(readiness),
-                    *nulls,
+                    *trained,
                     *torn_notes(evidence.launches),
                 ),
             )

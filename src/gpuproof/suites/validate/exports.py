@@ -5,10 +5,11 @@ validation_result.json is the training test in the keys that cluster tests use (
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
+from gpuproof.config.settings import COMMAND_LINE
 from gpuproof.records.codec import from_json, to_json
 from gpuproof.suites.base import Export
 from gpuproof.suites.exports import json_export
@@ -19,6 +20,9 @@ from gpuproof.suites.validate.nodes.drain import NodeToDrain, drain_lines
 DRAIN_FILE = "drain"
 VALIDATION_FILE = "validation_result.json"
 ALONE = "one rank communicates with no other"
+TRAINS = ("training", "soak")
+"""Stages that heed the recipe's sections of a model."""
+OF_A_MODEL = ("model.", "data.", "training.", "benchmark.")
 NOT_SEPARATED = "no trace separates communication from computation (profiling.enabled=true does)"
 
 
@@ -26,6 +30,26 @@ def validation_export(found: Sequence[StageResult]) -> Export | None:
     """Return the file of the training over all devices; None where that measured nothing."""
     training = next((each for each in found if each.case.name == "training" and each.summaries), None)
     return None if training is None else json_export(VALIDATION_FILE, _content(training))
+
+
+def notes_of_training(
+    found: Sequence[StageResult], stages: Collection[str], origins: Mapping[str, str]
+) -> Iterator[str]:
+    """Yield what is to be said of the training over all devices, or of there being none.
+
+    That is each null of validation_result.json, or why there is no such file, and which keys of the command
+    line nothing heeded, since no stage trains.
+    """
+    training = next((each for each in found if each.case.name == "training" and each.summaries), None)
+    if training is not None:
+        yield from _nulls_of(training)
+    else:
+        why = "which measured nothing" if "training" in stages else "which is no stage of this validation"
+        yield f"{VALIDATION_FILE} is not written: it is of the training over all devices, {why}"
+    if not set(stages) & set(TRAINS):
+        given = (key for key, at in origins.items() if at == COMMAND_LINE and key.startswith(OF_A_MODEL))
+        if keys := ", ".join(given):
+            yield f"without effect, since no stage trains a model: {keys}"
 
 
 def drain_exports(nodes: Sequence[NodeToDrain], *, no_hardware: str | None) -> Iterator[Export]:
@@ -37,10 +61,8 @@ def drain_exports(nodes: Sequence[NodeToDrain], *, no_hardware: str | None) -> I
         yield Export(name=f"{DRAIN_FILE}.txt", content="\n".join([*remarks, *drain_lines(nodes), ""]))
 
 
-def nulls_of(found: StageResult) -> Iterator[str]:
+def _nulls_of(found: StageResult) -> Iterator[str]:
     """Yield why a value of the file is null, for each that is."""
-    if not found.summaries:
-        return
     content, is_alone = _content(found), found.summaries[0].world_size == 1
     reported = (found.summary.get("communication_missing") or {}).get("comm_exposed_ms")
     reasons = {

@@ -1,0 +1,79 @@
+"""The eight options of the training test, given at once in each mode: what runs is what was asked for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from gpuproof.errors import ExitCode
+from gpuproof.records.case import TrainingWork
+from gpuproof.records.run import Setup, Steps, Window
+from running import clean_environment, gpuproof, run_directory
+
+EIGHT = (
+    *("--model", "simple_cnn", "--batch-size", "4", "--data-mode", "imagenet", "--data-dir", "images"),
+    *("--num-classes", "3", "--learning-rate", "0.02"),
+    *("--warmup-iterations", "3", "--active-iterations", "12"),
+)
+SHORT = (
+    *("--allow-cpu", "--device", "cpu", "--recipe", "quick", "--run.run_id=v", "--data.image_size=8"),
+    *("--monitoring.enabled=false", "--distributed.threads_per_rank=1", "--benchmark.own_compute=false"),
+    *("--validate.collective={operations: [all_reduce], min_bytes: 8K, max_bytes: 8K}",),
+    *("--validate.window_s=0.2", "--validate.memory_buffer_bytes=1048576"),
+)
+MODES = {
+    "full": ("--nproc", "1", "--validate.stages=[memory, training]"),
+    "training": ("--nproc", "1"),
+    "nccl": ("--nproc", "2"),
+}
+"""`full` with one stage beside the training, which takes none of the options."""
+
+
+@pytest.fixture
+def images(tmp_path: Path) -> Path:
+    """Small JPEG files: 8 of each of two classes to train on, 3 of each to test on."""
+    for part, number in {"train": 8, "val": 3}.items():
+        for name, colour in {"cat": (255, 0, 0), "dog": (0, 0, 255)}.items():
+            folder = tmp_path / "images" / part / name
+            folder.mkdir(parents=True)
+            for i in range(number):
+                Image.new("RGB", (40, 30), colour).save(folder / f"{i}.jpg")
+    return tmp_path
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_what_is_run_is_what_was_asked_for(mode: str, images: Path) -> None:
+    environment = clean_environment(CUDA_VISIBLE_DEVICES="")
+    found = gpuproof(
+        "validate", "--mode", mode, *EIGHT, *SHORT, *MODES[mode], cwd=images, environment=environment
+    )
+    assert found.returncode == ExitCode.INCONCLUSIVE, found.stdout + found.stderr
+    run = run_directory(images, "v", "validate-quick")
+    launches = {launch.case.case_id: launch for launch in run.cases()}
+    said = " ".join(found.stdout.split())
+    if mode == "nccl":
+        assert set(launches) == {"collective-within"}
+        assert "validation_result.json is not written" in said
+        ignored = said.partition("no stage trains a model: ")[2]
+        for key in ("model.name", "data.batch_size", "data.name", "data.path", "model.num_classes"):
+            assert key in ignored
+        for key in ("training.learning_rate", "benchmark.warmup_steps", "benchmark.measure_steps"):
+            assert key in ignored
+        return
+    assert "without effect" not in said
+    training = launches.pop("training")
+    work = training.case.work
+    assert isinstance(work, TrainingWork)
+    assert (work.model.name, work.model.num_classes, work.data.batch_size) == ("simple_cnn", 3, 4)
+    assert work.training.learning_rate == 0.02
+    (setup,), (window,) = training.of(Setup), training.of(Window)
+    assert (setup.items_per_step, window.num_steps, window.items) == (4, 12, 48)
+    assert sum(len(steps.durations_s) for steps in training.of(Steps) if steps.phase == "warmup") == 3
+    used = setup.data_used
+    assert used is not None
+    assert (used.source, used.split, used.num_samples) == ("images", "train", 16)
+    for other in launches.values():
+        assert other.case.model_work.data.name == "synthetic"
+        assert other.case.model_work.model.name == "memory"
