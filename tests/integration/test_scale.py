@@ -16,7 +16,7 @@ NO_GPU = clean_environment(CUDA_VISIBLE_DEVICES="")
 def test_a_study_on_two_ranks_leaves_the_files_that_people_know(tmp_path: Path) -> None:
     result = gpuproof(
         *("scale", "--device", "cpu", "--max-devices", "2", "--gpu-mode", "multi", "--scaling", "strong"),
-        *("--runs", "2", "--batch-sizes", "8", "16", "--output-dir", "out"),
+        *("--runs", "2", "--batch-sizes", "8", "--output-dir", "out"),
         *("--benchmark.measure_steps=20", "--benchmark.warmup_steps=2", "--monitoring.enabled=false"),
         "--scale.breakdown_runs=1",
         cwd=tmp_path,
@@ -27,14 +27,11 @@ def test_a_study_on_two_ranks_leaves_the_files_that_people_know(tmp_path: Path) 
         json.loads((tmp_path / "out" / f"benchmark_medium_{side}_gpu.json").read_text())
         for side in ("single", "multi")
     )
-    assert [batch["batch_size"] for batch in single] == [8, 16]
-    assert [(b["batch_size"], b["samples_per_device"], b["num_devices"]) for b in multi] == [
-        (8, 4, 2),
-        (16, 8, 2),
-    ]
+    assert [batch["batch_size"] for batch in single] == [8]
+    assert [(b["batch_size"], b["samples_per_device"], b["num_devices"]) for b in multi] == [(8, 4, 2)]
     assert all(batch["model_parameters"] == 54_403 for batch in (*single, *multi))
     orders = sorted(run["order"] for batch in (*single, *multi) for run in batch["detailed_runs"])
-    assert orders == list(range(8))
+    assert orders == list(range(4))
     # a processor has no kernels to look at; what can be measured is, each under its own name
     talking = multi[0]["communication"]
     assert "no kernels to look at" in talking["exposed_ms"]["missing"]
@@ -48,7 +45,7 @@ def test_a_study_on_two_ranks_leaves_the_files_that_people_know(tmp_path: Path) 
     rows = [
         line.split() for line in result.stdout.splitlines() if re.search(r"strong +\d\.\de[+-]\d\d ", line)
     ]
-    assert [row[-1] for row in rows] == ["yes", "yes"]
+    assert [row[-1] for row in rows] == ["yes"]
     run = multi[0]["detailed_runs"][0]
     assert run["num_steps"] == 20
     assert run["mean_step_ms"] == pytest.approx(run["training_time_ms"] / 20)
@@ -61,7 +58,7 @@ def test_a_study_on_two_ranks_leaves_the_files_that_people_know(tmp_path: Path) 
     }
     assert multi[0]["detailed_runs"][1]["step_memory_mb"]["missing"].startswith("steps of this run were not")
     assert list((tmp_path / "out" / "scale").glob(f"*/{run['records']}/rank-0.jsonl"))
-    assert result.stderr.count(": done, ") == 8
+    assert result.stderr.count(": done, ") == 4
     assert "Validate over multiple runs" in result.stderr
     # two launches a side tell nothing: no recommendation, and it says why
     assert "needs 3" in (tmp_path / "out" / "comparison_report_medium.md").read_text()

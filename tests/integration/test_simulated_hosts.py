@@ -28,6 +28,7 @@ WRONG = {"1": {"wrong_products_from": 1}}
 WORDS = (
     *("--recipe=quick", "--model=medium", "--device=simgpu", "--validate.blame=never"),
     *("--validate.stages=[fingerprint, gemm]", "--validate.gemm_size=256", "--validate.window_s=1"),
+    "--monitoring.enabled=false",
     "--validate.probes={fingerprint: {rounds: 2, heat_s: 0.1, time_limit_s: 0.5, edge: 512}}",
 )
 
