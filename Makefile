@@ -4,8 +4,8 @@ VENV := .venv
 TENSORFLOW := .venv-tensorflow
 BIN := $(VENV)/bin
 # Files of tests beside each other, in the order in which they lie: the short ones come last, and even the ends.
-# One more than there are processors, since tests wait for each other's processes.
-WORKERS := $(shell n=$$(( $$(getconf _NPROCESSORS_ONLN) + 1 )); echo $$(( n < 4 ? n : 4 )))
+# Two more than there are processors, since tests wait for each other's processes.
+WORKERS := $(shell n=$$(( $$(getconf _NPROCESSORS_ONLN) + 2 )); echo $$(( n < 4 ? n : 4 )))
 BESIDE := -n $(WORKERS) --dist=loadfile --no-loadscope-reorder
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 
