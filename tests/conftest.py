@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import compileall
 import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -25,6 +26,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--update-golden", action="store_true", help="rewrite the golden files from what the code prints now"
     )
+
+
+@pytest.fixture(scope="session", autouse=True)
+def interruptible() -> None:
+    """Heed Ctrl-C, as commands that tests start do then: what a shell starts in its background ignores it."""
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -182,8 +181,6 @@ def weird_tmp_path(tmp_path: Path) -> Path:
 @pytest.fixture
 def command_line(weird_tmp_path: Path) -> Iterator[CommandLine]:
     """The command line in the weird folder, with the faulty workloads installed beside gpuproof."""
-    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as in a shell's background; children inherit it
-        signal.signal(signal.SIGINT, signal.default_int_handler)
     launch = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
     inherited = {name: value for name, value in os.environ.items() if name not in launch}
     line = CommandLine(
