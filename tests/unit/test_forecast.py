@@ -109,5 +109,9 @@ def test_what_is_not_known_is_said_and_windows_by_time_add_up() -> None:
         "time: at least 15 s for 3 launches; each also takes its start-up and a warm-up of "
     )
     assert memory.endswith("activations not included)")
+    two = case_of("quick", "--model.name=medium", "--data.name=synthetic", "--distributed.nproc=2")
+    assert forecast([two], one_by_one=True)[0].endswith(
+        "and steps of each rank by itself (benchmark.own_compute)"
+    )
     compiled = case_of(SYNTHETIC, "--training.compile.enabled=true", "--training.precision=fp32")
     assert "activations not included" in forecast([compiled], one_by_one=False)[0]

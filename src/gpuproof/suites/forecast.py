@@ -120,8 +120,11 @@ def _time(cases: Sequence[Case]) -> tuple[str, ...]:
     timed = [window.measure_seconds or 0.0 for window in windows if window.measure_by == "time"]
     if len(timed) == len(cases):
         warmup = _range([window.warmup_steps for window in windows])
-        on_top = f"each also takes its start-up and a warm-up of {warmup} steps"
-        return (f"time: at least {units.duration(sum(timed))} for {launches}; {on_top}",)
+        on_top = ["its start-up", f"a warm-up of {warmup} steps"]
+        if any(case.placement.num_ranks > 1 and case.model_work.window.own_compute for case in cases):
+            on_top.append("steps of each rank by itself (benchmark.own_compute)")
+        more = f"{', '.join(on_top[:-1])} and {on_top[-1]}"
+        return (f"time: at least {units.duration(sum(timed))} for {launches}; each also takes {more}",)
     steps = [w.warmup_steps + (w.measure_steps or 0) for w in windows if w.measure_by == "steps"]
     if len(steps) == len(cases):
         return (f"time: not known until a step has been timed; {launches} of {_range(steps)} steps each",)
