@@ -260,7 +260,8 @@ def test_without_training_the_report_says_what_is_missing_and_what_nothing_heede
         config = recipe(validate={"stages": list(stages), "rules": []})
         run = written(tmp_path / stages[-1], walk(config), config)
         described = {key: value for key, value in run.description().items() if key != "schema_version"}
-        given = dict.fromkeys(("model.name", "training.learning_rate", "distributed.nproc"), "command line")
+        keys = ("model.name", "training.learning_rate", "benchmark.measure_steps", "distributed.nproc")
+        given = dict.fromkeys(keys, "command line")
         run.write_description({**described, "origins": {**given, "data.batch_size": "default"}})
         text = words_of(conclude(run))
         assert ("is not written" in text) != (run.root / "validation_result.json").is_file()
@@ -268,9 +269,11 @@ def test_without_training_the_report_says_what_is_missing_and_what_nothing_heede
 
     without = said("collective")
     assert "of the training over all devices, which is no stage of this validation" in without
-    assert "without effect, since no stage trains a model: model.name, training.learning_rate" in without
+    idle = "model.name, training.learning_rate, benchmark.measure_steps"
+    assert f"without effect, since no stage trains a model: {idle}" in without
     assert "data.batch_size" not in without
     assert "without effect" not in said("collective", "training")
+    assert "without effect, since a soak is measured by time: benchmark.measure_steps" in said("soak")
 
 
 def test_steps_that_rise_are_found_and_steady_ones_are_not(tmp_path: Path) -> None:

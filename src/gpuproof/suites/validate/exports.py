@@ -22,6 +22,7 @@ VALIDATION_FILE = "validation_result.json"
 ALONE = "one rank communicates with no other"
 TRAINS = ("training", "soak")
 """Stages that heed the recipe's sections of a model."""
+STEPS = "benchmark.measure_steps"
 OF_A_MODEL = ("model.", "data.", "training.", "benchmark.")
 NOT_SEPARATED = "no trace separates communication from computation (profiling.enabled=true does)"
 
@@ -46,10 +47,11 @@ def notes_of_training(
     else:
         why = "which measured nothing" if "training" in stages else "which is no stage of this validation"
         yield f"{VALIDATION_FILE} is not written: it is of the training over all devices, {why}"
-    if not set(stages) & set(TRAINS):
-        given = (key for key, at in origins.items() if at == COMMAND_LINE and key.startswith(OF_A_MODEL))
-        if keys := ", ".join(given):
-            yield f"without effect, since no stage trains a model: {keys}"
+    given = [key for key, at in origins.items() if at == COMMAND_LINE and key.startswith(OF_A_MODEL)]
+    if given and not set(stages) & set(TRAINS):
+        yield f"without effect, since no stage trains a model: {', '.join(given)}"
+    elif STEPS in given and "training" not in stages:
+        yield f"without effect, since a soak is measured by time: {STEPS}"
 
 
 def drain_exports(nodes: Sequence[NodeToDrain], *, no_hardware: str | None) -> Iterator[Export]:
