@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -146,14 +147,13 @@ def _result(
     code = exit_code_of(readiness, allow_exclusions=allow)
     if not num_launches and failures:  # nothing could be measured at all: by the cause, as any run
         code = exit_code_for(failures, None, is_complete=False, has_points=False)
-    passed = sum(item.outcome.status == "PASS" for item in judged if item.is_required)
     return Result(
         suite=NAME,
         run_id=str(evidence.description["run_id"]),
         gpuproof_version=str(evidence.description["gpuproof_version"]),
         validity=worst(doubts) if num_launches else None,
         verdict=readiness.word,
-        headline=f"{passed} of {sum(item.is_required for item in judged)} required checks passed",
+        headline=_headline(judged),
         exit_code=code,
         num_launches=num_launches,
         num_planned=sum(row.num_planned for row in detail.stages),
@@ -286,6 +286,14 @@ def _rows(
                 f"{name}: {left_out[name].reason}" for each in own if (name := each.case.case_id) in left_out
             ),
         )
+
+
+def _headline(judged: Sequence[Judged]) -> str:
+    """Count the required checks that passed of those that apply, and those that do not."""
+    statuses = Counter(item.outcome.status for item in judged if item.is_required)
+    idle = statuses["NOT-APPLICABLE"]
+    passed = f"{statuses['PASS']} of {statuses.total() - idle} required checks passed"
+    return f"{passed}, {idle} do not apply" if idle else passed
 
 
 def _conditions(evidence: Evidence, readiness: Readiness) -> dict[str, Any]:
