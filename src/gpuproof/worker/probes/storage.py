@@ -7,6 +7,7 @@ file, and where even that is not known to work the figure says so.
 
 from __future__ import annotations
 
+import errno
 import mmap
 import os
 import random
@@ -25,6 +26,10 @@ from gpuproof.worker.rank.recorder import NANOSECOND_DIGITS
 
 DIRECT = "read past the page cache (O_DIRECT)"
 FORGOTTEN = "the page cache was told to forget the file (POSIX_FADV_DONTNEED); what lies under it may hold it"
+MOUNTS = Path("/proc/self/mounts")
+IN_MEMORY = ("tmpfs", "ramfs")
+"""File systems without a disk; the first takes O_DIRECT, too, since Linux 6.6."""
+PLACE = "probe.storage.folder"
 FEWEST_FREE = 2
 """The file may take one part in so many of the free room."""
 
@@ -46,18 +51,32 @@ def try_storage(spec: StorageSpec, bench: Bench) -> Iterator[ProbeFigure]:
         trial = _Trial(path=Path(name), spec=spec, bench=bench)
         yield trial.write()
         yield from trial.read()
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise  # a full disk has a cause of its own
+        raise EnvironmentUnfitError(
+            f"the file in {folder} could not be written and read: {error.strerror or error}",
+            place=PLACE,
+            next_step="Look at the disk, its limits and quotas, or name another folder",
+        ) from error
     finally:
         with suppress(OSError):
             os.unlink(name)
 
 
 def _check(folder: Path, spec: StorageSpec) -> None:
-    place = "probe.storage.folder"
-    if not folder.is_dir() or not os.access(folder, os.W_OK):
+    if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
         raise EnvironmentUnfitError(
             f"{folder} is no folder that this user can write to on this host",
-            place=place,
+            place=PLACE,
             next_step="Make it, or name another",
+        )
+    kind = file_system_of(folder.resolve(), MOUNTS.read_text() if MOUNTS.exists() else "")
+    if kind in IN_MEMORY:
+        raise EnvironmentUnfitError(
+            f"{folder} lies in memory ({kind}): there is no disk to try",
+            place=PLACE,
+            next_step="Name a folder that is on a disk",
         )
     room = os.statvfs(folder)
     free_bytes = room.f_bavail * room.f_frsize
@@ -65,9 +84,27 @@ def _check(folder: Path, spec: StorageSpec) -> None:
         raise EnvironmentUnfitError(
             f"{folder} has {free_bytes:,} bytes free; of them half are left alone, and the probe wants "
             f"{spec.file_bytes:,}",
-            place=place,
+            place=PLACE,
             next_step="Lower probe.storage.file_bytes, or name a folder with more room",
         )
+
+
+def file_system_of(folder: Path, mounts: str) -> str | None:
+    r"""Return the type of the file system that a folder is on, by the kernel's list; None: it is not told.
+
+    >>> mounts = "/dev/vda / ext4 rw 0 0\ntmpfs /dev/shm tmpfs rw 0 0\ntmpfs /a\\040b tmpfs rw 0 0"
+    >>> file_system_of(Path("/dev/shm/x"), mounts), file_system_of(Path("/a b"), mounts)
+    ('tmpfs', 'tmpfs')
+    >>> file_system_of(Path("/dev/shmem"), mounts), file_system_of(Path("/x"), "")
+    ('ext4', None)
+    """
+    found: tuple[int, str | None] = (-1, None)
+    for line in mounts.splitlines():
+        _, point, kind, *_ = line.split(" ")
+        above = Path(point.encode().decode("unicode_escape").encode("latin-1").decode())
+        if folder.is_relative_to(above) and len(above.parts) >= found[0]:  # the last mount hides those before
+            found = len(above.parts), kind
+    return found[1]
 
 
 @dataclass(slots=True, kw_only=True)
