@@ -27,15 +27,15 @@ SLOW = {"1": {"slower_percent": 100}}
 WRONG = {"1": {"wrong_products_from": 1}}
 WORDS = (
     *("--recipe=quick", "--model=medium", "--device=simgpu", "--validate.blame=never"),
-    *("--validate.stages=[fingerprint, gemm]", "--validate.gemm_size=256", "--validate.window_s=1"),
+    *("--validate.stages=[fingerprint, gemm]", "--validate.gemm_size=256", "--validate.window_s=2"),
     "--monitoring.enabled=false",
-    "--validate.probes={fingerprint: {rounds: 2, heat_s: 0.1, time_limit_s: 0.5, edge: 512}}",
+    "--validate.probes={fingerprint: {rounds: 2, heat_s: 0.1, time_limit_s: 0.5, edge: 256}}",
 )
 
 
 def python_of(folder: Path, host: Host, faults: Mapping[str, Any]) -> str:
     """Write the Python of a host, in which its devices are declared."""
-    declared = json.dumps({"devices": DEVICES, "flops_per_s": 2e9, "faults": faults})
+    declared = json.dumps({"devices": DEVICES, "flops_per_s": 4e8, "faults": faults})
     path = folder / f"python-{host.name}"
     path.write_text(
         f'#!/bin/sh\n{VARIABLE}={shlex.quote(declared)} exec {shlex.quote(sys.executable)} "$@"\n'

@@ -286,3 +286,8 @@ def test_a_rule_asks_a_check_and_says_whether_it_is_required() -> None:
     assert {item.name for item in found} == {"ecc"}
     assert not any(item.is_required for item in found)
     assert statuses(found)[ON_GPU] == "FAIL"
+
+
+def test_the_names_of_interfaces_differ_between_hosts_that_are_alike() -> None:
+    found = check("same NCCL settings", with_b(environment={"NCCL_SOCKET_IFNAME": "ens7"}))
+    assert set(found.values()) == {"PASS"}

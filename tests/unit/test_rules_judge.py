@@ -425,6 +425,22 @@ def test_healthy_peers_are_seldom_accused_and_seldom_left_undecided(num: int, ta
     assert count["ERROR"] <= binom.ppf(0.999, 600, 0.045)
 
 
+@pytest.mark.parametrize(
+    ("fastest", "others"),
+    [(7e14 * 1.1, "PASS"), (7e14 * 1.3, "ERROR"), (7e14 * 1.5, "ERROR")],
+)
+@pytest.mark.parametrize("num", [4, 8])
+def test_a_peer_that_is_much_faster_leaves_the_others_undecided(
+    num: int, fastest: float, others: str
+) -> None:
+    """Of GPUs of one type the slow may be the many: throttled ones, or a host that was busy."""
+    values = [7e14 * (1 + 0.001 * place) for place in range(num - 1)]
+    found = judged(rule("{peers: true}"), fleet(*values, fastest, spread=0.001))
+    *rest, fast = [item.outcome for item in found]
+    assert fast.status in ("WARN", "PASS")
+    assert {outcome.status for outcome in rest} == {others}
+
+
 def test_who_has_no_peer_has_nothing_to_be_held_against() -> None:
     facts = FleetFacts(measures=[measured(gpu("a", 0), 7e14)], hosts=hosts("a", gpus=1))
 

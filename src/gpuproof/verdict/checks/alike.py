@@ -13,6 +13,8 @@ from gpuproof.verdict.facts import FleetFacts, HostFacts
 
 SOURCE = "the other hosts of the same run"
 GPUS_SOURCE = "the other GPUs of its type in the same run"
+OF_THE_HOST_ITSELF = ("NCCL_SOCKET_IFNAME",)
+"""Settings that name a part of the host, whose name differs between hosts that are alike."""
 
 
 def _stack(key: str) -> Callable[[HostFacts], str | None]:
@@ -38,8 +40,8 @@ def _settings(facts: HostFacts) -> str | None:
     settings = facts.get("environment")
     if settings is None:
         return None
-    named = (f"{name}={value}" for name, value in sorted(settings.items()) if name.startswith("NCCL_"))
-    return ", ".join(named) or "none is set"
+    named = (name for name in sorted(settings) if name.startswith("NCCL_") and name not in OF_THE_HOST_ITSELF)
+    return ", ".join(f"{name}={settings[name]}" for name in named) or "none is set"
 
 
 OF_HOSTS: Mapping[str, Callable[[HostFacts], str | None]] = {
@@ -101,7 +103,8 @@ def _of_type(what: str, name: str, group: Mapping[str, Device]) -> Sequence[Outc
     said = {subject: _text((device.get("static") or {}).get(fact)) for subject, device in group.items()}
     if not any(said.values()):
         reasons = {(device.get("unavailable") or {}).get(fact) for device in group.values()} - {None}
-        return [nothing_to_check(f"no {name} reports its {what} ({'; '.join(sorted(map(str, reasons)))})")]
+        why = f" ({'; '.join(sorted(map(str, reasons)))})" if reasons else ""
+        return [nothing_to_check(f"no {name} reports its {what}{why}")]
     if len(said) == 1:
         return [nothing_to_check(f"one {name}: its {what} is {next(iter(said.values()))}")]
     return _compared(said, what, GPUS_SOURCE)

@@ -5,7 +5,8 @@ limits allow for Student's t with 4 degrees of freedom, and healthy subjects may
 side, which a few peers do not show. So a figure stands apart by itself only where it is past a limit that is
 wider by `LOPSIDED`, and nearer where another figure of its subject is off on the same side, too. Who is off
 by less does not pass, either, but is an error, from where healthy peers mostly are on. Nobody passes where
-one at half the speed of its peers would not stand apart, or where three or four disagree about who is off.
+one at half the speed of its peers would not stand apart, where three or four disagree about who is off, or
+where a peer stands apart as much faster: what it does, the others could do as well.
 Peers say nothing of a fleet that is slow as a whole.
 """
 
@@ -34,6 +35,8 @@ PASSING = 9.0
 """How much more often than accused a healthy peer may be left undecided: 4.5 % of fleets beside 0.5 %."""
 MOST_NEEDED = 0.5
 """Where so much would not stand apart, nobody passes."""
+MUCH_FASTER = 0.2
+"""Where a peer stands apart by so much on the better side, its figure is wrong or the others are slow."""
 TOO_DIFFERENT = "they differ too much from each other"
 AGAIN = "Measure it again, or hold it against a baseline of the fleet"
 PEERS = "the other subjects of the same run: they cannot tell a fleet that is slow as a whole"
@@ -172,6 +175,16 @@ def _why_undecided(measure: Measure, group: PeerGroup) -> str | None:
     if group.passing.needed[measure.subject] > MOST_NEEDED:
         num = len(group.measures)
         return f"{num} of its type: {TOO_DIFFERENT} for one at half their speed to stand apart"
+    return _outrun_by(group)
+
+
+def _outrun_by(group: PeerGroup) -> str | None:
+    """Name a peer that shows that the others could do much better; None where there is none."""
+    assert group.judged is not None
+    for found in group.judged.apart:
+        if not _is_worse(found, group.measures) and abs(found.relative_difference) > MUCH_FASTER:
+            off = share(abs(found.relative_difference))
+            return f"{found.host} is better by {off}: its figure is wrong, or those of its peers are too low"
     return None
 
 
