@@ -8,6 +8,7 @@ values are no numbers is left out, and its line named.
 
 from __future__ import annotations
 
+import math
 import struct
 from array import array
 from collections import defaultdict
@@ -80,7 +81,9 @@ class _Table:
 
     def merge(self) -> None:
         """Turn the batches into a chunk."""
-        if not self.batches:
+        if len(self.batches) < 2:
+            self.chunks += self.batches
+            self.batches = []
             return
         lengths = [len(batch.places) for batch in self.batches]
         parts = {name: _one([batch.parts[name] for batch in self.batches], lengths) for name in self.kept}
@@ -203,18 +206,21 @@ class SampleColumns:
             self.damaged += table.flush() if table.rows else []
             table.merge()
         found: dict[str, dict[str, Floats]] = {d: {} for table in tables for d in table.devices}
-        for name in dict.fromkeys(name for table in tables for name in table.kept):
-            for device, column in _columns(tables, name, length):
+        having: defaultdict[str, list[_Table]] = defaultdict(list)
+        for table in tables:
+            for name in table.kept:
+                having[name].append(table)
+        for name, those in having.items():
+            for device, column in _columns(those, name, length):
                 if (
-                    column.item(0) == column.item(0) or not np.isnan(column).all()
+                    not math.isnan(column.item(0)) or not np.isnan(column).all()
                 ):  # else of other devices alone
                     found[device][name] = column
         return found
 
 
-def _columns(tables: list[_Table], name: str, length: int) -> Iterator[tuple[str, Floats]]:
-    """Give a metric's column of each device, and let go of what it was made of."""
-    having = [table for table in tables if name in table.kept]
+def _columns(having: list[_Table], name: str, length: int) -> Iterator[tuple[str, Floats]]:
+    """Give a metric's column of each device of the tables that have it, and let go of what it was made of."""
     pieces = [(t, c.places, c.parts.pop(name)) for t in having for c in t.chunks if name in c.parts]
     devices = list(dict.fromkeys(device for table in having for device in table.devices))
     if all(table.devices == devices for table in having):
@@ -235,9 +241,12 @@ def _columns(tables: list[_Table], name: str, length: int) -> Iterator[tuple[str
 
 def _columns_of_all(pieces: list[tuple[Places, Floats]], num_devices: int, length: int) -> Iterator[Floats]:
     """Spread pieces that name the same devices over all samples, which takes half the time of one by one."""
-    columns = np.full((num_devices, length), np.nan)
-    for places, part in pieces:
-        columns[:, places] = part.T
+    if len(pieces) == 1 and len(pieces[0][0]) == length and pieces[0][1].ndim == 2:
+        columns = np.ascontiguousarray(pieces[0][1].T)
+    else:
+        columns = np.full((num_devices, length), np.nan)
+        for places, part in pieces:
+            columns[:, places] = part.T
     constant = (columns == columns[:, :1]).all(axis=1)
     for column, stands in zip(columns, constant, strict=True):
         yield _standing(column.item(0), length) if stands else column

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import json
 import os
 import secrets
 import shlex
@@ -23,7 +22,7 @@ from typing import Any
 
 from gpuproof.errors import EnvironmentUnfitError, RecordError, UsageError
 from gpuproof.files import open_lock, place_inside, replacing
-from gpuproof.readings.parsing import fast_json
+from gpuproof.readings.parsing import fast_json, indented
 from gpuproof.records.case import CASE_SCHEMA_VERSION, Case
 from gpuproof.records.codec import from_json, to_json
 from gpuproof.records.collected import CaseRecords
@@ -165,7 +164,7 @@ class RunDirectory:
                 attempt += 1
             folder.rename(aside)
         folder.mkdir(parents=True)
-        write_whole(folder / layout.SPEC, json.dumps(to_json(case), indent=2) + "\n")
+        write_whole(folder / layout.SPEC, indented(to_json(case)) + "\n")
         return folder
 
     def add_record(self, folder: Path, record: Any) -> None:
@@ -174,7 +173,7 @@ class RunDirectory:
 
     def write_placed(self, folder: Path, placed: Placed) -> None:
         """Write down where a launch really ran."""
-        write_whole(folder / layout.PLACED, json.dumps(to_json(placed), indent=2) + "\n")
+        write_whole(folder / layout.PLACED, indented(to_json(placed)) + "\n")
 
     def read_result(self) -> Result | None:
         """Read result.json; None where there is none.
@@ -197,7 +196,7 @@ class RunDirectory:
 
     def write_json(self, name: str, content: Any) -> Path:
         """Write one of the run's files as JSON."""
-        return self.write_text(name, json.dumps(to_json(content), indent=2, allow_nan=False) + "\n")
+        return self.write_text(name, indented(to_json(content)) + "\n")
 
     def write_text(self, name: str, content: str) -> Path:
         """Write one of the run's files."""

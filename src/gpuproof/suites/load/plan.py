@@ -6,6 +6,7 @@ and stand here once, for every reader.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -121,12 +122,19 @@ TESTS = (
 """In the order in which they run."""
 
 
-def points_of_tests(config: RunConfig) -> dict[str, Point]:
+def points_of_tests(config: RunConfig) -> Mapping[str, Point]:
     """Return the twelve tests by name, each with the recipe that it makes.
 
     Raises:
         UsageError: the recipe cannot be run.
     """
+    return _points_of(config.model_dump_json())
+
+
+@functools.lru_cache(maxsize=1)
+def _points_of(recipe: str) -> Mapping[str, Point]:
+    """Make the points once for all hosts, which are concluded one by one from one recipe."""
+    config = RunConfig.model_validate_json(recipe)
     return {
         test.name: Point(
             case_id=test.name,
