@@ -15,6 +15,7 @@ from gpuproof.records import serving as _serving  # noqa: F401
 from gpuproof.records import what_ran as _what_ran  # noqa: F401
 from gpuproof.records.case import Case
 from gpuproof.records.run import TRANSIENT_CAUSES, Failure, RankResult, Setup, Start, Steps, Window
+from gpuproof.records.work import connections as _connections  # noqa: F401
 from gpuproof.records.work import probe_figure as _probe_figure  # noqa: F401
 
 CaseStatus = Literal["done", "failed", "unfinished"]

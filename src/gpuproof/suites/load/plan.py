@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from gpuproof.config.models import RunConfig
@@ -128,13 +128,21 @@ def points_of_tests(config: RunConfig) -> Mapping[str, Point]:
     Raises:
         UsageError: the recipe cannot be run.
     """
-    return _points_of(config.model_dump_json())
+    return _points_of(_Recipe(text=config.model_dump_json(), config=config))
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Recipe:
+    """A recipe that a cache can tell from another."""
+
+    text: str
+    config: RunConfig = field(compare=False)
 
 
 @functools.lru_cache(maxsize=1)
-def _points_of(recipe: str) -> Mapping[str, Point]:
+def _points_of(recipe: _Recipe) -> Mapping[str, Point]:
     """Make the points once for all hosts, which are concluded one by one from one recipe."""
-    config = RunConfig.model_validate_json(recipe)
+    config = recipe.config
     return {
         test.name: Point(
             case_id=test.name,

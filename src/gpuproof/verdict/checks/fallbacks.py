@@ -34,7 +34,8 @@ def _ports(facts: HostFacts) -> list[Mapping[str, str]] | None:
     return None if ports is None else list(ports)
 
 
-def _active(facts: HostFacts) -> bool:
+def has_active_port(facts: HostFacts) -> bool:
+    """Say whether a host has an InfiniBand or RoCE port that is active."""
     return any(port["state"] == "ACTIVE" for port in _ports(facts) or ())
 
 
@@ -85,7 +86,7 @@ def judge_network(facts: FleetFacts) -> Sequence[Outcome]:
     def judge(subject: str, found: HostFacts) -> Outcome:
         if _ports(found) is None:
             return not_told(subject, "it did not report its ports: the run is of an older version", RUN_AGAIN)
-        if not _active(found):
+        if not has_active_port(found):
             return nothing_to_check(
                 "/sys/class/infiniband lists no active port: sockets are all there is", subject
             )
@@ -113,7 +114,7 @@ def judge_gpudirect(facts: FleetFacts) -> Sequence[Outcome]:
         return [nothing_to_check("one host: no network card reads GPU memory")]
 
     def judge(subject: str, found: HostFacts) -> Outcome:
-        if not _active(found) or not found.get("devices"):
+        if not has_active_port(found) or not found.get("devices"):
             return nothing_to_check("it has no active InfiniBand port together with a GPU", subject)
         reasons = _hurting(found, "NCCL_NET_GDR_LEVEL")
         if reasons is None:

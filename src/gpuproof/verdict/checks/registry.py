@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from gpuproof.records.outcome import Outcome
-from gpuproof.verdict.checks import alike, clocks, devices, fallbacks, options
+from gpuproof.verdict.checks import alike, clocks, devices, fallbacks, options, packets
 from gpuproof.verdict.facts import FleetFacts
 
 
@@ -48,6 +48,7 @@ _CHECKS = (
     _check("infiniband", "every port is active", fallbacks.judge_ports),
     _check("network", "hosts communicate over InfiniBand where they have it", fallbacks.judge_network),
     _check("gpudirect", "network cards read GPU memory directly", fallbacks.judge_gpudirect),
+    _check("lost packets", "links between hosts lose hardly a packet", packets.judge_packets),
     _check("peer to peer", "GPUs of a host copy directly to each other", fallbacks.judge_peer_to_peer),
     _check("numa", "processes may use the processors beside their GPUs", fallbacks.judge_numa),
     _check("all ranks", "every GPU took part, together with the others", fallbacks.judge_ranks),

@@ -23,6 +23,7 @@ from gpuproof.worker.host.host_load import load_between, read_load
 from gpuproof.worker.parallel.distributed import Ranks, choose_device
 from gpuproof.worker.rank.identity import RankIdentity, effective_threads
 from gpuproof.worker.rank.recorder import Recorder
+from gpuproof.worker.rank.window import write_connections
 from gpuproof.worker.step.applicability import profile_not_applied
 from gpuproof.worker.step.preparation import device_record
 
@@ -141,3 +142,4 @@ def window_of(bench: Bench, *, expected_steps: int | None, stop_reason: str) -> 
                 peak_with_warmup_bytes=None,
             )
         )
+    write_connections(bench.recorder, bench.identity)

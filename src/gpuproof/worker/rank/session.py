@@ -36,7 +36,7 @@ from gpuproof.worker.host.host_load import load_between, read_load
 from gpuproof.worker.rank.after_window import run_after_window
 from gpuproof.worker.rank.identity import RankIdentity
 from gpuproof.worker.rank.recorder import Recorder, StepTimesWriter
-from gpuproof.worker.rank.window import WindowPlan, plan_window, window_record
+from gpuproof.worker.rank.window import WindowPlan, plan_window, window_record, write_connections
 from gpuproof.worker.step.compilation import compilation_record, read_counts
 from gpuproof.worker.step.cuda_graph import (
     STEPS_BEFORE_CAPTURE,
@@ -223,6 +223,7 @@ def measure(prepared: Prepared, recorder: Recorder, warm: WarmUp) -> Window:
             caught_up_steps=None if caught_up is None else caught_up - (caught_up_before or 0),
         )
         recorder.write(window)
+    write_connections(recorder, prepared.identity)
     return window
 
 

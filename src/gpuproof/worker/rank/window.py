@@ -16,6 +16,9 @@ from gpuproof.records.run import DeviceNeighbours, HostLoad, Window
 from gpuproof.worker.engine.host_clock import ClockName
 from gpuproof.worker.engine.loop import FixedSteps, StepPlan, TimeLimit, WindowTiming
 from gpuproof.worker.engine.stopping import PrecisionLimit
+from gpuproof.worker.host.connections import read_connections
+from gpuproof.worker.rank.identity import RankIdentity
+from gpuproof.worker.rank.recorder import Recorder
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,3 +103,9 @@ def window_record(
         relative_half_width=plan.half_width if isinstance(plan, PrecisionLimit) else None,
         rarest_seen_stall=plan.rarest_seen_stall if isinstance(plan, PrecisionLimit) else None,
     )
+
+
+def write_connections(recorder: Recorder, identity: RankIdentity) -> None:
+    """Write down what the kernel counted of this rank's connections, where ranks are on several hosts."""
+    if identity.world_size > identity.local_world_size:
+        recorder.write(read_connections(identity.rank))

@@ -1,0 +1,169 @@
+"""Do links lose packets? What TCP had to send again, link by link, as the kernels of the senders counted it.
+
+A link that loses packets stalls now and then, which the median of a test does not show. In: the connections
+of every rank in launches over several hosts. Where everything that a host sends, or everything that is sent
+to it, is lost on the way, the host is named; else the link, in the direction in which packets were lost.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from scipy.special import betaincinv
+
+from gpuproof.records.collected import CaseRecords
+from gpuproof.records.outcome import Outcome
+from gpuproof.records.run import Start
+from gpuproof.records.work.connections import Connections
+from gpuproof.units import count, share
+from gpuproof.verdict.checks.answers import not_told, nothing_to_check, told
+from gpuproof.verdict.checks.fallbacks import has_active_port
+from gpuproof.verdict.facts import FleetFacts
+
+MOST_LOST = 0.02
+"""Of segments. Hosts that share a busy machine were seen to send up to 1.3 % again without a loss."""
+WARNED = 0.005
+"""From here on a link that passes is warned of."""
+CHUNK_SEGMENTS = 45
+"""What the kernel sends, and loses or sends again, at once: 64 KiB in segments of 1,448 bytes."""
+ACCUSING = 0.01
+"""How often a link that loses `MOST_LOST` of its packets would look as bad as one that is accused."""
+PASSING = 0.05
+"""How often one that loses so much would look as good as one that passes."""
+SOURCE = "https://man7.org/linux/man-pages/man7/tcp.7.html (TCP_INFO)"
+NEXT = "Look at cables, ports and buffers on the way: ethtool -S of both ends, and the switch's counters"
+Link = tuple[str, str]
+"""From which host to which."""
+
+
+@dataclass(slots=True)
+class _Counted:
+    sent: Counter[Link] = field(default_factory=Counter)
+    again: Counter[Link] = field(default_factory=Counter)
+    missing: dict[str, str] = field(default_factory=dict)
+    """Of hosts whose kernel told nothing, why."""
+    told: set[str] = field(default_factory=set)
+
+    def links_by(self, end: int) -> defaultdict[str, list[Link]]:
+        """Return the links of each host that sends (0), or of each that is sent to (1)."""
+        found: defaultdict[str, list[Link]] = defaultdict(list)
+        for link in self.sent:
+            found[link[end]].append(link)
+        return found
+
+    def share(self, link: Link) -> float:
+        return self.again[link] / self.sent[link]
+
+    def is_lossy(self, link: Link) -> bool:
+        """Say whether it loses more than `MOST_LOST`, however whole chunks were sent again."""
+        again, sent = self.again[link] / CHUNK_SEGMENTS, self.sent[link] / CHUNK_SEGMENTS
+        return 0 < again < sent and betaincinv(again, sent - again + 1, ACCUSING) > MOST_LOST
+
+    def most_lost(self, link: Link) -> float:
+        """Return the upper bound of the share that is lost (Clopper and Pearson 1934)."""
+        again, sent = self.again[link], self.sent[link]
+        return 1.0 if again >= sent else float(betaincinv(again + 1, sent - again, 1 - PASSING))
+
+
+def judge_packets(facts: FleetFacts) -> Sequence[Outcome]:
+    """Judge every host by what it had to send again to each other one."""
+    began = (launch.host_of(start) for launch in facts.launches for start in launch.of(Start))
+    hosts = dict.fromkeys([*facts.hosts, *began])
+    if len(hosts) < 2:
+        return [nothing_to_check("one host: nothing was sent to another")]
+    counted = _Counted()
+    for launch in facts.launches:
+        _add(counted, launch)
+    if counted.told and not counted.sent and not counted.missing:
+        return [nothing_to_check("no TCP connection between two hosts with an address of their own was open")]
+    lossy = {link for link in counted.sent if counted.is_lossy(link)}
+    accused = list(_accusations(lossy, counted))
+    named = {outcome.subject for outcome in accused}
+    losing, links = {sender for sender, _ in lossy}, counted.links_by(0)
+    others = (host for host in hosts if f"host/{host}" not in named and host not in losing)
+    return [*accused, *(_of_host(host, links[host], counted, facts) for host in others)]
+
+
+def _add(counted: _Counted, launch: CaseRecords) -> None:
+    """Add what the ranks of one launch sent each other; a peer is the one host that has this address."""
+    hosts = {start.rank: launch.host_of(start) for start in launch.of(Start)}
+    told = [(hosts[each.rank], each) for each in launch.of(Connections) if each.rank in hosts]
+    owners: defaultdict[str, set[str]] = defaultdict(set)
+    for host, each in told:
+        for connection in each.connections:
+            owners[connection.local].add(host)
+    for host, each in told:
+        if each.missing is not None:
+            counted.missing[host] = each.missing
+            continue
+        counted.told.add(host)
+        for connection in each.connections:
+            peers = owners[connection.peer]
+            if len(peers) == 1 and len(owners[connection.local]) == 1 and host not in peers:
+                link = host, next(iter(peers))
+                counted.sent[link] += connection.segments_sent
+                counted.again[link] += connection.segments_sent_again
+
+
+def _accusations(lossy: Collection[Link], counted: _Counted) -> Iterator[Outcome]:
+    """Name hosts all of whose links lose packets one way, and the other links that do."""
+    whole: set[Link] = set()
+    for end, way in ((0, "sends"), (1, "is sent")):
+        for host, tried in counted.links_by(end).items():
+            if len(tried) > 1 and all(link in lossy for link in tried):
+                whole.update(tried)
+                yield _lost(f"host/{host}", tried, counted, f"of what it {way}, over all {len(tried)} links,")
+    yield from (
+        _lost(f"link/{a}>{b}", [(a, b)], counted, "") for a, b in sorted(lossy) if (a, b) not in whole
+    )
+
+
+def _lost(subject: str, links: Sequence[Link], counted: _Counted, of_what: str) -> Outcome:
+    sent, again = (sum(number[link] for link in links) for number in (counted.sent, counted.again))
+    said = f"{count(again)} of {count(sent)} TCP segments {of_what} were sent again, {share(again / sent)}"
+    return told(subject, False, " ".join(said.split()), expected=_expected(), source=SOURCE, next_step=NEXT)
+
+
+def _expected() -> str:
+    return f"at most {share(MOST_LOST)}"
+
+
+def _of_host(host: str, links: Sequence[Link], counted: _Counted, facts: FleetFacts) -> Outcome:
+    """Judge a host none of whose links, over which it sent, is accused of losing packets."""
+    subject = f"host/{host}"
+    if host not in counted.told:
+        reason = counted.missing.get(host, "no launch over several hosts told of its connections")
+        return not_told(subject, reason, "Run a collective or a training over all hosts")
+    worst = max(links, key=counted.most_lost, default=None)
+    if worst is None and counted.missing:
+        return not_told(subject, "whom it talked to is not known: others told nothing", "Look at the others")
+    if worst is None:
+        return nothing_to_check("it had no TCP connection to another host", subject)
+    if counted.most_lost(worst) > MOST_LOST:
+        return _too_few(worst, counted, facts)
+    worst = max(links, key=counted.share)
+    most = share(counted.share(worst))
+    return told(
+        subject,
+        counted.share(worst) <= WARNED,
+        f"{most} of TCP segments were sent again to {worst[1]}, the most of {len(links)}",
+        expected=_expected(),
+        source=SOURCE,
+        next_step=NEXT,
+        warns=True,
+    )
+
+
+def _too_few(link: Link, counted: _Counted, facts: FleetFacts) -> Outcome:
+    """Say that so few segments do not exclude a loss, or that nothing went over TCP but how hosts met."""
+    host, peer = link
+    again, sent = count(counted.again[link]), count(counted.sent[link])
+    if has_active_port(facts.hosts.get(host, {})) and not counted.again[link]:
+        reason = f"{sent} segments to {peer} are all that went over TCP: it has an InfiniBand port"
+        return nothing_to_check(reason, f"host/{host}")
+    reason = f"{again} of {sent} TCP segments to {peer} were sent again: too few to exclude a loss "
+    reason += f"of {share(MOST_LOST)}"
+    step = "Measure more of a collective: --validate.collective.iterations=1000"
+    return not_told(f"host/{host}", reason, step)

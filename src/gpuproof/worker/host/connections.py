@@ -1,0 +1,76 @@
+"""Over which TCP connections does this process talk, and how much of what it sent was sent again?
+
+The kernel counts for each connection (`tcp_info` in linux/tcp.h, what `ss -ti` shows); a process may ask for
+its own without any right. gloo's sockets are among them, and those of NCCL where it talks over sockets.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
+from ipaddress import IPv6Address, ip_address
+
+from gpuproof.records.work.connections import Connections, CountedConnection
+
+TOTAL_RETRANS = struct.Struct("@100xI")
+"""`tcpi_total_retrans`: segments sent again since the connection was opened."""
+DATA_SEGS_OUT = struct.Struct("@156xI")
+"""`tcpi_data_segs_out`: segments with data, since Linux 4.6."""
+TCP_INFO_BYTES = 256
+
+
+def read_connections(rank: int) -> Connections:
+    """Read the counts of all connections that this process has open now, by the addresses of their ends."""
+    if sys.platform != "linux":
+        missing = f"connections are counted by Linux alone, and this is {sys.platform}"
+        return Connections(rank=rank, connections=(), missing=missing)
+    sent: Counter[tuple[str, str]] = Counter()
+    again: Counter[tuple[str, str]] = Counter()
+    try:
+        for ends, num_sent, num_again in _counted():
+            sent[ends] += num_sent
+            again[ends] += num_again
+    except (OSError, struct.error) as error:
+        return Connections(rank=rank, connections=(), missing=f"the kernel does not tell: {error}")
+    found = tuple(
+        CountedConnection(
+            local=local, peer=peer, segments_sent=number, segments_sent_again=again[local, peer]
+        )
+        for (local, peer), number in sorted(sent.items())
+    )
+    return Connections(rank=rank, connections=found, missing=None)
+
+
+def _counted() -> Iterator[tuple[tuple[str, str], int, int]]:
+    """Yield each connection's two addresses, the segments sent, and those sent again."""
+    for name in os.listdir("/proc/self/fd"):
+        with suppress(FileNotFoundError, NotADirectoryError):  # closed since it was listed, or no socket
+            if not os.readlink(f"/proc/self/fd/{name}").startswith("socket:"):
+                continue
+            with socket.socket(fileno=os.dup(int(name))) as own:
+                ends = _ends(own)
+                if ends is not None:
+                    info = own.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, TCP_INFO_BYTES)
+                    yield ends, DATA_SEGS_OUT.unpack_from(info)[0], TOTAL_RETRANS.unpack_from(info)[0]
+
+
+def _ends(own: socket.socket) -> tuple[str, str] | None:
+    """Return the addresses of both ends; None of what is no TCP connection."""
+    if own.family not in (socket.AF_INET, socket.AF_INET6) or own.type != socket.SOCK_STREAM:
+        return None
+    try:
+        return _address(own.getsockname()[0]), _address(own.getpeername()[0])
+    except OSError:  # it listens, or the other end is gone
+        return None
+
+
+def _address(text: str) -> str:
+    """Write an IPv4 address as one, also where the socket is of IPv6."""
+    address = ip_address(text.partition("%")[0])
+    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+    return str(mapped or address)

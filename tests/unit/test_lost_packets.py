@@ -1,0 +1,144 @@
+"""Links that lose packets, by what kernels counted: who is named, who passes, and how often that is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fleet_by_hand import PORT, host_facts, statuses
+from gpuproof.records.collected import CaseRecords
+from gpuproof.records.outcome import Judged
+from gpuproof.records.run import Start
+from gpuproof.records.work.connections import Connections, CountedConnection
+from gpuproof.verdict.checks.packets import CHUNK_SEGMENTS, MOST_LOST, judge_packets
+from gpuproof.verdict.facts import FleetFacts
+from records_by_hand import case
+
+SENT = 40_000
+Counts = Mapping[tuple[str, str], tuple[int, int]]
+"""Segments sent, and sent again, by the host that sent and the one that was sent to."""
+HEALTHY: Counts = {(a, b): (SENT, 3) for a in "abc" for b in "abc" if a != b}
+
+
+def addresses(host: str) -> str:
+    return f"10.0.0.{ord(host)}"
+
+
+def launch(counts: Counts, *, hosts: str = "abc", missing: str | None = None) -> CaseRecords:
+    """Return what one rank on each host told; each is also connected to itself, as rank 0 is to its store."""
+    records: list[Any] = []
+    for rank, host in enumerate(hosts):
+        own = [(addresses(b), *number) for (a, b), number in counts.items() if a == host]
+        own += [(addresses(host), 9, 9), ("127.0.0.1", 9, 9)]
+        found = tuple(
+            CountedConnection(
+                local="127.0.0.1" if peer == "127.0.0.1" else addresses(host),
+                peer=peer,
+                segments_sent=sent,
+                segments_sent_again=again,
+            )
+            for peer, sent, again in own
+        )
+        records.append(
+            Start(
+                rank=rank,
+                world_size=len(hosts),
+                local_rank=0,
+                local_world_size=1,
+                host=host,
+                pid=1,
+                start="exec",
+                gpuproof_version="0",
+                unix_s=0.0,
+                monotonic_s=0.0,
+            )
+        )
+        records.append(
+            Connections(rank=rank, connections=() if missing else found, missing=missing if rank else None)
+        )
+    return CaseRecords(case=case(), records=tuple(records))
+
+
+def judged(counts: Counts, **other: Any) -> dict[str, str]:
+    facts = FleetFacts(measures=[], launches=[launch(counts, **other)])
+    return statuses([Judged(name="lost packets", outcome=outcome) for outcome in judge_packets(facts)])
+
+
+def test_healthy_hosts_pass() -> None:
+    assert judged(HEALTHY) == dict.fromkeys(("host/a", "host/b", "host/c"), "PASS")
+
+
+def test_a_lossy_link_is_named_in_its_direction() -> None:
+    found = judged({**HEALTHY, ("a", "c"): (SENT, 4000)})
+    assert found == {"link/a>c": "FAIL", "host/b": "PASS", "host/c": "PASS"}
+
+
+@pytest.mark.parametrize("end", [0, 1])
+def test_a_host_all_of_whose_links_lose_packets_is_named(end: int) -> None:
+    lossy = {link: (SENT, 4000) for link in HEALTHY if link[end] == "b"}
+    found = judged({**HEALTHY, **lossy})
+    assert found["host/b"] == "FAIL"
+    assert not [subject for subject in found if subject.startswith("link/")]
+
+
+def test_of_two_hosts_the_link_is_named() -> None:
+    counts = {("a", "b"): (SENT, 4000), ("b", "a"): (SENT, 0)}
+    assert judged(counts, hosts="ab") == {"link/a>b": "FAIL", "host/b": "PASS"}
+
+
+def test_a_little_more_than_nothing_is_a_warning() -> None:
+    assert judged({**HEALTHY, ("a", "c"): (SENT, 400)})["host/a"] == "WARN"
+
+
+@pytest.mark.parametrize("counted", [(40, 0), (500, 30), (SENT, 1200)])
+def test_what_does_not_tell_is_no_pass(counted: tuple[int, int]) -> None:
+    """Too little was sent; or a chunk or two were sent again, which may have been by chance."""
+    assert judged({**HEALTHY, ("a", "c"): counted})["host/a"] == "ERROR"
+
+
+def test_little_over_tcp_beside_infiniband_is_no_lack() -> None:
+    counts = dict.fromkeys(HEALTHY, (40, 0))
+    facts = FleetFacts(
+        measures=[], launches=[launch(counts)], hosts={h: host_facts(h, infiniband=[PORT]) for h in "abc"}
+    )
+    assert {outcome.status for outcome in judge_packets(facts)} == {"NOT-APPLICABLE"}
+
+
+def test_what_no_kernel_told_is_no_pass() -> None:
+    found = judged(HEALTHY, missing="connections are counted by Linux alone")
+    assert found == dict.fromkeys(("host/a", "host/b", "host/c"), "ERROR")
+
+
+def test_hosts_of_a_run_of_an_older_version_do_not_pass() -> None:
+    old = launch(HEALTHY)
+    old = CaseRecords(case=old.case, records=old.of(Start))
+    found = judge_packets(FleetFacts(measures=[], launches=[old]))
+    assert {outcome.status for outcome in found} == {"ERROR"}
+
+
+def test_hosts_that_share_an_address_have_no_link() -> None:
+    """As those of one machine, all reached at 127.0.0.1."""
+    assert judged({}) == {"whole": "NOT-APPLICABLE"}
+
+
+def test_how_often_it_is_wrong() -> None:
+    """Packets are lost one by one, or in chunks, which is what a stalled host sends again."""
+    rng = np.random.default_rng(5)
+    draws = 400
+
+    def rate(status: str, lost: float, *, sent: int, in_chunks: bool) -> float:
+        size = CHUNK_SEGMENTS if in_chunks else 1
+        found = rng.binomial(sent // size, lost, draws) * size
+        names = ("link/a>b", "host/a")
+        statuses = (judged({("a", "b"): (sent, int(n)), ("b", "a"): (sent, 0)}, hosts="ab") for n in found)
+        return sum(status in {each.get(name) for name in names} for each in statuses) / draws
+
+    for sent in (500, 5_000, 100_000):
+        for in_chunks in (False, True):
+            assert rate("FAIL", 0.005, sent=sent, in_chunks=in_chunks) <= 0.01
+            assert rate("PASS", MOST_LOST * 1.1, sent=sent, in_chunks=False) <= 0.05
+    assert rate("FAIL", 0.2, sent=5_000, in_chunks=True) >= 0.95
+    assert rate("FAIL", 0.05, sent=100_000, in_chunks=True) >= 0.95
