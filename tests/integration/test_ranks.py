@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import signal
 import socket
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -90,10 +92,12 @@ def under_torchrun(folder: Path, *words: str) -> subprocess.CompletedProcess[str
     )
 
 
-def start_rank(rank: int, command: list[str], folder: Path, *, port: str) -> subprocess.Popen[str]:
-    """Start one of two ranks with the variables set by hand."""
+def start_rank(
+    rank: int, command: list[str], folder: Path, *, port: str, of: int = 2
+) -> subprocess.Popen[str]:
+    """Start one of several ranks with the variables set by hand."""
     folder.mkdir(exist_ok=True)
-    variables = {"RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    variables = {"RANK": str(rank), "WORLD_SIZE": str(of), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
     return subprocess.Popen(
         command,
         cwd=folder,
@@ -133,11 +137,26 @@ def test_a_validation_under_a_torchrun_of_the_users(tmp_path: Path) -> None:
     assert "exitcode  : 4" in result.stderr  # rank 0's, and no rank's before
 
 
-def test_a_rank_of_the_users_launcher_that_is_killed_is_named_and_its_place_is_taken_again(
-    tmp_path: Path,
+def what_became_of_it(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the result of a short validation, and what it says of its collective."""
+    result = json.loads((folder / "results/validate-quick/v/result.json").read_text())
+    (told,) = [x["outcome"] for x in result["outcomes"] if x["name"] == "collective-within was measured"]
+    return result, told
+
+
+@pytest.mark.parametrize(
+    ("number", "reason"),
+    [
+        (signal.SIGKILL, "rank 1 ended without an error message"),
+        (signal.SIGSTOP, "rank 1 on {host} reported nothing"),
+    ],
+)
+def test_a_rank_of_the_users_launcher_that_is_lost_is_named_and_its_place_is_taken_again(
+    number: signal.Signals, reason: str, tmp_path: Path
 ) -> None:
-    """What is killed is the process of one launch, and not the rank that starts one for each launch."""
-    port, command = free_port(), gpuproof_command(*validating(iterations=5000))
+    """It is the process of one launch that is lost, not the rank that starts one for each launch."""
+    words = validating(iterations=5000)
+    port, command = free_port(), gpuproof_command(*words, "--distributed.hang_timeout_s=5")
     ranks = [start_rank(rank, command, tmp_path, port=port) for rank in (0, 1)]
     launches = tmp_path / "results/validate-quick/v/cases/collective-within"
 
@@ -147,17 +166,32 @@ def test_a_rank_of_the_users_launcher_that_is_killed_is_named_and_its_place_is_t
     try:
         eventually("a rank that measures", measuring)
         (own,) = (x for x in psutil.Process(ranks[1].pid).children() if "join" in x.cmdline())
-        own.kill()
+        own.send_signal(number)
         outputs = [process.communicate(timeout=TIMEOUT_S) for process in ranks]
     finally:
         for process in ranks:
             process.kill()
-    found = json.loads((launches.parents[1] / "result.json").read_text())
-    (told,) = [x["outcome"] for x in found["outcomes"] if x["name"] == "collective-within was measured"]
+    found, told = what_became_of_it(tmp_path)
     assert (told["status"], found["verdict"]) == ("ERROR", "INCONCLUSIVE"), outputs
-    assert "rank 1 ended without an error message" in told["reason"]
+    assert reason.format(host=socket.gethostname()) in told["reason"]
     assert found["num_launches"] == 1
     assert [process.returncode for process in ranks] == [ExitCode.INCONCLUSIVE, 0]
+    assert not own.is_running()
+
+
+def test_a_rank_that_never_comes_is_named_and_nobody_waits_for_it_for_ever(tmp_path: Path) -> None:
+    port, command = free_port(), gpuproof_command(*validating(iterations=3), "--distributed.timeout_s=8")
+    ranks = [start_rank(rank, command, tmp_path, port=port, of=3) for rank in (0, 1)]
+    try:
+        outputs = [process.communicate(timeout=TIMEOUT_S) for process in ranks]
+    finally:
+        for process in ranks:
+            process.kill()
+    found, told = what_became_of_it(tmp_path)
+    assert (told["status"], found["verdict"]) == ("ERROR", "INCONCLUSIVE"), outputs
+    assert "rank 2 did not come to MASTER_ADDR within 8 s" in told["reason"]
+    assert [process.returncode for process in ranks] == [ExitCode.UNFIT_ENVIRONMENT, 0], outputs
+    assert "rank 2 did not hear within 30 s that it is over" in outputs[0][1]
 
 
 @pytest.mark.promise("S1.20")

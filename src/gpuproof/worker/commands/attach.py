@@ -35,12 +35,15 @@ from gpuproof.records.codec import from_json
 from gpuproof.records.journal import encode
 from gpuproof.worker.host.interfaces import check_named_interfaces
 from gpuproof.worker.rank.assignment import Assignment, import_torch, run_assignment, start_record
+from gpuproof.worker.rank.failure import failure_from
 from gpuproof.worker.rank.handover import collect_last_words, hand_over_last_words
 from gpuproof.worker.rank.identity import RankIdentity, identity_from
-from gpuproof.worker.rank.watchdog import process_lives
+from gpuproof.worker.rank.watchdog import Heartbeat, process_lives
 
 JOIN_TIMEOUT_S = 300.0
-"""Unless `gpuproof run` says otherwise."""
+"""Unless `gpuproof run` says otherwise, or `distributed.timeout_s` is less."""
+REJOIN_TIMEOUT_S = 60.0
+"""Of a launch after the first: who takes part is there already."""
 DOWNLOAD_TIMEOUT_S = 3600.0
 GATHER_TIMEOUT_S = 60.0
 REFUSE_TIMEOUT_S = 15.0
@@ -59,18 +62,24 @@ def lead(assignment: Assignment, spec: Any, *, launch: int) -> NoReturn:
         EnvironmentUnfitError: another rank did not come, or its host is not fit to run the case.
     """
     ranks = range(1, assignment.identity.world_size)
-    meeting = _open_store(JOIN_TIMEOUT_S)
+    patience_s = _patience_s(assignment.case, launch)
+    meeting = _open_store(patience_s)
     store = _of_launch(meeting, launch)
     try:
         check_named_interfaces(os.environ)
     except EnvironmentUnfitError as error:
         reason = f"rank 0 on {socket.gethostname()}: {error}"
-        _tell_ranks(meeting, ranks, {"launch": launch, "unfit": reason})
+        _tell_ranks(meeting, ranks, {"launch": launch, "unfit": reason}, patience_s=REFUSE_TIMEOUT_S)
         raise
     folder = str(assignment.folder.resolve())
     message = {"launch": launch, "spec": spec, "folder": folder, "unfit": None}
     meeting.set("assignment", json.dumps(message))
-    for rank, start in _await_others(store, ranks, patience_s=_patience_s(assignment.case)):
+    try:
+        begun = _await_others(store, ranks, patience_s=patience_s)
+    except EnvironmentUnfitError as error:
+        _write_refusal(assignment, error)
+        raise
+    for rank, start in begun:
         _journal_path(rank, assignment.folder).write_text(start, encoding="utf-8")
 
     def gather(journal: Path) -> None:
@@ -85,6 +94,14 @@ def lead(assignment: Assignment, spec: Any, *, launch: int) -> NoReturn:
     run_assignment(replace(assignment, store=store, on_done=gather, on_failure=gather_last_words))
 
 
+def _write_refusal(assignment: Assignment, error: EnvironmentUnfitError) -> None:
+    """Leave why there is no launch: else those that did come would be taken for lost."""
+    failure = failure_from(error, rank=assignment.identity.rank, heartbeat=Heartbeat())
+    records = start_record(assignment.identity), replace(failure, phase="launch")
+    journal = _journal_path(assignment.identity.rank, assignment.folder)
+    journal.write_text("".join(encode(record) + "\n" for record in records), encoding="utf-8")
+
+
 def dismiss(arguments: Sequence[str]) -> int:
     """`python -m gpuproof.worker dismiss`: tell the ranks that follow that there is no further case."""
     parser = argparse.ArgumentParser(prog="gpuproof.worker dismiss", description=dismiss.__doc__)
@@ -96,42 +113,65 @@ def dismiss(arguments: Sequence[str]) -> int:
         raise EnvironmentUnfitError(
             f"the other ranks were not told that it is over: {error}", place="MASTER_ADDR"
         ) from error
-    _tell_ranks(meeting, range(1, identity_from(os.environ).world_size), {"launch": launch, OVER: True})
+    ranks = range(1, identity_from(os.environ).world_size)
+    late = _tell_ranks(meeting, ranks, {"launch": launch, OVER: True}, patience_s=DISMISS_TIMEOUT_S)
+    if late:
+        raise EnvironmentUnfitError(
+            f"{_named(late)} did not hear within {DISMISS_TIMEOUT_S:.0f} s that it is over",
+            place="MASTER_ADDR",
+            next_step="End what is left of them yourself",
+        )
     return 0
 
 
-def _tell_ranks(meeting: Any, ranks: Sequence[int], message: Mapping[str, Any]) -> None:
-    """Tell the other ranks why no case follows, and wait until they have read it."""
-    meeting.set("assignment", json.dumps(message))
-    with suppress(RuntimeError):  # torch's time-out: who is not here by now has an error of its own
-        store = _of_launch(meeting, message["launch"])
-        store.wait([f"begun/{rank}" for rank in ranks], timedelta(seconds=REFUSE_TIMEOUT_S))
+def _tell_ranks(
+    meeting: Any, ranks: Sequence[int], message: Mapping[str, Any], *, patience_s: float
+) -> list[int]:
+    """Tell the other ranks why no case follows, and wait until they have read it; return who has not."""
+    with suppress(RuntimeError):  # torch's: the store is gone with who held it
+        meeting.set("assignment", json.dumps(message))
+        return _late(_of_launch(meeting, message["launch"]), ranks, patience_s=patience_s)
+    return list(ranks)
+
+
+def _late(store: Any, ranks: Sequence[int], *, patience_s: float) -> list[int]:
+    """Wait until all have begun, or one says that it cannot, or time is up; return who has not begun."""
+    deadline_s, late = monotonic() + patience_s, list(ranks)
+    while True:
+        begun = [rank for rank in late if store.check([f"begun/{rank}"])]
+        late = [rank for rank in late if rank not in begun]
+        is_unfit = any(json.loads(store.get(f"begun/{rank}"))["unfit"] is not None for rank in begun)
+        if not late or is_unfit or monotonic() > deadline_s:
+            return late
+        sleep(POLL_S)
+
+
+def _named(ranks: Sequence[int]) -> str:
+    more = f" and {len(ranks) - 8} more" if len(ranks) > 8 else ""
+    return f"rank{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks[:8]))}{more}"
 
 
 def _await_others(store: Any, ranks: Sequence[int], *, patience_s: float) -> list[tuple[int, str]]:
-    """Wait until each rank has begun; return the first line of the journals that do not lie here."""
-    starts = []
-    for rank in ranks:
-        try:
-            store.wait([f"begun/{rank}"], timedelta(seconds=patience_s))
-        except RuntimeError as error:
-            raise EnvironmentUnfitError(
-                f"rank {rank} did not come to MASTER_ADDR within {patience_s:.0f} s",
-                place="launch",
-                next_step="Look at its own output; gpuproof doctor --multi-node looks at the way there",
-            ) from error
-        message = json.loads(store.get(f"begun/{rank}"))
+    """Wait until all ranks have begun; return the first line of the journals that do not lie here."""
+    late = _late(store, ranks, patience_s=patience_s)
+    messages = {rank: json.loads(store.get(f"begun/{rank}")) for rank in ranks if rank not in late}
+    for rank, message in messages.items():
         if message["unfit"] is not None:
             raise EnvironmentUnfitError(f"rank {rank} on {message['host']}: {message['unfit']}")
-        if message["start"] is not None:
-            starts.append((rank, message["start"]))
-    return starts
+    if late:
+        raise EnvironmentUnfitError(
+            f"{_named(late)} did not come to MASTER_ADDR within {patience_s:.0f} s",
+            place="launch",
+            next_step="Look at its own output; gpuproof doctor --multi-node looks at the way there",
+        )
+    return [(rank, message["start"]) for rank, message in messages.items() if message["start"] is not None]
 
 
-def _patience_s(case: Case) -> float:
+def _patience_s(case: Case, launch: int) -> float:
     """Return how long other hosts may take to be fit: those without the shared disk may have to download."""
-    is_here = case.data_file is None or case.model_work.data.download is None
-    return JOIN_TIMEOUT_S if is_here else DOWNLOAD_TIMEOUT_S
+    if case.data_file is not None and case.model_work.data.download is not None:
+        return DOWNLOAD_TIMEOUT_S
+    return min(JOIN_TIMEOUT_S if launch == 0 else REJOIN_TIMEOUT_S, case.work.parallel.timeout_s)
 
 
 def _store_journal(content: str, rank: int, folder: Path) -> None:
@@ -314,7 +354,7 @@ def _open_store(patience_s: float) -> Any:
 
     from gpuproof.worker.parallel.distributed import open_store
 
-    return PrefixStore("gpuproof-case", open_store(patience_s))
+    return PrefixStore("gpuproof-case", open_store(patience_s, awaits_all=False))
 
 
 def _of_launch(meeting: Any, launch: int) -> Any:

@@ -1,7 +1,8 @@
 """A rank of a launcher not ours in a run of many launches: it joins one after the other until that is over.
 
 Each launch has a process of its own, as rank 0's has, and this one stays: a launcher takes the end of one of
-its ranks for the end of all. So a launch that fails is rank 0's to tell, and this goes on with the next.
+its ranks for the end of all. So a launch that fails is rank 0's to tell, and this goes on with the next. A
+process that somebody stopped cannot end itself: it is ended here, or this rank would be left behind.
 """
 
 from __future__ import annotations
@@ -10,9 +11,14 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
+from time import monotonic, sleep
 
 from gpuproof.processes.start import safe_environment
 from gpuproof.worker.commands.attach import OVER
+
+POLL_S = 0.2
+STOPPED_S = 10.0
+"""A process that was stopped for so long has spoiled its launch: the other ranks wait for it."""
 
 
 def follow(arguments: Sequence[str]) -> int:
@@ -37,6 +43,20 @@ def _joined(arguments: Sequence[str], launch: int) -> tuple[str, int]:
             process = subprocess.Popen(words, env=safe_environment(), pass_fds=(tell,))
         finally:
             os.close(tell)
-        status = process.wait()
+        status = _waited_for(process)
         os.set_blocking(reader.fileno(), False)  # what the rank started, and left, may hold the other end
         return (reader.read() or b"").decode(), status
+
+
+def _waited_for(process: subprocess.Popen[bytes]) -> int:
+    """Wait for the end of a launch's process, and end one that stays stopped; return the exit status."""
+    stopped_since_s: float | None = None
+    while (status := process.poll()) is None:
+        seen = os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOHANG | os.WNOWAIT)
+        stopped_since_s = None if seen is None else stopped_since_s or monotonic()
+        if stopped_since_s is not None and monotonic() - stopped_since_s > STOPPED_S:
+            sys.stderr.write(f"gpuproof: this launch was stopped for {STOPPED_S:.0f} s, and is ended\n")
+            process.kill()
+            return process.wait()
+        sleep(POLL_S)
+    return status

@@ -92,9 +92,21 @@ class Ranks:
             dist.destroy_process_group()
 
 
-def open_store(timeout_s: float) -> Store:
-    """Meet the other ranks at MASTER_ADDR:MASTER_PORT; return the key-value store that all share."""
-    store, _rank, _world_size = next(rendezvous("env://", timeout=timedelta(seconds=timeout_s)))
+def open_store(timeout_s: float, *, awaits_all: bool = True) -> Store:
+    """Meet the other ranks at MASTER_ADDR:MASTER_PORT; return the key-value store that all share.
+
+    Where this process holds the store it may go on before the others are there: then who is late has a name.
+    """
+    timeout = timedelta(seconds=timeout_s)
+    is_of_agent = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == str(True)
+    if not awaits_all and os.environ.get("RANK") == "0" and not is_of_agent:
+        place = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+        ranks = int(os.environ["WORLD_SIZE"])
+        store: Store = dist.TCPStore(  # type: ignore[attr-defined]  # it is exported, and not declared so
+            *place, ranks, True, timeout, wait_for_workers=False, multi_tenant=True
+        )
+        return store
+    store, _rank, _world_size = next(rendezvous("env://", timeout=timeout))
     assert isinstance(store, Store)
     return store
 
