@@ -96,12 +96,16 @@ def start_rank(
     rank: int, command: list[str], folder: Path, *, port: str, of: int = 2
 ) -> subprocess.Popen[str]:
     """Start one of several ranks with the variables set by hand."""
+    return start_process(command, folder, RANK=str(rank), WORLD_SIZE=str(of), MASTER_PORT=port)
+
+
+def start_process(command: list[str], folder: Path, **variables: str) -> subprocess.Popen[str]:
+    """Start one process of a launch on this machine, with what a launcher would set."""
     folder.mkdir(exist_ok=True)
-    variables = {"RANK": str(rank), "WORLD_SIZE": str(of), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
     return subprocess.Popen(
         command,
         cwd=folder,
-        env=clean_environment(**variables),
+        env=clean_environment(MASTER_ADDR="127.0.0.1", **variables),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -135,6 +139,24 @@ def test_a_validation_under_a_torchrun_of_the_users(tmp_path: Path) -> None:
     assert measured["links was measured"]["status"] == "SKIP"
     assert "1 of the 2 ranks" in measured["links was measured"]["reason"]
     assert "exitcode  : 4" in result.stderr  # rank 0's, and no rank's before
+
+
+OPEN_MPI = "OMPI_COMM_WORLD_RANK OMPI_COMM_WORLD_SIZE OMPI_COMM_WORLD_LOCAL_RANK OMPI_COMM_WORLD_LOCAL_SIZE"
+PMI = "PMI_RANK PMI_SIZE MPI_LOCALRANKID MPI_LOCALNRANKS"
+
+
+@pytest.mark.promise("S3.8", "F3.6")
+@pytest.mark.parametrize("names", [OPEN_MPI, PMI])
+def test_a_validation_of_processes_that_mpi_started(names: str, tmp_path: Path) -> None:
+    port, command = free_port(), gpuproof_command(*validating(iterations=3))
+    ranks = []
+    for rank in ("0", "1"):
+        variables = dict(zip(names.split(), (rank, "2", rank, "2"), strict=True))
+        ranks.append(start_process(command, tmp_path, MASTER_PORT=port, **variables))
+    outputs = [process.communicate(timeout=TIMEOUT_S) for process in ranks]
+    found, told = what_became_of_it(tmp_path)
+    assert (told["status"], found["num_launches"]) == ("PASS", 2), outputs
+    assert [process.returncode for process in ranks] == [ExitCode.INCONCLUSIVE, 0], outputs
 
 
 def what_became_of_it(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:

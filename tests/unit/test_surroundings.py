@@ -22,6 +22,7 @@ POD = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "HOSTNAME": "check-7d9f6c5b8-x2x9z
 STATEFUL = {**POD, "HOSTNAME": "validate-2"}
 INDEXED = {**POD, "JOB_COMPLETION_INDEX": "1"}
 MASTER = {"MASTER_ADDR": "validate-0.validate"}
+TORCHRUN = {"TORCHELASTIC_RUN_ID": "none"}
 BARE: tuple[str | None, ...] = (None, None, None)
 
 
@@ -30,7 +31,14 @@ BARE: tuple[str | None, ...] = (None, None, None)
     [
         ({}, BARE),
         ({"RANK": "1", "WORLD_SIZE": "4"}, BARE),  # explicit: kept as they are
-        ({**SLURM, "RANK": "3", "WORLD_SIZE": "16"}, BARE),  # torchrun in each of two tasks
+        ({**SLURM, **TORCHRUN, "RANK": "3", "WORLD_SIZE": "16"}, BARE),  # torchrun in each of two tasks
+        ({**SLURM, **TORCHRUN, "RANK": "0", "WORLD_SIZE": "2"}, BARE),  # which numbers nodes as they come
+        ({**SLURM, "RANK": "3", "WORLD_SIZE": "16", "LOCAL_WORLD_SIZE": "8"}, BARE),  # as many on each
+        ({**OPEN_MPI, "RANK": "3", "WORLD_SIZE": "4"}, BARE),  # the same twice
+        (
+            {**SLURM, "SLURM_STEP_NUM_TASKS": "1", "RANK": "0", "WORLD_SIZE": "2"},
+            BARE,
+        ),  # in a shell of srun's
         (SLURM, ("1", "2", "1")),
         ({**SLURM, **POD}, ("1", "2", "1")),  # Slurm before Kubernetes
         ({**SLURM, "PMI_RANK": "1", "PMI_SIZE": "2"}, ("1", "2", "1")),  # srun --mpi=pmi2 says the same twice
@@ -63,6 +71,10 @@ def test_ranks_come_from_the_first_launcher_that_has_them(
         ({**SLURM, "WORLD_SIZE": "1"}, "WORLD_SIZE=1 is set, and Slurm's SLURM_STEP_NUM_TASKS says 2"),
         ({**SLURM, "RANK": "0"}, "WORLD_SIZE=1 is set"),
         ({**OPEN_MPI, "RANK": "0", "WORLD_SIZE": "2"}, "Open MPI's OMPI_COMM_WORLD_SIZE says 4"),
+        ({**SLURM, "RANK": "1", "WORLD_SIZE": "16"}, "SLURM_STEP_NUM_TASKS says 2: others would be waited"),
+        ({**OPEN_MPI, "RANK": "3", "WORLD_SIZE": "8", "LOCAL_WORLD_SIZE": "1"}, "WORLD_SIZE=8 is set"),
+        ({**OPEN_MPI, "RANK": "0", "WORLD_SIZE": "4"}, "RANK=0 is set, and Open MPI's .* is 3"),
+        ({**SLURM, "RANK": "0", "WORLD_SIZE": "2"}, "RANK=0 is set, and Slurm's SLURM_PROCID is 1"),
         ({**SLURM, **OPEN_MPI}, "Slurm says rank 1 of 2, and Open MPI says 3 of 4"),
         (STATEFUL, "this pod is number 2 of a job, and WORLD_SIZE does not say"),
         ({**STATEFUL, "HOSTNAME": "validate-0"}, "this pod is number 0"),

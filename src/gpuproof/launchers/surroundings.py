@@ -35,7 +35,7 @@ ORDINAL = re.compile(r".+-(\d{1,3})")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MpiVariables:
-    """Where an implementation of MPI puts what."""
+    """Where a launcher, mostly an implementation of MPI, puts what."""
 
     name: str
     rank: str
@@ -68,6 +68,15 @@ MPI = (
     ),
 )
 
+SLURM_STEP = MpiVariables(
+    name="Slurm",
+    rank="SLURM_PROCID",
+    size="SLURM_STEP_NUM_TASKS",
+    local_rank="SLURM_LOCALID",
+    local_size="SLURM_STEP_TASKS_PER_NODE",
+)
+"""Of a task of srun's, which `launchers.attached` reads; here only what contradicts it."""
+
 
 def ranks_around(environment: Environment) -> dict[str, str]:
     """Return RANK and its like as the launcher has them; nothing where they are set, or the process is alone.
@@ -76,7 +85,7 @@ def ranks_around(environment: Environment) -> dict[str, str]:
         UsageError: launchers contradict each other, or one says that there are others and not who this is.
     """
     if environment.keys() & {"RANK", "WORLD_SIZE"}:
-        _refuse_smaller_world(environment)
+        _refuse_other_world(environment)
     if "RANK" in environment:
         return {}
     slurm = ranks_of_srun(environment)
@@ -112,8 +121,8 @@ def refuse_to_be_a_rank(environment: Environment, *, command: str) -> None:
         )
 
 
-def _refuse_smaller_world(environment: Environment) -> None:
-    """Refuse ranks that were set for fewer than were started."""
+def _refuse_other_world(environment: Environment) -> None:
+    """Refuse ranks that were set for other processes than a launcher says that it started."""
     if "WORLD_SIZE" not in environment and _number(environment, "RANK"):
         raise UsageError(
             f"RANK={environment['RANK']} is set and WORLD_SIZE is not",
@@ -121,21 +130,40 @@ def _refuse_smaller_world(environment: Environment) -> None:
             next_step="Set WORLD_SIZE too, or unset RANK",
         )
     size = _number(environment, "WORLD_SIZE") if "WORLD_SIZE" in environment else 1
-    for name, started in _started(environment):
+    for launcher in _launchers_around(environment):
+        started = _number(environment, launcher.size)
+        told = f"{launcher.name}'s {launcher.size} says {started}"
         if size < started:
-            raise UsageError(
-                f"WORLD_SIZE={size} is set, and {name} says {started}: each process would run alone",
-                place="environment",
-                next_step="Unset RANK and WORLD_SIZE, or set them for all that were started",
-            )
+            raise _other_world(f"WORLD_SIZE={size} is set, and {told}: each process would run alone")
+        if _is_nested(environment, size, started):
+            continue
+        if size > started:
+            raise _other_world(f"WORLD_SIZE={size} is set, and {told}: others would be waited for in vain")
+        if "RANK" in environment and _number(environment, "RANK") != _number(environment, launcher.rank):
+            rank = f"RANK={environment['RANK']} is set, and {launcher.name}'s {launcher.rank} is"
+            raise _other_world(f"{rank} {environment[launcher.rank]}: two processes may take the same place")
 
 
-def _started(environment: Environment) -> list[tuple[str, int]]:
-    """Return how many processes each launcher says that it started."""
-    found = [(f"{mpi.name}'s {mpi.size}", mpi.size) for mpi in MPI if mpi.size in environment]
-    if environment.keys() >= {"SLURM_STEP_ID", "SLURM_STEP_NUM_TASKS", "SLURM_PROCID"}:
-        found.append(("Slurm's SLURM_STEP_NUM_TASKS", "SLURM_STEP_NUM_TASKS"))
-    return [(name, _number(environment, variable)) for name, variable in found]
+def _is_nested(environment: Environment, size: int, started: int) -> bool:
+    """Say whether processes that were started start ranks of their own: one, torchrun, or as many on each."""
+    on_each = _number(environment, "LOCAL_WORLD_SIZE") if "LOCAL_WORLD_SIZE" in environment else 1
+    return started == 1 or "TORCHELASTIC_RUN_ID" in environment or (on_each > 1 and size == started * on_each)
+
+
+def _other_world(cause: str) -> UsageError:
+    return UsageError(
+        cause,
+        place="environment",
+        next_step="Unset RANK and WORLD_SIZE, or set them for all that were started (with LOCAL_WORLD_SIZE "
+        "where each starts several)",
+    )
+
+
+def _launchers_around(environment: Environment) -> list[MpiVariables]:
+    """Return the launchers that say how many processes they started, and which of them this is."""
+    found = [mpi for mpi in MPI if environment.keys() >= {mpi.size, mpi.rank}]
+    is_step = environment.keys() >= {"SLURM_STEP_ID", SLURM_STEP.size, SLURM_STEP.rank}
+    return [*found, SLURM_STEP] if is_step else found
 
 
 def _refuse_other_mpi(environment: Environment, slurm: Environment) -> None:

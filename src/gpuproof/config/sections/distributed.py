@@ -27,7 +27,8 @@ class DistributedConfig(ConfigSection):
     threads_per_rank: int | None = Field(default=None, ge=1, le=1024)
     """CPU threads of each rank; null shares the cores out evenly."""
     timeout_s: Seconds = 600.0
-    """Seconds that a collective may take to start or finish."""
+    """Seconds that a collective may take to start or finish, and that ranks of your launcher wait for each
+    other where it is less than 300."""
     hang_timeout_s: Seconds = 300.0
     """Seconds without progress after which a rank counts as hung and is ended."""
     world_size: int | None = Field(default=None, ge=1, le=10**6)
