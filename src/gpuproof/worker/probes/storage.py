@@ -26,10 +26,14 @@ from gpuproof.worker.rank.recorder import NANOSECOND_DIGITS
 
 DIRECT = "read past the page cache (O_DIRECT)"
 FORGOTTEN = "the page cache was told to forget the file (POSIX_FADV_DONTNEED); what lies under it may hold it"
+KEPT = "this system does not let the page cache be passed or emptied: the figure may be that of memory"
 MOUNTS = Path("/proc/self/mounts")
 IN_MEMORY = ("tmpfs", "ramfs")
 """File systems without a disk; the first takes O_DIRECT, too, since Linux 6.6."""
 PLACE = "probe.storage.folder"
+SYNCED_BYTES = 2**26
+"""So much is written before the disk is waited for: else all may be in memory when time is up."""
+WRITTEN = f"until fsync returned, every {SYNCED_BYTES:,} bytes"
 FEWEST_FREE = 2
 """The file may take one part in so many of the free room."""
 
@@ -107,6 +111,14 @@ def file_system_of(folder: Path, mounts: str) -> str | None:
     return found[1]
 
 
+def _forget(file: int) -> bool:
+    """Tell the page cache to forget a file; False where the system has no such call."""
+    if not hasattr(os, "posix_fadvise"):
+        return False
+    os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
+    return True
+
+
 @dataclass(slots=True, kw_only=True)
 class _Trial:
     """One file, and what was done to it."""
@@ -121,14 +133,17 @@ class _Trial:
         spec = self.spec
         block = memoryview(os.urandom(spec.block_bytes))
         file = os.open(self.path, os.O_WRONLY)
-        begin_s = perf_counter()
+        begin_s, synced_bytes = perf_counter(), 0
         try:
             while self.written_bytes < spec.file_bytes and perf_counter() - begin_s < spec.time_limit_s:
                 self.written_bytes += os.write(file, block[: spec.file_bytes - self.written_bytes])
+                if self.written_bytes - synced_bytes >= SYNCED_BYTES:
+                    os.fsync(file)
+                    synced_bytes = self.written_bytes
                 self.bench.beat()
             os.fsync(file)
             took_s = perf_counter() - begin_s
-            os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
+            _forget(file)
         finally:
             os.close(file)
         return self._figure(
@@ -136,7 +151,7 @@ class _Trial:
             (took_s,),
             self.written_bytes,
             labels={"access": "sequential", "block_bytes": spec.block_bytes},
-            evidence=("until fsync returned", *self._cut_short(self.written_bytes, spec.file_bytes)),
+            evidence=(WRITTEN, *self._cut_short(self.written_bytes, spec.file_bytes)),
         )
 
     def read(self) -> Iterator[ProbeFigure]:
@@ -168,10 +183,15 @@ class _Trial:
     def _open(self) -> tuple[int, str]:
         """Open the file to be read past the cache, or with a cache that was told to forget it."""
         with suppress(OSError, AttributeError):
-            return os.open(self.path, os.O_RDONLY | os.O_DIRECT), DIRECT
+            file = os.open(self.path, os.O_RDONLY | os.O_DIRECT)
+            try:  # some file systems take the flag, and no read with it
+                os.preadv(file, [mmap.mmap(-1, self.spec.random_block_bytes)], 0)
+            except OSError:
+                os.close(file)
+                raise
+            return file, DIRECT
         file = os.open(self.path, os.O_RDONLY)
-        os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
-        return file, FORGOTTEN
+        return file, FORGOTTEN if _forget(file) else KEPT
 
     def _read_blocks(self, file: int, offsets: list[int], size: int) -> list[float]:
         buffer = mmap.mmap(-1, size)  # whole pages, as O_DIRECT wants them
