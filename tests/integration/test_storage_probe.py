@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from gpuproof.errors import ExitCode
+from gpuproof.records.work.probe import StorageSpec
 from gpuproof.worker.probes import storage
 from running import TIMEOUT_S, clean_environment, gpuproof_command, run_directory
 from waiting import eventually
@@ -97,7 +98,7 @@ def test_a_file_system_that_takes_the_flag_and_no_read_is_read_through_the_cache
     """As some network file systems do; the kernel's answer is the one thing here that is not real."""
     path = tmp_path / "file"
     path.write_bytes(os.urandom(2**16))
-    spec = storage.StorageSpec(
+    spec = StorageSpec(
         folder=str(tmp_path),
         file_bytes=2**16,
         block_bytes=2**14,

@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from gpuproof.conclude import conclude, conclude_otherwise
-from gpuproof.errors import RecordError
+from gpuproof.errors import ExitCode, RecordError
 from gpuproof.store.bundle import MANIFEST, open_bundle, write_bundle
 from gpuproof.store.run import RunDirectory
+from running import gpuproof
 from validation_by_hand import recipe, walk, written
 
 SECRETS = {
@@ -107,3 +108,24 @@ def test_what_is_no_secret_stays(run: RunDirectory, tmp_path: Path) -> None:
     opened, _ = open_bundle(tmp_path / "e.tar.gz", tmp_path / "opened")
     for name in ("run.json", JOURNAL):
         assert (opened.root / name).read_bytes() == (run.root / name).read_bytes()
+
+
+def test_somebody_else_judges_it_again_and_is_told_of_a_changed_byte(
+    run: RunDirectory, tmp_path: Path
+) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    measured = conclude(run).result
+    write_bundle(run, elsewhere / "e.tar.gz")
+    words = ("validate", "--from", "e.tar.gz", "--json")
+    again = gpuproof(*words, cwd=elsewhere)
+    assert (again.returncode, json.loads(again.stdout)["verdict"]) == (measured.exit_code, "READY")
+
+    journal = bytearray((run.root / JOURNAL).read_bytes())
+    journal[journal.index(b'"items":') + len(b'"items":') + 1] ^= 1  # another digit
+    rewritten(elsewhere / "e.tar.gz", {JOURNAL: bytes(journal)})
+    refused = gpuproof(*words, cwd=elsewhere)
+    assert refused.returncode not in (ExitCode.DONE, measured.exit_code)
+    assert f"changed: {JOURNAL}" in refused.stderr
+    assert "Traceback" not in refused.stderr
+    assert refused.stdout == ""
