@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 from PIL import Image
 
 from gpuproof.errors import ExitCode
-from gpuproof.records.case import TrainingWork
+from gpuproof.records.case import InferenceWork, TrainingWork
+from gpuproof.records.collected import CaseRecords
 from gpuproof.records.run import Setup, Steps, Window
 from running import clean_environment, gpuproof, run_directory
 
@@ -24,11 +26,15 @@ SHORT = (
     *("--validate.window_s=0.2", "--validate.memory_buffer_bytes=1048576"),
 )
 MODES = {
-    "full": ("--nproc", "1", "--validate.stages=[memory, training]"),
+    "full": ("--nproc", "2", "--validate.gemm_size=64"),
     "training": ("--nproc", "1"),
     "nccl": ("--nproc", "2"),
 }
-"""`full` with one stage beside the training, which takes none of the options."""
+EVERY_STAGE = {
+    *("links", "pattern", "fingerprint", "gemm-fp32-one", "gemm-fp32-all", "memory-one", "memory-all"),
+    *("overlap", "collective-within", "nccl-tests", "training-one", "training"),
+}
+"""Cases of `full` over two ranks of a processor; a disk is tried where a folder is named."""
 
 
 @pytest.fixture
@@ -43,6 +49,7 @@ def images(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.promise("S3.5", "S3.14", "S3.17")
 @pytest.mark.parametrize("mode", MODES)
 def test_what_is_run_is_what_was_asked_for(mode: str, images: Path) -> None:
     environment = clean_environment(CUDA_VISIBLE_DEVICES="")
@@ -63,17 +70,47 @@ def test_what_is_run_is_what_was_asked_for(mode: str, images: Path) -> None:
             assert key in ignored
         return
     assert "without effect" not in said
-    training = launches.pop("training")
+    assert set(launches) == (EVERY_STAGE if mode == "full" else {"training"})
+    for name, launch in launches.items():
+        if name.startswith("training"):
+            trained_as_asked(launch)
+        elif isinstance(launch.case.work, InferenceWork | TrainingWork):
+            assert launch.case.work.data.name == "synthetic"
+    is_what_was_measured(run.root, ranks=2 if mode == "full" else 1)
+
+
+def trained_as_asked(training: CaseRecords) -> None:
+    """Hold what the ranks wrote down against the eight options."""
     work = training.case.work
     assert isinstance(work, TrainingWork)
     assert (work.model.name, work.model.num_classes, work.data.batch_size) == ("simple_cnn", 3, 4)
     assert work.training.learning_rate == 0.02
-    (setup,), (window,) = training.of(Setup), training.of(Window)
-    assert (setup.items_per_step, window.num_steps, window.items) == (4, 12, 48)
-    assert sum(len(steps.durations_s) for steps in training.of(Steps) if steps.phase == "warmup") == 3
-    used = setup.data_used
-    assert used is not None
-    assert (used.source, used.split, used.num_samples) == ("images", "train", 16)
-    for other in launches.values():
-        assert other.case.model_work.data.name == "synthetic"
-        assert other.case.model_work.model.name == "memory"
+    for setup, window in zip(training.of(Setup), training.of(Window), strict=True):
+        assert (setup.items_per_step, window.num_steps, window.items) == (4, 12, 48)
+        phases = [steps for steps in training.of(Steps) if steps.rank == setup.rank]
+        assert sum(len(steps.durations_s) for steps in phases if steps.phase == "warmup") == 3
+        used = setup.data_used
+        assert used is not None
+        assert (used.source, used.split, used.num_samples) == ("images", "train", 16)
+
+
+def is_what_was_measured(folder: Path, *, ranks: int) -> None:
+    """Hold S3.14's file against the measures of the run."""
+    found = json.loads((folder / "validation_result.json").read_text())
+    result = json.loads((folder / "result.json").read_text())
+    measured = {
+        measure["name"]: measure["value"]
+        for measure in result["measures"]
+        if measure["subject"] == "whole" and measure["labels"].get("stage") == "training"
+    }
+    assert found == {
+        "model": "simple_cnn",
+        "world_size": ranks,
+        "batch_size_per_gpu": 4,
+        "global_batch_size": 4 * ranks,
+        "avg_step_time_ms": pytest.approx(1e3 * measured["mean step"]),
+        "throughput_samples_per_second": measured["throughput"],
+        "nccl_overhead_ms": None,
+        "gpu_utilization_pct": None,
+        "backend": "gloo" if ranks > 1 else found["backend"],
+    }
