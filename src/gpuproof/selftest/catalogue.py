@@ -145,6 +145,7 @@ FAULTS: tuple[Fault, ...] = (
         names=("link/node2>node5",),
         judge=lambda folder, seed: judge_links(folder, slow=frozenset(("node2", "node5")), seed=seed),
     ),
+    _fleet("lossy link", ("lost packets FAIL, link/node2>node3",), lossy=("node2", "node3")),
     _fleet("lost host", ("host answers FAIL", "host/node3"), lost="node3"),
     _fleet("hung rank", ("hang (rank 4 on node3",), hung=4),
     _fleet("driver mismatch", ("same driver FAIL", "host/node3"), facts={"node3": _DRIVER}),

@@ -30,6 +30,7 @@ from gpuproof.records.run import (
     Window,
 )
 from gpuproof.records.work.collective import ELEMENT_BYTES, CollectiveTrial
+from gpuproof.records.work.connections import Connections, CountedConnection
 
 NUM_STEPS = 120
 STEP_S = 0.010
@@ -41,6 +42,8 @@ OPERATION_S = 2e-4
 STEP_NOISE, DEVICE_NOISE = 0.003, 0.002
 SLOWER_LINK = 1.4
 PARAMETERS = 1_000_000
+SEGMENTS = 50_000
+"""Of TCP, from each rank to each other host."""
 BEGAN_UNIX_S = 1_795_000_000.0
 BEGAN_MONOTONIC_S = 40.0
 SETTLED_S = 10.0
@@ -58,6 +61,8 @@ class Planted:
     all_slower: float = 1.0
     slow_link: frozenset[str] = frozenset()
     """Two hosts: whatever goes over the link between them takes longer."""
+    lossy: tuple[str, str] | None = None
+    """Two hosts: of what the first sends to the second much is lost on the way."""
     wrong_on: int | None = None
     """The rank on which one element of every collective's result is wrong."""
     lost: str | None = None
@@ -253,12 +258,32 @@ def _done(
         times_s = _noisy(rng, _step_s(case) * slower, NUM_STEPS)
         yield Steps(rank=each.rank, phase="measure", first_step=0, durations_s=tuple(times_s))
     yield _window(fleet, case, each, times_s)
+    if len({rank.host for rank in ranks}) > 1:
+        yield _connections(fleet, each, ranks)
     if _trains(case) and len(ranks) > 1 and not fleet.planted.is_split:
         bursts = tuple(tuple(_noisy(rng, STEP_S * each.slower, 10)) for _ in range(BURSTS))
         yield OwnCompute(rank=each.rank, clock="device_event", bursts_s=bursts, missing=None)
     has_loss = _trains(case) and fleet.planted.without_loss != each.rank
     ended_s = fleet.begins_monotonic_s + sum(times_s) + 1
     yield RankResult(rank=each.rank, monotonic_s=ended_s, last_loss=0.5 if has_loss else None)
+
+
+def _connections(fleet: Fleet, each: _Rank, ranks: Sequence[_Rank]) -> Connections:
+    addresses = {rank.host: f"10.0.0.{place}" for place, rank in enumerate(ranks)}
+    return Connections(
+        rank=each.rank,
+        connections=tuple(
+            CountedConnection(
+                local=addresses[each.host],
+                peer=addresses[host],
+                segments_sent=SEGMENTS,
+                segments_sent_again=SEGMENTS // 10 if (each.host, host) == fleet.planted.lossy else 0,
+            )
+            for host in addresses
+            if host != each.host
+        ),
+        missing=None,
+    )
 
 
 def _noisy(rng: np.random.Generator, middle_s: float, count: int) -> list[float]:

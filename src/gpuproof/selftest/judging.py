@@ -44,7 +44,7 @@ COLLECTIVE_BYTES = 2**24
 EDGE = 4096
 CHECKS = (
     *("same driver", "same torch", "same NCCL", "clocks", "memory health", "clock policy", "all ranks"),
-    "backend",
+    *("backend", "lost packets"),
 )
 """Checks of the environment that every fleet is asked, beside the suite's own."""
 HOSTS = tuple(f"node{number}" for number in range(1, 7))
