@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -10,6 +11,7 @@ import pytest
 
 from gpuproof.records.journal import decode, encode
 from gpuproof.records.work.connections import CountedConnection
+from gpuproof.worker.host import connections
 from gpuproof.worker.host.connections import read_connections
 
 HERE, THERE = "127.0.0.71", "127.0.0.72"
@@ -75,6 +77,26 @@ def test_what_is_no_tcp_connection_is_left_out() -> None:
         listener.bind((THERE, 0))
         listener.listen()
         assert not found(HERE, THERE)
+
+
+def test_nobody_is_given_a_time_out_by_being_looked_at(
+    pair: tuple[socket.socket, socket.socket], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    near, _ = pair
+    assert found(HERE, THERE)
+    assert os.get_blocking(near.fileno())
+    monkeypatch.setattr(socket, "getdefaulttimeout", lambda: 5.0)
+    assert read_connections(rank=0).missing == "this process has a default time-out of sockets"
+
+
+def test_of_many_connections_those_are_kept_that_tell_most(
+    pair: tuple[socket.socket, socket.socket], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "MOST_KEPT", 1)
+    near, _ = pair
+    near.sendall(b"x")
+    (kept,) = read_connections(rank=0).connections
+    assert kept.segments_sent
 
 
 def test_the_record_goes_into_a_journal_and_back() -> None:

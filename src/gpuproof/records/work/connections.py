@@ -23,9 +23,9 @@ class CountedConnection:
 @record_kind("connections")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Connections:
-    """All connections that a rank has with other processes, by address, after what it measured."""
+    """The connections that a rank has with other processes, by address, after what it measured."""
 
     rank: int
     connections: tuple[CountedConnection, ...]
     missing: str | None
-    """Why nobody knows; None where the connections are all there were."""
+    """Why nobody knows; None where the connections are those that there were."""

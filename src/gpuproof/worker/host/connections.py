@@ -22,13 +22,16 @@ TOTAL_RETRANS = struct.Struct("@100xI")
 DATA_SEGS_OUT = struct.Struct("@156xI")
 """`tcpi_data_segs_out`: segments with data, since Linux 4.6."""
 TCP_INFO_BYTES = 256
+MOST_KEPT = 256
+"""Of the connections of one rank: those of which most was sent again, and then those that sent most."""
 
 
 def read_connections(rank: int) -> Connections:
     """Read the counts of all connections that this process has open now, by the addresses of their ends."""
     if sys.platform != "linux":
-        missing = f"connections are counted by Linux alone, and this is {sys.platform}"
-        return Connections(rank=rank, connections=(), missing=missing)
+        return _unknown(rank, f"connections are counted by Linux alone, and this is {sys.platform}")
+    if socket.getdefaulttimeout() is not None:  # to look at a connection would give it that time-out
+        return _unknown(rank, "this process has a default time-out of sockets")
     sent: Counter[tuple[str, str]] = Counter()
     again: Counter[tuple[str, str]] = Counter()
     try:
@@ -36,14 +39,19 @@ def read_connections(rank: int) -> Connections:
             sent[ends] += num_sent
             again[ends] += num_again
     except (OSError, struct.error) as error:
-        return Connections(rank=rank, connections=(), missing=f"the kernel does not tell: {error}")
+        return _unknown(rank, f"the kernel does not tell: {error}")
+    kept = sorted(sent, key=lambda ends: (-again[ends], -sent[ends], ends))[:MOST_KEPT]
     found = tuple(
         CountedConnection(
-            local=local, peer=peer, segments_sent=number, segments_sent_again=again[local, peer]
+            local=ends[0], peer=ends[1], segments_sent=sent[ends], segments_sent_again=again[ends]
         )
-        for (local, peer), number in sorted(sent.items())
+        for ends in kept
     )
     return Connections(rank=rank, connections=found, missing=None)
+
+
+def _unknown(rank: int, missing: str) -> Connections:
+    return Connections(rank=rank, connections=(), missing=missing)
 
 
 def _counted() -> Iterator[tuple[tuple[str, str], int, int]]:
