@@ -93,10 +93,22 @@ def test_a_little_more_than_nothing_is_a_warning() -> None:
     assert judged({**HEALTHY, ("a", "c"): (SENT, 400)})["host/a"] == "WARN"
 
 
-@pytest.mark.parametrize("counted", [(40, 0), (500, 30), (SENT, 1200)])
+@pytest.mark.parametrize("counted", [(500, 30), (SENT, 1200)])
 def test_what_does_not_tell_is_no_pass(counted: tuple[int, int]) -> None:
-    """Too little was sent; or a chunk or two were sent again, which may have been by chance."""
+    """A chunk or two were sent again, which may have been by chance."""
     assert judged({**HEALTHY, ("a", "c"): counted})["host/a"] == "ERROR"
+
+
+def test_where_too_little_was_sent_nobody_passes() -> None:
+    assert set(judged(dict.fromkeys(HEALTHY, (40, 0))).values()) == {"ERROR"}
+
+
+@pytest.mark.parametrize("counted", [(0, 0), (40, 0), (30, 2)])
+def test_a_link_that_a_ring_does_not_use_is_not_among_those_tried(counted: tuple[int, int]) -> None:
+    facts = FleetFacts(measures=[], launches=[launch({**HEALTHY, ("a", "c"): counted})])
+    found = {outcome.subject: outcome for outcome in judge_packets(facts)}["host/a"]
+    assert found.status == "PASS"
+    assert "the most of 1 links tried, of 2" in str(found.measured)
 
 
 def test_little_over_tcp_beside_infiniband_is_no_lack() -> None:

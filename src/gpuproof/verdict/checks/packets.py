@@ -32,6 +32,10 @@ ACCUSING = 0.01
 """How often a link that loses `MOST_LOST` of its packets would look as bad as one that is accused."""
 PASSING = 0.05
 """How often one that loses so much would look as good as one that passes."""
+FEWEST_SENT = 150
+"""Segments that exclude so much where none was sent again. Fewer is what hosts meet by: no link is tried."""
+FEWEST_AGAIN = 10
+"""So many are not sent again by chance."""
 SOURCE = "https://man7.org/linux/man-pages/man7/tcp.7.html (TCP_INFO)"
 NEXT = "Look at cables, ports and buffers on the way: ethtool -S of both ends, and the switch's counters"
 Link = tuple[str, str]
@@ -54,7 +58,11 @@ class _Counted:
         return found
 
     def share(self, link: Link) -> float:
-        return self.again[link] / self.sent[link]
+        return self.again[link] / max(1, self.sent[link])
+
+    def is_doubtful(self, link: Link) -> bool:
+        """Say whether it may well lose too much, which so few segments do not tell."""
+        return self.again[link] >= FEWEST_AGAIN and self.most_lost(link) > MOST_LOST
 
     def is_lossy(self, link: Link) -> bool:
         """Say whether it loses more than `MOST_LOST`, however whole chunks were sent again."""
@@ -111,7 +119,8 @@ def _accusations(lossy: Collection[Link], counted: _Counted) -> Iterator[Outcome
     """Name hosts all of whose links lose packets one way, and the other links that do."""
     whole: set[Link] = set()
     for end, way in ((0, "sends"), (1, "is sent")):
-        for host, tried in counted.links_by(end).items():
+        for host, links in counted.links_by(end).items():
+            tried = [link for link in links if counted.sent[link] >= FEWEST_SENT]
             if len(tried) > 1 and all(link in lossy for link in tried):
                 whole.update(tried)
                 yield _lost(f"host/{host}", tried, counted, f"of what it {way}, over all {len(tried)} links,")
@@ -136,19 +145,20 @@ def _of_host(host: str, links: Sequence[Link], counted: _Counted, facts: FleetFa
     if host not in counted.told:
         reason = counted.missing.get(host, "no launch over several hosts told of its connections")
         return not_told(subject, reason, "Run a collective or a training over all hosts")
-    worst = max(links, key=counted.most_lost, default=None)
-    if worst is None and counted.missing:
+    if not links and counted.missing:
         return not_told(subject, "whom it talked to is not known: others told nothing", "Look at the others")
-    if worst is None:
+    if not links:
         return nothing_to_check("it had no TCP connection to another host", subject)
-    if counted.most_lost(worst) > MOST_LOST:
-        return _too_few(worst, counted, facts)
-    worst = max(links, key=counted.share)
-    most = share(counted.share(worst))
+    tried = [link for link in links if counted.most_lost(link) <= MOST_LOST]
+    doubtful = [link for link in links if counted.is_doubtful(link)]
+    if doubtful or not tried:
+        return _too_few(max(doubtful or links, key=lambda link: counted.sent[link]), counted, facts)
+    worst = max(tried, key=counted.share)
+    most, of_links = share(counted.share(worst)), f"{len(tried)} links tried, of {len(links)}"
     return told(
         subject,
         counted.share(worst) <= WARNED,
-        f"{most} of TCP segments were sent again to {worst[1]}, the most of {len(links)}",
+        f"{most} of TCP segments were sent again to {worst[1]}, the most of {of_links}",
         expected=_expected(),
         source=SOURCE,
         next_step=NEXT,
