@@ -145,7 +145,6 @@ OPEN_MPI = "OMPI_COMM_WORLD_RANK OMPI_COMM_WORLD_SIZE OMPI_COMM_WORLD_LOCAL_RANK
 PMI = "PMI_RANK PMI_SIZE MPI_LOCALRANKID MPI_LOCALNRANKS"
 
 
-@pytest.mark.promise("S3.8", "F3.6")
 @pytest.mark.parametrize("names", [OPEN_MPI, PMI])
 def test_a_validation_of_processes_that_mpi_started(names: str, tmp_path: Path) -> None:
     port, command = free_port(), gpuproof_command(*validating(iterations=3))

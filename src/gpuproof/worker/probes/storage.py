@@ -48,13 +48,9 @@ def try_storage(spec: StorageSpec, bench: Bench) -> Iterator[ProbeFigure]:
         bench.count_one()
         return
     folder = Path(spec.folder)
-    _check(folder, spec)
-    handle, name = tempfile.mkstemp(prefix=".gpuproof-storage-", dir=folder)
-    os.close(handle)
     try:
-        trial = _Trial(path=Path(name), spec=spec, bench=bench)
-        yield trial.write()
-        yield from trial.read()
+        _check(folder, spec)
+        yield from _figures(folder, spec, bench)
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise  # a full disk has a cause of its own
@@ -63,6 +59,16 @@ def try_storage(spec: StorageSpec, bench: Bench) -> Iterator[ProbeFigure]:
             place=PLACE,
             next_step="Look at the disk, its limits and quotas, or name another folder",
         ) from error
+
+
+def _figures(folder: Path, spec: StorageSpec, bench: Bench) -> Iterator[ProbeFigure]:
+    """Write a file, read it, and remove it whatever happens."""
+    handle, name = tempfile.mkstemp(prefix=".gpuproof-storage-", dir=folder)
+    os.close(handle)
+    try:
+        trial = _Trial(path=Path(name), spec=spec, bench=bench)
+        yield trial.write()
+        yield from trial.read()
     finally:
         with suppress(OSError):
             os.unlink(name)
