@@ -7,6 +7,8 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +101,18 @@ def start_rank(
     return start_process(command, folder, RANK=str(rank), WORLD_SIZE=str(of), MASTER_PORT=port)
 
 
+@contextmanager
+def two_ranks(command: list[str], folder: Path, *, of: int = 2) -> Iterator[list[subprocess.Popen[str]]]:
+    """Start the first two of several ranks; whatever happens, none is left."""
+    port = free_port()
+    ranks = [start_rank(rank, command, folder, port=port, of=of) for rank in (0, 1)]
+    try:
+        yield ranks
+    finally:
+        for process in ranks:
+            process.kill()
+
+
 def start_process(command: list[str], folder: Path, **variables: str) -> subprocess.Popen[str]:
     """Start one process of a launch on this machine, with what a launcher would set."""
     folder.mkdir(exist_ok=True)
@@ -176,22 +190,17 @@ def test_a_rank_of_the_users_launcher_that_is_lost_is_named_and_its_place_is_tak
     number: signal.Signals, reason: str, tmp_path: Path
 ) -> None:
     """It is the process of one launch that is lost, not the rank that starts one for each launch."""
-    words = validating(iterations=5000)
-    port, command = free_port(), gpuproof_command(*words, "--distributed.hang_timeout_s=5")
-    ranks = [start_rank(rank, command, tmp_path, port=port) for rank in (0, 1)]
+    command = gpuproof_command(*validating(iterations=5000), "--distributed.hang_timeout_s=5")
     launches = tmp_path / "results/validate-quick/v/cases/collective-within"
 
     def measuring() -> bool:
         return '"measure"' in (launches / "0" / "rank-1.jsonl").read_text()
 
-    try:
+    with two_ranks(command, tmp_path) as ranks:
         eventually("a rank that measures", measuring)
         (own,) = (x for x in psutil.Process(ranks[1].pid).children() if "join" in x.cmdline())
         own.send_signal(number)
         outputs = [process.communicate(timeout=TIMEOUT_S) for process in ranks]
-    finally:
-        for process in ranks:
-            process.kill()
     found, told = what_became_of_it(tmp_path)
     assert (told["status"], found["verdict"]) == ("ERROR", "INCONCLUSIVE"), outputs
     assert reason.format(host=socket.gethostname()) in told["reason"]
@@ -201,13 +210,9 @@ def test_a_rank_of_the_users_launcher_that_is_lost_is_named_and_its_place_is_tak
 
 
 def test_a_rank_that_never_comes_is_named_and_nobody_waits_for_it_for_ever(tmp_path: Path) -> None:
-    port, command = free_port(), gpuproof_command(*validating(iterations=3), "--distributed.timeout_s=8")
-    ranks = [start_rank(rank, command, tmp_path, port=port, of=3) for rank in (0, 1)]
-    try:
+    command = gpuproof_command(*validating(iterations=3), "--distributed.timeout_s=8")
+    with two_ranks(command, tmp_path, of=3) as ranks:
         outputs = [process.communicate(timeout=TIMEOUT_S) for process in ranks]
-    finally:
-        for process in ranks:
-            process.kill()
     found, told = what_became_of_it(tmp_path)
     assert (told["status"], found["verdict"]) == ("ERROR", "INCONCLUSIVE"), outputs
     assert "rank 2 did not come to MASTER_ADDR within 8 s" in told["reason"]
