@@ -52,6 +52,8 @@ class PeerGroup:
     """Measures of one work on one type of GPU, and how far off each of them is."""
 
     measures: tuple[Measure, ...]
+    middle: float
+    """Their median, in their unit."""
     judged: HostsJudged | None
     """By the limit of `analysis.apart`; None where nothing was compared."""
     passing: HostsJudged | None
@@ -80,9 +82,12 @@ def peer_groups(
 
 def _compared(group: Sequence[Measure], *, error_rate: float, of_all: float) -> PeerGroup:
     rates = [_rate(measure) for measure in group]
-    if len(group) < 2 or median(rate.rate for rate in rates) <= 0:
+    middle = median(rate.rate for rate in rates)
+    if len(group) < 2 or middle <= 0:
         none: frozenset[str] = frozenset()
-        return PeerGroup(measures=tuple(group), judged=None, passing=None, near=none, alone=none)
+        return PeerGroup(
+            measures=tuple(group), middle=middle, judged=None, passing=None, near=none, alone=none
+        )
     judged = judge_hosts(rates, error_rate=error_rate)
     passing = judge_hosts(rates, error_rate=min(ERROR_RATE, PASSING * of_all) * error_rate / of_all)
 
@@ -92,7 +97,12 @@ def _compared(group: Sequence[Measure], *, error_rate: float, of_all: float) -> 
 
     near = apart(of_all).intersection(each.host for each in judged.apart)
     return PeerGroup(
-        measures=tuple(group), judged=judged, passing=passing, near=near, alone=apart(error_rate)
+        measures=tuple(group),
+        middle=middle,
+        judged=judged,
+        passing=passing,
+        near=near,
+        alone=apart(error_rate),
     )
 
 
@@ -208,8 +218,7 @@ def _outcome(rule: Rule, measure: Measure, group: PeerGroup, apart: Apart | None
     assert group.passing is not None
     failing = "FAIL" if rule.is_required and apart is not None and _is_worse(apart, (measure,)) else "WARN"
     status = "PASS" if apart is None else failing
-    middle = median(each.value or 0.0 for each in group.measures)
-    expected = with_unit(middle, measure.unit, beside=measure.text)
+    expected = with_unit(group.middle, measure.unit, beside=measure.text)
     off = "" if apart is None else f", {share(abs(apart.relative_difference))} off its peers"
     return Outcome(
         status=status,  # type: ignore[arg-type]  # of three words that are all statuses
@@ -220,7 +229,7 @@ def _outcome(rule: Rule, measure: Measure, group: PeerGroup, apart: Apart | None
         next_step=None if status == "PASS" else rule.next_step,
         responsible=None if status == "PASS" else rule.responsible,
         measured_value=measure.value,
-        expected_value=middle,
+        expected_value=group.middle,
         unit=measure.unit,
         minimum_detectable=group.passing.needed[measure.subject],
     )
