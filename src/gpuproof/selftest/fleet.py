@@ -269,7 +269,10 @@ def _done(
 
 
 def _connections(fleet: Fleet, each: _Rank, ranks: Sequence[_Rank]) -> Connections:
-    addresses = {rank.host: f"10.0.0.{place}" for place, rank in enumerate(ranks)}
+    addresses = {rank.host: f"10.0.{place // 256}.{place % 256}" for place, rank in enumerate(ranks)}
+    hosts = list(addresses)
+    place = hosts.index(each.host)
+    beside = dict.fromkeys((hosts[place - 1], hosts[(place + 1) % len(hosts)]))  # as in a ring
     return Connections(
         rank=each.rank,
         connections=tuple(
@@ -279,8 +282,7 @@ def _connections(fleet: Fleet, each: _Rank, ranks: Sequence[_Rank]) -> Connectio
                 segments_sent=SEGMENTS,
                 segments_sent_again=SEGMENTS // 10 if (each.host, host) == fleet.planted.lossy else 0,
             )
-            for host in addresses
-            if host != each.host
+            for host in beside
         ),
         missing=None,
     )

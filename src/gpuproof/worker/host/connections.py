@@ -22,7 +22,7 @@ TOTAL_RETRANS = struct.Struct("@100xI")
 DATA_SEGS_OUT = struct.Struct("@156xI")
 """`tcpi_data_segs_out`: segments with data, since Linux 4.6."""
 TCP_INFO_BYTES = 256
-MOST_KEPT = 256
+MOST_KEPT = 32
 """Of the connections of one rank: those of which most was sent again, and then those that sent most."""
 
 
