@@ -143,15 +143,13 @@ def test_the_host_behind_a_slow_link_is_named_and_not_its_partners(fleet: Fleet)
 
 
 def test_a_link_that_loses_packets_is_named_with_its_direction(fleet: Fleet) -> None:
-    """By what the sender's kernel sent again; whether pairs are slow as well is up to chance."""
+    """By what the sender's kernel sent again, in one launch: how long a lossy one takes is up to chance."""
     from_node0 = ("-s", fleet.links[0].address, "-p", "tcp", "!", "--sport", "22")
     lost = ("-m", "statistic", "--mode", "random", "--probability", "0.2", "-j", "DROP")
     longer = json.dumps({**COLLECTIVE, "iterations": 150})
     with fleet.links[2].filtered(*from_node0, *lost):
-        found = fleet.validate("lossy", f"--validate.collective={longer}")
+        found = fleet.validate("lossy", f"--validate.collective={longer}", "--validate.blame=never")
     assert found["verdict"] == "NOT-READY"
-    accused = {frozenset(named.removeprefix("link/").split(">")) for named in who(found)}
-    assert accused <= {frozenset(("node0", "node2"))}, who(found)
     packets = {
         x["outcome"]["subject"]: x["outcome"] for x in found["outcomes"] if x["name"] == "lost packets"
     }
