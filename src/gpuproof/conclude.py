@@ -23,7 +23,7 @@ from gpuproof.report.formats import json_text
 from gpuproof.store import layout
 from gpuproof.store.description import HOSTS, read_config
 from gpuproof.store.run import RunDirectory
-from gpuproof.suites.base import Export, JsonContent, RecordingFiles, Suite, read_places
+from gpuproof.suites.base import Export, JsonContent, RecordingFiles, Suite, TextContent, read_places
 from gpuproof.suites.cases import folder_name
 from gpuproof.suites.exports import HOSTS_FOLDER, environment_facts
 from gpuproof.suites.registry import suite_on
@@ -141,6 +141,8 @@ def _write(run: RunDirectory, exports: Iterable[Export]) -> Iterator[str]:
         match export.content:
             case str(text):
                 run.write_text(export.name, text)
+            case TextContent(make):
+                run.write_text(export.name, make())
             case JsonContent(value):
                 run.write_json(export.name, value)
             case RecordingFiles(load, metadata):

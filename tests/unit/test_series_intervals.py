@@ -24,6 +24,7 @@ from gpuproof.statistics.estimate import (
     Interval,
     Unavailable,
     interpolated,
+    median,
     welch_degrees_of_freedom,
 )
 from gpuproof.statistics.series import TimeSeries, interval_between, interval_of_series, intervals_between
@@ -255,6 +256,11 @@ def test_interpolation_is_numpys_to_the_last_bit(ordered: list[float], share: fl
     array, n = np.array(ordered), len(ordered)
     assert interpolated(array, (n - 1) * share) == np.quantile(array, share)
     assert interpolated(array, n * share + share - 1) == np.quantile(array, share, method="weibull")
+
+
+@given(st.lists(st.floats(-1e9, 1e9), min_size=1, max_size=40))
+def test_the_median_is_numpys_to_the_last_bit(values: list[float]) -> None:
+    assert median(np.array(values)) == np.median(values)
 
 
 def test_what_is_kept_of_one_series_changes_nothing_for_the_next() -> None:

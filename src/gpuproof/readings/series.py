@@ -24,6 +24,7 @@ import numpy as np
 
 from gpuproof.readings.recording import DeviceTrack, Floats, RecordingData
 from gpuproof.readings.window import RecordingWindow, Span
+from gpuproof.statistics.estimate import median
 from gpuproof.statistics.percentiles import percentile
 
 NO_VALUES: Final[Floats] = np.empty(0)
@@ -51,7 +52,7 @@ class SeriesSummary:
 
 def longest_step_s(times: Floats) -> float:
     """Tell how far apart two readings may be with nothing lost between them, from their usual interval."""
-    return _usual_s(times[1:] - times[:-1]) * HOLE_FACTOR if len(times) > 1 else 0.0
+    return median(times[1:] - times[:-1]) * HOLE_FACTOR if len(times) > 1 else 0.0
 
 
 def durations(times: Floats, *, dithered: bool = False) -> Floats:
@@ -62,17 +63,10 @@ def durations(times: Floats, *, dithered: bool = False) -> Floats:
     if len(times) < 2:
         return np.ones(len(times))
     gaps = times[1:] - times[:-1]
-    usual_s = _usual_s(gaps)
+    usual_s = median(gaps)
     gaps[gaps > usual_s * HOLE_FACTOR] = usual_s
     until_next = np.append(gaps, usual_s)
     return (until_next + np.append(usual_s, gaps)) / 2 if dithered else until_next
-
-
-def _usual_s(gaps: Floats) -> float:
-    """Take the median, without what `np.median` does for other arrays: it is asked for every column."""
-    low, high = (len(gaps) - 1) // 2, len(gaps) // 2
-    ordered = np.partition(gaps, (low, high))
-    return float(ordered[low] + ordered[high]) / 2
 
 
 def mean_over_time(times: Floats, values: Floats, *, dithered: bool, weights: Floats | None = None) -> float:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gpuproof.statistics.estimate import FloatArray, Numbers, finite
+from gpuproof.statistics.estimate import FloatArray, Numbers, finite, interpolated, median
 
 Z_LIMIT = 3.5
 """Iglewicz and Hoaglin, How to Detect and Handle Outliers (1993)."""
@@ -39,7 +39,7 @@ class Outliers:
 def median_absolute_deviation(values: Numbers) -> float | None:
     """Give the median distance from the median, unscaled, in the unit of `values`; None without values."""
     samples = finite(values)
-    return float(np.median(np.abs(samples - np.median(samples)))) if samples.size else None
+    return median(np.abs(samples - median(samples))) if samples.size else None
 
 
 def modified_z_scores(values: Numbers) -> FloatArray:
@@ -51,8 +51,8 @@ def modified_z_scores(values: Numbers) -> FloatArray:
     samples = finite(values)
     if not samples.size:
         return samples
-    deviations = samples - np.median(samples)
-    sigma = float(np.median(np.abs(deviations))) / NORMAL_MAD
+    deviations = samples - median(samples)
+    sigma = median(np.abs(deviations)) / NORMAL_MAD
     if sigma == 0:
         sigma = float(np.abs(deviations).mean()) / NORMAL_MEAN_DEVIATION
     return deviations / sigma if sigma else deviations
@@ -84,5 +84,6 @@ def noise(values: Numbers) -> float | None:
     samples = finite(values)
     if samples.size < 4:
         return None
-    lower, middle, upper = np.quantile(samples, (0.25, 0.5, 0.75))
-    return float((upper - lower) / abs(middle)) if middle else None
+    ordered = np.sort(samples)
+    lower, middle, upper = (interpolated(ordered, (samples.size - 1) * share) for share in (0.25, 0.5, 0.75))
+    return (upper - lower) / abs(middle) if middle else None

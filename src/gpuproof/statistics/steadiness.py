@@ -15,14 +15,16 @@ sawtooth of a quarter of the window and 10 % from crest to foot, and a stop of a
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from math import sqrt
 from typing import Literal
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
+from numpy.typing import NDArray
 
 from gpuproof.statistics.dispersion import NORMAL_MAD
-from gpuproof.statistics.estimate import FloatArray, Numbers, finite
+from gpuproof.statistics.estimate import FloatArray, Numbers, finite, median
 
 SteadinessVerdict = Literal["steady", "unsteady", "cannot tell"]
 MIN_STEPS = 10
@@ -76,11 +78,11 @@ def judge_steadiness(times_s: Numbers) -> Steadiness | None:
         ValueError: a time is not finite.
     """
     times = finite(times_s)
-    middle = float(np.median(times)) if times.size >= MIN_STEPS else 0.0
+    middle = median(times) if times.size >= MIN_STEPS else 0.0
     if middle <= 0:
         return None
     length = _length_of_parts(times.size)
-    begins = np.unique(np.linspace(0, times.size - length, PLACES).round().astype(np.int64))
+    begins = _begins_of_parts(times.size, length)
     levels = np.median(sliding_window_view(times, length)[begins], axis=1) / middle
     lowest, highest = int(levels.argmin()), int(levels.argmax())
     spread = float(levels[highest] - levels[lowest])
@@ -106,6 +108,12 @@ def _length_of_parts(num_steps: int) -> int:
     return 2 * int(num_steps / PARTS / 2 + 0.5) if num_steps >= MIN_IN_PARTS else 1
 
 
+@lru_cache(maxsize=16)
+def _begins_of_parts(num_steps: int, length: int) -> NDArray[np.int64]:
+    """Return where parts begin; windows of a study are of one size."""
+    return np.unique(np.linspace(0, num_steps - length, PLACES).round().astype(np.int64))
+
+
 def _spread_by_noise(times: FloatArray, length: int) -> float:
     """Return how far medians of `length` steps differ by the scatter within them.
 
@@ -117,7 +125,7 @@ def _spread_by_noise(times: FloatArray, length: int) -> float:
         return 0.0
     whole = times[: times.size - times.size % length].reshape(-1, length)
     away = (whole - np.median(whole, axis=1, keepdims=True)).ravel()
-    deviation = float(np.median(np.abs(away))) / NORMAL_MAD * sqrt(length / (length - 1))
+    deviation = median(np.abs(away)) / NORMAL_MAD * sqrt(length / (length - 1))
     held = np.clip(away, -3 * deviation, 3 * deviation)
     total = float(held @ held)
     correlation = float(held[1:] @ held[:-1]) / total if total else 0.0

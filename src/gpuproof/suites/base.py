@@ -85,6 +85,13 @@ class JsonContent:
 
 
 @dataclass(frozen=True, slots=True)
+class TextContent:
+    """What makes a file's text; called only where the file is written, or another is made of it."""
+
+    make: Callable[[], str]
+
+
+@dataclass(frozen=True, slots=True)
 class RecordingFiles:
     """What is made of a recording: readings, summary and picture, whose names begin with the export's."""
 
@@ -99,7 +106,7 @@ class Export:
     """A derived file of the run: its name below the run directory, and what is in it, or what draws it."""
 
     name: str
-    content: str | JsonContent | RecordingFiles | Callable[[Path], object]
+    content: str | TextContent | JsonContent | RecordingFiles | Callable[[Path], object]
     """What draws it may raise EnvironmentUnfitError: then a note says why there is none."""
     is_of_host: bool = False
     """Whether on several hosts each has one of its own, with tests in S0's form."""

@@ -9,7 +9,7 @@ from gpuproof.analysis.points import BatchLimits, PointFigures, Ranking, describ
 from gpuproof.readings.evidence import Evidence
 from gpuproof.records.codec import to_json
 from gpuproof.records.result import Result
-from gpuproof.suites.base import Export
+from gpuproof.suites.base import Export, TextContent
 from gpuproof.suites.exports import csv_text, environment_facts, epochs_csv, json_export, wall_clock_s
 
 if TYPE_CHECKING:
@@ -35,11 +35,7 @@ def exports_of_points(
     model: str | None,
 ) -> Iterator[Export]:
     """Yield the files; `model` is the one that all points are of, None where they are of several."""
-    epochs = "".join(point.epochs for point in points)
-    yield Export(name="metrics_epoch.jsonl", content=epochs)
-    by_epoch = evidence.config.run.summary_csv == "epochs"
-    rows = epochs_csv(epochs) if by_epoch else csv_text([_row(p.figures, ranking, evidence) for p in points])
-    yield Export(name="summary.csv", content=rows)
+    yield from _rows(evidence, points, ranking)
     yield json_export(
         "run_summary.json",
         {
@@ -63,6 +59,21 @@ def exports_of_points(
             "points": [_point_json(point, ranking) for point in points],
         },
     )
+
+
+def _rows(evidence: Evidence, points: Sequence[PointResult], ranking: Ranking) -> Iterator[Export]:
+    """Yield the files of rows, of epochs and of points."""
+
+    def epochs() -> str:
+        return "".join(point.epochs() for point in points)
+
+    def rows() -> str:
+        if evidence.config.run.summary_csv == "epochs":
+            return epochs_csv(epochs())
+        return csv_text([_row(point.figures, ranking, evidence) for point in points])
+
+    yield Export(name="metrics_epoch.jsonl", content=TextContent(epochs))
+    yield Export(name="summary.csv", content=TextContent(rows))
 
 
 def _best_summary(points: Iterable[PointResult], ranking: Ranking) -> Mapping[str, Any]:

@@ -5,7 +5,7 @@ Of a sweep these are its points, of a search the sizes that were tried, of the l
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -45,8 +45,8 @@ class PointResult:
     """Its measures bear the point's name and labels, and the place of each launch in the whole run."""
     summary: Mapping[str, Any]
     """Its run_summary.json."""
-    epochs: str
-    """Its metrics_epoch.jsonl."""
+    epochs: Callable[[], str]
+    """Makes its metrics_epoch.jsonl."""
     launches: tuple[Launch, ...]
 
 
@@ -88,7 +88,7 @@ def _conclude_point(
         figures=figures,
         result=replace(conclusion.result, measures=_of_point(conclusion.result, point, positions)),
         summary=summary,
-        epochs=_content(conclusion, "metrics_epoch.jsonl"),
+        epochs=_content(conclusion, "metrics_epoch.jsonl").make,
         launches=tuple(
             launch for records in own.launches if (launch := summarize_launch(records)) is not None
         ),

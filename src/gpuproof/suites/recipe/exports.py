@@ -19,7 +19,7 @@ from gpuproof.records.case import InferenceWork
 from gpuproof.records.codec import to_json
 from gpuproof.statistics.estimate import Interval
 from gpuproof.statistics.percentiles import percentile
-from gpuproof.suites.base import Export
+from gpuproof.suites.base import Export, TextContent
 from gpuproof.suites.exports import (
     csv_text,
     environment_facts,
@@ -48,14 +48,17 @@ def recipe_exports(evidence: Evidence, summary: RunSummary, profile: Profiled | 
         wall_clock_s=wall_clock_s(evidence.launches),
     )
     run = evidence.config.run
-    samples_per_epoch = evidence.config.data.samples_per_epoch
-    epochs = epoch_lines(summary.launches, samples_per_epoch=samples_per_epoch)
-    yield Export(name="metrics_epoch.jsonl", content=epochs)
-    if run.summary_csv == "epochs":
-        rows = epochs_csv(epochs)
-    else:
-        rows = summary_csv(summary, description=description, experiment=run.experiment_name)
-    yield Export(name="summary.csv", content=rows)
+
+    def epochs() -> str:
+        return epoch_lines(summary.launches, samples_per_epoch=evidence.config.data.samples_per_epoch)
+
+    def rows() -> str:
+        if run.summary_csv == "epochs":
+            return epochs_csv(epochs())
+        return summary_csv(summary, description=description, experiment=run.experiment_name)
+
+    yield Export(name="metrics_epoch.jsonl", content=TextContent(epochs))
+    yield Export(name="summary.csv", content=TextContent(rows))
     yield json_export("run_summary.json", {**summarized, **work_json(summary), **profile_json(profile)})
     yield Export(name="roofline.png", content=lambda path: draw_roofline(summary, path))
 
