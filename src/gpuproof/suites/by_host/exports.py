@@ -43,7 +43,7 @@ def exports_of_hosts(
     )
     for host, document in zip(hosts, documents, strict=True):
         for export in host.conclusion.exports:
-            if export.is_of_host and document["results"]:
+            if document["results"]:
                 name = f"{HOSTS_FOLDER}/{folder_name(host.name)}/{export.name}"
                 yield Export(name=name, content=export.content)
 
@@ -51,7 +51,7 @@ def exports_of_hosts(
 def _document(host: HostConclusion) -> dict[str, Any]:
     """Return a host's tests in S0's form: as the inner suite writes them, else made of its figures."""
     for export in host.conclusion.exports:
-        if export.is_of_host and isinstance(export.content, JsonContent):
+        if isinstance(export.content, JsonContent):
             return dict(export.content.value)
     return {"results": [test for point in host.points.values() for test in _tests(host, point)]}
 

@@ -31,6 +31,7 @@ class HostConclusion:
     host: Mapping[str, Any]
     """As run.json holds it."""
     conclusion: Conclusion
+    """Of its files those that each host has; what makes the others would hold all that it measured."""
     common: Common
     points: Mapping[str, PointFigures]
     """By name, in order; the recipe itself where there are no points."""
@@ -168,7 +169,7 @@ def conclude_host(
     points = [from_json(PointFigures, point) for point in detail.get("points", ())]
     return HostConclusion(
         host=host,
-        conclusion=conclusion,
+        conclusion=replace(conclusion, exports=tuple(x for x in conclusion.exports if x.is_of_host)),
         common=from_json(Common, detail["common"]),
         points={point.case_id: point for point in points},
         unreached=next((failure for launch in own if (failure := _never_begun(launch))), None),
