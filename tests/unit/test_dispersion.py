@@ -8,6 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuproof.statistics.dispersion import (
+    BY_CHANCE,
+    Z_LIMIT,
     coefficient_of_variation,
     median_absolute_deviation,
     modified_z_scores,
@@ -92,3 +94,10 @@ def test_scores_do_not_depend_on_the_unit_or_the_origin(
     moved = np.array(values) * scale + shift * scale
     assert modified_z_scores(moved) == pytest.approx(modified_z_scores(values), abs=1e-9)
     assert len(outliers(values).indices) <= len(values) / 2
+
+
+@pytest.mark.parametrize("num", BY_CHANCE)
+def test_how_often_chance_alone_makes_an_outlier_is_as_said(num: int) -> None:
+    drawn = np.random.default_rng(num).standard_normal((2000, num))
+    marked = sum(bool((np.abs(modified_z_scores(row)) > Z_LIMIT).any()) for row in drawn)
+    assert marked / len(drawn) == pytest.approx(BY_CHANCE[num], abs=0.03)

@@ -195,6 +195,7 @@ def test_a_launch_that_stands_apart_is_named_and_kept(tmp_path: Path) -> None:
     records = launches(RunConfig.model_validate(of), {"bs32-n1": steady, "bs32-n2-strong": two})
     text = text_of(conclude(write_run(tmp_path, records, **{**NO_DATA, **of})))
     assert "bs32-n1: outliers (modified Z-score over 3.5; kept): launch 6;" in text
+    assert "the limit marks some by chance: of 3 in 29 %" in text
 
 
 @pytest.mark.parametrize("tails", ["normal", "t4", "quantised"])

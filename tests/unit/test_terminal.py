@@ -68,6 +68,20 @@ def test_a_table_wider_than_the_console_is_shared_out_with_its_first_column_on_e
     assert text.count("n0") == text.count("host") > 1
 
 
+def test_each_part_of_a_wide_table_says_which_row_is_which() -> None:
+    headers = tuple(
+        Header(title=title) for title in ("batch", "devices", *(f"test {i:02}" for i in range(20)))
+    )
+    rows = tuple((PageCell("256"), PageCell(n), *(PageCell("1,000.0") for _ in range(20))) for n in "124")
+    text = drawn(Page(title="t", verdict=None, sections=(Table(title="s", headers=headers, rows=rows),)), 60)
+    parts = text.split("\n\n")[1:]
+    assert len(parts) > 1
+    for part in parts:
+        lines = part.removeprefix("s\n").splitlines()
+        assert lines[0].split()[:2] == ["batch", "devices"]
+        assert [line.split()[:2] for line in lines[1:]] == [["256", "1"], ["256", "2"], ["256", "4"]]
+
+
 def test_paths_and_commands_are_never_broken() -> None:
     command = f"gpuproof report '{'a' * 200}/it is'"
     sections = (

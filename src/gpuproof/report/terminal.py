@@ -43,6 +43,8 @@ BETWEEN = 2
 """Blanks between columns."""
 NARROWEST = 14
 """Of a column whose texts may be broken over lines."""
+MOST_NAMING = 3
+"""Columns that stand again in each part of a table that is too wide, to tell its rows apart."""
 Part = tuple[RenderableType, bool]
 """What is printed, and whether long lines of it may be broken: a path or command that is cannot be copied."""
 
@@ -86,6 +88,7 @@ def write(console: Console, *parts: RenderableType, fold: bool = True) -> None:
     if not console.is_terminal:
         shown = "".join(f"{line.rstrip()}\n" for line in shown.splitlines())
     console.file.write(shown)
+    console.file.flush()  # or what is told on the other stream would stand in the middle of a page
 
 
 def _verdict(verdict: pages.Verdict) -> Text:
@@ -151,13 +154,23 @@ def _(section: pages.Files, width: int) -> Iterator[Part]:
 
 
 def _blocks(section: pages.Table, width: int) -> list[list[int]]:
-    """Share the columns of too wide a table out over several tables, each with the first column."""
-    blocks = [[0]] if section.headers else []
-    for place in range(1, len(section.headers)):
-        if len(blocks[-1]) > 1 and _needed(section, [*blocks[-1], place]) > width:
-            blocks.append([0])
+    """Share the columns of too wide a table out over several tables, each with those that name its rows."""
+    naming = list(range(_num_naming(section, width)))
+    blocks = [naming[:]]
+    for place in range(len(naming), len(section.headers)):
+        if len(blocks[-1]) > len(naming) and _needed(section, [*blocks[-1], place]) > width:
+            blocks.append(naming[:])
         blocks[-1].append(place)
     return blocks
+
+
+def _num_naming(section: pages.Table, width: int) -> int:
+    """Return how many of the first columns tell all rows apart; one where a few in half the width do not."""
+    for num in range(1, min(MOST_NAMING, len(section.headers)) + 1):
+        named = {tuple(cell.text for cell in row[:num]) for row in section.rows}
+        if len(named) == len(section.rows) and _needed(section, range(num)) <= width / 2:
+            return num
+    return min(1, len(section.headers))
 
 
 def _needed(section: pages.Table, places: Sequence[int]) -> int:

@@ -17,6 +17,8 @@ from gpuproof.statistics.estimate import FloatArray, Numbers, finite, interpolat
 
 Z_LIMIT = 3.5
 """Iglewicz and Hoaglin, How to Detect and Handle Outliers (1993)."""
+BY_CHANCE = {3: 0.29, 5: 0.21, 10: 0.12, 50: 0.09}
+"""By number of equal, normal samples: how often one or more of them is over `Z_LIMIT`."""
 NORMAL_MAD = 0.6744897501960817
 """The MAD of a standard normal: its upper quartile."""
 NORMAL_MEAN_DEVIATION = 0.7978845608028654
@@ -69,6 +71,12 @@ def outliers(values: Numbers, *, z_limit: float = Z_LIMIT) -> Outliers:
         mean=float(samples.mean()) if samples.size else None,
         mean_without=float(samples[~outlying].mean()) if samples.size else None,
     )
+
+
+def outliers_by_chance() -> str:
+    """Say what a sample over `Z_LIMIT` may be: of few equal ones, one often is."""
+    told = [f"of {num} in {share:.0%}".replace("%", " %") for num, share in BY_CHANCE.items()]
+    return f"of equal launches the limit marks some by chance: {', '.join(told)} of studies"
 
 
 def coefficient_of_variation(values: Numbers) -> float | None:

@@ -8,6 +8,7 @@ from gpuproof import units
 from gpuproof.records.codec import from_json
 from gpuproof.records.page import Cell, Column, Page, Text, table
 from gpuproof.records.result import Result
+from gpuproof.statistics.dispersion import outliers_by_chance
 from gpuproof.suites.points.page import uncertainty, validity_cell
 from gpuproof.suites.points.results import PointsDetail
 from gpuproof.suites.scale.advice_lines import advice_lines
@@ -92,6 +93,8 @@ def _launches(rows: Sequence[ScaleRow]) -> Iterator[str]:
                 f"{row.figures.case_id}: outliers (modified Z-score over 3.5; kept): launch {named}; "
                 f"without {rate}"
             )
+    if any(row.outlier_launches for row in rows):
+        yield outliers_by_chance()
     needed = [row.launches_for_one_percent for row in rows if row.launches_for_one_percent]
     if needed:
         yield f"for ±1 % of every throughput {max(needed)} launches would be needed at this spread"

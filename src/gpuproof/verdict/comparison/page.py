@@ -9,6 +9,7 @@ from gpuproof.analysis.comparing.clocks import explained_by_clocks
 from gpuproof.analysis.comparing.measures import CONFIDENCE, ComparedMeasure, SideFigures
 from gpuproof.records.page import Cell, Column, Notice, Notices, Page, Section, Text, Tone, Verdict, table
 from gpuproof.statistics.comparison import Comparison
+from gpuproof.statistics.dispersion import outliers_by_chance
 from gpuproof.verdict.comparison.judge import (
     ComparedRun,
     Judgement,
@@ -159,6 +160,7 @@ def _launches(found: SideBySide) -> Iterator[str]:
             )
     if any(measure.without_outliers for measure in found.measures):
         yield NO_LONGER
+        yield outliers_by_chance()
     needed = [measure.launches_for_one_percent for measure in found.measures]
     if most := max((number for number in needed if number is not None), default=None):
         yield f"for a ratio to ±1 % {most} launches a side would be needed at this spread"
