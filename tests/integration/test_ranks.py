@@ -216,6 +216,8 @@ def test_a_rank_that_never_comes_is_named_and_nobody_waits_for_it_for_ever(tmp_p
     found, told = what_became_of_it(tmp_path)
     assert (told["status"], found["verdict"]) == ("ERROR", "INCONCLUSIVE"), outputs
     assert "rank 2 did not come to MASTER_ADDR within 8 s" in told["reason"]
+    why = outputs[0][0].split("\nWhy\n")[1].split()
+    assert "rank 2 did not come" in " ".join(why[:20]), "the cause stands first"
     assert [process.returncode for process in ranks] == [ExitCode.UNFIT_ENVIRONMENT, 0], outputs
     assert "rank 2 did not hear within 30 s that it is over" in outputs[0][1]
 

@@ -206,3 +206,16 @@ def test_a_reason_that_many_share_is_told_once() -> None:
     assert len(found.reasons) == 2
     assert found.reasons[0].startswith("host/0, host/1, ")
     assert "host/7 and 12 more: gemm SKIP: no reading" in found.reasons[0]
+
+
+def test_a_reason_that_many_checks_share_is_told_once_and_after_what_was_looked_at_before() -> None:
+    names = [f"check {number}" for number in range(12)]
+    found = roll_up([judged("ranks", "ERROR", A0), *(judged(name, "SKIP") for name in names)])
+    told = ", ".join(names[:8])
+    assert found.reasons[:2] == (f"{A0}: ranks ERROR: no reading", f"{told} and 4 more SKIP: no reading")
+
+
+def test_checks_that_fail_are_told_one_by_one() -> None:
+    found = roll_up([judged(name, "FAIL", A0) for name in ("copy", "triad")])
+    told = [f"{A0}: {name} FAIL: 1, expected 1" for name in ("copy", "triad")]
+    assert list(found.reasons[:2]) == told

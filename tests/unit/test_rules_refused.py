@@ -97,7 +97,11 @@ CANNOT = {
         "it matches nothing",
     ),
     "no such subjects": (ONE, rule("{at_least: 5, unit: FLOP/s}", each="link"), "measured of gpu alone"),
-    "nothing measured": (FleetFacts(measures=[]), rule("{at_least: 5, unit: FLOP/s}"), "there are: none"),
+    "nothing measured": (
+        FleetFacts(measures=[]),
+        rule("{at_least: 5, unit: FLOP/s}"),
+        "nothing was measured",
+    ),
     "another unit": (ONE, rule("{at_least: 600, unit: TFLOP/s}"), "the measure is in FLOP/s"),
     "a floor that nothing misses": (
         ONE,
@@ -123,6 +127,12 @@ def test_a_rule_that_cannot_judge_these_measures_is_an_error(name: str) -> None:
 
     assert [item.outcome.status for item in found] == ["ERROR"]
     assert reason in (found[0].outcome.reason or "")
+
+
+def test_a_rule_without_its_measure_is_not_called_wrong_where_nothing_was_measured() -> None:
+    text = rule("{at_least: 5, unit: FLOP/s}", measure="{name: speed}")
+    steps = [judged(text, facts)[0].outcome.next_step for facts in (FleetFacts(measures=[]), ONE)]
+    assert steps == ["Look for the launch that failed, and finish the run with --resume", "Correct the rule"]
 
 
 def test_two_hosts_may_exceed_their_cards_in_bus_bandwidth() -> None:

@@ -11,7 +11,7 @@ from gpuproof.records.page import Cell, Column, Page, Section, Text, Tone, table
 from gpuproof.records.result import WHOLE
 from gpuproof.verdict.rollup import listed
 
-SHARING = ("PASS", "SKIP", "NOT-APPLICABLE")
+SHARING = ("PASS", "ERROR", "SKIP", "NOT-APPLICABLE")
 """How outcomes ended that may share a row."""
 MOST_NAMES = 20
 """Checks that a row names; a result has them all."""
@@ -35,7 +35,7 @@ def outcomes_page(title: str, *groups: tuple[str, Sequence[Judged]]) -> Page:
 def outcome_sections(title: str, judged: Sequence[Judged]) -> list[Section]:
     """Lay out outcomes in the order given, and below them where doubted expectations come from.
 
-    Those that nobody has to look into share a row where the same is said of them.
+    Those that did not fail share a row where the same is said of them.
     """
     outcomes = table(
         title,

@@ -101,7 +101,7 @@ def roll_up(
     known = [x.outcome.minimum_detectable for x in detectable if x.outcome.minimum_detectable is not None]
     return Readiness(
         word=word,
-        reasons=() if word == "READY" else tuple(_all_reasons(tree, lacking, capped)),
+        reasons=() if word == "READY" else tuple(_all_reasons(required, tree, lacking, capped)),
         tree=tree,
         excluded=excluded if found == "READY-WITH-EXCLUSIONS" else (),
         minimum_detectable=max(known, default=None),
@@ -171,9 +171,12 @@ def _branch(
 
 
 def _reason(item: Judged) -> str:
+    return f"{item.name} {item.outcome.status}: {_said(item)}"
+
+
+def _said(item: Judged) -> str:
     outcome = item.outcome
-    said = outcome.reason or f"{outcome.measured}, expected {outcome.expected}"
-    return f"{item.name} {outcome.status}: {said}"
+    return outcome.reason or f"{outcome.measured}, expected {outcome.expected}"
 
 
 def _lacking(required: Sequence[Judged]) -> Iterator[str]:
@@ -231,22 +234,41 @@ def _all(tree: Branch) -> Iterator[Branch]:
         yield from _all(branch)
 
 
-def _all_reasons(tree: Branch, lacking: Iterable[str], capped: str | None) -> Iterator[str]:
+def _all_reasons(
+    required: Sequence[Judged], tree: Branch, lacking: Iterable[str], capped: str | None
+) -> Iterator[str]:
     """Yield every reason once, failures first; those of parts bear their names."""
-    for kind in ("failed", "undecided"):
-        subjects: dict[str, list[str]] = {}
-        for branch in _all(tree):
-            for reason in getattr(branch, kind):
-                subjects.setdefault(reason, []).append(branch.subject)
-        for reason, of in subjects.items():
-            yield reason if of == [WHOLE] else f"{listed(of)}: {reason}"
+    yield from _reasons("failed", required)
+    yield from _reasons("undecided", required)
+    unjudged = [branch.subject for branch in _all(tree) if NOT_JUDGED in branch.undecided]
+    if unjudged:
+        yield _of_subjects(unjudged, NOT_JUDGED)
     yield from lacking
     if capped is not None:
         yield capped
 
 
+def _reasons(kind: Standing, required: Iterable[Judged]) -> Iterator[str]:
+    """Yield why checks failed or were undecided; the latter share a reason where it is that of several."""
+    found: dict[tuple[str, ...], dict[str, list[str]]] = {}
+    for item in required:
+        if OF_STATUS[item.outcome.status] == kind:
+            key = (item.outcome.status, _said(item), item.name if kind == "failed" else "")
+            found.setdefault(key, {}).setdefault(item.name, []).append(item.outcome.subject)
+    for (status, said, _), checks in found.items():
+        alike: dict[tuple[str, ...], list[str]] = {}
+        for name, subjects in checks.items():
+            alike.setdefault(tuple(subjects), []).append(name)
+        for of, names in alike.items():
+            yield _of_subjects(of, f"{listed(names)} {status}: {said}")
+
+
+def _of_subjects(subjects: Sequence[str], reason: str) -> str:
+    return reason if list(subjects) == [WHOLE] else f"{listed(subjects)}: {reason}"
+
+
 def listed(subjects: Sequence[str]) -> str:
-    """Name subjects, the first of many.
+    """Name subjects, or checks, the first of many.
 
     >>> listed(["host/a", "host/b"]), listed([f"host/{number}" for number in range(512)])[-27:]
     ('host/a, host/b', 'host/6, host/7 and 504 more')

@@ -39,6 +39,7 @@ BASES: Mapping[str, Basis] = {
     "peers": "peers",
     "equal": "peers",
 }
+FINISH = "Look for the launch that failed, and finish the run with --resume"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,12 +150,12 @@ def _judged(rule: Rule, standards: _Standards) -> Iterator[tuple[Measure | None,
     matched = standards.matched(rule)
     refused = _why_refused(rule, named, matched, facts)
     if refused is not None:
-        outcome = not_judged("whole", f"{rule.place}: {refused}", "Correct the rule")
+        outcome = not_judged("whole", f"{rule.place}: {refused}", _what_to_do(facts))
         yield None, _as_judged(rule, None, outcome)
         return
     for subject in _without_measure(rule, matched, facts):
         reason = f"{rule.measure} was not measured of it"
-        step = "Look for the launch that failed there, and finish the run with --resume"
+        step = FINISH
         yield None, _as_judged(rule, None, not_judged(subject, reason, step))
     telling = _telling_labels(matched)
     good = []
@@ -171,7 +172,7 @@ def _judged(rule: Rule, standards: _Standards) -> Iterator[tuple[Measure | None,
 def _fault(measure: Measure, facts: FleetFacts) -> tuple[str, str] | None:
     """Say why a figure cannot be judged, and what to do."""
     if (reason := why_no_figure(measure)) is not None:
-        return reason, "Look for what failed, and finish the run with --resume"
+        return reason, FINISH
     if (reason := why_implausible(measure, facts)) is not None:
         return (
             reason,
@@ -222,14 +223,23 @@ def _why_refused(
 ) -> str | None:
     if matched:
         return why_it_cannot_judge(rule.expected, matched, facts)
+    if not facts.measures:
+        return "nothing was measured"
     if not named:
-        known = ", ".join(sorted({measure.name for measure in facts.measures})[:8]) or "none"
+        known = ", ".join(sorted({measure.name for measure in facts.measures})[:8])
         return f"it matches nothing: no measure is called {rule.measure.name!r} (there are: {known})"
     subjects = sorted({kind_of(measure.subject) for measure in named})
     if not any(rule.measure.picks(measure) for measure in named):
         labels = "; ".join(sorted({_labels(measure) for measure in named})[:4])
         return f"it matches nothing: no measure is {rule.measure} (there are: {labels})"
     return f"it matches nothing: {rule.measure} was measured of {', '.join(subjects)} alone"
+
+
+def _what_to_do(facts: FleetFacts) -> str:
+    """Tell a rule that is wrong from one whose measure a failed launch took along."""
+    if any(launch.primary_failure is not None for launch in facts.launches):
+        return f"{FINISH}; correct the rule if it means another measure"
+    return "Correct the rule" if facts.measures else FINISH
 
 
 def _labels(measure: Measure) -> str:
