@@ -220,8 +220,8 @@ class CaseScheduler:
         self._attempts[key] += 1
         remaining = self._suite.remaining(self._state)
         total = self._num_ended + remaining.num_launches
-        if remaining.seconds is not None:
-            about = "at most" if remaining.is_most else "about"
+        if remaining.seconds is not None and remaining.basis != "plan":  # which was told before the first
+            about = "at most" if remaining.basis == "limit" else "about"
             self._progress.says(f"{about} {duration(remaining.seconds)} left")
         named = [name for name in hosts if name]
         position = self._num_ended + len(self._following) + 1

@@ -68,7 +68,7 @@ def test_a_search_keeps_to_its_time_and_says_it_before(time_s: float) -> None:
     suite = suite_of(asked)
     state = suite.begin(asked, HERE)
     before = suite.remaining(state)
-    assert (before.seconds, before.is_most) == (time_s, True)
+    assert (before.seconds, before.basis) == (time_s, "limit")
     launched = run(asked, offline_per_s=1000.0, highest_per_s=37.0)
     for one in launched:
         state = suite.settle(state, one)
@@ -88,7 +88,7 @@ def test_a_named_rate_says_what_it_takes() -> None:
     state = suite_of(asked).begin(asked, HERE)
     remaining = suite_of(asked).remaining(state)
     assert remaining.seconds == asked.run.repeats * (50.0 + 5.0)
-    assert not remaining.is_most
+    assert remaining.basis == "estimate"
 
 
 def test_the_curve_is_measured_below_the_highest_rate() -> None:

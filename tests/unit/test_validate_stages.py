@@ -126,9 +126,16 @@ def test_a_soak_is_several_launches_of_which_those_left_are_resumed() -> None:
     names = [(launch.case.case_id, launch.case.replicate) for launch in launches]
     assert names == [("fingerprint", 0), ("soak", 0), ("soak", 1), ("soak", 2), ("fingerprint-hot", 0)]
     state = SUITE.begin(config, (HostPlace(name=""),))
+    before = SUITE.remaining(state)
     for launch in launches[:2]:
         state = state.settle(launch)
     assert [(case.case_id, case.replicate) for case in state.next(())] == names[2:4]
+    after = SUITE.remaining(state)
+    assert (before.num_launches, after.num_launches, after.basis) == (5, 3, "plan")
+    assert before.seconds is not None
+    assert after.seconds is not None
+    assert before.seconds > 9000, "the soak and more"
+    assert 3000 < before.seconds - after.seconds < 3000 + 600, "a third of the soak, and a fingerprint"
 
 
 @pytest.mark.parametrize(("rise", "status"), [(0.0, "PASS"), (0.5, "FAIL")])

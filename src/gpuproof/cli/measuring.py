@@ -19,6 +19,7 @@ from typing import Any
 
 import click
 
+from gpuproof import units
 from gpuproof.campaign import create_run, run_campaign
 from gpuproof.cli.clusters.kubernetes_site import (
     changed_options,
@@ -103,11 +104,15 @@ def begin_run(
 
 
 def _forecast(config: RunConfig, places: Sequence[HostPlace], where: Where | None) -> tuple[str, ...]:
-    """Say what the launches that are known by now take at least."""
+    """Say what the launches that are known by now take at least, or what is planned for them."""
     suite = suite_on(config, places)
-    cases = suite.next(suite.begin(config, places), {}, None)
+    state = suite.begin(config, places)
+    remaining = suite.remaining(state)
+    if remaining.basis == "plan" and remaining.seconds is not None:
+        launches = units.count(remaining.num_launches)
+        return (f"time: up to {units.duration(remaining.seconds)} planned for {launches} launches",)
     return forecast(
-        tuple(islice(cases, MOST_FORESEEN)),
+        tuple(islice(suite.next(state, {}, None), MOST_FORESEEN)),
         one_by_one=where is None and config.cases.parallel == 1,
         host_memory_bytes=memory_total_bytes() if where is None else None,
     )

@@ -73,8 +73,8 @@ class Remaining:
 
     num_launches: int
     seconds: float | None = None
-    is_most: bool = False
-    """Whether `seconds` is a limit that is kept, and no estimate."""
+    basis: Literal["estimate", "limit", "plan"] = "estimate"
+    """Whether `seconds` is what launches took before, a limit that is kept, or what was set aside."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,6 +71,8 @@ class TestReadings:
     cpu_percent: float | None
     """Mean over the window, of the whole host."""
     gpu_percent: float | None
+    p95_missing: str | None = None
+    """Why there is none, where the test was run."""
 
 
 def conclude(evidence: Evidence) -> Conclusion:
@@ -123,8 +125,10 @@ def _label(test: LoadTest) -> PointLabel:
 
 
 def _beside(test: LoadResult) -> TestReadings:
+    p95 = test.step_percentile(95) if test.point.launches else None
     return TestReadings(
-        p95_step_s=test.step_percentile(95).value if test.point.launches else None,
+        p95_step_s=None if p95 is None else p95.value,
+        p95_missing=None if p95 is None else p95.reason,
         cpu_percent=_mean(test.readings.cpu_percent),
         gpu_percent=_mean(test.readings.gpu_utilization_percent),
     )

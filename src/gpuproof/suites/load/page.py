@@ -5,7 +5,7 @@ from __future__ import annotations
 from gpuproof import units
 from gpuproof.analysis.points import PointFigures
 from gpuproof.records.codec import from_json
-from gpuproof.records.page import Cell, Column, Page, table
+from gpuproof.records.page import Cell, Column, Page, Text, table
 from gpuproof.records.result import Result
 from gpuproof.suites.load.conclude import TestReadings
 from gpuproof.suites.points.page import validity_cell
@@ -37,7 +37,9 @@ def page(result: Result) -> Page:
         Column.of("GPU", lambda row: _good(row[0], _percent(row[1].gpu_percent)), is_optional=True),
         Column.of("", lambda row: _outcome(row[0]), align="left", folds=True),
     )
-    return benchmark_page(result, detail.common, tests, num_measures=detail.num_headlines)
+    missing = dict.fromkeys(found.p95_missing for found in beside.values() if found.p95_missing)
+    why = Text(title="", lines=tuple(missing))
+    return benchmark_page(result, detail.common, tests, why, num_measures=detail.num_headlines)
 
 
 def _good(point: PointFigures, text: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 from gpuproof.config.models import RunConfig
 from gpuproof.readings.evidence import Evidence
@@ -34,8 +34,8 @@ class Serving(PlannedSuite):
     def remaining(self, state: Any) -> Remaining:
         """Count what is known to be left, and say what it takes: of a search the most."""
         plan: ServingPlan = state
-        at_most = is_search(plan.config.serving)
-        return Remaining(num_launches=plan.num_left, seconds=plan.seconds_left, is_most=at_most)
+        basis: Literal["limit", "estimate"] = "limit" if is_search(plan.config.serving) else "estimate"
+        return Remaining(num_launches=plan.num_left, seconds=plan.seconds_left, basis=basis)
 
     def on_failure(self, launch: CaseRecords) -> AfterFailure:
         """Stop where the machine lacks what every window needs."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
 from gpuproof.config.models import RunConfig
 from gpuproof.errors import UsageError
@@ -11,7 +11,7 @@ from gpuproof.readings.evidence import Evidence
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.page import Page
 from gpuproof.records.result import Result
-from gpuproof.suites.base import AfterFailure, Conclusion, HostPlace
+from gpuproof.suites.base import AfterFailure, Conclusion, HostPlace, Remaining
 from gpuproof.suites.points.plan import PlannedSuite, after_failure
 from gpuproof.suites.validate.options import NAME, ValidateOptions
 from gpuproof.suites.validate.plan import StageOrder, begin_order
@@ -49,6 +49,10 @@ class ValidateSuite(PlannedSuite):
         rules_of(order.options)
         baseline_of(order.options)
         return order
+
+    def remaining(self, state: Any) -> Remaining:
+        """Say what is left by the plan; the search for what is slow comes on top of it."""
+        return Remaining(num_launches=state.num_left, seconds=state.seconds_left, basis="plan")
 
     def on_failure(self, launch: CaseRecords) -> AfterFailure:
         """Go on: what one stage lacks, others may do without, and each is judged."""

@@ -24,7 +24,7 @@ MOST_ALONE = 4
 MEANING = {
     "READY": "every required check passed, also against figures other than those of peers",
     "READY-WITH-EXCLUSIONS": "all but what is named passed",
-    "INCONCLUSIVE": "not everything that is required was measured and passed",
+    "INCONCLUSIVE": "whether it is ready was not shown",
     "NOT-READY": "a required check failed",
 }
 WORD_TONES: dict[str, Tone] = {"READY": "good", "READY-WITH-EXCLUSIONS": "warn", "INCONCLUSIVE": "warn"}

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -91,11 +92,16 @@ class Stage:
     @property
     def minutes(self) -> float:
         """That it is expected to take on one host."""
-        by_host: dict[str, float] = {}
-        for case in self.cases:
-            for place in case.places:
-                by_host[place.name] = by_host.get(place.name, 0.0) + case.seconds * case.repeats
-        return max(by_host.values(), default=0.0) / 60
+        return seconds_of(case for case in self.cases for _ in range(case.repeats)) / 60
+
+
+def seconds_of(launches: Iterable[StageCase]) -> float:
+    """Return what launches are expected to take: hosts work beside each other, and the busiest ends last."""
+    by_host: defaultdict[str, float] = defaultdict(float)
+    for case in launches:
+        for place in case.places:
+            by_host[place.name] += case.seconds
+    return max(by_host.values(), default=0.0)
 
 
 def site_of(config: RunConfig, places: Sequence[HostPlace]) -> Site:

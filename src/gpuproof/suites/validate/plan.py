@@ -19,7 +19,7 @@ from gpuproof.suites.validate.blaming import Blaming, figure_of
 from gpuproof.suites.validate.follow import PREFIX, TEST_S, FollowedUp, follow, without_accused
 from gpuproof.suites.validate.hosts import lost_hosts
 from gpuproof.suites.validate.options import ValidateOptions, read_options
-from gpuproof.suites.validate.placing import Stage, StageCase, site_of
+from gpuproof.suites.validate.placing import Stage, StageCase, seconds_of, site_of
 from gpuproof.suites.validate.stages import build_launch, stages_of
 from gpuproof.suites.validate.suspicion import CollectiveSeen, SlowCollective, seen_in, suspicions
 
@@ -50,6 +50,11 @@ class StageOrder:
     def num_left(self) -> int:
         """Launches that are still to come, as far as the time budget lets them."""
         return sum(1 for stage in self.stages for _ in self._open(stage))
+
+    @property
+    def seconds_left(self) -> float:
+        """What these launches are expected to take, stage after stage."""
+        return sum(seconds_of(case for case, _ in self._open(stage)) for stage in self.stages)
 
     def settle(self, launch: CaseRecords) -> StageOrder:
         """Return the state after a launch ended."""
