@@ -13,8 +13,9 @@ from torch.nn.functional import cross_entropy
 from gpuproof import units
 from gpuproof.config.load import load_config
 from gpuproof.records.case import Case
+from gpuproof.suites.base import Remaining
 from gpuproof.suites.cases import build_case
-from gpuproof.suites.forecast import forecast
+from gpuproof.suites.forecast import forecast, planned
 from gpuproof.workloads.info.base import InputShape
 from gpuproof.workloads.info.catalogue.decoder import DecoderOptions, decoder_activation_values
 from gpuproof.workloads.info.catalogue.resnet import RESNET_PLANS, resnet_activation_values
@@ -115,3 +116,10 @@ def test_what_is_not_known_is_said_and_windows_by_time_add_up() -> None:
     )
     compiled = case_of(SYNTHETIC, "--training.compile.enabled=true", "--training.precision=fp32")
     assert "activations not included" in forecast([compiled], one_by_one=False)[0]
+
+
+def test_what_was_set_aside_is_told_and_an_estimate_is_left_to_the_scheduler() -> None:
+    several = Remaining(num_launches=12, seconds=720.0, basis="plan")
+    assert planned(several) == ("time: up to 12 min planned for 12 launches",)
+    assert planned(Remaining(num_launches=1, seconds=90.0, basis="plan"))[0].endswith("for 1 launch")
+    assert planned(Remaining(num_launches=3, seconds=90.0)) == planned(Remaining(num_launches=3)) == ()

@@ -19,7 +19,6 @@ from typing import Any
 
 import click
 
-from gpuproof import units
 from gpuproof.campaign import create_run, run_campaign
 from gpuproof.cli.clusters.kubernetes_site import (
     changed_options,
@@ -62,7 +61,7 @@ from gpuproof.records.collected import CaseRecords
 from gpuproof.store.description import HOSTS, KUBERNETES, SLURM, read_config
 from gpuproof.store.run import RunDirectory, resume_command
 from gpuproof.suites.base import THIS_MACHINE, HostPlace
-from gpuproof.suites.forecast import forecast
+from gpuproof.suites.forecast import forecast, planned
 from gpuproof.suites.registry import suite_on
 
 Where = SshHosts | SlurmSite | KubernetesOptions
@@ -107,11 +106,7 @@ def _forecast(config: RunConfig, places: Sequence[HostPlace], where: Where | Non
     """Say what the launches that are known by now take at least, or what is planned for them."""
     suite = suite_on(config, places)
     state = suite.begin(config, places)
-    remaining = suite.remaining(state)
-    if remaining.basis == "plan" and remaining.seconds is not None:
-        launches = units.count(remaining.num_launches)
-        return (f"time: up to {units.duration(remaining.seconds)} planned for {launches} launches",)
-    return forecast(
+    return planned(suite.remaining(state)) or forecast(
         tuple(islice(suite.next(state, {}, None), MOST_FORESEEN)),
         one_by_one=where is None and config.cases.parallel == 1,
         host_memory_bytes=memory_total_bytes() if where is None else None,

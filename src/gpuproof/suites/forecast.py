@@ -13,6 +13,7 @@ from gpuproof import units
 from gpuproof.records.case import Case, ModelWork, ServingWork, TrainingWork
 from gpuproof.records.memory import MemoryParts
 from gpuproof.records.parallel import Arrangement, ArrangementError, arrange
+from gpuproof.suites.base import Remaining
 from gpuproof.workloads.info.held import FLOAT32_BYTES, estimate_memory
 from gpuproof.workloads.info.lookup import find_workload
 
@@ -114,9 +115,22 @@ def forecast(
     return (*time, *_memory(cases, host_memory_bytes))
 
 
+def planned(remaining: Remaining) -> tuple[str, ...]:
+    """Say what was set aside for all that is left; nothing where that is not known."""
+    if remaining.basis != "plan" or remaining.seconds is None:
+        return ()
+    return (
+        f"time: up to {units.duration(remaining.seconds)} planned for {_launches(remaining.num_launches)}",
+    )
+
+
+def _launches(number: int) -> str:
+    return f"{units.count(number)} {'launch' if number == 1 else 'launches'}"
+
+
 def _time(cases: Sequence[Case]) -> tuple[str, ...]:
     windows = [case.model_work.window for case in cases if case.model_work.window.enabled]
-    launches = f"{units.count(len(cases))} {'launch' if len(cases) == 1 else 'launches'}"
+    launches = _launches(len(cases))
     timed = [window.measure_seconds or 0.0 for window in windows if window.measure_by == "time"]
     if len(timed) == len(cases):
         warmup = _range([window.warmup_steps for window in windows])
