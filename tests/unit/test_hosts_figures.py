@@ -85,11 +85,11 @@ def test_a_fleet_that_measured_nothing_has_no_figures() -> None:
 
 
 def test_the_aggregate_of_a_suite_has_lambdactls_keys() -> None:
-    def test(kind: str, rate: float | None, *, success: bool = True) -> dict[str, object]:
+    def ended(kind: str, rate: float | None, *, success: bool = True) -> dict[str, object]:
         return {"test_type": kind, "throughput_samples_per_second": rate, "success": success}
 
-    first = {"system_info": {"hostname": "x"}, "results": [test("training", 10.0), test("inference", 30.0)]}
-    second = {"results": [test("training", 20.0), test("training", None, success=False)]}
+    first = {"system_info": {"hostname": "x"}, "results": [ended("training", 10.0), ended("inference", 30.0)]}
+    second = {"results": [ended("training", 20.0), ended("training", None, success=False)]}
     found = aggregate(
         [
             HostTests(host="a", document=first),

@@ -82,12 +82,15 @@ def test_variables_of_a_host_are_told_without_secrets() -> None:
             "TORCH_PASSWD": "hunter2",
             "NVIDIA_API_KEY": "hunter2",
             "CUDA_PROXY": "http://me:hunter2@proxy",
+            "TF_VAR_database": "hunter2",
+            "TF_CLI_CONFIG_FILE": "/home/hunter2/terraform",
+            "TF_XLA_FLAGS": "--tf_xla_auto_jit=2",
             "KMP_AFFINITY": "compact",
         },
         device="cpu",
     )["environment"]
     assert "hunter2" not in repr(told)
-    assert told["KMP_AFFINITY"] == "compact"
+    assert (told["KMP_AFFINITY"], told["TF_XLA_FLAGS"]) == ("compact", "--tf_xla_auto_jit=2")
 
 
 async def answered(answer: bytes, spec: EndpointSpec) -> str | None:

@@ -35,7 +35,7 @@ def outcomes_page(title: str, *groups: tuple[str, Sequence[Judged]]) -> Page:
 def outcome_sections(title: str, judged: Sequence[Judged]) -> list[Section]:
     """Lay out outcomes in the order given, and below them where doubted expectations come from.
 
-    Those that did not fail share a row where the same is said of them.
+    What was not measured, or is right, shares a row where the same is said of it.
     """
     outcomes = table(
         title,

@@ -155,8 +155,7 @@ def _judged(rule: Rule, standards: _Standards) -> Iterator[tuple[Measure | None,
         return
     for subject in _without_measure(rule, matched, facts):
         reason = f"{rule.measure} was not measured of it"
-        step = FINISH
-        yield None, _as_judged(rule, None, not_judged(subject, reason, step))
+        yield None, _as_judged(rule, None, not_judged(subject, reason, FINISH))
     telling = _telling_labels(matched)
     good = []
     for measure in matched:

@@ -46,6 +46,11 @@ ENVIRONMENT_PREFIXES = (
     "HIP_",
     "PYTORCH_",
 )
+TERRAFORM_PREFIXES = (
+    *("TF_VAR_", "TF_CLI_", "TF_TOKEN_", "TF_REGISTRY_", "TF_LOG", "TF_DATA_DIR", "TF_WORKSPACE"),
+    *("TF_PLUGIN_", "TF_REATTACH_", "TF_INPUT", "TF_IN_AUTOMATION", "TF_CLOUD_", "TF_APPEND_"),
+)
+"""Of a program that shares TensorFlow's prefix: they say nothing of a measurement, and may be secret."""
 
 PROCESSOR_PATIENCE_S = 0.8
 """For drivers of devices that the work does not use."""
@@ -107,7 +112,7 @@ def describe_system(
         "environment": {
             name: REDACTED if is_secret_name(name) else redacted(value)
             for name, value in sorted(_as_the_user_set_it(environment).items())
-            if name.startswith(ENVIRONMENT_PREFIXES)
+            if name.startswith(ENVIRONMENT_PREFIXES) and not name.startswith(TERRAFORM_PREFIXES)
         },
     }
 
