@@ -17,7 +17,7 @@ True
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, get_args
 
 from gpuproof.analysis.collectives import bus_factor
@@ -134,25 +134,44 @@ def ceiling_of(measure: Measure, facts: FleetFacts) -> tuple[float, str] | None:
     return most * (BOTH_WAYS if part == "all" else _ways(measure)), f"the most of {name} ({peak.provenance})"
 
 
-def most_of_any_board(unit: str, labels: Mapping[str, Any]) -> tuple[float, str] | None:
-    """Return the most that the best known board does in a unit, FLOP/s or B/s, and which; else None."""
-    finders: Mapping[str, Callable[[str], Peak | BandwidthPeak | None]] = {
-        "all": lambda name: find_link_peak(name, "all"),
-        "memory": find_memory_peak,
-    }
+def most_of_any_board(measure: Measure) -> tuple[float, str] | None:
+    """Return the most that the best known board does of a measure in FLOP/s or B/s, and which; else None.
+
+    Of what several devices do together it is as many times as much.
+    """
+    most = most_known(measure.unit, measure.labels)
+    several = measure.labels.get("num_devices", 1) if kind_of(measure.subject) in ("host", "whole") else 1
+    return None if most is None else (most[0] * several, most[1])
+
+
+def most_known(
+    unit: str, labels: Mapping[str, Any], names: Sequence[str] | None = None
+) -> tuple[float, str] | None:
+    """Return the most in FLOP/s or B/s that the best of boards does, of all known ones, and which; else None.
+
+    `labels` say which type of arithmetic it is (`dtype`), or that it goes over links (`num_ranks`, `kind`).
+    """
     if unit == "FLOP/s":
-        dtype = str(labels.get("dtype"))
-        types = [dtype] if any(_find(name, dtype) for name in known_devices()) else PEAK_TYPE_OF_PRECISION
-        peaks = [(peak, name) for name in known_devices() for of in types if (peak := _find(name, of))]
-        headroom = UNKNOWN_HEADROOM
+        parts, headroom = types_of(labels.get("dtype")), UNKNOWN_HEADROOM
     elif unit in BYTE_RATES:
         is_of_links = "num_ranks" in labels or labels.get("kind") == "d2d"
-        find, headroom = finders["all" if is_of_links else "memory"], BOTH_WAYS if is_of_links else 1.0
-        peaks = [(peak, name) for name in known_devices() if (peak := find(name))]
+        parts, headroom = (["all"], BOTH_WAYS) if is_of_links else (["memory"], 1.0)
     else:
         return None
-    rate, name = max((_rate(peak), name) for peak, name in peaks)
-    return rate * headroom, f"the most of {name}, the best board that is known"
+    rate, name = max(known_rates(parts, names or known_devices()), default=(None, ""))
+    best = "" if names else ", the best board that is known"
+    return None if rate is None else (rate * headroom, f"the most of {name}{best}")
+
+
+def types_of(dtype: object) -> list[str]:
+    """Return the type of arithmetic, or all types where no board is known to have it."""
+    is_known = bool(known_rates([str(dtype)], known_devices()))
+    return [str(dtype)] if is_known else list(PEAK_TYPE_OF_PRECISION)
+
+
+def known_rates(parts: Sequence[str], names: Sequence[str]) -> list[tuple[float, str]]:
+    """Return what parts of boards do, with the board's name; a board that lacks a part is left out."""
+    return [(_rate(peak), name) for name in names for part in parts if (peak := _find(name, part))]
 
 
 DECLARED = {
