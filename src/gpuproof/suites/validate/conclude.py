@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from gpuproof import units
 from gpuproof.readings.evidence import Evidence
 from gpuproof.records.codec import to_json
 from gpuproof.records.outcome import Judged
@@ -15,6 +13,7 @@ from gpuproof.records.result import Doubt, Measure, Result, worst
 from gpuproof.suites.base import Conclusion, read_places
 from gpuproof.suites.results import exit_code_for
 from gpuproof.suites.sections import ON_CPU, Common, at_point, torn_notes
+from gpuproof.suites.validate.aspects import first_line, members_of, required_rows, subjects_by_kind
 from gpuproof.suites.validate.blamed import blame_outcomes, concluded_without, stood_in_for
 from gpuproof.suites.validate.devices import device_measures
 from gpuproof.suites.validate.exports import drain_exports, notes_of_training, validation_export
@@ -30,6 +29,7 @@ from gpuproof.suites.validate.placing import LeftOut
 from gpuproof.suites.validate.plan import StageOrder, planned_order
 from gpuproof.suites.validate.stages import Recipes
 from gpuproof.suites.validate.wrong import wrong_outcomes
+from gpuproof.verdict.aspects import cells_of
 from gpuproof.verdict.doubts.rules import invalid_first
 from gpuproof.verdict.rollup import Readiness, exit_code_of, roll_up
 from gpuproof.verdict.simulated import MEANING, is_simulated
@@ -87,9 +87,18 @@ def conclude(evidence: Evidence) -> Conclusion:
     ]
     judged = without_shared(stood_in_for(_without_lost(judged, evidence), order, found), found)
     cap = _cap(evidence)
-    readiness = roll_up(judged, subjects=_subjects(order, evidence), capped=cap)
+    there = tuple(_subjects(order, evidence))
+    table = cells_of(
+        required_rows(options, order.stages),
+        subjects_by_kind(there),
+        judged=judged,
+        measures=measures,
+        detects=options.detects,
+    )
+    members = members_of(evidence.launches)
+    readiness = roll_up(judged, table=table, subjects=there, members=members, capped=cap)
     detail = ValidateDetail(
-        common=_common(order, found, evidence, readiness),
+        common=_common(order, found, evidence),
         readiness=readiness,
         stages=tuple(_rows(order, found, left_out)),
         rules_source=_sources(options),
@@ -153,7 +162,7 @@ def _result(
         gpuproof_version=str(evidence.description["gpuproof_version"]),
         validity=worst(doubts) if num_launches else None,
         verdict=readiness.word,
-        headline=_headline(judged),
+        headline=first_line(readiness, read_options(evidence.config).ready_for),
         exit_code=code,
         num_launches=num_launches,
         num_planned=sum(row.num_planned for row in detail.stages),
@@ -229,9 +238,7 @@ def _cap(evidence: Evidence) -> str | None:
     return NO_GPU if "cpu" in kinds else None
 
 
-def _common(
-    order: StageOrder, found: Sequence[StageResult], evidence: Evidence, readiness: Readiness
-) -> Common:
+def _common(order: StageOrder, found: Sequence[StageResult], evidence: Evidence) -> Common:
     devices = {setup.device.name for launch in evidence.launches for setup in launch.setups}
     hosts = hosts_of(order, evidence.launches)
     where = f"{len(hosts)} hosts" if len(hosts) > 1 else hosts[0] if hosts else "this machine"
@@ -248,27 +255,12 @@ def _common(
                 (
                     order.options.data_replaced,
                     *([ON_CPU] if on_cpu else []),
-                    _detectable(readiness),
                     *trained,
                     *torn_notes(evidence.launches),
                 ),
             )
         ),
     )
-
-
-def _detectable(readiness: Readiness) -> str:
-    """State what these data could not have shown."""
-    if readiness.minimum_detectable is None:
-        told = (
-            "how small a slowdown these data could have shown is not known: no figure with an interval passed"
-        )
-    else:
-        least = units.share(readiness.minimum_detectable)
-        told = f"of some judged figures a slowdown under {least} would not have been seen"
-    unknown = ", ".join(readiness.not_detectable)
-    has_some = readiness.minimum_detectable is not None and unknown
-    return f"{told}; not known for: {unknown}" if has_some else told
 
 
 def _rows(
@@ -286,14 +278,6 @@ def _rows(
                 f"{name}: {left_out[name].reason}" for each in own if (name := each.case.case_id) in left_out
             ),
         )
-
-
-def _headline(judged: Sequence[Judged]) -> str:
-    """Count the required checks that passed of those that apply, and those that do not."""
-    statuses = Counter(item.outcome.status for item in judged if item.is_required)
-    idle = statuses["NOT-APPLICABLE"]
-    passed = f"{statuses['PASS']} of {statuses.total() - idle} required checks passed"
-    return f"{passed}, {idle} do not apply" if idle else passed
 
 
 def _conditions(evidence: Evidence, readiness: Readiness) -> dict[str, Any]:

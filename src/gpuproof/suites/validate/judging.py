@@ -219,6 +219,7 @@ def _bounds(measures: Sequence[Measure], options: ValidateOptions) -> Iterator[R
             Expected(form="at_least", number=bound[1], unit="1"),
             place=options.rules_source,
             next_step=EFFICIENCY_STEP,
+            is_contract=True,
         )
 
 
@@ -234,8 +235,17 @@ def _steadiness(measure: Measure, bound: float) -> Rule:
     return replace(rule, basis="none")
 
 
-def _rule(name: str, measure: MeasureMatch, expected: Expected, *, place: str, next_step: str) -> Rule:
+def _rule(
+    name: str,
+    measure: MeasureMatch,
+    expected: Expected,
+    *,
+    place: str,
+    next_step: str,
+    is_contract: bool = False,
+) -> Rule:
     return Rule(
+        is_contract=is_contract,
         name=name,
         place=place,
         is_required=True,

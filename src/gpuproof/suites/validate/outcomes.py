@@ -28,6 +28,8 @@ IMPLAUSIBLE = ("over-peak", "over-memory-peak")
 NOT_SEEN = ("not-checked", "not-measured", "gpus-not-used", "other-precision")
 """Doubts that leave a launch without what it was for: no figure of it may pass."""
 PLAN = "the plan of this recipe"
+LAUNCHES = "launches"
+"""What outcomes of launches are of, as rows of aspects name it."""
 
 
 def stage_outcomes(
@@ -49,7 +51,9 @@ def _of_case(found: StageResult, left_out: Mapping[str, LeftOut]) -> Iterator[Ju
     outcome = _outcome(found, left_out.get(found.case.case_id))
     if outcome.status == "FAIL" and names_wrong(found):
         return  # the devices are judged by themselves
-    yield Judged(name=_name(found), outcome=outcome, is_required=found.stage.is_required)
+    labels = {"stage": found.stage.name, "case": found.case.name}
+    is_required = found.stage.is_required
+    yield Judged(name=_name(found), outcome=outcome, is_required=is_required, measure=LAUNCHES, labels=labels)
     suspected = [] if found.result is None else [d for d in found.result.doubts if d.validity == "SUSPECT"]
     if outcome.status == "PASS" and suspected:
         more = f" (and {len(suspected) - 1} more)" if len(suspected) > 1 else ""
