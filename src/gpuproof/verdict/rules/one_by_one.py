@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from math import inf
-from typing import Any, Literal
+from typing import Literal
 
-from gpuproof.records.outcome import Outcome, kind_of
+from gpuproof.records.outcome import Outcome
 from gpuproof.records.result import Measure
 from gpuproof.statistics.prediction import one_sided_t
 from gpuproof.units import share
@@ -18,12 +18,11 @@ from gpuproof.verdict.expectations import (
     why_unlike,
 )
 from gpuproof.verdict.facts import FleetFacts
+from gpuproof.verdict.rules.healthy import measured_conditions
 from gpuproof.verdict.rules.model import Rule
 from gpuproof.verdict.rules.outcomes import Limit, judged_by, not_judged
-from gpuproof.verdict.rules.refusals import MOST_MEASURED, device_of
+from gpuproof.verdict.rules.refusals import MOST_MEASURED
 
-EDGES = ("m", "n", "k")
-"""Labels of a matrix product, in the order of a published shape."""
 Found = Iterator[tuple[Measure, Outcome]]
 
 
@@ -93,32 +92,6 @@ def why_none_published(rule: Rule, measure: Measure, facts: FleetFacts) -> str |
 
 def _left_out(ignoring: Sequence[str]) -> str:
     return f"; not held to its {', '.join(ignoring)}" if ignoring else ""
-
-
-def measured_conditions(measure: Measure, facts: FleetFacts) -> dict[str, Any]:
-    """Return under what a measure was taken, in the words of published figures; what is not known is absent.
-
-    What gpuproof measures itself is of the tool `gpuproof`: no other tool's figure is quite its own.
-    """
-    labels = dict(measure.labels)
-    known: dict[str, Any] = {"tool": "gpuproof", **labels, "device": device_of(measure, facts)}
-    if "num_ranks" in labels:
-        num_hosts = len(facts.hosts) if kind_of(measure.subject) == "whole" else 1
-        known |= {"num_devices": labels["num_ranks"], "quantity": labels.get("operation")}
-        known.setdefault("num_hosts", num_hosts)
-    elif labels.get("workload") == "gemm":
-        known["quantity"] = "matrix multiply"
-        if labels.keys() >= set(EDGES):
-            known["shape"] = tuple(labels[edge] for edge in EDGES)
-    elif labels.get("workload") == "memory":
-        known["quantity"] = "device memory"
-        known.setdefault("operation", labels.get("pattern"))
-    elif measure.name == "link bandwidth":
-        known |= {"quantity": "device link" if labels.get("kind") == "d2d" else "host link"}
-        known["direction"] = labels.get("kind")
-    elif measure.unit == "samples/s":
-        known |= {"quantity": "training", "operation": labels.get("workload")}
-    return known
 
 
 def _held_against(

@@ -149,7 +149,9 @@ def _device(accelerator: Accelerator, index: int) -> dict[str, Any]:
         "memory_total_bytes": found.memory_total_bytes,
     }
     facts["peer_access"] = _peer_access(accelerator, index)
-    return {**facts, "simulated": True} if accelerator.simulated else facts
+    if not accelerator.simulated:
+        return facts
+    return {**facts, "simulated": True, "declared": dict(accelerator.declared_rates)}
 
 
 def _peer_access(accelerator: Accelerator, index: int) -> list[int] | None:
