@@ -212,6 +212,9 @@ class ValidateOptions:
     """Seconds for the whole validation; what does not fit is left out, reported, and not measured."""
     expected_hosts: tuple[str, ...] = ()
     """Expected hosts; one that does not answer is NOT-READY."""
+    expected_gpus: int | None = None
+    """GPUs that each host should have; with one missing it is NOT-READY. Null is what the inventory says,
+    else what the scheduler granted, else what the driver lists; CUDA_VISIBLE_DEVICES expects nothing."""
     allow_cpu: bool = False
     """Try it without a GPU; the verdict is INCONCLUSIVE at best."""
     allow_exclusions: bool = False
@@ -268,8 +271,15 @@ class ValidateOptions:
             raise ValueError("efficiency has numbers of devices, each with a share from 0 to 1")
         if self.spares < 0:
             raise ValueError("spares is no negative number")
-        if min(self.gemm_size, self.memory_buffer_bytes) < 1:
-            raise ValueError("gemm_size and memory_buffer_bytes are at least 1")
+        if (
+            min(
+                self.gemm_size,
+                self.memory_buffer_bytes,
+                1 if self.expected_gpus is None else self.expected_gpus,
+            )
+            < 1
+        ):
+            raise ValueError("gemm_size, memory_buffer_bytes and expected_gpus are at least 1")
 
 
 def read_options(config: RunConfig) -> ValidateOptions:
