@@ -257,7 +257,7 @@ def _why_open(
         return "its rule passed, and how small a loss it would have seen is not known", SHARPEN
     if not is_measured:
         return f"{row.measure} was not measured", MEASURE_IT
-    if items:
+    if any(item.basis == "peers" for item in items):
         return "it was compared with peers alone, and all of them may be slow", RECORD_OR_AGREE
     return "it was measured, and no required rule says what it has to be", RECORD_OR_AGREE
 

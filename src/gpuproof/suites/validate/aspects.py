@@ -11,17 +11,42 @@ from dataclasses import replace
 from itertools import permutations
 
 from gpuproof import units
+from gpuproof.readings.evidence import Evidence
 from gpuproof.records.collected import CaseRecords
-from gpuproof.records.outcome import kind_of
+from gpuproof.records.outcome import Judged, kind_of
+from gpuproof.records.result import Measure
 from gpuproof.records.run import Start
 from gpuproof.suites.validate.hosts import device_subject
+from gpuproof.suites.validate.nodes.counted import subjects_there
 from gpuproof.suites.validate.options import ValidateOptions
 from gpuproof.suites.validate.placing import Stage
-from gpuproof.verdict.aspects import RATES, Cell, RequiredAspect
-from gpuproof.verdict.rollup import Readiness, listed
+from gpuproof.suites.validate.plan import StageOrder
+from gpuproof.verdict.aspects import RATES, Cell, RequiredAspect, cells_of
+from gpuproof.verdict.rollup import Readiness, listed, roll_up
 
 EACH = "each"
 ALONE = "training-one"
+
+
+def judge_readiness(
+    order: StageOrder,
+    evidence: Evidence,
+    judged: Sequence[Judged],
+    measures: Sequence[Measure],
+    *,
+    capped: str | None,
+) -> Readiness:
+    """Return the verdict over all cells that the recipe requires, of all subjects that should be there."""
+    there = subjects_there(order, evidence.launches)
+    table = cells_of(
+        required_rows(order.options, order.stages),
+        subjects_by_kind(there),
+        judged=judged,
+        measures=measures,
+        detects=order.options.detects,
+    )
+    members = members_of(evidence.launches)
+    return roll_up(judged, table=table, subjects=there, members=members, capped=capped)
 
 
 def required_rows(options: ValidateOptions, stages: Sequence[Stage]) -> tuple[RequiredAspect, ...]:

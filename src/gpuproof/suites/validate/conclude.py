@@ -13,11 +13,11 @@ from gpuproof.records.result import Doubt, Measure, Result, worst
 from gpuproof.suites.base import Conclusion, read_places
 from gpuproof.suites.results import exit_code_for
 from gpuproof.suites.sections import ON_CPU, Common, at_point, torn_notes
-from gpuproof.suites.validate.aspects import first_line, members_of, required_rows, subjects_by_kind
+from gpuproof.suites.validate.aspects import first_line, judge_readiness
 from gpuproof.suites.validate.blamed import blame_outcomes, concluded_without, stood_in_for
 from gpuproof.suites.validate.devices import device_measures
 from gpuproof.suites.validate.exports import drain_exports, notes_of_training, validation_export
-from gpuproof.suites.validate.hosts import device_subject, lost_of, setups_by_host
+from gpuproof.suites.validate.hosts import lost_of
 from gpuproof.suites.validate.judging import fleet_facts, judge_all, rules_of
 from gpuproof.suites.validate.measured import StageResult, conclude_case, efficiency, measures_of
 from gpuproof.suites.validate.nodes.beside_others import without_shared
@@ -29,9 +29,8 @@ from gpuproof.suites.validate.placing import LeftOut
 from gpuproof.suites.validate.plan import StageOrder, planned_order
 from gpuproof.suites.validate.stages import Recipes
 from gpuproof.suites.validate.wrong import wrong_outcomes
-from gpuproof.verdict.aspects import cells_of
 from gpuproof.verdict.doubts.rules import invalid_first
-from gpuproof.verdict.rollup import Readiness, exit_code_of, roll_up
+from gpuproof.verdict.rollup import Readiness, exit_code_of
 from gpuproof.verdict.simulated import MEANING, is_simulated
 
 WITHOUT_LAUNCHER = "Start gpuproof validate by itself, which starts its own ranks"
@@ -87,16 +86,7 @@ def conclude(evidence: Evidence) -> Conclusion:
     ]
     judged = without_shared(stood_in_for(_without_lost(judged, evidence), order, found), found)
     cap = _cap(evidence)
-    there = tuple(_subjects(order, evidence))
-    table = cells_of(
-        required_rows(options, order.stages),
-        subjects_by_kind(there),
-        judged=judged,
-        measures=measures,
-        detects=options.detects,
-    )
-    members = members_of(evidence.launches)
-    readiness = roll_up(judged, table=table, subjects=there, members=members, capped=cap)
+    readiness = judge_readiness(order, evidence, judged, measures, capped=cap)
     detail = ValidateDetail(
         common=_common(order, found, evidence),
         readiness=readiness,
@@ -219,15 +209,6 @@ def _without_lost(judged: Sequence[Judged], evidence: Evidence) -> list[Judged]:
         if item.outcome.status not in ("ERROR", "SKIP")
         or not any(item.outcome.subject == of or item.outcome.subject.startswith(f"{of}/") for of in lost)
     ]
-
-
-def _subjects(order: StageOrder, evidence: Evidence) -> Iterator[str]:
-    """Yield what has to be judged: every host, and every device where a stage is of each by itself."""
-    cases = [case for stage in order.stages for case in stage.cases]
-    tests_each = any((case.is_of_one_device or case.is_of_each) and not case.of_model for case in cases)
-    yield from (f"host/{name}" for name in hosts_of(order, evidence.launches))
-    for host, setups in setups_by_host(evidence.launches).items():
-        yield from (device_subject(host, setup.device) for setup in setups if tests_each)
 
 
 def _cap(evidence: Evidence) -> str | None:

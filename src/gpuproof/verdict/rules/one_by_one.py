@@ -18,7 +18,7 @@ from gpuproof.verdict.expectations import (
     why_unlike,
 )
 from gpuproof.verdict.facts import FleetFacts
-from gpuproof.verdict.rules.healthy import measured_conditions
+from gpuproof.verdict.rules.healthy import healthy_reference, measured_conditions
 from gpuproof.verdict.rules.model import Rule
 from gpuproof.verdict.rules.outcomes import Limit, judged_by, not_judged
 from gpuproof.verdict.rules.refusals import MOST_MEASURED
@@ -34,7 +34,9 @@ def judge_figures(rule: Rule, measures: Sequence[Measure], facts: FleetFacts, *,
         if isinstance(expected, Outcome):
             yield measure, expected
         else:
-            yield measure, _held_against(rule, measure, *expected, error_rate=each)
+            reference = healthy_reference(measure, facts) if rule.expected.key is None else expected
+            healthy = None if reference is None else reference[0]
+            yield measure, _held_against(rule, measure, *expected, error_rate=each, healthy=healthy)
 
 
 def _stated(rule: Rule) -> tuple[float, str]:
@@ -95,14 +97,20 @@ def _left_out(ignoring: Sequence[str]) -> str:
 
 
 def _held_against(
-    rule: Rule, measure: Measure, expected: float, source: str, *, error_rate: float
+    rule: Rule,
+    measure: Measure,
+    expected: float,
+    source: str,
+    *,
+    error_rate: float,
+    healthy: float | None,
 ) -> Outcome:
     better: Literal["higher", "lower"] = "lower" if rule.expected.form == "at_most" else "higher"
     if rule.expected.key is not None and measure.better == "lower":
         better = "lower"
     if rule.tolerance is not None:
         slack, how = abs(expected) * rule.tolerance, "stated tolerance" if rule.tolerance else ""
-        limit = Limit(expected=expected, slack=slack, better=better, source=source, how=how)
+        limit = Limit(expected=expected, slack=slack, better=better, source=source, how=how, healthy=healthy)
         return judged_by(rule, measure, limit)
     reach = _own_reach(measure, error_rate=error_rate)
     if reach is None or reach > MOST_MEASURED * abs(expected):
@@ -111,7 +119,14 @@ def _held_against(
         )
         reason = f"its tolerance was to be taken from the measured spread, and {lacks}"
         return not_judged(measure.subject, reason, "Measure with more repeats, or state a tolerance")
-    limit = Limit(expected=expected, slack=reach, better=better, source=source, how="measured spread")
+    limit = Limit(
+        expected=expected,
+        slack=reach,
+        better=better,
+        source=source,
+        how="measured spread",
+        healthy=healthy,
+    )
     return judged_by(rule, measure, limit, reach=reach)
 
 
