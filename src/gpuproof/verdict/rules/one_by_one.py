@@ -19,7 +19,7 @@ from gpuproof.verdict.expectations import (
 )
 from gpuproof.verdict.facts import FleetFacts
 from gpuproof.verdict.rules.bounds import dense_rate
-from gpuproof.verdict.rules.healthy import EDGES, measured_conditions
+from gpuproof.verdict.rules.healthy import EDGES, healthy_reference, measured_conditions
 from gpuproof.verdict.rules.model import Rule
 from gpuproof.verdict.rules.outcomes import Limit, judged_by, not_judged, why_no_figure
 from gpuproof.verdict.rules.refusals import MOST_MEASURED, why_vacuous, with_unit
@@ -42,7 +42,9 @@ def judge_figures(rule: Rule, measures: Sequence[Measure], facts: FleetFacts, *,
         elif (vacuous := _why_vacuous(rule, measure, expected[0], facts)) is not None:
             yield measure, not_judged(measure.subject, f"{rule.place}: {vacuous}", "Take another figure")
         else:
-            yield measure, _held_against(rule, measure, *expected, error_rate=each)
+            reference = healthy_reference(measure, facts) if rule.expected.key is None else expected
+            healthy = None if reference is None else reference[0]
+            yield measure, _held_against(rule, measure, *expected, error_rate=each, healthy=healthy)
 
 
 def _why_vacuous(rule: Rule, measure: Measure, expected: float, facts: FleetFacts) -> str | None:
@@ -112,14 +114,20 @@ def _left_out(ignoring: Sequence[str]) -> str:
 
 
 def _held_against(
-    rule: Rule, measure: Measure, expected: float, source: str, *, error_rate: float
+    rule: Rule,
+    measure: Measure,
+    expected: float,
+    source: str,
+    *,
+    error_rate: float,
+    healthy: float | None,
 ) -> Outcome:
     better: Literal["higher", "lower"] = "lower" if rule.expected.form == "at_most" else "higher"
     if rule.expected.key is not None and measure.better == "lower":
         better = "lower"
     if rule.tolerance is not None:
         slack, how = abs(expected) * rule.tolerance, "stated tolerance" if rule.tolerance else ""
-        limit = Limit(expected=expected, slack=slack, better=better, source=source, how=how)
+        limit = Limit(expected=expected, slack=slack, better=better, source=source, how=how, healthy=healthy)
         return judged_by(rule, measure, limit)
     reach = _own_reach(measure, error_rate=error_rate)
     if reach is None or reach > MOST_MEASURED * abs(expected):
@@ -128,7 +136,14 @@ def _held_against(
         )
         reason = f"its tolerance was to be taken from the measured spread, and {lacks}"
         return not_judged(measure.subject, reason, "Measure with more repeats, or state a tolerance")
-    limit = Limit(expected=expected, slack=reach, better=better, source=source, how="measured spread")
+    limit = Limit(
+        expected=expected,
+        slack=reach,
+        better=better,
+        source=source,
+        how="measured spread",
+        healthy=healthy,
+    )
     return judged_by(rule, measure, limit, reach=reach)
 
 

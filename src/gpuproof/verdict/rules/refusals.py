@@ -56,6 +56,8 @@ def why_it_cannot_judge(rule: Rule, matched: Sequence[Measure], facts: FleetFact
     units = sorted({measure.unit for measure in matched} - {expected.unit})
     if units:
         return f"it is in {expected.unit}, and the measure is in {', '.join(units)}"
+    if rule.basis == "none":  # it passes nothing, and a wide bound of the options switches it off
+        return None
     form: Form = expected.form
     sign = 1.0 if form == "at_most" else -1.0
     edge = expected.number + sign * abs(expected.number) * (rule.tolerance or 0.0)
