@@ -40,7 +40,8 @@ from gpuproof.verdict.facts import FleetFacts, HostFacts, host_of
 
 BITS = 8
 LARGE_BYTES = 128 * 2**20
-"""Of a collective: a smaller one may be far under what links carry, since it waits for them."""
+LEAST_BYTES = {"all": LARGE_BYTES, "pair": 16 * 2**20, "host": 16 * 2**20}
+"""By link, of a collective and of a copy: a smaller one waits for the link more than it fills it."""
 BOTH_WAYS = 2.0
 """Over what a link carries one way: a copy each way at once, or a network that adds up."""
 PRECISIONS = {"fp16": "amp"}
@@ -106,30 +107,28 @@ def dense_rate(measure: Measure, facts: FleetFacts) -> tuple[float, str] | None:
     The dense rate of the type of arithmetic, of the memory, or of the links that decide a large copy or
     collective; of a simulated device what is declared. None where the board or what decides is not known.
     """
-    name = device_of(measure, facts)
-    part = _part_of(measure, facts)
-    if name is None or part is None:
+    decisive = _decisive(measure, facts)
+    if decisive is None or int(measure.labels.get("size_bytes", LARGE_BYTES)) < LEAST_BYTES.get(
+        decisive[1], 0
+    ):
         return None
-    peak = _find(name, part)
-    if peak is not None:
-        return _rate(peak) * _ways(measure), f"what {name} does by its data sheet ({peak.provenance})"
-    rate = _declared(measure, facts).get(DECLARED.get(part, ""))
-    return None if rate is None else (rate * _ways(measure), f"what is declared of {name}")
+    name, _, peak = decisive
+    source = f"what is declared of {name}"
+    if not isinstance(peak, float):
+        source = f"what {name} does by its data sheet ({peak.provenance})"
+    return _rate(peak) * _ways(measure), source
 
 
 def ceiling_of(measure: Measure, facts: FleetFacts) -> tuple[float, str] | None:
     """Return what hardware can do at most and why; None where it is not known."""
-    labels = measure.labels
-    if "operation" in labels and "num_ranks" in labels and not _is_within_a_host(measure, facts):
+    if "num_ranks" in measure.labels and not _is_within_a_host(measure, facts):
         return _network_ceiling(measure, facts)
-    name = device_of(measure, facts)
-    part = _part_of(measure, facts) or ("all" if "num_ranks" in labels else None)
-    if name is None or part is None or measure.unit not in ("FLOP/s", *BYTE_RATES):
+    decisive = _decisive(measure, facts)
+    if decisive is None:
         return None
-    peak = _find(name, part)
-    if peak is None:
-        declared = dense_rate(measure, facts)
-        return None if declared is None else (declared[0], f"the most that is declared of {name}")
+    name, part, peak = decisive
+    if isinstance(peak, float):
+        return peak * _ways(measure), f"the most that is declared of {name}"
     most = peak.at_clock(_clock(measure, facts)) if isinstance(peak, Peak) else peak.bytes_per_s
     return most * (BOTH_WAYS if part == "all" else _ways(measure)), f"the most of {name} ({peak.provenance})"
 
@@ -140,7 +139,8 @@ def most_of_any_board(measure: Measure) -> tuple[float, str] | None:
     Of what several devices do together it is as many times as much.
     """
     most = most_known(measure.unit, measure.labels)
-    several = measure.labels.get("num_devices", 1) if kind_of(measure.subject) in ("host", "whole") else 1
+    is_sum = kind_of(measure.subject) in ("host", "whole") and "num_ranks" not in measure.labels
+    several = measure.labels.get("num_devices", 1) if is_sum else 1
     return None if most is None else (most[0] * several, most[1])
 
 
@@ -191,8 +191,24 @@ def _find(name: str, part: str) -> Peak | BandwidthPeak | None:
     return find_peak(name, PRECISIONS.get(part, part)) if link is None else find_link_peak(name, link)
 
 
-def _rate(peak: Peak | BandwidthPeak) -> float:
+def _rate(peak: Peak | BandwidthPeak | float) -> float:
+    if isinstance(peak, float):
+        return peak
     return peak.flops_per_s if isinstance(peak, Peak) else peak.bytes_per_s
+
+
+def _decisive(measure: Measure, facts: FleetFacts) -> tuple[str, str, Peak | BandwidthPeak | float] | None:
+    """Return the board that a figure is of, the part that decides it, and what that does; None: not known."""
+    name, part = device_of(measure, facts), _part_of(measure, facts)
+    if name is None or part is None:
+        return None
+    declared = [
+        float(device["declared"][DECLARED[part]])
+        for device in _devices_of(measure, facts)
+        if "declared" in device and part in DECLARED
+    ]
+    peak = _find(name, part) or (min(declared) if declared else None)
+    return None if peak is None else (name, part, peak)
 
 
 def _part_of(measure: Measure, facts: FleetFacts) -> str | None:
@@ -204,12 +220,11 @@ def _part_of(measure: Measure, facts: FleetFacts) -> str | None:
         return None
     if labels.get("workload") == "memory":
         return "memory"
-    is_large = int(labels.get("size_bytes") or 0) >= LARGE_BYTES
+    if measure.name == "link bandwidth" and labels.get("kind") == "d2d":
+        return "pair"
     if measure.name == "link bandwidth":
-        if labels.get("kind") == "d2d":
-            return "pair"
         return "host" if labels.get("host_memory") == "pinned" else None
-    return "all" if "num_ranks" in labels and is_large and _is_within_a_host(measure, facts) else None
+    return "all" if "num_ranks" in labels and _is_within_a_host(measure, facts) else None
 
 
 def _is_within_a_host(measure: Measure, facts: FleetFacts) -> bool:
@@ -247,11 +262,6 @@ def device_of(measure: Measure, facts: FleetFacts) -> str | None:
     """Name the device of a measure as its driver does; None where there are several, or none is known."""
     names = {str(device["name"]) for device in _devices_of(measure, facts) if device.get("name")}
     return names.pop() if len(names) == 1 else None
-
-
-def _declared(measure: Measure, facts: FleetFacts) -> Mapping[str, float]:
-    """Return the rates that are declared of the device of a measure; none of what is no simulated one."""
-    return next((device["declared"] for device in _devices_of(measure, facts) if "declared" in device), {})
 
 
 def _devices_of(measure: Measure, facts: FleetFacts) -> list[Mapping[str, Any]]:
