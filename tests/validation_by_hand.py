@@ -24,14 +24,28 @@ FLOOR: Mapping[str, Any] = {
     "each": "whole",
     "measure": {"name": "throughput", "labels": {"case": "training"}},
     "expect": {"at_least": 1000, "unit": "samples/s"},
+    "contract": True,
 }
 """Met by `done`: two devices do 8 samples each in 10 ms."""
+TRAINING: Mapping[str, Any] = {
+    "aspect": "training",
+    "each": "whole",
+    "title": "training",
+    "measure": "throughput",
+    "labels": {"case": "training"},
+}
+"""All that READY needs of these."""
 Places = Sequence[HostPlace]
 
 
 def recipe(**options: Any) -> RunConfig:
     """Two devices of a host: collectives, then training, once each."""
-    validate = {"stages": ["collective", "training"], "rules": [FLOOR], **options.pop("validate", {})}
+    validate = {
+        "stages": ["collective", "training"],
+        "rules": [FLOOR],
+        "aspects": [TRAINING],
+        **options.pop("validate", {}),
+    }
     sections: dict[str, Any] = {
         "suite": "validate",
         "model": {"name": "medium"},

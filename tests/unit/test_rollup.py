@@ -133,7 +133,10 @@ def test_an_open_cell_is_named_with_how_to_judge_it() -> None:
 
 
 def test_what_peers_or_a_coarser_rule_could_not_tell_holds_nothing_back() -> None:
-    unsure = [judged("alike", "ERROR", A0, basis="peers"), judged("floor", "ERROR", A0, measure="gemm")]
+    unsure = [
+        judged("alike", "ERROR", A0, basis="peers", measure="gemm"),
+        judged("floor", "ERROR", A0, measure="gemm"),
+    ]
     assert rolled([*READY, *unsure]).word == "READY"
     assert rolled([*READY, judged("floor", "ERROR", A0, measure="memory")]).word == "INCONCLUSIVE"
 

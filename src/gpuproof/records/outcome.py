@@ -164,7 +164,7 @@ class Judged:
     basis: Basis = "none"
     """What the expectation stands on. Peers alone cannot tell a fleet that is slow as a whole."""
     measure: str | None = None
-    """The name of the measure that was judged; None of a check of the environment."""
+    """The name of the measure that was judged; None of a check, and of a rule that had none to judge."""
     labels: Mapping[str, Any] = field(default_factory=dict)
     """Of that measure, `case` among them, or those that tell of what a check is."""
     is_contract: bool = False

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from gpuproof.records.outcome import Judged, Status, parent_of
 from gpuproof.records.result import WHOLE, Measure
@@ -67,7 +67,7 @@ class RequiredAspect:
     """What the first line of a page calls one of them: a GPU, a link, an all-reduce."""
     measure: str | None = None
     """The measure that decides it …"""
-    labels: Mapping[str, str | int | float | bool] = field(default_factory=dict)
+    labels: Mapping[str, Any] = field(default_factory=dict)
     """… with these labels; `each` as a value: one cell for every value that the recipe plans."""
     checks: tuple[str, ...] = ()
     """The checks that decide it, all of them, where no measure does."""
@@ -82,7 +82,7 @@ class Cell:
     aspect: Aspect
     title: str
     subject: str
-    labels: Mapping[str, str | int | float | bool] = field(default_factory=dict)
+    labels: Mapping[str, Any] = field(default_factory=dict)
     standing: Standing
     resolution: float | None = None
     """The smallest loss that fails it in 95 % of cases, as a share; None of a contract, and of no rate."""

@@ -112,7 +112,7 @@ def _tree(required: Sequence[Judged], table: Table, subjects: Iterable[str]) -> 
 def _holds_back(item: Judged, covered: Collection[tuple[str, str]]) -> bool:
     """Say whether an outcome that is neither good nor bad leaves something open that no cell speaks of."""
     is_figure = item.measure is not None and item.basis != "none"
-    is_said = item.basis == "peers" or (is_figure and (item.name, item.outcome.subject) in covered)
+    is_said = is_figure and (item.basis == "peers" or (item.name, item.outcome.subject) in covered)
     return OF_STATUS[item.outcome.status] == "undecided" and not is_said
 
 

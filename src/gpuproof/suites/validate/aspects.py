@@ -37,16 +37,16 @@ def judge_readiness(
     capped: str | None,
 ) -> Readiness:
     """Return the verdict over all cells that the recipe requires, of all subjects that should be there."""
-    there = subjects_there(order, evidence.launches)
+    subjects = subjects_by_kind(subjects_there(order, evidence.launches))
     table = cells_of(
         required_rows(order.options, order.stages),
-        subjects_by_kind(there),
+        subjects,
         judged=judged,
         measures=measures,
         detects=order.options.detects,
     )
     members = members_of(evidence.launches)
-    return roll_up(judged, table=table, subjects=there, members=members, capped=capped)
+    return roll_up(judged, table=table, subjects=subjects["host"], members=members, capped=capped)
 
 
 def required_rows(options: ValidateOptions, stages: Sequence[Stage]) -> tuple[RequiredAspect, ...]:

@@ -201,8 +201,8 @@ def _as_judged(rule: Rule, measure: Measure | None, outcome: Outcome, telling: S
         outcome=outcome if measure is None else replace(outcome, records=_launches(measure)),
         is_required=rule.is_required,
         basis=rule.basis or BASES[rule.expected.form],
-        measure=rule.measure.name,
-        labels=rule.measure.labels if measure is None else {"case": measure.case, **measure.labels},
+        measure=None if measure is None else measure.name,
+        labels={} if measure is None else {"case": measure.case, **measure.labels},
         is_contract=rule.is_contract,
     )
 
