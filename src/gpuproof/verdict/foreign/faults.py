@@ -17,11 +17,12 @@ from typing import get_args
 from gpuproof.hardware import known_devices
 from gpuproof.records.work.collective import Operation
 from gpuproof.units import memory, share, significant
+from gpuproof.verdict.check import VACUOUS_OF_USUAL
 from gpuproof.verdict.expectations import PublishedFigure, load_expectations
 from gpuproof.verdict.foreign.thresholds import Fault, Threshold, ThresholdFault
 from gpuproof.verdict.rules.bounds import LARGE_BYTES, bus_bound, known_rates, most_known, types_of
 from gpuproof.verdict.rules.quantities import is_unit_of, units_of_quantity
-from gpuproof.verdict.rules.refusals import VACUOUS_OF_USUAL, VACUOUS_SHARE, with_unit
+from gpuproof.verdict.rules.refusals import VACUOUS_SHARE, with_unit
 
 MEANT = re.compile(r"to get ~?\s*([\d.]+)")
 SAME = 0.05

@@ -16,6 +16,7 @@ from gpuproof.records.outcome import kind_of
 from gpuproof.records.result import Measure
 from gpuproof.units import bandwidth, flops, share, significant
 from gpuproof.verdict.baseline import entry_key
+from gpuproof.verdict.check import VACUOUS_OF_USUAL
 from gpuproof.verdict.facts import FleetFacts
 from gpuproof.verdict.rules.bounds import BYTE_RATES, ceiling_of, dense_rate, device_of, most_of_any_board
 from gpuproof.verdict.rules.healthy import past_centre
@@ -25,8 +26,6 @@ from gpuproof.verdict.rules.quantities import MOST, RATIOS, Limit, speaks_of_spe
 VACUOUS_SHARE = 0.2
 """A floor under a fifth of what the board does by its data sheet: only what is broken outright misses it, and
 it shows by itself. Floors that are shipped in use are 0.25 to 0.98 of what is measured."""
-VACUOUS_OF_USUAL = 0.5
-"""The same of what is measured, or was, where the board's own rate is not known."""
 VACUOUS_TIMES = 10.0
 """A ceiling so many times over what is measured, of what says nothing of speed."""
 MOST_MEASURED = 0.25
