@@ -57,6 +57,10 @@ def recipe(**options: Any) -> RunConfig:
     return RunConfig.model_validate({**sections, **options})
 
 
+PRODUCT_FLOPS = {"fp32": 5e11, "bf16": 7e12, "amp": 7e12, "tf32": 3.5e12}
+"""Of a step of matrix products by precision: in 10 ms what a healthy H200 does."""
+
+
 def device(index: int) -> Device:
     """A GPU of its own for each rank."""
     return replace(H200, index=index, uuid=f"GPU-{index}")
@@ -83,12 +87,22 @@ def done(case: Case, *, step_s: float = STEP_S, times_s: Sequence[float] | None 
     times = tuple(times_s or steady_times(100, step_s))
     batch = case.model_work.data.batch_size
     indices = case.placement.devices or tuple(ranks)
+    is_products = case.model_work.model.name == "gemm"
+    precision = case.model_work.compute.precision if is_products else "fp32"
+    flops = PRODUCT_FLOPS[precision] if is_products else 1e9
     taken = {"wall_s": sum(times), "steps_s": sum(times), "items": 100 * batch, "clock": "device_event"}
     story = Story(
         case=case,
         windows=[window(rank, host=host, **taken) for rank in ranks],
         setups=[
-            setup(rank, device=device(indices[rank]), items_per_step=batch, options=STEP_OPTIONS)
+            setup(
+                rank,
+                device=device(indices[rank]),
+                items_per_step=batch,
+                options=STEP_OPTIONS,
+                flops_per_step=flops,
+                precision=precision,
+            )
             for rank in ranks
         ],
         times_s=times,
