@@ -60,7 +60,7 @@ KEEPS_ITS_PACE = {
     "name": "it keeps its pace",
     "each": "whole",
     "measure": {"name": "step-time drift", "labels": {"case": "training"}},
-    "expect": {"at_most": 10, "unit": "1"},
+    "expect": {"at_most": 1, "unit": "1"},
 }
 """Of steps so short that the host decides how long they take: what is asked is whether they train."""
 NOBODY_LISTENS = {"check": "xid", "required": False}
