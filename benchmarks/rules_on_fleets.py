@@ -1,15 +1,15 @@
 """How often do the shipped rules accuse a healthy fleet, find a slow GPU or host, and judge finely enough?
 
 Each fleet is judged by `judge_rules` with the rules of the recipes (devices.yaml, jobs.yaml), as a validation
-does: six tests of each GPU, seven of each host of eight, two of all. GPUs differ by chance; runs of one session
-repeat to 0.1 %; sessions differ by 1 %, either all figures together ("shared") or each by itself ("apart").
-The fleet is judged on another day than its baseline was recorded on. Shapes: normal, Student's t with 4 degrees
-of freedom, a long slow tail (exponential), a longer one (log-normal, sigma 0.8), figures rounded to 0.5 %; tests
-in which a GPU is alike. "New": the baseline is of other GPUs of the kind. "Ready": every rule of the baseline
-passed, and shows a loss of 10 %. Printed are shares of fleets with their 95 % upper bound, by kind of rule;
-nothing is asserted.
-Promise: required rules accuse in at most 1 % of healthy fleets; a GPU 10 % under its own past is failed in 95 %
-and never passes all tests; of healthy fleets 95 % are ready; 4,096 GPUs are judged in 10 s and 1 GB.
+does: six tests of each GPU, seven of each host of eight, two of all. GPUs differ by chance; runs of one
+session repeat to 0.1 %; sessions differ by 1 %, all figures together ("shared") or each by itself ("apart").
+The fleet is judged on another day than its baseline was recorded on. Shapes: normal, Student's t with 4
+degrees of freedom, a long slow tail (exponential), a longer one (log-normal, sigma 0.8), figures rounded to
+0.5 %; tests in which a GPU is alike. "New": the baseline is of other GPUs of the kind. "Ready": every rule of
+the baseline passed, and shows a loss of 10 %. Printed are shares of fleets with their 95 % upper bound, by
+kind of rule; nothing is asserted.
+Promise: required rules accuse in at most 1 % of healthy fleets; a GPU 10 % under its own past is failed in
+95 % and never passes all tests; of healthy fleets 95 % are ready; 4,096 GPUs are judged in 10 s and 1 GB.
 Usage: python benchmarks/rules_on_fleets.py [FLEETS [cost|healthy|slow|repeats]]; 1,000 take about an hour.
 """
 
@@ -234,6 +234,17 @@ def judge_fleet(fleet: HealthyFleet, rules: Rules, rng: np.random.Generator) -> 
     off = deviations(fleet, fleet.gpus, rng)
     baseline = baseline_of(fleet, off, rng)
     off[: fleet.slow_gpus, : fleet.slow_tests] -= fleet.slow
+    return judged_of(fleet, off, baseline, rules, rng)
+
+
+def judged_of(
+    fleet: HealthyFleet,
+    off: FloatArray,
+    baseline: Baseline | None,
+    rules: Rules,
+    rng: np.random.Generator,
+) -> list[Judged]:
+    """Draw a run of GPUs that are `off`, in another session, and judge it."""
     (figures,) = session(fleet, off, 1, rng)
     facts = FleetFacts(
         measures=figures.measures("g", fleet.gpus_a_host),
@@ -260,9 +271,9 @@ def happened(judged: list[Judged], fleet: HealthyFleet) -> Iterator[str]:
         if fleet.slow and set(of_slow) == {"PASS"}:
             yield f"{basis} passes"
         resolutions = [item.outcome.minimum_detectable for item in items if item.outcome.status == "PASS"]
-        if basis == "baseline" and len(resolutions) == len(items):
-            if all(one is not None and one <= DETECTS for one in resolutions):
-                yield "ready"
+        is_fine = all(one is not None and one <= DETECTS for one in resolutions)
+        if basis == "baseline" and is_fine and len(resolutions) == len(items):
+            yield "ready"
     if any(item.outcome.status == "FAIL" for item in judged):
         yield "accused"
 
@@ -297,7 +308,9 @@ def report(fleet: HealthyFleet, most: int) -> str:
         shown.append(f"passes all of its tests {seen['baseline passes']} times")
     else:
         kinds = ("accused", "baseline accuses", "peers accuses", "peers undecided")
-        shown = [f"{kind} {seen[kind] / num:.2%} (bound {upper_bound(seen[kind], num):.2%})" for kind in kinds]
+        shown = [
+            f"{kind} {seen[kind] / num:.2%} (bound {upper_bound(seen[kind], num):.2%})" for kind in kinds
+        ]
         shown.append(f"ready {seen['ready'] / num:.1%}")
     return f"{fleet}, {num:,} fleets: {', '.join(shown)}"
 
@@ -327,7 +340,12 @@ def slow() -> Iterator[HealthyFleet]:
     for loss, of_baseline in product((0.05, 0.1, 0.2), (8, 64)):
         yield HealthyFleet(slow=loss, of_baseline=of_baseline, spread=0.005)
     for num, gpus in ((1, 8), (1, 64), (2, 64), (8, 64)):
-        for loss, alike, alike_on_host in ((0.05, 0.0, 0.0), (0.05, 0.95, 0.0), (0.05, 0.95, 0.9), (0.1, 0.95, 0.0)):
+        for loss, alike, alike_on_host in (
+            (0.05, 0.0, 0.0),
+            (0.05, 0.95, 0.0),
+            (0.05, 0.95, 0.9),
+            (0.1, 0.95, 0.0),
+        ):
             yield HealthyFleet(
                 **{"gpus": gpus, "slow_gpus": num, "slow": loss, "spread": 0.005, "runs": 0},
                 **{"alike": alike, "alike_on_host": alike_on_host},
@@ -341,7 +359,11 @@ def repeats() -> Iterator[str]:
         fleet = HealthyFleet(gpus=gpus, runs=runs, days=days)
         judged = judge_fleet(fleet, shipped_rules(), rng)
         shown = [
-            max(i.outcome.minimum_detectable or 1.0 for i in judged if i.basis == "baseline" and kind in i.name)
+            max(
+                i.outcome.minimum_detectable or 1.0
+                for i in judged
+                if i.basis == "baseline" and kind in i.name
+            )
             for kind in ("of each device", "")
         ]
         yield f"{fleet}: resolves {shown[0]:.1%} of a GPU, {shown[1]:.1%} of all"

@@ -176,7 +176,7 @@ def tail_factor(num_known: int, skewness: float) -> float:
 
 
 def repeatability_of(
-    subjects: Sequence[Mapping[str, Sequence[float]]], *, day: float = DAY_EFFECT
+    subjects: Sequence[Mapping[str, Sequence[float]]], *, day: float
 ) -> Repeatability | None:
     """Return how subjects of one type repeat, each given by session; None where nothing was repeated.
 

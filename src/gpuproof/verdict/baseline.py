@@ -15,7 +15,13 @@ from typing import Any
 from gpuproof.errors import UsageError
 from gpuproof.records.outcome import SubjectKind, kind_of
 from gpuproof.records.result import Measure, Validity
-from gpuproof.statistics.prediction import HealthySpread, Repeatability, repeatability_of, spread_of
+from gpuproof.statistics.prediction import (
+    DAY_EFFECT,
+    HealthySpread,
+    Repeatability,
+    repeatability_of,
+    spread_of,
+)
 
 BASELINE_SCHEMA_VERSION = 2
 """1 (2026-11): first version. 2 (2026-11): the day of each figure, and which runs were SUSPECT."""
@@ -67,9 +73,9 @@ class BaselineEntry:
         """Return centre and spread over subjects; None where they are too few."""
         return spread_of([[*chain(*days.values())] for days in self.sessions().values()])
 
-    def repeatability(self) -> Repeatability | None:
-        """Return how its subjects repeat; None where no run was repeated."""
-        return repeatability_of(list(self.sessions().values()))
+    def repeatability(self, *, day: float) -> Repeatability | None:
+        """Return how its subjects repeat; None where no run was repeated. `day` is as in the baseline."""
+        return repeatability_of(list(self.sessions().values()), day=day)
 
     @property
     def centre(self) -> float:
@@ -89,6 +95,8 @@ class Baseline:
     runs: tuple[str, ...]
     suspect: tuple[str, ...] = ()
     """Those of these runs that are SUSPECT."""
+    day_effect: float = DAY_EFFECT
+    """By how much sessions differ, as a share, as far as days do not show it."""
     stack: Mapping[str, str | None]
     entries: tuple[BaselineEntry, ...] = field(default_factory=tuple)
 
@@ -173,7 +181,12 @@ class RunFigures:
 
 
 def record_baseline(
-    name: str, runs: Sequence[RunFigures], *, recorded: str, gpuproof_version: str
+    name: str,
+    runs: Sequence[RunFigures],
+    *,
+    recorded: str,
+    gpuproof_version: str,
+    day_effect: float = DAY_EFFECT,
 ) -> Baseline:
     """Pool what runs measured, subject by subject.
 
@@ -200,6 +213,7 @@ def record_baseline(
         gpuproof_version=gpuproof_version,
         runs=tuple(run.run_id for run in runs),
         suspect=tuple(run.run_id for run in runs if run.validity == "SUSPECT"),
+        day_effect=day_effect,
         stack=dict(runs[0].stack),
         entries=tuple(_entry(key, found) for key, found in entries.items()),
     )

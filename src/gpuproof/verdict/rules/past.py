@@ -11,11 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import product
 from typing import Literal
 
 from gpuproof.records.outcome import Outcome, kind_of
 from gpuproof.records.result import Measure
-from gpuproof.statistics.prediction import DAY_EFFECT, Prediction, past_of_fleet, past_of_subject
+from gpuproof.statistics.prediction import Prediction, Repeatability, past_of_fleet, past_of_subject
 from gpuproof.verdict.baseline import (
     Baseline,
     BaselineEntry,
@@ -87,12 +88,12 @@ def past_of(measures: Sequence[Measure], facts: FleetFacts, *, error_rate: float
 
 
 def _pasts(baseline: Baseline) -> dict[EntryKey, EntryPast]:
-    return {key: _past_of_entry(entry) for key, entry in baseline.by_key().items()}
+    return {key: _past_of_entry(entry, baseline.day_effect) for key, entry in baseline.by_key().items()}
 
 
-def _past_of_entry(entry: BaselineEntry) -> EntryPast:
-    sessions, spread, known = entry.sessions(), entry.spread(), entry.repeatability()
-    day = DAY_EFFECT * abs(entry.centre) if known is None else known.day
+def _past_of_entry(entry: BaselineEntry, day_effect: float) -> EntryPast:
+    sessions, spread, known = entry.sessions(), entry.spread(), entry.repeatability(day=day_effect)
+    day = day_effect * abs(entry.centre) if known is None else known.day
     own = {} if known is None else {name: past_of_subject(days, known) for name, days in sessions.items()}
     return EntryPast(
         entry=entry,
@@ -204,42 +205,37 @@ class Resolution:
     """Fewest runs of each subject, and on how many days, for the wanted share; None: no number would do."""
 
 
+MOST_DAYS, MOST_RUNS = 5, 12
+"""Of a plan, and on each of its days: who needs more has figures that do not repeat."""
+
+
 def coarsest(baseline: Baseline, wanted: float) -> Resolution | None:
     """Return the entry that resolves least, by its subjects' own past; None where every centre is 0."""
     each = BASELINE_SHARE * REQUIRED_ERROR_RATE * (1 - FLEET_SHARE)
     each /= max(1, sum(len(entry.sessions()) for entry in baseline.entries))
-    found = [_resolution(entry, each, wanted) for entry in baseline.entries if entry.centre]
-    return max(found, key=lambda one: one.detectable or float("inf"), default=None)
+    resolutions = [
+        _resolution(entry, entry.repeatability(day=baseline.day_effect), each, wanted)
+        for entry in baseline.entries
+        if entry.centre
+    ]
+    return max(resolutions, key=lambda one: one.detectable or float("inf"), default=None)
 
 
-def _resolution(entry: BaselineEntry, error_rate: float, wanted: float) -> Resolution:
-    sessions, known = entry.sessions(), entry.repeatability()
+def _resolution(
+    entry: BaselineEntry, known: Repeatability | None, error_rate: float, wanted: float
+) -> Resolution:
+    """Return what an entry resolves, and what would do, should further runs repeat as the present ones."""
     if known is None:
         return Resolution(entry=entry, detectable=None, planned=None)
-    pasts = (past_of_subject(days, known).detectable(error_rate) for days in sessions.values())
-    planned = (
-        (days * runs, days)
-        for days in range(1, MOST_DAYS + 1)
-        for runs in range(2, MOST_RUNS + 1)
-        if _would_resolve(entry, (runs, days), error_rate) <= wanted
-    )
+    subjects = entry.sessions().values()
+    planned = []
+    for days, runs in product(range(1, MOST_DAYS + 1), range(2, MOST_RUNS + 1)):
+        better = replace(known, degrees=len(subjects) * days * (runs - 1))
+        past = past_of_subject({str(day): [entry.centre] * runs for day in range(days)}, better)
+        if (past.detectable(error_rate) or 0.0) <= wanted:
+            planned.append((days * runs, days))
     return Resolution(
         entry=entry,
-        detectable=max((one for one in pasts if one is not None), default=None),
+        detectable=max(past_of_subject(days, known).detectable(error_rate) or 0.0 for days in subjects),
         planned=min(planned, default=None),
     )
-
-
-MOST_DAYS, MOST_RUNS = 5, 12
-"""Of a plan: who needs more has figures that do not repeat."""
-
-
-def _would_resolve(entry: BaselineEntry, plan: tuple[int, int], error_rate: float) -> float:
-    """Return what so many runs on each of so many days would resolve, if they repeat as the present ones."""
-    (runs, days), known = plan, entry.repeatability()
-    assert known is not None
-    degrees = len(entry.sessions()) * days * (runs - 1)
-    past = past_of_subject(
-        {str(day): [entry.centre] * runs for day in range(days)}, replace(known, degrees=degrees)
-    )
-    return past.detectable(error_rate) or 0.0
