@@ -27,7 +27,7 @@ from planning import HERE
 from validation_by_hand import done, host_facts, recipe, walk, written
 
 Facts = Mapping[str, Any]
-GRANT_OF_TWO = {"granted_gpus": {"number": 2, "source": "SLURM_JOB_GPUS=0,1"}}
+GRANT_OF_TWO: dict[str, Any] = {"granted_gpus": {"number": 2, "source": "SLURM_JOB_GPUS=0,1"}}
 
 
 def telling(facts: Facts | None) -> Callable[[Case], CaseRecords]:
