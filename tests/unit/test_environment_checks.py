@@ -13,7 +13,7 @@ from gpuproof.records.collected import CaseRecords
 from gpuproof.records.outcome import Judged
 from gpuproof.records.run import Device, Setup, Start
 from gpuproof.verdict.checks.registry import CHECKS
-from gpuproof.verdict.facts import ExpectedGpus, FleetFacts
+from gpuproof.verdict.facts import Announced, ExpectedGpus, FleetFacts
 from gpuproof.verdict.rules import judge_rules, read_rules
 from records_by_hand import case
 
@@ -184,7 +184,8 @@ def test_a_board_without_links_has_none_to_check() -> None:
 
 
 def test_what_a_driver_announced_fails_its_gpu() -> None:
-    facts = FleetFacts(measures=[], hosts=hosts("a"), events={gpu("a", 0): [], gpu("a", 1): ["xid 79"]})
+    off_the_bus = Announced(title="xid 79", code=79)
+    facts = FleetFacts(measures=[], hosts=hosts("a"), events={gpu("a", 0): [], gpu("a", 1): [off_the_bus]})
 
     assert check("xid", facts) == {gpu("a", 0): "PASS", gpu("a", 1): "FAIL"}
     assert check("xid", replace(facts, events={gpu("a", 1): []}))[gpu("a", 0)] == "ERROR"

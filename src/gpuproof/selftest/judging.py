@@ -31,6 +31,7 @@ from gpuproof.suites.base import HostPlace
 from gpuproof.suites.validate import SUITE
 from gpuproof.suites.validate.blaming import blame_hosts
 from gpuproof.suites.validate.hosts import facts_by_host
+from gpuproof.verdict.announced import announced_in
 from gpuproof.verdict.blame.naming import blamed
 from gpuproof.verdict.facts import FleetFacts, gpu_subjects
 from gpuproof.verdict.rollup import roll_up
@@ -85,7 +86,7 @@ def judge_fleet(
     hosts = facts_by_host(evidence.launches)
     asked = "rules:\n" + "".join(f"- check: {name}\n" for name in (*CHECKS, *checks))
     facts = FleetFacts(
-        measures=result.measures, hosts=hosts, launches=evidence.launches, events=_events(evidence)
+        measures=result.measures, hosts=hosts, launches=evidence.launches, events=announced_in(evidence)
     )
     judged = list(result.outcomes)
     for each in (read_rules(asked, source="selftest"), *more):
@@ -198,21 +199,6 @@ def floor(
         "expect": {"at_least": healthy[0], "unit": healthy[1]},
         "tolerance": TOLERANCE,
     }
-
-
-def _events(evidence: Evidence) -> dict[str, list[str]] | None:
-    """Return what drivers announced of each device beside any launch; None where nobody listened."""
-    found: dict[str, list[str]] = {}
-    listened = False
-    for launch in evidence.launches:
-        for host in launch.case.placement.hosts:
-            recording = evidence.recording(launch.case, host)
-            for track in getattr(recording, "devices", ()):
-                listened = True
-                index = track.identity.physical_index
-                said = [event.title for event in recording.events if event.physical_index == index]  # type: ignore[union-attr]
-                found.setdefault(f"host/{host}/gpu/{track.identity.uuid}", []).extend(said)
-    return found if listened else None
 
 
 def _torn(evidence: Evidence) -> tuple[str, ...]:

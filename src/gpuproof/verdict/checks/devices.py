@@ -18,7 +18,6 @@ from gpuproof.verdict.checks.answers import (
 from gpuproof.verdict.facts import FleetFacts
 
 NVML = "https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceQueries.html"
-XIDS = "https://docs.nvidia.com/deploy/xid-errors/"
 NVSMI = "https://docs.nvidia.com/deploy/nvidia-smi/"
 ROUNDING_W = 1.0
 OF_NVIDIA = ("ecc_mode", "mig_mode", "persistence_mode")
@@ -207,28 +206,3 @@ def _links_of_type(group: dict[str, Device]) -> list[Outcome]:
         )
         for subject, number in links.items()
     ]
-
-
-def judge_events(facts: FleetFacts) -> Sequence[Outcome]:
-    """Judge what drivers announced while the run lasted."""
-    subjects = [subject for subject, _ in listed_gpus(facts)]
-    if not subjects:
-        return [no_gpu(facts)]
-    if facts.events is None:
-        step = "Run it with monitoring, which records driver events"
-        return [not_told("whole", "driver events were not recorded", step)]
-    return [_announced(subject, facts.events.get(subject)) for subject in subjects]
-
-
-def _announced(subject: str, events: Sequence[str] | None) -> Outcome:
-    if events is None:
-        step = "Use it in a launch, with monitoring"
-        return not_told(subject, "driver events were recorded in no launch", step)
-    return told(
-        subject,
-        not events,
-        ", ".join(dict.fromkeys(events)) or "no driver event",
-        expected="no error",
-        source=XIDS,
-        next_step="Look the number up there; drain the host, run dmesg",
-    )
