@@ -16,14 +16,14 @@ from gpuproof.records.case import Case, CollectiveWork
 from gpuproof.records.codec import to_json
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.outcome import Outcome
-from gpuproof.records.run import RankResult, Setup, Start
+from gpuproof.records.run import Environment, RankResult, Setup, Start
 from gpuproof.records.work.collective import CollectiveTrial
 from gpuproof.suites.base import HostPlace
 from gpuproof.suites.validate import SUITE
 from gpuproof.suites.validate.hosts import facts_by_host
 from gpuproof.verdict.baseline import RunFigures, record_baseline, stack_of
 from records_by_hand import failure, start
-from validation_by_hand import device, done, recipe, walk, written
+from validation_by_hand import device, done, host_facts, recipe, walk, written
 
 HOSTS = tuple(HostPlace(name=f"n{number}", num_devices=2) for number in range(5))
 BUS_BYTES_PER_S = 2 * 9 / 10 * 4 * 2**20 / 0.002
@@ -70,12 +70,14 @@ def _placed(record: Any, case: Case) -> Any:
     placement = case.placement
     if isinstance(record, Start):
         return replace(record, local_world_size=placement.ranks_per_host)
+    if isinstance(record, Environment) and placement.host:
+        return Environment(host=placement.host, facts=host_facts(2, host=placement.host))
     if not isinstance(record, Setup):
         return record
     node, local = divmod(record.rank, placement.ranks_per_host)
     index = local if placement.devices is None else placement.devices[local]
     host = placement.hosts[node] if placement.hosts else "node1"
-    return replace(record, device=replace(device(index), uuid=f"{host}-{index}"))
+    return replace(record, device=device(index, host))
 
 
 def ended(**fault: Any) -> Callable[[Case], CaseRecords]:
@@ -141,7 +143,7 @@ def test_a_wrong_device_of_one_machine_is_named_by_its_uuid(tmp_path: Path) -> N
     config = asked(nproc=5, rules=[])
     found = concluded(tmp_path, config, ended(slow="3", wrong=True), here)
     (accused,) = [x for x in blamed(found, "collective-within") if x.status == "FAIL"]
-    assert (accused.subject, accused.responsible) == ("host/node1/gpu/node1-3", "vendor"), text_of(found)
+    assert (accused.subject, accused.responsible) == ("host/node1/gpu/GPU-3", "vendor"), text_of(found)
     assert "elements of all_reduce" in (accused.measured or "")
 
 
