@@ -95,7 +95,7 @@ def test_too_few_steps_carry_no_interval() -> None:
 
 
 def test_independent_symmetric_steps_have_student_s_interval() -> None:
-    # After the first: 1, 3, 3, 1 in turns, ten times: s = √(40/39), Σ of neighbours' products −1: nothing to widen.
+    # Behind the first 1, 3, 3, 1 in turns: s = √(40/39), Σ of neighbours' products −1: nothing is to widen.
     found = interval_of_mean([2.0, *[1.0, 3.0, 3.0, 1.0] * 10])
     assert isinstance(found, Interval)
     # t(39) = 2.0227; 2.0227 · √(40/39)/√40 = 0.32389
