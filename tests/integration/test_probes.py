@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from gpuproof.errors import ExitCode
-from running import gpuproof, run_directory
+from running import clean_environment, gpuproof, run_directory
 from simulating import needs_simulator, simulated
 
 QUIETLY = ("--monitoring.enabled=false", "--distributed.threads_per_rank=1", "--run.run_id=r")
@@ -136,3 +136,14 @@ def test_links_reach_what_is_declared_and_a_wrong_copy_among_right_ones_is_found
         "SIM-0001": "8 copies compared, the last two on the host: 1 came out wrong, first number 3"
     }
     assert {m["labels"].get("direction") for m in compared} == {None, "both_ways"}
+
+
+@pytest.mark.parametrize(("only", "wrong"), [("9", 1), ("none", 0)])
+def test_a_sum_that_is_wrong_once_beside_products_is_found(only: str, wrong: int, tmp_path: Path) -> None:
+    corrupting = Path(__file__).parents[1] / "fakes" / "corrupting_collective"
+    environment = clean_environment(PYTHONPATH=str(corrupting), CORRUPTED_SUM=only)
+    words = ("--probe.name=overlap", "--probe.overlap.edge=32", "--probe.overlap.message_bytes=64K")
+    counts = ("--probe.overlap.iterations=4", "--probe.overlap.warmup_iterations=1", "--nproc=2")
+    result = probed(tmp_path, *words, *counts, *QUIETLY, environment=environment)
+    assert [m["value"] for m in result["measures"] if m["name"] == "wrong values"] == [wrong] * 2
+    assert result["exit_code"] == (ExitCode.FAILED if wrong else ExitCode.DONE)

@@ -149,7 +149,7 @@ def _devices(bench: Bench, accelerator: Accelerator) -> Sequence[torch.device]:
 
 
 def _words(size_bytes: int, memory: HostMemory | None = None) -> list[torch.Tensor]:
-    """Return words that all differ from their neighbours, so that a shifted copy shows, and the reverse bits."""
+    """Return words that all differ from their neighbours, so that a shifted copy shows, and their reverse."""
     words = torch.arange(max(1, size_bytes // WORD_BYTES)) * STRIDE + 1
     return [side.pin_memory() if memory == "pinned" else side for side in (words, ~words)]
 
