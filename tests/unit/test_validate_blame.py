@@ -182,7 +182,10 @@ def stopped(silent: str | None = "n3", late: Collection[str] = ()) -> Callable[[
         records: list[Any] = [failure("lost_rank", rank=None)] if silent else []
         for rank in range(placement.num_ranks):
             host = placement.hosts[rank // placement.ranks_per_host]
-            size = {"world_size": placement.num_ranks, "local_world_size": placement.ranks_per_host}
+            size: dict[str, Any] = {
+                "world_size": placement.num_ranks,
+                "local_world_size": placement.ranks_per_host,
+            }
             records.append(replace(start(rank), **size))
             progress = RankProgress(collectives=16 if host in late else 17, launched=9, begun=9, completed=8)
             if host != silent:
