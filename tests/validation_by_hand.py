@@ -24,14 +24,28 @@ FLOOR: Mapping[str, Any] = {
     "each": "whole",
     "measure": {"name": "throughput", "labels": {"case": "training"}},
     "expect": {"at_least": 1000, "unit": "samples/s"},
+    "contract": True,
 }
 """Met by `done`: two devices do 8 samples each in 10 ms."""
+TRAINING: Mapping[str, Any] = {
+    "aspect": "training",
+    "each": "whole",
+    "title": "training",
+    "measure": "throughput",
+    "labels": {"case": "training"},
+}
+"""All that READY needs of these."""
 Places = Sequence[HostPlace]
 
 
 def recipe(**options: Any) -> RunConfig:
     """Two devices of a host: collectives, then training, once each."""
-    validate = {"stages": ["collective", "training"], "rules": [FLOOR], **options.pop("validate", {})}
+    validate = {
+        "stages": ["collective", "training"],
+        "rules": [FLOOR],
+        "aspects": [TRAINING],
+        **options.pop("validate", {}),
+    }
     sections: dict[str, Any] = {
         "suite": "validate",
         "model": {"name": "medium"},
@@ -48,11 +62,18 @@ def device(index: int) -> Device:
     return replace(H200, index=index, uuid=f"GPU-{index}")
 
 
+def host_facts(num_gpus: int, **other: Any) -> dict[str, Any]:
+    """What a host tells of GPUs that torch and its driver see alike."""
+    seen = [{"index": i, "uuid": f"GPU-{i}", "name": H200.name} for i in range(num_gpus)]
+    listed = [{**gpu, "physical_index": gpu["index"], "framework_index": gpu["index"]} for gpu in seen]
+    return {"devices": seen, "accelerators": {"devices": listed}, **other}
+
+
 def done(case: Case, *, step_s: float = STEP_S, times_s: Sequence[float] | None = None) -> CaseRecords:
     """A launch that ended well, on GPUs that differ in nothing; its host tells of two, or of all ranks'."""
     host = case.placement.host or "node1"
     ranks = range(case.placement.num_ranks)
-    told = Environment(host=host, facts={"devices": [{}] * max(2, case.placement.ranks_per_host)})
+    told = Environment(host=host, facts=host_facts(max(2, case.placement.ranks_per_host)))
     if case.kind == "collective":
         found = collective_records(case)
         setups = iter(range(len(found.setups)))

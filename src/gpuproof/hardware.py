@@ -9,8 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
+from typing import Literal
 
 import tomllib
+
+Link = Literal["host", "pair", "all"]
+"""To the host, to one other device, and to all others of its host together."""
 
 PEAK_TYPE_OF_PRECISION = {
     "fp64": "fp64",
@@ -61,8 +65,8 @@ class Peak:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MemoryPeak:
-    """The bandwidth of a device's own memory and where the figure comes from."""
+class BandwidthPeak:
+    """The bandwidth of a device's own memory, or of a link of its own, and where the figure comes from."""
 
     bytes_per_s: float
     source: str
@@ -95,14 +99,28 @@ def find_peak(device_name: str, precision: str) -> Peak | None:
     )
 
 
-def find_memory_peak(device_name: str) -> MemoryPeak | None:
+def find_memory_peak(device_name: str) -> BandwidthPeak | None:
     """Return the memory bandwidth of the device of exactly this name."""
     device = _devices().get(device_name)
     if device is None:
         return None
-    return MemoryPeak(
+    return BandwidthPeak(
         bytes_per_s=device["memory_gb_per_s"] * 1e9, source=device["source"], date=device["date"]
     )
+
+
+def find_link_peak(device_name: str, link: Link) -> BandwidthPeak | None:
+    """Return what a link of the device of exactly this name carries each way; None where boards differ."""
+    device = _devices().get(device_name, {})
+    rate = device.get("link_gb_per_s", {}).get(link)
+    if rate is None:
+        return None
+    return BandwidthPeak(bytes_per_s=rate * 1e9, source=device["source"], date=device["date"])
+
+
+def known_devices() -> list[str]:
+    """Name the devices of which the ceilings are known."""
+    return list(_devices())
 
 
 @cache

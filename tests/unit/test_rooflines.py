@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from gpuproof.analysis.roofline import best_ceiling, build_roofline
-from gpuproof.hardware import MemoryPeak
+from gpuproof.hardware import BandwidthPeak
 from gpuproof.records.run import Ceilings, CeilingTrial
 from gpuproof.verdict.doubts.base import Measured
 from gpuproof.verdict.doubts.figures import work_disagrees
 from records_by_hand import H200, Story, setup, window
 
-PEAK = MemoryPeak(bytes_per_s=4.8e12, source="a data sheet", date="2026-11-20")
+PEAK = BandwidthPeak(bytes_per_s=4.8e12, source="a data sheet", date="2026-11-20")
 
 
 def trial(what: Any, work: float, *durations_s: float, edge: int = 100) -> CeilingTrial:
@@ -64,7 +64,7 @@ def test_of_several_devices_the_slowest_sets_the_roof() -> None:
     assert without.ridge_flops_per_byte is None
 
 
-def codes(peak: MemoryPeak | None = PEAK, *ceilings: Ceilings, **built: Any) -> list[str]:
+def codes(peak: BandwidthPeak | None = PEAK, *ceilings: Ceilings, **built: Any) -> list[str]:
     """Doubts about 100 steps in 1 s on an H200."""
     launch = Story(windows=[window()], setups=[setup(device=H200, **built)]).launch()
     measured = Measured(launch=replace(launch, ceilings=ceilings), memory_peak=peak)

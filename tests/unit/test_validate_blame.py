@@ -34,6 +34,14 @@ FLOOR_OVER: dict[str, Any] = {
     "each": "whole",
     "measure": {"name": "bus bandwidth", "labels": {"operation": "all_reduce", "stage": "collective"}},
     "expect": {"at_least": 0.95 * BUS_BYTES_PER_S, "unit": "B/s"},
+    "contract": True,
+}
+OVER = {
+    "aspect": "collectives",
+    "each": "whole",
+    "title": "an all-reduce",
+    "measure": "bus bandwidth",
+    "labels": {"stage": "collective"},
 }
 
 
@@ -83,7 +91,7 @@ def hung(case: Case) -> CaseRecords:
 
 
 def asked(*, nproc: int = 2, **options: Any) -> Any:
-    validate = {"stages": ["collective"], "rules": [FLOOR_OVER], **options}
+    validate = {"stages": ["collective"], "rules": [FLOOR_OVER], "aspects": [OVER], **options}
     return recipe(validate=validate, distributed={"nproc": nproc})
 
 
@@ -269,7 +277,7 @@ def test_a_fleets_own_past_begins_a_search_as_a_floor_does(tmp_path: Path) -> No
     hosts = facts_by_host(walk(asked(rules=[]), HOSTS, ended()))
     run = RunFigures(run_id="healthy", measures=healthy.result.measures, stack=stack_of(hosts))
     baseline = record_baseline("fleet", [run], recorded="2026-11-22", gpuproof_version="0")
-    rule = {**FLOOR_OVER, "expect": {"baseline": 0.9}}
+    rule = {**FLOOR_OVER, "expect": {"baseline": 0.9}, "contract": False}
     config = asked(rules=[rule], baseline=to_json(baseline))
     found = concluded(tmp_path / "slow", config, ended(slow="n3"))
     accused = [x for x in blamed(found) if x.status == "FAIL"]

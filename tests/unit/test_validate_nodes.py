@@ -33,13 +33,16 @@ FAST: dict[str, Any] = {
     "each": "gpu",
     "measure": {"name": "throughput", "labels": {"stage": "gemm"}},
     "expect": {"at_least": 5e10, "unit": "FLOP/s"},
+    "contract": True,
 }
+PRODUCTS = {"aspect": "compute", "title": "a GPU", "measure": "throughput", "labels": {"stage": "gemm"}}
 
 
 def concluded(
     folder: Path, end: Callable[[Case], CaseRecords] = done, *, spares: int, **told: Any
 ) -> Concluded:
-    options = {"stages": ["gemm"], "gemm_size": 2048, "rules": [FAST], "spares": spares}
+    options = {"stages": ["gemm"], "gemm_size": 2048, "rules": [FAST], "aspects": [PRODUCTS]}
+    options["spares"] = spares
     config = recipe(validate=options, distributed={"nproc": 2})
     run = written(folder, walk(config, HOSTS, end), config)
     described = {key: value for key, value in run.description().items() if key != "schema_version"}

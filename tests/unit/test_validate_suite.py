@@ -24,7 +24,7 @@ from gpuproof.suites.validate import SUITE
 from gpuproof.suites.validate.measured import drift_of
 from gpuproof.verdict.rules import load_rules, rules_of_entries
 from records_by_hand import CPU, failure, start
-from validation_by_hand import FLOOR, STEP_S, done, recipe, walk, written
+from validation_by_hand import FLOOR, STEP_S, TRAINING, done, host_facts, recipe, walk, written
 
 HOSTS = tuple(HostPlace(name=name, num_devices=2) for name in ("a", "b", "c"))
 
@@ -213,7 +213,7 @@ def test_a_missing_expected_host_is_not_ready(tmp_path: Path) -> None:
 
 def test_devices_that_were_not_tested_are_not_ready(tmp_path: Path) -> None:
     def of_eight(case: Case) -> CaseRecords:
-        told = Environment(host="node1", facts={"devices": [{}] * 8})
+        told = Environment(host="node1", facts=host_facts(8))
         found = done(case)
         return replace(found, records=tuple(told if isinstance(x, Environment) else x for x in found.records))
 
@@ -304,7 +304,8 @@ def test_drift_accuses_nobody_who_wanders() -> None:
 
 def test_efficiency_by_contract(tmp_path: Path) -> None:
     slow_together = lambda case: done(case, step_s=STEP_S if case.placement.num_ranks == 1 else 1.2 * STEP_S)  # noqa: E731
-    contract = {"efficiency": {"8": 0.95}, "rules": []}
+    scaling = {**TRAINING, "title": "scaling", "measure": "scaling efficiency"}
+    contract = {"efficiency": {"8": 0.95}, "rules": [], "aspects": [scaling]}
     found = concluded(tmp_path / "slow", slow_together, validate=contract)
     judged = outcome(found, "scaling efficiency of up to 8 devices")
     assert judged.status == "FAIL"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from types import ModuleType
 
 import torch
 
 from gpuproof.accelerators.base import Accelerator, DeviceCommand, Work
 from gpuproof_simgpu.backend import COLLECTIVES, TYPE, activate
+from gpuproof_simgpu.device_module import declared_devices
 
 
 class SimAccelerator(Accelerator):
@@ -21,6 +23,11 @@ class SimAccelerator(Accelerator):
     def __init__(self) -> None:
         """Make the devices known to torch, which compiles them at first."""
         self._device: ModuleType = activate()
+
+    @property
+    def declared_rates(self) -> Mapping[str, float]:
+        """What each device does by its declaration."""
+        return declared_devices().rates
 
     def busy_s(self, device: torch.device) -> float:
         """Return for how long the device ran kernels or collectives until now, in seconds."""

@@ -40,6 +40,11 @@ def use(device: ModuleType, declared: SimulatedDevices) -> None:
     _loaded.append(_Loaded(device, declared))
 
 
+def declared_devices() -> SimulatedDevices:
+    """Return what was declared of the devices."""
+    return _loaded[0].declared
+
+
 def _device() -> Any:
     return _loaded[0].device
 
@@ -152,7 +157,7 @@ class device:  # noqa: N801  # as torch has it
 def get_device_properties(device: Place = None) -> Properties:
     """Return what is declared of a device."""
     index = _index(device)
-    declared = _loaded[0].declared
+    declared = declared_devices()
     return Properties(name=declared.name, uuid=uuid_of(index), total_memory=declared.memory_of(index))
 
 

@@ -8,7 +8,7 @@ that inherits from `Accelerator` has all that torch's conventions for a device's
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
@@ -109,6 +109,11 @@ class Accelerator(Protocol):
     has_cudnn: bool = False
     visibility_variable: str | None = None
     """The variable that says which devices torch sees."""
+
+    @property
+    def declared_rates(self) -> Mapping[str, float]:
+        """What is declared of a simulated device, in FLOP/s and bytes/s; empty of what exists."""
+        return {}
 
     @property
     def module(self) -> Any:

@@ -27,8 +27,8 @@ RECIPES = {
     "playbook": "validate-playbook",
     "prolog": "validate-prolog",
 }
-MODES = {"full": None, "training": "[training]", "nccl": "[collective]"}
-"""S3's two test modes, and all stages of the recipe."""
+MODES = {"full": None, "training": "training", "nccl": "collective"}
+"""S3's two test modes, each with its stage, and all stages of the recipe."""
 KEYS = {
     "model": "model.name",
     "batch_size": "data.batch_size",
@@ -293,13 +293,16 @@ def _words(
 
 
 def _options_of_suite(options: Mapping[str, Any]) -> dict[str, Any]:
-    from gpuproof.suites.validate.options import USUAL_STAGES
+    from gpuproof.records.codec import to_json
+    from gpuproof.suites.validate.options import USUAL_STAGES, rows_of_stage
 
     values: dict[str, Any] = {
         f"validate.{name}": "true" for name in ("allow_cpu", "allow_exclusions") if options[name]
     }
-    if (stages := MODES[options["mode"]]) is not None:
-        values["validate.stages"] = stages
+    if (stage := MODES[options["mode"]]) is not None:
+        values["validate.stages"] = f"[{stage}]"
+        values["validate.aspects"] = json.dumps(to_json(rows_of_stage(stage)))
+        values["validate.ready_for"] = stage
     if options["time_budget"] is not None:
         budget_s = _seconds("--time-budget", options["time_budget"])
         values["validate.time_budget_s"] = budget_s

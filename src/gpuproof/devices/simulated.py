@@ -74,6 +74,11 @@ class SimulatedDevices:
     """Matrix products and convolutions give zeros and cost the host nothing; times are as declared."""
     faults: Mapping[int, SimulatedFault] = field(default_factory=dict)
 
+    @property
+    def rates(self) -> dict[str, float]:
+        """What each device does by its declaration, in FLOP/s and bytes/s, by the key that declares it."""
+        return {part.name: getattr(self, part.name) for part in fields(self) if part.name.endswith("_per_s")}
+
     def fault(self, index: int) -> SimulatedFault:
         """Return what is wrong with a device."""
         return self.faults.get(index, SimulatedFault())

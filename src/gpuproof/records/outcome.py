@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 Status = Literal["PASS", "WARN", "FAIL", "ERROR", "SKIP", "NOT-APPLICABLE"]
 JUDGED: tuple[Status, ...] = ("PASS", "WARN", "FAIL")
@@ -40,6 +41,18 @@ def kind_of(subject: str) -> SubjectKind:
     if "/gpu/" in subject:
         return "gpu"
     return "host" if subject.startswith("host/") else "whole"
+
+
+def parent_of(subject: str) -> str:
+    """Return what a subject is a part of: a device of its host, a link of the host that both ends are on.
+
+    >>> parent_of("host/a/gpu/1"), parent_of("link/host/a>host/a/gpu/2"), parent_of("link/a>b")
+    ('host/a', 'host/a', 'whole')
+    """
+    ends = subject.removeprefix("link/").split(">") if subject.startswith("link/") else [subject]
+    hosts = {end.partition("/gpu/")[0] for end in ends}
+    is_within = len(hosts) == 1 and "/gpu/" in subject and subject.partition("host/")[1]
+    return hosts.pop() if is_within else "whole"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,5 +163,9 @@ class Judged:
     """Whether nothing can be READY without it; an advisory one is told and decides nothing."""
     basis: Basis = "none"
     """What the expectation stands on. Peers alone cannot tell a fleet that is slow as a whole."""
-    metric: str | None = None
-    """What is measured, where several checks judge the same; None is the check's own name."""
+    measure: str | None = None
+    """The name of the measure that was judged; None of a check, and of a rule that had none to judge."""
+    labels: Mapping[str, Any] = field(default_factory=dict)
+    """Of that measure, `case` among them, or those that tell of what a check is."""
+    is_contract: bool = False
+    """Whether the expectation was agreed: it says *at least X*, whatever a healthy machine could do."""

@@ -16,6 +16,17 @@ HostFacts = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ExpectedGpus:
+    """How many GPUs a host should have, or a job on it."""
+
+    number: int
+    source: str
+    """Who says so: an option, the inventory, or the scheduler that granted them."""
+    is_granted: bool = False
+    """Whether a scheduler granted them: then they have to be visible, and others of the host are not ours."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FleetFacts:
     """All that is known of a fleet when it is judged."""
 
@@ -25,9 +36,18 @@ class FleetFacts:
     baseline: Baseline | None = None
     expectations: Expectations = field(default_factory=load_expectations)
     expected_hosts: tuple[str, ...] = ()
+    hosts_there: tuple[str, ...] = ()
+    """Hosts that were named or on which ranks began: one that is not among `hosts` told nothing of itself."""
+    expected_gpus: Mapping[str, ExpectedGpus] = field(default_factory=dict)
+    """By host, where somebody says how many it should have."""
     launches: Sequence[CaseRecords] = ()
     events: Mapping[str, Sequence[str]] | None = None
     """What drivers announced of each GPU, by subject: `xid 79`, `lost`; None: nobody listened."""
+
+    @property
+    def all_hosts(self) -> dict[str, HostFacts | None]:
+        """What each host told that should be there; None of one that told nothing."""
+        return {**dict.fromkeys(self.hosts_there), **self.hosts}
 
 
 def host_of(subject: str) -> str | None:

@@ -1,9 +1,8 @@
-"""Is it ready? Outcomes of checks, rolled up from device to link to host to all.
+"""Is it ready? Cells of the verdict and outcomes of checks, rolled up from device to link to host to all.
 
-In: what every check said of every subject. Out: a word with its reasons, and the tree that it comes from.
-READY is what was shown: each required check passed (or has evidence that there is nothing to check), each
-known subject was judged, and each figure was held against an absolute expectation or the fleet's baseline.
-Peers alone cannot make a uniformly slow fleet READY, and no word is better for a failure more.
+In: the cells that a recipe requires (`verdict.aspects`) and what every check said of every subject. Out: a
+word with its reasons, and the tree that it comes from. READY is what was shown: each required cell was judged
+as finely as the recipe demands, and passed. No word is better for a failure more.
 
 >>> roll_up([]).word
 'INCONCLUSIVE'
@@ -16,32 +15,20 @@ from dataclasses import dataclass
 from typing import Literal
 
 from gpuproof.errors import ExitCode
-from gpuproof.records.outcome import Judged, Status
+from gpuproof.records.outcome import Judged, parent_of
 from gpuproof.records.result import WHOLE
+from gpuproof.verdict.aspects import OF_STATUS, RATES, STANDINGS, Cell, Standing, Table
 
 ReadinessWord = Literal["READY", "READY-WITH-EXCLUSIONS", "INCONCLUSIVE", "NOT-READY"]
 WORDS: tuple[ReadinessWord, ...] = ("READY", "READY-WITH-EXCLUSIONS", "INCONCLUSIVE", "NOT-READY")
 """From the best to the worst."""
-Standing = Literal["passed", "undecided", "failed"]
-STANDINGS: tuple[Standing, ...] = ("passed", "undecided", "failed")
-OF_STATUS: dict[Status, Standing] = {
-    "PASS": "passed",
-    "NOT-APPLICABLE": "passed",
-    "WARN": "undecided",
-    "ERROR": "undecided",
-    "SKIP": "undecided",
-    "FAIL": "failed",
-}
-"""Of a required check. WARN is neither shown to be right nor shown to be wrong; SKIP was not measured."""
 MOST_LISTED = 8
 """Subjects that are named where something is said of many."""
-NO_EXPECTATION = (
-    "no figure was compared with an absolute expectation or a baseline: record a baseline on machines "
-    "that are known to be good (gpuproof baseline record NAME RUN…, then --baseline NAME), or give rules "
-    "with figures "
-    "(--rules FILE)"
-)
+NOTHING_REQUIRED = "no aspect is required: whatever was measured, nothing was to be shown (validate.aspects)"
 NOT_JUDGED = "no required check judged it"
+
+
+NOTHING = Table(cells=(), covered=frozenset())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,10 +57,8 @@ class Readiness:
     tree: Branch
     excluded: tuple[str, ...] = ()
     """Hosts and devices that failed while what is left can be used."""
-    minimum_detectable: float | None = None
-    """The largest of the smallest slowdowns that required checks of figures could have shown, as a share."""
-    not_detectable: tuple[str, ...] = ()
-    """Required checks that passed on figures of which nobody knows how small a slowdown they show."""
+    cells: tuple[Cell, ...] = ()
+    """What was required, and how each of it was judged."""
     capped: str | None = None
     """Why nothing better than INCONCLUSIVE can be said here; None where no cap was set."""
     uncapped: ReadinessWord = "INCONCLUSIVE"
@@ -81,36 +66,78 @@ class Readiness:
 
 
 def roll_up(
-    judged: Sequence[Judged], *, subjects: Iterable[str] = (), capped: str | None = None
+    judged: Sequence[Judged],
+    *,
+    table: Table = NOTHING,
+    subjects: Iterable[str] = (),
+    members: Mapping[str, Collection[str]] | None = None,
+    capped: str | None = None,
 ) -> Readiness:
-    """Roll outcomes up to one verdict.
+    """Roll cells and outcomes up to one verdict.
 
-    `subjects` are the hosts and devices that there are: each has to be judged, by itself or in its parts.
-    `capped` says why the word may be INCONCLUSIVE at best.
+    `table` is what the recipe requires. `subjects` are the hosts and devices that there are: each has to be
+    judged, by itself or in its parts. `members` says by CASE/REPLICATE which of them took part in a launch:
+    what is of several holds for those that are left only where nobody excluded took part. `capped` says why
+    the word may be INCONCLUSIVE at best.
     """
     required = [item for item in judged if item.is_required]
+    tree = _tree(required, table, subjects)
+    excluded = tuple(_excluded(tree))
+    shared = tuple(_measured_with(excluded, table.cells, members or {}))
+    word = _word(tree, required, excluded, is_lacking=not table.cells or bool(shared))
+    shown = word if capped is None else max(word, "INCONCLUSIVE", key=WORDS.index)
+    lacking = (*(() if table.cells else (NOTHING_REQUIRED,)), *shared)
+    return Readiness(
+        word=shown,
+        reasons=() if shown == "READY" else tuple(_all_reasons(required, tree, table, lacking, capped)),
+        tree=tree,
+        excluded=excluded if word == "READY-WITH-EXCLUSIONS" else (),
+        cells=table.cells,
+        capped=capped,
+        uncapped=word,
+    )
+
+
+def _tree(required: Sequence[Judged], table: Table, subjects: Iterable[str]) -> Branch:
+    """Return how each subject stands: its outcomes, and its cells, which answer for the rules of figures."""
     checks: dict[str, list[Judged]] = {}
     for item in required:
         checks.setdefault(item.outcome.subject, []).append(item)
-    tree = _branch(WHOLE, _parts([*subjects, *checks]), checks)
-    lacking = tuple(_lacking(required))
-    excluded = tuple(_excluded(tree))
-    found = _word(tree, required, excluded, is_lacking=bool(lacking))
-    word = found if capped is None else max(found, "INCONCLUSIVE", key=WORDS.index)
-    detectable = [x for x in required if x.outcome.status == "PASS" and x.basis != "none"]
-    known = [x.outcome.minimum_detectable for x in detectable if x.outcome.minimum_detectable is not None]
-    return Readiness(
-        word=word,
-        reasons=() if word == "READY" else tuple(_all_reasons(required, tree, lacking, capped)),
-        tree=tree,
-        excluded=excluded if found == "READY-WITH-EXCLUSIONS" else (),
-        minimum_detectable=max(known, default=None),
-        not_detectable=tuple(
-            dict.fromkeys(x.name for x in detectable if x.outcome.minimum_detectable is None)
-        ),
-        capped=capped,
-        uncapped=found,
-    )
+    cells: dict[str, list[Cell]] = {}
+    for cell in table.cells:
+        cells.setdefault(cell.subject, []).append(cell)
+    return _branch(WHOLE, _parts([*subjects, *checks, *cells]), checks, cells, table.covered)
+
+
+def _holds_back(item: Judged, covered: Collection[tuple[str, str]]) -> bool:
+    """Say whether an outcome that is neither good nor bad leaves something open that no cell speaks of."""
+    is_figure = item.measure is not None and item.basis != "none"
+    is_said = is_figure and (item.basis == "peers" or (item.name, item.outcome.subject) in covered)
+    return OF_STATUS[item.outcome.status] == "undecided" and not is_said
+
+
+def _measured_with(
+    excluded: Collection[str], cells: Iterable[Cell], members: Mapping[str, Collection[str]]
+) -> Iterator[str]:
+    """Yield the cells of several subjects that were measured with one that is excluded."""
+    for cell in cells:
+        of_these = [name for name in excluded if _is_part(name, cell.subject)]
+        together = [
+            name for record in cell.records for name in of_these if name in members.get(record, of_these)
+        ]
+        if cell.standing == "passed" and cell.aspect in RATES and together:
+            names = listed(list(dict.fromkeys(together)))
+            yield _of_subjects(
+                [cell.subject], f"{cell.title} was measured with {names}: measure again without"
+            )
+
+
+def _is_part(subject: str, of: str) -> bool:
+    while subject != WHOLE:
+        subject = parent_of(subject)
+        if subject == of:
+            return True
+    return False
 
 
 def exit_code_of(readiness: Readiness, *, allow_exclusions: bool) -> ExitCode:
@@ -119,23 +146,6 @@ def exit_code_of(readiness: Readiness, *, allow_exclusions: bool) -> ExitCode:
         return ExitCode.INCONCLUSIVE
     is_good = readiness.word == "READY" or (readiness.word == "READY-WITH-EXCLUSIONS" and allow_exclusions)
     return ExitCode.DONE if is_good else ExitCode.FAILED
-
-
-def parent_of(subject: str) -> str:
-    """Return what a subject is a part of: a device of its host, a link of the host that both ends are on.
-
-    >>> parent_of("host/a/gpu/1"), parent_of("link/host/a/gpu/1>host/a/gpu/2"), parent_of("link/a>b")
-    ('host/a', 'host/a', 'whole')
-    """
-    if subject.startswith("link/"):
-        ends = {_host_of(end) for end in subject.removeprefix("link/").split(">", 1)}
-        return next(iter(ends)) or WHOLE if len(ends) == 1 else WHOLE
-    return _host_of(subject) or WHOLE if "/gpu/" in subject else WHOLE
-
-
-def _host_of(subject: str) -> str | None:
-    host, separator, _ = subject.partition("/gpu/")
-    return host if separator and host.startswith("host/") else None
 
 
 def _parts(subjects: Iterable[str]) -> dict[str, list[str]]:
@@ -150,22 +160,28 @@ def _parts(subjects: Iterable[str]) -> dict[str, list[str]]:
 
 
 def _branch(
-    subject: str, parts: Mapping[str, Sequence[str]], checks: Mapping[str, Sequence[Judged]]
+    subject: str,
+    parts: Mapping[str, Sequence[str]],
+    checks: Mapping[str, Sequence[Judged]],
+    cells: Mapping[str, Sequence[Cell]],
+    covered: Collection[tuple[str, str]],
 ) -> Branch:
-    below = tuple(_branch(name, parts, checks) for name in parts.get(subject, ()))
-    own = checks.get(subject, ())
-    said = {
-        standing: tuple(_reason(item) for item in own if OF_STATUS[item.outcome.status] == standing)
-        for standing in STANDINGS
-    }
-    undecided = said["undecided"] if own or below else (NOT_JUDGED,)
-    standings = [OF_STATUS[item.outcome.status] for item in own] or ["passed" if below else "undecided"]
+    below = tuple(_branch(name, parts, checks, cells, covered) for name in parts.get(subject, ()))
+    items, of_cells = checks.get(subject, ()), cells.get(subject, ())
+    failed = tuple(_reason(item) for item in items if OF_STATUS[item.outcome.status] == "failed")
+    undecided = (
+        *(_reason(item) for item in items if _holds_back(item, covered)),
+        *(f"{cell.title}: {cell.reason}" for cell in of_cells if cell.standing == "undecided"),
+    )
+    if not items and not of_cells and not below:
+        undecided = (NOT_JUDGED,)
+    standing: Standing = "failed" if failed else "undecided" if undecided else "passed"
     return Branch(
         subject=subject,
-        standing=max([*standings, *(branch.standing for branch in below)], key=STANDINGS.index),
-        failed=said["failed"],
+        standing=max([standing, *(branch.standing for branch in below)], key=STANDINGS.index),
+        failed=failed,
         undecided=undecided,
-        num_passed=sum(item.outcome.status == "PASS" for item in own),
+        num_passed=sum(item.outcome.status == "PASS" for item in items),
         branches=below,
     )
 
@@ -177,21 +193,6 @@ def _reason(item: Judged) -> str:
 def _said(item: Judged) -> str:
     outcome = item.outcome
     return outcome.reason or f"{outcome.measured}, expected {outcome.expected}"
-
-
-def _lacking(required: Sequence[Judged]) -> Iterator[str]:
-    """Yield what no expectation covers: peers that are alike may all be slow."""
-    figures = [item for item in required if item.outcome.status == "PASS" and item.basis != "none"]
-    covered = {_metric(item) for item in figures if item.basis != "peers"}
-    if not covered:
-        yield NO_EXPECTATION
-    for metric in dict.fromkeys(_metric(item) for item in figures):
-        if covered and metric not in covered:
-            yield f"{metric} was compared with peers alone, and all of them may be slow"
-
-
-def _metric(item: Judged) -> str:
-    return item.metric or item.name
 
 
 def _excluded(tree: Branch) -> Iterator[str]:
@@ -219,13 +220,14 @@ def _word(
         return "INCONCLUSIVE" if is_open else "READY"
     left = [item for item in required if not _is_within(item.outcome.subject, excluded)]
     is_usable = any(x.outcome.status == "PASS" and x.outcome.subject.startswith("host/") for x in left)
-    if is_open or not is_usable or any(_lacking(left)) or not all(_is_within(x, excluded) for x in failed):
+    if is_open or not is_usable or not all(_is_within(x, excluded) for x in failed):
         return "NOT-READY"
     return "READY-WITH-EXCLUSIONS"
 
 
 def _is_within(subject: str, excluded: Collection[str]) -> bool:
-    return subject in excluded or parent_of(subject) in excluded
+    ends = subject.removeprefix("link/").split(">") if subject.startswith("link/") else (subject,)
+    return any(name in excluded or parent_of(name) in excluded for name in (subject, *ends))
 
 
 def _all(tree: Branch) -> Iterator[Branch]:
@@ -235,11 +237,12 @@ def _all(tree: Branch) -> Iterator[Branch]:
 
 
 def _all_reasons(
-    required: Sequence[Judged], tree: Branch, lacking: Iterable[str], capped: str | None
+    required: Sequence[Judged], tree: Branch, table: Table, lacking: Iterable[str], capped: str | None
 ) -> Iterator[str]:
     """Yield every reason once, failures first; those of parts bear their names."""
     yield from _reasons("failed", required)
-    yield from _reasons("undecided", required)
+    yield from _reasons("undecided", [item for item in required if _holds_back(item, table.covered)])
+    yield from _open_cells(table.cells)
     unjudged = [branch.subject for branch in _all(tree) if NOT_JUDGED in branch.undecided]
     if unjudged:
         yield _of_subjects(unjudged, NOT_JUDGED)
@@ -261,6 +264,18 @@ def _reasons(kind: Standing, required: Iterable[Judged]) -> Iterator[str]:
             alike.setdefault(tuple(subjects), []).append(name)
         for of, names in alike.items():
             yield _of_subjects(of, f"{listed(names)} {status}: {said}")
+
+
+def _open_cells(cells: Iterable[Cell]) -> Iterator[str]:
+    """Yield what is open of each aspect, with its subjects and how to judge it."""
+    alike: dict[tuple[str, str | None, str | None], list[str]] = {}
+    for cell in cells:
+        if cell.standing == "undecided":
+            named = ", ".join(f"{name}={value}" for name, value in cell.labels.items() if name != "stage")
+            title = f"{cell.title} ({named})" if named else cell.title
+            alike.setdefault((title, cell.reason, cell.next_step), []).append(cell.subject)
+    for (title, reason, next_step), subjects in alike.items():
+        yield _of_subjects(subjects, f"{title} is open: {reason}. {next_step}")
 
 
 def _of_subjects(subjects: Sequence[str], reason: str) -> str:

@@ -9,7 +9,7 @@ from functools import partial
 from gpuproof.analysis.launch import Launch, summarize_launch
 from gpuproof.analysis.rates import throughput
 from gpuproof.analysis.roofline import Roofline
-from gpuproof.hardware import MemoryPeak, Peak, find_memory_peak
+from gpuproof.hardware import BandwidthPeak, Peak, find_memory_peak
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.result import Doubt, Validity, worst
 from gpuproof.records.run import Failure
@@ -27,7 +27,7 @@ NO_REPLICATES = (
     "not show how fresh processes differ (run.start=exec starts fresh ones)"
 )
 PeakLookup = Callable[[str, str], Peak | None]
-MemoryPeakLookup = Callable[[str], MemoryPeak | None]
+MemoryPeakLookup = Callable[[str], BandwidthPeak | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +50,7 @@ class RunSummary:
     step_percentiles: tuple[Percentile, ...]
     flops_per_s_per_device: float | None
     peak: Peak | None
-    memory_peak: MemoryPeak | None = None
+    memory_peak: BandwidthPeak | None = None
     bytes_per_s_per_device: float | None = None
     roofline: Roofline | None = None
     """Of the first launch that measured ceilings."""

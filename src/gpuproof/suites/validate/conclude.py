@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from gpuproof import units
 from gpuproof.readings.evidence import Evidence
 from gpuproof.records.codec import to_json
 from gpuproof.records.outcome import Judged
@@ -15,10 +13,11 @@ from gpuproof.records.result import Doubt, Measure, Result, worst
 from gpuproof.suites.base import Conclusion, read_places
 from gpuproof.suites.results import exit_code_for
 from gpuproof.suites.sections import ON_CPU, Common, at_point, torn_notes
+from gpuproof.suites.validate.aspects import first_line, judge_readiness
 from gpuproof.suites.validate.blamed import blame_outcomes, concluded_without, stood_in_for
 from gpuproof.suites.validate.devices import device_measures
 from gpuproof.suites.validate.exports import drain_exports, notes_of_training, validation_export
-from gpuproof.suites.validate.hosts import device_subject, lost_of, setups_by_host
+from gpuproof.suites.validate.hosts import lost_of
 from gpuproof.suites.validate.judging import fleet_facts, judge_all, rules_of
 from gpuproof.suites.validate.measured import StageResult, conclude_case, efficiency, measures_of
 from gpuproof.suites.validate.nodes.beside_others import without_shared
@@ -31,7 +30,7 @@ from gpuproof.suites.validate.plan import StageOrder, planned_order
 from gpuproof.suites.validate.stages import Recipes
 from gpuproof.suites.validate.wrong import wrong_outcomes
 from gpuproof.verdict.doubts.rules import invalid_first
-from gpuproof.verdict.rollup import Readiness, exit_code_of, roll_up
+from gpuproof.verdict.rollup import Readiness, exit_code_of
 from gpuproof.verdict.simulated import MEANING, is_simulated
 
 WITHOUT_LAUNCHER = "Start gpuproof validate by itself, which starts its own ranks"
@@ -87,9 +86,9 @@ def conclude(evidence: Evidence) -> Conclusion:
     ]
     judged = without_shared(stood_in_for(_without_lost(judged, evidence), order, found), found)
     cap = _cap(evidence)
-    readiness = roll_up(judged, subjects=_subjects(order, evidence), capped=cap)
+    readiness = judge_readiness(order, evidence, judged, measures, capped=cap)
     detail = ValidateDetail(
-        common=_common(order, found, evidence, readiness),
+        common=_common(order, found, evidence),
         readiness=readiness,
         stages=tuple(_rows(order, found, left_out)),
         rules_source=_sources(options),
@@ -153,7 +152,7 @@ def _result(
         gpuproof_version=str(evidence.description["gpuproof_version"]),
         validity=worst(doubts) if num_launches else None,
         verdict=readiness.word,
-        headline=_headline(judged),
+        headline=first_line(readiness, read_options(evidence.config).ready_for),
         exit_code=code,
         num_launches=num_launches,
         num_planned=sum(row.num_planned for row in detail.stages),
@@ -212,15 +211,6 @@ def _without_lost(judged: Sequence[Judged], evidence: Evidence) -> list[Judged]:
     ]
 
 
-def _subjects(order: StageOrder, evidence: Evidence) -> Iterator[str]:
-    """Yield what has to be judged: every host, and every device where a stage is of each by itself."""
-    cases = [case for stage in order.stages for case in stage.cases]
-    tests_each = any((case.is_of_one_device or case.is_of_each) and not case.of_model for case in cases)
-    yield from (f"host/{name}" for name in hosts_of(order, evidence.launches))
-    for host, setups in setups_by_host(evidence.launches).items():
-        yield from (device_subject(host, setup.device) for setup in setups if tests_each)
-
-
 def _cap(evidence: Evidence) -> str | None:
     """Say why the verdict is INCONCLUSIVE at best: what was tested is no hardware to be ready."""
     if is_simulated(evidence.launches):
@@ -229,9 +219,7 @@ def _cap(evidence: Evidence) -> str | None:
     return NO_GPU if "cpu" in kinds else None
 
 
-def _common(
-    order: StageOrder, found: Sequence[StageResult], evidence: Evidence, readiness: Readiness
-) -> Common:
+def _common(order: StageOrder, found: Sequence[StageResult], evidence: Evidence) -> Common:
     devices = {setup.device.name for launch in evidence.launches for setup in launch.setups}
     hosts = hosts_of(order, evidence.launches)
     where = f"{len(hosts)} hosts" if len(hosts) > 1 else hosts[0] if hosts else "this machine"
@@ -248,27 +236,12 @@ def _common(
                 (
                     order.options.data_replaced,
                     *([ON_CPU] if on_cpu else []),
-                    _detectable(readiness),
                     *trained,
                     *torn_notes(evidence.launches),
                 ),
             )
         ),
     )
-
-
-def _detectable(readiness: Readiness) -> str:
-    """State what these data could not have shown."""
-    if readiness.minimum_detectable is None:
-        told = (
-            "how small a slowdown these data could have shown is not known: no figure with an interval passed"
-        )
-    else:
-        least = units.share(readiness.minimum_detectable)
-        told = f"of some judged figures a slowdown under {least} would not have been seen"
-    unknown = ", ".join(readiness.not_detectable)
-    has_some = readiness.minimum_detectable is not None and unknown
-    return f"{told}; not known for: {unknown}" if has_some else told
 
 
 def _rows(
@@ -286,14 +259,6 @@ def _rows(
                 f"{name}: {left_out[name].reason}" for each in own if (name := each.case.case_id) in left_out
             ),
         )
-
-
-def _headline(judged: Sequence[Judged]) -> str:
-    """Count the required checks that passed of those that apply, and those that do not."""
-    statuses = Counter(item.outcome.status for item in judged if item.is_required)
-    idle = statuses["NOT-APPLICABLE"]
-    passed = f"{statuses['PASS']} of {statuses.total() - idle} required checks passed"
-    return f"{passed}, {idle} do not apply" if idle else passed
 
 
 def _conditions(evidence: Evidence, readiness: Readiness) -> dict[str, Any]:

@@ -16,8 +16,10 @@ from gpuproof.records.codec import from_json
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.outcome import Judged, Outcome, SubjectKind, kind_of
 from gpuproof.records.result import WHOLE, Measure
+from gpuproof.suites.base import read_places
 from gpuproof.suites.validate.hosts import facts_by_host
 from gpuproof.suites.validate.measured import StageResult, measures_of_collectives
+from gpuproof.suites.validate.nodes.counted import expected_gpus, hosts_there
 from gpuproof.suites.validate.options import ValidateOptions
 from gpuproof.suites.validate.placing import Stage
 from gpuproof.suites.validate.stages import Recipes
@@ -86,9 +88,13 @@ def baseline_of(options: ValidateOptions) -> Baseline | None:
 
 def fleet_facts(evidence: Evidence, measures: Sequence[Measure], options: ValidateOptions) -> FleetFacts:
     """Return what rules and checks are asked about."""
+    hosts, places = facts_by_host(evidence.launches), read_places(evidence.description)
+    on_cpu = evidence.config.distributed.device == "cpu"
     return FleetFacts(
         measures=measures,
-        hosts=facts_by_host(evidence.launches),
+        hosts=hosts,
+        hosts_there=hosts_there(places, evidence.launches),
+        expected_gpus=expected_gpus(places, options, hosts, on_cpu=on_cpu),
         baseline=baseline_of(options),
         launches=evidence.launches,
         events=announced_in(evidence),
@@ -219,6 +225,7 @@ def _bounds(measures: Sequence[Measure], options: ValidateOptions) -> Iterator[R
             Expected(form="at_least", number=bound[1], unit="1"),
             place=options.rules_source,
             next_step=EFFICIENCY_STEP,
+            is_contract=True,
         )
 
 
@@ -234,8 +241,17 @@ def _steadiness(measure: Measure, bound: float) -> Rule:
     return replace(rule, basis="none")
 
 
-def _rule(name: str, measure: MeasureMatch, expected: Expected, *, place: str, next_step: str) -> Rule:
+def _rule(
+    name: str,
+    measure: MeasureMatch,
+    expected: Expected,
+    *,
+    place: str,
+    next_step: str,
+    is_contract: bool = False,
+) -> Rule:
     return Rule(
+        is_contract=is_contract,
         name=name,
         place=place,
         is_required=True,

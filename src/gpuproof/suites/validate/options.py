@@ -10,6 +10,7 @@ from gpuproof.config.models import RunConfig
 from gpuproof.records.case import ParallelStrategy, Precision
 from gpuproof.records.codec import from_json
 from gpuproof.records.work.probe import ProbeName
+from gpuproof.verdict.aspects import LOSS_DETECTED, RequiredAspect
 
 NAME = "validate"
 StageName = Literal[
@@ -32,6 +33,126 @@ STAGE_NAMES: tuple[StageName, ...] = get_args(StageName)
 USUAL_STAGES: tuple[StageName, ...] = tuple(
     name for name in STAGE_NAMES if name not in ("switched_off", "soak", "fingerprint_hot")
 )
+TRAINED = {"stage": "training", "case": "each"}
+HARDWARE: tuple[RequiredAspect, ...] = (
+    RequiredAspect(
+        aspect="right results",
+        title="patterns in memory",
+        measure="wrong values",
+        labels={"stage": "pattern"},
+    ),
+    RequiredAspect(
+        aspect="right results", title="equal results", measure="wrong values", labels={"stage": "fingerprint"}
+    ),
+    RequiredAspect(
+        aspect="right results", title="right products", measure="wrong values", labels={"stage": "gemm"}
+    ),
+    RequiredAspect(
+        aspect="right results",
+        each="link",
+        title="right copies",
+        measure="wrong values",
+        labels={"stage": "links"},
+    ),
+    RequiredAspect(
+        aspect="right results",
+        each="host",
+        needs="devices",
+        title="right collectives",
+        measure="launches",
+        labels={"stage": "collective"},
+    ),
+    RequiredAspect(
+        aspect="right results",
+        each="whole",
+        needs="hosts",
+        title="right collectives",
+        measure="launches",
+        labels={"stage": "collective"},
+    ),
+    RequiredAspect(
+        aspect="right results", each="whole", title="finite losses", measure="launches", labels=TRAINED
+    ),
+    RequiredAspect(
+        aspect="compute",
+        title="a GPU",
+        measure="throughput",
+        labels={"stage": "gemm", "at_once": False, "dtype": "each"},
+    ),
+    RequiredAspect(
+        aspect="memory",
+        title="the memory of a GPU",
+        measure="throughput",
+        labels={"stage": "memory", "at_once": False},
+    ),
+    RequiredAspect(
+        aspect="links",
+        each="link",
+        title="a link",
+        measure="link bandwidth",
+        labels={"stage": "links", "direction": "one_way"},
+    ),
+    RequiredAspect(
+        aspect="collectives",
+        each="host",
+        needs="devices",
+        title="a collective within a host",
+        measure="bus bandwidth",
+        labels={"stage": "collective", "operation": "each"},
+    ),
+    RequiredAspect(
+        aspect="collectives",
+        each="whole",
+        needs="hosts",
+        title="a collective over hosts",
+        measure="bus bandwidth",
+        labels={"stage": "collective", "operation": "each"},
+    ),
+    RequiredAspect(
+        aspect="training",
+        each="any",
+        needs="devices",
+        title="training on one device",
+        measure="throughput",
+        labels={"stage": "training", "case": "training-one"},
+    ),
+    RequiredAspect(aspect="training", each="whole", title="training", measure="throughput", labels=TRAINED),
+    RequiredAspect(
+        aspect="training", each="whole", needs="devices", title="scaling", measure="scaling efficiency"
+    ),
+    RequiredAspect(aspect="storage", each="host", title="storage", measure="storage read"),
+    RequiredAspect(
+        aspect="state",
+        title="the state of a GPU",
+        checks=("ecc", "memory health", "pcie", "clock policy", "nvlink", "xid", "all ranks"),
+    ),
+    RequiredAspect(
+        aspect="state",
+        each="host",
+        title="the state of a host",
+        checks=(
+            *(
+                "same driver",
+                "same torch",
+                "same CUDA",
+                "same NCCL",
+                "same memory size",
+                "same power limit",
+                "same application clock",
+            ),
+            *("same ECC mode", "infiniband", "network", "peer to peer", "backend", "clocks", "lost packets"),
+        ),
+    ),
+)
+"""What READY needs where the recipe lists nothing else: all that the hardware has."""
+
+
+def rows_of_stage(stage: str) -> tuple[RequiredAspect, ...]:
+    """Return what READY needs of a single stage: its own rows, and the state of what it ran on."""
+    rates = {row.aspect for row in HARDWARE if row.labels.get("stage") == stage} - {"right results"}
+    return tuple(
+        row for row in HARDWARE if row.aspect in ("state", *rates) or row.labels.get("stage") == stage
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,12 +212,21 @@ class ValidateOptions:
     """Seconds for the whole validation; what does not fit is left out, reported, and not measured."""
     expected_hosts: tuple[str, ...] = ()
     """Expected hosts; one that does not answer is NOT-READY."""
+    expected_gpus: int | None = None
+    """GPUs that each host should have; with one missing it is NOT-READY. Null is what the inventory says,
+    else what the scheduler granted, else what the driver lists; CUDA_VISIBLE_DEVICES expects nothing."""
     allow_cpu: bool = False
     """Try it without a GPU; the verdict is INCONCLUSIVE at best."""
     allow_exclusions: bool = False
     """End with exit code 0 where all but named hosts and devices are ready."""
     spares: int = 0
     """How many hosts are spare: at the end the hosts to run on are chosen from those that passed."""
+    aspects: tuple[RequiredAspect, ...] = HARDWARE
+    """What READY needs: aspects and their subjects, each with the measure or the checks that decide it."""
+    detects: float = LOSS_DETECTED
+    """The largest loss of a rate, as a share, that may go unseen where the verdict is READY."""
+    ready_for: str | None = None
+    """For what it is ready, where not all that the hardware has is asked for: a job."""
     rules: tuple[Mapping[str, Any], ...] = ()
     """Rules for figures and hosts (docs/rules.md); without rules of figures nothing is READY."""
     rules_source: str = "validate.rules of the recipe"
@@ -141,8 +271,15 @@ class ValidateOptions:
             raise ValueError("efficiency has numbers of devices, each with a share from 0 to 1")
         if self.spares < 0:
             raise ValueError("spares is no negative number")
-        if min(self.gemm_size, self.memory_buffer_bytes) < 1:
-            raise ValueError("gemm_size and memory_buffer_bytes are at least 1")
+        if (
+            min(
+                self.gemm_size,
+                self.memory_buffer_bytes,
+                1 if self.expected_gpus is None else self.expected_gpus,
+            )
+            < 1
+        ):
+            raise ValueError("gemm_size, memory_buffer_bytes and expected_gpus are at least 1")
 
 
 def read_options(config: RunConfig) -> ValidateOptions:

@@ -11,14 +11,14 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.outcome import Judged, Outcome
 from gpuproof.records.result import WHOLE, Doubt
-from gpuproof.records.run import TRANSIENT_CAUSES, Failure, RankResult, Setup, Start
+from gpuproof.records.run import TRANSIENT_CAUSES, Failure, RankResult, Start
 from gpuproof.suites.validate.hosts import (
     begun_on,
     devices_by_host,
     lost_of,
-    setups_by_host,
 )
-from gpuproof.suites.validate.measured import StageResult
+from gpuproof.suites.validate.measured import StageResult, measures_of
+from gpuproof.suites.validate.nodes.counted import count_outcomes, hosts_there
 from gpuproof.suites.validate.placing import LeftOut
 from gpuproof.suites.validate.plan import StageOrder
 from gpuproof.suites.validate.wrong import names_wrong, why_nothing
@@ -28,6 +28,8 @@ IMPLAUSIBLE = ("over-peak", "over-memory-peak")
 NOT_SEEN = ("not-checked", "not-measured", "gpus-not-used", "other-precision")
 """Doubts that leave a launch without what it was for: no figure of it may pass."""
 PLAN = "the plan of this recipe"
+LAUNCHES = "launches"
+"""What outcomes of launches are of, as rows of aspects name it."""
 
 
 def stage_outcomes(
@@ -49,7 +51,9 @@ def _of_case(found: StageResult, left_out: Mapping[str, LeftOut]) -> Iterator[Ju
     outcome = _outcome(found, left_out.get(found.case.case_id))
     if outcome.status == "FAIL" and names_wrong(found):
         return  # the devices are judged by themselves
-    yield Judged(name=_name(found), outcome=outcome, is_required=found.stage.is_required)
+    labels = {"stage": found.stage.name, "case": found.case.name}
+    is_required = found.stage.is_required
+    yield Judged(name=_name(found), outcome=outcome, is_required=is_required, measure=LAUNCHES, labels=labels)
     suspected = [] if found.result is None else [d for d in found.result.doubts if d.validity == "SUSPECT"]
     if outcome.status == "PASS" and suspected:
         more = f" (and {len(suspected) - 1} more)" if len(suspected) > 1 else ""
@@ -87,7 +91,7 @@ def _outcome(found: StageResult, left_out: LeftOut | None) -> Outcome:
     nothing = why_nothing(found)
     if nothing is not None:
         return Outcome(status="NOT-APPLICABLE", subject=found.subject, reason=nothing)
-    without = _without_loss(found, done)
+    without = _without_loss(found, done) or _without_record(found)
     if without is not None:
         return without
     return Outcome(
@@ -120,6 +124,19 @@ def _without_loss(found: StageResult, done: Sequence[CaseRecords]) -> Outcome | 
         source=PLAN,
         next_step="Lower training.learning_rate; where other machines train well at it, look at the device: "
         "gpuproof run probe --probe.name=fingerprint",
+        responsible="user",
+    )
+
+
+def _without_record(found: StageResult) -> Outcome | None:
+    """Find launches that ended well and left no figure: nobody knows what they measured."""
+    if any(measure.value is not None for measure in measures_of(found)):
+        return None
+    return Outcome(
+        status="ERROR",
+        subject=found.subject,
+        reason="it ended without a record of what it measured",
+        next_step="Run it again; look at the launch's rank-N.jsonl: it was cut, or changed",
         responsible="user",
     )
 
@@ -207,15 +224,12 @@ def host_outcomes(order: StageOrder, launches: Sequence[CaseRecords]) -> Iterato
         yield Judged(name="host answers", outcome=_answer(name, name in answered, lost.get(name)))
     if order.options.expected_hosts:
         yield Judged(name="expected hosts", outcome=_expected(order.options.expected_hosts, answered, lost))
-    used = setups_by_host(launches)
-    for host, count in devices_by_host(launches).items():
-        yield Judged(name="every device is tested", outcome=_coverage(host, count, used.get(host, ())))
+    yield from count_outcomes(order, launches)
 
 
 def hosts_of(order: StageOrder, launches: Sequence[CaseRecords]) -> tuple[str, ...]:
     """Return the hosts that are validated: those that were named, else this machine once ranks began."""
-    places = (place.name for stage in order.stages for case in stage.cases for place in case.places)
-    return tuple(dict.fromkeys(filter(None, places))) or begun_on(launches)
+    return hosts_there([p for stage in order.stages for case in stage.cases for p in case.places], launches)
 
 
 def _answer(name: str, has_answered: bool, lost: CaseRecords | None) -> Outcome:
@@ -254,28 +268,4 @@ def _expected(expected: Collection[str], answered: Collection[str], lost: Collec
         source="--expected-hosts",
         next_step="Bring them back; a smaller cluster is one with a shorter list" if missing else None,
         responsible="administrator" if missing else None,
-    )
-
-
-def _coverage(host: str, visible: int, setups: Sequence[Setup]) -> Outcome:
-    """Hold the devices that were used against those that the host has."""
-    subject = f"host/{host}"
-    if visible == 0:
-        reason = "the host says that it has no device"
-        return Outcome(status="NOT-APPLICABLE", subject=subject, reason=reason)
-    used = {setup.device.uuid or setup.device.index for setup in setups if setup.device.kind != "cpu"}
-    if len(used) < visible:
-        return Outcome(
-            status="SKIP",
-            subject=subject,
-            reason=f"{len(used)} of {visible} devices were used; the others were not tested",
-            next_step="Test all of them: --nproc, and no distributed.devices",
-            responsible="user",
-        )
-    return Outcome(
-        status="PASS",
-        subject=subject,
-        measured=f"{len(used)} devices were used",
-        expected=f"all {visible} that the host has",
-        source="what the host says of itself",
     )

@@ -7,26 +7,24 @@ from collections.abc import Iterator, Sequence
 from gpuproof import units
 from gpuproof.records.codec import from_json
 from gpuproof.records.outcome import Judged
-from gpuproof.records.page import Cell, Column, Commands, Page, Section, Table, Text, Tone, Verdict, table
+from gpuproof.records.page import Cell as Shown
+from gpuproof.records.page import Column, Commands, Page, Section, Table, Text, Tone, Verdict, table
 from gpuproof.records.result import WHOLE, Result
 from gpuproof.suites.many_subjects import figures_table
 from gpuproof.suites.sections import failures_section
 from gpuproof.suites.validate.conclude import StageRow, ValidateDetail
 from gpuproof.suites.validate.nodes.drain import drain_lines
 from gpuproof.suites.validate.nodes.spares import ChosenHosts, lines_of
+from gpuproof.verdict.aspects import Cell, Standing
 from gpuproof.verdict.page import A_LAUNCH, outcome_sections
 from gpuproof.verdict.rollup import Branch, Readiness, listed
 
 MOST_REASONS = 3
 """In the first lines; all are below."""
+TELLING = ("dtype", "operation", "case")
+"""Labels that tell cells of one title apart."""
 MOST_ALONE = 4
 """Subjects of which the same is to be said that have a row each."""
-MEANING = {
-    "READY": "every required check passed, also against figures other than those of peers",
-    "READY-WITH-EXCLUSIONS": "all but what is named passed",
-    "INCONCLUSIVE": "whether it is ready was not shown",
-    "NOT-READY": "a required check failed",
-}
 WORD_TONES: dict[str, Tone] = {"READY": "good", "READY-WITH-EXCLUSIONS": "warn", "INCONCLUSIVE": "warn"}
 STANDING_TONES: dict[str, Tone] = {"passed": "good", "undecided": "warn", "failed": "bad"}
 ORDER = ("FAIL", "ERROR", "WARN", "SKIP", "PASS", "NOT-APPLICABLE")
@@ -40,6 +38,7 @@ def page(result: Result) -> Page:
         Text(title="", lines=(A_LAUNCH,)),
         Text(title="Why", lines=readiness.reasons),
         *(() if detail.chosen is None else (_chosen(detail.chosen),)),
+        cells_table(readiness.cells),
         subjects_table(readiness.tree),
         *_checks(result.outcomes, detail),
         Commands(title="To drain in Slurm, if you agree", commands=tuple(drain_lines(detail.drain))),
@@ -61,18 +60,53 @@ def _has_something(section: Section) -> bool:
 
 
 def _verdict(result: Result, readiness: Readiness) -> Verdict:
-    reasons = readiness.reasons
-    more = f"; and {len(reasons) - MOST_REASONS} more" if len(reasons) > MOST_REASONS else ""
-    excluded = f"without {', '.join(readiness.excluded)}" if readiness.excluded else ""
-    told = "; ".join(reasons[:MOST_REASONS]) + more
-    meaning = ": ".join(filter(None, (excluded or MEANING[readiness.word], told)))
+    reasons = () if readiness.word in ("READY", "READY-WITH-EXCLUSIONS") else readiness.reasons
+    more = (f"and {len(reasons) - MOST_REASONS} more below",) if len(reasons) > MOST_REASONS else ()
     return Verdict(
-        headline=result.headline,
+        headline="",
         uncertainty="",
         word=result.verdict,
         tone=WORD_TONES.get(readiness.word, "bad"),
-        meaning=meaning,
+        meaning="; ".join(dict.fromkeys((result.headline, *reasons[:MOST_REASONS], *more))),
     )
+
+
+def cells_table(cells: Sequence[Cell]) -> Table:
+    """Lay out what READY needs: each aspect, whose it is, and what would have shown or how to judge it."""
+    alike: dict[tuple[str, ...], list[Cell]] = {}
+    for cell in cells:
+        alike.setdefault((cell.aspect, _what(cell), cell.standing, _how(cell)), []).append(cell)
+    return table(
+        "What READY needs",
+        list(alike.values()),
+        Column.of("aspect", lambda row: row[0].aspect, align="left"),
+        Column.of("of", lambda row: _what(row[0]), align="left", folds=True),
+        Column.of("subjects", _subjects, align="left", folds=True),
+        Column.of("", lambda row: _standing(row[0].standing), align="left"),
+        Column.of("would have shown", _resolutions),
+        Column.of("by, or why not", lambda row: _how(row[0]), align="left", folds=True),
+    )
+
+
+def _what(cell: Cell) -> str:
+    labels = ", ".join(str(cell.labels[name]) for name in TELLING if name in cell.labels)
+    return f"{cell.title}, {labels}" if labels else cell.title
+
+
+def _subjects(cells: Sequence[Cell]) -> str:
+    names = [cell.subject for cell in cells]
+    return "all" if names == [WHOLE] else f"{len(names)}: {listed(names)}" if len(names) > 1 else names[0]
+
+
+def _resolutions(cells: Sequence[Cell]) -> str:
+    losses = [cell.resolution for cell in cells if cell.resolution is not None]
+    return units.share(max(losses)) if losses else ""
+
+
+def _how(cell: Cell) -> str:
+    if cell.standing == "passed":
+        return cell.contract or ", ".join(cell.decided_by)
+    return "\n".join(filter(None, (cell.reason, cell.next_step and f"→ {cell.next_step}")))
 
 
 def _chosen(found: ChosenHosts) -> Text:
@@ -85,7 +119,7 @@ def subjects_table(tree: Branch) -> Table:
         "By subject: all, host, device",
         list(_rows([tree], 0)),
         Column.of("subject", lambda row: f"{'· ' * row[0]}{_named(row[1])}", align="left", folds=True),
-        Column.of("", lambda row: _standing(row[1][0]), align="left"),
+        Column.of("", lambda row: _standing(row[1][0].standing), align="left"),
         Column.of("passed", lambda row: units.count(sum(branch.num_passed for branch in row[1]))),
         Column.of("why", lambda row: _why(row[1][0]), align="left", folds=True),
     )
@@ -120,8 +154,8 @@ def _why(branch: Branch) -> str:
     return "" if branch.subject == WHOLE else "\n".join((*branch.failed, *branch.undecided))
 
 
-def _standing(branch: Branch) -> Cell:
-    return Cell(branch.standing, STANDING_TONES[branch.standing])
+def _standing(standing: Standing) -> Shown:
+    return Shown(standing, STANDING_TONES[standing])
 
 
 def _checks(judged: Sequence[Judged], detail: ValidateDetail) -> Iterator[Section]:

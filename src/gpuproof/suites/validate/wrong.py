@@ -51,10 +51,10 @@ def why_nothing(found: StageResult) -> str | None:
 
 
 def _named(item: Judged, of: StageResult) -> Judged:
-    """Name an outcome after its case. Parts that apply to nothing do not decide: the case is judged whole."""
+    """Name an outcome after its case, and say what it is of, as rows of aspects name it."""
     name = item.name if of.case.name.startswith(item.name) else f"{of.case.name}, {item.name}"
-    decides = of.stage.is_required and item.outcome.status != "NOT-APPLICABLE"
-    return replace(item, name=name, is_required=decides)
+    labels = {"stage": of.stage.name, "case": of.case.name}
+    return replace(item, name=name, is_required=of.stage.is_required, measure=WRONG_VALUES, labels=labels)
 
 
 def _of_products(found: StageResult) -> Iterator[Judged]:

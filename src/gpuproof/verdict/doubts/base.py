@@ -13,7 +13,7 @@ from gpuproof.analysis.collectives import CollectiveLaunch
 from gpuproof.analysis.launch import Launch
 from gpuproof.analysis.probes.figures import ProbeLaunch
 from gpuproof.analysis.requests.served import Served
-from gpuproof.hardware import MemoryPeak, Peak
+from gpuproof.hardware import BandwidthPeak, Peak
 from gpuproof.records.result import Doubt
 
 REPORT_IT = "Please report it: the records contradict each other"
@@ -25,7 +25,7 @@ class Measured:
 
     launch: Launch
     peak: Peak | None = None
-    memory_peak: MemoryPeak | None = None
+    memory_peak: BandwidthPeak | None = None
     clock_max_mhz: float | None = None
     """The highest clock that its devices may run at; None where nobody read it."""
     served: Served | None = None

@@ -1,4 +1,7 @@
-"""What cannot be exceeded: the network between hosts, for each collective operation.
+"""What cannot be exceeded: what a board does by its data sheet, and the network between hosts.
+
+A board's rate is that of its type of arithmetic, its memory or its links, by the driver's exact name, or what
+is declared of a simulated device; of a board that is not known nothing is.
 
 Of N hosts each has to send, or get, a least part of the data over its own network cards, whichever way the
 operation is done. With `c` the cards' sum of one host in one direction, the algorithm bandwidth is at most
@@ -14,13 +17,35 @@ True
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, get_args
 
 from gpuproof.analysis.collectives import bus_factor
+from gpuproof.hardware import (
+    PEAK_TYPE_OF_PRECISION,
+    UNKNOWN_HEADROOM,
+    BandwidthPeak,
+    Link,
+    Peak,
+    find_link_peak,
+    find_memory_peak,
+    find_peak,
+    known_devices,
+)
+from gpuproof.records.outcome import kind_of
+from gpuproof.records.result import WHOLE, Measure
 from gpuproof.records.work.collective import Operation
+from gpuproof.units import bandwidth
+from gpuproof.verdict.facts import FleetFacts, HostFacts, host_of
 
 BITS = 8
+LARGE_BYTES = 128 * 2**20
+"""Of a collective: a smaller one may be far under what links carry, since it waits for them."""
+BOTH_WAYS = 2.0
+"""Over what a link carries one way: a copy each way at once, or a network that adds up."""
+PRECISIONS = {"fp16": "amp"}
+"""The precision whose peak is that of a type."""
+BYTE_RATES = ("B/s", "bytes/s")
 _RATE = re.compile(r"([\d.]+) Gb/sec")
 
 
@@ -73,3 +98,163 @@ def cards_bytes_per_s(facts: Mapping[str, Any]) -> float | None:
     rates = [_RATE.match(port["rate"] or "") for port in ports]
     known = [float(rate.group(1)) for rate in rates if rate]
     return sum(known) * 1e9 / BITS if known else None
+
+
+def dense_rate(measure: Measure, facts: FleetFacts) -> tuple[float, str] | None:
+    """Return what the board of a measure does by its data sheet, in the measure's unit, and the source.
+
+    The dense rate of the type of arithmetic, of the memory, or of the links that decide a large copy or
+    collective; of a simulated device what is declared. None where the board or what decides is not known.
+    """
+    name = device_of(measure, facts)
+    part = _part_of(measure, facts)
+    if name is None or part is None:
+        return None
+    peak = _find(name, part)
+    if peak is not None:
+        return _rate(peak) * _ways(measure), f"what {name} does by its data sheet ({peak.provenance})"
+    rate = _declared(measure, facts).get(DECLARED.get(part, ""))
+    return None if rate is None else (rate * _ways(measure), f"what is declared of {name}")
+
+
+def ceiling_of(measure: Measure, facts: FleetFacts) -> tuple[float, str] | None:
+    """Return what hardware can do at most and why; None where it is not known."""
+    labels = measure.labels
+    if "operation" in labels and "num_ranks" in labels and not _is_within_a_host(measure, facts):
+        return _network_ceiling(measure, facts)
+    name = device_of(measure, facts)
+    part = _part_of(measure, facts) or ("all" if "num_ranks" in labels else None)
+    if name is None or part is None or measure.unit not in ("FLOP/s", *BYTE_RATES):
+        return None
+    peak = _find(name, part)
+    if peak is None:
+        declared = dense_rate(measure, facts)
+        return None if declared is None else (declared[0], f"the most that is declared of {name}")
+    most = peak.at_clock(_clock(measure, facts)) if isinstance(peak, Peak) else peak.bytes_per_s
+    return most * (BOTH_WAYS if part == "all" else _ways(measure)), f"the most of {name} ({peak.provenance})"
+
+
+def most_of_any_board(unit: str, labels: Mapping[str, Any]) -> tuple[float, str] | None:
+    """Return the most that the best known board does in a unit, FLOP/s or B/s, and which; else None."""
+    finders: Mapping[str, Callable[[str], Peak | BandwidthPeak | None]] = {
+        "all": lambda name: find_link_peak(name, "all"),
+        "memory": find_memory_peak,
+    }
+    if unit == "FLOP/s":
+        dtype = str(labels.get("dtype"))
+        types = [dtype] if any(_find(name, dtype) for name in known_devices()) else PEAK_TYPE_OF_PRECISION
+        peaks = [(peak, name) for name in known_devices() for of in types if (peak := _find(name, of))]
+        headroom = UNKNOWN_HEADROOM
+    elif unit in BYTE_RATES:
+        is_of_links = "num_ranks" in labels or labels.get("kind") == "d2d"
+        find, headroom = finders["all" if is_of_links else "memory"], BOTH_WAYS if is_of_links else 1.0
+        peaks = [(peak, name) for name in known_devices() if (peak := find(name))]
+    else:
+        return None
+    rate, name = max((_rate(peak), name) for peak, name in peaks)
+    return rate * headroom, f"the most of {name}, the best board that is known"
+
+
+DECLARED = {
+    **dict.fromkeys(("fp32", "tf32", "fp64"), "flops_per_s"),
+    **dict.fromkeys(("fp16", "bf16", "amp"), "flops_16bit_per_s"),
+    **{"memory": "memory_bytes_per_s", "host": "host_link_bytes_per_s"},
+    **dict.fromkeys(("pair", "all"), "peer_link_bytes_per_s"),
+}
+"""By part of a board, what is declared of a simulated device."""
+
+
+def _find(name: str, part: str) -> Peak | BandwidthPeak | None:
+    """Return the rate of a part of a board: a type of arithmetic, its memory, or a link."""
+    if part == "memory":
+        return find_memory_peak(name)
+    link = next((link for link in get_args(Link) if link == part), None)
+    return find_peak(name, PRECISIONS.get(part, part)) if link is None else find_link_peak(name, link)
+
+
+def _rate(peak: Peak | BandwidthPeak) -> float:
+    return peak.flops_per_s if isinstance(peak, Peak) else peak.bytes_per_s
+
+
+def _part_of(measure: Measure, facts: FleetFacts) -> str | None:
+    """Name what of a board decides a figure; None where something else may, or nothing is known."""
+    labels, unit = measure.labels, measure.unit
+    if labels.get("workload") == "gemm":
+        return str(labels.get("dtype")) if unit == "FLOP/s" else None
+    if unit not in BYTE_RATES:
+        return None
+    if labels.get("workload") == "memory":
+        return "memory"
+    is_large = int(labels.get("size_bytes") or 0) >= LARGE_BYTES
+    if measure.name == "link bandwidth":
+        if labels.get("kind") == "d2d":
+            return "pair"
+        return "host" if labels.get("host_memory") == "pinned" else None
+    return "all" if "num_ranks" in labels and is_large and _is_within_a_host(measure, facts) else None
+
+
+def _is_within_a_host(measure: Measure, facts: FleetFacts) -> bool:
+    return kind_of(measure.subject) == "host" or (measure.subject == WHOLE and len(facts.hosts) == 1)
+
+
+def _ways(measure: Measure) -> float:
+    return BOTH_WAYS if measure.labels.get("direction") == "both_ways" else 1.0
+
+
+def _network_ceiling(measure: Measure, facts: FleetFacts) -> tuple[float, str] | None:
+    """Return what network cards allow between hosts, of boards that have no other way.
+
+    NVLink can reach over hosts (GB200 racks): none of the boards whose peaks are known is of such a kind.
+    """
+    labels, name = measure.labels, device_of(measure, facts)
+    if name is None or find_memory_peak(name) is None or labels.get("quantity") != "bus bandwidth":
+        return None
+    num_hosts, ranks = len(facts.hosts), labels["num_ranks"]
+    cards = [cards_bytes_per_s(found) for found in facts.hosts.values()]
+    if not isinstance(ranks, int) or num_hosts < 2 or ranks % num_hosts or None in cards:
+        return None
+    slowest = min(card for card in cards if card is not None)
+    bound = bus_bound(
+        str(labels["operation"]),
+        num_hosts=num_hosts,
+        ranks_per_host=ranks // num_hosts,
+        cards_bytes_per_s=slowest,
+    )
+    why = f"which {num_hosts} hosts with {bandwidth(slowest)} of network cards each cannot exceed"
+    return None if bound is None else (bound, why)
+
+
+def device_of(measure: Measure, facts: FleetFacts) -> str | None:
+    """Name the device of a measure as its driver does; None where there are several, or none is known."""
+    names = {str(device["name"]) for device in _devices_of(measure, facts) if device.get("name")}
+    return names.pop() if len(names) == 1 else None
+
+
+def _declared(measure: Measure, facts: FleetFacts) -> Mapping[str, float]:
+    """Return the rates that are declared of the device of a measure; none of what is no simulated one."""
+    return next((device["declared"] for device in _devices_of(measure, facts) if "declared" in device), {})
+
+
+def _devices_of(measure: Measure, facts: FleetFacts) -> list[Mapping[str, Any]]:
+    """Return what hosts tell of the device of a measure; of a link, or of a host, of all that there are."""
+    gpu = "" if kind_of(measure.subject) == "link" else measure.subject.partition("/gpu/")[2]
+    host = host_of(measure.subject)
+    hosts = facts.hosts.values() if host is None else [facts.hosts.get(host, {})]
+    return [device for of_host in hosts for device in _devices(of_host, gpu)]
+
+
+def _devices(facts: HostFacts, gpu: str) -> list[Mapping[str, Any]]:
+    devices = list(facts.get("devices") or ())
+    return [d for d in devices if not gpu or gpu in (d.get("uuid"), str(d.get("index")))]
+
+
+def _clock(measure: Measure, facts: FleetFacts) -> float | None:
+    gpu = measure.subject.partition("/gpu/")[2]
+    listed = (facts.hosts.get(host_of(measure.subject) or "", {}).get("accelerators") or {}).get("devices")
+    clocks = [
+        (device.get("static") or {}).get("clock_sm_max_mhz")
+        for device in listed or ()
+        if not gpu or gpu in (device.get("uuid"), str(device.get("physical_index")))
+    ]
+    known = [clock for clock in clocks if clock]
+    return max(known) if known else None

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from gpuproof.analysis.apart import ERROR_RATE
 from gpuproof.records.outcome import Basis, Judged, Outcome, kind_of
 from gpuproof.records.result import Measure
-from gpuproof.verdict.baseline import UNCOMPARED, entry_key
+from gpuproof.verdict.baseline import UNCOMPARED
 from gpuproof.verdict.check import judge, load_check
 from gpuproof.verdict.checks.registry import CHECKS
 from gpuproof.verdict.facts import FleetFacts, gpu_subjects, host_of
@@ -37,7 +37,7 @@ BASES: Mapping[str, Basis] = {
     "reference": "absolute",
     "baseline": "baseline",
     "peers": "peers",
-    "equal": "peers",
+    "equal": "none",
 }
 FINISH = "Look for the launch that failed, and finish the run with --resume"
 
@@ -201,20 +201,15 @@ def _as_judged(rule: Rule, measure: Measure | None, outcome: Outcome, telling: S
         outcome=outcome if measure is None else replace(outcome, records=_launches(measure)),
         is_required=rule.is_required,
         basis=rule.basis or BASES[rule.expected.form],
-        metric=str(rule.measure) if measure is None else _metric(measure),
+        measure=None if measure is None else measure.name,
+        labels={} if measure is None else {"case": measure.case, **measure.labels},
+        is_contract=rule.is_contract,
     )
 
 
 def _launches(measure: Measure) -> tuple[str, ...]:
     """Name the launches that a measure is of."""
     return tuple(f"{measure.case}/{launch.replicate}" for launch in measure.launches if measure.case)
-
-
-def _metric(measure: Measure) -> str:
-    """Say what was measured, in the same words whichever rule asks: a floor covers what peers compare."""
-    name, labels, kind = entry_key(measure.name, measure.labels, kind_of(measure.subject))
-    said = ", ".join(f"{label}={value}" for label, value in labels)
-    return f"{name} of each {kind}" + (f" ({said})" if said else "")
 
 
 def _why_refused(

@@ -79,6 +79,8 @@ class RuleEntry(StrictModel):
     """What is expected of each."""
     tolerance: Annotated[float, Field(ge=0, le=MOST_TOLERANCE)] | Literal["measured"] | None = None
     """Tolerated deviation, as a share; `measured` takes it from the spread that was measured."""
+    contract: bool = False
+    """Whether the number is a contract: it judges *at least X*, whatever a healthy machine could do."""
     next_step: Text = NEXT_STEP
     """What to do where it fails."""
     responsible: Actor = "administrator"
@@ -255,6 +257,11 @@ def _faults_of_keys(entry: RuleEntry, form: Form) -> Iterator[tuple[str, str]]:
         yield f"ignoring has no meaning beside {form}", "Remove it"
     if form in ("peers", "equal") and entry.tolerance is not None:
         yield f"tolerance has no meaning beside {form}", "Remove it: the error rate is that of all subjects"
+    if entry.contract and not has_number:
+        yield (
+            f"contract has no meaning beside {form}: it is a number",
+            "Remove it, or give at_least or at_most",
+        )
     if isinstance(expect.baseline, float) and entry.tolerance is not None:
         yield "the share of the baseline is the tolerance already", "Remove tolerance"
 
@@ -286,6 +293,7 @@ def _rule(entry: RuleEntry, place: str) -> Rule:
         measure=MeasureMatch(name=entry.measure.name, labels=dict(entry.measure.labels)),
         expected=_expected(entry.expect),
         tolerance=_tolerance(entry),
+        is_contract=entry.contract,
         next_step=entry.next_step,
         responsible=entry.responsible,
     )

@@ -67,6 +67,8 @@ class Rule:
     """As a share of what is expected; None: from the spread that was measured."""
     next_step: str
     responsible: Actor
+    is_contract: bool = False
+    """Whether the number is a contract: it judges *at least X*, whatever a healthy machine could do."""
     basis: Basis | None = None
     """What it stands on where its form does not tell: that a pace is kept says nothing of speed."""
 

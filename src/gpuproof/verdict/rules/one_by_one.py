@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from math import inf
-from typing import Any, Literal
+from typing import Literal
 
-from gpuproof.records.outcome import Outcome, kind_of
+from gpuproof.records.outcome import Outcome
 from gpuproof.records.result import Measure
 from gpuproof.statistics.prediction import one_sided_t
 from gpuproof.units import share
@@ -18,12 +18,11 @@ from gpuproof.verdict.expectations import (
     why_unlike,
 )
 from gpuproof.verdict.facts import FleetFacts
+from gpuproof.verdict.rules.healthy import healthy_reference, measured_conditions
 from gpuproof.verdict.rules.model import Rule
 from gpuproof.verdict.rules.outcomes import Limit, judged_by, not_judged
-from gpuproof.verdict.rules.refusals import MOST_MEASURED, device_of
+from gpuproof.verdict.rules.refusals import MOST_MEASURED
 
-EDGES = ("m", "n", "k")
-"""Labels of a matrix product, in the order of a published shape."""
 Found = Iterator[tuple[Measure, Outcome]]
 
 
@@ -35,7 +34,9 @@ def judge_figures(rule: Rule, measures: Sequence[Measure], facts: FleetFacts, *,
         if isinstance(expected, Outcome):
             yield measure, expected
         else:
-            yield measure, _held_against(rule, measure, *expected, error_rate=each)
+            reference = healthy_reference(measure, facts) if rule.expected.key is None else expected
+            healthy = None if reference is None else reference[0]
+            yield measure, _held_against(rule, measure, *expected, error_rate=each, healthy=healthy)
 
 
 def _stated(rule: Rule) -> tuple[float, str]:
@@ -95,41 +96,21 @@ def _left_out(ignoring: Sequence[str]) -> str:
     return f"; not held to its {', '.join(ignoring)}" if ignoring else ""
 
 
-def measured_conditions(measure: Measure, facts: FleetFacts) -> dict[str, Any]:
-    """Return under what a measure was taken, in the words of published figures; what is not known is absent.
-
-    What gpuproof measures itself is of the tool `gpuproof`: no other tool's figure is quite its own.
-    """
-    labels = dict(measure.labels)
-    known: dict[str, Any] = {"tool": "gpuproof", **labels, "device": device_of(measure, facts)}
-    if "num_ranks" in labels:
-        num_hosts = len(facts.hosts) if kind_of(measure.subject) == "whole" else 1
-        known |= {"num_devices": labels["num_ranks"], "quantity": labels.get("operation")}
-        known.setdefault("num_hosts", num_hosts)
-    elif labels.get("workload") == "gemm":
-        known["quantity"] = "matrix multiply"
-        if labels.keys() >= set(EDGES):
-            known["shape"] = tuple(labels[edge] for edge in EDGES)
-    elif labels.get("workload") == "memory":
-        known["quantity"] = "device memory"
-        known.setdefault("operation", labels.get("pattern"))
-    elif measure.name == "link bandwidth":
-        known |= {"quantity": "device link" if labels.get("kind") == "d2d" else "host link"}
-        known["direction"] = labels.get("kind")
-    elif measure.unit == "samples/s":
-        known |= {"quantity": "training", "operation": labels.get("workload")}
-    return known
-
-
 def _held_against(
-    rule: Rule, measure: Measure, expected: float, source: str, *, error_rate: float
+    rule: Rule,
+    measure: Measure,
+    expected: float,
+    source: str,
+    *,
+    error_rate: float,
+    healthy: float | None,
 ) -> Outcome:
     better: Literal["higher", "lower"] = "lower" if rule.expected.form == "at_most" else "higher"
     if rule.expected.key is not None and measure.better == "lower":
         better = "lower"
     if rule.tolerance is not None:
         slack, how = abs(expected) * rule.tolerance, "stated tolerance" if rule.tolerance else ""
-        limit = Limit(expected=expected, slack=slack, better=better, source=source, how=how)
+        limit = Limit(expected=expected, slack=slack, better=better, source=source, how=how, healthy=healthy)
         return judged_by(rule, measure, limit)
     reach = _own_reach(measure, error_rate=error_rate)
     if reach is None or reach > MOST_MEASURED * abs(expected):
@@ -138,7 +119,14 @@ def _held_against(
         )
         reason = f"its tolerance was to be taken from the measured spread, and {lacks}"
         return not_judged(measure.subject, reason, "Measure with more repeats, or state a tolerance")
-    limit = Limit(expected=expected, slack=reach, better=better, source=source, how="measured spread")
+    limit = Limit(
+        expected=expected,
+        slack=reach,
+        better=better,
+        source=source,
+        how="measured spread",
+        healthy=healthy,
+    )
     return judged_by(rule, measure, limit, reach=reach)
 
 

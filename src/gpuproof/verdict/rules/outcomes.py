@@ -7,16 +7,19 @@ says nothing where the limit lies inside. Without an interval the figure itself 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import isfinite
+from math import inf, isfinite
 from typing import Literal
 
 from gpuproof.records.outcome import Outcome
 from gpuproof.records.result import Measure
+from gpuproof.statistics.prediction import one_sided_t
 from gpuproof.units import share
 from gpuproof.verdict.rules.model import Rule
 from gpuproof.verdict.rules.refusals import with_unit
 
 RELATIVE_ROUNDING = 1e-9
+MISSED = 0.05
+"""Of the losses that are said to be detectable, those that may go unseen."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +33,8 @@ class Limit:
     source: str
     how: str
     """Where the slack comes from, as people read it."""
+    healthy: float | None = None
+    """What a healthy subject does, where that is known: losses are counted from it."""
 
     @property
     def edge(self) -> float:
@@ -64,7 +69,7 @@ def judged_by(rule: Rule, measure: Measure, limit: Limit, *, reach: float | None
         expected_value=limit.expected,
         tolerance=limit.slack,
         unit=measure.unit,
-        minimum_detectable=_detectable(limit, measure, reach),
+        minimum_detectable=detectable_loss(limit, measure, reach),
     )
 
 
@@ -79,13 +84,30 @@ def _is_good(value: float, limit: Limit) -> bool:
     return value >= limit.edge - room if limit.better == "higher" else value <= limit.edge + room
 
 
-def _detectable(limit: Limit, measure: Measure, reach: float | None) -> float | None:
-    """Return the loss, as a share, from which on the figure would have failed for certain."""
-    if not limit.expected:
+def detectable_loss(limit: Limit, measure: Measure, reach: float | None) -> float | None:
+    """Return the smallest loss that a limit fails in 95 % of cases, as a share of what a healthy one does.
+
+    A figure with an interval fails where all of it is on the bad side, so that a loss has to reach past the
+    limit by what chance does in one case of twenty, and by half of the interval besides. None where nobody
+    knows what a healthy subject does, or how much the figure scatters.
+    """
+    margin = _scatter(measure) if reach is None else reach
+    if not limit.healthy or margin is None:
         return None
-    low, high = _ends(measure)
-    own = (high - low) / 2 if reach is None else reach
-    return (limit.slack + own) / abs(limit.expected)
+    worst = limit.edge - margin if limit.better == "higher" else limit.edge + margin
+    return max(0.0, (1 - worst / limit.healthy) * (1 if limit.better == "higher" else -1))
+
+
+def _scatter(measure: Measure) -> float | None:
+    """Return how far past a limit a mean has to lie for its interval to be past it in 95 % of cases."""
+    interval = measure.interval
+    if interval is None:
+        return None
+    degrees = len(measure.launches) - 1 if interval.kind == "between_launches" else inf
+    half = (interval.high - interval.low) / 2
+    if degrees < 1 or not 0 < interval.level < 1:
+        return None
+    return half * (1 + one_sided_t(MISSED, degrees) / one_sided_t((1 - interval.level) / 2, degrees))
 
 
 def _expected_text(limit: Limit, measure: Measure) -> str:

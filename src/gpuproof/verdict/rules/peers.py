@@ -23,9 +23,10 @@ from gpuproof.records.result import Measure
 from gpuproof.units import share
 from gpuproof.verdict.baseline import entry_key
 from gpuproof.verdict.facts import FleetFacts
+from gpuproof.verdict.rules.bounds import device_of
 from gpuproof.verdict.rules.model import Rule
 from gpuproof.verdict.rules.outcomes import not_judged
-from gpuproof.verdict.rules.refusals import device_of, with_unit
+from gpuproof.verdict.rules.refusals import with_unit
 
 LOPSIDED = 1.9
 """Times the limit: of 5 to 64 peers of a log-normal distribution (sigma 0.8) it keeps the rate of errors."""

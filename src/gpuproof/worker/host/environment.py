@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from gpuproof.devices.describe import describe_devices
 from gpuproof.devices.discovery import OPEN_DEADLINE_S, SLOWEST_DRIVER_S
 from gpuproof.monitor.host import cpu_model
+from gpuproof.processes.granted import granted_gpus
 from gpuproof.processes.processors import (
     THREADS_VARIABLE,
     cpu_quota,
@@ -105,6 +106,7 @@ def describe_system(
         "driver": _first_line("/proc/driver/nvidia/version"),
         "devices": [],
         "accelerators": accelerators,
+        "granted_gpus": granted_gpus(environment),
         "infiniband": infiniband_ports(),
         "affinity": describe_affinity(
             found["pci_bus_id"] for found in accelerators["devices"] if found["pci_bus_id"]
@@ -149,7 +151,9 @@ def _device(accelerator: Accelerator, index: int) -> dict[str, Any]:
         "memory_total_bytes": found.memory_total_bytes,
     }
     facts["peer_access"] = _peer_access(accelerator, index)
-    return {**facts, "simulated": True} if accelerator.simulated else facts
+    if not accelerator.simulated:
+        return facts
+    return {**facts, "simulated": True, "declared": dict(accelerator.declared_rates)}
 
 
 def _peer_access(accelerator: Accelerator, index: int) -> list[int] | None:

@@ -12,9 +12,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from gpuproof.records.outcome import Judged
+from gpuproof.records.outcome import Judged, parent_of
 from gpuproof.records.result import WHOLE
-from gpuproof.verdict.rollup import parent_of
 
 Problem = Literal["node_problem", "user_problem"]
 MOST_LETTERS = 200

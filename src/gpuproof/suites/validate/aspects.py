@@ -1,0 +1,143 @@
+"""Which cells a validation requires: the rows of its recipe, over what it plans and who is there.
+
+A recipe lists its rows (`validate.aspects`) before anything is measured, or takes `HARDWARE`: all that the
+hardware has. A label `each` stands for every value that the plan has of it (arithmetic, operations, models).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import permutations
+
+from gpuproof import units
+from gpuproof.readings.evidence import Evidence
+from gpuproof.records.collected import CaseRecords
+from gpuproof.records.outcome import Judged, kind_of
+from gpuproof.records.result import Measure
+from gpuproof.records.run import Start
+from gpuproof.suites.validate.hosts import device_subject
+from gpuproof.suites.validate.nodes.counted import subjects_there
+from gpuproof.suites.validate.options import ValidateOptions
+from gpuproof.suites.validate.placing import Stage
+from gpuproof.suites.validate.plan import StageOrder
+from gpuproof.verdict.aspects import RATES, Cell, RequiredAspect, cells_of
+from gpuproof.verdict.rollup import Readiness, listed, roll_up
+
+EACH = "each"
+ALONE = "training-one"
+
+
+def judge_readiness(
+    order: StageOrder,
+    evidence: Evidence,
+    judged: Sequence[Judged],
+    measures: Sequence[Measure],
+    *,
+    capped: str | None,
+) -> Readiness:
+    """Return the verdict over all cells that the recipe requires, of all subjects that should be there."""
+    subjects = subjects_by_kind(subjects_there(order, evidence.launches))
+    table = cells_of(
+        required_rows(order.options, order.stages),
+        subjects,
+        judged=judged,
+        measures=measures,
+        detects=order.options.detects,
+    )
+    members = members_of(evidence.launches)
+    return roll_up(judged, table=table, subjects=subjects["host"], members=members, capped=capped)
+
+
+def required_rows(options: ValidateOptions, stages: Sequence[Stage]) -> tuple[RequiredAspect, ...]:
+    """Return the rows of a recipe, one for each value that its plan has of a label that is `each`.
+
+    A disk is asked for where a folder was named.
+    """
+    rows = [row for row in options.aspects if row.aspect != "storage" or options.storage_dir is not None]
+    planned = _planned_values(options, stages)
+    return tuple(spread for row in rows for spread in _spread(row, planned))
+
+
+def _spread(row: RequiredAspect, planned: Mapping[str, Sequence[str]]) -> Iterator[RequiredAspect]:
+    name = next((name for name, value in row.labels.items() if value == EACH), None)
+    if name is None:
+        yield row
+        return
+    for value in planned.get(name, ()):
+        yield from _spread(replace(row, labels={**row.labels, name: value}), planned)
+
+
+def _planned_values(options: ValidateOptions, stages: Sequence[Stage]) -> dict[str, Sequence[str]]:
+    cases = {case.name: case for stage in stages if stage.name == "training" for case in stage.cases}
+    operations = (options.collective or {}).get("operations", ["all_reduce"])
+    return {
+        "dtype": options.gemm_precisions,
+        "operation": operations,
+        "case": [name for name in cases if name != ALONE] or ["training"],
+    }
+
+
+def subjects_by_kind(there: Collection[str]) -> dict[str, list[str]]:
+    """Return hosts, GPUs, and the links within hosts: between GPUs, and between each GPU and its host.
+
+    >>> subjects_by_kind(["host/a", "host/a/gpu/0"])["link"]
+    ['link/host/a>host/a/gpu/0', 'link/host/a/gpu/0>host/a']
+    """
+    gpus = [subject for subject in there if kind_of(subject) == "gpu"]
+    hosts = list(dict.fromkeys([subject.partition("/gpu/")[0] for subject in there]))
+    links: list[str] = []
+    for host in hosts:
+        of_host = [gpu for gpu in gpus if gpu.startswith(f"{host}/gpu/")]
+        ends = [pair for gpu in of_host for pair in ((host, gpu), (gpu, host))]
+        links += [f"link/{begin}>{end}" for begin, end in (*ends, *permutations(of_host, 2))]
+    return {"gpu": gpus, "host": hosts, "link": links}
+
+
+def members_of(launches: Sequence[CaseRecords]) -> dict[str, frozenset[str]]:
+    """Return the hosts and devices that took part in each launch, by CASE/REPLICATE."""
+    members: dict[str, frozenset[str]] = {}
+    for launch in launches:
+        hosts = {start.rank: launch.host_of(start) for start in launch.of(Start)}
+        devices = (device_subject(hosts[s.rank], s.device) for s in launch.setups if s.rank in hosts)
+        subjects = {*devices, *(f"host/{host}" for host in hosts.values())}
+        members[f"{launch.case.case_id}/{launch.case.replicate}"] = frozenset(subjects)
+    return members
+
+
+def first_line(readiness: Readiness, ready_for: str | None) -> str:
+    """Return what the verdict means: what would have shown, what was agreed, what failed, or what is open."""
+    if readiness.word in ("READY", "READY-WITH-EXCLUSIONS"):
+        cells = [cell for cell in readiness.cells if cell.standing == "passed"]
+        titles = ", ".join(dict.fromkeys(cell.title for cell in cells if cell.aspect in RATES))
+        scope = f"for {ready_for} ({titles}): " if ready_for else ""
+        without = f"without {', '.join(readiness.excluded)}: " if readiness.excluded else ""
+        return scope + without + _shown_by(cells)
+    states = ("failed",) if readiness.word == "NOT-READY" else ("undecided",)
+    cells = [cell for cell in readiness.cells if cell.standing in states]
+    if not cells:
+        return readiness.reasons[0] if readiness.reasons else ""
+    subjects: dict[str, list[str]] = {}
+    for cell in cells:
+        subjects.setdefault(cell.title, []).append(cell.subject)
+    word = "failed" if readiness.word == "NOT-READY" else "not shown"
+    return f"{word}: " + "; ".join(f"{title} ({_of(names)})" for title, names in subjects.items())
+
+
+def _of(subjects: Sequence[str]) -> str:
+    names = list(dict.fromkeys(subjects))
+    return "all" if names == ["whole"] else listed(names)
+
+
+def _shown_by(cells: Sequence[Cell]) -> str:
+    """Write the coarsest resolution of each title, and what was agreed instead of one."""
+    losses: dict[str, float] = {}
+    for cell in cells:
+        if cell.resolution is not None:
+            losses[cell.title] = max(cell.resolution, losses.get(cell.title, 0.0))
+    parts = [f"{title} {units.share(loss)} slow" for title, loss in losses.items()]
+    agreed = dict.fromkeys(cell.contract for cell in cells if cell.contract is not None)
+    seen = (
+        f"{' and '.join(filter(None, (', '.join(parts[:-1]), parts[-1])))} would have shown" if parts else ""
+    )
+    return "; ".join(filter(None, (seen, *(f"by contract: {each}" for each in agreed)))) or "nothing of speed"

@@ -1,0 +1,172 @@
+"""Are the GPUs there that should be, and was each tested? Counted from both sides, host by host.
+
+How many there should be is said by --expected-gpus or the inventory, else by the scheduler's grant, else
+by the driver's list; CUDA_VISIBLE_DEVICES and --devices narrow and expect nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from gpuproof.records.collected import CaseRecords
+from gpuproof.records.outcome import Judged, Outcome
+from gpuproof.suites.base import HostPlace
+from gpuproof.suites.validate.hosts import begun_on, device_subject, facts_by_host, setups_by_host
+from gpuproof.suites.validate.options import ValidateOptions
+from gpuproof.suites.validate.plan import StageOrder
+from gpuproof.verdict.checks.answers import not_told, nothing_to_check, told
+from gpuproof.verdict.facts import ExpectedGpus, FleetFacts, HostFacts
+from gpuproof.verdict.gpus import HostGpus, doubled_uuids, gpus_by_host
+
+THERE, TESTED = "every GPU is there", "every device is tested"
+BY_OPTION = "--expected-gpus"
+DRIVERS = "what the host and its driver list"
+LOOK = (
+    "Look at dmesg, nvidia-smi -L and the slots; a host with fewer GPUs is one with a smaller --expected-gpus"
+)
+
+
+def subjects_there(order: StageOrder, launches: Sequence[CaseRecords]) -> tuple[str, ...]:
+    """Return every host and GPU that should be there, with placeholders for GPUs that nobody lists.
+
+    Of work on processors these are the hosts, and the processor of each.
+    """
+    facts = facts_there(order, launches)
+    gpus = gpus_by_host(facts)
+    of_cpu = {
+        host: [device_subject(host, setup.device) for setup in setups if setup.device.kind == "cpu"]
+        for host, setups in setups_by_host(launches).items()
+    }
+    parts = (
+        subject
+        for host in facts.all_hosts
+        for subject in (f"host/{host}", *gpus[host].subjects, *of_cpu.get(host, ()))
+    )
+    return tuple(dict.fromkeys(parts))
+
+
+def facts_there(order: StageOrder, launches: Sequence[CaseRecords]) -> FleetFacts:
+    """Return what is known of the hosts that should be there, and how many GPUs are expected of each."""
+    places = [place for stage in order.stages for case in stage.cases for place in case.places]
+    hosts = facts_by_host(launches)
+    on_cpu = order.config.distributed.device == "cpu"
+    return FleetFacts(
+        measures=(),
+        hosts=hosts,
+        hosts_there=hosts_there(places, launches),
+        expected_gpus=expected_gpus(places, order.options, hosts, on_cpu=on_cpu),
+        launches=launches,
+    )
+
+
+def hosts_there(places: Sequence[HostPlace], launches: Sequence[CaseRecords]) -> tuple[str, ...]:
+    """Return the hosts that are validated: those that were named, else this machine once ranks began."""
+    return tuple(dict.fromkeys(place.name for place in places if place.name)) or begun_on(launches)
+
+
+def expected_gpus(
+    places: Sequence[HostPlace],
+    options: ValidateOptions,
+    hosts: Mapping[str, HostFacts],
+    *,
+    on_cpu: bool = False,
+) -> dict[str, ExpectedGpus]:
+    """Return how many GPUs each host should have, where somebody says so: option, inventory, then grant.
+
+    Where work is on processors (`on_cpu`) the inventory counts ranks, and nobody needs what was granted.
+    """
+    inventory = {
+        place.name: ExpectedGpus(number=place.num_devices, source="the inventory")
+        for place in places
+        if place.num_devices is not None and place.attached_hosts is None and not on_cpu
+    }
+    expected: dict[str, ExpectedGpus] = {}
+    for host in dict.fromkeys([*(place.name for place in places if place.name), *hosts]):
+        grant = None if on_cpu else hosts.get(host, {}).get("granted_gpus")
+        if options.expected_gpus is not None:
+            expected[host] = ExpectedGpus(number=options.expected_gpus, source=BY_OPTION)
+        elif host in inventory:
+            expected[host] = inventory[host]
+        elif grant is not None:
+            number, source = int(grant["number"]), str(grant["source"])
+            expected[host] = ExpectedGpus(number=number, source=source, is_granted=True)
+    return expected
+
+
+def count_outcomes(order: StageOrder, launches: Sequence[CaseRecords]) -> Iterator[Judged]:
+    """Judge of each host whether its GPUs are there and told apart, and whether each of them was tested."""
+    gpus = gpus_by_host(facts_there(order, launches))
+    doubled = doubled_uuids(gpus.values())
+    for host, found in gpus.items():
+        for outcome in _there(found, doubled.get(host, {})):
+            yield Judged(name=THERE, outcome=outcome)
+        if not found.is_mute:
+            yield Judged(name=TESTED, outcome=_tested(found))
+
+
+def _there(gpus: HostGpus, doubled: Mapping[str, Sequence[str]]) -> Iterator[Outcome]:
+    subject, there = f"host/{gpus.host}", gpus.there
+    if gpus.is_mute:
+        yield not_told(
+            subject, "it reported nothing of itself", "Run it again; look at the host's rank-N.jsonl"
+        )
+        return
+    if gpus.silent:
+        names = ", ".join(f"{each.get('vendor')} {each.get('pci_bus_id')}" for each in gpus.silent)
+        reason = f"the driver of {names} does not answer: {gpus.silent[0].get('reason')}"
+        yield not_told(subject, reason, "Look at dmesg; reset the GPU or the host")
+    for uuid, others in doubled.items():
+        reason = f"{', '.join(others)} {'has' if len(others) == 1 else 'have'} its GPU {uuid}, too"
+        step = "Name each machine once (--on): two names of one machine are one host"
+        yield not_told(subject, f"{reason}: it is one machine, or one of them tells of another's", step)
+    for unlisted in gpus.unlisted if gpus.listed else ():
+        yield not_told(unlisted, "it ran or is visible, and no driver lists it", LOOK)
+    if gpus.num_missing or not (gpus.silent or doubled):
+        yield _counted(gpus, there)
+
+
+def _counted(gpus: HostGpus, there: Sequence[str]) -> Outcome:
+    subject, expected = f"host/{gpus.host}", gpus.expected
+    if expected is None:
+        if not there:
+            return nothing_to_check("no driver lists a GPU here, and nothing says that there is one", subject)
+        return told(subject, True, _gpus(len(there)), expected="those listed", source=DRIVERS, next_step=LOOK)
+    visible = len({*gpus.ran, *gpus.visible})
+    seen = f"{_gpus(visible)} visible" if expected.is_granted else f"{_gpus(len(there))} there"
+    return told(
+        subject,
+        not gpus.num_missing,
+        seen if not gpus.num_missing else f"{seen}: {gpus.num_missing} missing",
+        expected=_gpus(expected.number),
+        source=expected.source,
+        next_step=LOOK,
+    )
+
+
+def _gpus(number: int) -> str:
+    return f"{number} GPU" if number == 1 else f"{number} GPUs"
+
+
+def _tested(gpus: HostGpus) -> Outcome:
+    """Hold the devices that were used against those that should be."""
+    subject = f"host/{gpus.host}"
+    testable = [each for each in gpus.subjects if each in gpus.there]
+    if not testable:
+        return nothing_to_check("the host says that it has no device", subject)
+    used = [each for each in testable if each in gpus.ran]
+    if len(used) < len(testable):
+        return Outcome(
+            status="SKIP",
+            subject=subject,
+            reason=f"{len(used)} of {len(testable)} devices were used; the others were not tested",
+            next_step="Test all of them: --nproc, no --devices or CUDA_VISIBLE_DEVICES; or say how many "
+            f"there should be: {BY_OPTION} {len(used)}",
+            responsible="user",
+        )
+    return Outcome(
+        status="PASS",
+        subject=subject,
+        measured=f"{len(used)} {'device was' if len(used) == 1 else 'devices were'} used",
+        expected=f"all {len(testable)} that should be tested",
+        source=DRIVERS if gpus.expected is None else gpus.expected.source,
+    )

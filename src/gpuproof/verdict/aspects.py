@@ -1,0 +1,282 @@
+"""What a verdict covers: aspects × subjects, and how fine each cell of that table was judged.
+
+In: the rows that a recipe requires, the subjects that should be there, the outcomes of all rules and checks.
+Out: one `Cell` for each row and subject. A cell of a rate is decided by its sharpest required rule that could
+judge: the smallest loss that its limit fails in 95 % of cases (`minimum_detectable`) is at most what the
+recipe demands, and it stands on a number, a published figure or a baseline; peers close no cell. A contract
+closes it as *at least X*. All other cells are decided by the checks that they name. What is not decided is
+open, with the reason and how to judge it; nothing that is given or measured later takes a row away.
+
+>>> row = RequiredAspect(aspect="compute", each="gpu", title="a GPU", measure="throughput")
+>>> cells = cells_of([row], {"gpu": ["host/a/gpu/0"]}, judged=[], measures=[], detects=0.1).cells
+>>> cells[0].standing, cells[0].reason
+('undecided', 'throughput was not measured')
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from gpuproof.records.outcome import Judged, Status, parent_of
+from gpuproof.records.result import WHOLE, Measure
+from gpuproof.units import share
+
+Aspect = Literal[
+    "right results", "compute", "memory", "links", "collectives", "training", "storage", "host", "state"
+]
+RATES: frozenset[Aspect] = frozenset(("compute", "memory", "links", "collectives", "training", "storage"))
+"""Aspects that ask how fast; the others ask whether something is right."""
+Standing = Literal["passed", "undecided", "failed"]
+STANDINGS: tuple[Standing, ...] = ("passed", "undecided", "failed")
+OF_STATUS: dict[Status, Standing] = {
+    "PASS": "passed",
+    "NOT-APPLICABLE": "passed",
+    "WARN": "undecided",
+    "ERROR": "undecided",
+    "SKIP": "undecided",
+    "FAIL": "failed",
+}
+"""Of a required check. WARN is neither shown to be right nor shown to be wrong; SKIP was not measured."""
+LOSS_DETECTED = 0.1
+"""What a recipe demands of the resolution of a rate where it says nothing."""
+RECORD_OR_AGREE = (
+    "Record a baseline on machines that are known to be good (gpuproof baseline record NAME RUN…, then "
+    "--baseline NAME), or agree on figures (--write-rules FILE writes rules to fill in, then --rules FILE)"
+)
+MEASURE_IT = "Keep its stage in the recipe (validate.stages), and test all devices (--nproc)"
+SHARPEN = (
+    "Measure with more launches (run.repeats), record the baseline on more runs and days, or mark an agreed "
+    "figure as a contract (contract: true)"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequiredAspect:
+    """A row of the table: what has to be judged, and of which subjects."""
+
+    aspect: Aspect
+    """What it is about; how fine a rate has to be judged says `detects`."""
+    each: Literal["gpu", "host", "link", "whole", "any"] = "gpu"
+    """Of which subjects: each GPU, each host, each link within a host, all together, or of any one."""
+    needs: Literal["devices", "hosts"] | None = None
+    """Only where a subject has several devices, or where there are several hosts."""
+    title: str
+    """What the first line of a page calls one of them: a GPU, a link, an all-reduce."""
+    measure: str | None = None
+    """The measure that decides it …"""
+    labels: Mapping[str, Any] = field(default_factory=dict)
+    """… with these labels; `each` as a value: one cell for every value that the recipe plans."""
+    checks: tuple[str, ...] = ()
+    """The checks that decide it, all of them, where no measure does."""
+    detects: float | None = None
+    """The largest loss, as a share, that may go unseen; None: that of the recipe."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """One aspect of one subject, and how it was judged."""
+
+    aspect: Aspect
+    title: str
+    subject: str
+    labels: Mapping[str, Any] = field(default_factory=dict)
+    standing: Standing
+    resolution: float | None = None
+    """The smallest loss that fails it in 95 % of cases, as a share; None of a contract, and of no rate."""
+    contract: str | None = None
+    """What was agreed and what was measured, where a contract closed it."""
+    decided_by: tuple[str, ...] = ()
+    """The rule, or the checks."""
+    records: tuple[str, ...] = ()
+    """The launches that it rests on, as CASE/REPLICATE."""
+    reason: str | None = None
+    """Why it is not passed."""
+    next_step: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """All cells, and the outcomes that they answer for."""
+
+    cells: tuple[Cell, ...]
+    covered: frozenset[tuple[str, str]]
+    """Names and subjects of outcomes of figures: what is open of these is said by their cells."""
+
+
+class _Outcomes:
+    """Required outcomes and measured figures, to be looked up by what they are of."""
+
+    def __init__(self, judged: Iterable[Judged], measures: Iterable[Measure]) -> None:
+        self.figures: defaultdict[tuple[str, str], list[Judged]] = defaultdict(list)
+        self.checks: defaultdict[str, dict[str, list[Judged]]] = defaultdict(dict)
+        self.everywhere: defaultdict[str, list[Judged]] = defaultdict(list)
+        self.measured: set[tuple[str, str]] = set()
+        for item in judged:
+            if not item.is_required:
+                continue
+            self.checks[item.name].setdefault(item.outcome.subject, []).append(item)
+            if item.measure is not None:
+                self.figures[item.measure, item.outcome.subject].append(item)
+                self.everywhere[item.measure].append(item)
+        for measure in measures:
+            if measure.value is not None and measure.validity != "INVALID":
+                self.measured |= {(measure.name, measure.subject), (measure.name, "")}
+
+    def of_check(self, name: str, subject: str) -> list[Judged]:
+        """Return what a check said of a subject, or else of what it is a part of."""
+        while subject not in self.checks[name] and subject != WHOLE:
+            subject = parent_of(subject)
+        return self.checks[name].get(subject, [])
+
+
+def cells_of(
+    rows: Sequence[RequiredAspect],
+    subjects: Mapping[str, Sequence[str]],
+    *,
+    judged: Sequence[Judged],
+    measures: Sequence[Measure],
+    detects: float,
+) -> Table:
+    """Judge every cell; `subjects` names those of each kind that should be there."""
+    outcomes = _Outcomes(judged, measures)
+    cells: list[Cell] = []
+    covered: set[tuple[str, str]] = set()
+    for row in rows:
+        for subject in _subjects(row, subjects):
+            if row.measure is None:
+                cells.append(_by_checks(row, subject, outcomes))
+                continue
+            of_cell = list(_figures(row, subject, outcomes))
+            covered |= {(item.name, item.outcome.subject) for item in of_cell}
+            cells.append(_by_figures(row, subject, of_cell, outcomes, row.detects or detects))
+    return Table(cells=tuple(cells), covered=frozenset(covered))
+
+
+def _subjects(row: RequiredAspect, subjects: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    if row.needs == "hosts" and len(subjects.get("host", ())) < 2:
+        return
+    num_devices = Counter(parent_of(gpu) for gpu in subjects.get("gpu", ()))
+    num_devices[WHOLE] = num_devices.total()
+    for subject in (WHOLE,) if row.each in ("any", "whole") else subjects.get(row.each, ()):
+        if row.needs != "devices" or num_devices[subject] > 1:
+            yield subject
+
+
+def _figures(row: RequiredAspect, subject: str, outcomes: _Outcomes) -> Iterator[Judged]:
+    assert row.measure is not None
+    of_any = row.each == "any"
+    for item in outcomes.everywhere[row.measure] if of_any else outcomes.figures[row.measure, subject]:
+        if all(name in item.labels and item.labels[name] == value for name, value in row.labels.items()):
+            yield item
+
+
+def _by_checks(row: RequiredAspect, subject: str, outcomes: _Outcomes) -> Cell:
+    items = {name: outcomes.of_check(name, subject) for name in row.checks}
+    bad = [item for of_check in items.values() for item in of_check if _standing(item) != "passed"]
+    missing = [name for name, of_check in items.items() if not of_check]
+    standings: list[Standing] = [*map(_standing, bad), "passed"]
+    worst = max(standings, key=STANDINGS.index)
+    reasons = [_why(item) for item in bad if _standing(item) == worst]
+    if missing and worst == "passed":
+        worst, reasons = "undecided", [f"{', '.join(missing)}: nothing was judged"]
+    first = next((item.outcome.next_step for item in bad), None)
+    return Cell(
+        aspect=row.aspect,
+        title=row.title,
+        subject=subject,
+        labels=row.labels,
+        standing=worst,
+        decided_by=row.checks,
+        records=_records(item for of_check in items.values() for item in of_check),
+        reason="; ".join(dict.fromkeys(reasons)) or None,
+        next_step=None if worst == "passed" else first or "Ask for these checks in the rules (check: NAME)",
+    )
+
+
+def _by_figures(
+    row: RequiredAspect, subject: str, items: Sequence[Judged], outcomes: _Outcomes, detects: float
+) -> Cell:
+    failed = [item for item in items if item.outcome.status == "FAIL"]
+    closing = None if failed else _closing(row, items, detects)
+    standing: Standing = "failed" if failed else "undecided" if closing is None else "passed"
+    reason, next_step = None, None
+    if failed:
+        reason, next_step = "; ".join(dict.fromkeys(map(_why, failed))), failed[0].outcome.next_step
+    elif closing is None:
+        is_measured = (row.measure, "" if row.each == "any" else subject) in outcomes.measured
+        reason, next_step = _why_open(row, items, detects, is_measured=is_measured)
+    outcome = None if closing is None else closing.outcome
+    return Cell(
+        aspect=row.aspect,
+        title=row.title,
+        subject=subject,
+        labels=row.labels,
+        standing=standing,
+        resolution=None
+        if outcome is None or closing is None or closing.is_contract
+        else outcome.minimum_detectable,
+        contract=_contract(closing),
+        decided_by=tuple(dict.fromkeys(item.name for item in failed)) if closing is None else (closing.name,),
+        records=_records([] if closing is None else [closing] if row.aspect in RATES else items),
+        reason=reason,
+        next_step=next_step,
+    )
+
+
+def _closing(row: RequiredAspect, items: Sequence[Judged], detects: float) -> Judged | None:
+    """Return the outcome that closes a cell: of a rate the sharpest one, if sharp enough, else a contract."""
+    passed = [item for item in items if _standing(item) == "passed"]
+    if row.aspect not in RATES:
+        return passed[0] if passed and len(passed) == len(items) else None
+    losses = [(loss, item) for item in passed if (loss := _resolution(item)) is not None and loss <= detects]
+    if losses:
+        return min(losses, key=lambda pair: pair[0])[1]
+    return next((item for item in passed if item.is_contract), None)
+
+
+def _resolution(item: Judged) -> float | None:
+    is_absolute = item.basis in ("absolute", "baseline") and not item.is_contract
+    return item.outcome.minimum_detectable if is_absolute and item.outcome.status == "PASS" else None
+
+
+def _why_open(
+    row: RequiredAspect, items: Sequence[Judged], detects: float, *, is_measured: bool
+) -> tuple[str, str]:
+    """Say why no required rule decides a cell, and how to have it decided."""
+    losses = [(loss, item.name) for item in items if (loss := _resolution(item)) is not None]
+    undecided = [item for item in items if _standing(item) == "undecided" and item.basis != "peers"]
+    if losses:
+        loss, name = min(losses)
+        return f"{name} sees no loss under {share(loss)}, and {share(detects)} is to be seen", SHARPEN
+    if undecided:
+        return "; ".join(dict.fromkeys(map(_why, undecided))), undecided[0].outcome.next_step or SHARPEN
+    if any(item.basis in ("absolute", "baseline") for item in items):
+        return "its rule passed, and how small a loss it would have seen is not known", SHARPEN
+    if not is_measured:
+        return f"{row.measure} was not measured", MEASURE_IT
+    if any(item.basis == "peers" for item in items):
+        return "it was compared with peers alone, and all of them may be slow", RECORD_OR_AGREE
+    return "it was measured, and no required rule says what it has to be", RECORD_OR_AGREE
+
+
+def _standing(item: Judged) -> Standing:
+    return OF_STATUS[item.outcome.status]
+
+
+def _why(item: Judged) -> str:
+    outcome = item.outcome
+    told = outcome.reason or f"{outcome.measured}, expected {outcome.expected}"
+    return f"{item.name} {outcome.status}: {told}"
+
+
+def _contract(closing: Judged | None) -> str | None:
+    if closing is None or not closing.is_contract:
+        return None
+    return f"{closing.name} {closing.outcome.expected}, measured {closing.outcome.measured}"
+
+
+def _records(items: Iterable[Judged]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(record for item in items for record in item.outcome.records))

@@ -1,0 +1,174 @@
+"""Which GPUs should there be on each host? Counted from both sides, never only those that spoke.
+
+In: what hosts, drivers, ranks and schedulers told. Out: by host, the GPUs that a driver lists, that the
+framework saw and that ran, and a placeholder (`host/H/gpu/missing-1`) for each that is expected and that
+nobody lists. CUDA_VISIBLE_DEVICES narrows what is visible; it expects nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gpuproof.records.collected import CaseRecords
+from gpuproof.records.readings import bare_uuid
+from gpuproof.records.run import Device, Setup, Start
+from gpuproof.verdict.facts import ExpectedGpus, FleetFacts, HostFacts, gpu_subjects
+
+VISIBILITY = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
+NUMBERED_ON_EACH_HOST = ("SIM-", "FAKE-")
+"""What simulators call their devices: the same on every host, so that they tell no two hosts apart."""
+Listed = Mapping[str, Mapping[str, Any]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostGpus:
+    """The GPUs of a host; each by its subject."""
+
+    host: str
+    is_mute: bool
+    """Whether the host told nothing of itself."""
+    expected: ExpectedGpus | None
+    ran: Mapping[str, Device]
+    visible: tuple[str, ...]
+    """To the framework, or numbered for it by the driver."""
+    listed: Listed
+    """By the driver, with what it tells; instances of a divided GPU only where they are used."""
+    divided: frozenset[str]
+    """GPUs of the list of which instances are used: not tested as a whole."""
+    silent: tuple[Mapping[str, Any], ...]
+    """Devices whose driver does not answer."""
+    num_hidden: int
+    """Of the GPUs that were granted, those that visibility variables leave out."""
+
+    @property
+    def subjects(self) -> tuple[str, ...]:
+        """GPUs that should be judged: those that ran or are visible where they are as many as expected."""
+        ran, used = tuple(self.ran), tuple(dict.fromkeys([*self.ran, *self.visible]))
+        number = None if self.expected is None else self.expected.number
+        enough = next((group for group in (ran, used) if number is not None and len(group) >= number), None)
+        if enough is not None:
+            return enough
+        there = self.there
+        missing = max(self.num_missing, (number or 0) - len(there))
+        return (*there, *(f"host/{self.host}/gpu/missing-{place + 1}" for place in range(missing)))
+
+    @property
+    def there(self) -> tuple[str, ...]:
+        """GPUs that ran, are visible or are listed."""
+        names = dict.fromkeys([*self.ran, *self.visible])
+        nameless = [
+            subject for subject in self.listed if subject not in names and _is_nameless(self, subject)
+        ]
+        spare = len(names) - sum(subject in names for subject in self.listed)
+        names |= dict.fromkeys(subject for subject in self.listed if subject not in nameless)
+        names |= dict.fromkeys(nameless[max(0, spare) :])
+        return tuple(name for name in names if name not in self.divided)
+
+    @property
+    def num_missing(self) -> int:
+        """Count the GPUs that are granted and not visible, or expected and not there."""
+        if self.expected is None or self.is_mute:
+            return 0
+        if self.expected.is_granted:
+            used = len({*self.ran, *self.visible})
+            return max(0, self.expected.number - used - (self.num_hidden if used else 0))
+        unlisted = len([subject for subject in self.there if subject not in self.listed])
+        return max(0, self.expected.number - len(self.there) - max(0, len(self.silent) - unlisted))
+
+    @property
+    def unlisted(self) -> tuple[str, ...]:
+        """GPUs that ran or are visible, and are not in the driver's list."""
+        used = dict.fromkeys([*self.ran, *self.visible])
+        spare = sum(_is_nameless(self, subject) and subject not in used for subject in self.listed)
+        return tuple(subject for subject in used if subject not in self.listed)[spare:]
+
+
+def gpus_by_host(facts: FleetFacts) -> dict[str, HostGpus]:
+    """Return the GPUs of every host that should be there."""
+    ran = ran_by_host(facts.launches)
+    return {
+        host: _of_host(host, told, ran.get(host, {}), facts.expected_gpus.get(host))
+        for host, told in facts.all_hosts.items()
+    }
+
+
+def ran_by_host(launches: Iterable[CaseRecords]) -> dict[str, dict[str, Device]]:
+    """Return by host the devices on which ranks computed, by subject; processors are none."""
+    devices: dict[str, dict[str, Device]] = {}
+    for launch in launches:
+        hosts = {start.rank: launch.host_of(start) for start in launch.of(Start)}
+        for setup in launch.of(Setup):
+            device, host = setup.device, hosts.get(setup.rank)
+            if host is not None and device.kind != "cpu":
+                name = f"host/{host}/gpu/{device.uuid or device.index or 0}"
+                devices.setdefault(host, {})[name] = device
+    return devices
+
+
+def _of_host(
+    host: str, told: HostFacts | None, ran: Mapping[str, Device], expected: ExpectedGpus | None
+) -> HostGpus:
+    accelerators = (told or {}).get("accelerators") or {}
+    by_torch = gpu_subjects(host, told or {})
+    listed, divided = _listed(host, accelerators.get("devices") or (), by_torch, ran)
+    numbered = [s for s, device in listed.items() if device.get("framework_index") is not None]
+    named = _num_named((told or {}).get("environment") or {})
+    is_narrowed = named is not None and expected is not None and expected.is_granted
+    return HostGpus(
+        host=host,
+        is_mute=told is None,
+        expected=expected,
+        ran=ran,
+        visible=tuple(dict.fromkeys([*by_torch, *numbered])),
+        listed=listed,
+        divided=divided,
+        silent=tuple(accelerators.get("silent") or ()),
+        num_hidden=max(0, expected.number - (named or 0)) if is_narrowed and expected is not None else 0,
+    )
+
+
+def _listed(
+    host: str, devices: Sequence[Mapping[str, Any]], by_torch: Listed, ran: Mapping[str, Device]
+) -> tuple[dict[str, Mapping[str, Any]], frozenset[str]]:
+    """Name each device of a driver's list as its measures are; with it, those of which instances are used."""
+    by_index = {str(device.get("index")): subject for subject, device in by_torch.items()}
+    by_uuid = {bare_uuid(subject.rpartition("/gpu/")[2]): subject for subject in [*by_torch, *ran]}
+    listed: dict[str, Mapping[str, Any]] = {}
+    parents: set[str] = set()
+    for device in devices:
+        uuid, parent = device.get("uuid"), (device.get("static") or {}).get("mig_parent_uuid")
+        subject = by_index.get(str(device.get("framework_index"))) or by_uuid.get(bare_uuid(uuid or ""))
+        if subject is not None or parent is None:
+            listed[subject or f"host/{host}/gpu/{uuid or device.get('physical_index')}"] = device
+            parents |= {parent} if parent is not None else set()
+    return listed, frozenset(subject for subject, device in listed.items() if device.get("uuid") in parents)
+
+
+def _is_nameless(gpus: HostGpus, subject: str) -> bool:
+    """Say whether a listed device has no identity by which what ran could be found in the list."""
+    device = gpus.listed[subject]
+    return device.get("uuid") is None and device.get("framework_index") is None
+
+
+def _num_named(environment: Mapping[str, str]) -> int | None:
+    """Count the devices that the narrowest visibility variable names; None where none is set."""
+    named = [len([x for x in environment[v].split(",") if x.strip()]) for v in VISIBILITY if v in environment]
+    return min(named, default=None)
+
+
+def doubled_uuids(gpus: Iterable[HostGpus]) -> dict[str, dict[str, list[str]]]:
+    """Return by host the UUIDs of its GPUs that other hosts have, too, with these hosts."""
+    owners: dict[str, list[str]] = {}
+    for each in gpus:
+        identities = {bare_uuid(subject.rpartition("/gpu/")[2]) for subject in {*each.ran, *each.visible}}
+        identities |= {bare_uuid(d["uuid"]) for d in each.listed.values() if d.get("uuid") is not None}
+        for uuid in sorted(identities):
+            if not uuid.isdecimal() and not uuid.startswith(NUMBERED_ON_EACH_HOST):
+                owners.setdefault(uuid, []).append(each.host)
+    doubled: dict[str, dict[str, list[str]]] = {}
+    for uuid, hosts in owners.items():
+        for host in hosts if len(hosts) > 1 else ():
+            doubled.setdefault(host, {})[uuid] = [other for other in hosts if other != host]
+    return doubled

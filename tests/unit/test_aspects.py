@@ -1,0 +1,139 @@
+"""Cells of a verdict: what closes one, what leaves it open, and what no later rule can take away."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from gpuproof.records.outcome import JUDGED, Judged, Outcome, Status
+from gpuproof.records.result import Measure
+from gpuproof.verdict.aspects import Cell, RequiredAspect, cells_of
+
+GPU, OTHER = "host/a/gpu/0", "host/a/gpu/1"
+ROW = RequiredAspect(
+    aspect="compute", title="a GPU", measure="throughput", labels={"stage": "gemm", "dtype": "bf16"}
+)
+SUBJECTS = {"gpu": [GPU], "host": ["host/a"]}
+MEASURED = Measure(name="throughput", value=1.0, unit="FLOP/s", text="1 FLOP/s", subject=GPU)
+
+
+def outcome(status: Status, subject: str = GPU, loss: float | None = 0.05) -> Outcome:
+    ground: dict[str, Any] = (
+        {"measured": "1", "expected": "≥ 1", "source": "test"}
+        if status in JUDGED
+        else {"reason": "no figure"}
+    )
+    return Outcome(
+        status=status,
+        subject=subject,
+        next_step="look",
+        minimum_detectable=loss,
+        records=("gemm/0",),
+        **ground,
+    )
+
+
+def rule(status: Status = "PASS", loss: float | None = 0.05, **of: Any) -> Judged:
+    defaults: dict[str, Any] = {
+        "name": "floor",
+        "measure": "throughput",
+        "labels": {"stage": "gemm", "dtype": "bf16", "m": 4096},
+        "basis": "absolute",
+    }
+    return Judged(outcome=outcome(status, of.pop("subject", GPU), loss), **{**defaults, **of})
+
+
+def cell(*judged: Judged, row: RequiredAspect = ROW, measures: tuple[Measure, ...] = (MEASURED,)) -> Cell:
+    (only,) = cells_of([row], SUBJECTS, judged=judged, measures=measures, detects=0.1).cells
+    return only
+
+
+def test_the_sharpest_rule_decides_and_lends_its_launches() -> None:
+    found = cell(rule(loss=0.3, name="published"), rule(loss=0.06, name="baseline", basis="baseline"))
+    assert (found.standing, found.resolution, found.decided_by) == ("passed", 0.06, ("baseline",))
+    assert found.records == ("gemm/0",)
+
+
+@pytest.mark.parametrize(
+    ("judged", "reason"),
+    [
+        ((), "it was measured, and no required rule says what it has to be"),
+        ((rule(basis="peers"),), "it was compared with peers alone, and all of them may be slow"),
+        ((rule(loss=0.39),), "floor sees no loss under 39 %, and 10 % is to be seen"),
+        ((rule(loss=None),), "its rule passed, and how small a loss it would have seen is not known"),
+        ((rule("ERROR"),), "floor ERROR: no figure"),
+        ((rule(subject=OTHER),), "it was measured, and no required rule says what it has to be"),
+        ((rule(labels={"stage": "gemm", "dtype": "fp32"}),), "it was measured, and no required rule says"),
+        ((rule(is_required=False),), "it was measured, and no required rule says what it has to be"),
+        ((rule(basis="none"),), "it was measured, and no required rule says what it has to be"),
+    ],
+)
+def test_what_does_not_close_a_rate_leaves_it_open(judged: tuple[Judged, ...], reason: str) -> None:
+    found = cell(*judged)
+    assert found.standing == "undecided"
+    assert found.reason is not None
+    assert found.reason.startswith(reason)
+    assert found.next_step
+
+
+def test_what_was_not_measured_is_said_so() -> None:
+    assert cell(measures=()).reason == "throughput was not measured"
+    invalid = replace(MEASURED, validity="INVALID")
+    assert cell(measures=(invalid,)).reason == "throughput was not measured"
+
+
+def test_a_contract_closes_a_cell_as_at_least_and_says_no_share() -> None:
+    found = cell(rule(loss=0.39, is_contract=True))
+    assert (found.standing, found.resolution, found.contract) == ("passed", None, "floor ≥ 1, measured 1")
+
+
+def test_a_failure_fails_the_cell_whatever_passed_more_finely() -> None:
+    found = cell(rule(loss=0.01), rule("FAIL", name="alike", basis="peers"))
+    assert (found.standing, found.reason) == ("failed", "alike FAIL: 1, expected ≥ 1")
+
+
+def test_a_row_may_ask_for_more_than_its_recipe() -> None:
+    assert cell(rule(loss=0.06), row=replace(ROW, detects=0.05)).standing == "undecided"
+
+
+def check(status: Status, subject: str, name: str = "ecc") -> Judged:
+    return Judged(name=name, outcome=outcome(status, subject))
+
+
+STATE = RequiredAspect(aspect="state", title="the state of a GPU", checks=("ecc", "xid"))
+
+
+def test_checks_decide_of_the_subject_or_of_what_it_is_part_of() -> None:
+    whole = check("NOT-APPLICABLE", "whole", "xid")
+    assert cell(check("PASS", GPU), whole, row=STATE).standing == "passed"
+    assert cell(check("PASS", "host/a"), whole, row=STATE).standing == "passed"
+    mute = cell(check("PASS", OTHER), whole, row=STATE)
+    assert (mute.standing, mute.reason) == ("undecided", "ecc: nothing was judged")
+    assert cell(check("ERROR", GPU), whole, row=STATE).standing == "undecided"
+    assert cell(check("FAIL", GPU), check("ERROR", GPU, "xid"), row=STATE).standing == "failed"
+
+
+def test_all_results_of_a_subject_have_to_be_right() -> None:
+    row = RequiredAspect(aspect="right results", title="right products", measure="wrong values")
+    right = Judged(name="products", outcome=outcome("PASS"), measure="wrong values")
+    unsure = Judged(name="copies", outcome=outcome("ERROR"), measure="wrong values")
+    assert cell(right, row=row).standing == "passed"
+    assert cell(right, unsure, row=row).standing == "undecided"
+
+
+def test_what_takes_several_devices_or_hosts_is_asked_only_of_those() -> None:
+    rows = [
+        RequiredAspect(aspect="collectives", each="host", needs="devices", title="x", measure="y"),
+        RequiredAspect(aspect="collectives", each="whole", needs="hosts", title="x", measure="y"),
+    ]
+    subjects = {"gpu": [GPU, "host/b/gpu/0", "host/b/gpu/1"], "host": ["host/a", "host/b"]}
+    cells = cells_of(rows, subjects, judged=[], measures=[], detects=0.1).cells
+    assert [cell.subject for cell in cells] == ["host/b", "whole"]
+    assert cells_of(rows, SUBJECTS, judged=[], measures=[], detects=0.1).cells == ()
+
+
+def test_one_subject_is_enough_where_any_is_asked_for() -> None:
+    row = replace(ROW, each="any", labels={"stage": "gemm"})
+    assert cell(rule(subject=OTHER), row=row).standing == "passed"
