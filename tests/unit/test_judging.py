@@ -57,6 +57,23 @@ def test_an_answer_is_passed_on() -> None:
         assert asked(outcome) is outcome
 
 
+@pytest.mark.parametrize(
+    ("expected", "tolerance", "status"),
+    [(100.0, 0.0, "ERROR"), (300.0, 60.0, "ERROR"), (300.0, 10.0, "PASS")],
+)
+def test_a_pass_by_a_floor_far_under_what_was_measured_is_none(
+    expected: float, tolerance: float, status: str
+) -> None:
+    """Half of 500 are 250: 240 say nothing, 290 do."""
+    figures = {"measured_value": 500.0, "expected_value": expected, "tolerance": tolerance}
+    outcome = replace(PASS, subject="host/a", unit="tokens/s", **figures)  # type: ignore[arg-type]
+
+    found = asked(outcome)
+
+    assert (found.status, found.subject) == (status, "host/a")
+    assert status == "PASS" or "1 or more is no expectation where 2 is measured" in (found.reason or "")
+
+
 def test_an_answer_for_each_subject() -> None:
     outcomes = [replace(PASS, subject="host/a"), replace(FAIL, subject="link/a>b")]
     judged = judge("answer", Answer(outcomes), DONE)

@@ -10,12 +10,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Protocol, runtime_checkable
 
 from gpuproof import registry
 from gpuproof.errors import ExitCode, UsageError
 from gpuproof.records.collected import CaseRecords
 from gpuproof.records.outcome import Judged, Outcome
+
+VACUOUS_OF_USUAL = 0.5
+"""A floor under half of what is measured, or was, judges nothing: only what is broken outright misses it, and
+it shows by itself. Rules, and checks of other packages, are held to it alike."""
 
 
 @runtime_checkable
@@ -55,7 +60,10 @@ def judge(name: str, check: Check, launches: Sequence[CaseRecords]) -> list[Judg
         outcomes = [_broken(f"the check itself failed: {type(error).__name__}: {error}", owner)]
     else:
         finished = any(launch.status == "done" for launch in launches)
-        outcomes = [_refuse_empty_pass(outcome, finished=finished) for outcome in _read_answer(answer, owner)]
+        outcomes = [
+            _refuse_vacuous_pass(_refuse_empty_pass(outcome, finished=finished), owner)
+            for outcome in _read_answer(answer, owner)
+        ]
     return [Judged(name=name, outcome=outcome) for outcome in outcomes]
 
 
@@ -90,6 +98,17 @@ def _refuse_empty_pass(outcome: Outcome, *, finished: bool) -> Outcome:
         next_step="Finish the run with --resume, then ask again",
         responsible="user",
     )
+
+
+def _refuse_vacuous_pass(outcome: Outcome, owner: str) -> Outcome:
+    """Return an error in place of a PASS by a rate that is far under what was measured, as of any rule."""
+    measured, expected, unit = outcome.measured_value, outcome.expected_value, outcome.unit or ""
+    if outcome.status != "PASS" or measured is None or expected is None or not unit.endswith("/s"):
+        return outcome
+    if expected - (outcome.tolerance or 0.0) >= VACUOUS_OF_USUAL * measured:
+        return outcome
+    reason = f"{outcome.expected} is no expectation where {outcome.measured} is measured"
+    return replace(_broken(reason, owner), subject=outcome.subject)
 
 
 def exit_code_for(judged: Sequence[Judged]) -> ExitCode:

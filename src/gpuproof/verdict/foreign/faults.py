@@ -12,11 +12,16 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from math import isfinite
 from statistics import median
+from typing import get_args
 
+from gpuproof.hardware import known_devices
+from gpuproof.records.work.collective import Operation
 from gpuproof.units import memory, share, significant
+from gpuproof.verdict.check import VACUOUS_OF_USUAL
 from gpuproof.verdict.expectations import PublishedFigure, load_expectations
 from gpuproof.verdict.foreign.thresholds import Fault, Threshold, ThresholdFault
-from gpuproof.verdict.rules.bounds import bus_bound
+from gpuproof.verdict.rules.bounds import LARGE_BYTES, bus_bound, known_rates, most_known, types_of
+from gpuproof.verdict.rules.quantities import is_unit_of, units_of_quantity
 from gpuproof.verdict.rules.refusals import VACUOUS_SHARE, with_unit
 
 MEANT = re.compile(r"to get ~?\s*([\d.]+)")
@@ -27,6 +32,12 @@ SAME_EFFECT = 0.01
 APART = 3.0
 """Floors of two types that a matrix engine multiplies equally fast, one over the other: one of them is wrong.
 Boards whose bf16 is half of fp16 (MI100) are under it."""
+SLIPPED = 0.1
+"""Of what is usual: a digit is missing."""
+CHIP = re.compile(r"\b(?:MI|[A-Z]{1,2})\d+[A-Z]?\b")
+"""The chip in a board's name: H200 of `NVIDIA H200 NVL`."""
+PARTS = {"device memory": "memory", "host link": "host", "device link": "pair"}
+"""By quantity, the part of a board that decides it."""
 TWO_WAYS = 2.0
 """One direction of a host link over the other."""
 UNLIKE_WORK = 3
@@ -88,7 +99,7 @@ def _out_of_proportion(thresholds: Sequence[Threshold]) -> Iterator[tuple[Thresh
         return
     middle = median(ratio for _, ratio in ratios.values())
     for threshold, ratio in ratios.values():
-        if ratio < middle * VACUOUS_SHARE:
+        if ratio < middle * SLIPPED:
             reason = (
                 f"{with_unit(threshold.value or 0, 'B/s')} is {share(ratio / middle)} of what boards of this "
                 f"file have in the middle beside their arithmetic: one of its two numbers has slipped"
@@ -202,6 +213,60 @@ def _against_published(thresholds: Sequence[Threshold]) -> Iterator[tuple[Thresh
             yield threshold, "beyond published", f"{what}: the most that was published is {most}"
 
 
+def _unknown(thresholds: Sequence[Threshold]) -> Iterator[tuple[Threshold, Fault, str]]:
+    """Find quantities that there are not, and units of another quantity."""
+    for threshold in thresholds:
+        units = units_of_quantity(threshold.quantity)
+        if units is None:
+            yield threshold, "unknown", f"no quantity is called {threshold.quantity!r}"
+        elif not is_unit_of(threshold.unit, units):
+            reason = f"{threshold.quantity} is in {' or '.join(units)}, and this is in {threshold.unit!r}"
+            yield threshold, "unknown", reason
+
+
+def _against_boards(thresholds: Sequence[Threshold]) -> Iterator[tuple[Threshold, Fault, str]]:
+    """Find floors that every board of the chip passes, or none: by the test that judges rules."""
+    for threshold in thresholds:
+        value = threshold.value or 0.0
+        if not threshold.is_floor or value <= 0:
+            continue
+        if threshold.quantity == "share of a baseline" and value < VACUOUS_OF_USUAL:
+            yield threshold, "vacuous", f"under {share(VACUOUS_OF_USUAL)} of a baseline is broken outright"
+        boards = _boards_of(threshold)
+        rates = known_rates(_parts_of(threshold), boards)
+        labels = {**threshold.conditions, **({"num_ranks": None} if _is_collective(threshold) else {})}
+        most = most_known(threshold.unit, labels, boards)
+        said = with_unit(value, threshold.unit)
+        if most is not None and value > most[0]:
+            yield threshold, "impossible", f"{said} is over {with_unit(most[0], threshold.unit)}, {most[1]}"
+        elif rates and value < VACUOUS_SHARE * min(rates)[0]:
+            least = f"{with_unit(min(rates)[0], threshold.unit)}, what {min(rates)[1]} does"
+            yield threshold, "vacuous", f"{said} is under {share(VACUOUS_SHARE)} of {least} by its data sheet"
+
+
+def _is_collective(threshold: Threshold) -> bool:
+    return threshold.quantity in get_args(Operation) or threshold.quantity == "device link"
+
+
+def _parts_of(threshold: Threshold) -> list[str]:
+    said = threshold.conditions
+    if threshold.quantity == "matrix multiply":
+        return types_of(said.get("dtype"))
+    if threshold.quantity in ("all_reduce", "all_gather", "reduce_scatter"):
+        is_large = int(said.get("size_bytes") or 0) >= LARGE_BYTES
+        return ["all"] if is_large and said.get("num_hosts") == 1 else []
+    return [PARTS[threshold.quantity]] if threshold.quantity in PARTS else []
+
+
+def _boards_of(threshold: Threshold) -> list[str]:
+    """Name the known boards that a threshold may be of: of its name, else all of its chip."""
+    board, chip = (str(threshold.conditions.get(key) or "") for key in ("board", "chip"))
+    if board in known_devices():
+        return [board]
+    chips = {*CHIP.findall(board)[:1], *CHIP.findall(chip)}
+    return [name for name in known_devices() if chips & set(CHIP.findall(name)[:1])]
+
+
 def _is_of(figure: PublishedFigure, quantity: str, chip: str, size_bytes: int) -> bool:
     """Say whether a figure was measured of this; `chip` may join several: H100/H200."""
     return (
@@ -214,6 +279,7 @@ def _is_of(figure: PublishedFigure, quantity: str, chip: str, size_bytes: int) -
 
 
 RULES: tuple[Rule, ...] = (
+    _unknown,
     _nothing,
     _contradicted,
     _out_of_proportion,
@@ -223,4 +289,5 @@ RULES: tuple[Rule, ...] = (
     _placeholders,
     _for_any_machine,
     _against_published,
+    _against_boards,
 )

@@ -9,7 +9,14 @@ from typing import Any, Literal
 from gpuproof.config.errors import ConfigError, Mistake
 
 Fault = Literal[
-    "vacuous", "impossible", "contradictory", "no effect", "placeholder", "beyond published", "unverified"
+    "unknown",
+    "vacuous",
+    "impossible",
+    "contradictory",
+    "no effect",
+    "placeholder",
+    "beyond published",
+    "unverified",
 ]
 
 

@@ -17,7 +17,7 @@ True
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, get_args
 
 from gpuproof.analysis.collectives import bus_factor
@@ -40,7 +40,8 @@ from gpuproof.verdict.facts import FleetFacts, HostFacts, host_of
 
 BITS = 8
 LARGE_BYTES = 128 * 2**20
-"""Of a collective: a smaller one may be far under what links carry, since it waits for them."""
+LEAST_BYTES = {"all": LARGE_BYTES, "pair": 16 * 2**20, "host": 16 * 2**20}
+"""By link, of a collective and of a copy: a smaller one waits for the link more than it fills it."""
 BOTH_WAYS = 2.0
 """Over what a link carries one way: a copy each way at once, or a network that adds up."""
 PRECISIONS = {"fp16": "amp"}
@@ -106,53 +107,71 @@ def dense_rate(measure: Measure, facts: FleetFacts) -> tuple[float, str] | None:
     The dense rate of the type of arithmetic, of the memory, or of the links that decide a large copy or
     collective; of a simulated device what is declared. None where the board or what decides is not known.
     """
-    name = device_of(measure, facts)
-    part = _part_of(measure, facts)
-    if name is None or part is None:
+    decisive = _decisive(measure, facts)
+    if decisive is None or int(measure.labels.get("size_bytes", LARGE_BYTES)) < LEAST_BYTES.get(
+        decisive[1], 0
+    ):
         return None
-    peak = _find(name, part)
-    if peak is not None:
-        return _rate(peak) * _ways(measure), f"what {name} does by its data sheet ({peak.provenance})"
-    rate = _declared(measure, facts).get(DECLARED.get(part, ""))
-    return None if rate is None else (rate * _ways(measure), f"what is declared of {name}")
+    name, _, peak = decisive
+    source = f"what is declared of {name}"
+    if not isinstance(peak, float):
+        source = f"what {name} does by its data sheet ({peak.provenance})"
+    return _rate(peak) * _ways(measure), source
 
 
 def ceiling_of(measure: Measure, facts: FleetFacts) -> tuple[float, str] | None:
     """Return what hardware can do at most and why; None where it is not known."""
-    labels = measure.labels
-    if "operation" in labels and "num_ranks" in labels and not _is_within_a_host(measure, facts):
+    if "num_ranks" in measure.labels and not _is_within_a_host(measure, facts):
         return _network_ceiling(measure, facts)
-    name = device_of(measure, facts)
-    part = _part_of(measure, facts) or ("all" if "num_ranks" in labels else None)
-    if name is None or part is None or measure.unit not in ("FLOP/s", *BYTE_RATES):
+    decisive = _decisive(measure, facts)
+    if decisive is None:
         return None
-    peak = _find(name, part)
-    if peak is None:
-        declared = dense_rate(measure, facts)
-        return None if declared is None else (declared[0], f"the most that is declared of {name}")
+    name, part, peak = decisive
+    if isinstance(peak, float):
+        return peak * _ways(measure), f"the most that is declared of {name}"
     most = peak.at_clock(_clock(measure, facts)) if isinstance(peak, Peak) else peak.bytes_per_s
     return most * (BOTH_WAYS if part == "all" else _ways(measure)), f"the most of {name} ({peak.provenance})"
 
 
-def most_of_any_board(unit: str, labels: Mapping[str, Any]) -> tuple[float, str] | None:
-    """Return the most that the best known board does in a unit, FLOP/s or B/s, and which; else None."""
-    finders: Mapping[str, Callable[[str], Peak | BandwidthPeak | None]] = {
-        "all": lambda name: find_link_peak(name, "all"),
-        "memory": find_memory_peak,
-    }
+def most_of_any_board(measure: Measure) -> tuple[float, str] | None:
+    """Return the most that the best known board does of a measure in FLOP/s or B/s, and which; else None.
+
+    Of what several devices do together it is as many times as much.
+    """
+    most = most_known(measure.unit, measure.labels)
+    is_sum = kind_of(measure.subject) in ("host", "whole") and "num_ranks" not in measure.labels
+    several = measure.labels.get("num_devices", 1) if is_sum else 1
+    return None if most is None else (most[0] * several, most[1])
+
+
+def most_known(
+    unit: str, labels: Mapping[str, Any], names: Sequence[str] | None = None
+) -> tuple[float, str] | None:
+    """Return the most in FLOP/s or B/s that the best of boards does, of all known ones, and which; else None.
+
+    `labels` say which type of arithmetic it is (`dtype`), or that it goes over links (`num_ranks`, `kind`).
+    """
     if unit == "FLOP/s":
-        dtype = str(labels.get("dtype"))
-        types = [dtype] if any(_find(name, dtype) for name in known_devices()) else PEAK_TYPE_OF_PRECISION
-        peaks = [(peak, name) for name in known_devices() for of in types if (peak := _find(name, of))]
-        headroom = UNKNOWN_HEADROOM
+        parts, headroom = types_of(labels.get("dtype")), UNKNOWN_HEADROOM
     elif unit in BYTE_RATES:
         is_of_links = "num_ranks" in labels or labels.get("kind") == "d2d"
-        find, headroom = finders["all" if is_of_links else "memory"], BOTH_WAYS if is_of_links else 1.0
-        peaks = [(peak, name) for name in known_devices() if (peak := find(name))]
+        parts, headroom = (["all"], BOTH_WAYS) if is_of_links else (["memory"], 1.0)
     else:
         return None
-    rate, name = max((_rate(peak), name) for peak, name in peaks)
-    return rate * headroom, f"the most of {name}, the best board that is known"
+    rate, name = max(known_rates(parts, names or known_devices()), default=(None, ""))
+    best = "" if names else ", the best board that is known"
+    return None if rate is None else (rate * headroom, f"the most of {name}{best}")
+
+
+def types_of(dtype: object) -> list[str]:
+    """Return the type of arithmetic, or all types where no board is known to have it."""
+    is_known = bool(known_rates([str(dtype)], known_devices()))
+    return [str(dtype)] if is_known else list(PEAK_TYPE_OF_PRECISION)
+
+
+def known_rates(parts: Sequence[str], names: Sequence[str]) -> list[tuple[float, str]]:
+    """Return what parts of boards do, with the board's name; a board that lacks a part is left out."""
+    return [(_rate(peak), name) for name in names for part in parts if (peak := _find(name, part))]
 
 
 DECLARED = {
@@ -172,8 +191,24 @@ def _find(name: str, part: str) -> Peak | BandwidthPeak | None:
     return find_peak(name, PRECISIONS.get(part, part)) if link is None else find_link_peak(name, link)
 
 
-def _rate(peak: Peak | BandwidthPeak) -> float:
+def _rate(peak: Peak | BandwidthPeak | float) -> float:
+    if isinstance(peak, float):
+        return peak
     return peak.flops_per_s if isinstance(peak, Peak) else peak.bytes_per_s
+
+
+def _decisive(measure: Measure, facts: FleetFacts) -> tuple[str, str, Peak | BandwidthPeak | float] | None:
+    """Return the board that a figure is of, the part that decides it, and what that does; None: not known."""
+    name, part = device_of(measure, facts), _part_of(measure, facts)
+    if name is None or part is None:
+        return None
+    declared = [
+        float(device["declared"][DECLARED[part]])
+        for device in _devices_of(measure, facts)
+        if "declared" in device and part in DECLARED
+    ]
+    peak = _find(name, part) or (min(declared) if declared else None)
+    return None if peak is None else (name, part, peak)
 
 
 def _part_of(measure: Measure, facts: FleetFacts) -> str | None:
@@ -185,12 +220,11 @@ def _part_of(measure: Measure, facts: FleetFacts) -> str | None:
         return None
     if labels.get("workload") == "memory":
         return "memory"
-    is_large = int(labels.get("size_bytes") or 0) >= LARGE_BYTES
+    if measure.name == "link bandwidth" and labels.get("kind") == "d2d":
+        return "pair"
     if measure.name == "link bandwidth":
-        if labels.get("kind") == "d2d":
-            return "pair"
         return "host" if labels.get("host_memory") == "pinned" else None
-    return "all" if "num_ranks" in labels and is_large and _is_within_a_host(measure, facts) else None
+    return "all" if "num_ranks" in labels and _is_within_a_host(measure, facts) else None
 
 
 def _is_within_a_host(measure: Measure, facts: FleetFacts) -> bool:
@@ -228,11 +262,6 @@ def device_of(measure: Measure, facts: FleetFacts) -> str | None:
     """Name the device of a measure as its driver does; None where there are several, or none is known."""
     names = {str(device["name"]) for device in _devices_of(measure, facts) if device.get("name")}
     return names.pop() if len(names) == 1 else None
-
-
-def _declared(measure: Measure, facts: FleetFacts) -> Mapping[str, float]:
-    """Return the rates that are declared of the device of a measure; none of what is no simulated one."""
-    return next((device["declared"] for device in _devices_of(measure, facts) if "declared" in device), {})
 
 
 def _devices_of(measure: Measure, facts: FleetFacts) -> list[Mapping[str, Any]]:

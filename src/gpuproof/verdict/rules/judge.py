@@ -216,7 +216,7 @@ def _why_refused(
     rule: Rule, named: Sequence[Measure], matched: Sequence[Measure], facts: FleetFacts
 ) -> str | None:
     if matched:
-        return why_it_cannot_judge(rule.expected, matched, facts)
+        return why_it_cannot_judge(rule, matched, facts)
     if not facts.measures:
         return "nothing was measured"
     if not named:

@@ -2,15 +2,17 @@
 
 In: text. Out: `Rules`, or one `ConfigError` with every mistake and its line. A number that is no number, a
 floor that everything passes, a rule with two expectations or none, a published figure that there is not.
-What can be told only of a plan or of measures is refused in `refusals`, when rules are judged.
+What nothing exceeds or reaches by its name and unit is refused here; what can be told only of a board, or of
+measures, in `refusals`, when rules are judged.
 """
 
 from __future__ import annotations
 
+import difflib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.resources import files
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Field
 
@@ -20,10 +22,12 @@ from gpuproof.config.errors import ConfigError, Mistake
 from gpuproof.config.yaml import Document, Place, read_document
 from gpuproof.errors import UsageError
 from gpuproof.records.outcome import Actor, SubjectKind
+from gpuproof.units import share
 from gpuproof.verdict.baseline import Baseline, BaselineEntry
 from gpuproof.verdict.checks.registry import CHECKS
 from gpuproof.verdict.expectations import CONDITIONS, PUBLISHED, load_expectations
 from gpuproof.verdict.rules.model import CheckRule, Expected, Form, MeasureMatch, Rule, Rules
+from gpuproof.verdict.rules.quantities import UNITS, Limit, is_unit_of, units_of_measure, why_no_limit
 
 FORMS: tuple[Form, ...] = ("at_least", "at_most", "reference", "baseline", "peers", "equal")
 MOST_TOLERANCE = 0.5
@@ -226,6 +230,8 @@ def _mistakes(entry: Entry, document: Document, number: int) -> Iterator[Mistake
         yield document.mistake((*expect, given[0]), cause, next_step=step)
     for cause, step in _faults_of_keys(entry, given[0]):
         yield document.mistake(expect, cause, next_step=step)
+    for cause, step in _faults_of_measure(entry, given[0]):
+        yield document.mistake((*place, "measure"), cause, next_step=step)
 
 
 def _faults_of_form(entry: RuleEntry, form: Form) -> Iterator[tuple[str, str]]:
@@ -234,6 +240,14 @@ def _faults_of_form(entry: RuleEntry, form: Form) -> Iterator[tuple[str, str]]:
         yield f"everything is at least {expect.at_least:g}: the rule could never fail", "Give a floor over 0"
     if form == "at_most" and expect.at_most is not None and expect.at_most < 0:
         yield f"nothing is at most {expect.at_most:g}: the rule could never pass", "Give 0 or more"
+    if isinstance(expect.baseline, float) and expect.baseline < 1 - MOST_TOLERANCE:
+        yield f"{share(expect.baseline)} of the baseline lets pass what is broken", "Give 0.5 or more"
+    number = getattr(expect, form) if form in get_args(Limit) else None
+    if number and number > 0 and expect.unit is not None:
+        limit: Limit = "at_most" if form == "at_most" else "at_least"
+        edge = number * (1 + _stated_tolerance(entry) * (1 if limit == "at_most" else -1))
+        if reason := why_no_limit(limit, edge, entry.measure.name, expect.unit):
+            yield reason, "Give a limit that can be missed, and met"
     if form == "reference" and expect.reference is not None and expect.reference != PUBLISHED:
         try:
             load_expectations().find(expect.reference)
@@ -264,6 +278,21 @@ def _faults_of_keys(entry: RuleEntry, form: Form) -> Iterator[tuple[str, str]]:
         )
     if isinstance(expect.baseline, float) and entry.tolerance is not None:
         yield "the share of the baseline is the tolerance already", "Remove tolerance"
+
+
+def _faults_of_measure(entry: RuleEntry, form: Form) -> Iterator[tuple[str, str]]:
+    """Yield what is wrong with a measure of ours; one of a plug-in's is known when it is measured."""
+    name, unit, units = entry.measure.name, entry.expect.unit, units_of_measure(entry.measure.name)
+    if units is None and "stage" in entry.measure.labels:
+        close = difflib.get_close_matches(name, UNITS, n=1)
+        step = f"Did you mean {close[0]}?" if close else f"Known: {', '.join(UNITS)}"
+        yield f"no stage measures {name!r}", step
+    if form in get_args(Limit) and units is not None and unit is not None and not is_unit_of(unit, units):
+        yield f"{name} is in {' or '.join(units)}, and the number in {unit}", "Give it in the measure's unit"
+
+
+def _stated_tolerance(entry: RuleEntry) -> float:
+    return entry.tolerance if isinstance(entry.tolerance, float) else 0.0
 
 
 def _names_given_twice(built: Sequence[Sequence[Rule | CheckRule]], document: Document) -> Iterator[Mistake]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from math import inf
 from typing import Literal
 
-from gpuproof.records.outcome import Outcome
+from gpuproof.records.outcome import Judged, Outcome
 from gpuproof.records.result import Measure
 from gpuproof.statistics.prediction import one_sided_t
 from gpuproof.units import share
@@ -18,11 +18,17 @@ from gpuproof.verdict.expectations import (
     why_unlike,
 )
 from gpuproof.verdict.facts import FleetFacts
-from gpuproof.verdict.rules.healthy import healthy_reference, measured_conditions
+from gpuproof.verdict.rules.bounds import dense_rate
+from gpuproof.verdict.rules.healthy import EDGES, healthy_reference, measured_conditions
 from gpuproof.verdict.rules.model import Rule
-from gpuproof.verdict.rules.outcomes import Limit, judged_by, not_judged
-from gpuproof.verdict.rules.refusals import MOST_MEASURED
+from gpuproof.verdict.rules.outcomes import Limit, judged_by, not_judged, why_no_figure
+from gpuproof.verdict.rules.refusals import MOST_MEASURED, why_vacuous, with_unit
 
+FAR_UNDER_PEAK = "matrix products, a third of the board's peak"
+FAR_UNDER = 1 / 3
+"""Of the dense rate: of all published products of known boards the slowest does 0.51 of it (bf16, MI300X)."""
+LARGE_EDGE = 4096
+"""Of matrices whose products keep any board busy."""
 Found = Iterator[tuple[Measure, Outcome]]
 
 
@@ -33,10 +39,21 @@ def judge_figures(rule: Rule, measures: Sequence[Measure], facts: FleetFacts, *,
         expected = _stated(rule) if rule.expected.key is None else _published(rule, measure, facts)
         if isinstance(expected, Outcome):
             yield measure, expected
+        elif (vacuous := _why_vacuous(rule, measure, expected[0], facts)) is not None:
+            yield measure, not_judged(measure.subject, f"{rule.place}: {vacuous}", "Take another figure")
         else:
             reference = healthy_reference(measure, facts) if rule.expected.key is None else expected
             healthy = None if reference is None else reference[0]
             yield measure, _held_against(rule, measure, *expected, error_rate=each, healthy=healthy)
+
+
+def _why_vacuous(rule: Rule, measure: Measure, expected: float, facts: FleetFacts) -> str | None:
+    """Say why a published figure judges nothing here; stated numbers are judged before, all together."""
+    if rule.expected.key is None:
+        return None
+    is_time = measure.better == "lower"
+    edge = expected * (1 + (rule.tolerance or 0.0) * (1 if is_time else -1))
+    return why_vacuous("at_most" if is_time else "at_least", edge, [measure], facts)
 
 
 def _stated(rule: Rule) -> tuple[float, str]:
@@ -140,3 +157,41 @@ def _own_reach(measure: Measure, *, error_rate: float) -> float | None:
         return None
     reach = max(interval.high - measure.value, measure.value - interval.low)
     return reach * max(1.0, one_sided_t(error_rate, degrees) / one_sided_t((1 - interval.level) / 2, degrees))
+
+
+def judge_far_under_peak(facts: FleetFacts) -> list[Judged]:
+    """Return a required FAIL of each device that multiplies large matrices far under what its board does.
+
+    It needs no rule: the dense rate is that of the board's data sheet (of a simulated one, its declaration).
+    """
+    return [
+        Judged(name=FAR_UNDER_PEAK, outcome=outcome, basis="absolute")
+        for measure in facts.measures
+        if _is_large_product(measure) and (outcome := _far_under(measure, facts)) is not None
+    ]
+
+
+def _is_large_product(measure: Measure) -> bool:
+    edges = [measure.labels.get(edge) for edge in EDGES]
+    is_large = all(isinstance(edge, int) and edge >= LARGE_EDGE for edge in edges)
+    return is_large and measure.labels.get("workload") == "gemm" and measure.name == "throughput"
+
+
+def _far_under(measure: Measure, facts: FleetFacts) -> Outcome | None:
+    rate = dense_rate(measure, facts)
+    highest = measure.value if measure.interval is None else measure.interval.high
+    if rate is None or highest is None or why_no_figure(measure) or highest >= rate[0] * FAR_UNDER:
+        return None
+    return Outcome(
+        status="FAIL",
+        subject=measure.subject,
+        measured=f"{measure.text} in {measure.labels.get('dtype')}",
+        expected=f"a third of {with_unit(rate[0], measure.unit)} or more",
+        source=rate[1],
+        next_step="Look at clocks, power and heat of the device, and whether it is what it says it is",
+        responsible="administrator",
+        measured_value=measure.value,
+        expected_value=rate[0] * FAR_UNDER,
+        unit=measure.unit,
+        records=tuple(f"{measure.case}/{launch.replicate}" for launch in measure.launches),
+    )

@@ -1,16 +1,61 @@
-"""Which quantities there are, in which unit each is, and which of them say how fast something is.
+"""Which quantities there are, in which unit each is, what can be its limit, and which tell of speed.
 
-Measures have names; those of gpuproof are listed here by what they are, a plug-in's are known by their unit.
+Measures have names: those of gpuproof are listed here with their units, a plug-in's are known when they are
+measured. Published figures and thresholds of other tools have quantities, which their table lists.
+
+>>> why_no_limit("at_most", 1000.0, "step-time drift", "1")
+'at most 1,000 says nothing: over 1 is what nothing that works comes to'
+>>> why_no_limit("at_most", 0.2, "step-time drift", "1")
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
+from functools import cache
+from typing import Literal, get_args
+
+from gpuproof.analysis.scaling import MORE_THAN_THERE_IS
 from gpuproof.records.result import Measure
+from gpuproof.records.work.collective import Operation
+from gpuproof.units import significant
+from gpuproof.verdict.expectations import load_expectations
 
 SPEED_SHARES = ("MFU", "memory bandwidth use")
 """Shares of what the board does by its data sheet: how fast it is, in other words."""
 NOT_SPEED = ("exposed communication", "p99 lateness", "time")
 """In seconds, and not of how fast a device is."""
+COUNTS_OF_WRONG = ("wrong values", "fingerprint")
+RATIOS = ("step-time drift", "spread of launches")
+"""Best at 0; at 1 a step takes twice as long, or one launch does nothing beside another."""
+A_RATE = "…/s"
+"""In place of a unit: any rate."""
+UNITS: Mapping[str, tuple[str, ...]] = {
+    **dict.fromkeys(("throughput", "per device", "median device", "all hosts"), (A_RATE,)),
+    **dict.fromkeys(("model FLOP/s", "GEMM ceiling"), ("FLOP/s",)),
+    **dict.fromkeys(("memory traffic", "memory ceiling"), ("bytes/s",)),
+    **dict.fromkeys(("bus bandwidth", "link bandwidth", "storage read", "storage write"), ("B/s",)),
+    **dict.fromkeys((*SPEED_SHARES, "of GEMM ceiling", "of memory ceiling", "waited for data"), ("share",)),
+    **dict.fromkeys(("device idle", "casts to fp8", "hidden communication", "sparsity"), ("share",)),
+    **dict.fromkeys(("accuracy", "held-out accuracy"), ("share",)),
+    **dict.fromkeys((*COUNTS_OF_WRONG, *RATIOS, "scaling efficiency"), ("1",)),
+    **dict.fromkeys(("mean step", *NOT_SPEED), ("s",)),
+    **dict.fromkeys(("peak memory", "memory", "key-value cache", "pruning memory"), ("bytes",)),
+    **{"utilisation": ("%",), "temperature": ("°C",), "arithmetic intensity": ("FLOP/byte",)},
+}
+"""By the name of a measure."""
+PATTERNS: Mapping[str, tuple[str, ...]] = {
+    rf"({'|'.join(get_args(Operation))}) of .+": ("B/s",),
+    r"(p[\d.]+|mean|shortest|longest) (step|latency|time to first token|time per output token)": ("s",),
+}
+MOST: Mapping[str, float] = {"share": 1.0, "%": 100.0, "°C": 110.0}
+"""By unit, what nothing is over: boards switch off below 110 °C."""
+OWN_UNITS: Mapping[str, tuple[str, ...]] = {
+    **{"network loopback": ("B/s",), "share of a baseline": ("1",), "value": ("1",)},
+    **dict.fromkeys(("gather", "scatter", "all_to_all_v"), ("B/s",)),
+}
+"""Of quantities that thresholds of other tools have, and published figures have not."""
+Limit = Literal["at_least", "at_most"]
 
 
 def speaks_of_speed(measure: Measure) -> bool:
@@ -24,3 +69,47 @@ def speaks_of_speed(measure: Measure) -> bool:
     if measure.unit == "s":
         return measure.better == "lower" and measure.name not in NOT_SPEED
     return measure.unit.endswith("/s") and measure.better != "lower"
+
+
+def units_of_measure(name: str) -> tuple[str, ...] | None:
+    """Return the units that a measure of gpuproof's may be in; None of a name that is not ours."""
+    by_pattern = (units for pattern, units in PATTERNS.items() if re.fullmatch(pattern, name))
+    return UNITS.get(name) or next(by_pattern, None)
+
+
+def units_of_quantity(quantity: str) -> tuple[str, ...] | None:
+    """Return the units that a quantity of published figures may be in; None of one that there is not."""
+    return _published_units().get(quantity) or OWN_UNITS.get(quantity)
+
+
+@cache
+def _published_units() -> dict[str, tuple[str, ...]]:
+    units: dict[str, set[str]] = {}
+    for figure in load_expectations().figures.values():
+        units.setdefault(figure.quantity, set()).add(figure.unit)
+    return {quantity: tuple(sorted(found)) for quantity, found in units.items()} | {"training": (A_RATE,)}
+
+
+def is_unit_of(unit: str, units: tuple[str, ...]) -> bool:
+    """Say whether a unit is one of these.
+
+    >>> is_unit_of("samples/s", ("…/s",)), is_unit_of("°C", ("…/s",))
+    (True, False)
+    """
+    return unit in units or (A_RATE in units and unit.endswith("/s"))
+
+
+def why_no_limit(form: Limit, number: float, name: str, unit: str) -> str | None:
+    """Say why a number is no limit whatever is measured; None where it may be one."""
+    said = f"{form.replace('_', ' ')} {significant(number)}"
+    if name in COUNTS_OF_WRONG and unit == "1" and (form == "at_least" or number > 0):
+        return f"{said} says nothing of {name}: a healthy machine has none, and one is too many"
+    if form == "at_most":
+        most = 1.0 if name in RATIOS else MOST.get(unit)
+        if most is not None and (number > most or (number == most and name not in RATIOS)):
+            return f"{said} says nothing: over {significant(most)} is what nothing that works comes to"
+        return None
+    most = MORE_THAN_THERE_IS if name == "scaling efficiency" else MOST.get(unit)
+    if most is not None and number > most:
+        return f"{said} cannot be: nothing is over {significant(most)}"
+    return None

@@ -1,23 +1,33 @@
 """Which rules cannot judge what was measured? Reasons, each with what to do; none where a rule can.
 
-A floor that nothing which works at all could miss, one above what hardware can do, a unit that is another
-one, a bandwidth of links where nothing moved: such a rule says nothing, and its outcome is an ERROR.
+A floor that nothing which works at all could miss, one above what hardware can do, a ceiling that nothing
+exceeds, a unit that is another one, a bandwidth of links where nothing moved: such a rule says nothing, and
+its outcome is an ERROR. It is one test, whoever the rule is from and whatever its measure. Of a known board
+it goes by what that does, of others by what was measured and by the best board that is known.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import isfinite
 from statistics import median
 
+from gpuproof.records.outcome import kind_of
 from gpuproof.records.result import Measure
 from gpuproof.units import bandwidth, flops, share, significant
+from gpuproof.verdict.baseline import entry_key
+from gpuproof.verdict.check import VACUOUS_OF_USUAL
 from gpuproof.verdict.facts import FleetFacts
-from gpuproof.verdict.rules.bounds import ceiling_of
-from gpuproof.verdict.rules.model import Expected
+from gpuproof.verdict.rules.bounds import BYTE_RATES, ceiling_of, dense_rate, device_of, most_of_any_board
+from gpuproof.verdict.rules.healthy import past_centre
+from gpuproof.verdict.rules.model import Form, Rule
+from gpuproof.verdict.rules.quantities import MOST, RATIOS, Limit, speaks_of_speed, why_no_limit
 
-VACUOUS_SHARE = 0.1
-"""A floor under a tenth of what is measured, or of what the device can do: only what is broken outright
-misses it, and it shows by itself. Floors that are shipped in use are 0.25 to 0.98 of what is measured."""
+VACUOUS_SHARE = 0.2
+"""A floor under a fifth of what the board does by its data sheet: only what is broken outright misses it, and
+it shows by itself. Floors that are shipped in use are 0.25 to 0.98 of what is measured."""
+VACUOUS_TIMES = 10.0
+"""A ceiling so many times over what is measured, of what says nothing of speed."""
 MOST_MEASURED = 0.25
 """A spread that lets a quarter be missing measures nothing that a tolerance could be taken from."""
 
@@ -32,44 +42,98 @@ def with_unit(value: float, unit: str, *, beside: str = "") -> str:
         return share(value)
     if unit == "FLOP/s":
         return flops(value)
-    if unit == "B/s":
+    if unit in BYTE_RATES:
         return bandwidth(value)
     return significant(value) if unit == "1" else f"{significant(value)} {unit}"
 
 
-def why_it_cannot_judge(expected: Expected, matched: Sequence[Measure], facts: FleetFacts) -> str | None:
-    """Return the first reason why a stated number cannot judge these measures."""
-    if expected.form not in ("at_least", "at_most"):
+def why_it_cannot_judge(rule: Rule, matched: Sequence[Measure], facts: FleetFacts) -> str | None:
+    """Return the first reason why a stated number, less its tolerance, cannot judge these measures."""
+    expected = rule.expected
+    if expected.form not in ("at_least", "at_most") or expected.number is None:
         return None
-    assert expected.number is not None
-    assert expected.unit is not None
     units = sorted({measure.unit for measure in matched} - {expected.unit})
     if units:
         return f"it is in {expected.unit}, and the measure is in {', '.join(units)}"
-    values = [measure.value for measure in matched if measure.value is not None]
-    middle = median(values) if values else 0.0
-    text = matched[0].text if matched else ""
-    said = with_unit(expected.number, expected.unit, beside=text)
-    if expected.form == "at_most":  # a share that is best at 0, such as drift, may be any part of its limit
-        if expected.unit != "1" and 0 < middle < expected.number * VACUOUS_SHARE:
-            return f"at most {said} is no limit where {with_unit(middle, expected.unit)} is measured"
+    if rule.basis == "none":  # it passes nothing, and a wide bound of the options switches it off
         return None
-    if expected.number < middle * VACUOUS_SHARE:
-        return (
-            f"a floor of {said} is no floor where {with_unit(middle, expected.unit, beside=text)} is measured"
-        )
-    return _beyond_hardware(expected.number, matched, facts)
+    form: Form = expected.form
+    sign = 1.0 if form == "at_most" else -1.0
+    edge = expected.number + sign * abs(expected.number) * (rule.tolerance or 0.0)
+    reasons = (why_vacuous(form, edge, alike, facts) for alike in _alike(matched, facts))
+    return next((reason for reason in reasons if reason is not None), None)
 
 
-def _beyond_hardware(floor: float, matched: Sequence[Measure], facts: FleetFacts) -> str | None:
+def why_vacuous(form: Form, edge: float, alike: Sequence[Measure], facts: FleetFacts) -> str | None:
+    """Say why a limit would pass, or fail, whatever happens to measures of one thing on one type of board."""
+    measure = alike[0]
+    limit: Limit = "at_most" if form == "at_most" else "at_least"
+    if reason := why_no_limit(limit, edge, measure.name, measure.unit):
+        return reason
+    if speaks_of_speed(measure) and (measure.better == "lower") != (limit == "at_most"):
+        better = "less" if measure.better == "lower" else "more"
+        return f"{limit.replace('_', ' ')} of {measure.name} passes what is slow: {better} is better"
+    if limit == "at_most":
+        return _why_no_ceiling(edge, alike, facts)
+    return _why_impossible(edge, alike, facts) or _why_no_floor(edge, alike, facts)
+
+
+def _alike(matched: Sequence[Measure], facts: FleetFacts) -> list[list[Measure]]:
+    """Return measures of the same thing on boards of one name together."""
+    groups: dict[object, list[Measure]] = {}
     for measure in matched:
+        key = entry_key(measure.name, measure.labels, kind_of(measure.subject))
+        groups.setdefault((key, device_of(measure, facts)), []).append(measure)
+    return list(groups.values())
+
+
+def _usual(alike: Sequence[Measure], facts: FleetFacts, *, is_ceiling: bool) -> tuple[float, str] | None:
+    """Return what is usual, measured now or in the baseline, whichever is better; None: nothing is known."""
+    values = [m.value for m in alike if m.value is not None and isfinite(m.value) and m.validity != "INVALID"]
+    usual = [(median(values), "is measured")] if values else []
+    if (past := past_centre(alike[0], facts)) is not None:
+        usual.append((past[0], f"is what {past[1]} has"))
+    return (min if is_ceiling else max)(usual, default=None)
+
+
+def _why_no_ceiling(edge: float, alike: Sequence[Measure], facts: FleetFacts) -> str | None:
+    measure, usual = alike[0], _usual(alike, facts, is_ceiling=True)
+    is_bounded = measure.unit in MOST or measure.name in RATIOS  # best at 0: any part of it is a limit
+    times = 1 / VACUOUS_OF_USUAL if speaks_of_speed(measure) else VACUOUS_TIMES
+    if is_bounded or usual is None or not 0 < usual[0] < edge / times:
+        return None
+    said, beside = (with_unit(x, measure.unit, beside=measure.text) for x in (edge, usual[0]))
+    return f"at most {said} is no limit where {beside} {usual[1]}"
+
+
+def _why_no_floor(edge: float, alike: Sequence[Measure], facts: FleetFacts) -> str | None:
+    measure, usual = alike[0], _usual(alike, facts, is_ceiling=False)
+    said, rate = with_unit(edge, measure.unit, beside=measure.text), dense_rate(measure, facts)
+    if rate is not None:
+        if edge >= VACUOUS_SHARE * rate[0]:
+            return None
+        return f"a floor of {said} is no floor: under {share(VACUOUS_SHARE)} of {_rate(measure, rate)}"
+    if usual is None or edge >= VACUOUS_OF_USUAL * usual[0]:
+        return None
+    beside = with_unit(usual[0], measure.unit, beside=measure.text)
+    return f"a floor of {said} is no floor where {beside} {usual[1]}"
+
+
+def _why_impossible(edge: float, alike: Sequence[Measure], facts: FleetFacts) -> str | None:
+    for measure in alike:
         bound = ceiling_of(measure, facts)
-        if bound is not None and floor > bound[0]:
-            most = with_unit(bound[0], measure.unit)
-            return f"a floor of {with_unit(floor, measure.unit)} is over {most}, {bound[1]}"
-        if bound is not None and floor < bound[0] * VACUOUS_SHARE and measure.value is None:
-            return f"a floor of {with_unit(floor, measure.unit)} is no floor: {bound[1]}"
+        if bound is None:
+            bound = most_of_any_board(measure)
+            usual = _usual([measure], facts, is_ceiling=False)
+            if bound is None or (usual is not None and edge <= usual[0] / VACUOUS_OF_USUAL):
+                continue  # a board that is better than all that are known shows it by what it does
+        if edge > bound[0]:
+            return f"a floor of {with_unit(edge, measure.unit)} is over {_rate(measure, bound)}"
     return None
+
+
+def _rate(measure: Measure, rate: tuple[float, str]) -> str:
+    return f"{with_unit(rate[0], measure.unit)}, {rate[1]}"
 
 
 def why_implausible(measure: Measure, facts: FleetFacts) -> str | None:
@@ -80,4 +144,4 @@ def why_implausible(measure: Measure, facts: FleetFacts) -> str | None:
     lowest = measure.value if measure.interval is None else measure.interval.low
     if bound is None or lowest is None or lowest <= bound[0]:
         return None
-    return f"{with_unit(lowest, measure.unit)} is over {with_unit(bound[0], measure.unit)}, {bound[1]}"
+    return f"{with_unit(lowest, measure.unit)} is over {_rate(measure, bound)}"
