@@ -8,7 +8,7 @@ SUSPECT for a reason that touches the difference: every doubt does, but for thos
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal
 
@@ -69,6 +69,8 @@ class ComparedSide:
     doubts: Sequence[Doubt] = ()
     validity: Validity | None = None
     """None where the doubts say it."""
+    value: float | None = None
+    """What stands in tables for all launches; None where sides are only compared in pairs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,6 +146,53 @@ def _touches(code: str, is_common: bool, is_in_turns: bool, figure: str) -> bool
         return False
     is_excused = {"unless alike": is_common, "unless in turns": is_common and is_in_turns}
     return not is_excused.get(touch, False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contest:
+    """Which of several sides of one session may be called the best."""
+
+    contenders: tuple[ComparedSide, ...]
+    left_out: Mapping[str, str]
+    """Name → why it wins and loses nothing."""
+    missing: str | None
+    """Why none may be called so; None where the best of the contenders may."""
+
+    @property
+    def named(self) -> str:
+        """Those left out in one sentence; "" where there are none."""
+        first, *more = [*self.left_out.values(), ""]
+        return f"{first} and {len(more) - 1} more cannot be used, either" if len(more) > 1 else first
+
+
+def contest(sides: Sequence[ComparedSide], *, better: Better, figure: str = "") -> Contest:
+    """Sort out who may win: what all have is alike, and two at least must be left.
+
+    None wins, either, where one that is SUSPECT and so left out has the best figure of all.
+    """
+    codes = [{doubt.code for doubt in side.doubts} for side in sides if _is_counted(side)]
+    common = set.intersection(*codes) if codes else set()
+    beside = [doubt for side in sides for doubt in side.doubts if doubt.code in common]
+    reasons = {side.name: why_unusable(side, beside=beside, figure=figure) for side in sides}
+    left_out = {name: reason for name, reason in reasons.items() if reason}
+    contenders = tuple(side for side in sides if side.name not in left_out)
+    found = Contest(contenders=contenders, left_out=left_out, missing=None)
+    if not left_out:
+        return found
+    if len(contenders) < 2:
+        few = f"only {contenders[0].name}" if contenders else "none"
+        return replace(found, missing=f"{few} of {len(sides)} can be used: {found.named}")
+    sign = 1 if better == "higher" else -1
+    rivals = [side for side in sides if _is_counted(side) and side.value is not None]
+    top = max(rivals, key=lambda side: sign * (side.value or 0.0), default=None)
+    if top is not None and top.name in left_out:
+        return replace(found, missing=f"{left_out[top.name]}, and its figure is the best")
+    return found
+
+
+def _is_counted(side: ComparedSide) -> bool:
+    """Say whether there is a figure at all: an INVALID one is none."""
+    return side.validity != "INVALID" and all(doubt.validity != "INVALID" for doubt in side.doubts)
 
 
 def doubts_at(result: Result, case: str) -> tuple[Doubt, ...]:
