@@ -5,15 +5,19 @@ from __future__ import annotations
 import compileall
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import preloaded
 import pytest
 
 Golden = Callable[[str, str], None]
 
 # Several files of tests share the processors: threads that spin while they wait take them from the others.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
+
+preloaded.install()
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -26,6 +30,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--update-golden", action="store_true", help="rewrite the golden files from what the code prints now"
     )
+
+
+@pytest.fixture(scope="session", autouse=True)
+def server_of_commands() -> Iterator[None]:
+    """End, after the last test, the process from which commands were forked."""
+    yield
+    preloaded.stop_server()
 
 
 @pytest.fixture(scope="session", autouse=True)
