@@ -40,6 +40,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import IO, Any, NoReturn
 
+import hanging
+
 STARTED = "exec"
 HOW = "GPUPROOF_TESTS_START"
 MODULES = ("gpuproof", "gpuproof.worker", "torch.distributed.run")
@@ -85,6 +87,7 @@ ALREADY_THERE = (
     "concurrent.futures.thread",
     "multiprocessing.util",
 )
+USERS = ("user", "group", "extra_groups", "uid", "gid", "gids")
 PAD = "x" * 8000
 """Room for the arguments of a process that is forked: it is seen with its own."""
 PR_SET_MM, PR_SET_MM_ARG_END = 35, 9
@@ -97,7 +100,7 @@ def words_of_python(args: object, executable: object = None) -> tuple[str, ...] 
     words = tuple(os.fsdecode(word) for word in args)
     if words[:1] != (sys.executable,):
         return None
-    words = words[2:] if words[1:2] == ("-u",) else words[1:]
+    words = words[2:] if words[1:2] in (("-u",), ("-P",)) else words[1:]
     is_ours = len(words) > 1 and words[0] == "-m" and words[1] in MODULES
     return words if is_ours and "serve-cases" not in words else None
 
@@ -118,12 +121,15 @@ def is_forkable(
     path = [Path(entry) for entry in environment.get("PYTHONPATH", "").split(os.pathsep) if entry]
     return (
         words_of_python(args, options.get("executable")) is not None
-        and not any(options.get(name) for name in ("shell", "preexec_fn", "user", "group", "extra_groups"))
+        and not any(options.get(name) for name in ("shell", "preexec_fn", *USERS))
         and options.get("close_fds", True)
         and all(entry in PATHS for entry in path)
         and environment.get(HOW) != STARTED
         and read_at_start(environment) == server
     )
+
+
+_PARAMETERS = inspect.signature(subprocess.Popen._execute_child)  # type: ignore[attr-defined]
 
 
 class Forked(subprocess.Popen[Any]):
@@ -132,8 +138,7 @@ class Forked(subprocess.Popen[Any]):
     _server: socket.socket | None = None
 
     def _execute_child(self, *args: Any, **options: Any) -> None:
-        signature = inspect.signature(subprocess.Popen._execute_child)  # type: ignore[attr-defined]
-        all_given = signature.bind(self, *args, **options).arguments
+        all_given = _PARAMETERS.bind(self, *args, **options).arguments
         environment = os.environ if all_given["env"] is None else all_given["env"]
         if not is_forkable(all_given["args"], environment, all_given, server=_started_with):
             super()._execute_child(*args, **options)  # type: ignore[misc]
@@ -472,7 +477,7 @@ def _renew(
     for name in set(sys.modules) - (fresh.modules if is_first else fresh.others_modules):
         del sys.modules[name]
     path = [entry for entry in environment.get("PYTHONPATH", "").split(os.pathsep) if entry]
-    here = [] if environment.get("PYTHONSAFEPATH") else [os.getcwd()]
+    here = [] if environment.get("PYTHONSAFEPATH") or words[1] == "-P" else [os.getcwd()]
     sys.path[:] = [*here, *path, *fresh.path]
     sys.meta_path[:] = fresh.hooks
     warnings.filters[:] = fresh.filters  # type: ignore[index]
@@ -488,6 +493,7 @@ def _renew(
     asyncio._set_running_loop(None)
     asyncio.set_event_loop_policy(None)
     faulthandler.disable()
+    hanging.heed()
     sys.excepthook = sys.__excepthook__
     threading.excepthook = threading.__excepthook__
 
